@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| tailwater_bulk::fuzzing::check(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| tailwater_dump::fuzzing::check(data));

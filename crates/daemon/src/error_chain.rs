@@ -23,7 +23,7 @@ mod tests {
     use std::io;
 
     use anyhow::Context;
-    use tailwater_bulk::BulkError;
+    use tailwater_tables::BulkError;
 
     use super::*;
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use object_store::path::Path as ObjectPath;
 use object_store::{MultipartUpload, ObjectStore, ObjectStoreExt, PutPayload};
-use tailwater_bulk::folder::{DumpFiles, NewFile};
+use tailwater_files::store::{FileStore, NewFile};
 use tailwater_log::archive::ArchiveStore;
 use tokio::task::JoinHandle;
 
@@ -47,7 +47,7 @@ impl ObjectFiles {
     }
 }
 
-impl DumpFiles for ObjectFiles {
+impl FileStore for ObjectFiles {
     fn path(&self, name: &str) -> PathBuf {
         match name {
             "" => self.archive.url().into(),

@@ -6,6 +6,8 @@
 //!   what it names is not overwritten;
 //! - what holds rows or passwords is for its owner alone.
 
+pub mod store;
+
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, OpenOptionsExt};

@@ -1,7 +1,7 @@
 //! What a check must know of channels: how far they are on a target, in the words of `apply`.
 
 use tailwater_apply::progress::AppliedSet;
-use tailwater_bulk::check::channel_progress::{AppliedRange, ChannelProgressReader};
+use tailwater_check::check::channel_progress::{AppliedRange, ChannelProgressReader};
 use tailwater_log::LogPosition;
 
 /// Reads what channels of this version, and older ones, note on their targets.

@@ -222,7 +222,7 @@ pub enum DeferIndexesArg {
     Never,
 }
 
-impl From<DeferIndexesArg> for tailwater_bulk::load::DeferIndexes {
+impl From<DeferIndexesArg> for tailwater_dump::load::DeferIndexes {
     fn from(defer: DeferIndexesArg) -> Self {
         match defer {
             DeferIndexesArg::Auto => Self::Auto,

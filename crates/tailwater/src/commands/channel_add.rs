@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail, ensure};
 use tailwater_apply::channel::{ChannelStart, ChannelState, ChannelStatus};
 use tailwater_apply::filter::FilterSet;
-use tailwater_bulk::BulkError;
-use tailwater_bulk::load::LoadOptions;
-use tailwater_bulk::schema::Selection;
+use tailwater_dump::load::LoadOptions;
 use tailwater_session::{ConnectOptions, Connection, SessionError};
+use tailwater_tables::BulkError;
+use tailwater_tables::schema::Selection;
 use tailwater_wire::sql_quote::string_literal;
 
 use super::channel::{print, send};

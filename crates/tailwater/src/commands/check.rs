@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
-use tailwater_bulk::BulkError;
-use tailwater_bulk::check::pair::TableMismatch;
-use tailwater_bulk::check::row_verdict::RowVersion;
-use tailwater_bulk::check::sync_wait::SyncMethod;
-use tailwater_bulk::check::{
+use tailwater_check::check::pair::TableMismatch;
+use tailwater_check::check::row_verdict::RowVersion;
+use tailwater_check::check::sync_wait::SyncMethod;
+use tailwater_check::check::{
     self, CheckOptions, CheckReport, DifferenceKind, Digests, RowDifference, TableFinding,
 };
-use tailwater_bulk::progress::BulkProgress;
+use tailwater_tables::BulkError;
+use tailwater_tables::progress::BulkProgress;
 use tailwater_wire::printable;
 
 use super::bulk_progress::{JsonOutput, SCHEMA_VERSION, show_progress, stop_on_signal};

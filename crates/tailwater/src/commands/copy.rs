@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
-use tailwater_bulk::copy::{self, CopyOptions, CopyReport};
-use tailwater_bulk::dump::omissions::Omission;
-use tailwater_bulk::load::LoadOptions;
-use tailwater_bulk::progress::BulkProgress;
-use tailwater_bulk::schema::Selection;
+use tailwater_dump::copy::{self, CopyOptions, CopyReport};
+use tailwater_dump::dump::omissions::Omission;
+use tailwater_dump::load::LoadOptions;
 use tailwater_session::ConnectOptions;
+use tailwater_tables::progress::BulkProgress;
+use tailwater_tables::schema::Selection;
 use tailwater_wire::printable;
 
 use super::bulk_progress::{JsonOutput, SCHEMA_VERSION, show_progress, stop_on_signal};

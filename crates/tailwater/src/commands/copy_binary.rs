@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
-use tailwater_bulk::binary::BinaryCopyPosition;
-use tailwater_bulk::binary::clone_plugin::{self, CloneOptions};
-use tailwater_bulk::binary::mariadb_backup::{self, BackupOptions};
-use tailwater_bulk::{BulkError, BulkProgress};
+use tailwater_dump::binary::BinaryCopyPosition;
+use tailwater_dump::binary::clone_plugin::{self, CloneOptions};
+use tailwater_dump::binary::mariadb_backup::{self, BackupOptions};
 use tailwater_session::ConnectOptions;
+use tailwater_tables::{BulkError, BulkProgress};
 use tailwater_wire::printable;
 
 use super::bulk_progress::{JsonOutput, SCHEMA_VERSION, show_progress, stop_on_signal};

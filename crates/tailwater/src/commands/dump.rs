@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use serde_json::json;
-use tailwater_bulk::dump::omissions::Omission;
-use tailwater_bulk::dump::{self, DumpOptions, DumpPlan, DumpReport};
-use tailwater_bulk::folder::{DumpCompression, RowFormat};
-use tailwater_bulk::progress::BulkProgress;
-use tailwater_bulk::schema::{Selection, TableName};
+use tailwater_dump::dump::omissions::Omission;
+use tailwater_dump::dump::{self, DumpOptions, DumpPlan, DumpReport};
+use tailwater_dump::folder::{DumpCompression, RowFormat};
+use tailwater_tables::progress::BulkProgress;
+use tailwater_tables::schema::{Selection, TableName};
 use tailwater_wire::printable;
 
 use super::bulk_progress::{JsonOutput, SCHEMA_VERSION, show_progress, stop_on_signal};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::Context;
-use tailwater_bulk::folder::{DumpFiles, LocalFiles};
+use tailwater_files::store::{FileStore, LocalFiles};
 
 use tailwater_daemon::object_files::ObjectFiles;
 
@@ -11,7 +11,7 @@ use tailwater_daemon::object_files::ObjectFiles;
 ///
 /// # Errors
 /// If the location is invalid.
-pub(super) fn open_dump(place: &str) -> anyhow::Result<Arc<dyn DumpFiles>> {
+pub(super) fn open_dump(place: &str) -> anyhow::Result<Arc<dyn FileStore>> {
     if place.starts_with("s3://") {
         return Ok(Arc::new(ObjectFiles::open(place).with_context(|| place.to_owned())?));
     }

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use serde_json::json;
-use tailwater_bulk::BulkError;
-use tailwater_bulk::load::accounts::{AccountsReport, LoadAccounts};
-use tailwater_bulk::load::{self, LoadOptions, folder_format};
-use tailwater_bulk::progress::BulkProgress;
+use tailwater_dump::load::accounts::{AccountsReport, LoadAccounts};
+use tailwater_dump::load::{self, LoadOptions, folder_format};
+use tailwater_tables::BulkError;
+use tailwater_tables::progress::BulkProgress;
 use tailwater_wire::printable;
 
 use super::bulk_progress::{JsonOutput, SCHEMA_VERSION, show_progress, stop_on_signal};

@@ -38,7 +38,6 @@ use std::io::IsTerminal;
 
 use tailwater_apply::ApplyError;
 use tailwater_binlog_server::BinlogServerError;
-use tailwater_bulk::BulkError;
 use tailwater_capture::RelayError;
 use tailwater_log::LogError;
 use tailwater_manager::ManagerError;
@@ -46,6 +45,7 @@ use tailwater_rejoin::RejoinError;
 #[cfg(feature = "lab")]
 use tailwater_sandbox::SandboxError;
 use tailwater_session::SessionError;
+use tailwater_tables::BulkError;
 use tailwater_wire::WireError;
 use tailwater_wire::print::PrintError;
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use tailwater_bulk::progress::ProgressFigures;
 use tailwater_log::stats::humanize::{bytes as size, duration, grouped};
+use tailwater_tables::progress::ProgressFigures;
 
 /// Time after which the rate is shown.
 const RATE_KNOWN_AFTER: Duration = Duration::from_secs(3);

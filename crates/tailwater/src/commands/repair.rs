@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tailwater_bulk::progress::BulkProgress;
-use tailwater_bulk::repair::{self, RepairOptions, RepairOutcome, RepairReport};
+use tailwater_check::repair::{self, RepairOptions, RepairOutcome, RepairReport};
+use tailwater_tables::progress::BulkProgress;
 use tailwater_wire::printable;
 
 use super::bulk_progress::{JsonOutput, SCHEMA_VERSION, show_progress, stop_on_signal};

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use anyhow::Context;
-use tailwater_bulk::{Throttle, ThrottleQuery, ThrottleRules};
 use tailwater_session::{ConnectOptions, Endpoint};
+use tailwater_tables::{Throttle, ThrottleQuery, ThrottleRules};
 
 use crate::cli::ThrottleArgs;
 

@@ -4,10 +4,11 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, Result, ensure};
-use tailwater_bulk::folder::names::chunk_file;
-use tailwater_bulk::folder::{JournalEntry, journal};
+use tailwater_dump::folder::JournalEntry;
+use tailwater_dump::folder::names::chunk_file;
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
 use tailwater_session::Connection;
+use tailwater_tables::journal;
 use tokio::runtime::Runtime;
 
 use crate::s3_server::{ACCESS_KEY, BUCKET, S3Server, SECRET_KEY};

@@ -1,0 +1,125 @@
+//! The results of a check.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::pair::TableMismatch;
+use super::row_verdict::RowVersion;
+use tailwater_tables::chunker::range::KeyLiteral;
+use tailwater_tables::schema::TableName;
+
+/// A row that differs between source and target.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RowDifference {
+    /// The database.
+    pub schema: String,
+    /// The table.
+    pub table: String,
+    /// The row's key as SQL literals; empty for rows without a unique key.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub key: Vec<KeyLiteral>,
+    /// How it differs.
+    pub what: DifferenceKind,
+    /// The row's values on source and target, if they are to be shown. They are never written to a file.
+    #[serde(skip)]
+    pub values: Option<Box<RowValues>>,
+}
+
+/// How a row differs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DifferenceKind {
+    /// Some columns have different values.
+    Changed {
+        /// The columns.
+        columns: Vec<String>,
+    },
+    /// The target lacks the row.
+    Missing,
+    /// Only the target has it.
+    Extra,
+    /// The row changed each time it was read, so it is unknown whether it differs.
+    Undecided,
+    /// For rows without a unique key: the number of rows with these values.
+    Count {
+        /// A digest of the values.
+        hash: u64,
+        /// Number of rows on the source.
+        source: u64,
+        /// Number of rows on the target.
+        target: u64,
+    },
+}
+
+impl DifferenceKind {
+    /// The name, in output for programs and people.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Changed { .. } => "changed",
+            Self::Missing => "missing",
+            Self::Extra => "extra",
+            Self::Undecided => "undecided",
+            Self::Count { .. } => "count",
+        }
+    }
+}
+
+/// The values of a row on both sides.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RowValues {
+    /// Their columns, shared by many rows.
+    pub columns: Arc<[String]>,
+    /// On the source.
+    pub source: RowVersion,
+    /// On the target.
+    pub target: RowVersion,
+}
+
+impl RowDifference {
+    /// The table.
+    pub fn table_name(&self) -> TableName {
+        TableName::new(&self.schema, &self.table)
+    }
+
+    /// The sort key: table and row key, numbers by value.
+    pub(super) fn order(&self) -> (TableName, Vec<(Option<i128>, String)>) {
+        let part = |literal: &KeyLiteral| (literal.0.parse().ok(), literal.0.clone());
+        (self.table_name(), self.key.iter().map(part).collect())
+    }
+
+    /// Whether its key consists of literals. What is read from a file becomes part of statements.
+    pub(super) fn is_sound(&self) -> bool {
+        self.key.iter().all(KeyLiteral::is_literal)
+    }
+}
+
+/// A result about a whole table.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TableFinding {
+    /// The target lacks the table.
+    OnlySource(TableName),
+    /// The source lacks the table.
+    OnlyTarget(TableName),
+    /// Some columns could not be compared; the others were.
+    Columns(TableName, TableMismatch),
+    /// The table has more differences than the limit; the rest was not compared.
+    TooMany(TableName),
+    /// A server cannot read the table, or not completely: which server, and its error.
+    Unreadable(TableName, String),
+}
+
+impl TableFinding {
+    /// The table.
+    pub fn table_name(&self) -> &TableName {
+        match self {
+            Self::OnlySource(name)
+            | Self::OnlyTarget(name)
+            | Self::Columns(name, _)
+            | Self::TooMany(name)
+            | Self::Unreadable(name, _) => name,
+        }
+    }
+}

@@ -1,0 +1,469 @@
+//! Compares two servers of which one receives the other's transactions, while both are written to and without
+//! locks.
+//!
+//! - [`pair`]: a table on both sides; [`rendering`]: expressions that give equal values equal bytes.
+//! - [`row_verdict`]: the core: whether a row differs, decided from versions that were read one after the
+//!   other.
+//! - [`sync_wait`]: waits until the target has what the source had; [`channel_progress`]: the same where
+//!   transactions are applied in any order.
+//! - [`replication_check`]: whether the target receives transactions at all.
+//! - [`comparer`]: compares one chunk on both sides; [`chunk_queue`]: the next chunk; [`state`]: the
+//!   progress.
+//! - [`difference`]: the results.
+
+pub mod channel_progress;
+mod chunk_queue;
+pub mod comparer;
+pub mod difference;
+pub mod pair;
+pub mod rendering;
+mod replication_check;
+mod row_sum;
+pub mod row_verdict;
+mod state;
+pub mod sync_wait;
+pub(crate) mod tables;
+
+use std::hash::{BuildHasher, RandomState};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use tailwater_session::{ConnectOptions, Connection};
+use tokio::sync::Mutex;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use channel_progress::ChannelProgressReader;
+use chunk_queue::CheckTable;
+use comparer::Comparer;
+pub use comparer::Digests;
+pub use difference::{DifferenceKind, RowDifference, RowValues, TableFinding};
+use pair::TablePair;
+use state::CheckState;
+use sync_wait::{SyncMethod, SyncWaiter};
+use tables::ComparableTables;
+use tailwater_tables::chunker::ChunkSizeLimits;
+use tailwater_tables::chunker::queries::SESSION_SETTINGS;
+use tailwater_tables::error::BulkError;
+use tailwater_tables::progress::BulkProgress;
+use tailwater_tables::schema::{Selection, TableName};
+use tailwater_tables::session_settings::disable_timeouts;
+use tailwater_tables::throttle::Throttle;
+
+/// What to compare, and how.
+#[derive(Debug, Clone)]
+pub struct CheckOptions {
+    /// The server with the correct data.
+    pub source: ConnectOptions,
+    /// The server that is compared with it.
+    pub target: ConnectOptions,
+    /// The databases and tables to compare.
+    pub selection: Selection,
+    /// Where row digests are computed.
+    pub digests: Digests,
+    /// Number of chunks that are compared in parallel; at least one.
+    pub workers: usize,
+    /// How to wait until the target has what the source had; detected if absent.
+    pub sync_method: Option<SyncMethod>,
+    /// Decodes the progress of Tailwater channels that apply to the target. Required for such a target with
+    /// [`SyncMethod::Mark`].
+    pub progress_reader: Option<Arc<dyn ChannelProgressReader>>,
+    /// Maximum wait for the target.
+    pub wait_max: Duration,
+    /// Maximum number of rows per chunk, for tables with a key.
+    pub chunk_rows_max: u64,
+    /// Approximate time that a chunk may take on either side.
+    pub chunk_time_max: Duration,
+    /// Maximum number of differences per table.
+    pub differences_max: u64,
+    /// Whether to keep the values of differing rows, to show them.
+    pub show_values: bool,
+    /// The file for the progress and the results.
+    pub state: Option<PathBuf>,
+    /// Whether to continue the check whose state is in the file.
+    pub resume: bool,
+}
+
+impl CheckOptions {
+    /// Default options: everything, four chunks in parallel of about half a second each, and up to 10,000
+    /// differences per table.
+    pub fn new(source: ConnectOptions, target: ConnectOptions) -> Self {
+        Self {
+            source: for_long_statements(source),
+            target: for_long_statements(target),
+            selection: Selection::default(),
+            digests: Digests::Quick { seed: seed() },
+            workers: 4,
+            sync_method: None,
+            progress_reader: None,
+            wait_max: Duration::from_secs(300),
+            chunk_rows_max: 1_000_000,
+            chunk_time_max: Duration::from_millis(500),
+            differences_max: 10_000,
+            show_values: false,
+            state: None,
+            resume: false,
+        }
+    }
+
+    fn chunk_size_limits(&self) -> ChunkSizeLimits {
+        /// The first chunk, before the speed of the servers is known.
+        const ROWS_FIRST: u64 = 10_000;
+        ChunkSizeLimits {
+            rows_first: ROWS_FIRST.min(self.chunk_rows_max),
+            rows_max: self.chunk_rows_max,
+            cost_max: u64::try_from(self.chunk_time_max.as_micros()).unwrap_or(u64::MAX),
+        }
+    }
+
+    /// The names of both servers in messages and in the state.
+    fn names(&self) -> [String; 2] {
+        [self.source.endpoint.to_string(), self.target.endpoint.to_string()]
+    }
+}
+
+/// A new one each time.
+fn seed() -> u64 {
+    RandomState::new().hash_one(std::process::id())
+}
+
+/// The server may have to read many rows before it answers.
+fn for_long_statements(options: ConnectOptions) -> ConnectOptions {
+    ConnectOptions {
+        read_timeout: Some(Duration::from_secs(3600)),
+        // The maximum length of a row, for repairs.
+        rows_bytes_max: options.rows_bytes_max.max(1 << 30),
+        program_name: "tailwater check".into(),
+        ..options
+    }
+}
+
+/// The result of a check.
+#[derive(Debug, Clone, Default)]
+pub struct CheckReport {
+    /// Number of compared tables.
+    pub tables: u64,
+    /// Number of rows of these tables on the source.
+    pub rows: u64,
+    /// Rows that differ, in the order of tables and keys.
+    pub differences: Vec<RowDifference>,
+    /// Results about whole tables.
+    pub findings: Vec<TableFinding>,
+    /// How long the check took since it was started or resumed.
+    pub elapsed: Duration,
+}
+
+impl CheckReport {
+    /// Whether both servers have the same data.
+    pub fn is_equal(&self) -> bool {
+        self.differences.is_empty() && self.findings.is_empty()
+    }
+}
+
+/// State shared by all workers.
+struct CheckContext {
+    tables: Vec<CheckTable>,
+    /// Tables before this index are finished or assigned to workers.
+    first: AtomicUsize,
+    state: Mutex<CheckState>,
+    /// Results about tables that a server cannot read.
+    unreadable: Mutex<Vec<TableFinding>>,
+    throttle: Arc<Throttle>,
+    progress: Arc<BulkProgress>,
+}
+
+/// Compares the servers. If it fails, is cancelled or is killed, the state has everything that was compared.
+/// With [`CheckOptions::resume`] that is not compared again.
+///
+/// # Errors
+/// [`BulkError::Interrupted`] or [`BulkError::InterruptedWithoutState`] if cancelled;
+/// [`BulkError::SameServer`]; [`BulkError::SyncUnknown`] and [`BulkError::TargetBehind`] for waiting for the
+/// target; [`BulkError::StateFileExists`], [`BulkError::StateMismatch`], [`BulkError::Busy`],
+/// [`BulkError::Damaged`] and [`BulkError::File`] for the state; [`BulkError::ResumeImpossible`] if a table's
+/// key has changed since the interruption; [`BulkError::NotFound`], [`BulkError::RowTooLong`],
+/// [`BulkError::Session`].
+pub async fn check(
+    options: &CheckOptions,
+    throttle: Arc<Throttle>,
+    progress: Arc<BulkProgress>,
+    cancel: CancellationToken,
+) -> Result<CheckReport, BulkError> {
+    let started = Instant::now();
+    let marks = marks();
+    let work = async {
+        let mut comparing = connect(options, &marks, 0, &progress).await?;
+        let found = tables::find(&mut comparing, &options.selection).await?;
+        run(options, &marks, comparing, found, throttle, &progress).await
+    };
+    let report = tokio::select! {
+        report = work => report,
+        () = cancel.cancelled() => {
+            Err(if options.state.is_some() { BulkError::Interrupted } else { BulkError::InterruptedWithoutState })
+        }
+    };
+    if report.is_err() {
+        delete_marks(options, &marks).await;
+    }
+    let mut report = report?;
+    report.elapsed = started.elapsed();
+    Ok(report)
+}
+
+/// The name prefix of all marks of a run. Concurrent checks must not use each other's marks.
+pub(crate) fn marks() -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+    format!("{}-{now}-", std::process::id())
+}
+
+/// Deletes the marks of a run that failed, if the source still answers. The run's workers and their
+/// connections are closed.
+pub(crate) async fn delete_marks(options: &CheckOptions, marks: &str) {
+    /// Maximum time for the clean-up.
+    const PATIENCE: Duration = Duration::from_secs(5);
+    if options.sync_method != Some(SyncMethod::Mark) {
+        return;
+    }
+    let work = async {
+        let mut source = Connection::connect(&options.source).await?;
+        sync_wait::delete_marks_of(&mut source, marks).await?;
+        source.close().await;
+        Ok::<_, BulkError>(())
+    };
+    // The next check deletes the marks that remain.
+    let _ = tokio::time::timeout(PATIENCE, work).await;
+}
+
+/// The results of an earlier check.
+#[derive(Debug, Default)]
+pub(crate) struct EarlierFindings {
+    pub(crate) differences: Vec<RowDifference>,
+    pub(crate) findings: Vec<TableFinding>,
+    /// Whether it compared everything that was selected.
+    pub(crate) is_finished: bool,
+}
+
+/// The results of an earlier check for the tables that are selected now, from its state.
+///
+/// # Errors
+/// [`BulkError::StateMismatch`] if it compared other servers; [`BulkError::Damaged`]; [`BulkError::File`].
+pub(crate) fn earlier_findings(options: &CheckOptions) -> Result<EarlierFindings, BulkError> {
+    let [source, target] = options.names();
+    let Some(path) = &options.state else { return Ok(EarlierFindings::default()) };
+    let state = CheckState::read(path, &source, &target)?;
+    let mut findings = state.given_up();
+    let is_finished = state.is_finished(|table| options.selection.wants(table));
+    let mut differences = state.differences;
+    findings.extend(state.finished.into_iter().flatten());
+    findings.retain(|finding| options.selection.wants(finding.table_name()));
+    differences.retain(|difference| options.selection.wants(&difference.table_name()));
+    Ok(EarlierFindings { differences, findings, is_finished })
+}
+
+/// Each statement must see what was committed when it begins, whatever the server's defaults: no uncommitted
+/// rows, and no snapshot of an earlier statement. With `autocommit` each statement has its own snapshot.
+/// Under READ COMMITTED a source with `binlog_format = STATEMENT` would refuse to write marks.
+const TRANSACTIONS: [&str; 2] = [
+    "SET SESSION autocommit = 1, completion_type = NO_CHAIN",
+    "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",
+];
+
+async fn connect_to(options: &ConnectOptions) -> Result<Connection, BulkError> {
+    let mut connection = Connection::connect(options).await?;
+    connection.execute(SESSION_SETTINGS).await?;
+    for sql in TRANSACTIONS {
+        connection.execute(sql).await?;
+    }
+    disable_timeouts(&mut connection).await?;
+    // Values arrive as the bytes that are compared.
+    connection.execute("SET NAMES utf8mb4").await?;
+    connection.execute("SET SESSION character_set_results = binary").await?;
+    connection.widen_answers().await?;
+    Ok(connection)
+}
+
+/// Connects to both servers, for the worker with this number.
+pub(crate) async fn connect(
+    options: &CheckOptions,
+    marks: &str,
+    worker: usize,
+    progress: &Arc<BulkProgress>,
+) -> Result<Comparer, BulkError> {
+    let mut source = connect_to(&options.source).await?;
+    let mut target = connect_to(&options.target).await?;
+    if worker == 0 {
+        refuse_same(&mut source, &mut target).await?;
+    }
+    let sync_method = match options.sync_method {
+        Some(sync_method) => sync_method,
+        None => SyncMethod::detect(&mut source, &mut target).await?,
+    };
+    if worker == 0 {
+        sync_method.refuse_unsure(&mut source, &mut target).await?;
+        // A method that the user chose is not questioned.
+        if options.sync_method.is_none() {
+            sync_method.refuse_unreplicated(&mut source, &mut target).await?;
+        }
+        sync_method.prepare(&mut source).await?;
+    }
+    let mark = format!("{marks}{worker}");
+    let waiting = SyncWaiter::new(sync_method, options.wait_max, mark, options.progress_reader.clone());
+    Ok(Comparer {
+        source,
+        target,
+        waiting,
+        progress: Arc::clone(progress),
+        digests: options.digests,
+        keeps_values: options.show_values,
+    })
+}
+
+/// Two names of the same server would always compare equal.
+async fn refuse_same(source: &mut Connection, target: &mut Connection) -> Result<(), BulkError> {
+    let sql = "SELECT CONCAT_WS(' ', @@hostname, @@port, @@datadir, @@pid_file)";
+    let (one, other) = (source.query(sql).await?, target.query(sql).await?);
+    if one.scalar().is_some() && one.scalar() == other.scalar() {
+        return Err(BulkError::SameServer { server: source.endpoint().into() });
+    }
+    Ok(())
+}
+
+async fn run(
+    options: &CheckOptions,
+    marks: &str,
+    first: Comparer,
+    found: ComparableTables,
+    throttle: Arc<Throttle>,
+    progress: &Arc<BulkProgress>,
+) -> Result<CheckReport, BulkError> {
+    let [source, target] = options.names();
+    let state = CheckState::open(options.state.as_deref(), options.resume, &source, &target)?;
+    let ComparableTables { pairs, mut findings } = found;
+    let count = pairs.len() as u64;
+    let tables = work(options, pairs, &state, progress)?;
+    let shared = Arc::new(CheckContext {
+        tables,
+        first: AtomicUsize::new(0),
+        state: Mutex::new(state),
+        unreadable: Mutex::default(),
+        throttle,
+        progress: Arc::clone(progress),
+    });
+    let mut workers = JoinSet::new();
+    let mut first = Some(first);
+    for number in 0..options.workers.max(1) {
+        let comparing = match first.take() {
+            Some(first) => first,
+            None => connect(options, marks, number, progress).await?,
+        };
+        let worker = CheckWorker { shared: Arc::clone(&shared), comparing, options: options.clone() };
+        workers.spawn(worker.run());
+    }
+    // The first error ends the check: dropping the set aborts the other workers.
+    while let Some(ended) = workers.join_next().await {
+        match ended {
+            Ok(result) => result?,
+            Err(error) => std::panic::resume_unwind(error.into_panic()),
+        }
+    }
+    let mut state = shared.state.lock().await;
+    let mut differences = std::mem::take(&mut state.differences);
+    differences.sort_by_cached_key(RowDifference::order);
+    let mut unreadable = std::mem::take(&mut *shared.unreadable.lock().await);
+    unreadable.sort_by_cached_key(|finding| finding.table_name().clone());
+    findings.extend(unreadable);
+    state.finished(&findings)?;
+    findings.extend(state.given_up());
+    let rows = state.tables.values().map(|table| table.rows).sum();
+    Ok(CheckReport { tables: count, rows, differences, findings, elapsed: Duration::ZERO })
+}
+
+/// The remaining tables, the largest first, so that all workers have work until the end.
+fn work(
+    options: &CheckOptions,
+    mut pairs: Vec<TablePair>,
+    state: &CheckState,
+    progress: &BulkProgress,
+) -> Result<Vec<CheckTable>, BulkError> {
+    pairs.sort_by_key(|pair| std::cmp::Reverse(pair.rows_estimate));
+    let mut tables = Vec::with_capacity(pairs.len());
+    for pair in pairs {
+        let before = state.tables.get(&pair.name).cloned().unwrap_or_default();
+        progress.expect(1, pair.rows_estimate);
+        progress.rows(before.rows, 0);
+        if before.done {
+            progress.table();
+            continue;
+        }
+        let changed = |name: &TableName, reason| BulkError::ResumeImpossible {
+            what: format!("the check of {name}"),
+            reason,
+        };
+        let name = pair.name.clone();
+        let table = CheckTable::new(pair, options.chunk_size_limits(), options.differences_max, &before);
+        tables.push(table.map_err(|reason| changed(&name, reason))?);
+    }
+    Ok(tables)
+}
+
+/// A pair of connections that compares chunk after chunk.
+struct CheckWorker {
+    shared: Arc<CheckContext>,
+    comparing: Comparer,
+    options: CheckOptions,
+}
+
+impl CheckWorker {
+    async fn run(mut self) -> Result<(), BulkError> {
+        let shared = Arc::clone(&self.shared);
+        loop {
+            shared.throttle.pass(&shared.progress).await;
+            let first = shared.first.load(Relaxed);
+            let Some(table) = shared.tables.get(first) else { break };
+            match self.next_chunk(table).await {
+                Ok(true) => {}
+                // Other workers may be ahead; the index never decreases.
+                Ok(false) => {
+                    let _ = shared.first.compare_exchange(first, first + 1, Relaxed, Relaxed);
+                }
+                Err(error) if tables::is_of_one_table(&error) => self.give_up(table, &error).await?,
+                Err(error) => return Err(error),
+            }
+        }
+        let Comparer { mut source, target, waiting, .. } = self.comparing;
+        waiting.finish(&mut source).await?;
+        source.close().await;
+        target.close().await;
+        Ok(())
+    }
+
+    /// Compares the next chunk of a table. Returns whether there was one.
+    async fn next_chunk(&mut self, table: &CheckTable) -> Result<bool, BulkError> {
+        let CheckContext { state, progress, .. } = &*self.shared;
+        let Some(task) = table.take(&mut self.comparing.source, state).await? else { return Ok(false) };
+        let differences_left = table.differences_left().await;
+        let compared = self.comparing.chunk(&table.pair, &task.range.keys, differences_left).await?;
+        progress.rows(compared.rows, 0);
+        progress.chunk(0);
+        if table.done(&task, compared, state).await? {
+            progress.table();
+        }
+        Ok(true)
+    }
+
+    /// Continues with other tables. The connections are new, since an old one may be in the middle of a
+    /// result set.
+    async fn give_up(&mut self, table: &CheckTable, error: &BulkError) -> Result<(), BulkError> {
+        let Comparer { source, target, waiting, .. } = &mut self.comparing;
+        (*source, *target) =
+            (connect_to(&self.options.source).await?, connect_to(&self.options.target).await?);
+        waiting.reconnected(source).await?;
+        if table.give_up().await {
+            let finding = tables::unreadable(source, target, &table.pair.name, error).await;
+            self.shared.unreadable.lock().await.push(finding);
+            self.shared.progress.table();
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,477 @@
+//! SQL expressions that give equal values on both sides the same bytes, and different values different bytes.
+//!
+//! A value that both families print in the same way is taken as printed. Values that they print differently
+//! or inexactly, or that depend on a character set, get an expression here. docs/how-to/check.md documents
+//! the same rules for users.
+
+use tailwater_wire::Flavour;
+
+use tailwater_tables::chunker::table_info::ColumnInfo;
+use tailwater_tables::enum_members;
+use tailwater_wire::sql_quote::quote_identifier;
+
+/// Longer values of long types are replaced by their digest, to keep the row's text short.
+const LONG_BYTES: u32 = 65_535;
+
+/// How a column is compared on both sides.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rendering {
+    /// The source's name of the column.
+    pub name: String,
+    /// The expression on the source.
+    pub source: RenderedColumn,
+    /// The expression on the target.
+    pub target: RenderedColumn,
+    /// Whether the values are JSON, which the families format differently: different texts may be the same
+    /// document.
+    pub documents: bool,
+    /// The kind of literal that writes the source's values on the target.
+    pub literal: LiteralKind,
+    /// How a server that computes sums itself reads the column; absent if it must be transferred.
+    pub read: Option<ReadAs>,
+}
+
+/// How a server reads a value without converting it to text where possible.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReadAs {
+    /// As an integer of at most 32 bits.
+    Narrow,
+    /// As seconds, which have at most 32 bits.
+    Seconds,
+    /// As an integer of at most 64 bits.
+    Wide,
+    /// As a floating-point number.
+    Real,
+    /// As bytes.
+    Bytes,
+}
+
+/// How a value of the source's expression is written as a literal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LiteralKind {
+    /// As it is printed.
+    Number,
+    /// As a floating-point number.
+    Real,
+    /// As the number of a member, except for index 0 of an ENUM, which is written as this text.
+    Member {
+        /// See [`enum_members::index_zero`].
+        zero: String,
+    },
+    /// In quotes.
+    Moment,
+    /// Text of this character set.
+    Text(String),
+    /// Bytes.
+    Bytes,
+}
+
+/// The expressions for a column's value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RenderedColumn {
+    /// The column.
+    pub column: String,
+    /// The expression.
+    pub expression: String,
+    /// An expression for the same value when it is used alone. The bytes of texts need no conversion there,
+    /// which the server would otherwise do.
+    pub alone: String,
+    /// Its length, or an approximation that costs less.
+    pub length: String,
+    /// Whether its text shows where it ends, as JSON does, so that no length needs to precede it.
+    pub ends_itself: bool,
+    /// Whether it is short and never contains a `#`: a number or a time.
+    pub is_plain: bool,
+    /// Whether it may be NULL.
+    pub nullable: bool,
+    /// Whether it may be long.
+    pub is_long: bool,
+}
+
+/// Types whose values can be compared with each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum TypeClass {
+    Number,
+    Real,
+    Moment,
+    Member,
+    Text,
+    Bytes,
+    Document,
+}
+
+impl TypeClass {
+    fn of(column: &ColumnInfo) -> Self {
+        match column.data_type.as_str() {
+            "tinyint" | "smallint" | "mediumint" | "int" | "bigint" | "decimal" | "year" | "bit" => {
+                Self::Number
+            }
+            "float" | "double" => Self::Real,
+            "date" | "time" | "datetime" | "timestamp" => Self::Moment,
+            "enum" | "set" => Self::Member,
+            "json" => Self::Document,
+            "binary" | "varbinary" | "tinyblob" | "blob" | "mediumblob" | "longblob" | "vector" => {
+                Self::Bytes
+            }
+            "geometry" | "point" | "linestring" | "polygon" | "multipoint" | "multilinestring"
+            | "multipolygon" | "geometrycollection" | "geomcollection" => Self::Bytes,
+            _ => Self::Text,
+        }
+    }
+}
+
+/// How two columns are compared; `None` if their types are not comparable.
+pub fn rendering(source: &ColumnInfo, target: &ColumnInfo, flavours: [Flavour; 2]) -> Option<Rendering> {
+    use TypeClass::{Document, Member, Moment, Number, Text};
+    let classes = [TypeClass::of(source), TypeClass::of(target)];
+    let sides = [source, target];
+    let mut documents = false;
+    let utf8 = || LiteralKind::Text("utf8mb4".to_owned());
+    let mut literal = match classes[0] {
+        Number => LiteralKind::Number,
+        TypeClass::Real => LiteralKind::Real,
+        Moment => LiteralKind::Moment,
+        TypeClass::Bytes => LiteralKind::Bytes,
+        Member | Text | Document => utf8(),
+    };
+    let expressions = match classes {
+        [Member, Member] if source.column_type == target.column_type => {
+            literal = match enum_members::index_zero(&target.data_type, &target.column_type) {
+                Some(zero) => LiteralKind::Member { zero },
+                None => LiteralKind::Number,
+            };
+            // With `+ 0` MySQL would convert to a floating-point number, which cannot represent 64 members of
+            // a SET.
+            sides.map(|column| format!("CAST({} AS UNSIGNED)", quote_identifier(&column.name)))
+        }
+        [Member | Text, Member | Text] => {
+            let alike = is_same_text(source, target);
+            if let Some(charset) = source.charset.clone().filter(|_| alike) {
+                literal = LiteralKind::Text(charset);
+            }
+            let text = |column: &ColumnInfo| if alike { bytes(column) } else { as_utf8(column) };
+            sides.map(|column| match classes {
+                [Member, Member] => enum_members::compared(column, text(column)),
+                _ => text(column),
+            })
+        }
+        [Document | Text, Document | Text] => {
+            documents = flavours[0] != flavours[1];
+            sides.map(|column| match TypeClass::of(column) {
+                Document => format!("CAST({} AS CHAR CHARACTER SET utf8mb4)", quote_identifier(&column.name)),
+                _ => as_utf8(column),
+            })
+        }
+        [Number, Number] => {
+            // As many decimals as either side has; otherwise equal numbers would have different texts.
+            let alike = is_same_number(source, target);
+            sides.map(|column| number(column, alike))
+        }
+        [Moment, Moment] if source.data_type != target.data_type && !are_date_times([source, target]) => {
+            return None;
+        }
+        [one, other] if one == other => sides.map(|column| match one {
+            // The text of a FLOAT has six digits, and that of a DOUBLE(7,3) three decimals; this has all
+            // digits.
+            TypeClass::Real => format!("({} * 1.0e0)", quote_identifier(&column.name)),
+            TypeClass::Bytes if !is_binary_string(column) => {
+                format!("CAST({} AS BINARY)", quote_identifier(&column.name))
+            }
+            _ => quote_identifier(&column.name),
+        }),
+        _ => return None,
+    };
+    let is_ordinal = classes == [Member, Member] && source.column_type == target.column_type;
+    let is_plain = is_ordinal || matches!(classes[0], Number | TypeClass::Real | Moment);
+    let read = read(sides, classes);
+    let [on_source, on_target] = expressions;
+    let rendered = |expression: String, column: &ColumnInfo| RenderedColumn {
+        column: quote_identifier(&column.name),
+        alone: if expression == in_binary(column) {
+            quote_identifier(&column.name)
+        } else {
+            expression.clone()
+        },
+        length: match (expression == in_binary(column), classes == [Document, Document]) {
+            (true, _) => format!("LENGTH({})", quote_identifier(&column.name)),
+            // Making its text only for the length costs as much as making it.
+            (_, true) => format!("JSON_STORAGE_SIZE({})", quote_identifier(&column.name)),
+            (false, false) => format!("LENGTH({expression})"),
+        },
+        ends_itself: classes == [Document, Document],
+        expression,
+        is_plain,
+        nullable: source.nullable || target.nullable,
+        is_long: !is_plain && is_long(column),
+    };
+    Some(Rendering {
+        name: source.name.clone(),
+        source: rendered(on_source, source),
+        target: rendered(on_target, target),
+        documents,
+        literal,
+        read,
+    })
+}
+
+/// How both sides read the columns, so that equal values are read in the same way. JSON is not read, because
+/// the families format it differently.
+fn read(sides: [&ColumnInfo; 2], classes: [TypeClass; 2]) -> Option<ReadAs> {
+    let is_one_of = |types: &[&str]| sides.iter().any(|side| types.contains(&side.data_type.as_str()));
+    let is_integer = match classes {
+        [TypeClass::Number, TypeClass::Number] => !is_one_of(&["decimal"]),
+        [TypeClass::Member, TypeClass::Member] => sides[0].column_type == sides[1].column_type,
+        _ => false,
+    };
+    match classes {
+        // -1 and the largest unsigned number have the same bits.
+        _ if is_integer && is_unsigned(sides[0]) != is_unsigned(sides[1]) => Some(ReadAs::Bytes),
+        _ if is_integer && sides.iter().any(|side| is_wide(side)) => Some(ReadAs::Wide),
+        _ if is_integer => Some(ReadAs::Narrow),
+        [TypeClass::Real, TypeClass::Real] => Some(ReadAs::Real),
+        [TypeClass::Document, _] | [_, TypeClass::Document] => None,
+        // A TIMESTAMP is stored as seconds; its text would have to be made for the time zone.
+        _ if sides.iter().all(|side| side.column_type == "timestamp") => Some(ReadAs::Seconds),
+        _ => Some(ReadAs::Bytes),
+    }
+}
+
+fn is_wide(column: &ColumnInfo) -> bool {
+    match column.data_type.as_str() {
+        "bit" => !(1..=32).any(|bits| column.column_type == format!("bit({bits})")),
+        data_type => ["bigint", "set"].contains(&data_type),
+    }
+}
+
+fn is_unsigned(column: &ColumnInfo) -> bool {
+    let declared = |word: &str| column.column_type.contains(word);
+    declared("unsigned") || declared("zerofill") || !column.data_type.ends_with("int")
+}
+
+/// The bytes of texts that have the same character set on both sides, or sets of which one includes the
+/// other.
+fn bytes(column: &ColumnInfo) -> String {
+    let name = quote_identifier(&column.name);
+    match column.charset {
+        Some(_) => in_binary(column),
+        // An address or UUID of MariaDB, which has no character set yet.
+        None => format!("CONVERT({name} USING utf8mb4)"),
+    }
+}
+
+fn in_binary(column: &ColumnInfo) -> String {
+    format!("CONVERT({} USING binary)", quote_identifier(&column.name))
+}
+
+fn as_utf8(column: &ColumnInfo) -> String {
+    format!("CONVERT(CONVERT({} USING utf8mb4) USING binary)", quote_identifier(&column.name))
+}
+
+fn is_same_text(source: &ColumnInfo, target: &ColumnInfo) -> bool {
+    let family = |column: &ColumnInfo| {
+        let charset = column.charset.clone().unwrap_or_else(|| "utf8mb4".to_owned());
+        if ["ascii", "utf8", "utf8mb3"].contains(&charset.as_str()) { "utf8mb4".to_owned() } else { charset }
+    };
+    family(source) == family(target)
+}
+
+fn is_same_number(source: &ColumnInfo, target: &ColumnInfo) -> bool {
+    let decimal = |column: &ColumnInfo| column.data_type == "decimal";
+    let scale = |column: &ColumnInfo| {
+        let (_, scale) = column.column_type.split_once(',')?;
+        scale.split(')').next()?.trim().parse::<u32>().ok()
+    };
+    !(decimal(source) || decimal(target))
+        || (decimal(source) && decimal(target) && scale(source) == scale(target))
+}
+
+fn number(column: &ColumnInfo, alike: bool) -> String {
+    let name = quote_identifier(&column.name);
+    // The display width only shows in texts with leading zeros.
+    let needs_number = column.data_type == "bit" || column.column_type.contains("zerofill");
+    match (alike, needs_number) {
+        (false, _) => format!("CAST({name}+0 AS DECIMAL(65,30))"),
+        (true, true) => format!("({name}+0)"),
+        (true, false) => name,
+    }
+}
+
+fn are_date_times(columns: [&ColumnInfo; 2]) -> bool {
+    columns.iter().all(|column| ["datetime", "timestamp"].contains(&column.data_type.as_str()))
+}
+
+fn is_binary_string(column: &ColumnInfo) -> bool {
+    column.data_type.ends_with("binary") || column.data_type.ends_with("blob")
+}
+
+fn is_long(column: &ColumnInfo) -> bool {
+    ["mediumtext", "longtext", "mediumblob", "longblob", "json"].contains(&column.data_type.as_str())
+        || (TypeClass::of(column) == TypeClass::Bytes && !is_binary_string(column))
+}
+
+impl RenderedColumn {
+    /// The expression as part of a row's text: at most [`LONG_BYTES`] long.
+    fn bounded(&self) -> String {
+        let Self { expression, length, .. } = self;
+        match self.is_long {
+            true => format!("IF({length} > {LONG_BYTES}, SHA2({expression}, 256), {expression})"),
+            false => expression.clone(),
+        }
+    }
+
+    /// The expressions to transfer for digesting: if a long value is replaced by its digest, its length, too.
+    pub fn sent(&self) -> String {
+        match (self.is_long, self.ends_itself) {
+            (false, _) => self.alone.clone(),
+            (true, false) => format!("{}, {}", self.length, self.bounded()),
+            (true, true) => self.bounded(),
+        }
+    }
+
+    /// The expression for comparing and showing versions of a row: a digest if the value is longer than
+    /// `bytes_max`.
+    pub fn shown(&self, bytes_max: u32) -> String {
+        let Self { expression, is_plain, .. } = self;
+        match is_plain {
+            true => expression.clone(),
+            false => format!(
+                "IF(LENGTH({expression}) > {bytes_max}, CONCAT(LENGTH({expression}), ' bytes, SHA-256 ', \
+                 SHA2({expression}, 256)), {expression})"
+            ),
+        }
+    }
+}
+
+/// The expression for a 64-bit digest of a row. It separates all values, and distinguishes NULL from empty.
+/// It is NULL if the row is too long for the server to concatenate.
+///
+/// Plain values come first, together with the lengths of values that do not show where they end; then those
+/// values follow. So different rows never have the same text. SHA-2 is the only cryptographic digest that all
+/// versions of both families have.
+pub fn row_hash<'a>(columns: impl Iterator<Item = &'a RenderedColumn> + Clone) -> String {
+    let or_empty = |expression: String, nullable: bool| match nullable {
+        true => format!("IFNULL({expression}, '')"),
+        false => expression,
+    };
+    let heads = columns.clone().map(|column| {
+        let head = match (column.is_plain, column.ends_itself) {
+            (true, _) => column.expression.clone(),
+            (_, true) => column.bounded(),
+            (false, false) => column.length.clone(),
+        };
+        or_empty(head, column.nullable)
+    });
+    let bodies =
+        columns.filter(|column| !column.is_plain && !column.ends_itself).map(RenderedColumn::bounded);
+    let parts: Vec<_> = heads.chain(bodies).collect();
+    format!("CAST(CONV(LEFT(SHA2(CONCAT_WS('#', {}), 256), 16), 16, 10) AS UNSIGNED)", parts.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn column(data_type: &str, column_type: &str, charset: Option<&str>) -> ColumnInfo {
+        ColumnInfo {
+            name: "c".into(),
+            data_type: data_type.into(),
+            column_type: column_type.into(),
+            charset: charset.map(str::to_owned),
+            collation: None,
+            nullable: true,
+        }
+    }
+
+    fn both(source: &ColumnInfo, target: &ColumnInfo) -> Option<(String, String)> {
+        let rendering = rendering(source, target, [Flavour::MySql, Flavour::MariaDb])?;
+        Some((rendering.source.expression, rendering.target.expression))
+    }
+
+    fn same(column: &ColumnInfo) -> String {
+        let (source, target) = both(column, column).expect("the same type can be compared");
+        assert_eq!(source, target);
+        source
+    }
+
+    #[test]
+    fn every_type_is_rendered_exactly() {
+        assert_eq!(same(&column("int", "int", None)), "`c`");
+        assert_eq!(same(&column("int", "int(10) unsigned zerofill", None)), "(`c`+0)");
+        assert_eq!(same(&column("bit", "bit(64)", None)), "(`c`+0)");
+        assert_eq!(same(&column("decimal", "decimal(10,2)", None)), "`c`");
+        assert_eq!(same(&column("float", "float(7,3)", None)), "(`c` * 1.0e0)");
+        assert_eq!(same(&column("enum", "enum('a')", Some("latin1"))), "CAST(`c` AS UNSIGNED)");
+        assert_eq!(same(&column("text", "text", Some("latin1"))), "CONVERT(`c` USING binary)");
+        assert_eq!(same(&column("uuid", "uuid", None)), "CONVERT(`c` USING utf8mb4)");
+        assert_eq!(same(&column("blob", "blob", None)), "`c`");
+        assert_eq!(same(&column("point", "point", None)), "CAST(`c` AS BINARY)");
+        assert_eq!(same(&column("datetime", "datetime(6)", None)), "`c`");
+    }
+
+    #[test]
+    fn different_types_are_converted_or_refused() {
+        let (source, target) =
+            both(&column("decimal", "decimal(10,2)", None), &column("decimal", "decimal(12,4)", None))
+                .unwrap();
+        assert_eq!((source.as_str(), source.as_str()), (target.as_str(), "CAST(`c`+0 AS DECIMAL(65,30))"));
+        assert!(
+            both(&column("text", "text", Some("latin1")), &column("text", "text", Some("utf8mb4")))
+                .is_some_and(|(source, _)| source == "CONVERT(CONVERT(`c` USING utf8mb4) USING binary)")
+        );
+        assert!(
+            both(
+                &column("varchar", "varchar(9)", Some("utf8mb3")),
+                &column("varchar", "varchar(9)", Some("utf8mb4"))
+            )
+            .is_some_and(|(source, _)| source == "CONVERT(`c` USING binary)")
+        );
+        assert!(
+            both(
+                &column("enum", "enum('a')", Some("utf8mb4")),
+                &column("enum", "enum('b')", Some("utf8mb4"))
+            )
+            .is_some_and(
+                |(source, _)| source.starts_with("IF(") && source.contains("CONVERT(`c` USING binary)")
+            )
+        );
+        assert_eq!(both(&column("text", "text", Some("utf8mb4")), &column("blob", "blob", None)), None);
+        assert_eq!(both(&column("date", "date", None), &column("time", "time", None)), None);
+        assert!(
+            both(&column("timestamp", "timestamp", None), &column("datetime", "datetime", None)).is_some()
+        );
+        let json = rendering(
+            &column("json", "json", None),
+            &column("longtext", "longtext", Some("utf8mb4")),
+            [Flavour::MySql, Flavour::MariaDb],
+        );
+        assert!(json.unwrap().documents);
+    }
+
+    #[test]
+    fn different_rows_have_different_texts() {
+        let rendered = |expression: &str, is_plain, nullable, is_long| RenderedColumn {
+            column: String::new(),
+            expression: expression.into(),
+            alone: format!("{expression}{expression}"),
+            length: format!("LENGTH({})", expression.to_uppercase()),
+            ends_itself: expression == "e",
+            is_plain,
+            nullable,
+            is_long,
+        };
+        let columns = [
+            rendered("a", true, false, false),
+            rendered("b", false, true, false),
+            rendered("c", true, true, false),
+            rendered("d", false, false, true),
+            rendered("e", false, true, false),
+        ];
+        assert_eq!(
+            row_hash(columns.iter()),
+            "CAST(CONV(LEFT(SHA2(CONCAT_WS('#', a, IFNULL(LENGTH(B), ''), IFNULL(c, ''), LENGTH(D), IFNULL(e, ''), b, \
+             IF(LENGTH(D) > 65535, SHA2(d, 256), d)), 256), 16), 16, 10) AS UNSIGNED)"
+        );
+        let sent: Vec<_> = columns.iter().map(RenderedColumn::sent).collect();
+        assert_eq!(sent.join(" "), "aa bb cc LENGTH(D), IF(LENGTH(D) > 65535, SHA2(d, 256), d) ee");
+    }
+}

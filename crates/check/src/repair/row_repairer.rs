@@ -1,0 +1,219 @@
+//! Makes a row of the target equal to that of the source, whatever is written meanwhile.
+//!
+//! It reads the row's version on the source. When the target has what the source had then, it locks the
+//! target's row, or the gap for it. If the source still has the same version, the row is written. A later
+//! change on the source waits for the lock on the target, and is applied afterwards.
+
+use tailwater_session::{Connection, OkInfo, ServerError, SessionError, TextRow};
+use tailwater_wire::Flavour;
+use tailwater_wire::redact::public_text;
+
+use super::RepairAction;
+use super::literals::value_literal;
+use crate::check::comparer::Comparer;
+use crate::check::pair::{PairSide, TablePair};
+use tailwater_tables::chunker::range::KeyLiteral;
+use tailwater_tables::error::BulkError;
+use tailwater_wire::sql_quote::{qualified_name, quote_identifier};
+
+/// The outcome for a row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum RepairAttempt {
+    /// Changed in this way, or to be changed in a dry run.
+    Done(RepairAction),
+    /// Nothing to change.
+    Same,
+    /// Not possible now; try again later.
+    Again(String),
+    /// Not possible.
+    Impossible(String),
+}
+
+const LOCK_WAIT_TIMEOUT: u16 = 1205;
+const DEADLOCK: u16 = 1213;
+const DUPLICATE_KEY: u16 = 1062;
+/// MySQL's warnings about names like `utf8mb3`, which may occur in the literal of a key.
+const OF_OLD_NAMES: [u64; 3] = [1287, 3719, 3778];
+const READ_ONLY: [u16; 2] = [1290, 1836];
+const DENIED: [u16; 3] = [1142, 1143, 1227];
+
+/// A row's values as literals for the target; `None` if there is no row.
+type RowLiterals = Option<Vec<String>>;
+
+/// Repairs rows of one table.
+pub(super) struct RowRepairer<'a> {
+    pub(super) pair: &'a TablePair,
+    pub(super) comparing: &'a mut Comparer,
+    /// Whether to write and lock nothing.
+    pub(super) dry_run: bool,
+}
+
+impl RowRepairer<'_> {
+    /// Tries to repair one row.
+    ///
+    /// # Errors
+    /// [`BulkError::RepairDenied`] if no row can be repaired; [`BulkError::TargetBehind`],
+    /// [`BulkError::Session`] if a connection breaks.
+    pub(super) async fn try_row(&mut self, key: &[KeyLiteral]) -> Result<RepairAttempt, BulkError> {
+        let Some(wanted) = self.on_source(key).await? else {
+            return Ok(RepairAttempt::Impossible("one of its values cannot be written as a literal".into()));
+        };
+        self.comparing.catch_up().await?;
+        if self.dry_run {
+            let there = self.is_on_target(key, "").await?;
+            return Ok(action(wanted.is_some(), there).map_or(RepairAttempt::Same, RepairAttempt::Done));
+        }
+        match self.write(key, wanted).await {
+            Ok(attempt) => Ok(attempt),
+            Err(BulkError::Session(SessionError::Server { error, .. })) => {
+                let target = &mut self.comparing.target;
+                target.execute("ROLLBACK").await?;
+                refused(target, error)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The source's row as literals; the outer `None` if a value has no literal.
+    async fn on_source(&mut self, key: &[KeyLiteral]) -> Result<Option<RowLiterals>, BulkError> {
+        let columns: Vec<_> =
+            self.pair.columns.iter().map(|column| column.source.expression.as_str()).collect();
+        let sql = format!("SELECT {} {}", columns.join(", "), self.row(PairSide::Source, key));
+        let answer = self.comparing.source.query(&sql).await?;
+        let Some(row) = answer.first() else { return Ok(Some(None)) };
+        let values = self.pair.columns.iter().enumerate();
+        let literals = values.map(|(index, column)| value_literal(&column.literal, row.get(index)));
+        Ok(literals.collect::<Option<Vec<_>>>().map(Some))
+    }
+
+    /// The current row of the target, as [`RowRepairer::on_source`] writes it. A server may warn about a
+    /// value that it stores unchanged.
+    async fn on_target(&mut self, key: &[KeyLiteral]) -> Result<RowLiterals, BulkError> {
+        let columns: Vec<_> =
+            self.pair.columns.iter().map(|column| column.target.expression.as_str()).collect();
+        let sql = format!("SELECT {} {}", columns.join(", "), self.row(PairSide::Target, key));
+        let answer = self.comparing.target.query(&sql).await?;
+        let Some(row) = answer.first() else { return Ok(None) };
+        let values = self.pair.columns.iter().enumerate();
+        Ok(values.map(|(index, column)| value_literal(&column.literal, row.get(index))).collect())
+    }
+
+    async fn is_on_target(&mut self, key: &[KeyLiteral], lock: &str) -> Result<bool, BulkError> {
+        let sql = format!("SELECT 1 {}{lock}", self.row(PairSide::Target, key));
+        Ok(!self.comparing.target.query(&sql).await?.rows.is_empty())
+    }
+
+    fn row(&self, side: PairSide, key: &[KeyLiteral]) -> String {
+        let table = qualified_name(&self.pair.name.schema, &self.pair.name.name);
+        match self.pair.key(side) {
+            Some(of) => {
+                format!(
+                    "FROM {table} FORCE INDEX ({}) WHERE {}",
+                    quote_identifier(&of.name),
+                    self.pair.equals(side, key)
+                )
+            }
+            None => format!("FROM {table} WHERE FALSE"),
+        }
+    }
+
+    async fn write(&mut self, key: &[KeyLiteral], wanted: RowLiterals) -> Result<RepairAttempt, BulkError> {
+        self.comparing.target.execute("START TRANSACTION").await?;
+        let there = self.is_on_target(key, " FOR UPDATE").await?;
+        if self.on_source(key).await? != Some(wanted.clone()) {
+            self.comparing.target.execute("ROLLBACK").await?;
+            return Ok(RepairAttempt::Again("it is changing on the source".into()));
+        }
+        let Some(action) = action(wanted.is_some(), there) else {
+            self.comparing.target.execute("ROLLBACK").await?;
+            return Ok(RepairAttempt::Same);
+        };
+        let sql = self.statement(action, key, wanted.as_deref().unwrap_or_default());
+        let target = &mut self.comparing.target;
+        let done = target.execute(&sql).await?;
+        let warning = warning(target, &done).await?;
+        if let Some(warning) = warning
+            && self.on_target(key).await? != wanted
+        {
+            let target = &mut self.comparing.target;
+            target.execute("ROLLBACK").await?;
+            return Ok(RepairAttempt::Impossible(format!(
+                "the target would store something else: {warning}"
+            )));
+        }
+        self.comparing.target.execute("COMMIT").await?;
+        Ok(if done.affected_rows == 0 { RepairAttempt::Same } else { RepairAttempt::Done(action) })
+    }
+
+    fn statement(&self, action: RepairAction, key: &[KeyLiteral], values: &[String]) -> String {
+        let table = qualified_name(&self.pair.name.schema, &self.pair.name.name);
+        let info = self.pair.info(PairSide::Target);
+        // The target's spelling of the column names.
+        let names = self.pair.columns.iter().map(|column| {
+            let mut own = info.columns.iter();
+            let own = own.find(|own| own.name.eq_ignore_ascii_case(&column.name));
+            quote_identifier(own.map_or(&column.name, |own| &own.name))
+        });
+        let equals = self.pair.equals(PairSide::Target, key);
+        match action {
+            RepairAction::Delete => format!("DELETE FROM {table} WHERE {equals}"),
+            RepairAction::Update => {
+                let pairs: Vec<_> =
+                    names.zip(values).map(|(name, value)| format!("{name} = {value}")).collect();
+                format!("UPDATE {table} SET {} WHERE {equals}", pairs.join(", "))
+            }
+            RepairAction::Insert => {
+                let names: Vec<_> = names.collect();
+                format!("INSERT INTO {table} ({}) VALUES ({})", names.join(", "), values.join(", "))
+            }
+        }
+    }
+}
+
+fn action(on_source: bool, on_target: bool) -> Option<RepairAction> {
+    match (on_source, on_target) {
+        (true, true) => Some(RepairAction::Update),
+        (true, false) => Some(RepairAction::Insert),
+        (false, true) => Some(RepairAction::Delete),
+        (false, false) => None,
+    }
+}
+
+/// The outcome of a refused statement.
+fn refused(target: &Connection, error: ServerError) -> Result<RepairAttempt, BulkError> {
+    match error.number {
+        LOCK_WAIT_TIMEOUT | DEADLOCK => Ok(RepairAttempt::Again("it is locked on the target".into())),
+        // Another row may have to be repaired first.
+        DUPLICATE_KEY => {
+            Ok(RepairAttempt::Again(format!("another row of the target has its unique key: {error}")))
+        }
+        number if READ_ONLY.contains(&number) || DENIED.contains(&number) => Err(BulkError::RepairDenied {
+            server: target.endpoint().into(),
+            advice: match (READ_ONLY.contains(&number), target.server().flavour) {
+                (false, _) => "grant it SELECT, INSERT, UPDATE and DELETE on the tables",
+                (true, Flavour::MySql) => {
+                    "grant it CONNECTION_ADMIN, which may write under read_only; under super_read_only no account may"
+                }
+                (true, Flavour::MariaDb) => "grant it READ ONLY ADMIN",
+            },
+            error: Box::new(error),
+        }),
+        _ => Ok(RepairAttempt::Impossible(error.to_string())),
+    }
+}
+
+/// The first warning about a changed value. Notes and warnings about the statement itself do not count.
+async fn warning(target: &mut Connection, done: &OkInfo) -> Result<Option<String>, BulkError> {
+    if done.warnings == 0 {
+        return Ok(None);
+    }
+    let warnings = target.query("SHOW WARNINGS").await?;
+    let is_harmless = |row: &&TextRow| {
+        row.get_str(0) == Some("Note") || row.get_u64(1).is_some_and(|number| OF_OLD_NAMES.contains(&number))
+    };
+    if warnings.rows.len() < usize::from(done.warnings) {
+        return Ok(Some("the server reports more warnings than it shows (max_error_count)".to_owned()));
+    }
+    let serious = warnings.rows.iter().find(|row| !is_harmless(row));
+    Ok(serious.map(|row| public_text(&row.get(2).map(String::from_utf8_lossy).unwrap_or_default())))
+}

@@ -1,0 +1,45 @@
+//! Copies a whole server's data files with the server's own tools. This is faster than copying rows for large
+//! data, and only possible between servers of the same release series.
+//!
+//! - [`clone_plugin`]: MySQL's clone plugin, from server to server over the network.
+//! - [`mariadb_backup`]: `mariadb-backup`, into a folder of this machine.
+//! - [`version_check`]: whether versions of servers and tools are compatible.
+
+pub mod clone_plugin;
+pub mod mariadb_backup;
+mod version_check;
+
+use tailwater_session::Connection;
+
+use tailwater_tables::error::BulkError;
+use tailwater_tables::snapshot::channel_target;
+
+/// The position of copied data in the source's history.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct BinaryCopyPosition {
+    /// The GTID set; `None` if it is unknown or empty.
+    pub gtid_set: Option<String>,
+    /// The binlog file; `None` if the source has no binlog.
+    pub binlog_file: Option<String>,
+    /// The position in it.
+    pub binlog_position: Option<u64>,
+}
+
+/// Refuses a server to which a channel applies past its binlog: the GTIDs in its files lag its data.
+///
+/// # Errors
+/// [`BulkError::BinaryUnsupported`]; [`BulkError::Session`].
+async fn refuse_channel_target(source: &mut Connection) -> Result<(), BulkError> {
+    let channels = channel_target::unlogged_channels(source).await?;
+    if channels.is_empty() {
+        return Ok(());
+    }
+    let reason = format!(
+        "the channel {} of Tailwater applies to {} past its binlog, so the GTIDs in a copy would lag its data; copy \
+         the channel's source, or dump with the channel paused (`dump --pause-channel`) and load that. If there is no such channel any \
+         more, delete its row in tailwater.apply_unlogged",
+        channels.join(", "),
+        source.endpoint()
+    );
+    Err(BulkError::BinaryUnsupported { reason })
+}

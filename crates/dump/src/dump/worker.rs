@@ -1,0 +1,132 @@
+//! A connection that dumps chunk after chunk.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use tailwater_wire::protocol::ServerStatus;
+use tokio::sync::Mutex;
+
+use super::chunk_file::ChunkFile;
+use super::chunk_queue::{DumpChunk, DumpTable};
+use crate::folder::names::chunk_file;
+use crate::folder::{DumpCompression, DumpFolder, NulledValues, WrittenChunk};
+use tailwater_tables::chunker::queries::check_row_count;
+use tailwater_tables::error::BulkError;
+use tailwater_tables::progress::BulkProgress;
+use tailwater_tables::snapshot::{FinishedTables, Snapshot, SnapshotReader};
+use tailwater_tables::throttle::Throttle;
+
+/// State shared by all workers of a dump.
+#[derive(Debug)]
+pub(crate) struct DumpContext {
+    /// Tables in the order in which they are started.
+    pub(crate) tables: Vec<DumpTable>,
+    /// Tables before this index are dumped or assigned to workers.
+    pub(crate) first: AtomicUsize,
+    pub(crate) folder: Mutex<DumpFolder>,
+    /// Tables whose locks can be released.
+    pub(crate) finished: FinishedTables,
+    pub(crate) progress: Arc<BulkProgress>,
+    pub(crate) throttle: Arc<Throttle>,
+    /// The index of the current snapshot.
+    pub(crate) snapshot: usize,
+    pub(crate) compression: DumpCompression,
+    pub(crate) compression_level: i32,
+    /// The ending of file names.
+    pub(crate) ending: &'static str,
+}
+
+pub(crate) struct DumpWorker {
+    shared: Arc<DumpContext>,
+    reader: SnapshotReader,
+}
+
+impl DumpWorker {
+    pub(crate) fn new(shared: Arc<DumpContext>, reader: SnapshotReader) -> Self {
+        Self { shared, reader }
+    }
+
+    /// Works until there are no more chunks.
+    ///
+    /// # Errors
+    /// [`BulkError`] of the connection, of the files, or of a lost snapshot.
+    pub(crate) async fn run(mut self) -> Result<(), BulkError> {
+        let shared = Arc::clone(&self.shared);
+        while let Some((table, task)) = self.next(&shared).await? {
+            let (chunk, nulled) = self.dump(table, &task).await?;
+            self.shared.progress.chunk(chunk.file_bytes);
+            if table.done(&task, chunk, nulled, &shared.folder).await? {
+                shared.finished.add(&table.name);
+                shared.progress.table();
+            }
+            // A session that alters a finished table waits until every connection has released its lock.
+            self.reader.release(&shared.finished).await?;
+        }
+        Snapshot::check_open(&mut self.reader.connection).await?;
+        self.reader.connection.close().await;
+        Ok(())
+    }
+
+    async fn next<'a>(
+        &mut self,
+        shared: &'a DumpContext,
+    ) -> Result<Option<(&'a DumpTable, DumpChunk)>, BulkError> {
+        loop {
+            shared.throttle.pass(&shared.progress).await;
+            let first = shared.first.load(Relaxed);
+            let Some(table) = shared.tables.get(first) else { return Ok(None) };
+            if let Some(task) = table.take(&mut self.reader.connection, &shared.folder).await? {
+                return Ok(Some((table, task)));
+            }
+            // Other workers may be ahead; the index never decreases.
+            let _ = shared.first.compare_exchange(first, first + 1, Relaxed, Relaxed);
+        }
+    }
+
+    async fn dump(
+        &mut self,
+        table: &DumpTable,
+        task: &DumpChunk,
+    ) -> Result<(WrittenChunk, Vec<NulledValues>), BulkError> {
+        let DumpContext { progress, compression, compression_level, ending, snapshot, .. } = &*self.shared;
+        let name = chunk_file(&table.name.schema, &table.name.name, task.number, ending);
+        let files = Arc::clone(self.shared.folder.lock().await.files());
+        let statement = table.statement(task, self.reader.connection.server()).await;
+        let server = self.reader.connection.endpoint().to_owned();
+        let mut rows = statement.rows(&mut self.reader.connection).await?;
+        let mut file =
+            ChunkFile::create(files.as_ref(), &name, &table.rows, *compression, *compression_level)?;
+        while let Some(batch) = rows.next_batch().await? {
+            let (mut rows, mut bytes) = (0, 0);
+            for row in batch.iter() {
+                bytes += file.put(&row)?;
+                rows += 1;
+            }
+            progress.rows(rows, bytes);
+            // The file has copied the bytes of a huge row.
+            drop(batch);
+            if file.is_group() {
+                file = blocking(move || file.write_group().map(|()| file)).await?;
+            }
+        }
+        // Outside of its transaction, the statement has read the current rows.
+        if !rows.end().is_some_and(|end| end.status.has(ServerStatus::IN_TRANS)) {
+            return Err(BulkError::SnapshotLost { server });
+        }
+        let snapshot = *snapshot;
+        let (chunk, nulled) = blocking(move || file.finish(snapshot)).await?;
+        check_row_count(&mut self.reader.connection, &table.name, chunk.rows).await?;
+        Ok((chunk, nulled))
+    }
+}
+
+/// Does slow work without blocking other tasks.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, BulkError> + Send + 'static,
+) -> Result<T, BulkError> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(done) => done,
+        Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+        Err(_) => Err(BulkError::Interrupted),
+    }
+}

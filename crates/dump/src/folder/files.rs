@@ -1,0 +1,31 @@
+//! Reads small files of a dump whole.
+
+use std::io;
+
+use tailwater_files::store::FileStore;
+use tailwater_tables::error::{BulkError, file_error};
+
+/// Maximum size of a manifest, a journal or a definition: a manifest has some hundred bytes for each of
+/// millions of chunks.
+pub(crate) const DOCUMENT_BYTES_MAX: u64 = 1 << 30;
+
+/// Reads a whole small file.
+///
+/// # Errors
+/// [`BulkError::File`]; [`BulkError::Damaged`] if it is too large.
+pub fn document(files: &dyn FileStore, name: &str) -> Result<Vec<u8>, BulkError> {
+    document_of(files, name, DOCUMENT_BYTES_MAX)
+}
+
+/// As [`document`], with its own limit.
+///
+/// # Errors
+/// As [`document`].
+pub(crate) fn document_of(files: &dyn FileStore, name: &str, bytes_max: u64) -> Result<Vec<u8>, BulkError> {
+    let path = files.path(name);
+    let read = files.open(name).and_then(|file| tailwater_files::read_bounded(file, bytes_max));
+    read.map_err(|error| match error.kind() {
+        io::ErrorKind::FileTooLarge => BulkError::Damaged { path, reason: error.to_string() },
+        _ => file_error("read", &path)(error),
+    })
+}

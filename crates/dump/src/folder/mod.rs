@@ -1,0 +1,26 @@
+//! The format of a dump folder: definitions as SQL, rows as tab-separated text for `LOAD DATA`, and a
+//! manifest of both.
+//!
+//! - [`manifest`]: the contents of the folder.
+//! - `document`: the manifest as a file, with its checksum.
+//! - [`journal`]: what was finished since the manifest was written.
+//! - [`names`]: the names of files.
+//! - [`files`]: small files as a whole. [`memory`]: a folder that is never written to disk.
+//! - `journal_writer`: how the journal is written. [`dump_folder`]: a dump that is written or read.
+
+mod document;
+pub mod dump_folder;
+pub mod files;
+pub mod journal;
+mod journal_writer;
+pub mod manifest;
+pub mod memory;
+pub mod names;
+
+pub use dump_folder::DumpFolder;
+pub use journal::JournalEntry;
+pub use manifest::{
+    AccountEntry, ChunkEntry, ColumnEntry, DumpCompression, DumpSelection, DumpedFlavour, DumpedServer,
+    FORMAT, Manifest, NulledValues, ObjectEntry, RowFormat, SchemaEntry, TableEntry, WrittenChunk,
+};
+pub use memory::MemoryFiles;

@@ -1,0 +1,105 @@
+//! Invariants that hold for any bytes that are read as files of a dump. The fuzz target under `fuzz/` calls
+//! this module, and `tests/fuzz_corpus.rs` replays the kept inputs, and mutations of them, with a plain
+//! `cargo test`.
+
+use tailwater_wire::Flavour;
+
+use crate::folder::JournalEntry;
+use crate::load::mydumper;
+use tailwater_tables::insert_builder::InsertBuilder;
+use tailwater_tables::journal;
+use tailwater_tables::schema::TableName;
+use tailwater_tables::schema::statement_splitter::{self, StatementSplitter};
+
+/// Longer statements of files are refused.
+const STATEMENT_BYTES_MAX: usize = 4096;
+
+/// The output for bytes that arrive in pieces.
+type FuzzPieces = Result<Vec<Vec<u8>>, String>;
+
+/// Tests `data`. Its first byte selects the format, its second the position at which the rest is split in
+/// two.
+///
+/// # Panics
+/// If the pieces affect the output, the output has bytes that the input lacks, or the output is not read back
+/// unchanged.
+pub fn check(data: &[u8]) {
+    let [what, cut, data @ ..] = data else { return };
+    let pieces = data.split_at(usize::from(*cut).min(data.len()));
+    match what % 4 {
+        0 => check_statements(data, pieces),
+        1 => check_rows(data, pieces),
+        2 => check_programs(data),
+        _ => check_journal(data),
+    }
+}
+
+fn split(pieces: &[&[u8]]) -> FuzzPieces {
+    let mut statements = StatementSplitter::new(STATEMENT_BYTES_MAX);
+    let mut found = Vec::new();
+    for piece in pieces {
+        found.extend(statements.push(piece)?);
+    }
+    found.extend(statements.finish()?);
+    Ok(found)
+}
+
+fn check_statements(data: &[u8], (front, rest): (&[u8], &[u8])) {
+    let whole = split(&[data]);
+    assert_eq!(whole, split(&[front, rest]), "pieces matter");
+    let Ok(found) = whole else { return };
+    assert!(found.iter().map(Vec::len).sum::<usize>() <= data.len(), "the output is longer than the input");
+    for statement in found {
+        assert!(!statement.is_empty() && statement.len() <= STATEMENT_BYTES_MAX);
+        assert!(statement_splitter::verb(&statement).len() <= 20);
+        // For a server, a statement that ends in dashes ends in a comment.
+        if statement.ends_with(b"-") {
+            continue;
+        }
+        // The server receives only this statement, and must see all of it.
+        let reparsed = split(&[statement.as_slice(), b"\n;"]);
+        assert_eq!(reparsed.as_deref(), Ok([statement.clone()].as_slice()), "it is not one statement");
+    }
+}
+
+fn check_rows(data: &[u8], (front, rest): (&[u8], &[u8])) {
+    let columns = [("a".to_owned(), "int".to_owned()), ("j".to_owned(), "json".to_owned())];
+    let made = |pieces: &[&[u8]]| -> FuzzPieces {
+        let mut inserts = InsertBuilder::new(&TableName::new("s", "t"), &columns, Flavour::MySql, 256);
+        let mut made = Vec::new();
+        for piece in pieces {
+            made.extend(inserts.push(piece)?);
+        }
+        made.extend(inserts.finish()?);
+        Ok(made)
+    };
+    let whole = made(&[data]);
+    assert_eq!(whole, made(&[front, rest]), "pieces matter");
+    for statement in whole.into_iter().flatten() {
+        // No value may end the statement or its quotes.
+        let reparsed = statement_splitter::all(&statement);
+        assert_eq!(
+            reparsed.as_deref(),
+            Ok([statement.clone()].as_slice()),
+            "a value has broken out of its quotes"
+        );
+    }
+}
+
+fn check_programs(data: &[u8]) {
+    let found = mydumper::programs(data);
+    assert!(found.iter().map(Vec::len).sum::<usize>() <= data.len(), "the output is longer than the input");
+    assert!(found.iter().all(|statement| !statement.is_empty()));
+}
+
+/// A journal is read up to its first damaged line, and the part that was read parses to the same entries.
+/// Entries round-trip.
+fn check_journal(data: &[u8]) {
+    if let Ok((entries, length)) = journal::parse::<JournalEntry>(data) {
+        assert_eq!(journal::parse::<JournalEntry>(&data[..length]), Ok((entries, length)));
+    }
+    if let Ok(entry) = serde_json::from_slice::<JournalEntry>(data) {
+        let line = entry.to_line();
+        assert_eq!(JournalEntry::from_line(line.trim_end_matches('\n')).as_ref(), Some(&entry), "{line}");
+    }
+}

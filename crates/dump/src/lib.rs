@@ -1,0 +1,17 @@
+//! Moves whole tables: dump, load and copy.
+//!
+//! The map:
+//! - [`dump`]: dumps databases into a folder.
+//! - [`folder`]: the format of a dump folder; no other module knows its layout.
+//! - [`load`]: loads a dump into a server.
+//! - [`copy`]: copies databases from one server to another; [`binary`]: copies whole servers as data files.
+//! - [`fuzzing`]: invariants for any bytes that are read as a dump.
+
+pub mod binary;
+pub mod copy;
+pub mod dump;
+pub mod folder;
+pub mod fuzzing;
+pub mod load;
+
+pub use dump::{DumpOptions, DumpReport, dump, dump_stream};

@@ -1,0 +1,30 @@
+//! Detects which tool wrote a dump folder.
+
+use std::io::ErrorKind;
+use std::sync::Arc;
+
+use super::{DumpContents, mydumper, mysql_shell, tailwater_folder};
+use crate::folder::names::MANIFEST;
+use tailwater_files::store::FileStore;
+use tailwater_tables::error::BulkError;
+use tailwater_tables::error::file_error;
+
+/// Reads the contents of a dump folder of any supported tool.
+///
+/// # Errors
+/// Those of [`tailwater_folder::read`], [`mydumper::read`] and [`mysql_shell::read`].
+pub fn read(files: Arc<dyn FileStore>, mixed_allowed: bool) -> Result<DumpContents, BulkError> {
+    let listed = match files.list() {
+        Ok(listed) => listed,
+        Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
+        Err(error) => return Err(file_error("list", &files.path(""))(error)),
+    };
+    let has = |wanted: &str| listed.iter().any(|(name, _)| name == wanted);
+    match () {
+        () if has(MANIFEST) => tailwater_folder::read_files(files, mixed_allowed),
+        () if has(mysql_shell::DUMP) => mysql_shell::read(files),
+        () if has(mydumper::METADATA) || has(mydumper::METADATA_PARTIAL) => mydumper::read(files),
+        // Its error names the missing file.
+        () => tailwater_folder::read_files(files, mixed_allowed),
+    }
+}

@@ -1,0 +1,305 @@
+//! The record of a load on the target: its phase, and which data files are loaded.
+
+use std::collections::{HashMap, HashSet};
+
+use tailwater_session::{Connection, SessionError};
+
+use tailwater_tables::error::BulkError;
+use tailwater_tables::schema::TableName;
+use tailwater_wire::sql_quote::string_literal;
+
+const DUPLICATE_KEY: u16 = 1062;
+
+/// Server error for an existing column.
+const DUPLICATE_COLUMN: u16 = 1060;
+
+/// Added to a file's number it marks a file whose load was started, for a table that cannot be rolled back.
+pub(crate) const CHUNK_STARTED: u32 = 1 << 31;
+
+/// The number that marks all chunks of a table as copied.
+pub(crate) const WHOLE_TABLE: u32 = u32::MAX;
+
+/// The phase of a load.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum LoadPhase {
+    /// Creating tables.
+    Tables,
+    /// Loading rows; all tables exist.
+    Rows,
+    /// Creating the remaining objects; all rows are loaded.
+    Objects,
+    /// Everything is loaded.
+    Done,
+}
+
+impl LoadPhase {
+    const ALL: [Self; 4] = [Self::Tables, Self::Rows, Self::Objects, Self::Done];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Tables => "tables",
+            Self::Rows => "rows",
+            Self::Objects => "objects",
+            Self::Done => "done",
+        }
+    }
+}
+
+/// The record of an earlier load.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct EarlierLoad {
+    /// Its phase.
+    pub(crate) phase: LoadPhase,
+    /// Whether it loaded into existing tables; `None` if its version did not record that.
+    pub(crate) merged: Option<bool>,
+}
+
+/// The record of one load.
+#[derive(Debug, Clone)]
+pub(crate) struct LoadRecord {
+    dump: String,
+}
+
+impl LoadRecord {
+    /// The record for the dump with this id.
+    pub(crate) fn new(dump: &str) -> Self {
+        Self { dump: string_literal(dump) }
+    }
+
+    /// Locks the dump for this server as long as the connection lives, so that no other process loads it.
+    pub(crate) async fn lock(&self, connection: &mut Connection) -> Result<(), BulkError> {
+        // The session of a killed load may still exist.
+        const PATIENCE_SECONDS: u32 = 20;
+        let sql = format!("SELECT GET_LOCK(CONCAT('tailwater.load.', {}), {PATIENCE_SECONDS})", self.dump);
+        match connection.query(&sql).await?.scalar() {
+            Some("1") => Ok(()),
+            _ => Err(BulkError::LoadInProgress { server: connection.endpoint().into() }),
+        }
+    }
+
+    /// The record of an earlier load; `None` if there is none. Creates nothing, so that a refused load leaves
+    /// no trace.
+    pub(crate) async fn earlier(
+        &self,
+        connection: &mut Connection,
+    ) -> Result<Option<EarlierLoad>, BulkError> {
+        let there = "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = 'tailwater' AND \
+                     table_name IN ('loads', 'load_chunks')";
+        if connection.query(there).await?.scalar() != Some("2") {
+            return Ok(None);
+        }
+        let merged = if has_merge_column(connection).await? { "merged" } else { "NULL" };
+        let sql = format!("SELECT phase, {merged} FROM tailwater.loads WHERE dump = {}", self.dump);
+        let found = connection.query(&sql).await?;
+        let Some(row) = found.first() else { return Ok(None) };
+        let name = row.get_str(0).unwrap_or_default();
+        match LoadPhase::ALL.into_iter().find(|phase| phase.name() == name) {
+            Some(phase) => Ok(Some(EarlierLoad { phase, merged: row.get_u64(1).map(|merged| merged != 0) })),
+            None => {
+                let reason = format!("tailwater.loads has the phase {name:?}");
+                Err(SessionError::UnexpectedResult { doing: "reading the phase of a load", reason }.into())
+            }
+        }
+    }
+
+    /// Starts from scratch, whatever an earlier load recorded.
+    pub(crate) async fn begin(&self, connection: &mut Connection, merged: bool) -> Result<(), BulkError> {
+        connection.execute("CREATE DATABASE IF NOT EXISTS tailwater").await?;
+        let tables = [
+            "CREATE TABLE IF NOT EXISTS tailwater.loads (\
+             dump VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin PRIMARY KEY, \
+             phase VARCHAR(16) CHARACTER SET ascii NOT NULL, begun_at DATETIME NOT NULL, merged BOOLEAN) ENGINE=InnoDB",
+            "CREATE TABLE IF NOT EXISTS tailwater.load_chunks (\
+             dump VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL, \
+             schema_name VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, \
+             table_name VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, \
+             chunk INT UNSIGNED NOT NULL, PRIMARY KEY (dump, schema_name, table_name, chunk)) ENGINE=InnoDB",
+        ];
+        for table in tables {
+            connection.execute(table).await?;
+        }
+        self.prepare_indexes(connection).await?;
+        if !has_merge_column(connection).await? {
+            match connection.execute("ALTER TABLE tailwater.loads ADD COLUMN merged BOOLEAN").await {
+                Ok(_) => {}
+                // A load of another dump was faster.
+                Err(SessionError::Server { error, .. }) if error.number == DUPLICATE_COLUMN => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        connection.execute("START TRANSACTION").await?;
+        for table in ["load_chunks", "load_indexes"] {
+            connection.execute(&format!("DELETE FROM tailwater.{table} WHERE dump = {}", self.dump)).await?;
+        }
+        let phase = string_literal(LoadPhase::Tables.name());
+        let sql = format!(
+            "REPLACE INTO tailwater.loads (dump, phase, begun_at, merged) VALUES ({}, {phase}, UTC_TIMESTAMP(), {merged})",
+            self.dump
+        );
+        connection.execute(&sql).await?;
+        connection.execute("COMMIT").await?;
+        Ok(())
+    }
+
+    /// Creates the table for deferred indexes, which earlier versions did not have.
+    pub(crate) async fn prepare_indexes(&self, connection: &mut Connection) -> Result<(), BulkError> {
+        let table = "CREATE TABLE IF NOT EXISTS tailwater.load_indexes (\
+                     dump VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL, \
+                     schema_name VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, \
+                     table_name VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, \
+                     definitions LONGTEXT CHARACTER SET utf8mb4 NOT NULL, \
+                     PRIMARY KEY (dump, schema_name, table_name)) ENGINE=InnoDB";
+        connection.execute(table).await?;
+        Ok(())
+    }
+
+    /// Records the deferred indexes of a table, unless they are recorded already.
+    pub(crate) async fn record_indexes(
+        &self,
+        connection: &mut Connection,
+        table: &TableName,
+        definitions: &str,
+    ) -> Result<(), BulkError> {
+        let sql = format!(
+            "INSERT IGNORE INTO tailwater.load_indexes VALUES ({}, {}, {}, {})",
+            self.dump,
+            string_literal(&table.schema),
+            string_literal(&table.name),
+            string_literal(definitions)
+        );
+        connection.execute(&sql).await?;
+        Ok(())
+    }
+
+    /// The deferred indexes of a table.
+    pub(crate) async fn indexes(
+        &self,
+        connection: &mut Connection,
+        table: &TableName,
+    ) -> Result<Option<String>, BulkError> {
+        let sql = format!("SELECT definitions FROM tailwater.load_indexes WHERE {}", self.of_table(table));
+        Ok(connection.query(&sql).await?.scalar().map(str::to_owned))
+    }
+
+    /// The number of deferred indexes per table.
+    pub(crate) async fn deferred_index_counts(
+        &self,
+        connection: &mut Connection,
+    ) -> Result<HashMap<TableName, usize>, BulkError> {
+        let sql = format!(
+            "SELECT schema_name, table_name, CHAR_LENGTH(definitions) - CHAR_LENGTH(REPLACE(definitions, '\\n', '')) + 1 \
+             FROM tailwater.load_indexes WHERE dump = {}",
+            self.dump
+        );
+        let mut waiting = HashMap::new();
+        let mut rows = connection.query_stream(&sql).await?;
+        while let Some(row) = rows.next().await? {
+            let text = |column| row.get_str(column).unwrap_or_default();
+            let count = row.get_u64(2).and_then(|count| usize::try_from(count).ok()).unwrap_or(1);
+            waiting.insert(TableName::new(text(0), text(1)), count);
+        }
+        Ok(waiting)
+    }
+
+    /// Deletes the record of a table's deferred indexes.
+    pub(crate) async fn delete_indexes(
+        &self,
+        connection: &mut Connection,
+        table: &TableName,
+    ) -> Result<(), BulkError> {
+        let sql = format!("DELETE FROM tailwater.load_indexes WHERE {}", self.of_table(table));
+        connection.execute(&sql).await?;
+        Ok(())
+    }
+
+    fn of_table(&self, table: &TableName) -> String {
+        let (schema, name) = (string_literal(&table.schema), string_literal(&table.name));
+        format!("dump = {} AND schema_name = {schema} AND table_name = {name}", self.dump)
+    }
+
+    /// Records the phase of the load.
+    pub(crate) async fn reach(&self, connection: &mut Connection, phase: LoadPhase) -> Result<(), BulkError> {
+        let phase = string_literal(phase.name());
+        let sql = format!("UPDATE tailwater.loads SET phase = {phase} WHERE dump = {}", self.dump);
+        connection.execute(&sql).await?;
+        Ok(())
+    }
+
+    /// The loaded files.
+    pub(crate) async fn chunks(
+        &self,
+        connection: &mut Connection,
+    ) -> Result<HashSet<(TableName, u32)>, BulkError> {
+        let sql = format!(
+            "SELECT schema_name, table_name, chunk FROM tailwater.load_chunks WHERE dump = {}",
+            self.dump
+        );
+        let mut found = HashSet::new();
+        let mut rows = connection.query_stream(&sql).await?;
+        while let Some(row) = rows.next().await? {
+            let text = |column| row.get_str(column).unwrap_or_default();
+            let chunk = row.get_u64(2).and_then(|chunk| u32::try_from(chunk).ok()).unwrap_or(u32::MAX);
+            found.insert((TableName::new(text(0), text(1)), chunk));
+        }
+        Ok(found)
+    }
+
+    /// The tables that an earlier copy has finished.
+    ///
+    /// # Errors
+    /// [`BulkError::Session`]
+    pub(crate) async fn finished_tables(
+        &self,
+        connection: &mut Connection,
+    ) -> Result<HashSet<TableName>, BulkError> {
+        let chunks = self.chunks(connection).await?;
+        Ok(chunks.into_iter().filter(|(_, chunk)| *chunk == WHOLE_TABLE).map(|(table, _)| table).collect())
+    }
+
+    /// Records in the open transaction that a file is loaded. Returns false if it is loaded already; then the
+    /// transaction must not be committed.
+    ///
+    /// Must be called before the rows are loaded: it waits for the session of an earlier load that may still
+    /// be committing the same rows.
+    pub(crate) async fn record_chunk(
+        &self,
+        connection: &mut Connection,
+        table: &TableName,
+        chunk: u32,
+    ) -> Result<bool, SessionError> {
+        let sql = format!(
+            "INSERT INTO tailwater.load_chunks VALUES ({}, {}, {}, {chunk})",
+            self.dump,
+            string_literal(&table.schema),
+            string_literal(&table.name)
+        );
+        match connection.execute(&sql).await {
+            Ok(_) => Ok(true),
+            Err(SessionError::Server { error, .. }) if error.number == DUPLICATE_KEY => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The statement that undoes [`Self::record_chunk`], for an operator.
+    pub(crate) fn delete_chunk_statement(&self, table: &TableName, chunk: u32) -> String {
+        format!("DELETE FROM tailwater.load_chunks WHERE {} AND chunk = {chunk}", self.of_table(table))
+    }
+
+    /// Deletes the record of all files of a table.
+    pub(crate) async fn delete_table(
+        &self,
+        connection: &mut Connection,
+        table: &TableName,
+    ) -> Result<(), BulkError> {
+        let sql = format!("DELETE FROM tailwater.load_chunks WHERE {}", self.of_table(table));
+        connection.execute(&sql).await?;
+        Ok(())
+    }
+}
+
+/// Whether the table has a column for [`EarlierLoad::merged`], which earlier versions did not have.
+async fn has_merge_column(connection: &mut Connection) -> Result<bool, BulkError> {
+    let sql = "SELECT COUNT(*) FROM information_schema.columns WHERE table_schema = 'tailwater' AND table_name = 'loads' \
+               AND column_name = 'merged'";
+    Ok(connection.query(sql).await?.scalar() == Some("1"))
+}

@@ -1,0 +1,48 @@
+//! The interface to a source of rows other than the files of a dump.
+
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+use tailwater_session::Connection;
+
+use super::contents::DumpContents;
+use super::load_record::LoadRecord;
+use super::run::LoadOptions;
+use tailwater_tables::error::BulkError;
+use tailwater_tables::progress::BulkProgress;
+use tailwater_tables::schema::TableName;
+
+/// A source of rows other than the files of a dump, such as the source server of a copy.
+pub(crate) trait LoadSource: Sync {
+    /// Whether to drop what an interrupted run has created.
+    fn is_restart(&self) -> bool;
+
+    /// Estimated number of rows of a table.
+    fn rows_estimate<'a>(&'a self, table: &'a TableName) -> BoxFuture<'a, u64>;
+
+    /// Runs before tables are created: drops tables that an earlier run did not finish, or all of them for a
+    /// restart. Returns the number of tables that are kept.
+    ///
+    /// # Errors
+    /// [`BulkError::GtidState`] if tables are kept and all must be of `one_point` in time;
+    /// [`BulkError::Session`].
+    fn begin<'a>(
+        &'a self,
+        target: &'a mut Connection,
+        record: &'a LoadRecord,
+        one_point: bool,
+    ) -> BoxFuture<'a, Result<usize, BulkError>>;
+
+    /// Loads all rows of tables that are not finished.
+    ///
+    /// # Errors
+    /// As [`super::load`].
+    fn load_rows<'a>(
+        &'a self,
+        target: &'a mut Connection,
+        contents: &'a DumpContents,
+        options: &'a LoadOptions,
+        record: &'a LoadRecord,
+        progress: &'a Arc<BulkProgress>,
+    ) -> BoxFuture<'a, Result<(), BulkError>>;
+}

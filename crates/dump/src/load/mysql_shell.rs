@@ -1,0 +1,375 @@
+//! Reads a folder of MySQL Shell's `util.dumpInstance`, `dumpSchemas` or `dumpTables`. `@.json` lists the
+//! databases, a file per database its tables, and a file per table its columns and the format of its rows.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use sha2::{Digest, Sha256};
+use tailwater_wire::Flavour;
+
+use super::contents::{
+    Decoding, DefinitionScript, DumpContents, FileCompression, LoadChunk, ScriptDialect, TableFiles,
+    TextFields,
+};
+use super::definitions;
+use crate::folder::files::document;
+use tailwater_files::store::FileStore;
+use tailwater_tables::error::BulkError;
+use tailwater_tables::error::file_error;
+use tailwater_tables::schema::TableName;
+use tailwater_tables::snapshot::SnapshotPoint;
+
+/// The file that identifies a folder of MySQL Shell.
+pub(super) const DUMP: &str = "@.json";
+
+/// Written last.
+const DONE: &str = "@.done.json";
+
+/// Whether a file is the progress of `util.loadDump`, which loads the folder: `load-progress.`, the target's
+/// UUID and `.json` (MySQL Shell's manual on `progressFile`). It belongs to a load, and grows. Files of a
+/// schema with such a name are not excluded.
+fn is_load_progress(name: &str) -> bool {
+    let uuid = name.strip_prefix("load-progress").and_then(|rest| rest.strip_suffix(".json"));
+    uuid.and_then(|uuid| uuid.strip_prefix(['.', '-'])).is_some_and(|uuid| {
+        uuid.len() == UUID_LENGTH && uuid.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-')
+    })
+}
+
+/// Length of a UUID as servers print it.
+const UUID_LENGTH: usize = 36;
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ShellDump {
+    schemas: Vec<String>,
+    #[serde(default)]
+    basenames: BTreeMap<String, String>,
+    default_character_set: Option<String>,
+    #[serde(default = "yes")]
+    tz_utc: bool,
+    gtid_executed: Option<String>,
+    #[serde(default)]
+    gtid_executed_inconsistent: bool,
+    binlog_file: Option<String>,
+    binlog_position: Option<u64>,
+    #[serde(default)]
+    begin: String,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ShellSchema {
+    #[serde(default)]
+    tables: Vec<String>,
+    #[serde(default)]
+    views: Vec<String>,
+    #[serde(default)]
+    basenames: BTreeMap<String, String>,
+    #[serde(default = "yes")]
+    includes_ddl: bool,
+    includes_views_ddl: Option<bool>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ShellTable {
+    #[serde(default)]
+    options: ShellOptions,
+    #[serde(default)]
+    triggers: Vec<String>,
+    #[serde(default = "yes")]
+    includes_data: bool,
+    #[serde(default = "yes")]
+    includes_ddl: bool,
+    #[serde(default = "tsv")]
+    extension: String,
+    #[serde(default)]
+    chunking: bool,
+    compression: Option<String>,
+    /// For partitions.
+    #[serde(default)]
+    basenames: BTreeMap<String, String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct ShellOptions {
+    columns: Vec<String>,
+    decode_columns: BTreeMap<String, String>,
+    default_character_set: Option<String>,
+    fields_terminated_by: Option<String>,
+    fields_enclosed_by: Option<String>,
+    fields_escaped_by: Option<String>,
+    lines_terminated_by: Option<String>,
+    compression: Option<String>,
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn tsv() -> String {
+    "tsv".to_owned()
+}
+
+/// Reads the contents of a folder.
+///
+/// # Errors
+/// [`BulkError::File`], [`BulkError::Damaged`]; [`BulkError::IncompleteDump`] if the dump is not complete;
+/// [`BulkError::ForeignDump`] if its format is not supported.
+pub fn read(files: Arc<dyn FileStore>) -> Result<DumpContents, BulkError> {
+    let place = files.path("");
+    let listed = files.list().map_err(file_error("list", &place))?;
+    let listed = listed.into_iter().filter(|(name, _)| !is_load_progress(name)).collect();
+    let reader = ShellDumpReader { files: files.as_ref(), listed, read: RefCell::default() };
+    if !reader.listed.contains_key(DONE) {
+        return Err(BulkError::IncompleteDump { path: place, tables: 0 });
+    }
+    let dump: ShellDump = reader.json(DUMP)?;
+    let mut contents = DumpContents {
+        id: reader.id(&dump)?,
+        files: Arc::clone(&files),
+        flavour: Some(Flavour::MySql),
+        schemas: Vec::new(),
+        sequences: Vec::new(),
+        tables: Vec::new(),
+        objects: Vec::new(),
+        accounts: Vec::new(),
+        point: Some(SnapshotPoint {
+            gtid_set: dump
+                .gtid_executed
+                .clone()
+                .filter(|set| !set.is_empty() && !dump.gtid_executed_inconsistent)
+                .map(|set| set.replace(['\n', '\r'], "")),
+            binlog_file: dump.binlog_file.clone().filter(|file| !file.is_empty()),
+            binlog_position: dump.binlog_position,
+            taken_at: dump.begin.clone(),
+        }),
+    };
+    let mut triggers = Vec::new();
+    for name in &dump.schemas {
+        let base = dump.basenames.get(name).unwrap_or(name);
+        let schema: ShellSchema = reader.json(&format!("{base}.json"))?;
+        if schema.includes_ddl {
+            contents.schemas.push(reader.definition(
+                format!("database {name}"),
+                None,
+                &format!("{base}.sql"),
+            ));
+        }
+        let base_of = |name: &String| match schema.basenames.get(name) {
+            Some(base) => base.clone(),
+            None => format!("{base}@{name}"),
+        };
+        for table in &schema.tables {
+            reader.table(name, table, &base_of(table), &dump, &mut contents, &mut triggers)?;
+        }
+        if schema.includes_views_ddl.unwrap_or(schema.includes_ddl) {
+            for view in &schema.views {
+                let file = format!("{}.sql", base_of(view));
+                contents.objects.push(reader.definition(format!("view {name}.{view}"), Some(name), &file));
+            }
+        }
+    }
+    contents.objects.extend(triggers);
+    reader.check_all_read(&contents)?;
+    Ok(contents)
+}
+
+struct ShellDumpReader<'a> {
+    files: &'a dyn FileStore,
+    listed: BTreeMap<String, u64>,
+    /// Documents that were read.
+    read: RefCell<BTreeSet<String>>,
+}
+
+impl ShellDumpReader<'_> {
+    fn json<T: DeserializeOwned>(&self, file: &str) -> Result<T, BulkError> {
+        let bytes = document(self.files, file)?;
+        self.read.borrow_mut().insert(file.to_owned());
+        let damaged = |error: serde_json::Error| BulkError::Damaged {
+            path: self.files.path(file),
+            reason: error.to_string(),
+        };
+        serde_json::from_slice(&bytes).map_err(damaged)
+    }
+
+    /// Refuses a dump with more files than its documents name. A document was edited or damaged, and tables
+    /// or rows would be missing.
+    fn check_all_read(&self, contents: &DumpContents) -> Result<(), BulkError> {
+        let chunks = contents.tables.iter().flat_map(|table| &table.chunks);
+        let rows: BTreeSet<_> = chunks.map(|chunk| chunk.path.clone()).collect();
+        let read = self.read.borrow();
+        let is_left = |file: &&String| match file.as_str() {
+            // Documents of the whole dump, of this version of MySQL Shell or another.
+            name if name.starts_with("@.") => false,
+            name if name.ends_with(".json") => !read.contains(name),
+            name => {
+                let name = name.strip_suffix(".zst").or_else(|| name.strip_suffix(".gz")).unwrap_or(name);
+                name.ends_with(".tsv") && !rows.contains(&self.files.path(file))
+            }
+        };
+        match self.listed.keys().find(is_left) {
+            None => Ok(()),
+            Some(file) => Err(BulkError::ForeignDump {
+                path: self.files.path(file),
+                tool: "MySQL Shell",
+                reason: "it belongs to no table that the other files name; those were edited or damaged"
+                    .into(),
+            }),
+        }
+    }
+
+    fn id(&self, dump: &ShellDump) -> Result<String, BulkError> {
+        let mut id = Sha256::new();
+        id.update(&dump.begin);
+        id.update(document(self.files, DONE)?);
+        for (name, bytes) in &self.listed {
+            id.update(format!("{name}\0{bytes}\n"));
+        }
+        Ok(id.finalize()[..16].iter().map(|byte| format!("{byte:02x}")).collect())
+    }
+
+    fn definition(&self, what: String, schema: Option<&String>, file: &str) -> DefinitionScript {
+        DefinitionScript {
+            what,
+            path: self.files.path(file),
+            dialect: ScriptDialect::MysqlShell { schema: schema.cloned() },
+        }
+    }
+
+    fn table(
+        &self,
+        schema: &String,
+        name: &str,
+        base: &str,
+        dump: &ShellDump,
+        contents: &mut DumpContents,
+        triggers: &mut Vec<DefinitionScript>,
+    ) -> Result<(), BulkError> {
+        let file = format!("{base}.json");
+        let table: ShellTable = self.json(&file)?;
+        let what = TableName::new(schema, name);
+        let refused = |reason: String| BulkError::ForeignDump {
+            path: self.files.path(&file),
+            tool: "MySQL Shell",
+            reason,
+        };
+        if !table.includes_ddl {
+            return Err(refused(format!("the dump has no definition of {what}; dump without dataOnly")));
+        }
+        let ShellOptions { columns, decode_columns, .. } = &table.options;
+        check_format(&table.options).map_err(refused)?;
+        let mut decoded = BTreeMap::new();
+        for (column, method) in decode_columns {
+            let method = match method.as_str() {
+                "FROM_BASE64" => Decoding::Base64,
+                "UNHEX" => Decoding::Hex,
+                other => {
+                    return Err(refused(format!("column {column} needs the unsupported decoding {other}")));
+                }
+            };
+            decoded.insert(column.clone(), method);
+        }
+        let compression = table.compression.as_ref().or(table.options.compression.as_ref());
+        let packing = match compression.map(String::as_str) {
+            Some("none") => FileCompression::None,
+            Some("zstd") => FileCompression::Zstd,
+            Some("gzip") => FileCompression::Gzip,
+            None => FileCompression::of(&table.extension),
+            Some(other) => return Err(refused(format!("its rows have the unsupported compression {other}"))),
+        };
+        let mut chunks = Vec::new();
+        if table.includes_data {
+            let one = [base.to_owned()];
+            let bases: Vec<_> = match table.basenames.is_empty() {
+                true => one.iter().collect(),
+                false => table.basenames.values().collect(),
+            };
+            for base in bases {
+                self.chunks(base, &table, packing, &mut chunks).map_err(refused)?;
+            }
+        }
+        let definition = self.definition(format!("table {what}"), Some(schema), &format!("{base}.sql"));
+        if !dump.tz_utc && !chunks.is_empty() {
+            let script = definitions::read(self.files, &definition)?;
+            if let Some(column) = definitions::timestamp_column(&String::from_utf8_lossy(&script)) {
+                return Err(refused(format!(
+                    "column {column} of {what} is a TIMESTAMP, and the dump does not record the time zone of its values \
+                     (tzUtc: false); dump with tzUtc: true"
+                )));
+            }
+        }
+        let character_set = table.options.default_character_set.clone();
+        let character_set = character_set.or_else(|| dump.default_character_set.clone());
+        let character_set = character_set.unwrap_or_else(|| "utf8mb4".to_owned());
+        if !character_set.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
+            return Err(refused(format!("{character_set:?} is not a valid name of a character set")));
+        }
+        if !table.triggers.is_empty() {
+            let file = format!("{base}.triggers.sql");
+            triggers.push(self.definition(format!("triggers of {what}"), Some(schema), &file));
+        }
+        contents.tables.push(TableFiles {
+            definition,
+            name: what,
+            columns: Some(columns.clone()),
+            text: Some(TextFields { character_set, decoded }),
+            chunks,
+        });
+        Ok(())
+    }
+
+    /// The data files: `BASE.tsv.zst`, or `BASE@0.tsv.zst` and so on, the last one with two `@`.
+    fn chunks(
+        &self,
+        base: &str,
+        table: &ShellTable,
+        packing: FileCompression,
+        found: &mut Vec<LoadChunk>,
+    ) -> Result<(), String> {
+        let mut add = |file: String| {
+            let Some(&file_bytes) = self.listed.get(&file) else { return false };
+            let number = u32::try_from(found.len()).unwrap_or(u32::MAX);
+            let path = self.files.path(&file);
+            found.push(LoadChunk { number, path, packing, rows: None, bytes: None, crc32: None, file_bytes });
+            true
+        };
+        let extension = &table.extension;
+        // Older versions wrote an empty table in this way even if it was to be chunked.
+        if add(format!("{base}.{extension}")) {
+            return Ok(());
+        }
+        if !table.chunking {
+            return Err(format!("{base}.{extension} is missing"));
+        }
+        for number in 0u32.. {
+            if !add(format!("{base}@{number}.{extension}")) {
+                return match add(format!("{base}@@{number}.{extension}")) {
+                    true => Ok(()),
+                    false => Err(format!("{base}@{number}.{extension} is missing")),
+                };
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Only MySQL Shell's default dialect is supported, which is the same as Tailwater's.
+fn check_format(options: &ShellOptions) -> Result<(), String> {
+    let settings = [
+        ("fieldsTerminatedBy", &options.fields_terminated_by, "\t"),
+        ("fieldsEnclosedBy", &options.fields_enclosed_by, ""),
+        ("fieldsEscapedBy", &options.fields_escaped_by, "\\"),
+        ("linesTerminatedBy", &options.lines_terminated_by, "\n"),
+    ];
+    for (name, value, wanted) in settings {
+        if let Some(value) = value.as_ref().filter(|value| *value != wanted) {
+            return Err(format!("{name} is {value:?}; only dumps in the default dialect are read"));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,134 @@
+//! Sessions on the server that is loaded.
+
+use tailwater_session::{ConnectOptions, Connection, SessionError, SessionPreset};
+use tailwater_wire::Flavour;
+
+use super::run::LoadOptions;
+use tailwater_tables::error::BulkError;
+use tailwater_tables::session_settings::allow_violations;
+
+/// How long a connection may be idle: the first one has the lock that excludes other loads, and waits for all
+/// rows. Servers accept no larger value.
+const IDLE_SECONDS_MAX: u32 = 2_147_483;
+
+/// The SQL mode for storing rows. It rejects nothing that a table may have had. Changed values give warnings,
+/// which are checked.
+const MODE: &str = "NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES,NO_ENGINE_SUBSTITUTION";
+
+/// Connects, and sets up the session so that rows are stored unchanged.
+///
+/// # Errors
+/// [`BulkError::Session`], also if the account may not set what the options need.
+pub(crate) async fn connect(options: &LoadOptions) -> Result<Connection, BulkError> {
+    connect_with(connect_options(options), options).await
+}
+
+/// As [`connect`], without a time limit for statements.
+///
+/// # Errors
+/// As [`connect`].
+pub(crate) async fn connect_without_timeout(options: &LoadOptions) -> Result<Connection, BulkError> {
+    connect_with(ConnectOptions { read_timeout: None, ..connect_options(options) }, options).await
+}
+
+fn connect_options(options: &LoadOptions) -> ConnectOptions {
+    ConnectOptions {
+        local_infile: !options.inserts,
+        read_timeout: Some(options.answer_max),
+        write_timeout: Some(options.answer_max),
+        program_name: "tailwater load".into(),
+        session_preset: SessionPreset::ForDefinitions,
+        ..options.connect.clone()
+    }
+}
+
+async fn connect_with(connect: ConnectOptions, options: &LoadOptions) -> Result<Connection, BulkError> {
+    let mut connection = Connection::connect(&connect).await?;
+    set_up(&mut connection, options).await?;
+    Ok(connection)
+}
+
+/// Also resets the settings of scripts.
+pub(crate) async fn set_up(connection: &mut Connection, options: &LoadOptions) -> Result<(), BulkError> {
+    connection.execute("SET NAMES utf8mb4").await?;
+    // Without these checks a server may store duplicate rows, and in MariaDB the first connection would lock
+    // the table.
+    let sql = format!(
+        "SET SESSION sql_mode = '{MODE}', time_zone = '+00:00', foreign_key_checks = 0, \
+         unique_checks = 1, innodb_lock_wait_timeout = 600, net_read_timeout = 600, \
+         max_error_count = 1000, wait_timeout = {IDLE_SECONDS_MAX}"
+    );
+    connection.execute(&sql).await?;
+    // Removes limits that the server sets for statements and transactions; those of a load have no limit.
+    connection
+        .execute(match connection.server().flavour {
+            Flavour::MySql => "SET SESSION max_execution_time = 0",
+            Flavour::MariaDb => {
+                "SET SESSION max_statement_time = 0, idle_transaction_timeout = 0, idle_write_transaction_timeout = 0"
+            }
+        })
+        .await?;
+    connection.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED").await?;
+    allow_violations(connection).await?;
+    if options.binlog {
+        log_rows(connection).await?;
+    }
+    if connection.server().flavour == Flavour::MySql {
+        // Tables are created unchanged, without a primary key if they had none. Setting these variables needs
+        // a privilege, so they are only set if necessary.
+        for variable in ["sql_require_primary_key", "sql_generate_invisible_primary_key"] {
+            let sql = format!("SHOW SESSION VARIABLES LIKE '{variable}'");
+            let shown = connection.query(&sql).await?;
+            if shown.first().and_then(|row| row.get_str(1)) == Some("ON") {
+                connection.execute(&format!("SET SESSION {variable} = OFF")).await?;
+            }
+        }
+    }
+    if !options.binlog {
+        connection.execute("SET SESSION sql_log_bin = 0").await?;
+    }
+    Ok(())
+}
+
+/// Makes the server log rows if it would log statements. InnoDB rejects statement logging in a READ COMMITTED
+/// transaction (`ER_BINLOG_STMT_MODE_AND_ROW_ENGINE` and 1665).
+///
+/// # Errors
+/// [`BulkError::BinlogFormat`] if the account may not change it; [`BulkError::Session`].
+async fn log_rows(connection: &mut Connection) -> Result<(), BulkError> {
+    let sql = "SHOW SESSION VARIABLES WHERE variable_name IN ('log_bin', 'sql_log_bin', 'binlog_format')";
+    let asked = connection.query(sql).await?;
+    let is = |name: &str, value: &str| {
+        asked.rows.iter().any(|row| row.get_str(0) == Some(name) && row.get_str(1) == Some(value))
+    };
+    if !(is("log_bin", "ON") && is("sql_log_bin", "ON") && is("binlog_format", "STATEMENT")) {
+        return Ok(());
+    }
+    match connection.execute("SET SESSION binlog_format = 'ROW'").await {
+        Ok(_) => Ok(()),
+        Err(SessionError::Server { error, .. }) => Err(BulkError::BinlogFormat {
+            server: connection.endpoint().to_owned(),
+            privilege: match connection.server().flavour {
+                Flavour::MySql => "SESSION_VARIABLES_ADMIN",
+                Flavour::MariaDb => "BINLOG ADMIN",
+            },
+            error: Box::new(error),
+        }),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// A worker's connection, or a new one if it has none. After an error it must not be put back, so that its
+/// transaction ends with it.
+///
+/// # Errors
+/// As [`connect`].
+pub(crate) async fn taken(
+    slot: &mut Option<Connection>,
+    options: &LoadOptions,
+) -> Result<Connection, BulkError> {
+    match slot.take() {
+        Some(connection) => Ok(connection),
+        None => connect(options).await,
+    }
+}

@@ -1,0 +1,77 @@
+//! Replays the inputs that fuzzing has kept, and seeded mutations of them, without a fuzzer or nightly Rust.
+
+use std::path::Path;
+use std::{env, fs};
+
+/// Number of mutations of each kept input.
+const CHANGES: u64 = 3_000;
+
+/// Building blocks of dump files.
+const WORDS: [&[u8]; 20] = [
+    b"'", b"\"", b"`", b";", b"\\", b"\n", b"\t", b"-", b"--", b"#", b"/", b"*", b"/*", b"*/", b"/*!",
+    b"/*M!", b"\\N", b" ", b";\n", b"; \n",
+];
+
+/// Prints the input if the check panics.
+struct Witness<'a>(&'a [u8], u64);
+
+impl Drop for Witness<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("seed {}: \"{}\"", self.1, self.0.escape_ascii());
+        }
+    }
+}
+
+fn check(data: &[u8], seed: u64) {
+    let _witness = Witness(data, seed);
+    tailwater_dump::fuzzing::check(data);
+}
+
+/// SplitMix64.
+fn next(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut value = *state;
+    value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    value ^ (value >> 31)
+}
+
+fn below(state: &mut u64, end: usize) -> usize {
+    (next(state) % end.max(1) as u64) as usize
+}
+
+fn changed(kept: &[u8], seed: u64) -> Vec<u8> {
+    let mut state = seed;
+    let mut data = kept.to_vec();
+    for _ in 0..1 + below(&mut state, 4) {
+        let at = below(&mut state, data.len());
+        match below(&mut state, 5) {
+            0 => data[at] ^= 1 << below(&mut state, 8),
+            1 if data.len() > 3 => drop(data.remove(at)),
+            2 => data.insert(at, next(&mut state) as u8),
+            _ => {
+                let word = WORDS[below(&mut state, WORDS.len())];
+                data.splice(at..at, word.iter().copied());
+            }
+        }
+    }
+    data
+}
+
+#[test]
+fn kept_inputs_and_mutations_satisfy_the_invariants() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/dump_files");
+    let mut paths: Vec<_> = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    assert!(paths.len() >= 8, "{paths:?}");
+    check(b"", 0);
+    let changes = if env::var_os("TAILWATER_LONG").is_some() { 100 * CHANGES } else { CHANGES };
+    for path in paths {
+        let kept = fs::read(&path).unwrap();
+        check(&kept, 0);
+        for seed in 1..=changes {
+            check(&changed(&kept, seed), seed);
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! Converts rows of a data file to INSERT statements, for servers without `LOAD DATA LOCAL`.
+
+use crate::fields::stored;
+use crate::schema::TableName;
+use tailwater_wire::Flavour;
+use tailwater_wire::sql_quote::{qualified_name, quote_identifier};
+
+/// Builds statements from a file's bytes as they arrive.
+#[derive(Debug)]
+pub struct InsertBuilder {
+    head: Vec<u8>,
+    /// The text around each column's literal.
+    around: Vec<(Vec<u8>, Vec<u8>)>,
+    statement_bytes_max: usize,
+    /// The start of an unfinished row.
+    rest: Vec<u8>,
+    /// Where in `rest` the search for its end continues.
+    searched: usize,
+    statement: Vec<u8>,
+    rows: u64,
+}
+
+impl InsertBuilder {
+    /// For a table's columns and their types on the server. No statement is longer than `statement_bytes_max`
+    /// unless a single row is.
+    pub fn new(
+        table: &TableName,
+        columns: &[(String, String)],
+        flavour: Flavour,
+        statement_bytes_max: usize,
+    ) -> Self {
+        let names: Vec<_> = columns.iter().map(|(name, _)| quote_identifier(name)).collect();
+        let head = format!(
+            "INSERT INTO {} ({}) VALUES ",
+            qualified_name(&table.schema, &table.name),
+            names.join(",")
+        );
+        let around = |(_, data_type): &(String, String)| {
+            let expression = stored("\0", flavour, data_type).unwrap_or_else(|| "\0".into());
+            let (before, behind) = expression.split_once('\0').unwrap_or_default();
+            (before.as_bytes().to_vec(), behind.as_bytes().to_vec())
+        };
+        Self {
+            head: head.into_bytes(),
+            around: columns.iter().map(around).collect(),
+            statement_bytes_max,
+            rest: Vec::new(),
+            searched: 0,
+            statement: Vec::new(),
+            rows: 0,
+        }
+    }
+
+    /// Takes the next bytes and returns the statements that became full.
+    ///
+    /// # Errors
+    /// What is wrong with a row, and its number.
+    pub fn push(&mut self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, String> {
+        self.rest.extend_from_slice(bytes);
+        let mut full = Vec::new();
+        let rest = std::mem::take(&mut self.rest);
+        let (mut begin, mut at) = (0, self.searched);
+        while let Some(&byte) = rest.get(at) {
+            match byte {
+                b'\\' => at += 2,
+                b'\n' => {
+                    full.extend(self.row(&rest[begin..at])?);
+                    at += 1;
+                    begin = at;
+                }
+                _ => at += 1,
+            }
+        }
+        // A long row is not copied for each of its pieces.
+        self.rest = if begin == 0 { rest } else { rest[begin..].to_vec() };
+        // After a trailing backslash, the escaped byte has not arrived yet; the backslash is read again.
+        self.searched = (at - begin).min(self.rest.len());
+        if at - begin > self.rest.len() {
+            self.searched -= 1;
+        }
+        Ok(full)
+    }
+
+    /// The last statement, if there is one.
+    ///
+    /// # Errors
+    /// If the last row is incomplete.
+    pub fn finish(&mut self) -> Result<Option<Vec<u8>>, String> {
+        if !self.rest.is_empty() {
+            return Err(format!("row {} has no end", self.rows + 1));
+        }
+        let statement = std::mem::take(&mut self.statement);
+        Ok((!statement.is_empty()).then_some(statement))
+    }
+
+    /// Appends a row. Returns the statement before it if it does not fit.
+    fn row(&mut self, row: &[u8]) -> Result<Option<Vec<u8>>, String> {
+        let mut values = Vec::with_capacity(row.len() + row.len() / 8 + 16);
+        values.push(b'(');
+        let mut found = 0;
+        for (index, field) in TsvFields(Some(row)).enumerate() {
+            found = index + 1;
+            let Some((before, behind)) = self.around.get(index) else { continue };
+            if index > 0 {
+                values.push(b',');
+            }
+            if field == b"\\N" {
+                values.extend_from_slice(b"NULL");
+            } else {
+                values.extend_from_slice(before);
+                put_literal(field, &mut values);
+                values.extend_from_slice(behind);
+            }
+        }
+        values.push(b')');
+        self.rows += 1;
+        if found != self.around.len() {
+            return Err(format!("row {} has {found} fields instead of {}", self.rows, self.around.len()));
+        }
+        let mut full = None;
+        if !self.statement.is_empty() && self.statement.len() + values.len() + 1 > self.statement_bytes_max {
+            full = Some(std::mem::take(&mut self.statement));
+        }
+        match self.statement.is_empty() {
+            true => self.statement.extend_from_slice(&self.head),
+            false => self.statement.push(b','),
+        }
+        self.statement.extend_from_slice(&values);
+        Ok(full)
+    }
+}
+
+/// The fields of a row, as they are in the file.
+struct TsvFields<'a>(Option<&'a [u8]>);
+
+impl<'a> Iterator for TsvFields<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        let rest = self.0?;
+        let mut at = 0;
+        while let Some(&byte) = rest.get(at) {
+            match byte {
+                b'\\' => at += 2,
+                b'\t' => {
+                    self.0 = Some(&rest[at + 1..]);
+                    return Some(&rest[..at]);
+                }
+                _ => at += 1,
+            }
+        }
+        self.0 = None;
+        Some(rest)
+    }
+}
+
+/// Appends a field's value as a binary literal.
+fn put_literal(field: &[u8], out: &mut Vec<u8>) {
+    out.extend_from_slice(b"_binary'");
+    unescape(field, |value| match value {
+        0 => out.extend_from_slice(b"\\0"),
+        b'\'' | b'\\' => out.extend_from_slice(&[b'\\', value]),
+        other => out.push(other),
+    });
+    out.push(b'\'');
+}
+
+/// Passes on a field's value byte by byte, unescaped as servers do.
+pub fn unescape(field: &[u8], mut put: impl FnMut(u8)) {
+    let mut bytes = field.iter();
+    while let Some(&byte) = bytes.next() {
+        let value = match byte {
+            b'\\' => match bytes.next() {
+                Some(b'0') => 0,
+                Some(b'b') => 8,
+                Some(b'n') => b'\n',
+                Some(b'r') => b'\r',
+                Some(b't') => b'\t',
+                Some(b'Z') => 26,
+                Some(&other) => other,
+                None => b'\\',
+            },
+            other => other,
+        };
+        put(value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn inserts(bytes_max: usize) -> InsertBuilder {
+        let columns = [("a".to_owned(), "int".to_owned()), ("j".to_owned(), "json".to_owned())];
+        InsertBuilder::new(&TableName::new("s", "t"), &columns, Flavour::MySql, bytes_max)
+    }
+
+    fn all(bytes_max: usize, pieces: &[&[u8]]) -> Result<(Vec<String>, u64), String> {
+        let mut inserts = inserts(bytes_max);
+        let mut statements = Vec::new();
+        for piece in pieces {
+            statements.extend(inserts.push(piece)?);
+        }
+        statements.extend(inserts.finish()?);
+        let rows = inserts.rows;
+        Ok((statements.into_iter().map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).collect(), rows))
+    }
+
+    #[test]
+    fn rows_become_values() {
+        let (statements, rows) = all(1 << 20, &[b"1\t\\N\n2\tit's \\\\ \\t\\0\\Z\\x\n"]).expect("rows");
+        let want = "INSERT INTO `s`.`t` (`a`,`j`) VALUES (_binary'1',NULL),\
+                    (_binary'2',CONVERT(_binary'it\\'s \\\\ \t\\0\x1ax' USING utf8mb4))";
+        assert_eq!((statements, rows), (vec![want.to_owned()], 2));
+        assert_eq!(all(1, &[]).expect("nothing"), (vec![], 0));
+    }
+
+    #[test]
+    fn invalid_rows_are_refused() {
+        assert!(all(99, &[b"1\n"]).is_err_and(|reason| reason.contains("1 fields instead of 2")));
+        assert!(all(99, &[b"1\t2\t3\n"]).is_err_and(|reason| reason.contains("3 fields instead of 2")));
+        assert!(all(99, &[b"1\t2"]).is_err_and(|reason| reason.contains("no end")));
+        assert!(all(99, &[b"1\t2\\\n"]).is_err_and(|reason| reason.contains("no end")));
+    }
+
+    proptest! {
+        #[test]
+        fn pieces_do_not_matter(
+            rows in prop::collection::vec("[a\\\\\\\\]{0,5}", 1..9), cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..6),
+            bytes_max in 1usize..200,
+        ) {
+            // Every backslash escapes something, among others a letter, a tab or the end of the row.
+            let whole: String = rows.iter().map(|row| format!("{}\t{}x\n", row.replace('\\', "\\\n"), row.replace('\\', "\\\t"))).collect();
+            let whole = whole.as_bytes();
+            let mut cuts: Vec<_> = cuts.iter().map(|cut| cut.index(whole.len())).collect();
+            cuts.extend([0, whole.len()]);
+            cuts.sort_unstable();
+            let pieces: Vec<_> = cuts.windows(2).map(|pair| &whole[pair[0]..pair[1]]).collect();
+            let (statements, count) = all(bytes_max, &pieces).expect("rows");
+            prop_assert_eq!(count, rows.len() as u64);
+            prop_assert_eq!(&statements, &all(bytes_max, &[whole]).expect("rows").0);
+            let values: usize = statements.iter().map(|statement| statement.matches("CONVERT").count()).sum();
+            prop_assert_eq!(values, rows.len());
+            let one = |statement: &String| statement.matches("CONVERT").count() == 1;
+            prop_assert!(statements.iter().all(|statement| statement.len() <= bytes_max || one(statement)));
+        }
+
+        #[test]
+        fn any_bytes_are_read_without_panic(bytes: Vec<u8>) {
+            let _ = all(64, &[&bytes]);
+        }
+    }
+}

@@ -1,0 +1,26 @@
+//! Objects with a definition on a server, and their definitions as scripts that create them again.
+//!
+//! - [`inventory`]: the existing objects, in an order in which they can be created; [`privileges`]: whether
+//!   the account sees all of them.
+//! - [`ddl`]: the definition of one object. [`prepare`] the connection first.
+//! - [`accounts`]: users and roles.
+//! - [`script`]: definitions as files, and files as statements.
+//!
+//! Definitions are bytes. Routines, triggers, events and views are stored in the character set of the session
+//! that created them, and are read and written in it. Each script sets everything that its definition depends
+//! on, so it can be run by itself.
+
+pub mod accounts;
+mod ddl;
+mod inventory;
+mod object_kind;
+mod privileges;
+pub mod script;
+pub mod statement_splitter;
+pub mod view_order;
+
+pub use ddl::{ddl, prepare};
+pub use inventory::texts;
+pub use inventory::{SchemaInventory, SchemaObject, Selection, TableName, inventory};
+pub use object_kind::ObjectKind;
+pub use privileges::{VisibilityScope, check_visible, hidden_triggers};

@@ -1,0 +1,13 @@
+//! Integration tests on real servers: chunker, schema, throttle.
+
+// For `on_each_server!` in all modules.
+#[macro_use]
+extern crate tailwater_sandbox;
+
+mod chunker;
+mod error_codes;
+mod random;
+mod replica_pair;
+mod schema;
+mod support;
+mod throttle;
