@@ -97,9 +97,9 @@ async fn rejected_at_the_start(rig: &Rig, channel: &Channel) -> Result<()> {
     let gtid = rig.newest_gtid().await?;
     rig.source.sql("INSERT INTO shop.keyless VALUES (9, 'behind')").await?;
     for (change, reason) in [
-        ("MODIFY wide INT", "does not go into int"),
+        ("MODIFY wide INT", "does not fit into int"),
         ("DROP COLUMN wide", "the target's table has no such column"),
-        ("ADD COLUMN wide DOUBLE", "does not go into double"),
+        ("ADD COLUMN wide DOUBLE", "does not fit into double"),
     ] {
         rig.target.sql(&format!("ALTER TABLE shop.other {change}")).await?;
         channel.resume(None).await?;

@@ -5,7 +5,7 @@
 //! row may have moved in between, because the merged change accesses all keys of both.
 //!
 //! A row that is inserted and deleted within a batch disappears, unless its table has an AUTO_INCREMENT
-//! column. A target that never saw the row would assign its number again after it becomes writable.
+//! column. Otherwise the target would assign the same number again once clients write to it.
 //!
 //! Two rows are the same if the bytes of their primary keys are equal. Rows with equal hashes, or keys that
 //! are equal only to a collation, conflict and keep their order.
@@ -54,23 +54,23 @@ impl PendingChange<'_> {
 /// The latest changes of rows, by table and key.
 #[derive(Debug, Default)]
 pub(super) struct PendingChanges<'a> {
-    living: HashMap<(u32, Cow<'a, [u8]>), PendingChange<'a>, foldhash::fast::RandomState>,
+    pending: HashMap<(u32, Cow<'a, [u8]>), PendingChange<'a>, foldhash::fast::RandomState>,
 }
 
 impl<'a> PendingChanges<'a> {
     /// With capacity for that many rows.
     pub fn of_rows(rows: usize) -> Self {
-        Self { living: HashMap::with_capacity_and_hasher(rows, foldhash::fast::RandomState::default()) }
+        Self { pending: HashMap::with_capacity_and_hasher(rows, foldhash::fast::RandomState::default()) }
     }
 
     /// Removes and returns the latest change of the row with this key.
     pub fn take(&mut self, table: u32, key: &Cow<'a, [u8]>) -> Option<PendingChange<'a>> {
-        self.living.remove(&(table, key.clone()))
+        self.pending.remove(&(table, key.clone()))
     }
 
     /// Stores the latest change of the row with this key.
-    pub fn put(&mut self, table: u32, key: Cow<'a, [u8]>, living: PendingChange<'a>) {
-        self.living.insert((table, key), living);
+    pub fn put(&mut self, table: u32, key: Cow<'a, [u8]>, pending: PendingChange<'a>) {
+        self.pending.insert((table, key), pending);
     }
 }
 

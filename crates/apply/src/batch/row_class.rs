@@ -1,4 +1,4 @@
-//! What rows of a group have in common, and where a planned row is.
+//! The common properties of the rows in a group, and the location of a planned row.
 
 use std::borrow::Cow;
 

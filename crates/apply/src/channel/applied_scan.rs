@@ -1,5 +1,5 @@
-//! Reads from the log what a target has applied: its GTIDs, and whether those transactions are still where
-//! they were.
+//! Reads from the log the GTIDs that a target has applied, and checks that those transactions are still at their
+//! positions.
 
 use std::collections::BTreeSet;
 
@@ -26,9 +26,9 @@ impl AppliedScan {
     /// Scans from the start of the low watermark's segment to the highest applied position. `origin` is what
     /// the target had before the log.
     ///
-    /// A power cut takes the end of the newest segment. Then the same source sends the same bytes again to
-    /// the same positions, or the log continues in another segment, and this one ends before what the target
-    /// has of it. So positions are enough to detect it, also for transactions without GTIDs.
+    /// A power failure can remove the end of the newest segment. Then the same source sends the same bytes again to
+    /// the same positions, or the log continues in another segment, and this one ends before the transactions that
+    /// the target has from it. So positions are enough to detect it, also for transactions without GTIDs.
     ///
     /// # Errors
     /// [`ApplyError::Log`].
@@ -38,7 +38,7 @@ impl AppliedScan {
         let mut before = log.gtids_before(low.segment)?.unwrap_or_else(|| GtidSet::empty(origin.flavour()));
         let mut all = before.clone();
         let edges = applied.gaps().flat_map(|gap| [gap.start, gap.end]).chain([low, applied.high()]);
-        // No crash takes away the start of a segment.
+        // No crash removes the start of a segment.
         let mut missing: BTreeSet<_> = edges.filter(|edge| edge.offset != FIRST_EVENT_OFFSET).collect();
         let mut reader = log.reader(segment)?;
         let mut start = low;

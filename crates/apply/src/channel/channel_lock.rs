@@ -21,7 +21,7 @@ const SEED: u64 = 0x7461_696c_7761_7465;
 /// Acquires the channel's lock. False if the run was stopped before that.
 ///
 /// # Errors
-/// [`ApplyError::TakenOver`]; [`ApplyError::ProgressRecord`] if the target does not say who holds it;
+/// [`ApplyError::TakenOver`]; [`ApplyError::ProgressRecord`] if the target does not return its holder;
 /// [`ApplyError::Session`].
 pub(super) async fn acquire(
     connection: &mut Connection,
@@ -47,7 +47,7 @@ pub(super) async fn acquire(
                 }
             }
             _ => {
-                let reason = format!("the target does not say who holds the lock {lock:?} (GET_LOCK)");
+                let reason = format!("the target does not return the holder of the lock {lock:?} (GET_LOCK)");
                 return Err(ApplyError::ProgressRecord { channel: channel.clone(), reason });
             }
         }

@@ -1,4 +1,4 @@
-//! Waits for a log that does not yet hold durably what the target has.
+//! Waits until the log durably contains all transactions that the target has.
 
 use std::time::Duration;
 
@@ -17,9 +17,9 @@ use crate::progress::AppliedSet;
 /// How long to wait before a warning.
 const QUIET_WAIT_MAX: Duration = Duration::from_secs(1);
 
-/// Waits until the log durably holds what the target has applied. Its sync may be pending, or a power cut has
-/// taken the end, which is captured again. The log is never read beyond its durable end. Returns true if the
-/// wait was so long that the target may have changed; a warning has then given the reason.
+/// Waits until the log durably contains the transactions that the target has applied. Its sync may be pending, or
+/// a power failure has removed its end, which is captured again. The log is never read beyond its durable end.
+/// Returns true if the wait was so long that the target may have changed; then a warning was logged.
 ///
 /// # Errors
 /// [`ApplyError::TargetAhead`] if the log is closed; [`ApplyError::Log`].
@@ -31,7 +31,7 @@ pub(super) async fn wait_until_durable(
 ) -> Result<bool, ApplyError> {
     let Some(applied) = &record.applied else { return Ok(false) };
     let high = applied.high();
-    // A new segment starts durably, so a power cut is not what the log lacks.
+    // A new segment starts durably, so this is not the effect of a power failure.
     if log.newest_segment().is_none_or(|newest| newest.number < high.segment) {
         return Ok(false);
     }
@@ -56,7 +56,7 @@ fn log_behind_error(channel: &str, log: &LogHandle, high: LogPosition) -> ApplyE
     ApplyError::TargetAhead { channel: channel.to_owned(), has: high.to_string(), end }
 }
 
-/// What the target is known to have: the applied part of the log, and the newest transactions.
+/// The known contents of the target: the applied part of the log, and the newest transactions.
 fn applied_on_target(log: &LogHandle, applied: &AppliedSet, record: &ChannelRecord) -> Option<GtidSet> {
     let flavour = log.source()?.flavour;
     let origin = GtidSet::parse(flavour, &record.origin_gtids).ok()?;

@@ -68,7 +68,7 @@ fn definer(invoker: &Invoker<'_>) -> Vec<u8> {
     clause
 }
 
-/// Where the clauses are.
+/// The positions of the clauses.
 struct EventClausePlaces {
     /// Where to insert the definer; `None` if there is one.
     definer: Option<usize>,
@@ -105,7 +105,7 @@ fn status_place(mut words: SqlTokenizer<'_>) -> Option<Range<usize>> {
                         }
                         return Some(start..ahead.end);
                     }
-                    // Any word may be a name.
+                    // Every word may be a name.
                     b"RENAME" if ahead.accept("TO") => drop(ahead.object()?),
                     _ => {}
                 }

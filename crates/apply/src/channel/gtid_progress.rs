@@ -1,4 +1,4 @@
-//! Which GTIDs are applied, from what was read from the log and what was committed. Pure.
+//! Computes the applied GTIDs from the transactions that were read and committed. Pure.
 
 use std::collections::VecDeque;
 
@@ -37,13 +37,13 @@ impl GtidProgress {
         &self.gtids
     }
 
-    /// Records a transaction that was read, in log order. With `commit_time_us` 0 it counts for no lag.
+    /// Records a transaction that was read, in log order. With `commit_time_us` 0 it does not count as lag.
     pub(super) fn read(&mut self, end: LogPosition, gtid: Option<Gtid>, commit_time_us: u64) {
         debug_assert!(self.above.back().is_none_or(|(last, _)| *last < end), "read out of order");
         self.above.push_back((end, Some(ReadAhead { gtid, commit_time_us })));
     }
 
-    /// Counts transactions that end at `ends`, and all up to `low`.
+    /// Marks transactions as applied: those that end at `ends`, and all up to `low`.
     pub(super) fn apply(&mut self, ends: &[LogPosition], low: LogPosition) {
         if matches!(self.gtids, GtidSet::MySql(_)) {
             for end in ends {

@@ -1,4 +1,4 @@
-//! Sets the applied GTIDs on the target, where the GTID mode needs that.
+//! Sets the applied GTIDs on the target, if the GTID mode needs that.
 
 use tailwater_session::SessionError;
 use tailwater_wire::gtid::GtidSet;
@@ -9,7 +9,7 @@ use super::store::{ChannelStore, Claim};
 use super::target_gtids;
 use crate::error::ApplyError;
 
-/// What was last published, and the connection for it.
+/// The connection, and the GTIDs that were last published.
 pub(super) struct GtidPublisher {
     store: ChannelStore,
     published: Option<GtidSet>,
@@ -20,7 +20,7 @@ pub(super) struct GtidPublisher {
 }
 
 impl GtidPublisher {
-    /// Nothing is published yet.
+    /// A publisher that has not published anything.
     pub(super) fn new(store: ChannelStore) -> Self {
         Self { store, published: None, unpublished_reason: None, warned: false }
     }
@@ -38,7 +38,7 @@ impl GtidPublisher {
     /// data is not at risk.
     ///
     /// # Errors
-    /// [`ApplyError::Session`] for anything that breaks the connection.
+    /// [`ApplyError::Session`] if the connection fails.
     pub(super) async fn publish(
         &mut self,
         options: &ChannelOptions,

@@ -4,8 +4,8 @@ use std::time::Instant;
 
 use super::log_retention::TARGET_LOSS_MAX;
 
-/// The recorded intents, by where their transactions start in the log, with the last time at which the
-/// statement may have completed.
+/// The recorded intents by the log position of their transactions, with the last time at which the statement may
+/// have completed.
 #[derive(Debug)]
 pub(super) struct IntentRetention(Vec<(String, Instant)>);
 
@@ -43,7 +43,7 @@ mod tests {
         let day = Duration::from_secs(86_400);
         let mut retention = IntentRetention::new(["1:4".to_owned()].into_iter(), start);
         retention.record("1:99".to_owned(), start + day);
-        // It ran again, and took a day.
+        // The statement ran again, and took a day.
         retention.record("1:4".to_owned(), start + day);
         let lossy = start + day + TARGET_LOSS_MAX;
         assert!(retention.take_expired(lossy).is_empty());

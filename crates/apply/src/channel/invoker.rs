@@ -1,5 +1,5 @@
-//! Writes the session's account into statements that mean it without naming it: `CURRENT_USER`, and omitted
-//! accounts.
+//! Writes the session's account into statements that refer to it without its name: by `CURRENT_USER`, or by
+//! omitting the account.
 //!
 //! A server's replication thread takes the account from the event (`Q_INVOKER`). In a client's session it
 //! would be the client's account, so it is written into the text.
@@ -31,8 +31,7 @@ pub(super) fn account_name(invoker: &Invoker<'_>) -> Vec<u8> {
     name
 }
 
-/// Replaces what means the session's account by the account of `invoker`; `None` if there is nothing to
-/// replace.
+/// Replaces references to the session's account by the account of `invoker`; `None` if there are none.
 ///
 /// `is_utf8`: whether the statement is in UTF-8, as the account is.
 ///
@@ -128,7 +127,7 @@ fn is(token: SqlToken<'_>, known: &[&str]) -> bool {
     matches!(token, SqlToken::Word(word) if known.iter().any(|known| word.eq_ignore_ascii_case(known.as_bytes())))
 }
 
-/// All places after `before`, which only accounts follow, that mean the session's account.
+/// All references to the session's account after `before`, where only accounts follow.
 fn own_account_places<'a>(mut words: SqlTokenizer<'a>, mut before: SqlToken<'a>) -> Vec<AccountPlace> {
     let mut places = Vec::new();
     while let Some(token) = words.next() {

@@ -8,9 +8,9 @@ use crate::target::TargetTable;
 /// How many of these rows the target has.
 #[derive(Debug, Default)]
 pub(super) struct NontransactionalRows {
-    /// In statements that the target was not sent yet.
+    /// Rows in statements that were not sent to the target yet.
     pending: usize,
-    /// Sent to the target.
+    /// Rows that were sent to the target.
     sent: usize,
     /// A statement with some of them has succeeded.
     written: bool,
@@ -47,7 +47,7 @@ impl NontransactionalRows {
         self.written |= self.sent > 0;
     }
 
-    /// Whether the target has some for sure.
+    /// Whether the target certainly has some of the rows.
     pub(super) fn are_written(&self) -> bool {
         self.written
     }
@@ -57,7 +57,8 @@ impl NontransactionalRows {
         (!self.table.is_empty()).then_some(self.table.as_str())
     }
 
-    /// Whether the target may have some after `error`. A single row whose own statement fails is not there.
+    /// Whether the target may have some of the rows after `error`. If the statement of a single row fails, the target
+    /// does not have it.
     fn may_be_written(&self, error: &ApplyError) -> bool {
         let found = matches!(error, ApplyError::RowsMissing { found, .. } if *found > 0);
         // The target has treated ignored rows as written.

@@ -16,8 +16,8 @@ use crate::source_catalogue::SourceCatalogue;
 #[serde(rename_all = "lowercase")]
 pub enum GtidMode {
     /// The target does not log them. Applied GTIDs are set in `gtid_purged` or `gtid_slave_pos`, so that
-    /// native replication can continue from there: if the account may, and no other channel applies the same
-    /// source to the target.
+    /// native replication can continue from there. Requires the privilege, and that no other channel applies the
+    /// same source to the target.
     #[default]
     Log,
     /// The target logs each under its GTID on the source, so each needs a separate target transaction.
@@ -32,20 +32,20 @@ pub enum GtidMode {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ChannelStart {
-    /// After what the target's own GTID position holds.
+    /// After the target's own GTID position.
     #[default]
     Target,
     /// At the log's oldest transaction.
     Oldest,
 }
 
-/// Where the digits of temporal columns in the layout before MySQL 5.6 come from, as a MariaDB binlog does
-/// not hold them.
+/// The source of the fractional digits of temporal columns in the layout from before MySQL 5.6. A MariaDB binlog
+/// does not contain them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OldTemporalPrecision {
-    /// The source's catalogue. The channel stops if the target declares others, and waits if the source
-    /// cannot be asked.
+    /// The source's catalogue. The channel stops if the target declares others, and waits if the source cannot be
+    /// queried.
     #[default]
     Verified,
     /// The target's declaration, as in the servers' own replication: values are wrong if the source's
@@ -81,7 +81,7 @@ pub struct ChannelOptions {
     pub start: ChannelStart,
     /// When it stops.
     pub until: Option<UntilCondition>,
-    /// Up to this transaction, rows are written whatever the target has: an insert replaces an existing row,
+    /// Up to this transaction, differences of the target are tolerated: an insert replaces an existing row,
     /// and an update or delete of a missing row is ignored. Each transaction is recorded.
     pub tolerate_until: Option<Gtid>,
     /// The most source transactions in one target transaction.
@@ -94,9 +94,9 @@ pub struct ChannelOptions {
     pub transaction_bytes_max: u64,
     /// Transactions are applied this long after their commit on the source, by its clock.
     pub delay: Duration,
-    /// Where the digits of temporal columns in the layout before MySQL 5.6 come from.
+    /// The source of the fractional digits of temporal columns in the layout from before MySQL 5.6.
     pub old_temporal_precision: OldTemporalPrecision,
-    /// Access to the tables of the log's source; used only where the binlog lacks what is needed.
+    /// Access to the tables of the log's source; used only for information that the binlog lacks.
     pub source_catalogue: Option<Arc<dyn SourceCatalogue>>,
     /// Filters and rewrites.
     pub filters: FilterSet,

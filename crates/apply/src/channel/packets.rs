@@ -8,7 +8,7 @@ use crate::sql::SqlStatement;
 /// Statements are joined up to this many bytes; a longer one is sent alone.
 const JOINED_BYTES_MAX: usize = 1 << 20;
 
-/// How much of a statement is searched for a message, in bytes.
+/// The part of a statement that is searched for its values, in bytes.
 const SHOWN_BYTES_MAX: usize = 1000;
 
 /// Statements to run in order.

@@ -80,7 +80,7 @@ pub(super) struct ReaderSetup {
     pub(super) log: LogHandle,
     pub(super) shared: Arc<ChannelShared>,
     pub(super) filters: VersionedFilters,
-    /// What the target had when the channel was created.
+    /// The target's GTIDs from when the channel was created.
     pub(super) origin: GtidSet,
     /// The source's GTIDs that MySQL has logged: it silently ignores a transaction whose GTID it has.
     pub(super) target_logged: Option<GtidSet>,
@@ -102,7 +102,7 @@ type ReaderSender = mpsc::Sender<Result<Vec<ReaderItem>, ApplyError>>;
 /// longer. While the reader lags, a separate thread reads, because it may wait for the disk.
 ///
 /// # Errors
-/// [`ApplyError::Start`] if the system refuses a thread.
+/// [`ApplyError::Start`] if the system cannot start a thread.
 pub(super) fn start(setup: ReaderSetup) -> Result<ReaderOutput, ApplyError> {
     let (out, output) = mpsc::channel(OUTPUT_BATCHES_MAX);
     let (stop, errors) = (setup.stop.clone(), out.clone());
@@ -154,7 +154,7 @@ async fn follow(mut opened: ReaderThread) -> Option<ApplyError> {
             Ok(ReaderPosition::Finished) => return None,
             Ok(ReaderPosition::EndOfLog | ReaderPosition::BeforeEnd) => {}
             Err(error) => {
-                // What was read before the error is valid.
+                // Transactions that were read before the error are valid.
                 reader.flush().await;
                 return Some(error);
             }
@@ -206,11 +206,11 @@ struct ChannelReader {
     /// The start of the next transaction's span.
     start: LogPosition,
     log: LogReader,
-    /// An entry that the log returned and that is left to the thread.
+    /// An entry that the log has returned and the thread must read.
     deferred: Option<LogEntry>,
     decoder: Decoder,
     target: TargetTables,
-    /// The definitions later in the log, once they were needed.
+    /// The definitions later in the log; `None` until they are needed.
     definitions: Option<DefinitionScan>,
     memory: MemoryBudget,
     prepared: PreparedXas,
@@ -271,7 +271,7 @@ impl ChannelReader {
         Ok(if self.flush().await { ReaderPosition::EndOfLog } else { ReaderPosition::Finished })
     }
 
-    /// Reads what arrives, until entries come without a wait or one is large.
+    /// Reads new entries, until they come without a wait or one is large.
     async fn wait_and_read(&mut self) -> Result<ReaderPosition, ApplyError> {
         let mut unwaited = 0;
         while unwaited < INLINE_ENTRIES_MAX {
@@ -380,7 +380,7 @@ impl ChannelReader {
         self.deliver(&mut RowSource { entry, format: None }, Transaction { prepared, ..empty }).await
     }
 
-    /// Whether the target has the transaction although its progress does not say so. The target logs rows and
+    /// Whether the target has the transaction although its progress does not contain it. The target logs rows and
     /// their progress under one GTID, unless it lost the tables but not the binlog in a crash. For
     /// nontransactional tables progress is written after the rows, so these rows are there.
     fn is_on_target(&self, transaction: &Transaction) -> Result<bool, ApplyError> {
@@ -448,12 +448,12 @@ impl ChannelReader {
         Ok(())
     }
 
-    /// Whether the target had it before the channel was created.
+    /// Whether the target had the transaction before the channel was created.
     fn is_of_origin(&self, entry: &LogEntry) -> bool {
         entry.gtid.as_ref().is_some_and(|gtid| self.setup.origin.contains(gtid))
     }
 
-    /// Whether an operator skips it.
+    /// Whether an operator skips the transaction.
     fn is_skipped(&self, entry: &LogEntry) -> bool {
         let skipped = &self.setup.skipped;
         let gtid = entry.gtid.as_ref().filter(|_| !skipped.is_empty());
@@ -521,7 +521,7 @@ impl ChannelReader {
         if let Some(reserved) = self.memory.try_reserve(bytes) {
             return Ok(reserved);
         }
-        // The workers must get what is held here before memory becomes free.
+        // Memory becomes free only after the workers get the transactions that are held here.
         self.flush().await;
         self.memory.reserve(bytes).await
     }
@@ -538,7 +538,7 @@ impl ChannelReader {
     /// next read reports.
     async fn wait_until_durable(&mut self, end: LogPosition) -> Result<bool, ApplyError> {
         if self.setup.log.durable().position < end {
-            // What was read before need not wait.
+            // Transactions that were read before need not wait.
             self.flush().await;
         }
         Ok(self.setup.log.wait_until_durable(end).await?)

@@ -26,7 +26,7 @@ pub(super) async fn diagnose(
 ) -> ApplyError {
     let server = match error {
         ApplyError::Session(SessionError::Server { error, .. }) => error,
-        // The error of a server that applies row events: the row is missing, or not unique.
+        // Errors of a server that applies row events: the row does not exist, or exists already.
         ApplyError::RowsMissing { found, wanted, statement } => ServerError {
             number: 1032,
             sql_state: "HY000".to_owned(),
@@ -76,7 +76,7 @@ async fn try_each(
                         _ => ServerError {
                             number: 1032,
                             sql_state: "HY000".to_owned(),
-                            message: "there is no such row".into(),
+                            message: "the row does not exist".into(),
                         },
                     };
                     let table = &changes.table.target;

@@ -1,14 +1,14 @@
 //! Checks with the target's own counters that it has changed as many rows as it received.
 //!
 //! A server can silently ignore the rows of an event: if it does not find their table among the mapped ones,
-//! or if `slave_exec_mode` was set to `IDEMPOTENT` meanwhile. A `BINLOG` statement does not report how many
+//! or if `slave_exec_mode` was set to `IDEMPOTENT` while the channel runs. A `BINLOG` statement does not report how many
 //! rows it has changed, but the session's `Handler_write`, `Handler_update` and `Handler_delete` do. Reading
 //! them costs a server 0.1 to 0.4 ms, as it goes through all its counters. So they are read before the commit
 //! of a batch only if it has rows of a table for the first time, or many rows, or if reading then takes at
 //! most a twentieth of the time. What was committed without a check is counted with the next one.
 //!
 //! On MySQL, any client's `FLUSH STATUS` resets the counters of all sessions. `Com_select`, which each query
-//! raises by one, shows that: rows sent across a reset cannot be counted.
+//! raises by one, shows that: rows that were sent before and after a reset cannot be counted.
 
 use std::time::{Duration, Instant};
 
@@ -34,7 +34,7 @@ pub(super) struct RowCount {
     tally: RowTally,
 }
 
-/// What was sent and what was counted.
+/// Rows that were sent and rows that were counted.
 #[derive(Debug)]
 struct RowTally {
     /// The counters at the last query; `None` if statements ran since whose effect on them is unknown.
@@ -102,12 +102,12 @@ impl RowCount {
         self.tally.reset();
     }
 
-    /// What was sent has committed.
+    /// The sent rows have committed.
     pub(super) fn commit(&mut self) {
         self.tally.committed = self.tally.sent;
     }
 
-    /// Whether a check is due before what was sent commits.
+    /// Whether a check is due before the sent rows commit.
     pub(super) fn is_due(&self) -> bool {
         self.query.is_some() && self.tally.is_due(Instant::now())
     }
@@ -122,7 +122,7 @@ impl RowCount {
         }
         match self.is_due() {
             true => self.tally.counted = self.read_counters(connection).await?,
-            // What they change stays uncounted.
+            // Their changes are not counted.
             false => self.tally.sent = 0,
         }
         Ok(())
@@ -200,7 +200,7 @@ impl RowTally {
                 || now.saturating_duration_since(self.checked_at) >= took.saturating_mul(TIME_FRACTION))
     }
 
-    /// Compares what was sent with what the server has counted by `now`.
+    /// Compares the sent rows with the server's counters.
     fn check(&mut self, counted: HandlerCounters, now: Instant) -> Result<(), ApplyError> {
         let Some(before) = self.counted else { return Ok(()) };
         self.checked_at = now;
@@ -226,7 +226,7 @@ impl RowTally {
 fn whole(sum: &str) -> Option<u64> {
     match sum.parse::<u64>() {
         Ok(sum) => Some(sum),
-        // Counts are far below the numbers that a double does not hold exactly.
+        // Counts are far below 2^53, so the conversion is exact.
         Err(_) => sum.parse::<f64>().ok().filter(|sum| *sum >= 0.0).map(|sum| sum as u64),
     }
 }
@@ -240,7 +240,7 @@ mod tests {
         let before = HandlerCounters { changes: 10, selects: 3 };
         let since = |changes, selects| HandlerCounters { changes, selects }.since(before);
         assert_eq!([since(12, 4), since(10, 4), since(2, 4)], [Some(2), Some(0), None]);
-        assert_eq!([since(12, 1), since(10, 3)], [None, None], "each answer is a query more");
+        assert_eq!([since(12, 1), since(10, 3)], [None, None], "each answer adds one query");
     }
 
     #[test]
@@ -260,7 +260,7 @@ mod tests {
         assert!(!tally.is_due(at(39)));
         assert!(tally.is_due(at(40)));
         tally.counted = Some(counted(5, 3));
-        assert!(tally.is_due(at(40)), "asking from where it counts is no check");
+        assert!(tally.is_due(at(40)), "reading the starting counters is not a check");
         let missing = tally.check(counted(5, 4), at(40)).unwrap_err();
         assert!(matches!(
             missing,

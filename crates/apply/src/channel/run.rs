@@ -35,7 +35,7 @@ use crate::scheduler::{
 use crate::transaction::{Transaction, TransactionContent};
 use crate::writeset::Writeset;
 
-/// How often the applied GTIDs are set on the target, and the log learns which part of it is still needed.
+/// How often the applied GTIDs are set on the target, and the position up to which the log may be purged is moved.
 const PUBLISH_INTERVAL: Duration = Duration::from_secs(1);
 /// A GTID set with a longer text is published on the tick only: a slow source would build that text once per
 /// transaction.
@@ -44,7 +44,7 @@ const GTIDS_IMMEDIATE_BYTES_MAX: usize = 4 << 10;
 /// How a run ended without an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RunEnd {
-    /// An operator asked for it.
+    /// An operator stopped it.
     StopRequested,
     /// It has reached its until condition.
     UntilReached,
@@ -106,10 +106,10 @@ struct ChannelRun {
 /// Takes the channel over and applies until it is stopped or fails.
 ///
 /// # Errors
-/// Whatever stops the channel. What was committed stays committed and recorded.
+/// The error that stops the channel. Committed transactions stay committed and recorded.
 pub(super) async fn run(setup: RunSetup) -> Result<RunEnd, Box<RunFailure>> {
     let stop = setup.stop.clone();
-    // Also for a caller that stops the channel before it applies.
+    // Set here too, for a caller that stops the channel before it applies.
     let unpublished_reason = "the GTIDs were not published since the channel was last started";
     setup.status.send_modify(|status| status.gtids_unpublished_reason = Some(unpublished_reason.to_owned()));
     let mut run = tokio::select! {
@@ -304,7 +304,7 @@ impl ChannelRun {
         }
     }
 
-    /// Whether no more batches are dispatched, even if more was read.
+    /// Whether no more batches are dispatched, even if more transactions were read.
     fn stops_at_once(&self, end: Option<RunEnd>) -> bool {
         match end {
             Some(RunEnd::SingleStepDone | RunEnd::ToleranceDone) => true,
@@ -338,7 +338,7 @@ impl ChannelRun {
         }
     }
 
-    /// Takes what the reader found; returns why the run ends, if that was the last.
+    /// Accepts items of the reader. Returns why the run ends, if the last item ends it.
     fn accept(&mut self, items: Vec<ReaderItem>) -> Option<RunEnd> {
         let mut skipped = Vec::new();
         let mut end = None;
@@ -356,7 +356,7 @@ impl ChannelRun {
                     self.progress.read(span.end, gtid, 0);
                     skipped.push(span);
                 }
-                // The time that a client leaves it prepared is no lag.
+                // The time between prepare and commit on the source is not lag.
                 ReaderItem::XaPrepared { span, gtid } => self.progress.read(span.end, gtid, 0),
                 ReaderItem::UntilReached => end = Some(RunEnd::UntilReached),
                 ReaderItem::LogClosed => end = Some(RunEnd::LogClosed),
@@ -440,7 +440,7 @@ impl ChannelRun {
         });
     }
 
-    /// A part of the channel has died. This is always a bug.
+    /// The error for a task that has died, which is always a bug.
     fn fault(&self, what: &str) -> ApplyError {
         ApplyError::InternalFault { channel: self.shared.options.name.clone(), what: what.to_owned() }
     }

@@ -2,7 +2,7 @@
 //!
 //! The source's settings can change the meaning of our own statements: literals in UCS-2, `BEGIN` under
 //! `sql_mode=ORACLE`. So only the statements that make the settings run under them, and those are written to
-//! work under any.
+//! work under any settings.
 
 use std::sync::Arc;
 
@@ -30,8 +30,8 @@ use crate::error::ApplyError;
 use crate::filter::changed_by;
 use crate::transaction::{Statement, StatementVariable, Transaction};
 
-/// Used when a statement has no database, or the target lacks it. No client can create or change anything
-/// there, and statements that name their databases work in any.
+/// The current database for a statement without a database, or whose database the target lacks. No client can
+/// create or change anything there, and statements that name their databases work in any database.
 const NEUTRAL_DATABASE: &str = "information_schema";
 
 /// `ER_BAD_DB_ERROR`
@@ -257,7 +257,7 @@ impl SourceSession {
             result = again?;
         }
         if !statement.uses_database() {
-            // It may have dropped the current database.
+            // The statement may have dropped the current database.
             self.database = None;
         }
         if let Err(error) = &result
@@ -275,7 +275,7 @@ impl SourceSession {
         returned
     }
 
-    /// Applies the account effects of a statement that ran before a crash, which may have come before them.
+    /// Applies the account effects of a statement that ran before a crash. The crash may have prevented them.
     ///
     /// # Errors
     /// As [`SourceSession::run`].
@@ -316,7 +316,7 @@ impl SourceSession {
         before: Result<(), ServerError>,
     ) -> Result<Result<(), ServerError>, ApplyError> {
         let mut statements = replacement_statements(text, self.writer.connection.server().flavour);
-        // There is only one GTID.
+        // Both statements cannot have the same GTID.
         let Some(last) = statements.pop().filter(|_| statements.is_empty() || gtid.is_none()) else {
             return Ok(before);
         };
@@ -353,7 +353,7 @@ impl SourceSession {
         let may_skip_missing_tables = self.may_skip_missing_tables(statement)
             || self.ddl_exec_mode == DdlExecMode::Idempotent && drops_tables(&statement.text);
         if expected == 0 && UNKNOWN_TABLES.contains(&error.number) && may_skip_missing_tables {
-            // MariaDB has dropped the existing ones; MySQL drops all or none.
+            // MariaDB has dropped the existing tables; MySQL drops all or none.
             if self.writer.connection.server().flavour == Flavour::MySql
                 && let Some(rest) = rest_of_drop(&statement.text)
             {
@@ -385,7 +385,7 @@ fn unknown_account_error(
     unknown: UnknownInvoker,
 ) -> ApplyError {
     let reason = match unknown {
-        UnknownInvoker::NotLogged => "its event does not say whose session it was",
+        UnknownInvoker::NotLogged => "its event does not contain the account",
         UnknownInvoker::OtherCharset => {
             "the account's name is not ASCII, and the statement is in another character set than UTF-8"
         }

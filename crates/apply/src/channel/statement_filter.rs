@@ -13,7 +13,7 @@ use crate::transaction::{ApplyStep, Transaction, TransactionContent};
 /// The schema in which channels to the source store their state, which concerns the source only.
 pub const OWN_SCHEMA: &str = "tailwater";
 
-/// The table there in which a check writes marks on the source, to see when the target has them.
+/// The table in that schema into which a check writes marks on the source, to detect when the target has them.
 pub(crate) const MARKS_TABLE: &str = "check_marks";
 
 /// Applies `filters` to a transaction's statements.
@@ -64,7 +64,7 @@ pub(super) fn filter_step(
                 gtid: gtid.to_owned(),
                 what: format!("statement {text:?}"),
                 reason: format!(
-                    "{reason}; run it on the target by hand in the form that fits there, and skip the transaction"
+                    "{reason}; run the corresponding statement on the target, and skip the transaction"
                 ),
             })
         }
@@ -105,7 +105,9 @@ fn route(filters: &Filters, text: &[u8], database: &[u8], dml: bool) -> Statemen
     let Some(changed) = changed else {
         let reason = match dml {
             true => "filters and rewrites need rows; set binlog_format = ROW on the source",
-            false => "it is unknown which tables it changes, which filters and rewrites need",
+            false => {
+                "filters and rewrites need to know the tables that it changes, and its text does not show them"
+            }
         };
         return StatementRoute::Refuse(reason.to_owned());
     };

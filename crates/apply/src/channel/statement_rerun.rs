@@ -120,7 +120,7 @@ mod tests {
             ("DROP VIEW v", Some(RerunResult::AlreadyDone)),
             ("TRUNCATE t", Some(RerunResult::Unchanged)),
             ("truncate table d.t", Some(RerunResult::Unchanged)),
-            // A second run may do what the first did not.
+            // A second run may have an effect that the first did not have.
             ("CREATE OR REPLACE TABLE t (a INT)", None),
             ("DROP TABLE a, b", None),
             ("DROP TABLE IF EXISTS a, b", None),

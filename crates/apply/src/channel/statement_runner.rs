@@ -1,8 +1,8 @@
-//! Runs the source's statements, each with its session settings. Records an intent before those that commit
-//! by themselves (DDL).
+//! Runs the source's statements, each with its session settings. Records an intent before statements that commit
+//! implicitly (DDL).
 //!
-//! One connection runs all of them for all workers, as temporary tables live in it under the source's thread
-//! number. It holds a server lock (`GET_LOCK`) with the channel's name. After a takeover, the new holder
+//! One connection runs all statements for all workers, because temporary tables belong to it under the source's
+//! thread number. It holds a server lock (`GET_LOCK`) with the channel's name. After a takeover, the new holder
 //! waits for a statement that still runs before it decides whether it has run.
 
 use std::sync::Arc;
@@ -37,8 +37,8 @@ use tailwater_wire::sql_quote::portable_literal;
 /// Rows are sent once they have this many bytes.
 const FLUSH_BYTES: usize = 1 << 20;
 
-/// Prefix of the fingerprint that a statement left whose result differed from the source's. The error is
-/// reported again while the fingerprint is the same.
+/// Prefix of a fingerprint from after a statement whose result differed from the source's. The error is reported
+/// again while the fingerprint is the same.
 const DIFFERENT_RESULT_PREFIX: &str = "otherwise ";
 
 /// Instead of a fingerprint, for a statement that may run twice.
@@ -77,7 +77,7 @@ fn undecidable_error(transaction: &BudgetedTransaction) -> ApplyError {
     ApplyError::Unsupported {
         gtid: transaction.gtid_text(),
         what: "a statement that may swap tables".to_owned(),
-        reason: "after a crash it would be unknown whether it has run, because the account may not see the tables' ids; \
+        reason: "after a crash it would be unknown whether it has run, because the account cannot read the IDs of the tables; \
                  `GRANT PROCESS ON *.*` to it, then start the channel"
             .to_owned(),
     }
@@ -127,8 +127,8 @@ impl StatementRunner {
     /// done, because the run was stopped while an earlier connection's statement still ran.
     ///
     /// # Errors
-    /// What the target rejects. A statement that commits implicitly may have run then: its intent stays, and
-    /// running the transaction again finds out.
+    /// The error of the target. A statement that commits implicitly may have run then. Its intent stays, and the
+    /// next run of the transaction detects whether it has run.
     pub(super) async fn apply(
         &self,
         shared: &Arc<ChannelShared>,
@@ -136,7 +136,7 @@ impl StatementRunner {
         progress: Vec<u8>,
     ) -> Result<bool, ApplyError> {
         let mut session = self.session.lock().await;
-        // Taken out, so that an error drops it: the next transaction opens a new session.
+        // Taken out of the mutex, so that an error drops it: the next transaction then opens a new session.
         let open = match session.take() {
             Some(open) => Some(open),
             None => RunnerSession::open(shared).await?,
@@ -168,8 +168,8 @@ impl RunnerSession {
     }
 
     /// Runs the steps in order. Rows and statements that change rows are in one target transaction with the
-    /// progress; so are those that create or drop a temporary table within it. A statement that commits by
-    /// itself runs before that transaction, with an intent, and commits what precedes it.
+    /// progress; so are those that create or drop a temporary table within it. A statement that commits
+    /// implicitly runs before that transaction, with an intent, and commits the steps before it.
     async fn run(
         &mut self,
         shared: &Arc<ChannelShared>,
@@ -211,7 +211,7 @@ impl RunnerSession {
         self.source.writer.connection.execute_bytes(&progress).await?;
         self.source.writer.connection.execute("COMMIT").await?;
         if unlogged {
-            // What follows is the source's, and replicas of the target need it.
+            // Later transactions are the source's, and replicas of the target need them.
             self.source.writer.connection.execute("SET SESSION sql_log_bin=1").await?;
         }
         if run.ddl_ran {
@@ -302,7 +302,7 @@ impl RunnerSession {
         run: &mut TransactionRun,
     ) -> Result<(), ApplyError> {
         self.flush(run).await?;
-        // If the starting counters are known, they were read for this.
+        // The starting counters are known only if they were read for this check.
         let counted = self.source.writer.count_rows().await;
         counted.map_err(|error| error.of_transaction(&transaction.gtid_text()))?;
         self.source.writer.row_count().reset();
@@ -365,7 +365,7 @@ impl RunnerSession {
         Ok(())
     }
 
-    /// Runs a statement that commits implicitly.
+    /// Runs a statement that commits implicitly, unless it has run before.
     async fn run_ddl(
         &mut self,
         shared: &Arc<ChannelShared>,
@@ -527,7 +527,7 @@ impl RunnerSession {
         Ok(())
     }
 
-    /// Records what is about to run, outside the target's binlog: replicas of the target do not have it.
+    /// Records the intent to run a statement, outside the target's binlog: replicas of the target do not have it.
     async fn record_intent(
         &mut self,
         shared: &Arc<ChannelShared>,
@@ -545,7 +545,7 @@ impl RunnerSession {
             shared.claim.unless_taken_over(&portable_literal(fingerprint))
         )
         .into_bytes();
-        // For information; the statement that runs comes from the log.
+        // For information only; the statement that runs comes from the log.
         hex(&statement.text[..statement.text.len().min(64 << 10)], &mut text);
         text.extend_from_slice(b"')");
         self.source.writer.connection.execute("SET SESSION sql_log_bin=0").await?;

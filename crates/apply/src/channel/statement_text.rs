@@ -1,5 +1,5 @@
-//! Changes a statement's text before it runs on the target, to get what a server's replication thread does by
-//! itself.
+//! Changes a statement's text before it runs on the target, to get the effects that a server's replication thread
+//! has without that.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -13,7 +13,7 @@ use super::event_status::{disabled_event, disabled_status};
 use super::invoker::{UnknownInvoker, with_creator_as_admin, with_invoker};
 use super::sql_tokenizer::{SqlToken, SqlTokenizer};
 
-/// Where the words START TRANSACTION are: MySQL logs `CREATE TABLE ... SELECT` as `CREATE TABLE ... (...)
+/// The position of the words START TRANSACTION: MySQL logs `CREATE TABLE ... SELECT` as `CREATE TABLE ... (...)
 /// START TRANSACTION ...` and rows.
 pub(super) fn start_transaction_clause(text: &[u8]) -> Option<Range<usize>> {
     let mut words = SqlTokenizer::new(text);
@@ -36,7 +36,7 @@ pub(super) fn start_transaction_clause(text: &[u8]) -> Option<Range<usize>> {
     }
 }
 
-/// The text that does on the target what `text` did on the source.
+/// The text that has the same effect on the target as `text` on the source.
 ///
 /// The table of a `CREATE TABLE ... SELECT` must exist before its rows can be decoded, so it is created at
 /// once. Its rows come with the progress, as from MariaDB.

@@ -16,7 +16,7 @@ pub enum ChannelState {
     Running,
     /// An operator stopped it, or it has reached its until condition.
     Stopped,
-    /// It met a transaction that it cannot apply; an operator must act.
+    /// It cannot apply a transaction; an operator must act.
     Failed,
 }
 
@@ -30,8 +30,8 @@ pub struct ChannelFault {
     /// Whether `detail` is available on request.
     #[serde(default)]
     pub has_detail: bool,
-    /// Key, statement and the target's full message, which may hold row values. Only for an operator who asks
-    /// for it.
+    /// Key, statement and the target's full message, which may contain row values. Only for an operator who
+    /// requests it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
 }
@@ -57,7 +57,7 @@ pub struct ChannelStatus {
     /// All transactions before this log position are applied.
     #[serde(rename = "low", alias = "low_watermark")]
     pub low_watermark: String,
-    /// The applied GTIDs in the source's notation, without what is applied out of order.
+    /// The applied GTIDs in the source's notation, without transactions that are applied out of order.
     pub gtids: String,
     /// Why the applied GTIDs are not set on the target; absent if they are.
     #[serde(default, rename = "gtids_untold", alias = "gtids_unpublished_reason")]
@@ -70,8 +70,8 @@ pub struct ChannelStatus {
     /// Why it is [`ChannelState::Stopped`]; absent in other states.
     #[serde(default, rename = "stopped_because", alias = "stop_reason")]
     pub stop_reason: Option<String>,
-    /// What keeps the log from capturing its source, if anything does: the lag then does not count what is
-    /// missing.
+    /// Why the log is not capturing its source; absent if it is. The lag does not include transactions that the
+    /// log lacks.
     #[serde(default, rename = "source_trouble", alias = "capture_problem")]
     pub capture_problem: Option<String>,
     /// Transactions applied since the process started.
@@ -93,8 +93,8 @@ pub struct ChannelStatus {
     /// How transactions are identified on the target.
     #[serde(default)]
     pub gtid: GtidMode,
-    /// Whether the target got everything that the log has had since the channel was created: no filters, and
-    /// nothing skipped. Unknown (false) before the channel has reached its target.
+    /// Whether the target has received all transactions of the log since the channel was created: no filters, and
+    /// no skipped transactions. Unknown (false) before the channel has reached its target.
     #[serde(default, rename = "is_whole", alias = "is_complete")]
     pub is_complete: bool,
     /// Nontransactional tables on the target that had rows since the channel was started. A rollback does not
@@ -109,7 +109,7 @@ pub struct ChannelStatus {
 mod tests {
     use super::*;
 
-    /// Managers and load balancers of other versions read these names.
+    /// Managers and load balancers of other versions read these names, so they must not change.
     #[test]
     fn json_keeps_the_old_field_names_and_reads_the_new_ones() {
         let status = ChannelStatus {

@@ -1,17 +1,17 @@
 //! Stores the progress of a channel on its target, in schema `tailwater` and in the same transactions as the data.
 //!
-//! Each worker has its own row, so that no worker waits for another. A row holds all that was known to be
-//! committed when it was written, and its own batch. So the union of all rows is exact, even if the target
+//! Each worker has its own row, so that no worker waits for another. A row contains all transactions that were
+//! known to be committed when it was written, and its own batch. So the union of all rows is exact, even if the target
 //! loses its newest commits in a crash (`innodb_flush_log_at_trx_commit=0`): it loses data and rows together.
 //!
 //! Opening the store takes the channel over: it waits until running transactions have committed, and no
-//! earlier holder can commit after that. Nothing else is needed after a connection broke during a commit.
+//! earlier holder can commit after that. After a connection breaks during a commit, a takeover is enough.
 //! Workers update the row of their incarnation of the channel by an [event](super::progress_row), and after a
-//! takeover that row is gone. Progress that a statement writes has incarnation 0, and the statement checks
+//! takeover that row no longer exists. Progress that a statement writes has incarnation 0, and the statement checks
 //! that its own incarnation still holds the channel.
 //!
-//! Progress is in the target's binlog where the data is, so that replicas of the target have it too. Nothing
-//! else here is.
+//! Progress is in the target's binlog if the data is, so that replicas of the target have it too. The other
+//! tables are never logged.
 
 use std::collections::HashMap;
 
@@ -62,8 +62,7 @@ const LOCAL_TABLES: &[&str] = &[
      ) COMMENT='Statements that commit by themselves, each with a fingerprint from before it' ENGINE=",
 ];
 
-/// Tables that are written together with data, and logged where data is: replicas of the target need them
-/// too.
+/// Tables that are written together with data, and logged if the data is: replicas of the target need them too.
 const REPLICATED_TABLES: &[&str] = &[
     "CREATE TABLE IF NOT EXISTS tailwater.apply_version (\
        version INT UNSIGNED NOT NULL PRIMARY KEY\
@@ -97,19 +96,19 @@ const UNKNOWN_DATABASE: u16 = 1049;
 /// `ER_NO_SUCH_TABLE`
 const NO_SUCH_TABLE: u16 = 1146;
 
-/// The row for progress of no single worker: where the channel started, and statements. With `gtid =
+/// The row for progress that belongs to no worker: the start position, and statements. With `gtid =
 /// preserve` only this row is not in the target's binlog, and replicas of the target do not have it.
 pub(super) const STATEMENTS_ROW: usize = 1_000_000;
 
-/// The row for skipped transactions: the worker that runs statements writes its row with what was applied
-/// before.
+/// The row for skipped transactions. It is separate because a worker that runs statements overwrites its row with
+/// the transactions that were applied before.
 const SKIPPED_ROW: usize = STATEMENTS_ROW + 1;
 
-/// Statements that may have run: the fingerprint from before the statement, by where the transaction starts
-/// in the log.
+/// Statements that may have run: the fingerprint from before the statement, by the log position of the
+/// transaction.
 pub(super) type Intents = HashMap<String, String>;
 
-/// What a channel had stored on its target at the takeover.
+/// The record of a channel on its target, as of the takeover.
 #[derive(Debug)]
 pub(super) struct ChannelRecord {
     /// The union of all workers' rows; `None` for a channel that is new there.
@@ -118,7 +117,7 @@ pub(super) struct ChannelRecord {
     pub(super) newest_gtids: Vec<String>,
     /// The server that the log was captured from when the channel was created; empty for a new one.
     pub(super) source: String,
-    /// What the target had when the channel was created, in the source's notation.
+    /// The target's transactions from when the channel was created, in the source's notation.
     pub(super) origin_gtids: String,
     /// The target's own GTIDs when the channel was created or moved by a seek, in its notation.
     pub(super) target_gtids: String,
@@ -249,7 +248,7 @@ impl ChannelStore {
             .await?;
         connection.execute("COMMIT").await?;
         let row = row.first().ok_or_else(|| {
-            record_error(channel, "its row in tailwater.apply_channel was removed just now")
+            record_error(channel, "its row in tailwater.apply_channel was deleted during the takeover")
         })?;
         let text = |column: usize| row.get_str(column).unwrap_or_default().to_owned();
         let incarnation =
@@ -296,7 +295,7 @@ impl ChannelStore {
         Ok(())
     }
 
-    /// Creates missing progress rows for the first `workers` workers, with what is applied so far.
+    /// Creates missing progress rows for the first `workers` workers, with the transactions applied so far.
     ///
     /// # Errors
     /// [`ApplyError::Session`]; after a takeover, an error that [`is_taken_over`] recognizes.
@@ -352,7 +351,7 @@ impl ChannelStore {
         Ok(rows.rows.iter().map(|row| row.get_str(0).unwrap_or_default().to_owned()).collect())
     }
 
-    /// Stores where a new channel starts, before anything is applied; or where it resumes after a seek.
+    /// Stores the position where a new channel starts, or where a channel resumes after a seek.
     pub(super) async fn save_start(
         &mut self,
         claim: &Claim,
@@ -374,7 +373,7 @@ impl ChannelStore {
             // one comes first: a new channel without progress starts again from here. A seek that is
             // interrupted between the two must be repeated.
             self.connection.execute(&origin).await?;
-            // Also where they exist: MySQL logs the statement nevertheless. MariaDB does not; its replicas
+            // Even if they exist: MySQL logs the statement anyway. MariaDB does not; its replicas
             // must be copies of it.
             set_logging(&mut self.connection, true).await?;
             create(&mut self.connection, REPLICATED_TABLES).await?;
@@ -396,7 +395,7 @@ impl ChannelStore {
         Ok(())
     }
 
-    /// Saves applied spans that no commit carries: skipped transactions.
+    /// Saves applied spans that no commit of a worker contains: skipped transactions.
     ///
     /// # Errors
     /// [`ApplyError::TakenOver`]; [`ApplyError::Session`].
@@ -417,14 +416,14 @@ impl ChannelStore {
     }
 
     /// Deletes the intents: after a seek the statements may have to run again. A channel that starts from
-    /// scratch keeps them: a target that came back older from a crash may have lost everything else of it.
+    /// scratch keeps them: a crash may have removed all other records of the channel from the target.
     pub(super) async fn delete_intents(&mut self) -> Result<(), ApplyError> {
         let name = portable_literal(&self.channel);
         self.connection.execute(&format!("DELETE FROM tailwater.apply_intent WHERE channel={name}")).await?;
         Ok(())
     }
 
-    /// Another channel that applies the same source to this target: neither alone knows what the target has.
+    /// Another channel that applies the same source to this target. Neither channel knows all GTIDs of the target.
     pub(super) async fn channel_with_same_source(&mut self) -> Result<Option<String>, SessionError> {
         let name = portable_literal(&self.channel);
         let sql = format!(
@@ -450,8 +449,7 @@ impl ChannelStore {
     /// [`ApplyError::Start`] if the channel has never run; [`ApplyError::Session`].
     pub(super) async fn skip(&mut self, gtid: &str) -> Result<(), ApplyError> {
         if !self.has_progress {
-            let reason =
-                "it has never run, so nothing is known about what to skip; start it first".to_owned();
+            let reason = "it has never run, so it has no start position yet; start it first".to_owned();
             return Err(ApplyError::Start { reason });
         }
         self.connection
@@ -470,10 +468,10 @@ impl ChannelStore {
     }
 }
 
-/// The intents of `channel`: its last statements that commit by themselves, which have run or were about to.
+/// The intents of `channel`: its last statements that commit implicitly, which may have run.
 ///
 /// # Errors
-/// Anything that breaks the connection.
+/// [`SessionError`] if the connection fails.
 pub(super) async fn load_intents(
     connection: &mut Connection,
     channel: &str,
@@ -537,9 +535,8 @@ async fn schema_version(connection: &mut Connection) -> Result<Option<u32>, Sess
     }
 }
 
-/// Creates missing tables. MariaDB keeps views, accounts and the like outside InnoDB, where they survive a
-/// crash that InnoDB's newest commits do not. So the intents must survive it too. MySQL has all of it in
-/// InnoDB.
+/// Creates missing tables. MariaDB keeps views, accounts and other objects outside InnoDB, where they survive a
+/// crash that loses InnoDB's newest commits. The intents must survive it too. MySQL has all objects in InnoDB.
 async fn create(connection: &mut Connection, tables: &[&str]) -> Result<(), SessionError> {
     let intent_engine = match connection.server().flavour {
         Flavour::MySql => "InnoDB",
@@ -566,7 +563,8 @@ async fn migrate_to_incarnations(connection: &mut Connection, mode: GtidMode) ->
     set_logging(connection, false).await
 }
 
-/// Stores the version, whatever row replicas of the target have: the TRUNCATE is logged as a statement.
+/// Stores the version. The TRUNCATE is logged as a statement, so it works on replicas of the target with another
+/// row.
 async fn write_schema_version(connection: &mut Connection) -> Result<(), SessionError> {
     connection.execute("TRUNCATE TABLE tailwater.apply_version").await?;
     connection.execute(&format!("REPLACE INTO tailwater.apply_version VALUES ({SCHEMA_VERSION})")).await?;
@@ -584,8 +582,8 @@ async fn has_tables(connection: &mut Connection, tables: &[&str]) -> Result<bool
     Ok(rows.scalar() == Some(tables.len().to_string().as_str()))
 }
 
-/// Records whether the target logs the channel: a dump of the server must know that its binlog and GTIDs
-/// are behind its commits.
+/// Records whether the target logs the channel. A dump of the server needs this, because its binlog and GTIDs then
+/// lack commits.
 fn unlogged_statement(name: &str, mode: GtidMode) -> String {
     match mode {
         GtidMode::Log => format!("INSERT IGNORE INTO tailwater.apply_unlogged VALUES ({name})"),

@@ -13,7 +13,7 @@ use tailwater_wire::sql_quote::portable_literal;
 pub(super) struct TargetGtids {
     /// `gtid_executed`, or `gtid_slave_pos`.
     pub(super) has: String,
-    /// What its binlog holds besides: MariaDB's `gtid_binlog_state`, which includes local writes.
+    /// The GTIDs of its binlog: MariaDB's `gtid_binlog_state`, which includes local writes.
     pub(super) logged: String,
 }
 
@@ -23,7 +23,7 @@ pub(super) struct TargetGtids {
 /// numbers as applied.
 ///
 /// # Errors
-/// Anything that breaks the connection.
+/// [`SessionError`] if the connection fails.
 pub(super) async fn read_target_gtids(connection: &mut Connection) -> Result<TargetGtids, SessionError> {
     let sql = match connection.server().flavour {
         Flavour::MySql => "SELECT @@GLOBAL.gtid_executed, ''",
@@ -105,7 +105,7 @@ pub(super) fn start_after(log: &LogHandle, has: &GtidSet) -> Result<LogPosition,
     let before = log.gtids_before(oldest.number)?;
     let lacking = match before.map(|before| before.subtract(has)).transpose() {
         Ok(Some(difference)) => difference.to_string(),
-        _ => "GTIDs that the log does not know, because it began in the middle of a binlog file".to_owned(),
+        _ => "unknown GTIDs, because the log starts in the middle of a binlog file".to_owned(),
     };
     Err(ApplyError::Start {
         reason: format!(
@@ -176,7 +176,7 @@ pub(super) fn text(gtids: &GtidSet) -> String {
 /// The start of the span of a transaction in the log: the end of the transaction before it.
 ///
 /// # Errors
-/// [`ApplyError::Start`] if the log does not hold it; [`ApplyError::Log`].
+/// [`ApplyError::Start`] if the log does not have it; [`ApplyError::Log`].
 pub(super) fn position_of(log: &LogHandle, gtid: &Gtid) -> Result<LogPosition, ApplyError> {
     let segments = log.segments();
     for (index, segment) in segments.iter().enumerate().rev() {

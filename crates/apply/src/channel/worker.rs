@@ -26,7 +26,7 @@ use crate::log_span::joined;
 use crate::scheduler::{BatchId, BatchTiming, CommitOrder, TransactionBatch};
 use crate::transaction::{RowChanges, Transaction, TransactionContent};
 
-/// How often a batch is run again after a deadlock or a lock wait timeout before that is an error.
+/// How often a batch is run again after a deadlock or a lock wait timeout.
 const CONFLICTS_MAX: u32 = 20;
 
 /// From this size on the commit is sent separately, so that its time is measured.
@@ -35,7 +35,7 @@ const TIMED_BYTES_MIN: usize = 64 << 10;
 /// `ER_KEY_NOT_FOUND`
 const NO_SUCH_ROW: u16 = 1032;
 
-/// How long the log's sync is waited for when the run stops.
+/// How long a stopping run waits for the log's sync.
 const SYNC_WAIT_MAX: Duration = Duration::from_secs(2);
 
 /// The result of a batch.
@@ -45,7 +45,7 @@ pub(super) enum BatchOutcome {
     Committed(BatchTiming),
     /// `first` has committed, and the rest is returned to the scheduler.
     FirstCommitted(BatchTiming),
-    /// Nothing has committed: the run stopped before the batch began, or the log will not make it durable.
+    /// Nothing has committed: the run stopped before the batch started, or the log will not make it durable.
     Returned,
 }
 
@@ -63,7 +63,7 @@ enum TurnWait {
 #[derive(Debug, Clone, Copy)]
 struct CommitPart<'b> {
     committed: &'b [&'b [BudgetedTransaction]],
-    /// The part of `committed` that the target was not sent yet.
+    /// The part of `committed` that was not sent to the target yet.
     unsent: &'b [&'b [BudgetedTransaction]],
 }
 
@@ -106,14 +106,14 @@ impl ApplyWorker {
     /// Applies a batch and commits it.
     ///
     /// # Errors
-    /// Whatever the target rejects. Nothing of the batch is committed then, unless the connection broke.
+    /// The error of the target. Nothing of the batch is committed then, unless the connection broke.
     pub(super) async fn apply(
         &mut self,
         batch: &TransactionBatch<BudgetedTransaction>,
     ) -> Result<BatchOutcome, ApplyError> {
         let committed = self.commit(batch).await?;
         match committed {
-            // From here, not through the coordinator: the next batch waits.
+            // Sent from here and not through the coordinator, because the next batch waits for it.
             BatchOutcome::Committed(_) if batch.in_turn => drop(self.shared.turn.send_replace(batch.id)),
             BatchOutcome::Committed(_) | BatchOutcome::FirstCommitted(_) => {}
             BatchOutcome::Returned => self.shared.batch_returned.cancel(),
@@ -322,7 +322,7 @@ impl ApplyWorker {
         let mut packets = Packets::default();
         packets.push(GtidSession::statement(gtid));
         packets.push("START TRANSACTION");
-        // The row names the GTID: after a crash the next start knows by it that the channel wrote it.
+        // The row contains the GTID: after a crash it shows the next start that the channel wrote it.
         packets.push(self.shared.claim.progress_statement(self.number, &applied, &gtid.to_string(), 0));
         packets.push("COMMIT");
         packets.push(GtidSession::reset(self.shared.flavour));
@@ -330,14 +330,14 @@ impl ApplyWorker {
         Ok(true)
     }
 
-    /// Waits until the log holds all up to `end` as durably as its ACKs promise. The target must not have
-    /// what a crash could take from the log, unless an operator set the log to acknowledge what it has only
-    /// received. False if that will not happen, or the run stops first.
+    /// Waits until the log contains everything up to `end` as durably as its ACKs promise. The target must not have
+    /// transactions that the log could lose in a crash, unless an operator set the log to acknowledge transactions
+    /// that it has only received. False if that will not happen, or the run stops first.
     async fn wait_until_acknowledged(&self, end: LogPosition) -> Result<bool, ApplyError> {
         self.unless_stopped(self.shared.log.wait_until_acknowledged(end)).await
     }
 
-    /// Waits for durability whatever the ACKs promise: for changes that cannot be undone.
+    /// Waits for durability even if the ACKs promise less: for changes that cannot be undone.
     async fn wait_until_durable(&self, end: LogPosition) -> Result<bool, ApplyError> {
         self.unless_stopped(self.shared.log.wait_until_durable(end)).await
     }
@@ -359,7 +359,7 @@ impl ApplyWorker {
     }
 
     /// Adds the rows of `unsent`, and the change of the progress row if there is one. The progress holds
-    /// `committed` and all that is known to be applied.
+    /// `committed` and all transactions that are known to be applied.
     fn push_rows(
         &mut self,
         unsent: &[&[BudgetedTransaction]],

@@ -199,7 +199,7 @@ mod tests {
     async fn a_dead_worker_is_an_error() {
         let mut pool = WorkerPool::spawn(vec!["one", "two"], |_, name, mut batches, results| async move {
             while let Some(batch) = batches.recv().await {
-                assert!(name == "one", "cannot go on");
+                assert!(name == "one", "the worker fails");
                 if results.send((0, (batch, Ok(BatchOutcome::Returned)))).await.is_err() {
                     return;
                 }
@@ -214,10 +214,10 @@ mod tests {
             alone: false,
         };
         pool.submit(batch(1)).await;
-        let dead = pool.next_result().await.expect_err("the last to come is the first to work").to_string();
-        assert!(dead.starts_with("a worker has died: ") && dead.contains("cannot go on"), "{dead}");
+        let dead = pool.next_result().await.expect_err("the last worker works first").to_string();
+        assert!(dead.starts_with("a worker has died: ") && dead.contains("the worker fails"), "{dead}");
         pool.submit(batch(2)).await;
-        let (batch, _) = pool.next_result().await.expect("the other one lives");
+        let (batch, _) = pool.next_result().await.expect("the other worker is alive");
         assert_eq!(batch.id, BatchId(2));
     }
 

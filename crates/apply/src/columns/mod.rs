@@ -46,7 +46,7 @@ pub fn target_columns(map: &TableMap, target: &TargetTable) -> Result<Vec<usize>
         };
         let Some(number) = number else {
             let reason = format!(
-                "the target's table has no such column, it has {}; add it there, or leave the table out with a filter",
+                "the target's table has no such column, it has {}; add it there, or exclude the table with a filter",
                 target.columns.len()
             );
             mismatches.push(ColumnMismatch::at(map, place, reason));

@@ -121,12 +121,12 @@ mod tests {
         BinlogColumn::new(column_type, 0, 0, true)
     }
 
-    /// With the columns found first.
+    /// Matches the columns first.
     fn same_shape(map: &TableMap, target: &TargetTable) -> Result<bool, Vec<ColumnMismatch>> {
         Ok(super::same_shape(map, target, &target_columns(map, target)?))
     }
 
-    /// Whether a column fits one that the target spells like this.
+    /// Whether a column has the shape of a target column with this type.
     fn fits(source: BinlogColumn, spelled: &str, collation: Option<&str>) -> bool {
         same_shape(&map(vec![source]), &target(Flavour::MySql, &[("c", spelled, collation)])).unwrap()
     }
@@ -152,7 +152,7 @@ mod tests {
         let of = |collation| BinlogColumn { collation: Some(collation), ..text(40) };
         assert!(
             fits(of(255), "varchar(10)", Some("utf8mb4_general_ci")),
-            "collations do not matter, character sets do"
+            "the character sets must be equal, the collations need not"
         );
         assert!(!fits(of(8), "varchar(10)", Some("utf8mb4_general_ci")));
         assert!(!fits(of(8), "varbinary(40)", None) && fits(of(63), "varbinary(40)", None));

@@ -106,7 +106,7 @@ impl MapCache {
         }
         let seed = self.seed;
         let Some(known) = self.known.get_mut(body) else {
-            return Err(WireError::malformed("table map", "it was not kept").into());
+            return Err(WireError::malformed("table map", "it is not in the cache").into());
         };
         let KnownMap { map, uses } = known;
         if uses[slot(kind)].is_none() {
@@ -114,7 +114,7 @@ impl MapCache {
         }
         match &mut uses[slot(kind)] {
             Some(found) => Ok(found),
-            None => Err(WireError::malformed("table map", "it was not bound").into()),
+            None => Err(WireError::malformed("table map", "it is not resolved").into()),
         }
     }
 }

@@ -205,7 +205,7 @@ impl TransactionReader {
         self.gtid.as_ref().map_or_else(|| "without GTID".to_owned(), ToString::to_string)
     }
 
-    /// Reads only what an event says about the transaction: for a compressed transaction its first event, for
+    /// Reads from an event only properties of the transaction: for a compressed transaction its first event, for
     /// a compressed XA transaction all events except rows.
     pub(super) fn look_at(&mut self, event: Bytes, decoder: &Decoder) -> Result<(), ApplyError> {
         self.event(event);
@@ -257,7 +257,7 @@ impl TransactionReader {
         match tracker.observe(header, behind_header, &decoder.format)? {
             TransactionStep::Begin(start) => self.start = Some(start),
             _ => {
-                let reason = format!("it begins with a {} event", header.event_type);
+                let reason = format!("it starts with a {} event", header.event_type);
                 return Err(WireError::malformed("transaction", reason));
             }
         }
@@ -368,8 +368,7 @@ impl TransactionReader {
             }
             false => "",
         };
-        // Events of a compressed transaction have no position of their own; positions above 4 GiB wrap
-        // around.
+        // Events of a compressed transaction have no position, and positions above 4 GiB wrap around.
         let begin = u64::from(header.end_log_pos).checked_sub(u64::from(header.event_length));
         let begin = begin.filter(|begin| *begin > self.position.offset);
         ApplyError::Rows {
@@ -396,7 +395,7 @@ impl TransactionReader {
             EventBody::XaPrepare(prepare) if !prepare.one_phase => {
                 self.ending = TransactionEnding::XaPrepare(xid::spell(&prepare.xid));
             }
-            // One-phase commit, whatever the start of the transaction was.
+            // A one-phase commit, even if the transaction started as XA.
             EventBody::XaPrepare(_) => self.ending = TransactionEnding::Commit,
             EventBody::Gtid(gtid) => self.original_version = gtid.original_server_version,
             EventBody::MariadbGtid(gtid) => {
@@ -551,7 +550,7 @@ fn too_large(bytes: usize, decoder: &Decoder) -> WireError {
 fn whole_header(event: &[u8]) -> Result<EventHeader, WireError> {
     let header = EventHeader::parse(event)?;
     if header.event_length as usize != event.len() {
-        let reason = format!("{} bytes, and the header says {}", event.len(), header.event_length);
+        let reason = format!("{} bytes, and its header has the length {}", event.len(), header.event_length);
         return Err(WireError::malformed("event", reason));
     }
     Ok(header)

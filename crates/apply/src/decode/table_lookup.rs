@@ -1,4 +1,4 @@
-//! What the decoder needs to know about tables.
+//! Access to filters and tables, for the decoder.
 
 use std::sync::Arc;
 

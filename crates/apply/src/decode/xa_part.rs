@@ -58,7 +58,7 @@ impl XaPartReader {
     pub fn finish(self) -> Result<Option<TransactionContent>, ApplyError> {
         Ok(match self.reader.ending().clone() {
             TransactionEnding::XaPrepare(xid) if xid.is_empty() => {
-                let reason = "it does not say whether it is prepared or committed";
+                let reason = "its events do not show whether it is prepared or committed";
                 return Err(self.reader.error(WireError::malformed("XA transaction", reason)));
             }
             TransactionEnding::XaPrepare(xid) => Some(TransactionContent::XaPrepare { xid }),

@@ -8,7 +8,7 @@ pub(super) fn spell(xid: &Xid<'_>) -> Vec<u8> {
     format!("X'{}',X'{}',{}", hex(xid.gtrid), hex(xid.bqual), xid.format_id).into_bytes()
 }
 
-/// Normalizes the XID of a statement. Servers log it in hexadecimal, whatever the client wrote.
+/// Normalizes the XID of a statement. Servers log it in hexadecimal, in any notation of the client.
 pub(super) fn respell(text: &[u8]) -> Vec<u8> {
     let mut spelled: Vec<u8> = text.iter().copied().filter(|byte| !byte.is_ascii_whitespace()).collect();
     let upper_case = spelled.ends_with(b"ONEPHASE");

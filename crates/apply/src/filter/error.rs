@@ -33,7 +33,7 @@ pub enum FilterError {
     },
     /// Two source tables would be written to one target table.
     #[error(
-        "filter: {first} and {second} of the source would both be written to {target}; leave one out, or rename it"
+        "filter: {first} and {second} of the source would both be written to {target}; exclude one, or rename it"
     )]
     Clash {
         /// The table that came first in the log.

@@ -95,7 +95,7 @@ impl Pattern {
         let rest = rest.strip_prefix('.').ok_or_else(|| wrong("expected SCHEMA.TABLE"))?;
         let (table, rest) = parse_part(rest, ignore_case).map_err(wrong)?;
         if !rest.is_empty() {
-            return Err(wrong("it has more than two parts; put names that hold dots in backquotes"));
+            return Err(wrong("it has more than two parts; put names that contain dots in backquotes"));
         }
         Ok(Self { schema, table })
     }
@@ -116,7 +116,7 @@ fn parse_part(text: &str, ignore_case: bool) -> Result<(PatternPart, &str), &'st
         let end = text.find('.').unwrap_or(text.len());
         let (plain, rest) = text.split_at(end);
         if plain.contains('`') {
-            return Err("a backquote in the middle of a name");
+            return Err("it has a backquote in the middle of a name");
         }
         let plain = fold(plain);
         if plain.contains(['*', '?']) {
@@ -135,10 +135,8 @@ fn parse_part(text: &str, ignore_case: bool) -> Result<(PatternPart, &str), &'st
         PatternPart::Glob(pieces) => pieces.iter().filter(|piece| **piece != PatternPiece::Many).count(),
     };
     match (chars, &part) {
-        (0, PatternPart::Name(_)) => Err("a part of it is empty"),
-        (NAME_CHARS_MAX.., _) if chars > NAME_CHARS_MAX => {
-            Err("no server has names of more than 64 characters")
-        }
+        (0, PatternPart::Name(_)) => Err("one part is empty"),
+        (NAME_CHARS_MAX.., _) if chars > NAME_CHARS_MAX => Err("names on servers have at most 64 characters"),
         _ => Ok((part, rest)),
     }
 }

@@ -154,7 +154,7 @@ impl Filters {
             && self.schemas.is_empty()
     }
 
-    /// What becomes of changes to a table.
+    /// The filter decisions for a table.
     pub fn table(&self, schema: &str, table: &str) -> TableRoute {
         let (schema_folded, table_folded) = (fold(schema, self.ignore_case), fold(table, self.ignore_case));
         let matched = |rules: &[CompiledRule]| {
@@ -184,7 +184,7 @@ impl Filters {
         (included && !excluded, self.schemas.get(&*folded))
     }
 
-    /// Whether a table of the schema has a rewrite of its own.
+    /// Whether a single table of the schema has a rewrite.
     pub(super) fn has_renamed_tables(&self, schema: &str) -> bool {
         let folded = fold(schema, self.ignore_case);
         self.tables.keys().any(|(schema, _)| *schema == *folded)
@@ -204,7 +204,7 @@ impl Filters {
                 return Err(FilterError::Rules {
                     first: rule.text.clone(),
                     second: out.text.clone(),
-                    reason: "all that the first includes, the second excludes; take one of them away",
+                    reason: "the second excludes everything that the first includes; remove one of them",
                 });
             }
         }
@@ -223,26 +223,25 @@ impl Filters {
             return Err(wrong("it changes nothing"));
         }
         if self.exclude.iter().any(|out| out.covers(&from, Operations::ALL)) {
-            return Err(wrong("all of it is excluded"));
+            return Err(wrong("the rules exclude all of its tables"));
         }
         if !self.include.is_empty() && !self.include.iter().any(|rule| may_meet(&rule.pattern, &from)) {
-            return Err(wrong("nothing of it is included"));
+            return Err(wrong("the rules include none of its tables"));
         }
         // Target names are compared like rule names: with lower_case_table_names they are equal in either
         // case.
         for other in earlier {
             let read = |text: &str| Pattern::parse(text, self.ignore_case);
             if read(&other.from)? == from {
-                return Err(wrong("another rewrite is from the same name"));
+                return Err(wrong("another rewrite has the same source name"));
             }
             if read(&other.to)? == read(&rewrite.to)? {
                 return Err(wrong(
-                    "another rewrite is to the same name, and two tables cannot be written to one",
+                    "another rewrite has the same target name, and two tables cannot be written to one",
                 ));
             }
         }
-        let kinds =
-            "it must be from one table to another (a.b to c.d) or from one schema to another (a.* to c.*)";
+        let kinds = "it must rename one table (a.b to c.d) or one schema (a.* to c.*)";
         match (from.schema.name(), from.table.name(), to.schema.name(), to.table.name()) {
             (Some(schema), Some(table), Some(to_schema), Some(to_table)) => {
                 self.tables.insert((schema.into(), table.into()), (to_schema.into(), to_table.into()));

@@ -48,7 +48,7 @@ impl Filters {
         for table in tables {
             let Some(schema) = table.schema.or(default_schema) else {
                 return StatementRoute::Refuse(
-                    "it names a table without a database, and has no default one".into(),
+                    "it names a table without a database, and has no default database".into(),
                 );
             };
             fates.push(self.fate(schema, *table, operation));
@@ -116,7 +116,7 @@ fn join(fates: &[FilterDecision]) -> StatementRoute {
     match (dropped, applied) {
         (Some(dropped), Some(applied)) => {
             return StatementRoute::Refuse(format!(
-                "it touches {dropped}, which is left out, and {applied}, which is not"
+                "it changes {dropped}, which is excluded, and {applied}, which is not"
             ));
         }
         (Some(_), None) => return StatementRoute::Drop,
@@ -143,7 +143,7 @@ fn join(fates: &[FilterDecision]) -> StatementRoute {
         (None, _) => StatementRoute::Run,
         (Some(to), None) => StatementRoute::RunIn { schema: to.to_owned() },
         (Some(to), Some(kept)) => {
-            StatementRoute::Refuse(format!("it touches {kept}, and others that are written to {to}"))
+            StatementRoute::Refuse(format!("it changes {kept}, and other tables that are written to {to}"))
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Filters by example, and globs and compositions against plain definitions.
+//! Examples of filters, and properties of globs and compositions.
 
 use proptest::prelude::*;
 use tailwater_log::LogPosition;
@@ -14,7 +14,7 @@ fn set(json: &str) -> FilterSet {
     serde_json::from_str(json).expect(json)
 }
 
-/// Where rows that are inserted in a table go: `-` for nowhere.
+/// The target table for inserted rows of a table; `-` if they are excluded.
 fn inserted(filters: &Filters, table: &str) -> String {
     let (schema, name) = table.split_once('.').expect("SCHEMA.TABLE");
     match filters.route(schema, name, Operation::Insert) {
@@ -77,21 +77,30 @@ fn invalid_rules_are_rejected_with_a_reason() {
     let cases = [
         (r#"{"include": ["shop"]}"#, "\"shop\" is not a pattern: expected SCHEMA.TABLE"),
         (r#"{"include": ["a.b.c"]}"#, "more than two parts"),
-        (r#"{"include": ["a."]}"#, "a part of it is empty"),
+        (r#"{"include": ["a."]}"#, "one part is empty"),
         (r#"{"include": ["a.`b"]}"#, "closing backquote is missing"),
         (r#"{"include": ["a.x`b`"]}"#, "backquote in the middle"),
-        (r#"{"include": ["a.b"], "exclude": ["a.*"]}"#, "\"a.b\" and \"a.*\": all that the first includes"),
+        (
+            r#"{"include": ["a.b"], "exclude": ["a.*"]}"#,
+            "\"a.b\" and \"a.*\": the second excludes everything",
+        ),
         (r#"{"rewrite": [{"from": "a.b", "to": "a.b"}]}"#, "it changes nothing"),
-        (r#"{"rewrite": [{"from": "a.b", "to": "c.*"}]}"#, "from one table to another"),
-        (r#"{"rewrite": [{"from": "a.b*", "to": "c.d*"}]}"#, "from one table to another"),
+        (r#"{"rewrite": [{"from": "a.b", "to": "c.*"}]}"#, "it must rename one table"),
+        (r#"{"rewrite": [{"from": "a.b*", "to": "c.d*"}]}"#, "it must rename one table"),
         (
             r#"{"rewrite": [{"from": "a.b", "to": "c.d"}, {"from": "a.b", "to": "e.f"}]}"#,
-            "from the same name",
+            "has the same source name",
         ),
-        (r#"{"rewrite": [{"from": "a.b", "to": "c.d"}, {"from": "e.f", "to": "c.d"}]}"#, "to the same name"),
-        (r#"{"rewrite": [{"from": "a.*", "to": "c.*"}, {"from": "b.*", "to": "c.*"}]}"#, "to the same name"),
-        (r#"{"exclude": ["a.*"], "rewrite": [{"from": "a.b", "to": "c.d"}]}"#, "all of it is excluded"),
-        (r#"{"include": ["x.*"], "rewrite": [{"from": "a.*", "to": "c.*"}]}"#, "nothing of it is included"),
+        (
+            r#"{"rewrite": [{"from": "a.b", "to": "c.d"}, {"from": "e.f", "to": "c.d"}]}"#,
+            "has the same target name",
+        ),
+        (
+            r#"{"rewrite": [{"from": "a.*", "to": "c.*"}, {"from": "b.*", "to": "c.*"}]}"#,
+            "has the same target name",
+        ),
+        (r#"{"exclude": ["a.*"], "rewrite": [{"from": "a.b", "to": "c.d"}]}"#, "exclude all of its tables"),
+        (r#"{"include": ["x.*"], "rewrite": [{"from": "a.*", "to": "c.*"}]}"#, "include none of its tables"),
     ];
     for (json, expected) in cases {
         let error = set(json).compile().expect_err(json).to_string();
@@ -118,7 +127,7 @@ fn two_tables_are_not_written_to_one() {
     let error = router.table("copy", "orders").expect_err("a clash");
     let expected = "shop.orders and copy.orders of the source would both be written to copy.orders";
     assert!(error.to_string().contains(expected), "{error}");
-    // It stays so, and what was known stays right.
+    // The conflict remains, and earlier decisions stay valid.
     router.table("copy", "orders").expect_err("still a clash");
     assert_eq!(router.table("shop", "orders").expect("known").renamed(), Some(("copy", "orders")));
 }
@@ -139,7 +148,7 @@ fn statements_are_redirected_excluded_or_rejected() {
         (
             Some("shop"),
             &[(None, Some("tmp")), (None, Some("a"))],
-            refused("it touches shop.tmp, which is left out, and shop.a, which is not"),
+            refused("it changes shop.tmp, which is excluded, and shop.a, which is not"),
         ),
         (
             Some("shop"),
@@ -155,7 +164,7 @@ fn statements_are_redirected_excluded_or_rejected() {
         (
             Some("crm"),
             &[(None, Some("people")), (Some("shop"), Some("a"))],
-            refused("it touches shop.a, and others that are written to copy"),
+            refused("it changes shop.a, and other tables that are written to copy"),
         ),
         (
             Some("crm"),
@@ -165,7 +174,7 @@ fn statements_are_redirected_excluded_or_rejected() {
         (
             None,
             &[(None, Some("people"))],
-            refused("it names a table without a database, and has no default one"),
+            refused("it names a table without a database, and has no default database"),
         ),
         (None, &[], StatementRoute::Run),
         (Some("shop"), &[], StatementRoute::Run),
@@ -250,7 +259,7 @@ fn damaged_versions_are_refused() {
     }
 }
 
-/// What globs mean, with no thought of speed.
+/// A simple implementation of globs.
 fn naive_glob(glob: &[char], name: &[char]) -> bool {
     match glob.split_first() {
         None => name.is_empty(),
@@ -295,7 +304,7 @@ proptest! {
         prop_assert_eq!(pattern.matches(&name, "t"), naive_glob(&chars(&glob), &chars(&name)));
     }
 
-    /// A pattern of anybody: an error, or one that matches something.
+    /// An arbitrary text is an error, or a pattern that matches a name.
     #[test]
     fn no_text_makes_patterns_panic(text in "[ab.*?` ]{0,12}", ignore_case in any::<bool>()) {
         if let Ok(pattern) = Pattern::parse(&text, ignore_case) {
@@ -330,7 +339,7 @@ proptest! {
             };
             prop_assert_eq!(filters.route(schema, table, operation), expected);
         }
-        // And as JSON, too.
+        // The same through JSON.
         let json = serde_json::to_string(&set).expect("JSON");
         prop_assert_eq!(serde_json::from_str::<FilterSet>(&json).expect("a set"), set);
     }

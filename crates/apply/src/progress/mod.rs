@@ -36,7 +36,7 @@ pub struct AppliedSet {
 pub struct ProgressError {
     /// Byte offset of the error.
     pub offset: usize,
-    /// What is wrong at that offset.
+    /// The error at that offset.
     pub reason: &'static str,
 }
 

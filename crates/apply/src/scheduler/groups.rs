@@ -32,7 +32,7 @@ pub(super) struct KeyedBatches<T> {
     /// Sealed batches without waits, by the number of their first transaction.
     ready: BTreeMap<u64, BatchSlot>,
     running: FxHashMap<BatchId, BatchSlot>,
-    /// Runs of the log that were running when they came here, in their order.
+    /// Adopted runs of the log, in their order.
     adopted: Vec<BatchSlot>,
     /// The last unfinished barrier. All later batches wait for it.
     barrier: Option<BatchSlot>,
@@ -192,7 +192,7 @@ impl<T: Scheduled> KeyedBatches<T> {
             match group.state {
                 BatchState::Open => found.open.push(slot),
                 BatchState::Sealed | BatchState::Running => found.closed.push(slot),
-                BatchState::Free => unreachable!("a batch that is done holds nothing"),
+                BatchState::Free => unreachable!("a finished batch has no keys"),
             }
         };
         if let Some(barrier) = self.barrier {
@@ -389,7 +389,7 @@ impl<T: Scheduled> KeyedBatches<T> {
 
     fn hand_out(&mut self, slot: BatchSlot) -> TransactionBatch<T> {
         let group = self.group(slot);
-        assert!(group.waits.is_empty(), "a batch runs before what it waits for is done");
+        assert!(group.waits.is_empty(), "a batch runs although it waits for another one");
         group.state = BatchState::Running;
         let mut transactions = std::mem::take(&mut group.transactions);
         transactions.sort_unstable_by_key(|(number, _)| *number);

@@ -28,7 +28,7 @@ pub(super) struct IndependentOrder<T> {
     groups: KeyedBatches<T>,
     /// Empty while only groups are in use. No run is dispatched before the last group is done.
     runs: LogRuns<T>,
-    /// Runs that are handed out and neither done nor given back, wherever they are kept.
+    /// Dispatched runs that are neither done nor given back, in `runs` or in `groups`.
     in_turn: BTreeSet<BatchId>,
     /// Batches that wait for their turn must commit what they can and give back the rest.
     can_yield: bool,

@@ -1,8 +1,8 @@
 //! Chooses the number of concurrent batches in independent order by measurement. Pure.
 //!
 //! More concurrency helps while batches wait for disks or commits. While they use the CPU they slow each
-//! other down, and each batch is smaller. So another number is tried from time to time for a few batches, and
-//! kept if it is faster.
+//! other down, and each batch is smaller. So another number is tried from time to time for a few batches, and is kept
+//! if it is faster.
 
 use super::transaction_batch::BatchTiming;
 
@@ -112,7 +112,7 @@ impl Parallelism {
                 }
             }
             None if is_filled => {
-                // Only the newest measurements count: older ones were for other tables.
+                // Only the newest measurements are used: older ones may be from other tables.
                 if self.measured.batches >= MEASURED * self.at_a_time && self.pause > 0 {
                     self.measured = ThroughputSample::default();
                 }
@@ -171,7 +171,7 @@ mod tests {
 
     use super::*;
 
-    /// The number that it settles on if `at_a_time` batches of 100 rows take `time_us` each.
+    /// The number that it converges to if `at_a_time` batches of 100 rows take `time_us` each.
     fn rest(workers: usize, time_us: impl Fn(usize) -> u64) -> usize {
         let mut own = Parallelism::new(workers);
         let mut most = [0usize; 65];

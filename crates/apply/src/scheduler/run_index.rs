@@ -62,7 +62,7 @@ impl Recent {
     }
 
     /// The run for which a transaction of `run` must wait because of this access: an earlier one with the
-    /// access, or the one for which transactions of its own run wait.
+    /// access, or the one for which transactions of the same run wait.
     fn after(self, run: u64) -> u64 {
         if self.last == run { self.last_after.max(self.before) } else { self.last }
     }

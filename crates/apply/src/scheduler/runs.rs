@@ -11,7 +11,7 @@ use super::transaction_batch::{BatchId, BatchTotals, Scheduled, TransactionBatch
 ///
 /// Runs are numbered without gaps, so the finished runs are all up to one number. A transaction is deferred
 /// while a conflicting run is unfinished. It is also deferred while a run is unfinished for which an earlier,
-/// conflicting transaction of its own run waits. The last of these runs decides (`after`). This is evaluated
+/// conflicting transaction of the same run waits. The last of these runs decides (`after`). This is evaluated
 /// when the run is dispatched.
 #[derive(Debug)]
 pub(super) struct LogRuns<T> {
@@ -156,7 +156,10 @@ impl<T: Scheduled> LogRuns<T> {
             if after <= self.finished { first.push(payload) } else { rest.push(payload) }
         }
         let commit_after = (!self.dispatched.is_empty()).then(|| BatchId(id - 1));
-        assert!(rest.is_empty() || commit_after.is_some(), "nothing is put off without a run to wait for");
+        assert!(
+            rest.is_empty() || commit_after.is_some(),
+            "a transaction is deferred without a run to wait for"
+        );
         let (touched, alone) = (run.touched, run.alone);
         self.dispatched.push_back(DispatchedRun { totals, touched, alone, done: false, rest: None });
         TransactionBatch { id: BatchId(id), first, rest, commit_after, in_turn: true, alone }

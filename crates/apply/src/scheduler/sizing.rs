@@ -160,9 +160,9 @@ mod tests {
         // 10 µs per row: 20 commits of 20 ms are 400 ms.
         let rows_max = steady(100, 1000, 20_000).rows_max;
         assert!((39_000..=41_000).contains(&rows_max), "{rows_max}");
-        // Commits that cost nothing: 200 ms.
+        // With free commits the limit is 200 ms.
         assert_eq!(steady(100, 1000, 0).rows_max, 20_000);
-        // Slow rows and slow commits do not add up to hours.
+        // Slow rows and slow commits reach the maximum.
         assert_eq!(steady(1, u64::MAX, u64::MAX).rows_max, 16);
         assert_eq!(steady(1000, 1_000_000, u64::MAX).rows_max, 5000);
     }

@@ -62,8 +62,8 @@ pub(super) const ALL: &[&str] = &[
     "Found a row not matching the given partition set",
     "Can't find record in '{}'",
     "Record has changed since last read in table '{}'",
-    // Our own words for a row that is not there.
-    "there is no such row",
+    // Tailwater's own message for a missing row (`refused_row` in the apply crate).
+    "the row does not exist",
     "{}: found {} of {} rows",
     // Objects.
     "Table '{}' doesn't exist in engine",

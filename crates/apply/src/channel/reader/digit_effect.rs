@@ -3,7 +3,7 @@
 use crate::decode::statement;
 use crate::filter::{changed_by, outline};
 
-/// What a definition does to a table.
+/// The effect of a definition on the digits of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum DigitEffect {
     /// Nothing.
@@ -17,7 +17,7 @@ pub(super) enum DigitEffect {
 /// A definition in the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct LoggedDefinition {
-    /// The databases and tables that it names, in lower case; `None` if its text does not say.
+    /// The databases and tables that it names, in lower case; `None` if they cannot be determined.
     names: Option<Vec<(String, Option<String>)>>,
     keeps_digits: bool,
     drops_database: bool,

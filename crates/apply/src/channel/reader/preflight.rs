@@ -1,10 +1,10 @@
-//! Checks the target's tables when a channel starts, so that a column that does not fit is reported then, not
-//! at its first row.
+//! Checks the target's tables when a channel starts, so that a column that does not fit is reported at the start and
+//! not at its first row.
 //!
-//! Only rows applied by SQL can meet a column that has no place. So the check goes far if source and target
-//! differ in flavour. Otherwise it goes a short way, and far only once a table with another shape comes. The
-//! first row reports what comes later, and what cannot be checked: long events, and tables that a later
-//! definition creates.
+//! Only rows that are applied by SQL can have a column without a place on the target. So the check scans much of the
+//! log if source and target differ in flavour. Otherwise it scans a little, and more only after it finds a table with
+//! another shape. Later mismatches are reported at the first row, and so are those in long events and in tables that
+//! a later definition creates.
 
 mod scan;
 
@@ -26,13 +26,13 @@ use crate::mapped_table::MappedTable;
 /// The most time that the check takes, without the target's own answers.
 const TIME_MAX: Duration = Duration::from_secs(2);
 
-/// How much of the log is checked if rows are applied by SQL, in bytes.
+/// The part of the log that is checked if rows are applied by SQL, in bytes.
 const BYTES_MAX: u64 = 256 << 20;
 
-/// How much of the log is checked until such rows are found, in bytes.
+/// The part of the log that is checked while no such rows are found, in bytes.
 const BYTES_MAX_SAME_SHAPE: u64 = 4 << 20;
 
-/// The limits of the check, and how far it is.
+/// The limits of the check, and its progress.
 struct PreflightLimits {
     started: Instant,
     bytes: u64,
@@ -49,7 +49,7 @@ impl ChannelReader {
     /// Checks that the target's tables have a place for each column that will be applied. Changes nothing.
     ///
     /// # Errors
-    /// [`ApplyError::IncompatibleColumn`] for the first column that has none; [`ApplyError::Session`]. Errors
+    /// [`ApplyError::IncompatibleColumn`] for the first column without one; [`ApplyError::Session`]. Errors
     /// of the log are reported when it is applied.
     pub(super) async fn preflight(&mut self) -> Result<(), ApplyError> {
         let start = self.setup.shared.applied().low();
@@ -136,12 +136,12 @@ impl ChannelReader {
                 self.check(entry, found, limits).await?;
             }
         }
-        // Lets a stopped reader end here.
+        // A stopped reader ends here.
         tokio::task::yield_now().await;
         Ok(())
     }
 
-    /// Checks that a table of the target takes the rows.
+    /// Checks that a table of the target accepts the rows.
     async fn check(
         &mut self,
         entry: &LogEntry,
@@ -152,7 +152,7 @@ impl ChannelReader {
         let asked = Instant::now();
         // A table that is missing may be created, or excluded, before its first row comes.
         let found = self.target.find(&schema, &table).await?;
-        // The target's answers do not count toward the time limit.
+        // The time for queries to the target does not count towards the limit.
         limits.started += asked.elapsed();
         let Some(target) = found else { return Ok(()) };
         let gtid = entry.gtid.as_ref().map_or_else(|| "without GTID".to_owned(), ToString::to_string);

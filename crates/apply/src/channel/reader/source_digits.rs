@@ -19,9 +19,9 @@ use crate::source_catalogue::SourceTable;
 
 /// How long the source may take to answer.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
-/// How long the log may take to capture what the source had logged when it answered.
+/// How long the capture may take to reach the position that the source answered with.
 const CAPTURE_MAX: Duration = Duration::from_secs(10);
-/// How often the log is checked meanwhile.
+/// How often the log is checked during that time.
 const CAPTURE_POLL: Duration = Duration::from_millis(5);
 impl ChannelReader {
     /// Reads the columns of a table from the source. `entry` contains rows of the table.
@@ -97,7 +97,7 @@ impl ChannelReader {
         }
     }
 
-    /// Waits until the log holds what the source had logged when it answered.
+    /// Waits until the log contains the position that the source answered with.
     async fn until_captured(&self, position: &MariadbPosition) -> Result<(), String> {
         let started = Instant::now();
         loop {
@@ -136,7 +136,7 @@ impl ChannelReader {
                 || entry.gtid.as_ref().map_or_else(|| format!("at {}", entry.position), ToString::to_string);
             scan.found.extend(found.into_iter().map(|definition| (entry.position, gtid(), definition)));
             scan.to = entry.end();
-            // Lets a stopped reader end here.
+            // A stopped reader ends here.
             tokio::task::yield_now().await;
         }
         scan.found.retain(|(position, ..)| *position >= start);

@@ -24,11 +24,11 @@ pub(super) struct TargetTables {
     versions: VersionedFilters,
     router: Router,
     shared: Arc<ChannelShared>,
-    /// From here on other filters apply.
+    /// The position at which other filters take effect.
     next_filters: Option<LogPosition>,
     /// The target has no table for check marks: they are dropped.
     lacks_check_marks: bool,
-    /// What the source declares for its tables, by their names there; kept until a definition names one.
+    /// The source's declarations of its tables, by their names there. Kept until a definition names the table.
     sources: FxHashMap<(String, String), Arc<DeclaredColumns>>,
 }
 
@@ -91,7 +91,7 @@ impl TargetTables {
                 self.warn_nontransactional(&table);
                 Ok(())
             }
-            // Not user data: no reason to stop.
+            // This is not user data, so the channel need not stop.
             None if is_check_mark(schema, table) && !self.lacks_check_marks => {
                 self.lacks_check_marks = true;
                 Ok(())
@@ -119,17 +119,17 @@ impl TargetTables {
         Ok(found)
     }
 
-    /// Keeps what the source declares for a table.
+    /// Keeps the source's declaration of a table.
     pub(super) fn keep_source(&mut self, schema: &str, table: &str, columns: Arc<DeclaredColumns>) {
         self.sources.insert((schema.to_owned(), table.to_owned()), columns);
     }
 
-    /// Whether the source was asked for any table.
+    /// Whether it has the source's declaration of any table.
     pub(super) fn knows_sources(&self) -> bool {
         !self.sources.is_empty()
     }
 
-    /// Forgets what the source declares for tables that `is_defined` names; true if there were any.
+    /// Forgets the source's declarations of tables for which `is_defined` is true; returns whether there were any.
     pub(super) fn forget_sources(&mut self, is_defined: impl Fn(&str, &str) -> bool) -> bool {
         let before = self.sources.len();
         self.sources.retain(|(schema, table), _| !is_defined(schema, table));
@@ -160,7 +160,7 @@ impl TargetTables {
 
 impl TableLookup for TargetTables {
     fn route(&mut self, schema: &str, table: &str, kind: RowsKind) -> Result<FilterRoute, FilterError> {
-        // What channels to the source keep there concerns the source. Check marks are always applied,
+        // The records of channels to the source belong to the source. Check marks are always applied,
         // whatever the filters say.
         if schema.eq_ignore_ascii_case(OWN_SCHEMA) {
             let is_kept = is_check_mark(schema, table) && !self.lacks_check_marks;

@@ -12,8 +12,8 @@ use crate::transaction::{Transaction, TransactionContent, XaPrepareEntry};
 use crate::writeset::Writeset;
 
 impl ChannelReader {
-    /// Up to where the log must be durable before [`Self::track_xa`] and the steps after it: they read this
-    /// part again, and without durability its bytes may change.
+    /// The position up to which the log must be durable before [`Self::track_xa`] and the steps after it. They read
+    /// this part again, and without durability its bytes may change.
     pub(super) fn rereads_until(&self, transaction: &Transaction) -> LogPosition {
         match &transaction.content {
             TransactionContent::Streamed { .. } => transaction.span.end,
@@ -57,7 +57,7 @@ impl ChannelReader {
                     return Err(ApplyError::Unsupported {
                         gtid: transaction.gtid_text(),
                         what: format!("XA COMMIT {}", String::from_utf8_lossy(xid)),
-                        reason: "it was prepared before the channel began; complete it on the target by hand, and skip \
+                        reason: "it was prepared before the channel started; complete it on the target manually, and skip \
                                  this transaction"
                             .to_owned(),
                     });

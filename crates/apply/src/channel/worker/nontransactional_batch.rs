@@ -3,7 +3,7 @@
 //!
 //! Each is a separate batch, and no other batch runs at the same time. Transactional rows are written first, so
 //! that a rejected one leaves no trace. Then come the nontransactional rows, and progress directly after
-//! them. MySQL and MariaDB log such rows as a transaction of their own when the statement ends. Under `gtid =
+//! them. MySQL and MariaDB log such rows as a separate transaction when the statement ends. Under `gtid =
 //! preserve` that is the only GTID, so progress is not logged.
 
 use std::time::{Duration, Instant};
@@ -26,8 +26,7 @@ impl ApplyWorker {
     /// Applies and commits a batch of one transaction that has nontransactional rows.
     ///
     /// # Errors
-    /// Whatever the target rejects: [`ApplyError::PartlyWritten`] if some rows stay and must not be written
-    /// again. [`ApplyError::NotTransactional`] if the transaction cannot be applied exactly once.
+    /// The error of the target; [`ApplyError::PartlyWritten`] if some rows stay and must not be written again. [`ApplyError::NotTransactional`] if the transaction cannot be applied exactly once.
     pub(super) async fn apply_nontransactional(
         &mut self,
         batch: &TransactionBatch<BudgetedTransaction>,
@@ -126,7 +125,7 @@ impl ApplyWorker {
                 return Err(not_exactly_once(
                     batch,
                     some,
-                    "its rows need several statements, and have one GTID",
+                    "its rows need several statements, but have one GTID",
                 ));
             }
             some.iter().for_each(|changes| rows.push(&changes.table.target, changes.rows.len()));

@@ -1,5 +1,5 @@
-//! Finds the tables that later rows go to, and their layout on the source. Pure: events in, tables to check
-//! out.
+//! Finds the tables of later rows, and their layout on the source. Pure: its input is events, its output the tables
+//! to check.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use tailwater_wire::event::{
@@ -16,16 +16,16 @@ use crate::filter::{FilterRoute, Filters, Operation};
 /// Longer events are not read, in bytes.
 const EVENT_BYTES_MAX: u32 = 4 << 20;
 
-/// How much of a compressed transaction is read, in uncompressed bytes.
+/// The part of a compressed transaction that is read, in uncompressed bytes.
 const PAYLOAD_BYTES_MAX: usize = 4 << 20;
 
-/// How much of a rows event is read: enough for its table number, in bytes.
+/// The part of a rows event that is read, in bytes: enough for its table number.
 const FRONT_BYTES: usize = 4 << 10;
 
 /// The most table layouts that are checked. Others are checked when their first row is applied.
 const TABLES_MAX: usize = 65_536;
 
-/// How much of an event is needed.
+/// The part of an event that is needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum EventPart {
     Nothing,
@@ -34,7 +34,7 @@ pub(super) enum EventPart {
     Prefix(usize),
 }
 
-/// A table whose rows come and that is not checked yet.
+/// A table with rows that is not checked yet.
 #[derive(Debug)]
 pub(super) struct TableToCheck {
     /// Database and table on the target.
@@ -55,7 +55,7 @@ pub(super) struct PreflightScan {
     maps: FxHashMap<u64, Vec<u8>>,
     /// Table maps without their number, per operation that was seen.
     met: FxHashSet<(Operation, Vec<u8>)>,
-    /// What definitions have changed: databases, with a table or all tables, in lower case.
+    /// Objects that definitions have changed: databases, with a table or all tables, in lower case.
     defined: FxHashSet<(String, Option<String>)>,
     over: bool,
 }
@@ -73,7 +73,7 @@ impl PreflightScan {
         }
     }
 
-    /// Whether nothing more can be found out.
+    /// Whether nothing more can be found.
     pub(super) fn is_over(&self) -> bool {
         self.over
     }
@@ -86,18 +86,18 @@ impl PreflightScan {
         }
     }
 
-    /// Other filters apply from here on.
+    /// Call when other filters take effect.
     pub(super) fn select_filters(&mut self, filters: Filters) {
         self.filters = filters;
         self.met.clear();
     }
 
-    /// A transaction starts.
+    /// Call at the start of a transaction.
     pub(super) fn begin(&mut self) {
         self.maps.clear();
     }
 
-    /// How much of an event is needed.
+    /// The part of an event that is needed.
     pub(super) fn wants(&mut self, header: &EventHeader) -> EventPart {
         let whole = match header.event_type {
             event_type if is_rows(event_type) => return EventPart::Prefix(FRONT_BYTES),
@@ -107,7 +107,7 @@ impl PreflightScan {
             | EventType::TRANSACTION_PAYLOAD => header.event_length <= EVENT_BYTES_MAX,
             _ => return EventPart::Nothing,
         };
-        // It may have defined anything.
+        // It may have changed any definition.
         let is_query = matches!(header.event_type, EventType::QUERY | EventType::MARIADB_QUERY_COMPRESSED);
         self.over |= is_query && !whole;
         if whole { EventPart::Whole } else { EventPart::Nothing }
@@ -170,7 +170,7 @@ impl PreflightScan {
         Ok(())
     }
 
-    /// Rows of a table come.
+    /// Handles a rows event.
     fn rows(&mut self, table_id: u64, kind: RowsKind) -> Result<Option<TableToCheck>, WireError> {
         let Some(body) = self.maps.get(&table_id) else { return Ok(None) };
         let operation = match kind {
@@ -201,7 +201,7 @@ impl PreflightScan {
         Ok(Some(TableToCheck { schema, table, map, body: body.clone() }))
     }
 
-    /// A statement comes. The tables that it defines will have changed when their rows come.
+    /// Handles a statement. The tables that it defines may have another layout when their rows are applied.
     fn statement(&mut self, text: &[u8], database: &[u8]) {
         if !statement::defines(text) {
             return;
