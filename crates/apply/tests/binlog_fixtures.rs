@@ -1,4 +1,4 @@
-//! Decodes binlog files of real servers: every transaction, whole and step by step, and then damaged.
+//! Decodes binlog files of real servers: every transaction as a whole and step by step, and damaged copies.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -38,7 +38,7 @@ const FILES: [&str; 9] = [
     "rows/mariadb-11.8",
 ];
 
-/// A file's transactions, as the log would hold them.
+/// The transactions of a file, as log entries.
 struct File {
     flavour: Flavour,
     description: Bytes,
@@ -132,7 +132,7 @@ impl File {
     }
 }
 
-/// A target that has every table that was added, with the columns of its table map; the first is the key.
+/// A target with the tables that were added, each with the columns of its table map. The first column is the key.
 #[derive(Default)]
 struct Everything {
     tables: HashMap<(String, String), Arc<TargetTable>>,
@@ -236,7 +236,7 @@ fn span(entry: &LogEntry) -> LogSpan {
     LogSpan { start: entry.position, end: entry.end() }
 }
 
-/// Decodes, and adds tables until none is missing.
+/// Decodes a transaction, and adds tables until none is missing.
 fn decode(
     file: &File,
     decoder: &mut Decoder,
@@ -340,7 +340,7 @@ fn every_transaction_of_real_files_decodes() {
     }
 }
 
-/// Rows fill their images without gaps, and the writeset holds what they touch.
+/// Rows fill their images without gaps, and the writeset contains their key accesses.
 fn check_rows(place: &str, transaction: &Transaction) {
     let TransactionContent::Rows(changes) = &transaction.content else {
         return;

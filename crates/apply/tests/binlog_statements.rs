@@ -1,4 +1,4 @@
-//! Plans as `BINLOG` statements: what a server logged for one database, executed by it in another.
+//! Plans as `BINLOG` statements: a server executes in one database the changes that it logged for another.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -59,7 +59,7 @@ UPDATE docs SET j = JSON_SET(j, '$.b', 2); UPDATE docs SET j = JSON_REMOVE(j, '$
 SET SESSION binlog_row_value_options = '';
 ";
 
-/// A session that executes what the encoder writes.
+/// A session that executes the encoder's statements.
 pub async fn applier(options: &ConnectOptions, encoder: &BinlogStatementEncoder) -> Result<Connection> {
     let mut connection = Connection::connect(options).await?;
     connection.execute_bytes(&encoder.format_description_statement()?).await?;
@@ -188,7 +188,7 @@ pub async fn compare(server: &Server, source: &str, target: &Server, into: &str,
     Ok(())
 }
 
-/// The lines of a text that another does not have.
+/// The lines of a text that the other text lacks.
 fn lines_beyond(text: &str, other: &str) -> String {
     let other: HashSet<_> = other.lines().collect();
     text.lines().filter(|line| !other.contains(line)).collect::<Vec<_>>().join("\n")
@@ -250,7 +250,7 @@ pub async fn execute(
     Ok(statements.len())
 }
 
-/// Acts as a replica of the target: executes what the target logged for a database.
+/// Acts as a replica of the target: executes the changes that the target logged for a database.
 async fn replicate(server: &Server, file: &str, schema: &str, options: BinlogStatementOptions) -> Result<()> {
     let encoder = BinlogStatementEncoder::new(server.kind().flavour(), options);
     let mut connection = applier(&server.connect_options(), &encoder).await?;
@@ -287,7 +287,7 @@ async fn huge_rows_and_cut_statements(kind: ServerKind) -> Result<()> {
     let mut statements = Vec::new();
     encoder.statements(&plan.groups, &mut statements)?;
     let large = statements.iter().filter(|statement| statement.len() > 64 << 10).count();
-    // The huge one takes two statements, each of which sets a variable, where that is needed.
+    // The huge row needs two statements on MariaDB, each of which sets a variable.
     ensure!(statements.len() > 15 && large == if kind.flavour() == Flavour::MariaDb { 3 } else { 2 });
     connection.execute("BEGIN").await?;
     for statement in &statements {

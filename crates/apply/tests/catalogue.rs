@@ -1,4 +1,4 @@
-//! Compares the catalogue's description of tables with what the server logs about them.
+//! Compares the catalogue's description of tables with the table maps that the server logs.
 
 use anyhow::{Context, Result, ensure};
 use tailwater_apply::catalogue::Catalogue;
@@ -55,7 +55,7 @@ async fn columns_are_those_that_the_server_logs(kind: ServerKind) -> Result<()> 
     if require(kind).is_none() {
         return Ok(());
     }
-    // A server of its own: other tests rotate the binlog and change what it logs.
+    // A separate server: this test rotates the binlog and changes logging settings.
     let server = Server::start(ServerSpec::new(kind)).await?;
     let mut connection = Connection::connect(&server.connect_options()).await?;
     let flavour = kind.flavour();
@@ -73,7 +73,7 @@ async fn columns_are_those_that_the_server_logs(kind: ServerKind) -> Result<()> 
         connection.execute(&format!("CREATE TABLE {table}")).await.with_context(|| table.to_string())?;
     }
     let mut catalogue = Catalogue::new(flavour);
-    for metadata in ["no more than is usual", "full"] {
+    for metadata in ["minimal", "full"] {
         if metadata == "full" {
             // Also logs names, members, character sets and signs.
             connection.execute("SET GLOBAL binlog_row_metadata = FULL").await?;
@@ -190,7 +190,7 @@ async fn indexes_and_foreign_keys(kind: ServerKind) -> Result<()> {
     ensure!(parent.cascades == cascades, "{:?}", parent.cascades);
     ensure!(child.cascades.is_empty() && guest.cascades.is_empty());
 
-    // A new foreign key concerns the parent too, although only the child was altered; index numbers stay.
+    // A new foreign key affects the parent too, although only the child was altered. Index IDs stay the same.
     let alter =
         "ALTER TABLE lonely ADD CONSTRAINT c4 FOREIGN KEY (a) REFERENCES parent (id) ON UPDATE CASCADE";
     connection.execute(alter).await?;

@@ -1,4 +1,4 @@
-//! The target gets what the source commits, in both commit orders and all GTID modes.
+//! The target receives all commits of the source, in both commit orders and all GTID modes.
 
 use std::sync::Arc;
 

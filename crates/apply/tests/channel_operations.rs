@@ -133,10 +133,10 @@ impl Load {
         Ok(Self { rows, stop, task })
     }
 
-    /// Waits for this many more rows in each table; returns how many there are then.
+    /// Waits for this many more rows in each table, and returns the new number.
     async fn more(&mut self, rows: u64) -> Result<u64> {
         let wanted = *self.rows.borrow() + rows;
-        Ok(*self.rows.wait_for(|rows| *rows >= wanted).await.context("the load has ended")?)
+        Ok(*self.rows.wait_for(|rows| *rows >= wanted).await.context("the load stopped")?)
     }
 
     async fn stop(self) -> Result<()> {
@@ -165,7 +165,7 @@ async fn ids(server: &Server, table: &str) -> Result<Vec<u64>> {
 async fn filters_are_edited_under_load(kind: ServerKind) -> Result<()> {
     let Some(rig) = Rig::start(kind, &[], &[]).await? else { return Ok(()) };
     let tables = "id BIGINT PRIMARY KEY, t VARCHAR(30)";
-    // Renamed tables are created by hand: no statement is rewritten.
+    // The test creates the renamed tables, because statements are not rewritten.
     rig.target
         .sql(&format!(
             "SET sql_log_bin=0; CREATE DATABASE shop; CREATE DATABASE copies; CREATE DATABASE garden; \
@@ -220,7 +220,7 @@ async fn filters_are_edited_under_load(kind: ServerKind) -> Result<()> {
     compare_with_filters(&rig).await
 }
 
-/// Each edit is made under load, and loses or repeats nothing.
+/// Each edit is made under load. No row is lost or repeated.
 async fn edits_under_load(channel: &Channel, load: &mut Load) -> Result<()> {
     let nothing = ChannelEdit::default();
     for edit in [
@@ -258,7 +258,7 @@ async fn compare_with_filters(rig: &Rig) -> Result<()> {
         ids(&rig.target, "shop.b").await?.into_iter().partition(|id| *id > 1_000_000);
     ensure!(named == [1_000_001], "{named:?}");
     let missing: Vec<u64> = all.iter().copied().filter(|id| kept.binary_search(id).is_err()).collect();
-    let (first, last) = missing.first().zip(missing.last()).context("nothing was left out")?;
+    let (first, last) = missing.first().zip(missing.last()).context("no row is missing")?;
     ensure!(last - first + 1 == missing.len() as u64, "{missing:?}");
     ensure!(missing.len() >= 10 && kept.first() == Some(&1) && kept.last() == all.last(), "{missing:?}");
     let made = "SELECT COUNT(*) FROM information_schema.schemata WHERE schema_name IN ('made', 'zoo')";
@@ -274,7 +274,7 @@ async fn stops_at_the_until_condition(kind: ServerKind) -> Result<()> {
     let first = rig.newest_gtid().await?;
     let before_second = rig.source_gtids().await?;
     rig.source.sql("INSERT INTO shop.t VALUES (2)").await?;
-    ensure!(channel.status().borrow().transactions_total == 0, "it is to wait");
+    ensure!(channel.status().borrow().transactions_total == 0, "the channel must wait");
 
     channel.resume(Some(UntilCondition::Gtid(first.clone()))).await?;
     wait_for(&channel, "stop", |status| status.state == ChannelState::Stopped).await?;
@@ -309,7 +309,10 @@ async fn resumes_after_a_seek(
     channel.pause().await?;
     rig.target.sql("DELETE FROM shop.t WHERE id > 1").await?;
     channel.seek(gtids).await?;
-    ensure!(channel.status().borrow().state == ChannelState::Stopped, "it goes on by itself");
+    ensure!(
+        channel.status().borrow().state == ChannelState::Stopped,
+        "the channel resumed without a command"
+    );
     channel.resume(None).await?;
     rig.wait_applied(channel).await?;
     ensure!(ids(&rig.target, "shop.t").await? == [1, 2, 3]);

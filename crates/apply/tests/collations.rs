@@ -1,4 +1,4 @@
-//! Keys must be coarser than the servers' collations: values that a server takes for equal must have
+//! Keys must be coarser than the servers' collations: values that a server treats as equal must have
 //! conflicting keys.
 
 use anyhow::{Context, Result, ensure};
@@ -45,7 +45,7 @@ const COLLATIONS: [&str; 24] = [
     "gbk_bin",
 ];
 
-/// How many more collations are drawn at random, and how many strings are compared under each.
+/// Number of further random collations, and number of strings that are compared in each.
 const COLLATIONS_DRAWN: usize = 6;
 const STRINGS: usize = 60;
 
@@ -128,14 +128,14 @@ async fn equal_values_conflict(kind: ServerKind) -> Result<()> {
     let mut drawn: Vec<_> = all.iter().filter(|(name, _)| COLLATIONS.contains(&name.as_str())).collect();
     ensure!(drawn.len() >= 15, "{drawn:?}");
     drawn.extend(all.choose_multiple(&mut random, COLLATIONS_DRAWN * cases));
-    let (mut equal, mut told_apart) = (0, 0);
+    let (mut equal, mut different) = (0, 0);
     for (collation, charset) in drawn {
         let checked = check_collation(&mut connection, collation, charset, &mut random).await;
         let (pairs, apart) = checked.with_context(|| format!("{collation}, TAILWATER_SEED={seed}"))?;
         equal += pairs;
-        told_apart += apart;
+        different += apart;
     }
-    ensure!(equal > 300 && told_apart > 1000, "{equal} pairs equal, {told_apart} pairs without a conflict");
+    ensure!(equal > 300 && different > 1000, "{equal} pairs equal, {different} pairs without a conflict");
     Ok(())
 }
 

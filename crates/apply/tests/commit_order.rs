@@ -1,5 +1,5 @@
-//! What a reader of the target sees while one transaction is blocked. In source order, no later transaction.
-//! In independent order, all that do not touch the same rows.
+//! A reader of the target while one transaction is blocked. In source order it sees no later transaction, in
+//! independent order all transactions that do not access the same rows.
 
 use std::time::Duration;
 use tailwater_sandbox::require::is_skipped_in_ci;
@@ -35,7 +35,7 @@ const BLOCKED_LINK: u64 = 50;
 
 const TRANSACTIONS: u64 = 120;
 
-/// How often to check that nothing passes what it must not pass.
+/// How often to check that no transaction commits too early.
 const CHECKS: usize = 20;
 
 async fn both_orders(kind: ServerKind) -> Result<()> {
@@ -91,7 +91,7 @@ fn without_gaps(ends: &[u64]) -> Result<u64> {
     let newest = ends.iter().copied().max().unwrap_or(0);
     let is_next =
         |(chain, end): (u64, &u64)| *end == newest.saturating_sub((newest + CHAINS - chain) % CHAINS);
-    ensure!((0..).zip(ends).all(is_next), "{newest} is there without all before it: {ends:?}");
+    ensure!((0..).zip(ends).all(is_next), "{newest} is visible without all earlier ones: {ends:?}");
     Ok(newest)
 }
 
@@ -130,7 +130,7 @@ async fn while_one_is_blocked(rig: &Rig, schema: &str, order: CommitOrder) -> Re
             }
         }
     };
-    in_time("that one is held up", is_held_up).await?;
+    in_time("the transaction is held up", is_held_up).await?;
     let all_that_may = async {
         loop {
             let ends = chains(&mut reader, schema).await?;
@@ -147,7 +147,7 @@ async fn while_one_is_blocked(rig: &Rig, schema: &str, order: CommitOrder) -> Re
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    in_time("all that may commit", all_that_may).await?;
+    in_time("all other transactions commit", all_that_may).await?;
     for _ in 0..CHECKS {
         let ends = chains(&mut reader, schema).await?;
         let held_up = BLOCKED_LINK - CHAINS;
@@ -165,7 +165,7 @@ async fn while_one_is_blocked(rig: &Rig, schema: &str, order: CommitOrder) -> Re
             }
         }
     };
-    in_time("all of it commits", done).await?;
+    in_time("all transactions commit", done).await?;
     rig.wait_applied(&channel).await?;
     channel.shut_down().await;
     Ok(())
@@ -226,7 +226,7 @@ async fn backlog_passes_a_blocked_transaction(kind: ServerKind) -> Result<()> {
     let (channel, mut other) = blocked_backlog(&rig).await?;
     channel.resume(None).await?;
     let mut reader = Connection::connect(&rig.target.connect_options()).await?;
-    // The rest of its batch, and what shares a counter with it, is two fifths of what follows.
+    // The rest of its batch and the transactions with the same counter are two fifths of the later transactions.
     let passed = (BACKLOG - BLOCKED) / 2;
     let mut look = async || -> Result<u64> {
         let sql = format!(
@@ -235,7 +235,7 @@ async fn backlog_passes_a_blocked_transaction(kind: ServerKind) -> Result<()> {
         );
         let found = reader.query(&sql).await?;
         let number = |column| found.first().and_then(|row| row.get_u64(column)).context("a number");
-        ensure!(number(1)? == 0, "what shares a counter with it has passed it");
+        ensure!(number(1)? == 0, "a transaction with the same counter committed before it");
         number(0)
     };
     let all_that_may = async {
@@ -244,14 +244,14 @@ async fn backlog_passes_a_blocked_transaction(kind: ServerKind) -> Result<()> {
         }
         Ok(())
     };
-    in_time("half of what is behind passes", all_that_may).await?;
+    in_time("half of the later transactions commit", all_that_may).await?;
     for _ in 0..CHECKS {
         look().await?;
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     other.execute("ROLLBACK").await?;
     rig.wait_applied(&channel).await?;
-    ensure!(channel.status().borrow().yields_total > 0, "it was not applied in runs");
+    ensure!(channel.status().borrow().yields_total > 0, "the backlog was not applied in runs");
     let sum = rig.target.sql("SELECT SUM(n) FROM late.counter").await?;
     ensure!(sum == [BACKLOG.to_string()], "{sum:?}");
     rig.ensure_equal(&["late"]).await?;
@@ -287,7 +287,7 @@ async fn a_blocked_backlog_stops_without_gaps() -> Result<()> {
         }
         Ok(())
     };
-    in_time("it comes near to what is locked", is_near).await?;
+    in_time("the channel reaches the locked row", is_near).await?;
     let stop = async {
         // Longer than the time after which later batches must yield.
         let released = async {

@@ -33,13 +33,13 @@ fn entries(log: &LogHandle) -> Result<Vec<Vec<Vec<u8>>>> {
     Ok(entries)
 }
 
-/// A writer that syncs only when the test says so, for a log that may have been closed before.
+/// A writer that syncs only when the test requests it, for a log that may have been closed before.
 fn open(folder: &Path) -> Result<LogWriter> {
     let options = LogOptions { background_sync_bytes: u64::MAX, ..LogOptions::default() };
     Ok(LogWriter::open(folder, options)?)
 }
 
-/// A writer as [`open`] gives, of a log that starts like `log`.
+/// A writer like that of [`open`], for a log that starts like `log`.
 fn writer(folder: &Path, log: &LogHandle) -> Result<LogWriter> {
     let mut writer = open(folder)?;
     let segment = log.segments().into_iter().next().context("nothing was captured")?;
@@ -54,7 +54,7 @@ fn append(writer: &mut LogWriter, entry: &[Vec<u8>]) -> Result<()> {
     Ok(())
 }
 
-/// Two consecutive transactions, each a batch of its own.
+/// Two consecutive transactions, each in a separate batch.
 fn flush_two(writer: &mut LogWriter, two: &[Vec<Vec<u8>>]) -> Result<()> {
     for entry in two {
         append(writer, entry)?;
@@ -143,12 +143,12 @@ async fn commits_only_what_is_durable(kind: ServerKind, order: CommitOrder) -> R
     channel.resume(None).await?;
     until("these rows", async || Ok(committed_and_open(&rig).await? == (4, 0))).await?;
 
-    // What could not be rolled back is not started.
+    // A transaction that could not be rolled back is not started.
     append(&mut writer, &rows[4])?;
     writer.flush()?;
     tokio::time::sleep(Duration::from_millis(500)).await;
     let at_once = async || Ok::<_, anyhow::Error>(rig.target.sql("SELECT id FROM shop.at_once").await?);
-    ensure!(at_once().await?.is_empty(), "a row of MyISAM is there before it is durable");
+    ensure!(at_once().await?.is_empty(), "a MyISAM row was written before it was durable");
     writer.sync()?;
     until("a row of MyISAM", async || Ok(at_once().await?.len() == 1)).await?;
 
@@ -173,7 +173,7 @@ async fn mysql_commits_only_what_is_durable_in_source_order() -> Result<()> {
     commits_only_what_is_durable(ServerKind::Mysql97, CommitOrder::Source).await
 }
 
-/// Waits until the log has all that the source has, with or without GTIDs, and returns it.
+/// Waits until the log has all transactions of the source, with or without GTIDs, and returns it.
 async fn captured(rig: &Rig) -> Result<Vec<Vec<Vec<u8>>>> {
     let sql = match rig.source.kind().flavour() {
         Flavour::MySql => "SHOW BINARY LOG STATUS",
@@ -194,7 +194,7 @@ struct PowerCut {
     rig: Rig,
     /// The first entries of the source's file.
     head: Vec<Vec<Vec<u8>>>,
-    /// Five transactions that count. The remaining log holds the first durably, and the target has three.
+    /// Five transactions. The remaining log durably has the first, and the target has three.
     counts: Vec<Vec<Vec<u8>>>,
     options: ChannelOptions,
     after: TempDir,
@@ -223,7 +223,7 @@ impl PowerCut {
         }
         let mut before = captured(&rig).await?;
         let counts = before.split_off(before.len() - 5);
-        // A format description, and for files the GTIDs before them; each event is an entry of its own.
+        // A format description, and for files the GTIDs before them; each event is a separate entry.
         let head = before.iter().take_while(|entry| entry.len() == 1).take(2).cloned().collect();
 
         let folder = tempfile::tempdir()?;
@@ -270,25 +270,25 @@ impl PowerCut {
 /// With GTIDs, and without.
 const WITH_AND_WITHOUT: [&[&str]; 2] = [&[], &["--gtid-mode=OFF", "--enforce-gtid-consistency=OFF"]];
 
-/// If the log acknowledges on receipt, a commit does not wait for the sync. What a power cut then takes from
-/// the log but not from the target is captured again before the channel resumes, and is not applied again.
+/// If the log acknowledges on receipt, a commit does not wait for the sync. Transactions that a power failure removes
+/// from the log but not from the target are captured again before the channel resumes, and are not applied again.
 async fn commits_when_received(kind: ServerKind, options: &[&str]) -> Result<()> {
     let Some(cut) = PowerCut::happen(kind, options, CommitOrder::Independent).await? else { return Ok(()) };
     let log = cut.log()?;
     let channel = cut.channel(&log);
-    // The status says what it waits for.
+    // The status shows the reason for the wait.
     let waits = |status: &ChannelStatus| {
         let code = status.fault.as_ref().map(|fault| fault.code.as_str());
         status.state == ChannelState::Connecting && code == Some("TW-APP-0014")
     };
-    let status = wait_for(&channel, "say that the log is behind", waits).await?;
+    let status = wait_for(&channel, "report that the target is ahead of the log", waits).await?;
     // It also reports the GTIDs that the target has: it may be the most advanced server.
     let flavour = cut.rig.source.kind().flavour();
     let had = GtidSet::parse(flavour, &status.gtids)?;
     let logged = log.handle().gtid_set().context("an empty log")?;
     let beyond = had.subtract(&logged)?;
     ensure!(beyond.is_empty() != options.is_empty(), "{had} of {logged}");
-    // If the log closes meanwhile, as when a capture was rejected, the channel does not continue without it.
+    // If the log closes during the wait, for example because a capture was rejected, the channel does not continue.
     drop(log);
     tokio::time::sleep(Duration::from_millis(500)).await;
     ensure!(channel.status().borrow().state != ChannelState::Failed, "{:?}", channel.status().borrow());
@@ -297,7 +297,7 @@ async fn commits_when_received(kind: ServerKind, options: &[&str]) -> Result<()>
     let channel = cut.channel(&log);
     wait_for(&channel, "say it again", waits).await?;
     cut.counts[1..].iter().try_for_each(|entry| append(&mut log, entry))?;
-    // As captures do. Nothing else makes it sync.
+    // As captures do. No other code syncs this log.
     log.flush()?;
     until("the rest", async || Ok(cut.count().await? == ["5"])).await?;
     ensure!(channel.status().borrow().transactions_total == 2, "{:?}", channel.status().borrow());
@@ -406,7 +406,7 @@ async fn resumes_after_the_log_was_closed(kind: ServerKind) -> Result<()> {
     {
         transaction.iter().try_for_each(|entry| append(&mut log, entry))?;
         log.flush()?;
-        // The reader has read it, which nothing reports.
+        // The reader needs time to read it, and does not report that.
         tokio::time::sleep(Duration::from_millis(500)).await;
         drop(log);
         stopped(&channel).await?;

@@ -10,7 +10,7 @@ use crate::support::{PATIENCE, Rig};
 
 on_each_server!(engines_are_mixed, rows_of_a_target_without_binlog);
 
-/// Tables of all engines that take rows; a MERGE table opens others when it is opened.
+/// Tables of all engines that accept rows. A MERGE table opens others when it is opened.
 fn tables(flavour: Flavour) -> String {
     let mut tables = String::from(
         "CREATE TABLE i1 (a INT PRIMARY KEY, v INT); CREATE TABLE i2 (a INT, v INT);
@@ -41,7 +41,7 @@ fn tables(flavour: Flavour) -> String {
 const TABLES: [&str; 16] =
     ["i1", "y1", "t8", "e1", "i2", "t9", "c1", "b1", "y2", "r1", "p1", "a1", "t9", "a2", "y3", "w1"];
 
-/// Creates what all engines need.
+/// Installs the engines that are not built in.
 async fn prepare(server: &Server) -> Result<()> {
     if server.kind().flavour() == Flavour::MariaDb {
         let install = "SET sql_log_bin=0; INSTALL SONAME 'ha_archive'; INSTALL SONAME 'ha_blackhole'";
@@ -54,7 +54,7 @@ async fn prepare(server: &Server) -> Result<()> {
 fn changes(kind: ServerKind) -> String {
     let mixes = kind.flavour() == Flavour::MariaDb;
     let is_there = |table: &&&str| mixes || !["a1", "a2", "y3", "w1"].contains(*table);
-    // One engine keeps no rows, the other cannot change them; MariaDB 10.11 finds no CSV row named by an
+    // BLACKHOLE keeps no rows, and ARCHIVE cannot change them; MariaDB 10.11 finds no CSV row named by an
     // event (error 1032).
     let is_fixed =
         |table: &str| ["b1", "r1"].contains(&table) || table == "c1" && kind == ServerKind::Mariadb1011;
@@ -137,7 +137,7 @@ async fn rows_are_not_written_twice(rig: &Rig) -> Result<()> {
     let waiting = "SELECT id FROM information_schema.processlist WHERE state LIKE 'Waiting for table%'";
     let begun = std::time::Instant::now();
     while rig.target.sql(there).await? != ["1"] || rig.target.sql(waiting).await?.is_empty() {
-        ensure!(begun.elapsed() < PATIENCE, "nothing waits for the lock");
+        ensure!(begun.elapsed() < PATIENCE, "no statement waits for the lock");
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
     for id in rig.target.sql(waiting).await? {
@@ -149,7 +149,7 @@ async fn rows_are_not_written_twice(rig: &Rig) -> Result<()> {
     ensure!(fault.code == "TW-APP-0052" && fault.message.contains("mixed.y2"), "{fault:?}");
     channel.skip(gtid).await?;
     rig.wait_applied(&channel).await?;
-    ensure!(rig.target.sql(there).await? == ["1"], "the row is there twice");
+    ensure!(rig.target.sql(there).await? == ["1"], "the row was written twice");
     channel.shut_down().await;
     Ok(())
 }
@@ -232,7 +232,7 @@ async fn what_cannot_be_applied_once_is_rejected(rig: &Rig) -> Result<()> {
     let fault = rig.wait_failed(&channel).await?;
     ensure!(fault.code == "TW-APP-0050" && fault.message.contains("mixed.i2"), "{fault:?}");
     let rows = "SELECT COUNT(*) FROM mixed.i2 WHERE a = 77; SELECT COUNT(*) FROM mixed.i1 WHERE a = 77";
-    ensure!(rig.target.sql(rows).await? == ["0", "0"], "something of it was written");
+    ensure!(rig.target.sql(rows).await? == ["0", "0"], "a part of the transaction was written");
     rig.target.sql("SET sql_log_bin=0; ALTER TABLE mixed.i2 ENGINE=InnoDB").await?;
     channel.resume(None).await?;
     rig.wait_applied(&channel).await?;
@@ -246,7 +246,7 @@ async fn what_cannot_be_applied_once_is_rejected(rig: &Rig) -> Result<()> {
         ensure!(fault.code == "TW-APP-0050" && fault.message.contains("mixed.y2"), "{fault:?}");
         ensure!(
             rig.target.sql("SELECT COUNT(*) FROM mixed.y2 WHERE a = 78").await? == ["0"],
-            "it was written"
+            "the row was written"
         );
         channel.skip(rig.newest_gtid().await?).await?;
     }
@@ -274,12 +274,12 @@ async fn logged_rows_are_not_repeated(rig: &Rig) -> Result<()> {
     let there = "SELECT COUNT(*) FROM mixed.y2 WHERE a = 88";
     let begun = std::time::Instant::now();
     while rig.target.sql(there).await? != ["1"] {
-        ensure!(begun.elapsed() < PATIENCE, "the row does not come");
+        ensure!(begun.elapsed() < PATIENCE, "the row was not written");
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
     let waiting = "SELECT id FROM information_schema.processlist WHERE info LIKE 'REPLACE INTO tailwater%' OR state LIKE 'Waiting for table%'";
     while rig.target.sql(waiting).await?.is_empty() {
-        ensure!(begun.elapsed() < PATIENCE, "nothing waits for the lock");
+        ensure!(begun.elapsed() < PATIENCE, "no statement waits for the lock");
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
     for id in rig.target.sql(waiting).await? {
@@ -288,7 +288,7 @@ async fn logged_rows_are_not_repeated(rig: &Rig) -> Result<()> {
     holder.execute("UNLOCK TABLES").await?;
     if rig.target.kind().flavour() == Flavour::MySql {
         rig.wait_applied(&channel).await?;
-        ensure!(rig.target.sql(there).await? == ["1"], "the row is there twice");
+        ensure!(rig.target.sql(there).await? == ["1"], "the row was written twice");
     }
     channel.shut_down().await;
     Ok(())

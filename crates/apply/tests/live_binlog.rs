@@ -41,7 +41,7 @@ async fn the_newest_binlog_decodes(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
-    // A server of its own: other tests would write to its binlog.
+    // A separate server: other tests would write to its binlog.
     let relaxed = ["--sync-binlog=0", "--innodb-flush-log-at-trx-commit=2"];
     let server = Server::start(ServerSpec::new(kind).options(relaxed)).await?;
     let mut connection = Connection::connect(&server.connect_options()).await?;
@@ -163,7 +163,7 @@ async fn rows_of_every_image_have_keys(
         let TransactionContent::Rows(changes) = &decoded[9].content else { bail!("{:?}", decoded[9]) };
         let tables: Vec<_> = changes.iter().map(|changes| changes.table.map.table.as_str()).collect();
         let cascades: &[&str] = match flavour {
-            // `FLAG_SQL_FOREIGN_KEYS` says so, and keys rely on it.
+            // `FLAG_SQL_FOREIGN_KEYS` shows that, and the keys rely on it.
             Flavour::MySql => &["child", "parent"],
             Flavour::MariaDb => &["parent"],
         };

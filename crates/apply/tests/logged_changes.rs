@@ -1,4 +1,4 @@
-//! Converts what a server logged for one database into row changes for another.
+//! Converts the changes that a server logged for one database into row changes for another.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash, Hasher};

@@ -114,13 +114,13 @@ impl Comparison {
         Ok(())
     }
 
-    /// Waits until target and replica have applied all that the source has.
+    /// Waits until target and replica have applied all transactions of the source.
     async fn wait(&self, channel: &Channel) -> Result<()> {
         let gtids = self.rig.source_gtids().await?.to_string();
         let there = self.native.wait_for_gtids(&gtids, PATIENCE).await?;
         if !there {
             let status = self.native.replica_status().await?;
-            anyhow::bail!("the native replica does not get there: {status:?}");
+            anyhow::bail!("the native replica did not apply everything: {status:?}");
         }
         self.rig.wait_applied(channel).await
     }

@@ -46,8 +46,8 @@ async fn take_turns(kind: ServerKind) -> Result<()> {
     under_the_sources_gtids(&rig).await
 }
 
-/// Purges all but a new binlog file. The source keeps a file that it sends, until it notices that the reader
-/// is gone.
+/// Purges all but a new binlog file. The source keeps a file that it sends until it notices that the reader has
+/// disconnected.
 async fn purge_all(rig: &Rig) -> Result<()> {
     let begun = Instant::now();
     loop {
@@ -62,7 +62,7 @@ async fn purge_all(rig: &Rig) -> Result<()> {
     }
 }
 
-/// Waits until the target's own replication has all that the source has; fails on its errors.
+/// Waits until the target's own replication has all transactions of the source; fails on its errors.
 async fn wait_for_native_replication(rig: &Rig) -> Result<()> {
     let wanted = match rig.source_gtids().await? {
         GtidSet::MySql(set) => set.to_string(),

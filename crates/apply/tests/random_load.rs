@@ -182,7 +182,7 @@ async fn round(kind: ServerKind, seed: u64, schemas: usize) -> Result<()> {
         }
     }
     let rows = rig.source.sql(&format!("SELECT COUNT(*) FROM {}.t0", schemas[0])).await?;
-    ensure!(rows.concat() != "0", "nothing is left to compare");
+    ensure!(rows.concat() != "0", "no rows are left to compare");
     for (name, order, batch) in [
         ("small", CommitOrder::Independent, 3),
         ("large", CommitOrder::Independent, 2000),

@@ -60,7 +60,7 @@ async fn statements(kind: ServerKind) -> Result<()> {
     Ok(())
 }
 
-/// It does not run, however often it is tried, and runs once the obstacle is gone.
+/// It does not run while the obstacle exists, and runs once it is removed.
 async fn a_rejected_statement(rig: &Rig, channel: &Channel, table: &str) -> Result<()> {
     rig.target.sql(&format!("SET sql_log_bin=0; CREATE TABLE one.{table} (stray INT)")).await?;
     rig.source.sql(&format!("CREATE TABLE one.{table} (id INT PRIMARY KEY)")).await?;
@@ -119,7 +119,7 @@ async fn tables_that_differ_from_the_sources(rig: &Rig, channel: &Channel) -> Re
     channel.edit(set(DdlExecMode::Strict, GtidMode::Log)).await.map_err(Into::into)
 }
 
-/// It did an unknown part of its work on the source: it does not run on the target.
+/// It took effect in part on the source, so it does not run on the target.
 async fn an_interrupted_statement(rig: &Rig, channel: &Channel) -> Result<()> {
     rig.source
         .sql(
@@ -144,7 +144,7 @@ async fn an_interrupted_statement(rig: &Rig, channel: &Channel) -> Result<()> {
     // The table is locked and cannot be read; some rows are written by now.
     tokio::time::sleep(Duration::from_millis(900)).await;
     rig.source.sql(&format!("KILL QUERY {id}")).await?;
-    ensure!(slow.await?.is_err(), "it came to its end");
+    ensure!(slow.await?.is_err(), "the statement completed");
     ensure!(rig.source.sql("SELECT COUNT(*) FROM one.slow").await?.concat() != "0", "nothing was inserted");
     let fault = rig.wait_failed(channel).await?;
     ensure!(fault.code == "TW-APP-0044" && fault.message.contains("error 1317"), "{fault:?}");
@@ -160,7 +160,7 @@ async fn a_statement_with_another_result(rig: &Rig, channel: &Channel, name: &st
     rig.wait_applied(channel).await?;
     rig.target.sql(&format!("SET sql_log_bin=0; DROP USER {name}@localhost")).await?;
     let both = rig.source.sql(&format!("CREATE USER also_{name}@localhost, {name}@localhost")).await;
-    ensure!(both.is_err(), "half of them is there");
+    ensure!(both.is_err(), "half of the rows were written");
     let gtid = rig.newest_gtid().await?;
     for _ in 0..2 {
         let fault = rig.wait_failed(channel).await?;
@@ -197,7 +197,7 @@ async fn dropped_databases(rig: &Rig, channel: &Channel) -> Result<()> {
     rig.wait_applied(channel).await
 }
 
-/// The channel no longer waits for what was prepared.
+/// The channel no longer waits for the prepared transaction.
 async fn skipped_xa_transactions(rig: &Rig, channel: &Channel) -> Result<()> {
     channel.pause().await?;
     rig.source
@@ -206,14 +206,14 @@ async fn skipped_xa_transactions(rig: &Rig, channel: &Channel) -> Result<()> {
     channel.skip(rig.newest_gtid().await?).await?;
     rig.source.sql("INSERT INTO one.orders VALUES (51)").await?;
     channel.resume(None).await?;
-    rig.wait_applied(channel).await.context("one that is left out is waited for")?;
+    rig.wait_applied(channel).await.context("the channel waits for a skipped transaction")?;
     ensure!(rig.target.sql("SELECT id FROM one.orders ORDER BY id").await? == ["1", "51"]);
     rig.source.sql("DELETE FROM one.orders WHERE id = 51").await?;
     rig.source.sql("SET sql_log_bin=0; DELETE FROM one.orders WHERE id = 50").await?;
     rig.wait_applied(channel).await
 }
 
-/// Nothing commits meanwhile that would record them; the channel saves them on the target.
+/// No commit records them, so the channel saves them on the target.
 async fn consecutive_skipped_transactions(rig: &Rig, channel: &Channel) -> Result<()> {
     let flavour = rig.source.kind().flavour();
     for table in ["first", "second"] {
@@ -230,7 +230,7 @@ async fn consecutive_skipped_transactions(rig: &Rig, channel: &Channel) -> Resul
         };
         let mut status = channel.status();
         let passed = tokio::time::timeout(PATIENCE, status.wait_for(passed)).await;
-        passed.with_context(|| format!("it is not passed over: {:?}", channel.status().borrow().fault))??;
+        passed.with_context(|| format!("it is not skipped: {:?}", channel.status().borrow().fault))??;
     }
     rig.wait_applied(channel).await?;
     // And again from the start.
@@ -257,7 +257,7 @@ async fn statements_with_their_own_settings(rig: &Rig, channel: &Channel) -> Res
     let noted =
         "SELECT statement FROM tailwater.apply_intent WHERE statement REGEXP 'orders VALUES|TEMPORARY'";
     let noted = rig.target.sql(noted).await?;
-    ensure!(noted.is_empty(), "taken for ones that commit by themselves: {noted:?}");
+    ensure!(noted.is_empty(), "treated as statements that commit implicitly: {noted:?}");
     Ok(())
 }
 
@@ -317,7 +317,7 @@ async fn disabled_foreign_key_checks(rig: &Rig, channel: &Channel) -> Result<()>
         }
         anyhow::Ok(())
     };
-    tokio::time::timeout(PATIENCE, again).await.context("it does not try again")??;
+    tokio::time::timeout(PATIENCE, again).await.context("the channel does not retry")??;
     other.execute("ROLLBACK").await?;
     rig.wait_applied(channel).await?;
     let left = rig.target.sql("SELECT id FROM one.c").await?;

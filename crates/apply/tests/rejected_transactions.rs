@@ -1,5 +1,5 @@
-//! A rejected transaction stops its channel, and no other. The error says where, nothing is lost, and the
-//! channel resumes once the cause is removed.
+//! A rejected transaction stops only its channel. The error names the transaction, nothing is lost, and the channel
+//! resumes once the cause is removed.
 
 use anyhow::{Context, Result, ensure};
 use tailwater_apply::Channel;
@@ -116,7 +116,7 @@ async fn two_tables_renamed_to_one(rig: &Rig) -> Result<()> {
     Ok(())
 }
 
-/// The error names the statement that grants what is missing.
+/// The error names the statement that grants the missing privilege.
 async fn an_account_without_privileges(rig: &Rig) -> Result<()> {
     rig.target.sql("CREATE USER few@'%' IDENTIFIED BY 'few'; GRANT ALL ON tailwater.* TO few@'%'").await?;
     let root = rig.target.connect_options();
@@ -224,7 +224,7 @@ async fn a_row_that_exceeds_the_packet_limit(rig: &Rig, channel: &Channel) -> Re
 }
 
 async fn a_skipped_transaction(rig: &Rig, channel: &Channel) -> Result<()> {
-    // As if an operator had already made the change by hand.
+    // As if an operator had already made the change manually.
     rig.target.sql("INSERT INTO shop.t VALUES (200, 1)").await?;
     rig.source.sql("INSERT INTO shop.t VALUES (200, 1)").await?;
     let gtid = rig.newest_gtid().await?;
@@ -238,7 +238,7 @@ async fn a_skipped_transaction(rig: &Rig, channel: &Channel) -> Result<()> {
     rig.ensure_equal(&["shop"]).await
 }
 
-/// And only that one.
+/// Only that transaction is skipped.
 async fn a_transaction_that_tolerates_differences(rig: &Rig, channel: &Channel) -> Result<()> {
     rig.source.sql("INSERT INTO shop.t VALUES (300, 1), (301, 1), (302, 1), (305, 1), (306, 1)").await?;
     rig.wait_applied(channel).await?;

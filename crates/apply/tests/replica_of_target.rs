@@ -1,5 +1,5 @@
 //! A native replica of the target. Under the source's GTIDs it can be moved to the source and back. Under the
-//! target's own GTIDs it gets the same rows. What the target does not log, it does not get.
+//! target's own GTIDs it gets the same rows. It does not get changes that the target does not log.
 
 use anyhow::{Context, Result, bail, ensure};
 use tailwater_apply::Channel;

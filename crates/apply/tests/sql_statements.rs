@@ -1,5 +1,5 @@
-//! Plans as SQL: what a server logged for one database, executed in another, on the same server and on the
-//! other flavour.
+//! Plans as SQL: the changes that a server logged for one database are executed in another, on the same server and on
+//! the other flavour.
 
 use anyhow::{Context, Result, ensure};
 use tailwater_apply::batch::{BatchPlan, PlanOptions, plan};
@@ -43,7 +43,7 @@ fn workload(kind: ServerKind) -> String {
     let own: String = match kind.flavour() {
         Flavour::MySql => format!("{DOCUMENTS}\n{VECTORS}\n{MYSQL_GEOMETRY}"),
         Flavour::MariaDb => {
-            // The history of a versioned table cannot be written, and sequences are not tables.
+            // Versioned tables have their own test, `versioned_tables`; sequences are not tables.
             let left_out = |line: &&str| {
                 !["versioned", "mysql56_temporal_format", "numbers"].iter().any(|word| line.contains(word))
             };
@@ -171,7 +171,7 @@ async fn across(from: ServerKind, to: ServerKind, workload: &str) -> Result<()> 
 
 #[tokio::test]
 async fn mysql_changes_are_applied_on_mariadb() -> Result<()> {
-    // A negative zero is rejected: no expression of MariaDB produces one.
+    // A negative zero is rejected: MariaDB has no expression for it.
     let common = COMMON.replace("-0e0", "0");
     across(ServerKind::Mysql97, ServerKind::Mariadb1011, &kept(&format!("{common}\n{DOCUMENTS}"))).await
 }

@@ -15,7 +15,7 @@ use tailwater_wire::gtid::{Gtid, GtidSet};
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
-/// The most time for any step on a busy machine, or without progress of a channel; reached only on failure.
+/// The time limit of a step on a busy machine, or of a channel without progress. Reached only on failure.
 pub const PATIENCE: Duration = Duration::from_secs(90);
 
 /// The options of servers of a flavour in these tests.
@@ -144,7 +144,7 @@ impl Rig {
         Ok(GtidSet::parse(flavour, lines.first().map_or("", String::as_str))?)
     }
 
-    /// Waits until the channel has applied all that the source has now.
+    /// Waits until the channel has applied all current transactions of the source.
     pub async fn wait_applied(&self, channel: &Channel) -> Result<()> {
         let wanted = self.source_gtids().await?;
         let flavour = self.source.kind().flavour();
@@ -182,12 +182,12 @@ impl Rig {
                 .checked_sub(begun.elapsed())
                 .with_context(|| format!("it does not fail: {now:#?}"))?;
             if let Ok(changed) = tokio::time::timeout(left, status.changed()).await {
-                changed.context("the channel has gone")?;
+                changed.context("the channel ended")?;
             }
         }
     }
 
-    /// Checks that databases are equal on both servers, except for definitions that cannot be.
+    /// Checks that the tables of databases are equal on both servers.
     pub async fn ensure_equal(&self, schemas: &[&str]) -> Result<()> {
         for schema in schemas {
             let list = format!(
@@ -253,7 +253,7 @@ pub async fn wait_for(
         let left =
             PATIENCE.checked_sub(begun.elapsed()).with_context(|| format!("it does not {what}: {now:#?}"))?;
         if let Ok(changed) = tokio::time::timeout(left, status.changed()).await {
-            changed.context("the channel has gone")?;
+            changed.context("the channel ended")?;
         }
     }
 }

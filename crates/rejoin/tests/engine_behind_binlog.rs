@@ -1,5 +1,5 @@
-//! A server that does not sync each commit, and crashes: which statements have flushed all earlier commits,
-//! and that a former primary whose last statement is not one of them gets back what it lost.
+//! A server that does not sync each commit crashes. Tests which statements flush all earlier commits, and that a former
+//! primary whose last statement does not flush them gets the lost commits again.
 
 use std::time::Duration;
 
@@ -71,12 +71,12 @@ async fn proofs_hold(kind: ServerKind, proofs: &[&str]) -> Result<()> {
         server.kill().await?;
         server.start_again().await?;
         let kept = server.sql(&format!("SELECT COUNT(*) FROM d.t WHERE id = {id}")).await?;
-        ensure!(kept == ["1"], "{kind} has lost what was committed before {statement}");
+        ensure!(kept == ["1"], "{kind} has lost commits from before {statement}");
     }
     Ok(())
 }
 
-/// Between the lost rows are statements that prove nothing.
+/// Between the lost rows are statements that do not flush earlier commits.
 #[tokio::test]
 async fn transactions_lost_before_a_grant_are_redone() -> Result<()> {
     let kind = ServerKind::Mariadb1011;
@@ -110,7 +110,7 @@ async fn transactions_lost_before_a_grant_are_redone() -> Result<()> {
         // For a table in another engine than InnoDB this is unknown: the error comes before anything is
         // written.
         rig.source.sql("SET sql_log_bin=0; ALTER TABLE shop.a ENGINE=Aria; DELETE FROM shop.a").await?;
-        let refused = repair(&options, &rig.log_dir()?).await.expect_err("an engine that promises nothing");
+        let refused = repair(&options, &rig.log_dir()?).await.expect_err("an engine without this guarantee");
         ensure!(
             refused.code() == "TW-APP-0040" && refused.to_string().contains("a DDL statement"),
             "{refused}"
@@ -120,5 +120,5 @@ async fn transactions_lost_before_a_grant_are_redone() -> Result<()> {
             return Ok(());
         }
     }
-    anyhow::bail!("it lost nothing, so that nothing was shown")
+    anyhow::bail!("the server lost no commit, so the test proves nothing")
 }

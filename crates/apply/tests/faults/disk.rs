@@ -24,10 +24,10 @@ async fn refused(channel: &Channel) -> Result<ChannelFault> {
         Ok(found.fault)
     };
     let fault = in_time("the disk is full", full).await?;
-    fault.ok_or_else(|| anyhow::anyhow!("it does not say why"))
+    fault.ok_or_else(|| anyhow::anyhow!("the channel shows no fault"))
 }
 
-/// Files of the target may not grow, which it rejects or crashes on; then they may.
+/// The files of the target cannot grow, so it rejects writes or crashes. Then they can grow again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn applies_once_a_full_disk_has_room() -> Result<()> {
     let kind = ServerKind::Mariadb1011;
@@ -39,7 +39,7 @@ async fn applies_once_a_full_disk_has_room() -> Result<()> {
         "CREATE DATABASE roomy; CREATE TABLE roomy.t (id INT AUTO_INCREMENT PRIMARY KEY, body LONGTEXT);";
     rig.source.sql(&format!("{create} {grow}")).await?;
     eprintln!("full: {:?}", refused(&channel).await?);
-    // It may have crashed by itself.
+    // It may have crashed.
     if rig.target.is_running() {
         rig.target.kill().await?;
     }
@@ -106,8 +106,8 @@ async fn mysql_disk_fills_up() -> Result<()> {
     a_disk_fills_up(ServerKind::Mysql97).await
 }
 
-/// Existing rows are updated in place; only the target's binlog cannot grow. Servers then wait, a minute at a
-/// time, for room, and so does the channel.
+/// Existing rows are updated in place; only the target's binlog cannot grow. Servers then wait for space, a minute at
+/// a time, and so does the channel.
 async fn target_binlog_fills_up(kind: ServerKind) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let Some((disk, rig)) = on_a_disk(kind, folder.path()).await? else { return Ok(()) };
@@ -122,8 +122,8 @@ async fn target_binlog_fills_up(kind: ServerKind) -> Result<()> {
     let logged = logged_bytes(&rig).await?;
     disk.fill()?;
     rig.source.sql(&"UPDATE roomy.t SET n = n + id;".repeat(20)).await?;
-    // It writes what fits into existing files, and then nothing more.
-    let stands = async {
+    // It writes until the existing files are full.
+    let waits_for_space = async {
         let mut before = channel.status().borrow().transactions_total;
         loop {
             tokio::time::sleep(Duration::from_secs(2)).await;
@@ -134,12 +134,12 @@ async fn target_binlog_fills_up(kind: ServerKind) -> Result<()> {
             before = now;
         }
     };
-    in_time("the binlog is full", stands).await?;
+    in_time("the binlog is full", waits_for_space).await?;
     let all = tokio::time::timeout(Duration::from_secs(1), rig.wait_applied(&channel)).await;
     ensure!(all.is_err(), "there was room for everything");
     disk.make_room()?;
     rig.wait_applied(&channel).await?;
-    ensure!(logged_bytes(&rig).await? > logged, "the target does not log what it is given");
+    ensure!(logged_bytes(&rig).await? > logged, "the target does not log the applied rows");
     channel.pause().await?;
     rig.ensure_equal(&["roomy"]).await?;
     channel.shut_down().await;

@@ -63,7 +63,7 @@ impl Play {
                 let list = "SELECT id FROM information_schema.processlist WHERE id <> CONNECTION_ID() AND \
                             command IN ('Query', 'Sleep') AND user='root'";
                 for id in self.rig.target.sql(list).await? {
-                    // It may have ended meanwhile.
+                    // It may have ended already.
                     let _ = self.rig.target.sql(&format!("KILL CONNECTION {id}")).await;
                 }
                 self.kills.links += 1;
@@ -96,7 +96,7 @@ type Cast = (ServerKind, CommitOrder, GtidMode);
 
 /// Runs `rounds` faults, after which everything must be equal.
 async fn play((kind, order, gtid): Cast, random: &mut StdRng, rounds: u32) -> Result<()> {
-    // A target that logs what is applied must keep its binlog and its data in step by itself.
+    // A target that logs applied transactions must keep its binlog and its data consistent.
     let durability = if gtid == GtidMode::Log { FORGETFUL } else { DURABLE };
     let (source, target) = (spec(kind, 1), spec(kind, 2).options(durability.iter().copied()));
     let Some(mut rig) = Rig::idle(source, target).await? else { return Ok(()) };
@@ -155,8 +155,8 @@ async fn ensure_logged(rig: &Rig) -> Result<()> {
     match rig.target.kind().flavour() {
         // GTIDs that were set and not logged are purged.
         Flavour::MySql => {
-            let told = rig.target.sql("SELECT @@GLOBAL.gtid_purged").await?;
-            ensure!(told == [""], "these are not logged: {told:?}");
+            let purged = rig.target.sql("SELECT @@GLOBAL.gtid_purged").await?;
+            ensure!(purged == [""], "these are not logged: {purged:?}");
         }
         Flavour::MariaDb => {
             let logged = rig.target.sql("SELECT @@GLOBAL.gtid_binlog_state").await?.concat();

@@ -13,7 +13,7 @@ use crate::support::Rig;
 
 const PACKET: &str = "--max-allowed-packet=1G";
 
-/// How many bytes a server has received from clients.
+/// Number of bytes that a server has received from clients.
 async fn received(connection: &mut Connection) -> Result<u64> {
     let status = connection.query("SHOW GLOBAL STATUS LIKE 'Bytes_received'").await?;
     status.first().and_then(|row| row.get_u64(1)).context("it counts bytes")

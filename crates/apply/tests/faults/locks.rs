@@ -92,8 +92,7 @@ async fn waits_for_locks_of_other_clients() -> Result<()> {
     Ok(())
 }
 
-/// What an account needs to apply rows of one database and to publish GTIDs, but not to write to a read-only
-/// server.
+/// The privileges to apply rows of one database and to publish GTIDs, but not to write to a read-only server.
 fn account(flavour: Flavour) -> String {
     let global = match flavour {
         Flavour::MySql => "REPLICATION_APPLIER, SESSION_VARIABLES_ADMIN, SYSTEM_VARIABLES_ADMIN",
@@ -151,7 +150,7 @@ async fn a_target_becomes_writable(kind: ServerKind) -> Result<()> {
     Ok(())
 }
 
-/// Whether tables have swapped shows only in their ids, which need a privilege.
+/// Swapped tables can be detected only by their IDs, which need a privilege.
 async fn table_swaps_need_process_privilege(rig: &Rig, channel: &Channel) -> Result<()> {
     rig.source
         .sql(
@@ -192,7 +191,7 @@ async fn stop_does_not_wait_for_an_earlier_statement(kind: ServerKind) -> Result
     let mut predecessor = Connection::connect(&rig.target.connect_options()).await?;
     // The target may need time to notice that the earlier client is gone.
     let got = predecessor.query("SELECT GET_LOCK('tailwater.hasty', 60)").await?;
-    ensure!(got.scalar() == Some("1"), "the lock is not to be had");
+    ensure!(got.scalar() == Some("1"), "the lock is not available");
     let channel = rig.channel(rig.options("hasty"));
     rig.source.sql("CREATE TABLE busy.t (id INT PRIMARY KEY); INSERT INTO busy.t VALUES (1)").await?;
     let waits = "SELECT COUNT(*) FROM information_schema.processlist WHERE state='User lock'";
@@ -201,7 +200,10 @@ async fn stop_does_not_wait_for_an_earlier_statement(kind: ServerKind) -> Result
         in_time("it stops", async { Ok(channel.pause().await?) }).await?;
         let status = channel.status().borrow().clone();
         ensure!(status.state == ChannelState::Stopped && status.fault.is_none(), "{status:?}");
-        ensure!(rig.target.sql("SHOW TABLES IN busy").await?.is_empty(), "it ran beside its predecessor");
+        ensure!(
+            rig.target.sql("SHOW TABLES IN busy").await?.is_empty(),
+            "the statement ran in parallel with the earlier one"
+        );
         channel.resume(None).await?;
     }
     until(&rig.target, waits, "1").await?;

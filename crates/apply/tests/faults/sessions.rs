@@ -1,4 +1,4 @@
-//! What the source's sessions do besides plain rows: XA, savepoints, statements, temporary tables, triggers.
+//! XA, savepoints, statements, temporary tables and triggers in sessions of the source.
 
 use anyhow::{Result, ensure};
 use tailwater_apply::channel::{ChannelOptions, GtidMode};
@@ -31,7 +31,7 @@ async fn xa(kind: ServerKind, bytes_max: u64) -> Result<()> {
         until(&rig.target, "SELECT COUNT(*) FROM xa.t WHERE n > 4", "1").await?;
         ensure!(
             rig.target.sql("SELECT COUNT(*) FROM xa.t").await? == ["1"],
-            "what is prepared is not there yet"
+            "the prepared transaction is not applied yet"
         );
         applier.kill();
         applier = Applier::start(options.clone(), &rig)?;
@@ -67,8 +67,7 @@ async fn mysql_applies_xa_transactions() -> Result<()> {
     xa(ServerKind::Mysql97, 100).await
 }
 
-/// Statements of an XA transaction are filtered when it commits, as others are: it is unknown which rows they
-/// change.
+/// Statements of an XA transaction are filtered when it commits, like others. It is unknown which rows they change.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn statements_in_xa_transactions_are_filtered() -> Result<()> {
     let Some(rig) = Rig::start(ServerKind::Mariadb1011, &[], &[]).await? else { return Ok(()) };

@@ -1,4 +1,4 @@
-//! Statements about accounts: the event says which account is meant.
+//! Statements about accounts. The event contains the account that they refer to.
 
 use super::*;
 
@@ -164,7 +164,7 @@ fn shown(flavour: Flavour) -> Vec<String> {
     tables.chain(definers.iter().map(|query| (*query).to_owned())).collect()
 }
 
-/// Accounts that are meant and not named, and effects that depend on the session's account.
+/// References to the session's account, and effects that depend on it.
 pub(super) async fn run(comparison: &Comparison, channel: &Channel) -> Result<()> {
     comparison.run("root", BY_ROOT).await?;
     comparison.run("boss", BY_BOSS).await?;

@@ -183,7 +183,7 @@ async fn trade(source: &Server, random: &mut StdRng) -> Result<()> {
         (0..CLIENTS).map(|_| tokio::spawn(client(source.connect_options(), random.random()))).collect();
     for client in clients {
         let ran = client.await??;
-        ensure!(ran > TRANSACTIONS / 2, "a client got through {ran} statements only");
+        ensure!(ran > TRANSACTIONS / 2, "a client ran only {ran} statements");
     }
     // The schema is altered under load.
     for statement in [
@@ -207,7 +207,7 @@ async fn sample_application_is_applied(kind: ServerKind) -> Result<()> {
     let mut random = seeded(&format!("rentals, {kind}"));
     trade(&rig.source, &mut random).await?;
     let rentals = rig.source.sql("SELECT COUNT(*) FROM rentals.rental").await?.concat();
-    ensure!(rentals.parse::<u32>()? > 10, "{rentals} rentals are nothing to compare");
+    ensure!(rentals.parse::<u32>()? > 10, "{rentals} rentals are too few to compare");
     let gone = rig.source.sql("SELECT COUNT(*) FROM rentals.journal WHERE what='customer'").await?.concat();
     eprintln!("{kind}: {rentals} rentals, {gone} customers gone");
     for (name, order, batch) in
