@@ -1,6 +1,6 @@
 //! Where the shapes of a chart stand, in the units of its drawing.
 
-use crate::stats::{Band, RateChart, Tick};
+use crate::stats_page::{Band, RateChart, Tick};
 
 /// A rectangle.
 #[derive(Debug, Clone, PartialEq)]

@@ -1,10 +1,10 @@
-//! Pages for people: the only room with HTML. It knows no engine; what it shows is handed to it as text and as places in
-//! charts, from 0 to 1.
+//! Pages for people: the only room with HTML.
 //!
-//! - [`stats`]: what happened in a binlog, as one file that needs no network.
-//! - `chart`: where the shapes of a chart stand.
+//! - [`stats_page()`]: the statistics of a binlog as one file that needs no network. `page_builder` makes the page's
+//!   texts and chart data, `stats_page` renders them, `chart` computes the positions of a chart's shapes.
 
 mod chart;
-pub mod stats;
+mod page_builder;
+mod stats_page;
 
-pub use stats::{StatsPage, stats_page};
+pub use page_builder::stats_page;

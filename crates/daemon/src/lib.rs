@@ -8,7 +8,7 @@
 //! - [`metrics`]: what Prometheus scrapes over HTTP.
 //! - [`manager`]: watches each source's cluster and runs failovers, switchovers and rejoins.
 //! - [`object_archive`], [`object_files`]: an archive and a dump in a directory or in S3; `archiver` uploads segments in the background.
-//! - [`error_chain`]: errors with their causes. [`cluster_view`]: a cluster as it is shown. [`local_time`]: times as people write and read them.
+//! - [`error_chain`]: errors with their causes. [`cluster_view`]: a cluster as it is shown.
 
 mod archiver;
 pub mod cluster_view;
@@ -16,7 +16,6 @@ pub mod config;
 pub mod control;
 pub mod error_chain;
 pub mod http;
-pub mod local_time;
 pub mod manager;
 pub mod metrics;
 pub mod object_archive;

@@ -40,7 +40,6 @@ mod recovery;
 mod retention;
 mod segment;
 mod shared_state;
-pub mod stats;
 mod storage;
 mod tail_recovery;
 mod torn_write;

@@ -12,8 +12,8 @@ use tailwater_manager::topology::RelayReader;
 use tailwater_wire::Flavour;
 
 use super::SourceReport;
-use crate::local_time::LocalTime;
 use crate::manager::requests::Manager;
+use tailwater_binlog_stats::LocalTime;
 
 /// What the daemon has that can be told something.
 #[derive(Debug, Default)]

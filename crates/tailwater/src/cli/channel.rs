@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::{CloneArgs, ConfigFile, CopyHowArgs};
-use tailwater_daemon::local_time::LocalTime;
+use tailwater_binlog_stats::LocalTime;
 
 #[derive(Debug, Subcommand)]
 pub enum ChannelCommand {

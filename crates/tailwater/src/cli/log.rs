@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 
 use super::ServerArgs;
-use tailwater_daemon::local_time::LocalTime;
+use tailwater_binlog_stats::LocalTime;
 
 #[derive(Debug, Subcommand)]
 pub enum LogCommand {

@@ -4,9 +4,9 @@ use std::fmt::Write;
 
 use crate::cli::{ManagerCommand, Output};
 use crate::exit::Exit;
+use tailwater_binlog_stats::LocalTime;
 use tailwater_daemon::config::Config;
 use tailwater_daemon::control::{Answer, Request, ask, socket_of};
-use tailwater_daemon::local_time::LocalTime;
 use tailwater_daemon::manager::cluster::ClusterReport;
 use tailwater_daemon::manager::requests::{ManagerAnswer, ManagerRequest};
 use tailwater_manager::FailoverReadiness;

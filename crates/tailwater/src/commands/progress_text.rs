@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tailwater_log::stats::humanize::{bytes as size, duration, grouped};
+use tailwater_binlog_stats::humanize::{bytes as size, duration, grouped};
 use tailwater_tables::progress::ProgressFigures;
 
 /// Time after which the rate is shown.

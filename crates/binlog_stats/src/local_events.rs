@@ -1,13 +1,10 @@
-//! Events of logs and of binlog files, in chunks, for a collector.
+//! Reads the events of a log or of binlog files, in chunks, and verifies their checksums.
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use anyhow::{Context, bail};
-use indicatif::ProgressBar;
-use tailwater_log::stats::{Collector, CollectorOptions, FIRST_CHUNK_BYTES_MIN};
-use tailwater_log::{LogDir, LogPosition};
+use tailwater_log::{LogDir, LogError, LogPosition};
 use tailwater_wire::WireError;
 use tailwater_wire::event::{
     BINLOG_MAGIC, ChecksumChecker, EVENT_HEADER_BYTES, EventHeader, EventType, FormatDescription,
@@ -15,78 +12,83 @@ use tailwater_wire::event::{
 };
 use tailwater_wire::print::EventLocation;
 
-use super::progress;
+use crate::{Collector, CollectorOptions, FIRST_CHUNK_BYTES_MIN, ReadProgress, StatsError};
 
-/// How much of an event is read at once.
+/// Maximum number of bytes of an event that are read at once.
 const CHUNK_BYTES: usize = 256 << 10;
 const _: () = assert!(CHUNK_BYTES >= FIRST_CHUNK_BYTES_MIN);
 
-/// Feeds the whole of a log; transactions that are not wanted by their time are passed over by the index alone.
+/// Feeds a whole log to the collector. The index alone is read of transactions outside the wanted time.
 ///
 /// # Errors
-/// If the log cannot be read, or an event cannot be understood.
-pub(super) fn log(
+/// [`StatsError::Log`] if the log cannot be read, [`StatsError::Event`] if an event is damaged or cannot be parsed.
+pub fn read_log(
     log: &LogDir,
     folder: &Path,
     options: &CollectorOptions,
     collector: &mut Collector,
-) -> anyhow::Result<()> {
-    let segments = log.segments()?;
-    let bar = progress(&folder.display().to_string(), segments.iter().map(|segment| segment.bytes).sum())?;
-    let mut reader = log.reader(LogPosition::ZERO)?;
+    progress: &mut dyn ReadProgress,
+) -> Result<(), StatsError> {
+    let failed = |cause: LogError| StatsError::Log { path: folder.to_owned(), cause };
+    let segments = log.segments().map_err(failed)?;
+    progress.start(&folder.display().to_string(), segments.iter().map(|segment| segment.bytes).sum());
+    let mut reader = log.reader(LogPosition::ZERO).map_err(failed)?;
     let mut checksums = Checksums::default();
-    while let Some(entry) = reader.try_next()? {
-        bar.inc(entry.length);
+    while let Some(entry) = reader.try_next().map_err(failed)? {
+        progress.advance(entry.length);
         if entry.is_transaction() && !options.wants_time(entry.commit_time_us) {
             continue;
         }
         let file = reader.source().map(|(_, file)| file.to_owned()).unwrap_or_default();
-        while let Some(header) = reader.next_event()? {
+        while let Some(header) = reader.next_event().map_err(failed)? {
             // The segment's bytes are the file's, but a segment may begin in the middle of its file.
             let inside = reader.event_position().offset - entry.position.offset;
             let place = EventLocation { file: &file, offset: entry.source_start() + inside };
-            let at = || format!("event at {}:{}", place.file, place.offset);
-            checksums.begin(&header).with_context(at)?;
+            let at = |cause: WireError| StatsError::event(place.file, place.offset)(cause);
+            checksums.begin(&header).map_err(at)?;
             let mut left = header.event_length as usize;
             while left > 0 {
-                let chunk = reader.read_event_chunk(CHUNK_BYTES)?;
+                let chunk = reader.read_event_chunk(CHUNK_BYTES).map_err(failed)?;
                 left = left.saturating_sub(chunk.len());
-                checksums.take(chunk, left == 0).with_context(at)?;
-                collector.chunk(place, &header, chunk, left == 0).with_context(at)?;
+                checksums.take(chunk, left == 0).map_err(at)?;
+                collector.chunk(place, &header, chunk, left == 0).map_err(at)?;
             }
         }
     }
-    bar.finish_and_clear();
     Ok(())
 }
 
-/// Feeds binlog files, in the order given.
+/// Feeds binlog files to the collector, in the given order.
 ///
 /// # Errors
-/// If a file cannot be read, or an event cannot be understood. A last file that ends in the middle of an event, as that
-/// of a server that is writing does, is no error.
-pub(super) fn files(paths: &[&Path], collector: &mut Collector) -> anyhow::Result<()> {
+/// As the variants of [`StatsError`] say. A last file that ends in the middle of an event is no error: its server may be
+/// writing it.
+pub fn read_files(
+    paths: &[&Path],
+    collector: &mut Collector,
+    progress: &mut dyn ReadProgress,
+) -> Result<(), StatsError> {
     let mut bytes_total = 0;
     for path in paths {
-        bytes_total += std::fs::metadata(path).with_context(|| format!("open {}", path.display()))?.len();
+        bytes_total += std::fs::metadata(path).map_err(StatsError::open(path))?.len();
     }
-    let bar = progress("binlog files", bytes_total)?;
+    progress.start("binlog files", bytes_total);
     for (number, path) in paths.iter().enumerate() {
-        bar.set_message(path.display().to_string());
-        let whole = BinlogChunks::open(path)?.feed(collector, &bar)?;
+        progress.file(&path.display().to_string());
+        let whole = BinlogChunks::open(path)?.feed(collector, progress)?;
         if !whole && number + 1 < paths.len() {
-            bail!("{} ends in the middle of an event, and is not the last", path.display());
+            return Err(StatsError::Incomplete { path: (*path).to_owned() });
         }
     }
-    bar.finish_and_clear();
     Ok(())
 }
 
-/// Compares the checksums of events, where they have some: figures out of damaged bytes would be worse than none.
+/// Verifies the checksums of events that have one, because figures from damaged bytes would be wrong.
 #[derive(Default)]
 struct Checksums {
     format: Option<FormatDescription>,
-    /// Of a format description, which says whether others have checksums, itself included: it is read whole first.
+    /// Bytes of a format description. It is read whole first: it tells whether events have checksums, itself
+    /// included.
     description: Option<Vec<u8>>,
     checker: Option<ChecksumChecker>,
 }
@@ -126,33 +128,33 @@ impl Checksums {
 
 /// A binlog file, read in chunks.
 struct BinlogChunks {
-    path: String,
-    /// Without the folder.
+    path: PathBuf,
+    /// File name without the folder.
     name: String,
     input: File,
     offset: u64,
     buffer: Vec<u8>,
-    /// What of the buffer was not used yet.
+    /// Range of the buffer that is filled and not yet used.
     start: usize,
     end: usize,
 }
 
 impl BinlogChunks {
-    fn open(path: &Path) -> anyhow::Result<Self> {
+    fn open(path: &Path) -> Result<Self, StatsError> {
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        let input = File::open(path).with_context(|| format!("open {}", path.display()))?;
+        let input = File::open(path).map_err(StatsError::open(path))?;
         let buffer = vec![0; 2 * CHUNK_BYTES];
-        let path = path.display().to_string();
+        let path = path.to_owned();
         let mut file = Self { path, name, input, offset: 0, buffer, start: 0, end: 0 };
         if file.fill(BINLOG_MAGIC.len())? != BINLOG_MAGIC {
-            bail!("{} is no binlog file: it does not begin with fe 62 69 6e", file.path);
+            return Err(StatsError::NotBinlog { path: file.path });
         }
         file.pass(BINLOG_MAGIC.len());
         Ok(file)
     }
 
-    /// At least `bytes` bytes from here on, or all that are left, with what else is at hand.
-    fn fill(&mut self, bytes: usize) -> anyhow::Result<&[u8]> {
+    /// The next `bytes` bytes, or all that are left.
+    fn fill(&mut self, bytes: usize) -> Result<&[u8], StatsError> {
         while self.end - self.start < bytes {
             if self.start > 0 {
                 self.buffer.copy_within(self.start..self.end, 0);
@@ -162,7 +164,7 @@ impl BinlogChunks {
                 Ok(0) => break,
                 Ok(read) => self.end += read,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error).with_context(|| format!("read {}", self.path)),
+                Err(error) => return Err(StatsError::read(&self.path)(error)),
             }
         }
         Ok(&self.buffer[self.start..self.end.min(self.start + bytes)])
@@ -173,25 +175,30 @@ impl BinlogChunks {
         self.offset += bytes as u64;
     }
 
-    /// Feeds all events; false if the last one is not whole.
-    fn feed(mut self, collector: &mut Collector, bar: &ProgressBar) -> anyhow::Result<bool> {
+    /// Feeds all events; false if the last one is incomplete.
+    fn feed(
+        mut self,
+        collector: &mut Collector,
+        progress: &mut dyn ReadProgress,
+    ) -> Result<bool, StatsError> {
         let mut checksums = Checksums::default();
+        let path = self.path.display().to_string();
         loop {
             let offset = self.offset;
-            let at = |path: &str| format!("event at {path}:{offset}");
+            let at = |cause: WireError| StatsError::event(&path, offset)(cause);
             let head = self.fill(EVENT_HEADER_BYTES)?;
-            // The end, or the reserved space of a segment that is being written.
+            // The end, or the preallocated space of a segment that is being written.
             if head.iter().all(|byte| *byte == 0) {
                 return Ok(true);
             }
             if head.len() < EVENT_HEADER_BYTES {
                 return Ok(false);
             }
-            let header = EventHeader::parse(head).with_context(|| at(&self.path))?;
+            let header = EventHeader::parse(head).map_err(at)?;
             if header.event_type == EventType::MARIADB_START_ENCRYPTION {
-                bail!("{}: {} is encrypted from here on; ask its server instead", at(&self.path), self.path);
+                return Err(StatsError::Encrypted { path: self.path, offset });
             }
-            checksums.begin(&header).with_context(|| at(&self.path))?;
+            checksums.begin(&header).map_err(at)?;
             let mut left = header.event_length as usize;
             while left > 0 {
                 let wanted = left.min(CHUNK_BYTES);
@@ -201,11 +208,11 @@ impl BinlogChunks {
                 left -= wanted;
                 let chunk = &self.buffer[self.start..self.start + wanted];
                 let place = EventLocation { file: &self.name, offset };
-                checksums.take(chunk, left == 0).with_context(|| at(&self.path))?;
-                collector.chunk(place, &header, chunk, left == 0).with_context(|| at(&self.path))?;
+                checksums.take(chunk, left == 0).map_err(at)?;
+                collector.chunk(place, &header, chunk, left == 0).map_err(at)?;
                 self.pass(wanted);
             }
-            bar.inc(u64::from(header.event_length));
+            progress.advance(u64::from(header.event_length));
         }
     }
 }

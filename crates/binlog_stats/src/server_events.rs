@@ -1,38 +1,33 @@
 //! Reads the binlog of a running server with the replica protocol, from its oldest file to its current end.
 
-use anyhow::Context;
 use rand::Rng;
-use tailwater_log::stats::Collector;
 use tailwater_session::{ConnectOptions, Connection, DumpRequest, DumpStart, EventChunk, SessionError};
-use tailwater_wire::Flavour;
 use tailwater_wire::event::{
     ChecksumAlgorithm, EVENT_HEADER_BYTES, EventHeader, EventType, FormatDescription, Rotate, verify_checksum,
 };
 use tailwater_wire::print::EventLocation;
+use tailwater_wire::{Flavour, WireError};
 
-use super::progress;
+use crate::{Collector, ReadProgress, StatsError};
 
-/// Feeds all events, or all from `start` on, to the collector.
+/// Feeds all events of the server's binlog to the collector, or all from a file and offset on.
 ///
 /// # Errors
-/// If the server cannot be reached, refuses, or sends data that cannot be decoded.
-pub(super) async fn read(
+/// [`StatsError::Server`] if the server cannot be reached, or ends the stream; [`StatsError::Event`] if it sends data
+/// that cannot be parsed.
+pub async fn read_server(
     connect: &ConnectOptions,
-    start: Option<&str>,
+    start: Option<(String, u64)>,
     collector: &mut Collector,
-) -> anyhow::Result<()> {
-    let mut connection = Connection::connect(connect).await?;
-    let files = binlog_files(&mut connection).await?;
-    let (file, position) = match start {
-        None => (files.first().map(|(file, _)| file.clone()).unwrap_or_default(), 4),
-        Some(text) => {
-            let parsed =
-                text.rsplit_once(':').and_then(|(file, at)| Some((file.to_owned(), at.parse().ok()?)));
-            parsed.with_context(|| format!("--start {text}: want FILE:POS, such as binlog.000042:4"))?
-        }
-    };
-    let behind = files.iter().skip_while(|(name, _)| *name != file).map(|(_, bytes)| bytes).sum::<u64>();
-    let bar = progress(&connect.endpoint.to_string(), behind.saturating_sub(position))?;
+    progress: &mut dyn ReadProgress,
+) -> Result<(), StatsError> {
+    let failed = |cause: SessionError| StatsError::Server { server: connect.endpoint.to_string(), cause };
+    let mut connection = Connection::connect(connect).await.map_err(failed)?;
+    let files = binlog_files(&mut connection).await.map_err(failed)?;
+    let oldest = || (files.first().map(|(file, _)| file.clone()).unwrap_or_default(), 4);
+    let (file, position) = start.unwrap_or_else(oldest);
+    let bytes_total = files.iter().skip_while(|(name, _)| *name != file).map(|(_, bytes)| bytes).sum::<u64>();
+    progress.start(&connect.endpoint.to_string(), bytes_total.saturating_sub(position));
     // Random, so that it most likely differs from every replica's: the server would end that replica's
     // stream.
     let server_id = rand::rng().random_range(0x8000_0000..=u32::MAX);
@@ -40,7 +35,7 @@ pub(super) async fn read(
         non_blocking: true,
         ..DumpRequest::new(server_id, DumpStart::FilePosition { file, position })
     };
-    let mut stream = connection.dump(request).await?;
+    let mut stream = connection.dump(request).await.map_err(failed)?;
     let mut place = StreamPosition {
         flavour: stream.flavour(),
         file: String::new(),
@@ -48,17 +43,16 @@ pub(super) async fn read(
         end: 0,
         artificial_event: None,
     };
-    while let Some(chunk) = stream.next().await? {
-        bar.inc(chunk.data.len() as u64);
-        place.take(&chunk, collector).with_context(|| format!("event at {}:{}", place.file, place.start))?;
+    while let Some(chunk) = stream.next().await.map_err(failed)? {
+        progress.advance(chunk.data.len() as u64);
+        place.take(&chunk, collector).map_err(|cause| StatsError::event(&place.file, place.start)(cause))?;
     }
-    bar.finish_and_clear();
     Ok(())
 }
 
 /// The binlog files with their sizes, oldest first. Empty without the privilege to list them: then the total
 /// size is unknown.
-async fn binlog_files(connection: &mut Connection) -> anyhow::Result<Vec<(String, u64)>> {
+async fn binlog_files(connection: &mut Connection) -> Result<Vec<(String, u64)>, SessionError> {
     let result = match connection.query("SHOW BINARY LOGS").await {
         Err(SessionError::Server { .. }) => return Ok(Vec::new()),
         result => result?,
@@ -80,7 +74,7 @@ struct StreamPosition {
 }
 
 impl StreamPosition {
-    fn take(&mut self, chunk: &EventChunk, collector: &mut Collector) -> anyhow::Result<()> {
+    fn take(&mut self, chunk: &EventChunk, collector: &mut Collector) -> Result<(), WireError> {
         let header = &chunk.header;
         if chunk.first {
             self.artificial_event = artificial(header).then(Vec::new);
@@ -111,7 +105,7 @@ impl StreamPosition {
         header: &EventHeader,
         event: &[u8],
         collector: &mut Collector,
-    ) -> anyhow::Result<()> {
+    ) -> Result<(), WireError> {
         let body = event.get(EVENT_HEADER_BYTES..).unwrap_or_default();
         match header.event_type {
             EventType::ROTATE => {

@@ -19,7 +19,7 @@ impl RowCounts {
         self.inserted + self.updated + self.deleted
     }
 
-    pub(super) fn add(&mut self, other: &Self) {
+    pub(crate) fn add(&mut self, other: &Self) {
         self.inserted += other.inserted;
         self.updated += other.updated;
         self.deleted += other.deleted;
@@ -215,7 +215,7 @@ pub struct CompressionTotals {
 }
 
 impl CompressionTotals {
-    pub(super) fn add(&mut self, other: &Self) {
+    pub(crate) fn add(&mut self, other: &Self) {
         self.payloads += other.payloads;
         self.payload_bytes += other.payload_bytes;
         self.payload_unpacked_bytes += other.payload_unpacked_bytes;

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use tailwater_wire::rows::{RowLayout, TableMap};
 use tailwater_wire::{Flavour, WireError};
 
-use super::report::{RowCounts, TableShare, TableTotals};
+use crate::report::{RowCounts, TableShare, TableTotals};
 
 /// Number of tables that are counted separately; later tables are summed.
 const TABLES_MAX: usize = 10_000;
@@ -18,22 +18,22 @@ const MAPPED_BYTES_MAX: usize = 64 << 20;
 
 /// A table's number. [`TableNumber::OTHERS`] stands for all tables that are not counted separately.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) struct TableNumber(usize);
+pub(crate) struct TableNumber(usize);
 
 impl TableNumber {
-    pub(super) const OTHERS: Self = Self(usize::MAX);
+    pub(crate) const OTHERS: Self = Self(usize::MAX);
 }
 
 /// Changes to one table.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct TableCounts {
-    pub(super) rows: RowCounts,
+pub(crate) struct TableCounts {
+    pub(crate) rows: RowCounts,
     /// Bytes of its events, unpacked.
-    pub(super) bytes: u64,
+    pub(crate) bytes: u64,
 }
 
 impl TableCounts {
-    pub(super) fn add(&mut self, other: &Self) {
+    pub(crate) fn add(&mut self, other: &Self) {
         self.rows.add(&other.rows);
         self.bytes += other.bytes;
     }
@@ -59,7 +59,7 @@ struct ActiveTableMap {
 
 /// All tables seen.
 #[derive(Debug, Default)]
-pub(super) struct TableRegistry {
+pub(crate) struct TableRegistry {
     known: Vec<TableRecord>,
     numbers: HashMap<(String, String), usize>,
     others: TableCounts,
@@ -69,7 +69,7 @@ pub(super) struct TableRegistry {
 
 impl TableRegistry {
     /// Takes the body of a table map event; returns the table.
-    pub(super) fn map(&mut self, body: &[u8], flavour: Flavour) -> Result<TableNumber, WireError> {
+    pub(crate) fn map(&mut self, body: &[u8], flavour: Flavour) -> Result<TableNumber, WireError> {
         let id = TableMap::peek_table_id(body)?;
         if let Some(mapped) = self.mapped.get(&id)
             && mapped.body == body
@@ -93,12 +93,12 @@ impl TableRegistry {
     }
 
     /// The table of a table id, and the shape of its rows.
-    pub(super) fn mapped(&self, id: u64) -> Option<(TableNumber, &RowLayout)> {
+    pub(crate) fn mapped(&self, id: u64) -> Option<(TableNumber, &RowLayout)> {
         self.mapped.get(&id).map(|mapped| (mapped.number, &mapped.shape))
     }
 
     /// Drops the table maps: table ids are only valid until the server restarts.
-    pub(super) fn forget_maps(&mut self) {
+    pub(crate) fn forget_maps(&mut self) {
         self.mapped.clear();
         self.mapped_bytes = 0;
     }
@@ -131,7 +131,7 @@ impl TableRegistry {
     }
 
     /// Adds one transaction's changes to a table.
-    pub(super) fn add(&mut self, number: TableNumber, counts: &TableCounts) {
+    pub(crate) fn add(&mut self, number: TableNumber, counts: &TableCounts) {
         match self.known.get_mut(number.0) {
             Some(known) => {
                 known.counts.add(counts);
@@ -142,12 +142,12 @@ impl TableRegistry {
     }
 
     /// Schema and table name; `None` for tables that are not counted separately.
-    pub(super) fn name(&self, number: TableNumber) -> Option<(&str, &str)> {
+    pub(crate) fn name(&self, number: TableNumber) -> Option<(&str, &str)> {
         self.known.get(number.0).map(|known| (known.schema.as_str(), known.table.as_str()))
     }
 
     /// Changes to a table, as the report shows them.
-    pub(super) fn share(&self, number: TableNumber, counts: &TableCounts, transactions: u64) -> TableShare {
+    pub(crate) fn share(&self, number: TableNumber, counts: &TableCounts, transactions: u64) -> TableShare {
         let (schema, table) = self.name(number).unwrap_or(("", ""));
         TableShare {
             schema: schema.to_owned(),
@@ -160,7 +160,7 @@ impl TableRegistry {
     }
 
     /// The top tables by bytes and by rows, and the sum of the others.
-    pub(super) fn report(&self, top: usize) -> TableTotals {
+    pub(crate) fn report(&self, top: usize) -> TableTotals {
         let mut touched: Vec<usize> =
             (0..self.known.len()).filter(|number| self.known[*number].transactions > 0).collect();
         let share = |number: &usize| {

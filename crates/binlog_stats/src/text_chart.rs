@@ -1,10 +1,8 @@
 //! A small chart for terminals, made of block characters.
 
-use tailwater_log::stats::humanize::bytes;
-use tailwater_log::stats::{BinlogReport, Gap, TimelineColumns, humanize};
-
-use super::scale::Scale;
-use tailwater_daemon::local_time::LocalTime;
+use crate::humanize::bytes;
+use crate::scale::Scale;
+use crate::{BinlogReport, Gap, LocalTime, TimelineColumns, humanize};
 
 /// Maximum number of columns.
 const COLUMNS_MAX: usize = 90;
@@ -13,7 +11,7 @@ const LINES: usize = 4;
 const BLOCKS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
 /// A chart of the rate over time with gaps marked; empty if there is too little time.
-pub(super) fn chart(report: &BinlogReport) -> String {
+pub(crate) fn text_chart(report: &BinlogReport) -> String {
     let Some(columns) = report.timeline.columns(COLUMNS_MAX).filter(|columns| columns.columns.len() > 1)
     else {
         return String::new();
@@ -68,7 +66,7 @@ fn gap_marks(columns: &TimelineColumns, gaps: &[Gap]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use tailwater_log::stats::{Bucket, Timeline};
+    use crate::{Bucket, Timeline};
 
     use super::*;
 
@@ -86,12 +84,12 @@ mod tests {
         report.gaps =
             vec![Gap { start_us: 101_500_000, end_us: 105_000_000, seconds: 3.5, ..Gap::default() }];
         report.span.last_commit_us = 105_000_000;
-        let text = chart(&report);
+        let text = text_chart(&report);
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[0], "  bytes per second, up to 1.0 KiB/s");
         assert_eq!(&lines[1..5], ["  █", "  █", "  ██", "  ██   ▁"]);
         assert_eq!(lines[10], "  ──╳╳╳─");
         assert!(text.contains("each column is 1.0 s; ╳: nothing was committed"), "{text}");
-        assert_eq!(chart(&BinlogReport::default()), "");
+        assert_eq!(text_chart(&BinlogReport::default()), "");
     }
 }

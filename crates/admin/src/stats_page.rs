@@ -143,7 +143,7 @@ impl StatsTemplate<'_> {
 }
 
 /// The page as HTML, everything in it.
-pub fn stats_page(page: &StatsPage) -> String {
+pub(crate) fn render(page: &StatsPage) -> String {
     let drawings = page.rate.iter().flat_map(|rate| {
         let height = |of: &[f64], index: usize| of.get(index).copied().unwrap_or(0.0);
         [
@@ -207,7 +207,7 @@ mod tests {
                 rows: vec![vec!["1".into(), "x<y".into()]],
             }],
         };
-        let html = stats_page(&page);
+        let html = render(&page);
         assert!(is_balanced(&html), "{html}");
         for hidden in ["<script", "<one>", "x<y", "a.<t>", "<b>\""] {
             assert!(!html.contains(hidden), "{hidden}");
@@ -216,6 +216,6 @@ mod tests {
         for shown in ["1.0 GiB", "width:100%", "width:12.3%", "class=\"alarm\"", "td class=\"figures\">1<"] {
             assert!(html.contains(shown), "no {shown}");
         }
-        assert!(is_balanced(&stats_page(&StatsPage::default())));
+        assert!(is_balanced(&render(&StatsPage::default())));
     }
 }

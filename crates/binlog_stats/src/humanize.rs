@@ -1,6 +1,6 @@
 //! Numbers as text for people.
 
-use super::report::RowCounts;
+use crate::report::RowCounts;
 
 /// `812 B`, `14.2 KiB`, `1.3 GiB`.
 pub fn bytes(bytes: u64) -> String {

@@ -7,7 +7,7 @@ use tailwater_wire::event::{
 };
 use tailwater_wire::rows::RowCounter;
 
-use super::tables::{TableNumber, TableRegistry};
+use crate::tables::{TableNumber, TableRegistry};
 
 /// Upper limit, in bytes, of an event of a compressed transaction that is unpacked. It bounds the memory.
 const UNPACKED_EVENT_BYTES_MAX: u64 = 64 << 20;
@@ -17,7 +17,7 @@ const TABLE_MAP_BYTES_MAX: usize = 64 << 20;
 
 /// The part of an event that is being read.
 #[derive(Debug)]
-pub(super) enum EventContent {
+pub(crate) enum EventContent {
     /// Content that is not counted.
     Ignored,
     /// The bytes of a table map so far.
@@ -29,9 +29,9 @@ pub(super) enum EventContent {
 
 /// Reads a rows event.
 #[derive(Debug)]
-pub(super) struct RowsEventReader {
-    pub(super) table: TableNumber,
-    pub(super) kind: RowsKind,
+pub(crate) struct RowsEventReader {
+    pub(crate) table: TableNumber,
+    pub(crate) kind: RowsKind,
     /// Bytes before the row images.
     head_bytes: u64,
     counter: RowCounter,
@@ -46,17 +46,17 @@ enum RowImages {
 
 /// Result of reading a rows event.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct RowsEventTotals {
-    pub(super) rows: u64,
+pub(crate) struct RowsEventTotals {
+    pub(crate) rows: u64,
     /// The event's body without compression, in bytes.
-    pub(super) bytes: u64,
+    pub(crate) bytes: u64,
     /// The bytes of the compressed part, compressed and unpacked.
-    pub(super) compressed: Option<(u64, u64)>,
+    pub(crate) compressed: Option<(u64, u64)>,
 }
 
 impl EventContent {
     /// Starts a table map with its first bytes.
-    pub(super) fn table_map(body: &[u8]) -> Result<Self, WireError> {
+    pub(crate) fn table_map(body: &[u8]) -> Result<Self, WireError> {
         let mut content = Self::TableMap(Vec::new());
         if let Self::TableMap(so_far) = &mut content {
             extend_table_map(so_far, body)?;
@@ -65,7 +65,7 @@ impl EventContent {
     }
 
     /// Starts a compressed transaction. `body` is the front of it; the payload follows.
-    pub(super) fn payload<'a>(body: &'a [u8]) -> Result<(Self, TransactionPayload<'a>), WireError> {
+    pub(crate) fn payload<'a>(body: &'a [u8]) -> Result<(Self, TransactionPayload<'a>), WireError> {
         let head = TransactionPayload::parse(body)?;
         let limits = PayloadLimits { event_bytes_max: UNPACKED_EVENT_BYTES_MAX, ..PayloadLimits::default() };
         Ok((Self::Payload(Box::new(PayloadDecoder::new(&head, limits)?)), head))
@@ -73,7 +73,7 @@ impl EventContent {
 }
 
 /// Appends to a table map.
-pub(super) fn extend_table_map(so_far: &mut Vec<u8>, bytes: &[u8]) -> Result<(), WireError> {
+pub(crate) fn extend_table_map(so_far: &mut Vec<u8>, bytes: &[u8]) -> Result<(), WireError> {
     let size = so_far.len() + bytes.len();
     if size > TABLE_MAP_BYTES_MAX {
         let (size, size_max) = (size as u64, TABLE_MAP_BYTES_MAX as u64);
@@ -85,7 +85,7 @@ pub(super) fn extend_table_map(so_far: &mut Vec<u8>, bytes: &[u8]) -> Result<(),
 
 impl RowsEventReader {
     /// Whether an event type is a rows event.
-    pub(super) fn reads(event_type: EventType) -> bool {
+    pub(crate) fn reads(event_type: EventType) -> bool {
         matches!(
             event_type,
             EventType::WRITE_ROWS_V1
@@ -105,7 +105,7 @@ impl RowsEventReader {
     }
 
     /// Starts a rows event with its first bytes; `None` for the event that only ends its statement.
-    pub(super) fn begin(
+    pub(crate) fn begin(
         event_type: EventType,
         body: &[u8],
         format: &FormatDescription,
@@ -135,7 +135,7 @@ impl RowsEventReader {
     }
 
     /// Takes the next bytes.
-    pub(super) fn update(&mut self, input: &[u8]) -> Result<(), WireError> {
+    pub(crate) fn update(&mut self, input: &[u8]) -> Result<(), WireError> {
         match &mut self.images {
             RowImages::Plain { bytes } => {
                 *bytes += input.len() as u64;
@@ -149,7 +149,7 @@ impl RowsEventReader {
     }
 
     /// The result, after all bytes were taken.
-    pub(super) fn finish(self) -> Result<RowsEventTotals, WireError> {
+    pub(crate) fn finish(self) -> Result<RowsEventTotals, WireError> {
         let (bytes, compressed) = match self.images {
             RowImages::Plain { bytes } => (bytes, None),
             RowImages::Compressed { decoder, bytes } => {

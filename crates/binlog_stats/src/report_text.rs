@@ -1,20 +1,17 @@
-//! The figures for a terminal: what deserves a word first, then the rest in tables.
+//! A report as text for a terminal: the findings first, then the figures in tables.
 
 use std::fmt::Write;
 
-use tailwater_log::stats::humanize::{bytes, count, duration, grouped, rows, share};
-use tailwater_log::stats::{BinlogReport, FindingSeverity, TableShare, TransactionSummary};
-use tailwater_wire::printable;
-
-use super::StatsResult;
-use super::chart::chart;
-use tailwater_daemon::local_time::LocalTime;
+use crate::humanize::{bytes, count, duration, grouped, rows, share};
+use crate::labels::{all_table_bytes, commit_time, compression, table_name, tables_of};
+use crate::text_chart::text_chart;
+use crate::{BinlogReport, FindingSeverity, LocalTime, StatsResult, TableShare, TransactionSummary};
 
 /// Width at which lines are wrapped.
 const WIDTH: usize = 100;
 
-/// The whole report as text.
-pub(super) fn text(result: &StatsResult, colour: bool) -> String {
+/// The whole report as text; with `colour`, with escape sequences for a terminal.
+pub fn report_text(result: &StatsResult, colour: bool) -> String {
     let report = &result.report;
     let mut page = ReportText { out: String::new(), colour };
     page.head(result);
@@ -24,7 +21,7 @@ pub(super) fn text(result: &StatsResult, colour: bool) -> String {
     page.findings(result);
     if report.transactions > 0 {
         page.sums(report);
-        page.section("Rate over time", &chart(report));
+        page.section("Rate over time", &text_chart(report));
         page.tables(report);
         page.transactions("Biggest transactions", &report.biggest, report);
         page.transactions("Most rows", &report.most_rows, report);
@@ -233,7 +230,7 @@ impl ReportText {
                     bytes(one.bytes),
                     grouped(one.rows.total()),
                     duration(one.seconds),
-                    when(one.commit_us, report),
+                    commit_time(one.commit_us, report),
                     format!("{}:{}", one.file, one.offset),
                     one.gtid.clone().unwrap_or_else(|| "-".into()),
                     tables_of(one),
@@ -256,8 +253,8 @@ impl ReportText {
             .map(|gap| {
                 [
                     duration(gap.seconds),
-                    when(gap.start_us, report),
-                    when(gap.end_us, report),
+                    commit_time(gap.start_us, report),
+                    commit_time(gap.end_us, report),
                     bytes(gap.during.bytes),
                     gap.during
                         .gtid
@@ -299,7 +296,7 @@ impl ReportText {
         if !report.ddl.is_empty() {
             self.title(&format!("Latest of {} DDL statements", grouped(report.ddl_statements)));
             for ddl in &report.ddl {
-                let text = format!("{}  {}", when(ddl.commit_us, report), ddl.statement);
+                let text = format!("{}  {}", commit_time(ddl.commit_us, report), ddl.statement);
                 self.line(&format!("  {}", text.chars().take(WIDTH + 20).collect::<String>()));
             }
         }
@@ -349,41 +346,6 @@ impl ReportText {
     }
 }
 
-/// A time, with its date unless all commits are of one day.
-pub(super) fn when(us: u64, report: &BinlogReport) -> String {
-    let (first, last) = (LocalTime(report.span.first_commit_us), LocalTime(report.span.last_commit_us));
-    if first.same_day(last) { LocalTime(us).time() } else { LocalTime(us).date_and_time() }
-}
-
-/// The first tables of a transaction.
-pub(super) fn tables_of(transaction: &TransactionSummary) -> String {
-    let mut names: Vec<String> =
-        transaction.tables.iter().take(3).map(|table| table_name(&table.schema, &table.table)).collect();
-    let left = transaction.tables_count.saturating_sub(names.len() as u64);
-    if left > 0 {
-        names.push(format!("and {left} more"));
-    }
-    names.join(", ")
-}
-
-/// Bytes of the events of all tables.
-pub(super) fn all_table_bytes(report: &BinlogReport) -> u64 {
-    report.tables.by_bytes.iter().map(|table| table.bytes).sum::<u64>() + report.tables.others_bytes
-}
-
-/// Compressed size and ratio; `None` if nothing was compressed.
-pub(super) fn compression(report: &BinlogReport) -> Option<(String, String)> {
-    let it = &report.compression;
-    let (packed, unpacked) =
-        (it.payload_bytes + it.event_bytes, it.payload_unpacked_bytes + it.event_unpacked_bytes);
-    let what = match (it.payloads, it.events) {
-        (0, 0) => return None,
-        (payloads, 0) => format!("{} transactions", count(payloads)),
-        (_, events) => format!("{} events", count(events)),
-    };
-    Some((bytes(packed), format!("{what}, {} of {} unpacked", share(packed, unpacked), bytes(unpacked))))
-}
-
 /// Wraps a text into lines of at most `width` characters.
 fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
@@ -400,8 +362,4 @@ fn wrapped(text: &str, width: usize) -> Vec<String> {
         }
     }
     lines
-}
-/// A table name for output.
-pub(super) fn table_name(schema: &str, table: &str) -> String {
-    printable(&format!("{schema}.{table}")).into_owned()
 }

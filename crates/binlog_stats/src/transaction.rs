@@ -9,10 +9,10 @@ use tailwater_wire::event::{EVENT_HEADER_BYTES, EventHeader, EventType, QueryEve
 use tailwater_wire::gtid::Gtid;
 use tailwater_wire::print::EventLocation;
 
-use super::event_content::RowsEventTotals;
-use super::report::{CompressionTotals, DdlStatement, RowCounts, TransactionSummary};
-use super::statement::{self, StatementKind};
-use super::tables::{TableCounts, TableNumber, TableRegistry};
+use crate::event_content::RowsEventTotals;
+use crate::report::{CompressionTotals, DdlStatement, RowCounts, TransactionSummary};
+use crate::statement::{self, StatementKind};
+use crate::tables::{TableCounts, TableNumber, TableRegistry};
 
 /// Upper limit, in bytes, for unpacking a compressed statement; a longer one counts as a statement that
 /// changes rows.
@@ -23,39 +23,39 @@ const TABLES_SHOWN_MAX: usize = 5;
 
 /// A transaction that is being read, or was.
 #[derive(Debug, Clone)]
-pub(super) struct TransactionStats {
-    pub(super) gtid: Option<Gtid>,
-    pub(super) file: Arc<str>,
-    pub(super) offset: u64,
-    pub(super) server_id: u32,
+pub(crate) struct TransactionStats {
+    pub(crate) gtid: Option<Gtid>,
+    pub(crate) file: Arc<str>,
+    pub(crate) offset: u64,
+    pub(crate) server_id: u32,
     /// When it committed on the server that wrote the file, as its first event states (MySQL 8); else 0.
-    pub(super) immediate_us: u64,
+    pub(crate) immediate_us: u64,
     /// When it committed on the server that first executed it, from the same event; else 0.
-    pub(super) original_us: u64,
+    pub(crate) original_us: u64,
     /// When its earliest statement began, and the same from its last event; 0 for none.
-    pub(super) first_seconds: u32,
-    pub(super) last_seconds: u32,
+    pub(crate) first_seconds: u32,
+    pub(crate) last_seconds: u32,
     /// When it committed, in the order of all commits. Known once it has ended.
-    pub(super) commit_us: u64,
-    pub(super) bytes: u64,
-    pub(super) events: u64,
-    pub(super) rows: RowCounts,
-    pub(super) row_events: u64,
-    pub(super) statements: u64,
-    pub(super) ddl_statements: u64,
+    pub(crate) commit_us: u64,
+    pub(crate) bytes: u64,
+    pub(crate) events: u64,
+    pub(crate) rows: RowCounts,
+    pub(crate) row_events: u64,
+    pub(crate) statements: u64,
+    pub(crate) ddl_statements: u64,
     /// Its first DDL statement.
-    pub(super) ddl: Option<DdlStatement>,
-    pub(super) compression: CompressionTotals,
-    pub(super) event_types: BTreeMap<u8, (u64, u64)>,
-    pub(super) xa_prepared: bool,
+    pub(crate) ddl: Option<DdlStatement>,
+    pub(crate) compression: CompressionTotals,
+    pub(crate) event_types: BTreeMap<u8, (u64, u64)>,
+    pub(crate) xa_prepared: bool,
     /// It ended with a statement, as transactions on non-transactional tables do.
-    pub(super) ended_by_statement: bool,
-    pub(super) rows_not_counted: bool,
-    pub(super) tables: HashMap<TableNumber, TableCounts>,
+    pub(crate) ended_by_statement: bool,
+    pub(crate) rows_not_counted: bool,
+    pub(crate) tables: HashMap<TableNumber, TableCounts>,
 }
 
 impl TransactionStats {
-    pub(super) fn new(gtid: Option<Gtid>, file: Arc<str>, offset: u64, server_id: u32) -> Self {
+    pub(crate) fn new(gtid: Option<Gtid>, file: Arc<str>, offset: u64, server_id: u32) -> Self {
         Self {
             gtid,
             file,
@@ -83,7 +83,7 @@ impl TransactionStats {
     }
 
     /// Takes one of its events in the file.
-    pub(super) fn event(&mut self, header: &EventHeader) {
+    pub(crate) fn event(&mut self, header: &EventHeader) {
         let bytes = u64::from(header.event_length);
         self.bytes += bytes;
         self.events += 1;
@@ -96,7 +96,7 @@ impl TransactionStats {
     }
 
     /// Takes a statement; `whole` says that its text is complete.
-    pub(super) fn query(
+    pub(crate) fn query(
         &mut self,
         place: EventLocation<'_>,
         query: &QueryEvent<'_>,
@@ -135,7 +135,7 @@ impl TransactionStats {
     }
 
     /// Takes the result of a rows event.
-    pub(super) fn rows(&mut self, table: TableNumber, kind: RowsKind, read: &RowsEventTotals) {
+    pub(crate) fn rows(&mut self, table: TableNumber, kind: RowsKind, read: &RowsEventTotals) {
         let mut rows = RowCounts::default();
         match kind {
             RowsKind::Write => rows.inserted = read.rows,
@@ -154,7 +154,7 @@ impl TransactionStats {
     }
 
     /// Records when the statement of an event began.
-    pub(super) fn began(&mut self, seconds: u32) {
+    pub(crate) fn began(&mut self, seconds: u32) {
         if seconds == 0 {
             return;
         }
@@ -165,17 +165,17 @@ impl TransactionStats {
 
     /// The time by which transactions are selected; the log's index has the same one
     /// (`LogEntry::commit_time_us`).
-    pub(super) fn stated_us(&self) -> u64 {
+    pub(crate) fn stated_us(&self) -> u64 {
         if self.original_us != 0 { self.original_us } else { u64::from(self.last_seconds) * 1_000_000 }
     }
 
     /// The time on the clock of the server that wrote the file.
-    pub(super) fn clock_us(&self) -> u64 {
+    pub(crate) fn clock_us(&self) -> u64 {
         if self.immediate_us != 0 { self.immediate_us } else { u64::from(self.last_seconds) * 1_000_000 }
     }
 
     /// Time from the beginning of its first statement to its commit, in microseconds.
-    pub(super) fn duration_us(&self) -> u64 {
+    pub(crate) fn duration_us(&self) -> u64 {
         // On a replica that logs what it applies, only the original commit time is on the statements' own
         // clock.
         let commit_us = if self.original_us != 0 { self.original_us } else { self.commit_us };
@@ -185,7 +185,7 @@ impl TransactionStats {
         }
     }
 
-    pub(super) fn summary(&self, tables: &TableRegistry) -> TransactionSummary {
+    pub(crate) fn summary(&self, tables: &TableRegistry) -> TransactionSummary {
         let mut changed: Vec<_> = self.tables.iter().collect();
         changed.sort_by_key(|(number, counts)| (std::cmp::Reverse(counts.bytes), **number));
         TransactionSummary {

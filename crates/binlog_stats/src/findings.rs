@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-use super::humanize::{bytes, count, duration, rows, share};
-use super::report::{BinlogReport, Gap, TableShare, TransactionSummary};
+use crate::humanize::{bytes, count, duration, rows, share};
+use crate::report::{BinlogReport, Gap, TableShare, TransactionSummary};
 
 /// A transaction of this many bytes is big. It is written to the binlog in one piece while all other commits
 /// wait, and replicas fall behind because of it.

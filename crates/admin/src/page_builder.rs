@@ -1,27 +1,26 @@
-//! The figures as a page's view.
+//! Builds the page from a report.
 
-use tailwater_admin::stats::{
-    Band, Bar, ColumnHeader, FindingView, RateChart, StatsPage, StatsTable, Tick, Tile,
+use tailwater_binlog_stats::humanize::{bytes, count, duration, grouped, rows, share};
+use tailwater_binlog_stats::labels::{all_table_bytes, commit_time, compression, table_name, tables_of};
+use tailwater_binlog_stats::scale::Scale;
+use tailwater_binlog_stats::{
+    BinlogReport, Bucket, FindingSeverity, LocalTime, SizeClass, StatsFinding, StatsResult, TableShare,
+    TimelineColumns, TransactionSummary,
 };
-use tailwater_log::stats::humanize::{bytes, count, duration, grouped, rows, share};
-use tailwater_log::stats::{BinlogReport, FindingSeverity, TimelineColumns, TransactionSummary};
 
-use super::StatsResult;
-use super::scale::Scale;
-use super::text::{all_table_bytes, compression, tables_of, when};
-use tailwater_daemon::local_time::LocalTime;
+use crate::stats_page::{Band, Bar, ColumnHeader, FindingView, RateChart, StatsPage, StatsTable, Tick, Tile};
 
 /// The most columns of the chart.
 const COLUMNS_MAX: usize = 240;
 
-/// The page as HTML.
-pub(super) fn page(result: &StatsResult) -> String {
+/// The page of the statistics of one log, as HTML.
+pub fn stats_page(result: &StatsResult) -> String {
     let report = &result.report;
-    let finding = |finding: &tailwater_log::stats::StatsFinding| FindingView {
+    let finding = |finding: &StatsFinding| FindingView {
         alarm: finding.weight == FindingSeverity::Alarm,
         text: finding.text.clone(),
     };
-    tailwater_admin::stats_page(&StatsPage {
+    crate::stats_page::render(&StatsPage {
         title: result.title.clone(),
         subtitle: subtitle(report),
         findings: result.findings.iter().map(finding).collect(),
@@ -75,7 +74,7 @@ fn tiles(report: &BinlogReport) -> Vec<Tile> {
             report
                 .gaps
                 .first()
-                .map_or_else(String::new, |gap| format!("from {}", when(gap.start_us, report))),
+                .map_or_else(String::new, |gap| format!("from {}", commit_time(gap.start_us, report))),
         ),
         tile(
             "Biggest transaction",
@@ -93,16 +92,16 @@ fn tiles(report: &BinlogReport) -> Vec<Tile> {
 fn rate(report: &BinlogReport) -> Option<RateChart> {
     let columns = report.timeline.columns(COLUMNS_MAX).filter(|columns| columns.columns.len() > 1)?;
     let seconds = columns.seconds as f64;
-    let of = |pick: fn(&tailwater_log::stats::Bucket) -> u64| -> Vec<f64> {
+    let of = |pick: fn(&Bucket) -> u64| -> Vec<f64> {
         columns.columns.iter().map(|column| pick(column) as f64 / seconds).collect()
     };
     let (byte_rates, row_rates) = (of(|column| column.bytes), of(|column| column.rows));
     let byte_scale = Scale::of(&byte_rates, 1024.0);
     let row_scale = Scale::of(&row_rates, 10.0);
-    let tip = |(index, column): (usize, &tailwater_log::stats::Bucket)| {
+    let tip = |(index, column): (usize, &Bucket)| {
         format!(
             "{}: {}/s, {} rows/s, {} transactions",
-            when(column.start_us, report),
+            commit_time(column.start_us, report),
             bytes(byte_rates[index] as u64),
             count(row_rates[index] as u64),
             count(column.transactions)
@@ -118,7 +117,7 @@ fn rate(report: &BinlogReport) -> Option<RateChart> {
         label: format!(
             "nothing was committed for {} from {} on",
             duration(gap.seconds),
-            when(gap.start_us, report)
+            commit_time(gap.start_us, report)
         ),
     });
     let gaps: Vec<Band> = gaps.collect();
@@ -142,7 +141,7 @@ fn moments(columns: &TimelineColumns, report: &BinlogReport) -> Vec<Tick> {
     let span_us = columns.columns.len() as u64 * columns.seconds * 1_000_000;
     let tick = |quarter: u64| Tick {
         at: quarter as f64 / 4.0,
-        label: when(columns.start_us + span_us * quarter / 4, report),
+        label: commit_time(columns.start_us + span_us * quarter / 4, report),
     };
     (0..=4).map(tick).collect()
 }
@@ -153,7 +152,7 @@ fn ticks(scale: &Scale, label: impl Fn(f64) -> String) -> Vec<Tick> {
 
 fn sizes(report: &BinlogReport) -> Vec<Bar> {
     let most = report.sizes.iter().map(|size| size.transactions).max().unwrap_or(1);
-    let bar = |size: &tailwater_log::stats::SizeClass| Bar {
+    let bar = |size: &SizeClass| Bar {
         label: format!("from {}", bytes(size.bytes_from)),
         part: size.transactions as f64 / most as f64,
         value: format!("{} ({})", count(size.transactions), bytes(size.bytes)),
@@ -164,8 +163,8 @@ fn sizes(report: &BinlogReport) -> Vec<Bar> {
 fn tables(report: &BinlogReport) -> Vec<Bar> {
     let most = report.tables.by_bytes.first().map_or(1, |table| table.bytes.max(1));
     let all = all_table_bytes(report);
-    let bar = |table: &tailwater_log::stats::TableShare| Bar {
-        label: super::text::table_name(&table.schema, &table.table),
+    let bar = |table: &TableShare| Bar {
+        label: table_name(&table.schema, &table.table),
         part: table.bytes as f64 / most as f64,
         value: format!("{} ({})", bytes(table.bytes), share(table.bytes, all)),
     };
@@ -193,7 +192,7 @@ fn listings(report: &BinlogReport) -> Vec<StatsTable> {
     listings.push(table_listing(report));
     let ddl = report.ddl.iter().map(|ddl| {
         vec![
-            when(ddl.commit_us, report),
+            commit_time(ddl.commit_us, report),
             ddl.schema.clone(),
             ddl.statement.clone(),
             format!("{}:{}", ddl.file, ddl.offset),
@@ -233,8 +232,8 @@ fn gap_listing(report: &BinlogReport) -> StatsTable {
     let rows = report.gaps.iter().map(|gap| {
         vec![
             duration(gap.seconds),
-            when(gap.start_us, report),
-            when(gap.end_us, report),
+            commit_time(gap.start_us, report),
+            commit_time(gap.end_us, report),
             bytes(gap.during.bytes),
             gap.during.gtid.clone().unwrap_or_else(|| format!("{}:{}", gap.during.file, gap.during.offset)),
             if gap.restart { "the server was started".to_owned() } else { tables_of(&gap.during) },
@@ -267,7 +266,7 @@ fn transaction_listing(
             bytes(one.bytes),
             rows(&one.rows),
             duration(one.seconds),
-            when(one.commit_us, report),
+            commit_time(one.commit_us, report),
             one.gtid.clone().unwrap_or_else(|| "-".to_owned()),
             format!("{}:{}", one.file, one.offset),
             tables_of(one),
@@ -298,7 +297,7 @@ fn table_listing(report: &BinlogReport) -> StatsTable {
             None => "not logged",
         };
         vec![
-            super::text::table_name(&table.schema, &table.table),
+            table_name(&table.schema, &table.table),
             grouped(table.rows.inserted),
             grouped(table.rows.updated),
             grouped(table.rows.deleted),

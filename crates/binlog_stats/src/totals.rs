@@ -5,23 +5,23 @@ use std::collections::{BTreeMap, VecDeque};
 use tailwater_wire::event::{EventHeader, EventType};
 use tailwater_wire::print::EventLocation;
 
-use super::report::{
+use crate::report::{
     BinlogReport, DdlStatement, EventTypeCount, Gap, ServerShare, SizeClass, TransactionKinds,
     TransactionSummary,
 };
-use super::tables::TableRegistry;
-use super::timeline::{Buckets, CommitClock};
-use super::top_list::TopList;
-use super::transaction::TransactionStats;
+use crate::tables::TableRegistry;
+use crate::timeline::{Buckets, CommitClock};
+use crate::top_list::TopList;
+use crate::transaction::TransactionStats;
 
 /// Number of servers that are counted separately; the transactions of later ones are summed.
 const SERVERS_MAX: usize = 64;
 
 /// Sums and lists over all selected transactions.
 #[derive(Debug)]
-pub(super) struct StatsTotals {
+pub(crate) struct StatsTotals {
     /// Plain sums.
-    pub(super) sums: BinlogReport,
+    pub(crate) sums: BinlogReport,
     clock: CommitClock,
     buckets: Buckets,
     /// The biggest transaction that was being written at the last commit, in case no other follows.
@@ -41,7 +41,7 @@ pub(super) struct StatsTotals {
 }
 
 impl StatsTotals {
-    pub(super) fn new(top: usize) -> Self {
+    pub(crate) fn new(top: usize) -> Self {
         Self {
             sums: BinlogReport::default(),
             clock: CommitClock::default(),
@@ -61,7 +61,7 @@ impl StatsTotals {
     }
 
     /// Extends the range by an event, selected or not.
-    pub(super) fn passed(&mut self, place: EventLocation<'_>, header: &EventHeader) {
+    pub(crate) fn passed(&mut self, place: EventLocation<'_>, header: &EventHeader) {
         let span = &mut self.sums.span;
         if span.files == 0 {
             span.first_file = place.file.to_owned();
@@ -75,19 +75,19 @@ impl StatsTotals {
     }
 
     /// Counts an event between transactions.
-    pub(super) fn between(&mut self, header: &EventHeader) {
+    pub(crate) fn between(&mut self, header: &EventHeader) {
         let bytes = u64::from(header.event_length);
         self.sums.other_bytes += bytes;
         add_event_type(&mut self.event_types, header.event_type.0, (1, bytes));
     }
 
     /// Notes a restart of the server.
-    pub(super) fn restarted(&mut self) {
+    pub(crate) fn restarted(&mut self) {
         self.restarted = true;
     }
 
     /// Adds a finished transaction that is selected by its time; `counted` says whether also by its tables.
-    pub(super) fn commit(
+    pub(crate) fn commit(
         &mut self,
         mut transaction: TransactionStats,
         counted: bool,
@@ -182,7 +182,7 @@ impl StatsTotals {
         };
     }
 
-    pub(super) fn report(&self, tables: &TableRegistry, top: usize) -> BinlogReport {
+    pub(crate) fn report(&self, tables: &TableRegistry, top: usize) -> BinlogReport {
         let mut report = self.sums.clone();
         report.tables = tables.report(top);
         report.biggest = self.biggest.items().cloned().collect();

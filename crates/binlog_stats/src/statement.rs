@@ -4,7 +4,7 @@ use tailwater_wire::redact::private_statement;
 
 /// Kind of a statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum StatementKind {
+pub(crate) enum StatementKind {
     /// Begins, ends or divides a transaction.
     Control,
     /// Changes the schema, accounts, or the server.
@@ -20,7 +20,7 @@ const CONTROL: [&str; 6] = ["BEGIN", "COMMIT", "ROLLBACK", "SAVEPOINT", "RELEASE
 const DATA: [&str; 9] = ["INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD", "WITH", "CALL", "DO", "SELECT"];
 
 /// The kind of the statement that `text` begins.
-pub(super) fn kind(text: &[u8]) -> StatementKind {
+pub(crate) fn kind(text: &[u8]) -> StatementKind {
     let text = without_comments(text);
     let word = text.split(|byte| !byte.is_ascii_alphabetic()).next().unwrap_or_default();
     let is_one_of = |words: &[&str]| words.iter().any(|known| word.eq_ignore_ascii_case(known.as_bytes()));
@@ -32,7 +32,7 @@ pub(super) fn kind(text: &[u8]) -> StatementKind {
 }
 
 /// The statement as displayed: its beginning, on one line, without passwords.
-pub(super) fn shown(text: &[u8]) -> String {
+pub(crate) fn shown(text: &[u8]) -> String {
     private_statement(text, TEXT_BYTES_MAX)
 }
 

@@ -6,7 +6,7 @@ const LOGARITHMIC_FROM: f64 = 30.0;
 
 /// A scale from 0 or its lowest mark to the maximum rate.
 #[derive(Debug)]
-pub(super) struct Scale {
+pub struct Scale {
     least: f64,
     greatest: f64,
     logarithmic: bool,
@@ -16,7 +16,7 @@ pub(super) struct Scale {
 
 impl Scale {
     /// A scale for these rates; a logarithmic one has marks at the powers of `step`.
-    pub(super) fn of(rates: &[f64], step: f64) -> Self {
+    pub fn of(rates: &[f64], step: f64) -> Self {
         let mut sorted: Vec<f64> = rates.iter().copied().filter(|rate| *rate > 0.0).collect();
         sorted.sort_unstable_by(f64::total_cmp);
         let greatest = sorted.last().copied().unwrap_or(1.0).max(1.0);
@@ -29,17 +29,17 @@ impl Scale {
     }
 
     /// A note for the label; empty for a linear scale.
-    pub(super) fn note(&self) -> &'static str {
+    pub fn note(&self) -> &'static str {
         if self.logarithmic { ", logarithmic" } else { "" }
     }
 
     /// The maximum rate.
-    pub(super) fn greatest(&self) -> f64 {
+    pub fn greatest(&self) -> f64 {
         self.greatest
     }
 
     /// The height of a rate, 0 to 1. A rate above 0 is always visible.
-    pub(super) fn part(&self, rate: f64) -> f64 {
+    pub fn part(&self, rate: f64) -> f64 {
         match self.logarithmic {
             _ if rate <= 0.0 => 0.0,
             false => (rate / self.greatest).max(0.01),
@@ -48,7 +48,7 @@ impl Scale {
     }
 
     /// Marks: heights from 0 to 1, and their rates.
-    pub(super) fn marks(&self) -> Vec<(f64, f64)> {
+    pub fn marks(&self) -> Vec<(f64, f64)> {
         let mut marks = vec![(0.0, self.least), (1.0, self.greatest)];
         if self.logarithmic {
             let mut mark = self.least * self.step;

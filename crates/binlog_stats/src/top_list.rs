@@ -2,18 +2,18 @@
 
 /// Keeps the items with the greatest keys, greatest first; of equal keys, the earlier ones.
 #[derive(Debug)]
-pub(super) struct TopList<T> {
+pub(crate) struct TopList<T> {
     items_max: usize,
     items: Vec<(u64, T)>,
 }
 
 impl<T> TopList<T> {
-    pub(super) fn new(items_max: usize) -> Self {
+    pub(crate) fn new(items_max: usize) -> Self {
         Self { items_max, items: Vec::new() }
     }
 
     /// Adds an item if it is among the greatest; `item` runs only then. A key of 0 is never added.
-    pub(super) fn offer(&mut self, key: u64, item: impl FnOnce() -> T) {
+    pub(crate) fn offer(&mut self, key: u64, item: impl FnOnce() -> T) {
         let full = self.items.len() >= self.items_max;
         if key == 0 || (full && self.items.last().is_none_or(|(least, _)| *least >= key)) {
             return;
@@ -24,7 +24,7 @@ impl<T> TopList<T> {
     }
 
     /// The items, greatest first.
-    pub(super) fn items(&self) -> impl Iterator<Item = &T> {
+    pub(crate) fn items(&self) -> impl Iterator<Item = &T> {
         self.items.iter().map(|(_, item)| item)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::report::{Bucket, Timeline};
+use crate::report::{Bucket, Timeline};
 
 /// Maximum number of buckets; beyond it, neighbours are merged.
 const BUCKETS_MAX: usize = 480;
@@ -13,7 +13,7 @@ const WIDTHS: [u64; 15] =
 
 /// Commits per bucket of time.
 #[derive(Debug, Default)]
-pub(super) struct Buckets {
+pub(crate) struct Buckets {
     /// Index into [`WIDTHS`].
     width: usize,
     /// By the number of the bucket since 1970.
@@ -22,7 +22,7 @@ pub(super) struct Buckets {
 
 impl Buckets {
     /// Adds a transaction that committed at `at_us`.
-    pub(super) fn add(&mut self, at_us: u64, bytes: u64, rows: u64) {
+    pub(crate) fn add(&mut self, at_us: u64, bytes: u64, rows: u64) {
         let bucket = self.buckets.entry(at_us / 1_000_000 / WIDTHS[self.width]).or_default();
         bucket.transactions += 1;
         bucket.bytes += bytes;
@@ -51,7 +51,7 @@ impl Buckets {
         }
     }
 
-    pub(super) fn report(&self) -> Timeline {
+    pub(crate) fn report(&self) -> Timeline {
         let width = WIDTHS[self.width];
         let buckets = self
             .buckets
@@ -96,7 +96,7 @@ impl Timeline {
 
 /// Commit times in binlog order: no commit is earlier than the one before it.
 #[derive(Debug, Default)]
-pub(super) struct CommitClock {
+pub(crate) struct CommitClock {
     now_us: u64,
 }
 
@@ -106,7 +106,7 @@ impl CommitClock {
     ///
     /// The stated time may be older. MariaDB states the second in which the last statement began, and a
     /// statement may run for long. The transaction still committed no earlier than the one before it.
-    pub(super) fn commit(&mut self, stated_us: u64) -> (u64, u64) {
+    pub(crate) fn commit(&mut self, stated_us: u64) -> (u64, u64) {
         let before = self.now_us;
         self.now_us = before.max(stated_us);
         (self.now_us, if before == 0 { 0 } else { self.now_us - before })

@@ -1,44 +1,20 @@
 //! `tailwater log stats`
 
-mod chart;
-mod live;
-mod page;
-mod scale;
-mod sources;
-mod text;
-
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 
 use anyhow::{Context, bail, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
-use tailwater_log::stats::{BinlogReport, Collector, CollectorOptions, StatsFinding};
+use tailwater_binlog_stats::{
+    Collector, CollectorOptions, LocalTime, ReadProgress, StatsResult, read_files, read_log, read_server,
+    report_text,
+};
 use tailwater_session::Endpoint;
 
 use super::client_server::connect_options;
 use super::log_source::logs_in;
 use crate::cli::{Output, StatsArgs};
 use crate::exit::Exit;
-use tailwater_daemon::local_time::LocalTime;
-
-/// The statistics of one log, file list or server.
-struct StatsResult {
-    /// A log's folder, files, or a server.
-    title: String,
-    report: BinlogReport,
-    findings: Vec<StatsFinding>,
-}
-
-impl StatsResult {
-    fn new(title: String, collector: &Collector) -> Self {
-        let report = collector.report();
-        let days = (LocalTime(report.span.first_commit_us), LocalTime(report.span.last_commit_us));
-        let one_day = days.0.same_day(days.1);
-        let time = |us| if one_day { LocalTime(us).time() } else { LocalTime(us).date_and_time() };
-        let findings = report.findings(&time);
-        Self { title, report, findings }
-    }
-}
 
 /// Runs `tailwater log stats`.
 ///
@@ -51,7 +27,7 @@ pub fn stats(arguments: &StatsArgs, output: Output) -> anyhow::Result<Exit> {
         let [only] = result.as_slice() else {
             bail!("--html makes a page of one log: name one of the {} logs found", result.len());
         };
-        let page = page::page(only);
+        let page = tailwater_admin::stats_page(only);
         tailwater_files::write_atomically(path, page.as_bytes(), 0o666)
             .with_context(|| format!("write {}", path.display()))?;
     }
@@ -63,7 +39,7 @@ pub fn stats(arguments: &StatsArgs, output: Output) -> anyhow::Result<Exit> {
                     writeln!(out)?;
                 }
                 let colour = out.is_terminal() && std::env::var_os("NO_COLOR").is_none();
-                out.write_all(text::text(result, colour).as_bytes())?;
+                out.write_all(report_text(result, colour).as_bytes())?;
             }
             Output::Json => {
                 let mut line = serde_json::to_value(&result.report)?;
@@ -112,16 +88,18 @@ fn collect(arguments: &StatsArgs, options: &CollectorOptions) -> anyhow::Result<
             Endpoint::Unix { path } => path.display().to_string(),
             endpoint => endpoint.to_string(),
         };
+        let start = arguments.start.as_deref().map(start_position).transpose()?;
         let mut collector = Collector::new(options.clone());
+        let mut bar = ReadProgressBar::new()?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        runtime.block_on(live::read(&connect, arguments.start.as_deref(), &mut collector))?;
+        runtime.block_on(read_server(&connect, start, &mut collector, &mut bar))?;
         return Ok(vec![StatsResult::new(title, &collector)]);
     }
     ensure!(!server_named, "give either paths or a server, not both");
     let files: Vec<&Path> = paths.iter().map(|path| path.as_path()).filter(|path| path.is_file()).collect();
     if files.len() == paths.len() {
         let mut collector = Collector::new(options.clone());
-        sources::files(&files, &mut collector)?;
+        read_files(&files, &mut collector, &mut ReadProgressBar::new()?)?;
         let title = match files.as_slice() {
             [first, .., last] => format!("{} to {}", first.display(), last.display()),
             one => one.iter().map(|path| path.display().to_string()).collect(),
@@ -133,17 +111,46 @@ fn collect(arguments: &StatsArgs, options: &CollectorOptions) -> anyhow::Result<
         ensure!(!path.is_file(), "{} is a file: name only files, or only log folders", path.display());
         for (folder, log) in logs_in(path)? {
             let mut collector = Collector::new(options.clone());
-            sources::log(&log, &folder, options, &mut collector)?;
+            read_log(&log, &folder, options, &mut collector, &mut ReadProgressBar::new()?)?;
             result.push(StatsResult::new(folder.display().to_string(), &collector));
         }
     }
     Ok(result)
 }
 
-/// Shows how far reading is, on standard error; hidden by itself where that is no terminal.
-fn progress(what: &str, bytes_total: u64) -> anyhow::Result<ProgressBar> {
-    let style = "{msg} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta}";
-    let bar = ProgressBar::new(bytes_total).with_style(ProgressStyle::with_template(style)?);
-    bar.set_message(what.to_owned());
-    Ok(bar)
+/// Parses FILE:POS.
+fn start_position(text: &str) -> anyhow::Result<(String, u64)> {
+    let parsed = text.rsplit_once(':').and_then(|(file, at)| Some((file.to_owned(), at.parse().ok()?)));
+    parsed.with_context(|| format!("--start {text}: want FILE:POS, such as binlog.000042:4"))
+}
+
+/// Shows the progress of reading on standard error. indicatif hides it if that is no terminal.
+struct ReadProgressBar(ProgressBar);
+
+impl ReadProgressBar {
+    fn new() -> anyhow::Result<Self> {
+        let style = "{msg} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta}";
+        Ok(Self(ProgressBar::new(0).with_style(ProgressStyle::with_template(style)?)))
+    }
+}
+
+impl ReadProgress for ReadProgressBar {
+    fn start(&mut self, name: &str, bytes_total: u64) {
+        self.0.set_length(bytes_total);
+        self.0.set_message(name.to_owned());
+    }
+
+    fn file(&mut self, name: &str) {
+        self.0.set_message(name.to_owned());
+    }
+
+    fn advance(&mut self, bytes: u64) {
+        self.0.inc(bytes);
+    }
+}
+
+impl Drop for ReadProgressBar {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
 }

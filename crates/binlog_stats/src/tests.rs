@@ -11,8 +11,8 @@ use tailwater_wire::gtid::{MariadbGtid, MysqlGtid};
 use tailwater_wire::print::EventLocation;
 use tailwater_wire::{Flavour, ServerId};
 
-use super::report::RowCounts;
-use super::{BinlogReport, Collector, CollectorOptions, FIRST_CHUNK_BYTES_MIN, FindingSeverity};
+use crate::report::RowCounts;
+use crate::{BinlogReport, Collector, CollectorOptions, FIRST_CHUNK_BYTES_MIN, FindingSeverity};
 
 const FILE: &str = "binlog.000007";
 const START_SECONDS: u32 = 1_700_000_000;

@@ -9,11 +9,11 @@ use tailwater_wire::print::EventLocation;
 use tailwater_wire::transaction::{TransactionStart, TransactionStep, TransactionTracker};
 use tailwater_wire::{Flavour, WireError};
 
-use super::event_content::{EventContent, RowsEventReader, extend_table_map};
-use super::report::BinlogReport;
-use super::tables::TableRegistry;
-use super::totals::StatsTotals;
-use super::transaction::TransactionStats;
+use crate::event_content::{EventContent, RowsEventReader, extend_table_map};
+use crate::report::BinlogReport;
+use crate::tables::TableRegistry;
+use crate::totals::StatsTotals;
+use crate::transaction::TransactionStats;
 
 /// Minimum size of an event's first chunk, unless the event is shorter.
 pub const FIRST_CHUNK_BYTES_MIN: usize = 128 << 10;
