@@ -1,4 +1,4 @@
-//! Where the shapes of a chart stand, in the units of its drawing.
+//! The geometry of the charts, in SVG user units.
 
 use crate::stats_page::{Band, RateChart, Tick};
 
@@ -9,24 +9,24 @@ pub(crate) struct Rect {
     pub(crate) y: String,
     pub(crate) width: String,
     pub(crate) height: String,
-    /// Shown when pointed at, and read out.
+    /// Tooltip, which screen readers read too.
     pub(crate) tip: String,
 }
 
-/// A text at a place.
+/// A label of an axis.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Mark {
     pub(crate) at: String,
     pub(crate) label: String,
-    /// Which end of the text stands there, in SVG's terms.
+    /// SVG `text-anchor`: which end of the text is at the position.
     pub(crate) anchor: &'static str,
 }
 
-/// One of the two charts over time, drawn.
+/// The geometry of one chart over time.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Drawing {
     pub(crate) label: String,
-    /// The class of its bars.
+    /// CSS class of the bars.
     pub(crate) series: &'static str,
     pub(crate) bars: Vec<Rect>,
     pub(crate) gaps: Vec<Rect>,
@@ -34,13 +34,13 @@ pub(crate) struct Drawing {
     pub(crate) vertical: Vec<Mark>,
 }
 
-/// The drawing's room for bars; labels stand around it.
+/// The area of the bars; the labels are around it.
 pub(crate) const LEFT: f64 = 84.0;
 const WIDTH: f64 = 900.0;
 const TOP: f64 = 10.0;
 const HEIGHT: f64 = 150.0;
 
-/// Draws a series of the rate over time; `of` gives how high the bar of a column is.
+/// Computes the geometry of a series. `of` returns the height of a column's bar, from 0 to 1.
 pub(crate) fn draw(
     chart: &RateChart,
     series: &'static str,
@@ -50,7 +50,7 @@ pub(crate) fn draw(
 ) -> Drawing {
     let count = chart.tips.len().max(1) as f64;
     let width = WIDTH / count;
-    // Neighbours do not touch where there is room between them.
+    // Leave a gap between bars that are wide enough.
     let space = if width > 4.0 { 1.0 } else { 0.0 };
     let bars = (0..chart.tips.len()).filter(|index| of(*index) > 0.0).map(|index| {
         let height = (of(index).clamp(0.0, 1.0) * HEIGHT).max(1.0);
@@ -87,12 +87,12 @@ fn gap(band: &Band) -> Rect {
 }
 
 fn mark(at: f64, tick: &Tick) -> Mark {
-    // At the very end there is no room on the other side.
+    // A label at the right edge would be cut off if it were centred.
     let anchor = if tick.at >= 1.0 { "end" } else { "middle" };
     Mark { at: number(at), label: tick.label.clone(), anchor }
 }
 
-/// Tenths are fine enough.
+/// A number with at most one decimal.
 pub(crate) fn number(number: f64) -> String {
     let text = format!("{number:.1}");
     text.strip_suffix(".0").map_or(text.clone(), str::to_owned)
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shapes_stand_where_their_figures_are() {
+    fn shapes_are_placed_by_their_values() {
         let chart = RateChart {
             tips: vec!["a".into(), "b".into(), "c".into(), "d".into()],
             gaps: vec![Band { from: 0.25, to: 0.5, label: "nothing".into() }],
@@ -114,7 +114,7 @@ mod tests {
         let ticks = [Tick { at: 0.5, label: "half".into() }];
         let drawing = draw(&chart, "bytes", "Bytes", &ticks, |index| heights[index]);
         let shape = |rect: &Rect| [rect.x.clone(), rect.y.clone(), rect.width.clone(), rect.height.clone()];
-        assert_eq!(drawing.bars.len(), 3, "a column without anything has no bar");
+        assert_eq!(drawing.bars.len(), 3, "an empty column has no bar");
         assert_eq!(shape(&drawing.bars[0]), ["84", "10", "224", "150"]);
         assert_eq!(shape(&drawing.bars[1]), ["534", "85", "224", "75"]);
         assert_eq!(shape(&drawing.bars[2]), ["759", "10", "224", "150"]);

@@ -1,101 +1,101 @@
-//! What happened in a binlog, as a page: findings in words, charts, tables.
+//! The page of binlog statistics: findings, charts and tables.
 
 use askama::Template;
 
 use crate::chart::{self, Drawing, number};
 
-/// All that the page shows.
+/// The content of the page.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct StatsPage {
-    /// What was looked at.
+    /// The source of the statistics: a log, a file or a server.
     pub title: String,
-    /// From where to where, and when; a line each.
+    /// The range and its times, one line each.
     pub subtitle: Vec<String>,
-    /// What deserves a word, the gravest first.
+    /// Findings, most severe first.
     pub findings: Vec<FindingView>,
-    /// The great sums.
+    /// Totals.
     pub tiles: Vec<Tile>,
-    /// The rate over time; `None` for too little of it.
+    /// The rate over time; `None` if the range is too short.
     pub rate: Option<RateChart>,
     /// Transactions by size.
     pub sizes: Vec<Bar>,
-    /// The hottest tables.
+    /// The tables with the most changes.
     pub tables: Vec<Bar>,
-    /// Everything as tables.
+    /// The same figures as tables.
     pub listings: Vec<StatsTable>,
 }
 
 /// A finding.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct FindingView {
-    /// Whether something stood still; else it is good to know.
+    /// Whether it is a problem, such as a stall, rather than information.
     pub alarm: bool,
-    /// In words.
+    /// Its text.
     pub text: String,
 }
 
-/// A sum.
+/// A total.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Tile {
-    /// Of what.
+    /// What it counts.
     pub label: String,
     /// The figure.
     pub value: String,
-    /// What else is to be said of it.
+    /// An explanation.
     pub note: String,
 }
 
 /// Bytes and rows per second over time, in columns of equal length.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct RateChart {
-    /// How long a column is, and what else is to be known to read the chart.
+    /// The time per column, and how to read the chart.
     pub note: String,
-    /// What the first chart shows, with its scale.
+    /// Title of the first chart, with its unit.
     pub bytes_label: String,
-    /// How high each column is, from 0 to 1.
+    /// The height of each column, from 0 to 1.
     pub bytes: Vec<f64>,
     /// The scale of the first chart.
     pub bytes_ticks: Vec<Tick>,
-    /// What the second chart shows.
+    /// Title of the second chart.
     pub rows_label: String,
-    /// How high each column is, from 0 to 1.
+    /// The height of each column, from 0 to 1.
     pub rows: Vec<f64>,
     /// The scale of the second chart.
     pub rows_ticks: Vec<Tick>,
-    /// Each column in words.
+    /// The tooltip of each column.
     pub tips: Vec<String>,
-    /// Moments below the columns.
+    /// Labels of the time axis.
     pub ticks: Vec<Tick>,
-    /// Times without a commit.
+    /// Periods without a commit.
     pub gaps: Vec<Band>,
 }
 
 /// A mark on an axis.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Tick {
-    /// From 0 to 1.
+    /// Position on the axis, from 0 to 1.
     pub at: f64,
-    /// What stands there.
+    /// Its text.
     pub label: String,
 }
 
-/// A stretch of the time axis.
+/// A period on the time axis.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Band {
-    /// From 0 to 1.
+    /// Its start, from 0 to 1.
     pub from: f64,
-    /// From 0 to 1.
+    /// Its end, from 0 to 1.
     pub to: f64,
-    /// In words.
+    /// Its text.
     pub label: String,
 }
 
 /// A horizontal bar.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Bar {
-    /// Of what.
+    /// What it counts.
     pub label: String,
-    /// How long, from 0 to 1.
+    /// Its length, from 0 to 1.
     pub part: f64,
     /// The figure.
     pub value: String,
@@ -110,22 +110,22 @@ impl Bar {
 /// A table.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct StatsTable {
-    /// Of what.
+    /// What it counts.
     pub title: String,
-    /// What else is to be known to read it; empty for nothing.
+    /// How to read it; may be empty.
     pub note: String,
-    /// The heads of its columns.
+    /// The headers of its columns.
     pub heads: Vec<ColumnHeader>,
-    /// Its lines, a cell for each head.
+    /// Its rows, with one cell for each header.
     pub rows: Vec<Vec<String>>,
 }
 
-/// The head of a column.
+/// The header of a column.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ColumnHeader {
-    /// What stands below.
+    /// Its text.
     pub label: String,
-    /// Whether it is figures, which are aligned at their ends.
+    /// Whether the column holds numbers, which are aligned right.
     pub figures: bool,
 }
 
@@ -142,7 +142,7 @@ impl StatsTemplate<'_> {
     }
 }
 
-/// The page as HTML, everything in it.
+/// Renders the page as one HTML file without external resources.
 pub(crate) fn render(page: &StatsPage) -> String {
     let drawings = page.rate.iter().flat_map(|rate| {
         let height = |of: &[f64], index: usize| of.get(index).copied().unwrap_or(0.0);
@@ -154,7 +154,7 @@ pub(crate) fn render(page: &StatsPage) -> String {
         ]
     });
     let html = StatsTemplate { page, drawings: drawings.collect() };
-    // Writing into a string cannot fail, and nothing in the template does.
+    // Writing to a string cannot fail, and the template has no fallible call.
     html.render().unwrap_or_default()
 }
 
@@ -162,8 +162,8 @@ pub(crate) fn render(page: &StatsPage) -> String {
 mod tests {
     use super::*;
 
-    /// Whether each element that is opened is closed, in order; those that HTML does not close, and SVG's that close
-    /// themselves, are passed over.
+    /// Whether every open element is closed in order. Skips elements that HTML does not close, and self-closing SVG
+    /// elements.
     fn is_balanced(html: &str) -> bool {
         let mut open: Vec<&str> = Vec::new();
         let mut rest = html.split_once("<body>").map_or("", |(_, body)| body);
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shown_is_text_and_nothing_is_fetched() {
+    fn texts_are_escaped_and_nothing_is_loaded() {
         let page = StatsPage {
             title: "<script>alert(1)</script> & co".into(),
             subtitle: vec!["a".into(), "b".into()],

@@ -1,10 +1,10 @@
-//! Opens files. Every file that Tailwater reads or writes by itself is opened here, or as it is done here:
+//! Opens files. Tailwater opens every file of its own here, or by the same rules:
 //!
-//! - what is read is a regular file: a pipe would be waited for without an end, a device never ends;
-//! - what is read whole has a limit: at the byte that is too many it is an error;
-//! - what is made is a new file (`O_EXCL`, `O_NOFOLLOW`): a link that another user has put there is not followed, and
-//!   what it names is not overwritten;
-//! - what holds rows or passwords is for its owner alone.
+//! - it reads regular files only: reading a pipe can block forever, and a device never ends;
+//! - a file that is read completely has a size limit, and one byte more is an error;
+//! - it creates new files (`O_EXCL`, `O_NOFOLLOW`): it does not follow a link that another user placed there, so
+//!   it never overwrites that link's target;
+//! - only the owner can read files that hold rows or passwords.
 
 pub mod store;
 
@@ -15,30 +15,32 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
 
-/// For its owner alone.
+/// Mode of a file that only its owner can read and write.
 pub const PRIVATE_FILE_MODE: u32 = 0o600;
 
-/// A folder for its owner alone.
+/// Mode of a folder that only its owner can enter.
 pub const PRIVATE_FOLDER_MODE: u32 = 0o700;
 
-/// Opens a regular file for reading, also through a link.
+/// Opens a regular file for reading; follows links.
 ///
 /// # Errors
-/// What the system says; [`ErrorKind::InvalidInput`] if it is no regular file.
+/// The system's error; [`ErrorKind::InvalidInput`] if it is not a regular file.
 pub fn open_regular(path: &Path) -> io::Result<File> {
     open_existing(path, false)
 }
 
-/// Opens a regular file that is there, also through a link; to be written to if `writes`.
+/// Opens an existing regular file, for writing too if `writes`; follows links.
 ///
 /// # Errors
 /// As [`open_regular`].
 pub fn open_existing(path: &Path, writes: bool) -> io::Result<File> {
-    // A pipe without a writer would be waited for.
-    regular(OpenOptions::new().read(true).write(writes).custom_flags(flags(OFlags::NONBLOCK)).open(path)?)
+    // Without NONBLOCK, opening a pipe that has no writer blocks.
+    require_regular(
+        OpenOptions::new().read(true).write(writes).custom_flags(flags(OFlags::NONBLOCK)).open(path)?,
+    )
 }
 
-/// All of a regular file that is no longer than `bytes_max`.
+/// Reads a regular file of at most `bytes_max` bytes.
 ///
 /// # Errors
 /// As [`open_regular`]; [`ErrorKind::FileTooLarge`] if it is longer.
@@ -46,11 +48,12 @@ pub fn read_regular(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     read_bounded(open_regular(path)?, bytes_max)
 }
 
-/// All of a small file that the user names, such as a configuration or a password. It may be a pipe, as shells make one
-/// of `<(command)`, but no device.
+/// Reads a small file that the user names, such as a configuration or a password file. It may be a pipe, as in
+/// the shell's `<(command)`, but not a device.
 ///
 /// # Errors
-/// What the system says; [`ErrorKind::InvalidInput`] if it is a device; [`ErrorKind::FileTooLarge`] if it is longer than `bytes_max`.
+/// The system's error; [`ErrorKind::InvalidInput`] if it is a device; [`ErrorKind::FileTooLarge`] if it is longer
+/// than `bytes_max`.
 pub fn read_user_file(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     let kind = fs::metadata(path)?.file_type();
     if kind.is_char_device() || kind.is_block_device() {
@@ -59,7 +62,7 @@ pub fn read_user_file(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     read_bounded(File::open(path)?, bytes_max)
 }
 
-/// As [`read_user_file`], as text.
+/// Reads a file as [`read_user_file`] does, as UTF-8 text.
 ///
 /// # Errors
 /// As [`read_user_file`]; [`ErrorKind::InvalidData`] if it is not UTF-8.
@@ -68,10 +71,10 @@ pub fn read_user_file_text(path: &Path, bytes_max: u64) -> io::Result<String> {
     String::from_utf8(bytes).map_err(|_| io::Error::new(ErrorKind::InvalidData, "it is not UTF-8"))
 }
 
-/// All that is to be read, if that is no more than `bytes_max`.
+/// Reads to the end, at most `bytes_max` bytes.
 ///
 /// # Errors
-/// What the system says; [`ErrorKind::FileTooLarge`].
+/// The system's error; [`ErrorKind::FileTooLarge`] if there is more.
 pub fn read_bounded(from: impl Read, bytes_max: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     from.take(bytes_max.saturating_add(1)).read_to_end(&mut bytes)?;
@@ -82,10 +85,10 @@ pub fn read_bounded(from: impl Read, bytes_max: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Makes a file that is not there, for reading and writing.
+/// Creates a new file, for reading and writing.
 ///
 /// # Errors
-/// What the system says; [`ErrorKind::AlreadyExists`] also for a link, wherever it leads.
+/// The system's error; [`ErrorKind::AlreadyExists`] if there is a file or a link of that name, even a dangling one.
 pub fn create_new(path: &Path, mode: u32) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options
@@ -97,10 +100,11 @@ pub fn create_new(path: &Path, mode: u32) -> io::Result<File> {
         .open(path)
 }
 
-/// Makes a file in the place of one of that name, such as a process that was killed has left. Of a link only the link goes.
+/// Creates a new file and first removes an older one of that name, such as a killed process leaves. If the older
+/// one is a link, only the link is removed.
 ///
 /// # Errors
-/// What the system says; [`ErrorKind::InvalidInput`] if something else than a file or a link is there.
+/// The system's error; [`ErrorKind::InvalidInput`] if the path is neither a file nor a link.
 pub fn create_replacing(path: &Path, mode: u32) -> io::Result<File> {
     match fs::symlink_metadata(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => {}
@@ -115,10 +119,10 @@ pub fn create_replacing(path: &Path, mode: u32) -> io::Result<File> {
     create_new(path, mode)
 }
 
-/// Opens a regular file for reading and writing, and makes it if it is not there: a lock, or a journal that grows.
+/// Opens a regular file for reading and writing, and creates it if it does not exist: a lock file, or a journal.
 ///
 /// # Errors
-/// What the system says; [`ErrorKind::InvalidInput`] if it is a link or no regular file.
+/// The system's error; [`ErrorKind::InvalidInput`] if it is a link or not a regular file.
 pub fn open_or_create(path: &Path, mode: u32) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false).mode(mode);
@@ -126,14 +130,15 @@ pub fn open_or_create(path: &Path, mode: u32) -> io::Result<File> {
         Err(error) if rustix::io::Errno::from_io_error(&error) == Some(rustix::io::Errno::LOOP) => {
             Err(io::Error::new(ErrorKind::InvalidInput, "it is a link; name the file itself"))
         }
-        opened => regular(opened?),
+        opened => require_regular(opened?),
     }
 }
 
-/// As [`open_or_create`], for a file that the user names: a link to a file that is there is followed, as the user may have made it.
+/// Does the same as [`open_or_create`] for a file that the user names. It follows a link to an existing file,
+/// because the user may have created that link.
 ///
 /// # Errors
-/// As [`open_or_create`], of a link that leads nowhere.
+/// As [`open_or_create`]; a dangling link is an error too.
 pub fn open_or_create_user_file(path: &Path, mode: u32) -> io::Result<File> {
     match open_existing(path, true) {
         Err(error) if error.kind() == ErrorKind::NotFound => open_or_create(path, mode),
@@ -141,18 +146,19 @@ pub fn open_or_create_user_file(path: &Path, mode: u32) -> io::Result<File> {
     }
 }
 
-/// Makes a folder and those above it where they are missing, for their owner alone.
+/// Creates a folder and its missing parents. Only the owner can enter them.
 ///
 /// # Errors
-/// What the system says.
+/// The system's error.
 pub fn create_private_folder(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(PRIVATE_FOLDER_MODE).create(path)
 }
 
-/// Writes a file whole or not at all, durably: what was there before stays until the new one is. A link is replaced, not followed.
+/// Replaces a file atomically and durably: the old content stays until the new content is on disk. A link is
+/// replaced, not followed.
 ///
 /// # Errors
-/// What the system says; [`ErrorKind::InvalidInput`] if something else than a file or a link is there.
+/// The system's error; [`ErrorKind::InvalidInput`] if the path is neither a file nor a link.
 pub fn write_atomically(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     if let Ok(found) = fs::symlink_metadata(path)
         && !found.is_file()
@@ -160,7 +166,7 @@ pub fn write_atomically(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> 
     {
         return Err(not_regular("a folder, pipe, socket or device"));
     }
-    let half = beside(path);
+    let half = temporary_path(path);
     let mut file = create_replacing(&half, mode)?;
     let written = file.write_all(bytes).and_then(|()| file.sync_all()).and_then(|()| fs::rename(&half, path));
     if written.is_err() {
@@ -171,14 +177,14 @@ pub fn write_atomically(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> 
     File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
 }
 
-/// Where a file is written before it gets its name.
-fn beside(path: &Path) -> PathBuf {
+/// The path at which [`write_atomically`] writes before it renames the file.
+fn temporary_path(path: &Path) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".half");
     path.with_file_name(name)
 }
 
-fn regular(file: File) -> io::Result<File> {
+fn require_regular(file: File) -> io::Result<File> {
     match file.metadata()?.is_file() {
         true => Ok(file),
         false => Err(not_regular("a folder, pipe, socket or device")),
@@ -186,11 +192,11 @@ fn regular(file: File) -> io::Result<File> {
 }
 
 fn not_regular(what: &str) -> io::Error {
-    io::Error::new(ErrorKind::InvalidInput, format!("it is {what}, and no regular file"))
+    io::Error::new(ErrorKind::InvalidInput, format!("it is {what}, not a regular file"))
 }
 
 fn flags(flags: OFlags) -> i32 {
-    // The bits of `open(2)`; there are no more than fit.
+    // All flags of `open(2)` fit into 31 bits.
     i32::try_from(flags.bits()).unwrap_or(0)
 }
 
@@ -214,7 +220,7 @@ mod tests {
         for path in [pipe.as_path(), Path::new("/dev/zero"), folder.path()] {
             let kind = |opened: io::Result<()>| opened.unwrap_err().kind();
             assert_eq!(kind(open_regular(path).map(drop)), ErrorKind::InvalidInput, "{}", path.display());
-            // What cannot be opened for writing at all is said by the system.
+            // The system itself refuses to open a folder for writing.
             assert!(open_or_create(path, PRIVATE_FILE_MODE).is_err(), "{}", path.display());
             assert!(create_new(path, PRIVATE_FILE_MODE).is_err(), "{}", path.display());
             if path != Path::new("/dev/zero") {
@@ -230,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn links_are_not_followed_by_what_is_made() {
+    fn new_files_do_not_follow_links() {
         let folder = tempfile::tempdir().unwrap();
         let (victim, link) = (folder.path().join("victim"), folder.path().join("link"));
         let is_sound = || fs::read(&victim).unwrap() == b"precious";
@@ -251,7 +257,7 @@ mod tests {
         assert!(nowhere.is_file());
         write_atomically(&link, b"page", PRIVATE_FILE_MODE).unwrap();
         assert!(is_sound() && !link.is_symlink() && fs::read(&link).unwrap() == b"page");
-        let half = beside(&link);
+        let half = temporary_path(&link);
         symlink(&victim, &half).unwrap();
         write_atomically(&link, b"page 2", PRIVATE_FILE_MODE).unwrap();
         assert!(is_sound() && !half.exists() && fs::read(&link).unwrap() == b"page 2");
@@ -261,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn the_byte_that_is_too_many_is_an_error() {
+    fn one_byte_over_the_limit_is_an_error() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
         fs::write(&path, "12345").unwrap();
@@ -271,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_made_is_for_its_owner() {
+    fn new_files_and_folders_are_for_their_owner_only() {
         let folder = tempfile::tempdir().unwrap();
         let made = folder.path().join("a/b");
         create_private_folder(&made).unwrap();
