@@ -1,4 +1,4 @@
-//! From an open socket to a logged-in client.
+//! Logs in clients on open sockets.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -14,17 +14,17 @@ use tokio::net::TcpStream;
 use tracing::{debug, warn};
 
 use crate::error::SessionError;
-use crate::server::admission::{Admission, Place, lock};
+use crate::server::admission::{Admission, AdmissionSlot, lock};
 use crate::server::certificate::ServerCertificate;
 use crate::server::client_session::ClientSession;
 use crate::server::handshake::Receiver;
 use crate::server::options::ServerOptions;
 use crate::socket;
 
-/// How long a client that is not even greeted may take to take that.
+/// Timeout for sending a refusal before the greeting.
 const REFUSAL_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Lets clients log in.
+/// Accepts and authenticates clients.
 #[derive(Debug)]
 pub struct Acceptor {
     receiver: RwLock<Arc<Receiver>>,
@@ -33,7 +33,7 @@ pub struct Acceptor {
 }
 
 impl Acceptor {
-    /// Reads or makes the certificate.
+    /// Loads or generates the certificate.
     ///
     /// # Errors
     /// [`SessionError::ServerTls`].
@@ -50,7 +50,7 @@ impl Acceptor {
         Ok(Self { receiver: RwLock::new(Arc::new(receiver)), admission, next_id: AtomicU32::new(1) })
     }
 
-    /// Speaks like another server from the next client on.
+    /// Sets the flavour and version for later clients.
     pub fn set_identity(&self, flavour: Flavour, version_text: &str) {
         let receiver = self.receiver();
         if receiver.flavour != flavour || receiver.version_text != version_text {
@@ -64,19 +64,19 @@ impl Acceptor {
         Arc::clone(&self.receiver.read())
     }
 
-    /// Logs a client in that has just connected. Takes until the client is logged in or given up, so call it on a task of
-    /// its own for each client.
+    /// Logs in a client that has just connected. Returns when the client is logged in or rejected, so run it
+    /// on a task of its own.
     ///
-    /// A refused login is logged with address and user, and slows further logins of the address down.
+    /// Logs a refused login with address and user, and delays further logins from the address.
     ///
     /// # Errors
     /// [`SessionError::LimitReached`], [`SessionError::LoginRefused`] or [`SessionError::LoginTimeout`];
-    /// [`SessionError::Tls`], [`SessionError::Protocol`], [`SessionError::Closed`] or [`SessionError::Io`] if there was
-    /// no login at all. The client has been told, as far as it listens, and the connection is closed.
+    /// [`SessionError::Tls`], [`SessionError::Protocol`], [`SessionError::Closed`] or [`SessionError::Io`] if
+    /// there was no login. The client has received the error if possible, and the connection is closed.
     pub async fn accept(&self, socket: TcpStream, peer: SocketAddr) -> Result<ClientSession, SessionError> {
         const DOING: &str = "setting up a client's connection";
         socket::set_up(&socket).map_err(|source| SessionError::Io { doing: DOING, source })?;
-        let mut place = match Place::take(&self.admission, peer.ip(), Instant::now()) {
+        let mut place = match AdmissionSlot::take(&self.admission, peer.ip(), Instant::now()) {
             Ok(place) => place,
             Err(reason) => {
                 reject_connection(socket, 1040, "08004", "Too many connections").await;
@@ -95,13 +95,13 @@ impl Acceptor {
             }
         };
         let refusal = heard.refusal();
-        // Right and wrong passwords wait alike, so that nobody learns more by going away early.
+        // Right and wrong passwords wait equally long, so that an early disconnect reveals nothing.
         let delay = place.delay(refusal.is_some(), Instant::now());
         if let Some(reason) = refusal {
             let error = SessionError::LoginRefused { peer, user: heard.user.clone(), reason };
             warn!(%peer, user = ?heard.user, reason, delay_ms = delay.as_millis() as u64, "login refused");
             tokio::time::sleep(delay).await;
-            // Whether it still listens does not matter.
+            // The client may be gone; ignore the error.
             let _ = heard.tell(peer).await;
             return Err(error);
         }
@@ -112,23 +112,23 @@ impl Acceptor {
         Ok(ClientSession::new(heard, peer, connection_id, place, &receiver.limits))
     }
 
-    /// How many connections are open, those that are not logged in included.
+    /// The number of open connections, those not logged in included.
     pub fn connections(&self) -> usize {
         lock(&self.admission).counts().0
     }
 
-    /// How many connections are not logged in.
+    /// The number of connections not logged in.
     pub fn unauthenticated(&self) -> usize {
         lock(&self.admission).counts().1
     }
 }
 
-/// Tells a client in place of a greeting that it is not received.
+/// Sends an error instead of the greeting.
 pub async fn reject_connection(mut socket: TcpStream, number: u16, sql_state: &str, message: &str) {
     let error = ErrPacket { number, sql_state: sql_state.to_owned(), message: message.to_owned() };
     let (mut payload, mut packet) = (Vec::new(), Vec::new());
     error.encode_before_greeting(&mut payload);
     put_packets(&mut packet, 0, &payload);
-    // Whether it listens does not matter.
+    // The client may be gone; ignore the error.
     let _ = tokio::time::timeout(REFUSAL_TIMEOUT, socket.write_all(&packet)).await;
 }

@@ -1,4 +1,4 @@
-//! Who may log in, and what proves it.
+//! Accounts and their credentials.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -14,18 +14,18 @@ use tailwater_wire::protocol::sha256_crypt::Sha256Crypt;
 use crate::error::SessionError;
 use crate::options::PasswordText;
 
-/// The longest user name, in characters: MariaDB's limit; MySQL's is 32.
+/// The maximum length of a user name in characters: MariaDB's limit; MySQL's is 32.
 const USER_CHARS_MAX: usize = 128;
 
-/// How many credentials an account may have. Each is tried at each login.
+/// The maximum number of credentials of an account. Each is tried at each login.
 const CREDENTIALS_MAX: usize = 8;
 
-/// One way to prove to be a user: the password, or a hash of it that fits one authentication plugin.
+/// A credential of a user: the password, or a hash for one authentication plugin.
 #[derive(Clone)]
-pub struct Credential(Kind);
+pub struct Credential(CredentialKind);
 
 #[derive(Clone)]
-enum Kind {
+enum CredentialKind {
     Password(PasswordText),
     Native([u8; 20]),
     CachingSha2(Sha256Crypt),
@@ -35,18 +35,18 @@ enum Kind {
 impl fmt::Debug for Credential {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match &self.0 {
-            Kind::Password(_) => "password ***",
-            Kind::Native(_) => "mysql_native_password ***",
-            Kind::CachingSha2(_) => "caching_sha2_password ***",
-            Kind::Ed25519(_) => "ed25519 ***",
+            CredentialKind::Password(_) => "password ***",
+            CredentialKind::Native(_) => "mysql_native_password ***",
+            CredentialKind::CachingSha2(_) => "caching_sha2_password ***",
+            CredentialKind::Ed25519(_) => "ed25519 ***",
         })
     }
 }
 
 impl Credential {
-    /// The password itself, which works with every plugin.
+    /// The password, which works with every plugin.
     pub fn password(password: impl Into<PasswordText>) -> Self {
-        Self(Kind::Password(password.into()))
+        Self(CredentialKind::Password(password.into()))
     }
 
     /// A hash as a server stores it in `mysql.user`:
@@ -56,12 +56,12 @@ impl Credential {
     /// - 43 characters of base64: MariaDB's `ed25519`.
     ///
     /// # Errors
-    /// What is wrong with it, without the hash.
+    /// The cause, without the hash.
     pub fn parse_hash(text: &str) -> Result<Self, String> {
         if let Some(digits) = text.strip_prefix('*') {
             let hash = hex(digits).and_then(|bytes| <[u8; 20]>::try_from(bytes).ok());
             return match hash {
-                Some(hash) => Ok(Self(Kind::Native(hash))),
+                Some(hash) => Ok(Self(CredentialKind::Native(hash))),
                 None => Err("a hash of mysql_native_password is * and 40 hexadecimal digits".to_owned()),
             };
         }
@@ -78,7 +78,7 @@ impl Credential {
             };
         }
         match (text.len(), base64_key(text)) {
-            (43, Some(key)) => Ok(Self(Kind::Ed25519(key))),
+            (43, Some(key)) => Ok(Self(CredentialKind::Ed25519(key))),
             _ => Err("it is no hash of mysql_native_password (*...), caching_sha2_password ($A$... or 0x2441...) or \
                       ed25519 (43 characters of base64)"
                 .to_owned()),
@@ -90,7 +90,7 @@ fn caching_sha2(text: &[u8]) -> Result<Credential, String> {
     let hash = Sha256Crypt::parse(text).map_err(|error| {
         format!("{error}; copy it as SHOW CREATE USER prints it under print_identified_with_as_hex = ON")
     })?;
-    Ok(Credential(Kind::CachingSha2(hash)))
+    Ok(Credential(CredentialKind::CachingSha2(hash)))
 }
 
 fn hex(digits: &str) -> Option<Vec<u8>> {
@@ -101,7 +101,7 @@ fn hex(digits: &str) -> Option<Vec<u8>> {
     }
 }
 
-/// 32 bytes in 43 characters of base64, without the `=` that would follow.
+/// Decodes 32 bytes from 43 characters of base64 without the final `=`.
 fn base64_key(text: &str) -> Option<[u8; 32]> {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut bytes = Vec::with_capacity(33);
@@ -118,54 +118,54 @@ fn base64_key(text: &str) -> Option<[u8; 32]> {
     bytes.try_into().ok()
 }
 
-/// A stored hash of `caching_sha2_password`, and the fast one that is known once somebody has logged in with it.
+/// A stored hash of `caching_sha2_password`, and the fast hash that is known after the first login with it.
 struct StoredSha2 {
     crypt: Sha256Crypt,
     fast: OnceLock<[u8; 32]>,
 }
 
-/// What proves to be one user, by plugin. It never prints itself.
+/// The data to verify logins of one user, by plugin. `Debug` does not print it.
 #[derive(Default)]
-pub(super) struct Proofs {
+pub(super) struct LoginVerifiers {
     native: Vec<[u8; 20]>,
-    /// Of passwords that are known.
+    /// The fast hashes of known passwords.
     sha2_fast: Vec<[u8; 32]>,
     sha2_stored: Vec<StoredSha2>,
     ed25519: Vec<[u8; 32]>,
 }
 
-impl fmt::Debug for Proofs {
+impl fmt::Debug for LoginVerifiers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("***")
     }
 }
 
-impl Proofs {
+impl LoginVerifiers {
     fn of(credentials: &[Credential]) -> Result<Self, &'static str> {
         const EMPTY: &str = "its password is empty; nobody logs in without one";
         let mut proofs = Self::default();
         for credential in credentials {
             match &credential.0 {
-                Kind::Password(secret) if secret.expose().is_empty() => return Err(EMPTY),
-                Kind::Password(secret) => {
+                CredentialKind::Password(secret) if secret.expose().is_empty() => return Err(EMPTY),
+                CredentialKind::Password(secret) => {
                     let password = secret.expose().as_bytes();
                     proofs.native.push(native_password_hash(password));
                     proofs.sha2_fast.push(caching_sha2_password_hash(password));
                     proofs.ed25519.push(ed25519_public_key(password));
                 }
-                Kind::Native(hash) => proofs.native.push(*hash),
-                Kind::CachingSha2(crypt) if crypt.verify(b"") => return Err(EMPTY),
-                Kind::CachingSha2(crypt) => {
+                CredentialKind::Native(hash) => proofs.native.push(*hash),
+                CredentialKind::CachingSha2(crypt) if crypt.verify(b"") => return Err(EMPTY),
+                CredentialKind::CachingSha2(crypt) => {
                     proofs.sha2_stored.push(StoredSha2 { crypt: crypt.clone(), fast: OnceLock::new() });
                 }
-                Kind::Ed25519(key) if *key == ed25519_public_key(b"") => return Err(EMPTY),
-                Kind::Ed25519(key) => proofs.ed25519.push(*key),
+                CredentialKind::Ed25519(key) if *key == ed25519_public_key(b"") => return Err(EMPTY),
+                CredentialKind::Ed25519(key) => proofs.ed25519.push(*key),
             }
         }
         Ok(proofs)
     }
 
-    /// Proofs of the same form that nobody can give.
+    /// LoginVerifiers of the same form that nobody can give.
     fn decoy_of(shape: &Self) -> Self {
         let mut native = shape.native.clone();
         native.fill_with(rand::random);
@@ -173,12 +173,12 @@ impl Proofs {
         sha2_fast.fill_with(rand::random);
         let stored = |of: &StoredSha2| StoredSha2 { crypt: of.crypt.clone(), fast: OnceLock::new() };
         let mut ed25519 = shape.ed25519.clone();
-        // Public keys whose secret was never kept.
+        // Public keys whose secret key was discarded.
         ed25519.fill_with(|| ed25519_public_key(&rand::random::<[u8; 32]>()));
         Self { native, sha2_fast, sha2_stored: shape.sha2_stored.iter().map(stored).collect(), ed25519 }
     }
 
-    /// Whether `plugin` can prove anything here.
+    /// Whether `plugin` can verify this user.
     pub(super) fn offers(&self, plugin: AuthPlugin) -> bool {
         match plugin {
             AuthPlugin::NativePassword => !self.native.is_empty(),
@@ -188,14 +188,14 @@ impl Proofs {
         }
     }
 
-    /// Whether there is a hash that only the password itself can be checked against.
+    /// Whether there is a hash that only the password itself can be verified against.
     pub(super) fn has_stored(&self) -> bool {
         !self.sha2_stored.is_empty()
     }
 
-    pub(super) fn native(&self, answer: &[u8], nonce: &[u8; 20]) -> Option<Proven> {
+    pub(super) fn native(&self, answer: &[u8], nonce: &[u8; 20]) -> Option<PasswordProof> {
         find(&self.native, |hash| native_password_verify(answer, nonce, hash))
-            .map(|hash| Proven::Native(*hash))
+            .map(|hash| PasswordProof::Native(*hash))
     }
 
     pub(super) fn sha2_fast(&self, answer: &[u8], nonce: &[u8; 20]) -> bool {
@@ -206,12 +206,12 @@ impl Proofs {
         known | cached.is_some()
     }
 
-    pub(super) fn ed25519(&self, answer: &[u8], nonce: &[u8; 32]) -> Option<Proven> {
-        find(&self.ed25519, |key| ed25519_verify(answer, nonce, key)).map(|key| Proven::Ed25519(*key))
+    pub(super) fn ed25519(&self, answer: &[u8], nonce: &[u8; 32]) -> Option<PasswordProof> {
+        find(&self.ed25519, |key| ed25519_verify(answer, nonce, key)).map(|key| PasswordProof::Ed25519(*key))
     }
 
-    /// Whether this is the password. Takes milliseconds per stored hash. What fits is remembered as a fast hash, as the
-    /// server does.
+    /// Verifies a password. Takes milliseconds per stored hash. Stores the fast hash of a correct password,
+    /// as the server does.
     pub(super) fn sha2_password(&self, password: &[u8], decoy: bool) -> bool {
         let fast = caching_sha2_password_hash(password);
         let known = find(&self.sha2_fast, |hash| *hash == fast).is_some();
@@ -226,28 +226,29 @@ impl Proofs {
     }
 }
 
-/// The last that fits. All are looked at, so that time does not tell which did.
+/// The last match. All candidates are tried, so that the time does not reveal which one matched.
 fn find<T>(all: &[T], fits: impl Fn(&T) -> bool) -> Option<&T> {
     all.iter().fold(None, |found, one| if fits(one) { Some(one) } else { found })
 }
 
-/// What a client proved to know, as a server that stores hashes sees it. It never prints itself.
+/// The secret that a client proved to know, as a server that stores hashes sees it. `Debug` does not print
+/// it.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Proven {
+pub(super) enum PasswordProof {
     Native([u8; 20]),
     Ed25519([u8; 32]),
-    /// A password, by `caching_sha2_password`.
+    /// A password, through `caching_sha2_password`.
     Password,
 }
 
-impl fmt::Debug for Proven {
+impl fmt::Debug for PasswordProof {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("***")
     }
 }
 
-impl Proven {
-    /// What both sides know of the password, for MariaDB's proof of a certificate.
+impl PasswordProof {
+    /// The secret that both sides share, for MariaDB's proof of a certificate.
     pub(super) fn shared_secret(&self) -> Option<&[u8]> {
         match self {
             Self::Native(hash) => Some(hash),
@@ -257,21 +258,22 @@ impl Proven {
     }
 }
 
-/// An account that somebody claims to be.
+/// The account that a client claims.
 #[derive(Debug, Clone)]
-pub(super) struct Claimed {
-    pub(super) proofs: Arc<Proofs>,
-    /// There is no such account: whatever comes is wrong, and must not look different from a wrong password.
+pub(super) struct ClaimedAccount {
+    pub(super) proofs: Arc<LoginVerifiers>,
+    /// There is no such account. Every answer is wrong, and the login must look like one with a wrong
+    /// password.
     pub(super) decoy: bool,
 }
 
-/// Who may log in. It prints names only.
+/// The accounts. `Debug` prints names only.
 #[derive(Clone)]
 pub struct Accounts {
-    users: HashMap<String, Arc<Proofs>>,
-    /// By the order in which they were added.
-    shapes: Vec<Arc<Proofs>>,
-    /// So that nobody can compute which account an unknown user is modelled on.
+    users: HashMap<String, Arc<LoginVerifiers>>,
+    /// In the order in which they were added.
+    shapes: Vec<Arc<LoginVerifiers>>,
+    /// A random key, so that clients cannot compute which account an unknown user imitates.
     decoy_key: [u8; 32],
 }
 
@@ -288,17 +290,17 @@ impl Default for Accounts {
 }
 
 impl Accounts {
-    /// Nobody yet.
+    /// No accounts.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Lets `user` log in with any of `credentials`, from anywhere. With a password known, every plugin works; with
-    /// hashes, those that they are of.
+    /// Adds an account that may log in with any of `credentials` from any host. With a known password every
+    /// plugin works, with hashes only their own.
     ///
     /// # Errors
-    /// [`SessionError::Account`] for a name that is empty, too long or taken, for no credential or too many, and for an
-    /// empty password.
+    /// [`SessionError::Account`] for a name that is empty, too long or taken, for no or too many credentials,
+    /// and for an empty password.
     pub fn add(&mut self, user: &str, credentials: &[Credential]) -> Result<(), SessionError> {
         let wrong = |reason: &str| SessionError::Account { user: user.to_owned(), reason: reason.to_owned() };
         if user.is_empty() {
@@ -313,36 +315,36 @@ impl Accounts {
         if self.users.contains_key(user) {
             return Err(wrong("there are two accounts of that name"));
         }
-        let proofs = Arc::new(Proofs::of(credentials).map_err(wrong)?);
+        let proofs = Arc::new(LoginVerifiers::of(credentials).map_err(wrong)?);
         self.users.insert(user.to_owned(), Arc::clone(&proofs));
         self.shapes.push(proofs);
         Ok(())
     }
 
-    /// How many there are.
+    /// The number of accounts.
     pub fn len(&self) -> usize {
         self.users.len()
     }
 
-    /// Whether nobody may log in.
+    /// Whether there is no account.
     pub fn is_empty(&self) -> bool {
         self.users.is_empty()
     }
 
-    /// The account of that name; or a decoy, the same kind for the same name each time, modelled on an account that
-    /// there is.
-    pub(super) fn claim(&self, user: &str) -> Claimed {
-        // The decoy is made in either case, so that time does not tell.
+    /// The account of that name, or a decoy. The decoy imitates an existing account, the same one each time
+    /// for the same name.
+    pub(super) fn claim(&self, user: &str) -> ClaimedAccount {
+        // Create the decoy in either case, so that the time reveals nothing.
         let hash = Sha256::new().chain_update(self.decoy_key).chain_update(user).finalize();
         let number =
             u64::from_le_bytes([hash[0], hash[1], hash[2], hash[3], hash[4], hash[5], hash[6], hash[7]]);
         let decoy = match number.checked_rem(self.shapes.len() as u64) {
-            Some(index) => Proofs::decoy_of(&self.shapes[index as usize]),
-            None => Proofs { native: vec![rand::random()], ..Proofs::default() },
+            Some(index) => LoginVerifiers::decoy_of(&self.shapes[index as usize]),
+            None => LoginVerifiers { native: vec![rand::random()], ..LoginVerifiers::default() },
         };
         match self.users.get(user) {
-            Some(proofs) => Claimed { proofs: Arc::clone(proofs), decoy: false },
-            None => Claimed { proofs: Arc::new(decoy), decoy: true },
+            Some(proofs) => ClaimedAccount { proofs: Arc::clone(proofs), decoy: false },
+            None => ClaimedAccount { proofs: Arc::new(decoy), decoy: true },
         }
     }
 }
@@ -351,7 +353,7 @@ impl Accounts {
 mod tests {
     use super::*;
 
-    fn parsed(text: &str) -> Kind {
+    fn parsed(text: &str) -> CredentialKind {
         Credential::parse_hash(text).unwrap().0
     }
 
@@ -362,22 +364,24 @@ mod tests {
             ("foo", "vubFBzIrapbfHct1/J72dnUryz5VS7lA6XHH8sIx4TI"),
             ("foobar", "qv2mG6HWCuy32Slb5xhV4THStewNz2VINVPbgk+XAJ8"),
         ] {
-            let Kind::Ed25519(key) = parsed(text) else { panic!("{text}") };
+            let CredentialKind::Ed25519(key) = parsed(text) else { panic!("{text}") };
             assert_eq!(key, ed25519_public_key(password.as_bytes()));
         }
-        let Kind::Native(hash) = parsed("*6C8989366EAF75BB670AD8EA7A7FC1176A95CEF4") else { panic!() };
+        let CredentialKind::Native(hash) = parsed("*6C8989366EAF75BB670AD8EA7A7FC1176A95CEF4") else {
+            panic!()
+        };
         assert_eq!(hash, native_password_hash(b"mypass"));
         let text =
             "$A$00A$pt\x1d\x0fX=pw\x7f\x1c\x14?GOW\x04|\x17YYJo4oTDYcQc16O2V04Ac.xHsbPRGxtssFMuDXhepYUU2";
         let digits: String = text.bytes().map(|byte| format!("{byte:02X}")).collect();
         for text in [text.to_owned(), format!("0x{digits}")] {
-            let Kind::CachingSha2(hash) = parsed(&text) else { panic!("{text:?}") };
+            let CredentialKind::CachingSha2(hash) = parsed(&text) else { panic!("{text:?}") };
             assert!(hash.verify("Geheim!1 äöü".as_bytes()));
         }
     }
 
     #[test]
-    fn what_is_no_hash_is_refused_without_repeating_it() {
+    fn invalid_hashes_are_refused_without_repeating_them() {
         for text in [
             "",
             "geheim",
@@ -409,20 +413,20 @@ mod tests {
     #[test]
     fn hashes_of_an_empty_password_are_refused() {
         let mut accounts = Accounts::new();
-        // What `ed25519_password('')` of a MariaDB 10.11 gives.
+        // The result of `ed25519_password('')` in MariaDB 10.11.
         let credential = Credential::parse_hash("4LH+dBF+G5W2CKTyId8xR3SyDqZoQjUNUVNxx8aWbG4").unwrap();
         assert!(accounts.add("u", &[credential]).is_err());
-        let credential = Credential(Kind::CachingSha2(Sha256Crypt::new(b"", [1; 20], 5)));
+        let credential = Credential(CredentialKind::CachingSha2(Sha256Crypt::new(b"", [1; 20], 5)));
         assert!(accounts.add("u", &[credential]).is_err());
         assert!(accounts.is_empty());
     }
 
     #[test]
-    fn accounts_print_their_names_only() {
+    fn accounts_print_only_names() {
         let mut accounts = Accounts::new();
         accounts.add("u", &[Credential::password("geheim")]).unwrap();
         assert_eq!(format!("{accounts:?}"), "{\"u\"}");
-        assert_eq!(format!("{:?}", accounts.claim("u")), "Claimed { proofs: ***, decoy: false }");
+        assert_eq!(format!("{:?}", accounts.claim("u")), "ClaimedAccount { proofs: ***, decoy: false }");
         let proven = accounts
             .claim("u")
             .proofs
@@ -430,19 +434,21 @@ mod tests {
         assert_eq!(format!("{proven:?}"), "Some(***)");
     }
 
-    fn offers(claimed: &Claimed) -> [bool; 3] {
+    fn offers(claimed: &ClaimedAccount) -> [bool; 3] {
         use AuthPlugin::{CachingSha2Password, Ed25519, NativePassword};
         [NativePassword, CachingSha2Password, Ed25519].map(|plugin| claimed.proofs.offers(plugin))
     }
 
     #[test]
-    fn unknown_users_look_like_known_ones() {
+    fn unknown_users_look_like_existing_ones() {
         let mut accounts = Accounts::new();
-        // Even with no account at all there is something to fail at.
+        // Even without accounts a login must run and fail.
         assert!(accounts.claim("x").decoy && offers(&accounts.claim("x"))[0]);
-        let sha2 = Credential(Kind::CachingSha2(Sha256Crypt::new(b"geheim", [1; 20], 1)));
+        let sha2 = Credential(CredentialKind::CachingSha2(Sha256Crypt::new(b"geheim", [1; 20], 1)));
         accounts.add("sha2", &[sha2]).unwrap();
-        accounts.add("native", &[Credential(Kind::Native(native_password_hash(b"geheim")))]).unwrap();
+        accounts
+            .add("native", &[Credential(CredentialKind::Native(native_password_hash(b"geheim")))])
+            .unwrap();
         accounts.add("all", &[Credential::password("geheim")]).unwrap();
         let known = ["sha2", "native", "all"].map(|user| offers(&accounts.claim(user)));
         assert_eq!(known, [[false, true, false], [true, false, false], [true, true, true]]);
@@ -450,12 +456,12 @@ mod tests {
         for user in (0..200).map(|index| format!("nobody{index}")) {
             let claimed = accounts.claim(&user);
             assert!(claimed.decoy);
-            // The same each time, or asking twice would tell.
+            // The same each time: a difference would reveal that the user is unknown.
             assert_eq!(offers(&claimed), offers(&accounts.claim(&user)));
             assert_eq!(claimed.proofs.has_stored(), offers(&claimed) == known[0]);
             let shape = known.iter().position(|shape| *shape == offers(&claimed)).unwrap();
             seen[shape] += 1;
-            // Not even the password of the account that it is modelled on.
+            // Not even the password of the imitated account works.
             let nonce = [7; 20];
             let answer = tailwater_wire::protocol::auth::native_password(b"geheim", &nonce);
             assert_eq!(claimed.proofs.native(&answer, &nonce), None);
@@ -468,9 +474,11 @@ mod tests {
     }
 
     #[test]
-    fn the_fast_hash_is_known_after_the_password_was() {
+    fn the_fast_hash_is_known_after_the_first_login() {
         let mut accounts = Accounts::new();
-        accounts.add("u", &[Credential(Kind::CachingSha2(Sha256Crypt::new(b"geheim", [1; 20], 1)))]).unwrap();
+        accounts
+            .add("u", &[Credential(CredentialKind::CachingSha2(Sha256Crypt::new(b"geheim", [1; 20], 1)))])
+            .unwrap();
         let nonce = [7; 20];
         let answer = tailwater_wire::protocol::auth::caching_sha2_password(b"geheim", &nonce);
         let proofs = accounts.claim("u").proofs;

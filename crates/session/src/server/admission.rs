@@ -1,4 +1,4 @@
-//! Who is let in, how fast, and how long a login takes after others failed. No clock: the time is handed in.
+//! Connection limits, and the delay of logins after failures. No clock: callers pass the time.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
@@ -8,17 +8,17 @@ use std::time::{Duration, Instant};
 
 use crate::server::limits::ConnectionLimits;
 
-/// How many addresses are remembered at most.
+/// The maximum number of addresses with a record.
 const ADDRESSES_MAX: usize = 10_000;
 
-/// Beyond so many failures the delay has long reached any limit.
+/// With more failures the delay is at its maximum anyway.
 const FAILURES_MAX: u32 = 32;
 
-/// Clients that share their limits: an address of IPv4, or a /64 network of IPv6, which one machine may have all of.
+/// Clients that share their limits: an IPv4 address, or a /64 network of IPv6, which one machine may own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Origin(u128);
+pub(super) struct ClientAddress(u128);
 
-impl From<IpAddr> for Origin {
+impl From<IpAddr> for ClientAddress {
     fn from(address: IpAddr) -> Self {
         match address.to_canonical() {
             IpAddr::V4(address) => Self(address.to_ipv6_mapped().to_bits()),
@@ -27,20 +27,20 @@ impl From<IpAddr> for Origin {
     }
 }
 
-/// What is remembered of an origin.
+/// The record of an address.
 #[derive(Debug)]
-struct Memory {
-    /// Connections that it may still open, in billionths.
+struct AddressRecord {
+    /// Connections that it may still open, in billionths of a connection.
     allowance: u64,
     allowance_at: Instant,
-    /// Failed logins that are not forgiven yet.
+    /// Failed logins that still count.
     failures: u32,
-    /// When the last one was, or was forgiven.
+    /// Time of the last failure, or of the last halving of the delay.
     failures_at: Instant,
     unauthenticated: usize,
 }
 
-/// One connection, in billionths.
+/// One connection, in billionths of a connection.
 const ONE: u64 = 1_000_000_000;
 
 /// The state of all limits.
@@ -49,7 +49,7 @@ pub(super) struct Admission {
     limits: ConnectionLimits,
     open: usize,
     unauthenticated: usize,
-    origins: HashMap<Origin, Memory>,
+    origins: HashMap<ClientAddress, AddressRecord>,
 }
 
 impl Admission {
@@ -60,8 +60,8 @@ impl Admission {
     /// Counts a new connection.
     ///
     /// # Errors
-    /// Which limit is reached. Then nothing was counted but the attempt.
-    pub(super) fn open(&mut self, origin: Origin, now: Instant) -> Result<(), &'static str> {
+    /// The limit that is reached. Then only the attempt was counted.
+    pub(super) fn open(&mut self, origin: ClientAddress, now: Instant) -> Result<(), &'static str> {
         let per_second = u64::from(self.limits.connections_per_second_max);
         let per_address = self.limits.unauthenticated_per_address_max;
         let Some(memory) = self.memory(origin, now) else {
@@ -95,24 +95,24 @@ impl Admission {
         Ok(())
     }
 
-    /// A connection that was opened has logged in.
-    pub(super) fn logged_in(&mut self, origin: Origin) {
+    /// Counts a login on an open connection.
+    pub(super) fn logged_in(&mut self, origin: ClientAddress) {
         self.unauthenticated = self.unauthenticated.saturating_sub(1);
         if let Some(memory) = self.origins.get_mut(&origin) {
             memory.unauthenticated = memory.unauthenticated.saturating_sub(1);
         }
     }
 
-    /// A connection has ended that had logged in, or had not.
-    pub(super) fn closed(&mut self, origin: Origin, was_logged_in: bool) {
+    /// Counts the end of a connection, logged in or not.
+    pub(super) fn closed(&mut self, origin: ClientAddress, was_logged_in: bool) {
         if !was_logged_in {
             self.logged_in(origin);
         }
         self.open = self.open.saturating_sub(1);
     }
 
-    /// A login failed.
-    pub(super) fn failed(&mut self, origin: Origin, now: Instant) {
+    /// Counts a failed login.
+    pub(super) fn failed(&mut self, origin: ClientAddress, now: Instant) {
         let forgiven_after = self.limits.failed_login_forgiven_after;
         if let Some(memory) = self.memory(origin, now) {
             memory.forgive(forgiven_after, now);
@@ -121,8 +121,8 @@ impl Admission {
         }
     }
 
-    /// How long the answer to a login must wait.
-    pub(super) fn delay(&mut self, origin: Origin, now: Instant) -> Duration {
+    /// The delay of the answer to a login.
+    pub(super) fn delay(&mut self, origin: ClientAddress, now: Instant) -> Duration {
         let forgiven_after = self.limits.failed_login_forgiven_after;
         let (first, delay_max) = (self.limits.failed_login_delay, self.limits.failed_login_delay_max);
         let Some(memory) = self.origins.get_mut(&origin) else { return Duration::ZERO };
@@ -133,13 +133,13 @@ impl Admission {
         }
     }
 
-    /// How many connections are open, and how many of them are not logged in.
+    /// The number of open connections, and of those not logged in.
     pub(super) fn counts(&self) -> (usize, usize) {
         (self.open, self.unauthenticated)
     }
 
-    /// What is remembered of an origin, be it nothing yet; `None` if there is no room left for it.
-    fn memory(&mut self, origin: Origin, now: Instant) -> Option<&mut Memory> {
+    /// The record of an address, created if missing; `None` if there is no room for it.
+    fn memory(&mut self, origin: ClientAddress, now: Instant) -> Option<&mut AddressRecord> {
         if !self.origins.contains_key(&origin) && self.origins.len() >= ADDRESSES_MAX {
             self.forget(now);
             if self.origins.len() >= ADDRESSES_MAX {
@@ -147,7 +147,7 @@ impl Admission {
             }
         }
         let allowance = u64::from(self.limits.connections_per_second_max).saturating_mul(ONE);
-        Some(self.origins.entry(origin).or_insert_with(|| Memory {
+        Some(self.origins.entry(origin).or_insert_with(|| AddressRecord {
             allowance,
             allowance_at: now,
             failures: 0,
@@ -156,7 +156,7 @@ impl Admission {
         }))
     }
 
-    /// Makes room: forgets all that nothing is held against, or else the tenth that was longest quiet.
+    /// Frees records: those without failures, otherwise the tenth with the oldest activity.
     fn forget(&mut self, now: Instant) {
         let forgiven_after = self.limits.failed_login_forgiven_after;
         let second = Duration::from_secs(1);
@@ -169,7 +169,7 @@ impl Admission {
         if self.origins.len() < ADDRESSES_MAX {
             return;
         }
-        let quiet = |memory: &Memory| memory.unauthenticated == 0;
+        let quiet = |memory: &AddressRecord| memory.unauthenticated == 0;
         let mut times: Vec<_> =
             self.origins.values().filter(|memory| quiet(memory)).map(|memory| memory.allowance_at).collect();
         let tenth = ADDRESSES_MAX / 10;
@@ -183,7 +183,7 @@ impl Admission {
     }
 }
 
-impl Memory {
+impl AddressRecord {
     fn forgive(&mut self, forgiven_after: Duration, now: Instant) {
         if self.failures == 0 || forgiven_after.is_zero() {
             self.failures = 0;
@@ -192,35 +192,35 @@ impl Memory {
         let elapsed = now.saturating_duration_since(self.failures_at).as_nanos();
         let periods = u32::try_from(elapsed / forgiven_after.as_nanos()).unwrap_or(u32::MAX);
         self.failures = self.failures.saturating_sub(periods);
-        // No farther than `now`, so it cannot overflow.
+        // At most `now`, so it cannot overflow.
         self.failures_at += forgiven_after.saturating_mul(periods.min(FAILURES_MAX));
     }
 }
 
-/// A connection's place in the counts; given up when it is dropped.
+/// A connection's slot in the counts; `Drop` frees it.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct AdmissionSlot {
     admission: Arc<Mutex<Admission>>,
-    origin: Origin,
+    origin: ClientAddress,
     logged_in: bool,
 }
 
-/// The state, which no panic of ours leaves half-changed.
+/// Locks the state. No panic leaves it inconsistent, so a poisoned lock is ignored.
 pub(super) fn lock(admission: &Mutex<Admission>) -> MutexGuard<'_, Admission> {
     admission.lock()
 }
 
-impl Place {
-    /// Takes a place.
+impl AdmissionSlot {
+    /// Takes a slot.
     ///
     /// # Errors
-    /// Which limit is reached.
+    /// The limit that is reached.
     pub(super) fn take(
         admission: &Arc<Mutex<Admission>>,
         address: IpAddr,
         now: Instant,
     ) -> Result<Self, &'static str> {
-        let origin = Origin::from(address);
+        let origin = ClientAddress::from(address);
         lock(admission).open(origin, now)?;
         Ok(Self { admission: Arc::clone(admission), origin, logged_in: false })
     }
@@ -232,7 +232,7 @@ impl Place {
         }
     }
 
-    /// Counts a failed login if it failed, and says how long the answer must wait.
+    /// Counts the login if it failed, and returns the delay of the answer.
     pub(super) fn delay(&self, failed: bool, now: Instant) -> Duration {
         let mut admission = lock(&self.admission);
         if failed {
@@ -242,7 +242,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for AdmissionSlot {
     fn drop(&mut self) {
         lock(&self.admission).closed(self.origin, self.logged_in);
     }
@@ -252,7 +252,7 @@ impl Drop for Place {
 mod tests {
     use super::*;
 
-    fn origin(text: &str) -> Origin {
+    fn origin(text: &str) -> ClientAddress {
         text.parse::<IpAddr>().unwrap().into()
     }
 
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_are_limited_and_places_are_given_back() {
+    fn connections_are_limited_and_slots_are_freed() {
         let (mut admission, now) = admission(|limits| {
             limits.connections_max = 3;
             limits.unauthenticated_max = 2;
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn one_address_does_not_keep_others_out() {
+    fn one_address_does_not_block_others() {
         let (mut admission, now) = admission(|limits| limits.unauthenticated_per_address_max = 2);
         let (one, other) = (origin("10.0.0.1"), origin("10.0.0.2"));
         assert!(admission.open(one, now).is_ok() && admission.open(one, now).is_ok());
@@ -316,16 +316,16 @@ mod tests {
         let later = now + Duration::from_millis(500);
         assert!(admission.open(one, later).is_ok());
         assert!(admission.open(one, later).is_err());
-        // What is saved up is bounded.
+        // The burst is bounded.
         let later = now + Duration::from_secs(3600);
         assert!(admission.open(one, later).is_ok() && admission.open(one, later).is_ok());
         assert!(admission.open(one, later).is_err());
-        // A clock that stands still or runs back does no harm.
+        // A clock that stops or goes back does no harm.
         assert!(admission.open(one, now).is_err());
     }
 
     #[test]
-    fn the_delay_doubles_to_its_limit_and_is_forgiven() {
+    fn the_delay_doubles_to_its_limit_and_is_halved_later() {
         let (mut admission, now) = admission(|_| {});
         let one = origin("10.0.0.1");
         assert_eq!(admission.delay(one, now), Duration::ZERO);
@@ -334,7 +334,7 @@ mod tests {
             assert_eq!(admission.delay(one, now), Duration::from_millis(expected));
         }
         assert_eq!(admission.delay(origin("10.0.0.2"), now), Duration::ZERO);
-        // Seven failures; each 30 s forgive one.
+        // Seven failures; one stops to count every 30 s.
         for (seconds, expected) in [(29, 5000), (59, 5000), (60, 3200), (119, 1600), (180, 200), (210, 0)] {
             let delay = admission.delay(one, now + Duration::from_secs(seconds));
             assert_eq!(delay, Duration::from_millis(expected), "{seconds} s");
@@ -347,9 +347,9 @@ mod tests {
     }
 
     #[test]
-    fn memory_of_addresses_is_bounded_and_failures_of_late_are_kept() {
+    fn the_number_of_records_is_bounded_and_recent_failures_are_kept() {
         let (mut admission, now) = admission(|limits| limits.unauthenticated_max = usize::MAX);
-        let address = |index: u32| Origin::from(IpAddr::from((0x0a00_0000 + index).to_be_bytes()));
+        let address = |index: u32| ClientAddress::from(IpAddr::from((0x0a00_0000 + index).to_be_bytes()));
         for index in 0..3 * ADDRESSES_MAX as u32 {
             let at = now + Duration::from_micros(u64::from(index));
             admission.open(address(index), at).unwrap();
@@ -360,7 +360,7 @@ mod tests {
         let last = 3 * ADDRESSES_MAX as u32 - 1;
         let at = now + Duration::from_micros(u64::from(last));
         assert_eq!(admission.delay(address(last), at), Duration::from_millis(200));
-        // With nothing held against anybody all is forgotten.
+        // Without failures all records are freed.
         admission.forget(at + Duration::from_secs(60));
         assert!(admission.origins.is_empty());
     }

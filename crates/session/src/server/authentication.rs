@@ -1,5 +1,5 @@
-//! The conversation of one login: what the client answers goes in, what to do next comes out. No I/O, and no work that
-//! takes long: that is asked of the caller.
+//! The exchange of one login: takes the client's packets and returns the next step. No I/O and no long
+//! computation; the caller does those.
 
 use std::fmt;
 
@@ -12,12 +12,12 @@ use tailwater_wire::protocol::auth::{
 };
 use tailwater_wire::protocol::handshake::HandshakeResponse;
 
-use crate::server::accounts::{Claimed, Proven};
+use crate::server::accounts::{ClaimedAccount, PasswordProof};
 
-/// How many random bytes most plugins take.
+/// The number of random bytes of most plugins.
 pub(super) const NONCE_BYTES: usize = 20;
 
-/// Random bytes for a scramble. Clients take them for text, so none is zero, and none is `$`, as in the servers.
+/// Random bytes for a scramble. Clients treat them as text, so none is zero or `$`, as in the servers.
 pub(super) fn nonce<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
     rand::rng().fill_bytes(&mut bytes);
@@ -27,7 +27,7 @@ pub(super) fn nonce<const N: usize>() -> [u8; N] {
     })
 }
 
-/// The plugin that a greeting names.
+/// The plugin in the greeting.
 pub(super) fn default_plugin(flavour: Flavour) -> AuthPlugin {
     match flavour {
         Flavour::MySql => AuthPlugin::CachingSha2Password,
@@ -35,25 +35,26 @@ pub(super) fn default_plugin(flavour: Flavour) -> AuthPlugin {
     }
 }
 
-/// What to do next. Its password does not print.
+/// The next step. `Debug` does not print the password.
 #[derive(PartialEq, Eq)]
-pub(super) enum Step {
-    /// Send this payload, and hand the client's answer to [`Authentication::answered`].
+pub(super) enum AuthStep {
+    /// Send this payload, and pass the client's answer to [`ServerAuthentication::answered`].
     Ask(Vec<u8>),
-    /// Send the public key of the server behind [`MORE_DATA`], and hand in the client's answer.
+    /// Send the server's public key after [`MORE_DATA`], and pass on the client's answer.
     SendKey,
-    /// Decrypt this with the server's key and [`Authentication::nonce`]; then as [`Step::Check`].
+    /// Decrypt this with the server's key and [`ServerAuthentication::nonce`]; then continue as for
+    /// [`AuthStep::Check`].
     Decrypt(Vec<u8>),
-    /// Check this password ([`crate::server::accounts::Proofs::sha2_password`]), which takes long, and hand the result
-    /// to [`Authentication::checked`].
+    /// Verify this password ([`crate::server::accounts::LoginVerifiers::sha2_password`]), which takes long,
+    /// and pass the result to [`ServerAuthentication::checked`].
     Check(Vec<u8>),
-    /// The client is who it claims to be. Send this payload, if there is one, before OK.
-    Granted { before_ok: Option<Vec<u8>>, proven: Proven },
-    /// It did not prove it.
+    /// The login succeeded. Send this payload, if any, before OK.
+    Granted { before_ok: Option<Vec<u8>>, proven: PasswordProof },
+    /// The login failed.
     Denied(&'static str),
 }
 
-impl fmt::Debug for Step {
+impl fmt::Debug for AuthStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Ask(payload) => write!(f, "Ask({})", payload.escape_ascii()),
@@ -67,10 +68,10 @@ impl fmt::Debug for Step {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
-    /// The plugin's first answer is due.
+enum AuthState {
+    /// Waiting for the plugin's first answer.
     Answer,
-    /// The password itself is due.
+    /// Waiting for the password.
     Password {
         key_sent: bool,
     },
@@ -79,40 +80,40 @@ enum State {
 
 /// One login.
 #[derive(Debug)]
-pub(super) struct Authentication {
-    claimed: Claimed,
+pub(super) struct ServerAuthentication {
+    claimed: ClaimedAccount,
     plugin: AuthPlugin,
     nonce: Vec<u8>,
-    /// The random bytes that both sides keep for MariaDB's proof of a certificate: those that came last in this length,
-    /// by `mysql_native_password`, or else the greeting's.
+    /// The random bytes for MariaDB's proof of a certificate: the last ones of this length, from
+    /// `mysql_native_password` or the greeting.
     scramble: [u8; NONCE_BYTES],
-    state: State,
-    /// Whether nobody can read along.
+    state: AuthState,
+    /// Whether the connection is protected from eavesdropping.
     private: bool,
-    /// Whether the client sent anything that may be a proof.
+    /// Whether the client sent anything that may be a password proof.
     pub(super) password_used: bool,
 }
 
-impl Authentication {
-    /// Begins with the client's answer to a greeting that named `greeted` and `nonce`.
+impl ServerAuthentication {
+    /// Begins a login with the client's answer to a greeting with plugin `greeted` and `nonce`.
     pub(super) fn begin(
-        claimed: Claimed,
+        claimed: ClaimedAccount,
         response: &HandshakeResponse,
         greeted: AuthPlugin,
         nonce: [u8; NONCE_BYTES],
         private: bool,
-    ) -> (Self, Step) {
+    ) -> (Self, AuthStep) {
         let plugin = choose(&claimed, response, greeted);
         let mut login = Self {
             claimed,
             plugin,
             nonce: nonce.to_vec(),
             scramble: nonce,
-            state: State::Answer,
+            state: AuthState::Answer,
             private,
             password_used: !response.auth_response.is_empty(),
         };
-        // A client whose plugin is another one has not answered the greeting's random bytes.
+        // A client with another plugin did not use the greeting's random bytes.
         let step = match response.auth_plugin == greeted.name() && plugin == greeted {
             true => login.answered(&response.auth_response),
             false => login.switch(),
@@ -120,22 +121,22 @@ impl Authentication {
         (login, step)
     }
 
-    /// The random bytes that the client mixes in.
+    /// The random bytes of the current scramble.
     pub(super) fn nonce(&self) -> &[u8] {
         &self.nonce
     }
 
-    /// The account that the client claims to be.
-    pub(super) fn claimed(&self) -> &Claimed {
+    /// The claimed account.
+    pub(super) fn claimed(&self) -> &ClaimedAccount {
         &self.claimed
     }
 
-    /// The random bytes that [`Proven::shared_secret`] goes with.
+    /// The random bytes for [`PasswordProof::shared_secret`].
     pub(super) fn scramble(&self) -> [u8; NONCE_BYTES] {
         self.scramble
     }
 
-    fn switch(&mut self) -> Step {
+    fn switch(&mut self) -> AuthStep {
         let auth_data = match self.plugin {
             AuthPlugin::Ed25519 => {
                 self.nonce = nonce::<32>().to_vec();
@@ -149,20 +150,20 @@ impl Authentication {
         };
         let mut payload = Vec::new();
         AuthSwitchRequest { plugin: self.plugin.name().to_owned(), auth_data }.encode(&mut payload);
-        Step::Ask(payload)
+        AuthStep::Ask(payload)
     }
 
-    /// Takes a packet of the client.
-    pub(super) fn answered(&mut self, answer: &[u8]) -> Step {
+    /// Processes a packet of the client.
+    pub(super) fn answered(&mut self, answer: &[u8]) -> AuthStep {
         match self.state {
-            State::Answer => self.first_answer(answer),
-            State::Password { key_sent } => self.password(answer, key_sent),
-            State::Over => Step::Denied("it sent more than was asked for"),
+            AuthState::Answer => self.first_answer(answer),
+            AuthState::Password { key_sent } => self.password(answer, key_sent),
+            AuthState::Over => AuthStep::Denied("it sent more than was asked for"),
         }
     }
 
-    fn first_answer(&mut self, answer: &[u8]) -> Step {
-        // The client of caching_sha2_password says "no password" with a zero byte. No account is without.
+    fn first_answer(&mut self, answer: &[u8]) -> AuthStep {
+        // A zero byte means "no password" in caching_sha2_password. Every account has one.
         if matches!(answer, [] | [0]) {
             self.password_used = false;
             return self.deny("no password");
@@ -185,54 +186,54 @@ impl Authentication {
         }
     }
 
-    fn sha2_answer(&mut self, answer: &[u8]) -> Step {
+    fn sha2_answer(&mut self, answer: &[u8]) -> AuthStep {
         let fits = self.short_nonce().is_some_and(|nonce| self.claimed.proofs.sha2_fast(answer, &nonce));
         if fits {
-            return self.grant(Some(vec![MORE_DATA, FAST_AUTH_SUCCESS]), Proven::Password);
+            return self.grant(Some(vec![MORE_DATA, FAST_AUTH_SUCCESS]), PasswordProof::Password);
         }
         if !self.claimed.proofs.has_stored() {
             return self.deny("wrong password");
         }
-        self.state = State::Password { key_sent: false };
-        Step::Ask(vec![MORE_DATA, PERFORM_FULL_AUTHENTICATION])
+        self.state = AuthState::Password { key_sent: false };
+        AuthStep::Ask(vec![MORE_DATA, PERFORM_FULL_AUTHENTICATION])
     }
 
-    fn password(&mut self, answer: &[u8], key_sent: bool) -> Step {
+    fn password(&mut self, answer: &[u8], key_sent: bool) -> AuthStep {
         if !self.private {
             if answer == [REQUEST_PUBLIC_KEY] && !key_sent {
-                self.state = State::Password { key_sent: true };
-                return Step::SendKey;
+                self.state = AuthState::Password { key_sent: true };
+                return AuthStep::SendKey;
             }
-            self.state = State::Over;
-            return Step::Decrypt(answer.to_vec());
+            self.state = AuthState::Over;
+            return AuthStep::Decrypt(answer.to_vec());
         }
-        self.state = State::Over;
+        self.state = AuthState::Over;
         match answer.split_last() {
-            Some((0, password)) => Step::Check(password.to_vec()),
+            Some((0, password)) => AuthStep::Check(password.to_vec()),
             _ => self.deny("the password is not in the form that was asked for"),
         }
     }
 
-    /// Takes the result of [`Step::Check`].
-    pub(super) fn checked(&mut self, fits: bool) -> Step {
+    /// Processes the result of [`AuthStep::Check`].
+    pub(super) fn checked(&mut self, fits: bool) -> AuthStep {
         match fits {
-            true => self.grant(None, Proven::Password),
+            true => self.grant(None, PasswordProof::Password),
             false => self.deny("wrong password"),
         }
     }
 
-    fn grant(&mut self, before_ok: Option<Vec<u8>>, proven: Proven) -> Step {
-        self.state = State::Over;
+    fn grant(&mut self, before_ok: Option<Vec<u8>>, proven: PasswordProof) -> AuthStep {
+        self.state = AuthState::Over;
         match self.claimed.decoy {
-            // Nothing proves to be nobody; and if it did, this is where it ends.
+            // A decoy cannot be proven; if it were, the login fails here.
             true => self.deny("unknown user"),
-            false => Step::Granted { before_ok, proven },
+            false => AuthStep::Granted { before_ok, proven },
         }
     }
 
-    fn deny(&mut self, reason: &'static str) -> Step {
-        self.state = State::Over;
-        Step::Denied(if self.claimed.decoy { "unknown user" } else { reason })
+    fn deny(&mut self, reason: &'static str) -> AuthStep {
+        self.state = AuthState::Over;
+        AuthStep::Denied(if self.claimed.decoy { "unknown user" } else { reason })
     }
 
     fn short_nonce(&self) -> Option<[u8; NONCE_BYTES]> {
@@ -240,9 +241,9 @@ impl Authentication {
     }
 }
 
-/// The plugin to go on with: the client's own if it proves something here, else the first that does of those that a
-/// client of its kind always has.
-fn choose(claimed: &Claimed, response: &HandshakeResponse, greeted: AuthPlugin) -> AuthPlugin {
+/// The plugin for this login: the client's if it can verify the user, otherwise the first usable one that
+/// clients of its kind always have.
+fn choose(claimed: &ClaimedAccount, response: &HandshakeResponse, greeted: AuthPlugin) -> AuthPlugin {
     let offered = |plugin: &AuthPlugin| claimed.proofs.offers(*plugin);
     if let Some(own) = AuthPlugin::from_name(&response.auth_plugin).filter(offered) {
         return own;
@@ -254,8 +255,8 @@ fn choose(claimed: &Claimed, response: &HandshakeResponse, greeted: AuthPlugin) 
     order.into_iter().find(offered).unwrap_or(greeted)
 }
 
-/// Whether the client may be of MariaDB's kind: it says so by its attributes or by a bit that it leaves out, or we speak
-/// like a MariaDB, whose replicas say that they are of MySQL's kind.
+/// Whether the client may be a MariaDB client: its attributes or a missing capability bit say so, or this
+/// server presents itself as MariaDB, whose replicas claim to be MySQL clients.
 pub(super) fn may_be_mariadb(response: &HandshakeResponse, greeted: AuthPlugin) -> bool {
     let name = response.attributes.iter().find(|(name, _)| name == "_client_name");
     greeted == default_plugin(Flavour::MariaDb)
@@ -277,8 +278,8 @@ mod tests {
     const NONCE: [u8; NONCE_BYTES] = [7; NONCE_BYTES];
     use AuthPlugin::{CachingSha2Password as Sha2, Ed25519, NativePassword as Native};
 
-    /// The account whose credentials are named: `password`, `native`, `sha2`, `ed25519`.
-    fn claimed(credentials: &[&str]) -> Claimed {
+    /// An account with the given kinds of credentials: `password`, `native`, `sha2`, `ed25519`.
+    fn claimed(credentials: &[&str]) -> ClaimedAccount {
         let credential = |name: &&str| match *name {
             "password" => Credential::password("geheim"),
             "native" => {
@@ -290,7 +291,7 @@ mod tests {
                 Sha256Crypt::new(PASSWORD, [b'x'; 20], 1).encode(&mut text);
                 Credential::parse_hash(str::from_utf8(&text).unwrap()).unwrap()
             }
-            // What a MariaDB makes of "foo".
+            // MariaDB's hash of "foo".
             _ => Credential::parse_hash("vubFBzIrapbfHct1/J72dnUryz5VS7lA6XHH8sIx4TI").unwrap(),
         };
         let mut accounts = Accounts::new();
@@ -312,17 +313,17 @@ mod tests {
         }
     }
 
-    fn switched(step: &Step) -> AuthSwitchRequest {
-        let Step::Ask(payload) = step else { panic!("{step:?}") };
+    fn switched(step: &AuthStep) -> AuthSwitchRequest {
+        let AuthStep::Ask(payload) = step else { panic!("{step:?}") };
         AuthSwitchRequest::parse(payload).unwrap()
     }
 
     #[test]
-    fn the_plugin_is_one_that_both_sides_can_do() {
+    fn the_plugin_is_one_that_both_sides_support() {
         let all = &["password"][..];
         let both = &["native", "ed25519"][..];
-        // Who greeted how, the client's plugin and kind, what proves it; then the plugin asked for, or none if the first
-        // answer already counts.
+        // The greeting's plugin, the client's plugin and kind, the credentials; then the requested plugin, or
+        // none if the first answer already counts.
         for (greeted, own, mariadb, credentials, expected) in [
             (Sha2, "caching_sha2_password", false, all, None),
             (Native, "mysql_native_password", true, all, None),
@@ -337,14 +338,15 @@ mod tests {
             (Sha2, "parsec", false, both, Some(Native)),
             (Sha2, "parsec", false, all, Some(Sha2)),
             (Sha2, "", false, all, Some(Sha2)),
-            // What a client never gets to use, though it names it.
+            // Plugins that a client names but never uses.
             (Native, "mysql_clear_password", true, all, Some(Native)),
             (Sha2, "sha256_password", false, all, Some(Sha2)),
             // A replica of MariaDB.
             (Native, "dialog", false, all, Some(Native)),
         ] {
             let answer = response(own, vec![1; 20], mariadb);
-            let (login, step) = Authentication::begin(claimed(credentials), &answer, greeted, NONCE, false);
+            let (login, step) =
+                ServerAuthentication::begin(claimed(credentials), &answer, greeted, NONCE, false);
             match expected {
                 None => assert_eq!(login.nonce(), NONCE, "{own} of {credentials:?}: asked again"),
                 Some(plugin) => {
@@ -360,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn a_right_answer_is_granted_and_a_wrong_one_is_not() {
+    fn only_a_correct_answer_is_granted() {
         for (plugin, credential, password) in [
             (Native, "native", PASSWORD),
             (Native, "password", PASSWORD),
@@ -368,70 +370,79 @@ mod tests {
             (Sha2, "password", PASSWORD),
         ] {
             for (given, right) in [(password, true), (b"wrong", false), (b"", false)] {
-                // By way of a switch, so that the random bytes are the login's own.
+                // Through a switch, so that the random bytes are the login's own.
                 let answer = response(plugin.name(), Vec::new(), true);
                 let greeted = if plugin == Native { Sha2 } else { Native };
                 let (mut login, step) =
-                    Authentication::begin(claimed(&[credential]), &answer, greeted, NONCE, false);
+                    ServerAuthentication::begin(claimed(&[credential]), &answer, greeted, NONCE, false);
                 let request = switched(&step);
                 let step = login.answered(&plugin.first_answer(given, &request.auth_data).unwrap());
-                assert_eq!(matches!(step, Step::Granted { .. }), right, "{plugin} {credential}: {step:?}");
-                assert_eq!(matches!(step, Step::Denied(_)), !right);
-                assert!(matches!(login.answered(b"more"), Step::Denied(_)), "it is over");
+                assert_eq!(
+                    matches!(step, AuthStep::Granted { .. }),
+                    right,
+                    "{plugin} {credential}: {step:?}"
+                );
+                assert_eq!(matches!(step, AuthStep::Denied(_)), !right);
+                assert!(matches!(login.answered(b"more"), AuthStep::Denied(_)), "it is over");
             }
         }
     }
 
     #[test]
-    fn the_password_itself_is_asked_for_where_only_its_hash_is_known() {
+    fn the_password_is_requested_if_only_its_hash_is_known() {
         let answer =
             || response("caching_sha2_password", auth::caching_sha2_password(PASSWORD, &NONCE), false);
-        let full = Step::Ask(vec![MORE_DATA, PERFORM_FULL_AUTHENTICATION]);
+        let full = AuthStep::Ask(vec![MORE_DATA, PERFORM_FULL_AUTHENTICATION]);
 
-        // Where nobody can read along.
+        // On a protected connection.
         let claim = claimed(&["sha2"]);
-        let (mut login, step) = Authentication::begin(claim.clone(), &answer(), Sha2, NONCE, true);
+        let (mut login, step) = ServerAuthentication::begin(claim.clone(), &answer(), Sha2, NONCE, true);
         assert_eq!(step, full);
-        assert_eq!(login.answered(b"geheim\0"), Step::Check(PASSWORD.to_vec()));
+        assert_eq!(login.answered(b"geheim\0"), AuthStep::Check(PASSWORD.to_vec()));
         assert!(claim.proofs.sha2_password(PASSWORD, false));
-        assert!(matches!(login.checked(true), Step::Granted { before_ok: None, proven: Proven::Password }));
-        // From then on the first answer is enough.
-        let (_, step) = Authentication::begin(claim, &answer(), Sha2, NONCE, false);
-        let fast =
-            Step::Granted { before_ok: Some(vec![MORE_DATA, FAST_AUTH_SUCCESS]), proven: Proven::Password };
+        assert!(matches!(
+            login.checked(true),
+            AuthStep::Granted { before_ok: None, proven: PasswordProof::Password }
+        ));
+        // After that the first answer is enough.
+        let (_, step) = ServerAuthentication::begin(claim, &answer(), Sha2, NONCE, false);
+        let fast = AuthStep::Granted {
+            before_ok: Some(vec![MORE_DATA, FAST_AUTH_SUCCESS]),
+            proven: PasswordProof::Password,
+        };
         assert_eq!(step, fast);
 
-        // Where others can: the key, once, and then only what is encrypted with it.
-        let begin = || Authentication::begin(claimed(&["sha2"]), &answer(), Sha2, NONCE, false);
+        // On an unprotected connection: the key, once, and then only encrypted passwords.
+        let begin = || ServerAuthentication::begin(claimed(&["sha2"]), &answer(), Sha2, NONCE, false);
         let (mut login, step) = begin();
         assert_eq!(step, full);
-        assert_eq!(login.answered(&[REQUEST_PUBLIC_KEY]), Step::SendKey);
-        assert_eq!(login.answered(&[9; 256]), Step::Decrypt(vec![9; 256]));
-        assert!(matches!(login.checked(false), Step::Denied("wrong password")));
+        assert_eq!(login.answered(&[REQUEST_PUBLIC_KEY]), AuthStep::SendKey);
+        assert_eq!(login.answered(&[9; 256]), AuthStep::Decrypt(vec![9; 256]));
+        assert!(matches!(login.checked(false), AuthStep::Denied("wrong password")));
         let (mut login, _) = begin();
         login.answered(&[REQUEST_PUBLIC_KEY]);
-        assert_eq!(login.answered(&[REQUEST_PUBLIC_KEY]), Step::Decrypt(vec![REQUEST_PUBLIC_KEY]));
-        // A password without the zero byte behind it.
-        let (mut login, _) = Authentication::begin(claimed(&["sha2"]), &answer(), Sha2, NONCE, true);
-        assert!(matches!(login.answered(b"geheim"), Step::Denied(_)));
+        assert_eq!(login.answered(&[REQUEST_PUBLIC_KEY]), AuthStep::Decrypt(vec![REQUEST_PUBLIC_KEY]));
+        // A password without the final zero byte.
+        let (mut login, _) = ServerAuthentication::begin(claimed(&["sha2"]), &answer(), Sha2, NONCE, true);
+        assert!(matches!(login.answered(b"geheim"), AuthStep::Denied(_)));
     }
 
     #[test]
-    fn nobody_is_nobody_whatever_is_proven() {
-        let decoy = |of: &str| Claimed { decoy: true, ..claimed(&[of]) };
+    fn decoys_cannot_log_in_with_any_proof() {
+        let decoy = |of: &str| ClaimedAccount { decoy: true, ..claimed(&[of]) };
         let answer = response("mysql_native_password", auth::native_password(PASSWORD, &NONCE), true);
-        let (_, step) = Authentication::begin(decoy("native"), &answer, Native, NONCE, false);
-        assert_eq!(step, Step::Denied("unknown user"));
+        let (_, step) = ServerAuthentication::begin(decoy("native"), &answer, Native, NONCE, false);
+        assert_eq!(step, AuthStep::Denied("unknown user"));
         let answer = response("caching_sha2_password", vec![1; 32], false);
-        let (mut login, step) = Authentication::begin(decoy("sha2"), &answer, Sha2, NONCE, true);
-        assert_eq!(step, Step::Ask(vec![MORE_DATA, PERFORM_FULL_AUTHENTICATION]));
-        assert_eq!(login.answered(b"geheim\0"), Step::Check(PASSWORD.to_vec()));
-        assert_eq!(login.checked(true), Step::Denied("unknown user"));
+        let (mut login, step) = ServerAuthentication::begin(decoy("sha2"), &answer, Sha2, NONCE, true);
+        assert_eq!(step, AuthStep::Ask(vec![MORE_DATA, PERFORM_FULL_AUTHENTICATION]));
+        assert_eq!(login.answered(b"geheim\0"), AuthStep::Check(PASSWORD.to_vec()));
+        assert_eq!(login.checked(true), AuthStep::Denied("unknown user"));
     }
 
     proptest! {
         #[test]
-        fn foreign_bytes_prove_nothing_and_come_to_an_end(
+        fn arbitrary_bytes_never_log_in_and_the_exchange_ends(
             credentials in prop::sample::subsequence(vec!["password", "native", "sha2", "ed25519"], 1..=4),
             own in prop::sample::select(vec!["mysql_native_password", "caching_sha2_password", "client_ed25519", "x"]),
             answers in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..80), 6),
@@ -439,18 +450,18 @@ mod tests {
         ) {
             let greeted = if mysql { Sha2 } else { Native };
             let answer = response(own, answers[0].clone(), mariadb);
-            let (mut login, mut step) = Authentication::begin(claimed(&credentials), &answer, greeted, NONCE, private);
+            let (mut login, mut step) = ServerAuthentication::begin(claimed(&credentials), &answer, greeted, NONCE, private);
             let mut over = false;
             for answer in &answers[1..] {
                 step = match step {
-                    Step::Ask(_) | Step::SendKey => login.answered(answer),
-                    Step::Check(password) => {
+                    AuthStep::Ask(_) | AuthStep::SendKey => login.answered(answer),
+                    AuthStep::Check(password) => {
                         let fits = login.claimed().proofs.sha2_password(&password, false);
                         login.checked(fits)
                     }
-                    Step::Decrypt(_) => login.checked(false),
-                    Step::Granted { .. } => { prop_assert!(false, "granted"); break }
-                    Step::Denied(_) => { over = true; break }
+                    AuthStep::Decrypt(_) => login.checked(false),
+                    AuthStep::Granted { .. } => { prop_assert!(false, "granted"); break }
+                    AuthStep::Denied(_) => { over = true; break }
                 };
             }
             prop_assert!(over, "{step:?}");

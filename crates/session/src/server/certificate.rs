@@ -1,4 +1,4 @@
-//! TLS towards clients: the operator's certificate, or one of our own.
+//! TLS for clients: the operator's certificate or a generated one.
 
 use std::fmt;
 use std::path::Path;
@@ -15,7 +15,7 @@ use tokio_rustls::TlsAcceptor;
 use crate::error::SessionError;
 use crate::server::options::ServerTls;
 
-/// What TLS with clients takes.
+/// The TLS configuration for clients.
 #[derive(Clone)]
 pub(super) struct ServerCertificate {
     pub(super) acceptor: TlsAcceptor,
@@ -30,7 +30,7 @@ impl fmt::Debug for ServerCertificate {
 }
 
 impl ServerCertificate {
-    /// Reads or makes the certificate; `None` if TLS is not to be offered.
+    /// Loads or generates the certificate; `None` if TLS is not offered.
     pub(super) fn load(tls: &ServerTls) -> Result<Option<Self>, SessionError> {
         let (chain, key) = match tls {
             ServerTls::Off => return Ok(None),
@@ -73,7 +73,7 @@ fn read_key(path: &Path) -> Result<PrivateKeyDer<'static>, SessionError> {
     PrivateKeyDer::from_pem_file(path).map_err(|error| refused(format!("key {}: {error}", path.display())))
 }
 
-/// A certificate signed with its own key. It names no host: there is none that we know for sure.
+/// Generates a self-signed certificate. It names no host, because the server's host name is unknown.
 fn generate() -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), rcgen::Error> {
     let mut params = CertificateParams::new(Vec::new())?;
     params.distinguished_name.push(DnType::CommonName, "Tailwater, generated at start");

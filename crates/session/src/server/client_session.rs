@@ -1,4 +1,4 @@
-//! A client that is logged in: commands come, answers go.
+//! A logged-in client: its commands and the answers.
 
 use std::io;
 use std::net::SocketAddr;
@@ -16,25 +16,25 @@ use tailwater_wire::protocol::{
 
 use crate::error::SessionError;
 use crate::packet_stream::PacketStream;
-use crate::server::admission::Place;
+use crate::server::admission::AdmissionSlot;
 use crate::server::event_stream::{self, EventReceiver, EventSender};
-use crate::server::handshake::Heard;
+use crate::server::handshake::ClientLogin;
 use crate::server::limits::ConnectionLimits;
 
 const WAITING: &str = "waiting for a client's command";
 const ANSWERING: &str = "answering a client";
 
-/// How much of a result is collected before it is sent, in bytes.
+/// A result is sent in writes of this many bytes.
 const SEND_BYTES: usize = 64 << 10;
 
-/// Beyond this a command's room is given back with it.
+/// The memory of a longer command is freed after the command.
 const LONG_COMMAND_BYTES: usize = 64 << 10;
 
 const TYPE_LONGLONG: u8 = 8;
 const TYPE_VAR_STRING: u8 = 253;
 const FLAG_BINARY: u16 = 128;
 
-/// A column of text in utf8mb4.
+/// The definition of a text column in utf8mb4.
 pub fn text_column(name: impl Into<String>) -> ColumnDefinition {
     ColumnDefinition {
         name: name.into(),
@@ -46,7 +46,7 @@ pub fn text_column(name: impl Into<String>) -> ColumnDefinition {
     }
 }
 
-/// A column of whole numbers.
+/// The definition of an integer column.
 pub fn integer_column(name: impl Into<String>) -> ColumnDefinition {
     ColumnDefinition {
         name: name.into(),
@@ -58,10 +58,10 @@ pub fn integer_column(name: impl Into<String>) -> ColumnDefinition {
     }
 }
 
-/// A client that is logged in. Dropping it closes the connection.
+/// A logged-in client. Dropping it closes the connection.
 ///
-/// One command at a time: [`ClientSession::read_command`], then exactly one of the answers. A call that is cancelled half-way
-/// through an answer leaves half of it behind: drop the session then.
+/// It handles one command at a time: [`ClientSession::read_command`], then exactly one answer. A cancelled
+/// answer may have been sent in part: drop the session then.
 #[derive(Debug)]
 pub struct ClientSession {
     stream: PacketStream,
@@ -72,25 +72,25 @@ pub struct ClientSession {
     connection_id: u32,
     attributes: Vec<(String, String)>,
     command_bytes_max: usize,
-    place: Place,
+    place: AdmissionSlot,
 }
 
 impl ClientSession {
     pub(super) fn new(
-        heard: Heard,
+        heard: ClientLogin,
         peer: SocketAddr,
         connection_id: u32,
-        place: Place,
+        place: AdmissionSlot,
         limits: &ConnectionLimits,
     ) -> Self {
-        let Heard { mut stream, capabilities, tls, user, attributes, .. } = heard;
+        let ClientLogin { mut stream, capabilities, tls, user, attributes, .. } = heard;
         stream.read_timeout = limits.idle_timeout;
         stream.write_timeout = limits.write_timeout;
         let command_bytes_max = limits.command_bytes_max;
         Self { stream, capabilities, user, peer, tls, connection_id, attributes, command_bytes_max, place }
     }
 
-    /// Who logged in.
+    /// The user.
     pub fn user(&self) -> &str {
         &self.user
     }
@@ -100,40 +100,40 @@ impl ClientSession {
         self.peer
     }
 
-    /// Whether the connection runs under TLS.
+    /// Whether the connection uses TLS.
     pub fn is_tls(&self) -> bool {
         self.tls
     }
 
-    /// The id that the client was told, as `KILL` takes it.
+    /// The connection id in the greeting, for `KILL`.
     pub fn connection_id(&self) -> u32 {
         self.connection_id
     }
 
-    /// What the client says of itself: up to 32 names and values of up to 256 characters. Foreign text: escape it before
-    /// it goes to a terminal or a page.
+    /// The client's connection attributes: up to 32 names and values of up to 256 characters. Escape this
+    /// foreign text before it goes to a terminal or a page.
     pub fn client_attributes(&self) -> &[(String, String)] {
         &self.attributes
     }
 
-    /// The client's program, if it says.
+    /// The client's program name, if it sent one.
     pub fn program_name(&self) -> Option<&str> {
         let program = self.attributes.iter().find(|(name, _)| name == "program_name");
         program.map(|(_, value)| value.as_str())
     }
 
-    /// How long the client may send nothing from now on; `None` for ever.
+    /// Sets the timeout between commands; `None` for no limit.
     pub fn set_idle_timeout(&mut self, timeout: Option<Duration>) {
         self.stream.read_timeout = timeout;
     }
 
-    /// The client's next command, as [`tailwater_wire::protocol::command::ClientCommand::parse`] reads it; `None` once it said
-    /// goodbye or is gone. May be cancelled without losing anything.
+    /// The client's next command, for [`tailwater_wire::protocol::command::ClientCommand::parse`]; `None`
+    /// after COM_QUIT or if the client is gone. Cancel-safe: no bytes are lost.
     ///
     /// # Errors
-    /// [`SessionError::Timeout`] after [`ConnectionLimits::idle_timeout`]; [`SessionError::Protocol`] for a command longer than
-    /// [`ConnectionLimits::command_bytes_max`] or packets that make no sense: the client has been told, and the session is over.
-    /// [`SessionError::Io`].
+    /// [`SessionError::Timeout`] after [`ConnectionLimits::idle_timeout`]; [`SessionError::Protocol`] for a
+    /// command longer than [`ConnectionLimits::command_bytes_max`] or invalid packets: the client has
+    /// received the error, and the session is over. [`SessionError::Io`].
     pub async fn read_command(&mut self) -> Result<Option<Bytes>, SessionError> {
         self.stream.begin_exchange();
         match self.stream.read_packet(WAITING, self.command_bytes_max).await {
@@ -153,7 +153,7 @@ impl ClientSession {
                     }
                     _ => (1156, "Got packets out of order"),
                 };
-                // The error that matters is the client's.
+                // Report the client's error, not that of this answer.
                 let _ = self.write_error(number, "08S01", message).await;
                 Err(SessionError::Protocol { doing, source })
             }
@@ -161,7 +161,7 @@ impl ClientSession {
         }
     }
 
-    /// Answers with OK. The status bit of autocommit is added.
+    /// Answers with OK; adds the autocommit status bit.
     ///
     /// # Errors
     /// [`SessionError::Timeout`] or [`SessionError::Io`].
@@ -172,7 +172,7 @@ impl ClientSession {
         self.stream.write_packet(ANSWERING, &payload).await
     }
 
-    /// Answers with an error of the server's numbers, such as 1064 (`42000`).
+    /// Answers with an error number of the servers, such as 1064 (`42000`).
     ///
     /// # Errors
     /// [`SessionError::Timeout`] or [`SessionError::Io`].
@@ -185,7 +185,7 @@ impl ClientSession {
         self.stream.write_packet(ANSWERING, &error_payload(number, sql_state, message)).await
     }
 
-    /// Answers with an EOF packet, in the form that was agreed on.
+    /// Answers with an EOF packet in the negotiated form.
     ///
     /// # Errors
     /// [`SessionError::Timeout`] or [`SessionError::Io`].
@@ -194,11 +194,11 @@ impl ClientSession {
         self.stream.write_packet(ANSWERING, &payload).await
     }
 
-    /// Answers with rows of text values; `None` is NULL. Every row has a value for each of the columns, of which there is
-    /// at least one. Rows are taken as they are sent, so they need not be in memory all at once.
+    /// Answers with rows of text values; `None` is NULL. Every row has one value per column, and there is at
+    /// least one column. The iterator is read while rows are sent, so they need not be in memory together.
     ///
     /// # Errors
-    /// [`SessionError::OutOfStep`] if a row has another number of values: nothing more can be sent then.
+    /// [`SessionError::OutOfStep`] if a row has another number of values: the session is then unusable.
     /// [`SessionError::Timeout`] or [`SessionError::Io`].
     pub async fn write_rows<Rows, Row, Value>(
         &mut self,
@@ -244,8 +244,8 @@ impl ClientSession {
         self.stream.send_queued(ANSWERING).await
     }
 
-    /// Goes over to sending a binlog, in answer to the command that was read last. With `semi_sync` each event carries the
-    /// header by which acknowledgements are asked for: do so if, and only if, the client asked for it.
+    /// Starts a binlog stream in answer to the last command. With `semi_sync` each event has the header that
+    /// requests acknowledgements; set it if and only if the client requested it.
     pub fn into_event_stream(self, semi_sync: bool) -> (EventSender, EventReceiver) {
         event_stream::split(self.stream, self.peer, self.place, semi_sync)
     }
@@ -263,7 +263,7 @@ pub(super) fn error_payload(number: u16, sql_state: &str, message: &str) -> Vec<
     payload
 }
 
-/// Whether the connection ended without a word.
+/// Whether the client closed the connection without COM_QUIT.
 pub(super) fn is_gone(error: &io::Error) -> bool {
     use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, TimedOut, UnexpectedEof};
     matches!(error.kind(), BrokenPipe | ConnectionAborted | ConnectionReset | TimedOut | UnexpectedEof)

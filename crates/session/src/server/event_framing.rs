@@ -1,29 +1,29 @@
-//! Cuts a stream of events into packets. No I/O: bytes go into a buffer.
+//! Splits a stream of events into packets. No I/O: it writes to a buffer.
 
 use tailwater_wire::protocol::packet::{PACKET_PAYLOAD_BYTES_MAX, PacketHeader};
 use tailwater_wire::protocol::response::OK;
 use tailwater_wire::protocol::semi_sync::SemiSyncHeader;
 
-/// Where the framing stands.
+/// The state of the framing.
 #[derive(Debug)]
 pub(super) struct EventFraming {
     semi_sync: bool,
-    /// The number of the next packet.
+    /// The next sequence number.
     sequence: u8,
-    /// Bytes of the event that its packets so far have no room for.
+    /// Bytes of the event that belong to later packets.
     beyond_packet: u64,
-    /// Bytes of the event that the current packet still has room for.
+    /// Bytes of the event that the current packet still expects.
     packet_left: usize,
-    /// The current packet is as long as packets can be, so that another one follows, be it empty.
+    /// The current packet has the maximum length, so that another one follows, even an empty one.
     continued: bool,
-    /// The current event asks for an acknowledgement.
+    /// The current event requests an acknowledgement.
     wants_ack: bool,
-    /// The caller announced another length than it gave; nothing more may be sent.
+    /// An event did not have its announced length; nothing more may be sent.
     broken: bool,
 }
 
 impl EventFraming {
-    /// The first packet is numbered `sequence`.
+    /// Starts with sequence number `sequence`.
     pub(super) fn new(semi_sync: bool, sequence: u8) -> Self {
         Self {
             semi_sync,
@@ -36,7 +36,7 @@ impl EventFraming {
         }
     }
 
-    /// Whether no event is under way, and none was announced with a wrong length.
+    /// Whether no event is incomplete, and all had their announced length.
     pub(super) fn is_between_events(&self) -> bool {
         !self.broken && self.packet_left == 0 && self.beyond_packet == 0 && !self.continued
     }
@@ -61,7 +61,7 @@ impl EventFraming {
         self.end_packet(out);
     }
 
-    /// Goes on with the event.
+    /// Adds bytes of the event.
     pub(super) fn push(&mut self, out: &mut Vec<u8>, mut chunk: &[u8]) {
         while !chunk.is_empty() {
             if self.broken || self.packet_left == 0 {
@@ -76,7 +76,7 @@ impl EventFraming {
         }
     }
 
-    /// Appends a packet that is no event, at the end of the stream.
+    /// Adds a packet that is not an event, at the end of the stream.
     pub(super) fn put_last(&mut self, out: &mut Vec<u8>, payload: &[u8]) {
         self.beyond_packet = payload.len() as u64;
         self.begin_packet(out);
@@ -94,20 +94,20 @@ impl EventFraming {
         self.continued = header.is_continued();
     }
 
-    /// If the current packet is full, begins the next one, or ends the event.
+    /// Begins the next packet if the current one is full, or ends the event.
     fn end_packet(&mut self, out: &mut Vec<u8>) {
         if self.packet_left > 0 {
             return;
         }
         if self.continued {
-            // An event that fills its last packet is closed by an empty one.
+            // An empty packet follows an event that fills its last packet.
             self.begin_packet(out);
             if self.packet_left > 0 {
                 return;
             }
         }
-        // As in the servers: after an event that is to be acknowledged both sides number anew, since the
-        // acknowledgement, which is packet number 0, may come at any time.
+        // As in the servers: after an event that requests an acknowledgement both sides restart the sequence
+        // numbers, because the acknowledgement, packet number 0, may come at any time.
         if self.semi_sync && self.wants_ack {
             self.sequence = 1;
         }
@@ -122,7 +122,7 @@ mod tests {
 
     const MAX: usize = PACKET_PAYLOAD_BYTES_MAX;
 
-    /// Bytes whose pattern fits no power of two.
+    /// Bytes with a pattern that does not repeat at powers of two.
     fn event(length: usize) -> Vec<u8> {
         let pattern: Vec<u8> = (0..251).collect();
         let mut event = pattern.repeat(length / pattern.len() + 1);
@@ -166,25 +166,25 @@ mod tests {
     }
 
     #[test]
-    fn an_event_to_acknowledge_begins_the_numbers_anew() {
+    fn an_event_that_requests_an_acknowledgement_restarts_the_numbers() {
         let mut framing = EventFraming::new(true, 1);
         assert_eq!(framed(&mut framing, b"a", 1, false)[3], 1);
         let out = framed(&mut framing, b"b", 1, true);
         assert_eq!(out, b"\x04\0\0\x02\0\xef\x01b");
         assert_eq!(framed(&mut framing, b"c", 1, false)[3], 1);
         assert_eq!(framed(&mut framing, b"d", 1, false)[3], 2);
-        // An event of several packets is numbered through.
+        // The packets of one event have consecutive numbers.
         let out = framed(&mut framing, &event(MAX), 1 << 20, true);
         assert_eq!((out[3], out[PACKET_HEADER_BYTES + MAX + 3]), (3, 4));
         assert_eq!(framed(&mut framing, b"e", 1, false)[3], 1);
-        // Without semi-sync nobody acknowledges.
+        // Without semi-sync there are no acknowledgements.
         let mut framing = EventFraming::new(false, 1);
         framed(&mut framing, b"a", 1, true);
         assert_eq!(framed(&mut framing, b"b", 1, true), b"\x02\0\0\x02\0b");
     }
 
     #[test]
-    fn a_wrong_length_is_noticed() {
+    fn a_wrong_length_is_detected() {
         let mut out = Vec::new();
         let mut framing = EventFraming::new(false, 1);
         framing.begin(&mut out, 2, false);

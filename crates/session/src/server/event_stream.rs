@@ -1,4 +1,4 @@
-//! A binlog to a client: events go out in big writes, acknowledgements come in.
+//! A binlog stream to a client: sends events in large writes and receives acknowledgements.
 
 use std::io;
 use std::net::SocketAddr;
@@ -18,7 +18,7 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 
 use crate::error::SessionError;
 use crate::packet_stream::PacketStream;
-use crate::server::admission::Place;
+use crate::server::admission::AdmissionSlot;
 use crate::server::client_session::{error_payload, is_gone};
 use crate::server::event_framing::EventFraming;
 use crate::socket::Socket;
@@ -26,25 +26,25 @@ use crate::socket::Socket;
 const SENDING: &str = "sending events to a client";
 const RECEIVING: &str = "receiving a client's acknowledgements";
 
-/// The longest packet that a client has reason to send: an acknowledgement.
+/// The maximum packet of a client: an acknowledgement.
 const CLIENT_PACKET_BYTES_MAX: usize = 1 + 8 + semi_sync::FILE_NAME_BYTES_MAX + 1;
 
-/// A buffer that grew beyond this is given back: there may be many readers, most of them idle.
+/// The memory of a larger buffer is freed: there may be many readers, most of them idle.
 const KEPT_BYTES_MAX: usize = 512 << 10;
 
 #[derive(Debug)]
-enum Writer {
+enum SocketWriter {
     Tcp(OwnedWriteHalf),
     Other(WriteHalf<Socket>),
 }
 
 #[derive(Debug)]
-enum Reader {
+enum SocketReader {
     Tcp(OwnedReadHalf),
     Other(ReadHalf<Socket>),
 }
 
-impl Writer {
+impl SocketWriter {
     fn get(&mut self) -> &mut (dyn AsyncWrite + Unpin + Send) {
         match self {
             Self::Tcp(half) => half,
@@ -53,7 +53,7 @@ impl Writer {
     }
 }
 
-impl Reader {
+impl SocketReader {
     fn get(&mut self) -> &mut (dyn AsyncRead + Unpin + Send) {
         match self {
             Self::Tcp(half) => half,
@@ -62,11 +62,11 @@ impl Reader {
     }
 }
 
-/// Both directions of a connection whose client asked for a binlog.
+/// Both directions of a binlog connection.
 pub(super) fn split(
     stream: PacketStream,
     peer: SocketAddr,
-    place: Place,
+    place: AdmissionSlot,
     semi_sync: bool,
 ) -> (EventSender, EventReceiver) {
     let place = Arc::new(place);
@@ -75,11 +75,11 @@ pub(super) fn split(
     let (reader, writer) = match socket {
         Socket::Tcp(stream) => {
             let (reader, writer) = stream.into_split();
-            (Reader::Tcp(reader), Writer::Tcp(writer))
+            (SocketReader::Tcp(reader), SocketWriter::Tcp(writer))
         }
         socket => {
             let (reader, writer) = tokio::io::split(socket);
-            (Reader::Other(reader), Writer::Other(writer))
+            (SocketReader::Other(reader), SocketWriter::Other(writer))
         }
     };
     let sender = EventSender {
@@ -94,22 +94,22 @@ pub(super) fn split(
     (sender, EventReceiver { reader, buffer, peer, _place: place })
 }
 
-/// Sends events. They are collected in memory, without a limit here, and sent by [`EventSender::flush`]: call it whenever
-/// [`EventSender::buffered`] exceeds some 256 KiB, and when there is nothing more to send for now.
+/// Sends events. They are buffered in memory without a limit, and [`EventSender::flush`] sends them. Call it
+/// when [`EventSender::buffered`] exceeds about 256 KiB, and when there are no more events for now.
 ///
-/// An event is [`EventSender::begin_event`] with its length, and [`EventSender::push`] of its bytes, in as many chunks as they
-/// come, so that no event need be in memory as a whole. If other bytes are pushed than were announced, nothing more can be
-/// sent: [`EventSender::flush`] says [`SessionError::OutOfStep`].
+/// An event is [`EventSender::begin_event`] with its length, then [`EventSender::push`] of its bytes in any
+/// number of chunks, so that an event need not be in memory as a whole. If the bytes differ from the
+/// announced length, [`EventSender::flush`] returns [`SessionError::OutOfStep`] from then on.
 #[derive(Debug)]
 pub struct EventSender {
-    writer: Writer,
+    writer: SocketWriter,
     framing: EventFraming,
     out: Vec<u8>,
-    /// How many bytes of `out` the system has taken.
+    /// The bytes of `out` that are written.
     sent: usize,
     write_timeout: Option<Duration>,
     peer: SocketAddr,
-    _place: Arc<Place>,
+    _place: Arc<AdmissionSlot>,
 }
 
 impl EventSender {
@@ -118,45 +118,46 @@ impl EventSender {
         self.peer
     }
 
-    /// How long the client may take nothing; `None` for ever. At first [`crate::server::ConnectionLimits::write_timeout`].
+    /// Sets how long the client may accept no bytes; `None` for no limit. Initially
+    /// [`crate::server::ConnectionLimits::write_timeout`].
     pub fn set_write_timeout(&mut self, timeout: Option<Duration>) {
         self.write_timeout = timeout;
     }
 
-    /// Begins an event of `length` bytes, header and checksum included. `wants_ack` asks for an acknowledgement; it is
-    /// passed over in a stream without semi-sync.
+    /// Begins an event of `length` bytes, header and checksum included. `wants_ack` requests an
+    /// acknowledgement; it is ignored without semi-sync.
     pub fn begin_event(&mut self, length: u64, wants_ack: bool) {
         self.framing.begin(&mut self.out, length, wants_ack);
     }
 
-    /// Goes on with the event that was begun. With its last byte the event is complete.
+    /// Adds bytes of the event. The last byte completes it.
     pub fn push(&mut self, chunk: &[u8]) {
         self.framing.push(&mut self.out, chunk);
     }
 
-    /// A whole event.
+    /// Adds a complete event.
     pub fn push_event(&mut self, event: &[u8], wants_ack: bool) {
         self.begin_event(event.len() as u64, wants_ack);
         self.push(event);
     }
 
-    /// How many bytes wait for [`EventSender::flush`].
+    /// The bytes that wait for [`EventSender::flush`].
     pub fn buffered(&self) -> usize {
         self.out.len() - self.sent
     }
 
-    /// Sends what was collected, be it the end of an event or not. May be cancelled: the next call goes on.
+    /// Sends the buffered bytes, whether or not an event is complete. Cancel-safe: the next call continues.
     ///
     /// # Errors
-    /// [`SessionError::Timeout`] if the client takes nothing for as long as the write time-out; [`SessionError::Io`] if it
-    /// is gone; [`SessionError::OutOfStep`] if an event was not given as announced.
+    /// [`SessionError::Timeout`] if the client accepts no bytes for the write timeout; [`SessionError::Io`]
+    /// if it is gone; [`SessionError::OutOfStep`] if an event did not have its announced length.
     pub async fn flush(&mut self) -> Result<(), SessionError> {
         if self.framing.is_broken() {
             return Err(SessionError::OutOfStep);
         }
         let limit = self.write_timeout;
         while self.sent < self.out.len() {
-            // The time counts from the last byte that the client took: a slow one is no dead one.
+            // The timeout restarts with every byte that the client accepts: a slow client is not a dead one.
             let count = within(limit, self.writer.get().write(&self.out[self.sent..])).await?;
             if count == 0 {
                 let source = io::Error::from(io::ErrorKind::WriteZero);
@@ -172,7 +173,7 @@ impl EventSender {
         within(limit, self.writer.get().flush()).await
     }
 
-    /// Ends the stream with an error, such as 1236 (`HY000`), after sending what was collected.
+    /// Sends the buffered bytes and ends the stream with an error, such as 1236 (`HY000`).
     ///
     /// # Errors
     /// As [`EventSender::flush`]; [`SessionError::OutOfStep`] in the middle of an event.
@@ -185,13 +186,13 @@ impl EventSender {
         self.finish(&error_payload(number, sql_state, message)).await
     }
 
-    /// Ends the stream at its end, for a client that asked not to wait for more, after sending what was collected.
+    /// Sends the buffered bytes and ends the stream with EOF, for a client that does not wait for more.
     ///
     /// # Errors
     /// As [`EventSender::flush`]; [`SessionError::OutOfStep`] in the middle of an event.
     pub async fn finish_eof(&mut self) -> Result<(), SessionError> {
         let mut payload = Vec::new();
-        // The old form whatever was agreed on, as both servers do it here.
+        // The old form of EOF, independent of the negotiated capabilities, as both servers send it here.
         let eof = EofPacket { warnings: 0, status: ServerStatus::AUTOCOMMIT };
         eof.encode(Capabilities::default(), &mut payload);
         self.finish(&payload).await
@@ -204,13 +205,13 @@ impl EventSender {
         self.framing.put_last(&mut self.out, payload);
         self.flush().await?;
         let limit = self.write_timeout;
-        // What the client was to know it knows.
+        // The client has received everything.
         let _ = within(limit, self.writer.get().shutdown()).await;
         Ok(())
     }
 }
 
-/// Waits for a write, as long as allowed.
+/// Waits for a write within the timeout.
 async fn within<T>(
     limit: Option<Duration>,
     write: impl Future<Output = io::Result<T>>,
@@ -225,13 +226,13 @@ async fn within<T>(
     result.map_err(|source| SessionError::Io { doing: SENDING, source })
 }
 
-/// Receives what a client sends while it is sent events: acknowledgements, or its end.
+/// Receives acknowledgements, or the end of the connection, during a stream.
 #[derive(Debug)]
 pub struct EventReceiver {
-    reader: Reader,
+    reader: SocketReader,
     buffer: BytesMut,
     peer: SocketAddr,
-    _place: Arc<Place>,
+    _place: Arc<AdmissionSlot>,
 }
 
 impl EventReceiver {
@@ -240,8 +241,8 @@ impl EventReceiver {
         self.peer
     }
 
-    /// The next packet of the client, as [`semi_sync::Ack::parse`] reads it; `None` once it is gone. May be cancelled
-    /// without losing anything. There is no time limit: a client that acknowledges nothing need not send anything.
+    /// The client's next packet, for [`semi_sync::Ack::parse`]; `None` if the client is gone. Cancel-safe: no
+    /// bytes are lost. There is no timeout: a client that acknowledges nothing sends nothing.
     ///
     /// # Errors
     /// [`SessionError::Protocol`] for a packet longer than any acknowledgement; [`SessionError::Io`].
@@ -260,7 +261,8 @@ impl EventReceiver {
         }
     }
 
-    /// A whole packet off the buffer. Its number is not looked at: replicas begin anew with each acknowledgement.
+    /// Takes a complete packet from the buffer. Ignores its sequence number: replicas restart with each
+    /// acknowledgement.
     fn take_packet(&mut self) -> Result<Option<Bytes>, SessionError> {
         let Some(header) = PacketHeader::parse(&self.buffer) else { return Ok(None) };
         if header.payload_bytes > CLIENT_PACKET_BYTES_MAX {

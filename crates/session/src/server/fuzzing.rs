@@ -1,5 +1,5 @@
-//! What must hold for any bytes whatever that a client sends to log in: the fuzz target under `fuzz/` calls this, and
-//! `tests/fuzzed.rs` replays kept inputs, and changed ones, with a plain `cargo test`.
+//! Checks of the login for arbitrary bytes of a client. The fuzz target under `fuzz/` calls them, and
+//! `tests/fuzzed.rs` replays the corpus and mutations with a plain `cargo test`.
 
 use std::sync::LazyLock;
 
@@ -11,29 +11,29 @@ use tailwater_wire::protocol::handshake::{ClientAnswer, HandshakeResponse};
 use tailwater_wire::protocol::sha256_crypt::Sha256Crypt;
 use tailwater_wire::protocol::{Capabilities, MariadbCapabilities};
 
-use crate::server::accounts::{Accounts, Claimed, Credential};
-use crate::server::authentication::{Authentication, NONCE_BYTES, Step, default_plugin};
+use crate::server::accounts::{Accounts, ClaimedAccount, Credential};
+use crate::server::authentication::{AuthStep, NONCE_BYTES, ServerAuthentication, default_plugin};
 
 const PASSWORD: &str = "geheim";
 
-/// The greeting's random bytes, which differ from login to login in a server.
+/// The greeting's random bytes; in a server they differ for each login.
 const NONCE: [u8; NONCE_BYTES] = [7; NONCE_BYTES];
 
-/// The most that a client is asked in one login: to switch, for the password, and to take the key.
+/// The maximum number of requests in one login: to switch, for the password, and to read the key.
 const QUESTIONS_MAX: usize = 3;
 
-/// Longer than any question, in bytes.
+/// An upper bound for the size of a request, in bytes.
 const QUESTION_BYTES_MAX: usize = 64;
 
-/// Who there is, and nobody, once for each way to be stored.
-static CLAIMED: LazyLock<Vec<[Claimed; 2]>> = LazyLock::new(|| {
+/// An account and a decoy for each way to store a credential.
+static CLAIMED: LazyLock<Vec<[ClaimedAccount; 2]>> = LazyLock::new(|| {
     let digits = native_password_hash(PASSWORD.as_bytes()).map(|byte| format!("{byte:02x}")).concat();
     let mut stored = Vec::new();
     Sha256Crypt::new(PASSWORD.as_bytes(), [b'x'; 20], 1).encode(&mut stored);
     let stored = String::from_utf8(stored).expect("a hash of letters");
     let hash = |text: &str| Credential::parse_hash(text).expect("a hash");
     let native = hash(&format!("*{digits}"));
-    // What a MariaDB makes of "foo".
+    // MariaDB's hash of "foo".
     let ed25519 = hash("vubFBzIrapbfHct1/J72dnUryz5VS7lA6XHH8sIx4TI");
     let accounts = [
         vec![Credential::password(PASSWORD)],
@@ -50,12 +50,12 @@ static CLAIMED: LazyLock<Vec<[Claimed; 2]>> = LazyLock::new(|| {
     accounts.iter().map(claimed).collect()
 });
 
-/// A login: a byte that says how the server greets and how its account is stored, the client's first answer behind its
-/// length in two bytes, and its other answers behind their lengths in one.
+/// A login: a byte selects the greeting and the stored credential; then the client's first answer after its
+/// length in two bytes, and its further answers after their lengths in one byte.
 ///
 /// # Panics
-/// If somebody gets in who does not know the password, is asked without end, or is told by what is asked that there is
-/// no such user.
+/// If a client logs in without the password, receives requests without end, or can tell from a request that
+/// the user does not exist.
 pub fn check(data: &[u8]) {
     let Some((&mode, data)) = data.split_first() else { return };
     let Some((length, data)) = data.split_first_chunk() else { return };
@@ -67,15 +67,15 @@ pub fn check(data: &[u8]) {
     let [somebody, nobody] = &CLAIMED[usize::from(mode >> 3) % CLAIMED.len()];
     let asked = converse(somebody, &response, flavour, private, answers);
     let asked_nobody = converse(nobody, &response, flavour, private, answers);
-    // A client that is in has other things to tell it.
-    if asked.last() != Some(&Asked::In) {
+    // A logged-in client sends other packets.
+    if asked.last() != Some(&ClientRequest::In) {
         assert_eq!(asked, asked_nobody, "{response:?}");
     }
-    assert_ne!(asked_nobody.last(), Some(&Asked::In), "nobody is in: {response:?}");
+    assert_ne!(asked_nobody.last(), Some(&ClientRequest::In), "nobody is in: {response:?}");
 }
 
-/// What the client sends after the greeting: as it came, or for a plugin that a byte picks, so that a fuzzer need not
-/// guess names.
+/// The client's answer to the greeting: the bytes themselves, or one for a plugin that a byte selects, so
+/// that the fuzzer need not guess names.
 fn first_answer(mode: u8, bytes: &[u8]) -> Option<HandshakeResponse> {
     if mode & 4 == 0 {
         return match ClientAnswer::parse(bytes) {
@@ -101,9 +101,9 @@ fn first_answer(mode: u8, bytes: &[u8]) -> Option<HandshakeResponse> {
     })
 }
 
-/// What a client sees of a login.
+/// What a client observes of a login.
 #[derive(Debug, PartialEq, Eq)]
-enum Asked {
+enum ClientRequest {
     Switch(String),
     Password,
     Key,
@@ -111,37 +111,38 @@ enum Asked {
     Refused,
 }
 
-/// Takes a client through its login; nothing more comes behind its last answer.
+/// Runs a login; the client sends nothing after its last answer.
 fn converse(
-    claimed: &Claimed,
+    claimed: &ClaimedAccount,
     response: &HandshakeResponse,
     flavour: Flavour,
     private: bool,
     mut answers: &[u8],
-) -> Vec<Asked> {
+) -> Vec<ClientRequest> {
     let greeted = default_plugin(flavour);
     let knew = knows(&response.auth_plugin, &NONCE, &response.auth_response);
-    let (mut login, mut step) = Authentication::begin(claimed.clone(), response, greeted, NONCE, private);
+    let (mut login, mut step) =
+        ServerAuthentication::begin(claimed.clone(), response, greeted, NONCE, private);
     let (mut asked, mut knew) = (Vec::new(), knew);
     loop {
         let question = match step {
-            Step::Ask(payload) => question(&payload),
-            Step::SendKey => Asked::Key,
-            // What cannot be decrypted here is looked at as if it had been.
-            Step::Check(password) | Step::Decrypt(password) => {
+            AuthStep::Ask(payload) => question(&payload),
+            AuthStep::SendKey => ClientRequest::Key,
+            // Treat bytes that cannot be decrypted as if they had been.
+            AuthStep::Check(password) | AuthStep::Decrypt(password) => {
                 let fits = claimed.proofs.sha2_password(&password, claimed.decoy);
                 assert_eq!(fits, password == PASSWORD.as_bytes() && !claimed.decoy);
                 knew = fits;
                 step = login.checked(fits);
                 continue;
             }
-            Step::Granted { .. } => {
+            AuthStep::Granted { .. } => {
                 assert!(knew && !claimed.decoy, "it is in without the password: {response:?}");
-                asked.push(Asked::In);
+                asked.push(ClientRequest::In);
                 break;
             }
-            Step::Denied(_) => {
-                asked.push(Asked::Refused);
+            AuthStep::Denied(_) => {
+                asked.push(ClientRequest::Refused);
                 break;
             }
         };
@@ -149,12 +150,12 @@ fn converse(
         assert!(asked.len() <= QUESTIONS_MAX, "{asked:?}");
         let answer;
         (answer, answers) = next_answer(answers);
-        if let Some(Asked::Switch(plugin)) = asked.last() {
+        if let Some(ClientRequest::Switch(plugin)) = asked.last() {
             knew = knows(plugin, login.nonce(), answer);
         }
         step = login.answered(answer);
     }
-    assert!(matches!(login.answered(b"more"), Step::Denied(_)), "it is over");
+    assert!(matches!(login.answered(b"more"), AuthStep::Denied(_)), "it is over");
     asked
 }
 
@@ -163,20 +164,20 @@ fn next_answer(answers: &[u8]) -> (&[u8], &[u8]) {
     rest.split_at(usize::from(*length).min(rest.len()))
 }
 
-fn question(payload: &[u8]) -> Asked {
+fn question(payload: &[u8]) -> ClientRequest {
     assert!(payload.len() <= QUESTION_BYTES_MAX, "{}", payload.escape_ascii());
     if payload == [MORE_DATA, PERFORM_FULL_AUTHENTICATION] {
-        return Asked::Password;
+        return ClientRequest::Password;
     }
     let request = AuthSwitchRequest::parse(payload).expect("a question is to switch, or for the password");
     let plugin = AuthPlugin::from_name(&request.plugin).expect("a plugin that there is");
     assert!(!plugin.sends_password(), "{plugin} sends the password to whoever asks");
-    // A scramble that came before would let in who has listened.
+    // A replayed scramble would log in an eavesdropper.
     assert!(!request.auth_data.starts_with(&NONCE));
-    Asked::Switch(request.plugin)
+    ClientRequest::Switch(request.plugin)
 }
 
-/// Whether this is what a client answers who knows a password that is in use here.
+/// Whether this is the answer of a client that knows a password in use here.
 fn knows(plugin: &str, nonce: &[u8], answer: &[u8]) -> bool {
     let Some(plugin) = AuthPlugin::from_name(plugin) else { return false };
     ["geheim", "foo"].iter().any(|password| {

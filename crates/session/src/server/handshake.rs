@@ -1,4 +1,4 @@
-//! One login over a socket: greeting, TLS, the conversation of [`Authentication`], the verdict.
+//! One login over a socket: greeting, TLS, the exchange of [`ServerAuthentication`], the verdict.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
@@ -19,16 +19,16 @@ use tokio::time::Instant;
 
 use crate::error::SessionError;
 use crate::packet_stream::PacketStream;
-use crate::server::accounts::{Accounts, Proven};
-use crate::server::authentication::{Authentication, Step, default_plugin, may_be_mariadb, nonce};
+use crate::server::accounts::{Accounts, PasswordProof};
+use crate::server::authentication::{AuthStep, ServerAuthentication, default_plugin, may_be_mariadb, nonce};
 use crate::server::certificate::ServerCertificate;
 use crate::server::limits::{ConnectionLimits, LOGIN_BYTES_MAX};
 use crate::socket::Socket;
 
 const LOGGING_IN: &str = "logging a client in";
 
-/// What we can do, of what a server of either flavour can. Left out on purpose: compression, files of the client,
-/// several statements in one, query attributes, session state in OK packets, several authentication factors.
+/// The capabilities of this server. Not supported on purpose: compression, files of the client, multiple
+/// statements, query attributes, session state in OK packets, multi-factor authentication.
 const OFFERED: Capabilities = Capabilities::FOUND_ROWS
     .with(Capabilities::LONG_FLAG)
     .with(Capabilities::CONNECT_WITH_DB)
@@ -52,17 +52,17 @@ const OFFERED: Capabilities = Capabilities::FOUND_ROWS
 /// The lower 8 bits of MySQL's default collation, `utf8mb4_0900_ai_ci`.
 const COLLATION_MYSQL: u8 = 255;
 
-/// The longest user name kept for messages, in characters.
+/// The maximum length of a user name in messages, in characters.
 const USER_CHARS_MAX: usize = 128;
 
-/// How many packets a login may take; the longest that there is takes 5.
+/// The maximum number of packets of a login; the longest one takes 5.
 const LOGIN_PACKETS_MAX: usize = 8;
 
-/// How many attributes of a client are kept, and how many characters of each name and value.
+/// The maximum number of attributes kept, and of characters of each name and value.
 const ATTRIBUTES_MAX: usize = 32;
 const ATTRIBUTE_CHARS_MAX: usize = 256;
 
-/// What all logins share.
+/// The data that all logins share.
 #[derive(Debug, Clone)]
 pub(super) struct Receiver {
     pub(super) flavour: Flavour,
@@ -71,29 +71,29 @@ pub(super) struct Receiver {
     pub(super) certificate: Option<ServerCertificate>,
     pub(super) require_tls: bool,
     pub(super) limits: ConnectionLimits,
-    /// Made when the first client asks for it; `None` if it cannot be.
+    /// Generated when the first client requests it; `None` if that fails.
     pub(super) key: Arc<OnceLock<Option<PasswordKey>>>,
 }
 
-/// A client that has said all it had to say.
-pub(super) struct Heard {
+/// A client whose login exchange is complete.
+pub(super) struct ClientLogin {
     pub(super) stream: PacketStream,
     pub(super) capabilities: Capabilities,
     pub(super) tls: bool,
     pub(super) user: String,
     pub(super) attributes: Vec<(String, String)>,
     password_used: bool,
-    verdict: Result<Grant, &'static str>,
+    verdict: Result<LoginGrant, &'static str>,
 }
 
-/// A client that has answered the greeting.
-struct Met {
+/// A client after its answer to the greeting.
+struct GreetedClient {
     stream: PacketStream,
     tls: bool,
     response: HandshakeResponse,
 }
 
-/// Until when a login must be done.
+/// The deadline of a login.
 struct Deadline {
     at: Instant,
     seconds: Duration,
@@ -116,15 +116,15 @@ impl Deadline {
     }
 }
 
-/// What goes with OK.
-struct Grant {
+/// The data of the OK packet.
+struct LoginGrant {
     before_ok: Option<Vec<u8>>,
-    /// MariaDB's proof that the certificate is ours.
+    /// MariaDB's proof that the certificate belongs to this server.
     proof: Option<String>,
 }
 
 impl Receiver {
-    /// The version as clients are told it: MariaDB 10 hides behind an old one of MySQL.
+    /// The version in the greeting: MariaDB 10 puts `5.5.5-` before it.
     fn greeted_version(&self) -> String {
         match (self.flavour, parse_version(&self.version_text)) {
             (Flavour::MariaDb, (10, ..)) if !self.version_text.starts_with("5.5.5-") => {
@@ -158,18 +158,18 @@ impl Receiver {
         }
     }
 
-    /// Greets a client and hears it, to the point where it is to be told whether it is let in.
+    /// Greets a client and runs the login exchange up to the verdict.
     pub(super) async fn hear(
         &self,
         socket: TcpStream,
         peer: SocketAddr,
         connection_id: u32,
-    ) -> Result<Heard, SessionError> {
+    ) -> Result<ClientLogin, SessionError> {
         let mut deadline = Deadline::new(self.limits.login_timeout, peer);
         let nonce = nonce();
         let greeting = self.greeting(connection_id, &nonce);
         let met = deadline.within(self.meet(socket, peer, &greeting)).await?;
-        let Met { mut stream, tls, response } = met;
+        let GreetedClient { mut stream, tls, response } = met;
         let user: String = response.user.chars().take(USER_CHARS_MAX).collect();
         if self.require_tls && !tls {
             const TEXT: &str =
@@ -181,27 +181,27 @@ impl Receiver {
 
         let claimed = self.accounts.claim(&response.user);
         let greeted = default_plugin(self.flavour);
-        let (login, step) = Authentication::begin(claimed, &response, greeted, nonce, tls);
+        let (login, step) = ServerAuthentication::begin(claimed, &response, greeted, nonce, tls);
         let capabilities = greeting.capabilities & response.capabilities;
         let (login, verdict) = self.converse(&mut stream, login, step, &mut deadline).await?;
         let verdict = verdict.map(|(before_ok, proven)| {
             let fingerprint = self.certificate.as_ref().filter(|_| tls && may_be_mariadb(&response, greeted));
             let proof = fingerprint
                 .and_then(|certificate| certificate_proof(&login, &proven, &certificate.fingerprint));
-            Grant { before_ok, proof }
+            LoginGrant { before_ok, proof }
         });
         let attributes = bounded(response.attributes);
         let password_used = login.password_used;
-        Ok(Heard { stream, capabilities, tls, user, attributes, password_used, verdict })
+        Ok(ClientLogin { stream, capabilities, tls, user, attributes, password_used, verdict })
     }
 
-    /// From the greeting to the client's answer, TLS in between.
+    /// Sends the greeting and reads the client's answer, with TLS in between.
     async fn meet(
         &self,
         socket: TcpStream,
         peer: SocketAddr,
         greeting: &HandshakeV10,
-    ) -> Result<Met, SessionError> {
+    ) -> Result<GreetedClient, SessionError> {
         let mut stream = PacketStream::new(Socket::Tcp(socket));
         stream.write_timeout = self.limits.write_timeout;
         let mut payload = Vec::new();
@@ -224,7 +224,7 @@ impl Receiver {
                 }
             }
         };
-        Ok(Met { stream, tls, response })
+        Ok(GreetedClient { stream, tls, response })
     }
 
     async fn start_tls(
@@ -247,53 +247,54 @@ impl Receiver {
         }
     }
 
-    /// Goes through the conversation; gives what it came to, and the state that it left.
+    /// Runs the authentication exchange; returns the result and the final state.
     async fn converse(
         &self,
         stream: &mut PacketStream,
-        mut login: Authentication,
-        mut step: Step,
+        mut login: ServerAuthentication,
+        mut step: AuthStep,
         deadline: &mut Deadline,
-    ) -> Result<(Authentication, Result<(Option<Vec<u8>>, Proven), &'static str>), SessionError> {
+    ) -> Result<(ServerAuthentication, Result<(Option<Vec<u8>>, PasswordProof), &'static str>), SessionError>
+    {
         for _ in 0..LOGIN_PACKETS_MAX {
             step = match step {
-                Step::Ask(payload) => login.answered(&deadline.within(ask(stream, &payload)).await?),
-                Step::SendKey => {
+                AuthStep::Ask(payload) => login.answered(&deadline.within(ask(stream, &payload)).await?),
+                AuthStep::SendKey => {
                     let begun = Instant::now();
                     let Some(mut pem) = self.public_key().await else {
                         return Ok((login, Err("the server has no RSA key")));
                     };
-                    // The time that we took ourselves is not the client's.
+                    // Do not count the server's own computation against the client.
                     deadline.at += begun.elapsed();
                     pem.insert(0, MORE_DATA);
                     login.answered(&deadline.within(ask(stream, &pem)).await?)
                 }
-                Step::Decrypt(secret) => {
+                AuthStep::Decrypt(secret) => {
                     let fits = self.check_encrypted(&login, secret).await;
                     login.checked(fits)
                 }
-                Step::Check(password) => {
+                AuthStep::Check(password) => {
                     let claimed = login.claimed().clone();
                     let check = move || claimed.proofs.sha2_password(&password, claimed.decoy);
-                    // A check that panics has found no password.
+                    // A check that panics counts as a wrong password.
                     let fits = tokio::task::spawn_blocking(check).await.unwrap_or(false);
                     login.checked(fits)
                 }
-                Step::Granted { before_ok, proven } => return Ok((login, Ok((before_ok, proven)))),
-                Step::Denied(reason) => return Ok((login, Err(reason))),
+                AuthStep::Granted { before_ok, proven } => return Ok((login, Ok((before_ok, proven)))),
+                AuthStep::Denied(reason) => return Ok((login, Err(reason))),
             };
         }
         Ok((login, Err("the login took too many packets")))
     }
 
-    /// The public key, made now if it is the first time. Goes on to be made if the client that asked first goes away.
+    /// The public key, generated at the first request. Generation continues if that client disconnects.
     async fn public_key(&self) -> Option<Vec<u8>> {
         let key = Arc::clone(&self.key);
         let pem = move || Some(key_of(&key)?.public_pem().as_bytes().to_vec());
         tokio::task::spawn_blocking(pem).await.ok().flatten()
     }
 
-    async fn check_encrypted(&self, login: &Authentication, secret: Vec<u8>) -> bool {
+    async fn check_encrypted(&self, login: &ServerAuthentication, secret: Vec<u8>) -> bool {
         let Ok(nonce) = login.nonce().try_into() else { return false };
         let (key, claimed) = (Arc::clone(&self.key), login.claimed().clone());
         let check = move || {
@@ -315,13 +316,13 @@ fn key_of(key: &OnceLock<Option<PasswordKey>>) -> Option<&PasswordKey> {
     made.as_ref()
 }
 
-impl Heard {
-    /// Why the client is not let in; `None` if it is.
+impl ClientLogin {
+    /// The reason of a refusal; `None` if the login succeeded.
     pub(super) fn refusal(&self) -> Option<&'static str> {
         self.verdict.as_ref().err().copied()
     }
 
-    /// Tells the client whether it is let in.
+    /// Sends the verdict.
     pub(super) async fn tell(&mut self, peer: SocketAddr) -> Result<(), SessionError> {
         let grant = match &self.verdict {
             Ok(grant) => grant,
@@ -350,10 +351,14 @@ impl Heard {
     }
 }
 
-/// What proves to clients of MariaDB 11.4 and later that a certificate that nobody vouches for is that of a server that
-/// knows their password: SHA256 of (what the server stores, the random bytes, the certificate's SHA256), in the text of
-/// OK. Source: `run_plugin_auth` in `plugins/auth/my_auth.c` of MariaDB Connector/C.
-fn certificate_proof(login: &Authentication, proven: &Proven, fingerprint: &[u8; 32]) -> Option<String> {
+/// The proof for clients of MariaDB 11.4 and later that an untrusted certificate belongs to a server that
+/// knows their password: SHA256 of (the stored hash, the random bytes, the certificate's SHA256), in the text
+/// of OK. Source: `run_plugin_auth` in `plugins/auth/my_auth.c` of MariaDB Connector/C.
+fn certificate_proof(
+    login: &ServerAuthentication,
+    proven: &PasswordProof,
+    fingerprint: &[u8; 32],
+) -> Option<String> {
     let secret = proven.shared_secret()?;
     let digest = Sha256::new()
         .chain_update(secret)
@@ -391,7 +396,7 @@ async fn bad_handshake(stream: &mut PacketStream, reason: &str) -> SessionError 
     bad_packet(stream, WireError::malformed("client's answer", reason)).await
 }
 
-/// Tells a client that it makes no sense, if it still listens.
+/// Sends an error for an invalid packet, if the client is still there.
 async fn bad_packet(stream: &mut PacketStream, source: WireError) -> SessionError {
     let _ = refuse(stream, 1043, "08S01", "Bad handshake").await;
     SessionError::Protocol { doing: LOGGING_IN, source }

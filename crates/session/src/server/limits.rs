@@ -1,41 +1,43 @@
-//! How much clients may take.
+//! Limits for clients.
 
 use std::time::Duration;
 
-/// The longest packet that is taken before a login, in bytes: connection attributes of 64 KiB and all else.
+/// The maximum packet before a login, in bytes: connection attributes of 64 KiB and everything else.
 pub const LOGIN_BYTES_MAX: usize = 80 << 10;
 
-/// How much clients may take. An address is one of IPv4, or a /64 network of IPv6.
+/// Limits for clients. An address is one of IPv4, or a /64 network of IPv6.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConnectionLimits {
-    /// How many connections there may be at once, those not logged in included.
+    /// The maximum number of connections, those not logged in included.
     pub connections_max: usize,
-    /// How many of them may not be logged in.
+    /// The maximum number of connections not logged in.
     pub unauthenticated_max: usize,
-    /// How many of one address may not be logged in, so that one cannot keep all others out.
+    /// The maximum number of connections of one address not logged in, so that one address cannot block all
+    /// others.
     pub unauthenticated_per_address_max: usize,
-    /// How many connections an address may open per second. It may save up those of one second.
+    /// New connections per second and address, with bursts of up to one second's number.
     pub connections_per_second_max: u32,
-    /// For TLS and login together. The delay after failed logins does not count.
+    /// Timeout of TLS and login together, without the delay after failed logins.
     pub login_timeout: Duration,
-    /// How long an address waits for the answer to a login, be it right or wrong, after it failed once. Doubles with each
-    /// further failure.
+    /// The delay of the answer to a login after the address failed once, whether the login is right or wrong.
+    /// Doubles with each further failure.
     pub failed_login_delay: Duration,
-    /// And how long at most.
+    /// The maximum delay.
     pub failed_login_delay_max: Duration,
-    /// After this time without a failure of the address the delay is halved; after as much again halved again.
+    /// The delay is halved after each such period without a failure of the address.
     pub failed_login_forgiven_after: Duration,
-    /// The longest command in bytes.
+    /// The maximum size of a command in bytes.
     pub command_bytes_max: usize,
-    /// How long a client may send nothing between commands; `None` for ever.
+    /// Timeout between commands; `None` for no limit.
     pub idle_timeout: Option<Duration>,
-    /// How long a client may take none of what is sent; `None` for ever.
+    /// How long a client may accept no bytes; `None` for no limit.
     pub write_timeout: Option<Duration>,
 }
 
 impl Default for ConnectionLimits {
-    /// 1000 connections, 128 of them not logged in, 32 of one address; 100 per second and address; 10 s to log in; 200 ms
-    /// to 5 s of delay, halved every 30 s; commands up to 16 MiB; 8 h of silence; 60 s for a write.
+    /// 1000 connections, 128 of them not logged in, 32 of one address; 100 per second and address; 10 s to
+    /// log in; a delay of 200 ms to 5 s, halved every 30 s; commands up to 16 MiB; 8 h between commands; 60 s
+    /// for a write.
     fn default() -> Self {
         Self {
             connections_max: 1000,

@@ -1,17 +1,18 @@
-//! The server's side of a session: clients, native replicas and `mysqlbinlog` log in to us.
+//! The server side of a session: clients, native replicas and `mysqlbinlog` log in to Tailwater.
 //!
 //! The map:
-//! - [`accounts`]: who may log in, and what proves it.
-//! - [`acceptor`]: from an open socket to a logged-in client, with [`options`] and [`limits`].
-//! - `authentication`: the conversation of the authentication plugins, without any I/O; `admission`: who is let in how
-//!   fast, without any clock.
-//! - [`client_session`]: commands come, answers go.
-//! - [`event_stream`]: a binlog goes out in big writes, acknowledgements come in; `event_framing` cuts it into packets.
-//! - `certificate`: TLS with the operator's certificate or one of our own.
+//! - [`accounts`]: the accounts and their credentials.
+//! - [`acceptor`]: logs in a client on an open socket, with [`options`] and [`limits`].
+//! - `authentication`: the exchange of the authentication plugins, without I/O; `admission`: connection
+//!   limits and login delays, without a clock.
+//! - [`client_session`]: receives commands and sends answers.
+//! - [`event_stream`]: sends a binlog in large writes and receives acknowledgements; `event_framing` splits
+//!   it into packets.
+//! - `certificate`: TLS with the operator's certificate or a generated one.
 //!
-//! Nobody gets in without proving a password. What a client sends before it did is bounded by
-//! [`limits::LOGIN_BYTES_MAX`], how long it may take by [`ConnectionLimits::login_timeout`], and how many there are by
-//! [`ConnectionLimits::unauthenticated_max`].
+//! Every client must prove a password. Before that, [`limits::LOGIN_BYTES_MAX`] limits its bytes,
+//! [`ConnectionLimits::login_timeout`] its time, and [`ConnectionLimits::unauthenticated_max`] the number of
+//! such clients.
 
 pub mod acceptor;
 pub mod accounts;

@@ -1,4 +1,4 @@
-//! How clients are received.
+//! Options of the server side.
 
 use std::path::PathBuf;
 
@@ -7,43 +7,44 @@ use tailwater_wire::Flavour;
 use crate::server::accounts::Accounts;
 use crate::server::limits::ConnectionLimits;
 
-/// Which certificate clients are shown.
+/// The TLS certificate for clients.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum ServerTls {
-    /// TLS is not offered.
+    /// No TLS.
     Off,
-    /// The operator's own.
+    /// The operator's certificate.
     Files {
-        /// The certificate and those between it and its authority, in a PEM file.
+        /// PEM file with the certificate and the intermediate ones.
         certificate: PathBuf,
-        /// Its key, in a PEM file.
+        /// PEM file with the key.
         key: PathBuf,
     },
-    /// One that is made at each start and lives in memory. Nobody who only listens can read along; clients that verify
-    /// certificates do not trust it, except those of MariaDB 11.4 and later, which verify it by their password.
+    /// A certificate generated at each start and kept in memory. It protects against passive listeners.
+    /// Clients that verify certificates do not trust it, except MariaDB 11.4 and later, which verify it with
+    /// their password.
     #[default]
     Generated,
 }
 
-/// How clients are received.
+/// Options of the server side.
 #[derive(Debug, Clone)]
 pub struct ServerOptions {
-    /// Which family of servers we speak like.
+    /// The flavour that this server presents.
     pub flavour: Flavour,
-    /// The version as that server spells it, such as `9.7.1` or `10.11.14-MariaDB-log`.
+    /// The version text that this server presents, such as `9.7.1` or `10.11.14-MariaDB-log`.
     pub version_text: String,
-    /// Who may log in.
+    /// The accounts.
     pub accounts: Accounts,
-    /// TLS.
+    /// The TLS options.
     pub tls: ServerTls,
-    /// Whether clients that do not use TLS are refused.
+    /// Whether clients without TLS are refused.
     pub require_tls: bool,
-    /// How much clients may take.
+    /// The limits.
     pub limits: ConnectionLimits,
 }
 
 impl ServerOptions {
-    /// Options with defaults: a certificate of our own, TLS offered and not required.
+    /// The defaults: a generated certificate, TLS offered but not required.
     pub fn new(flavour: Flavour, version_text: impl Into<String>, accounts: Accounts) -> Self {
         Self {
             flavour,
