@@ -1,11 +1,11 @@
-//! How long to wait before the next attempt.
+//! Delays between attempts.
 
 use std::time::Duration;
 
-/// Waiting times that double from a first one up to a longest one, each shortened by up to half at random, so that many
-/// clients of one server do not come back at the same moment.
+/// Delays that double from a first to a longest one. Each is shortened by up to half at random, so that the clients
+/// of a server do not reconnect at the same moment.
 ///
-/// Pure: the seed decides the whole sequence.
+/// Pure: the seed determines the whole sequence.
 #[derive(Debug, Clone)]
 pub struct Backoff {
     first: Duration,
@@ -21,7 +21,7 @@ impl Backoff {
         Self { first, longest, next: first, random: seed }
     }
 
-    /// How long to wait before the next attempt: between half and all of the time that is due.
+    /// The delay before the next attempt: between half of the current delay and all of it.
     pub fn next_delay(&mut self) -> Duration {
         let due = self.next;
         self.next = due.saturating_mul(2).min(self.longest);
@@ -30,7 +30,7 @@ impl Backoff {
         half + (due - half * 2) + Duration::from_nanos(self.random() % (spread_ns + 1))
     }
 
-    /// An attempt succeeded: the next failure waits for the first time again.
+    /// Call after a successful attempt: the next delay is the first one again.
     pub fn reset(&mut self) {
         self.next = self.first;
     }

@@ -1,5 +1,5 @@
-//! Many rows of values for one statement that a MariaDB server has prepared (`COM_STMT_BULK_EXECUTE`): values go as they are,
-//! and nobody looks for their ends or escapes them.
+//! Many rows of values for one statement that a MariaDB server has prepared (`COM_STMT_BULK_EXECUTE`). Values are
+//! sent in binary with a length, so that neither side escapes or scans them.
 
 use tailwater_wire::protocol::MariadbCapabilities;
 use tailwater_wire::protocol::bulk::{PrepareOk, put_head};
@@ -10,7 +10,7 @@ use crate::error::SessionError;
 
 const DOING: &str = "running a statement for many rows";
 
-/// A statement that a server has prepared for this connection; it is forgotten with the connection at the latest.
+/// A statement that a server has prepared for this connection. The server drops it with the connection at the latest.
 #[derive(Debug)]
 pub struct BulkStatement {
     prepared: PrepareOk,
@@ -18,22 +18,23 @@ pub struct BulkStatement {
 }
 
 impl BulkStatement {
-    /// How many values each row has.
+    /// The number of values per row.
     pub fn parameters(&self) -> usize {
         usize::from(self.prepared.parameters)
     }
 }
 
 impl Connection {
-    /// Whether the server takes [`Connection::prepare_bulk`]: MariaDB does.
+    /// Whether the server supports [`Connection::prepare_bulk`]: MariaDB does.
     pub fn takes_bulk(&self) -> bool {
         self.mariadb_capabilities.has(MariadbCapabilities::STMT_BULK_OPERATIONS)
     }
 
-    /// Has a statement that changes rows prepared; a `?` stands for each of its values.
+    /// Prepares a statement that changes rows, with a `?` for each value.
     ///
     /// # Errors
-    /// [`SessionError::Server`] if the server refuses it: the connection stays in order. Anything that breaks the connection.
+    /// [`SessionError::Server`] if the server rejects it; the connection stays usable. Any error that breaks the
+    /// connection.
     pub async fn prepare_bulk(&mut self, sql: &str) -> Result<BulkStatement, SessionError> {
         let (prepared, _) = self.prepare(sql).await?;
         let mut head = vec![COM_STMT_BULK_EXECUTE];

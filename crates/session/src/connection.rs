@@ -1,4 +1,4 @@
-//! A logged-in connection and the exchanges on it.
+//! A logged-in connection, and the commands on it.
 
 use bytes::Bytes;
 use tailwater_wire::protocol::command::ClientCommand;
@@ -22,24 +22,25 @@ use crate::supported_versions;
 const QUERYING: &str = "running a statement";
 pub(crate) const READING_ROWS: &str = "reading rows";
 
-/// How long a server's buffer is for a connection that many rows come over: about as much as a socket takes.
+/// The length of a statement that makes the server enlarge its buffer for this connection, in bytes: about
+/// the size of a socket's buffer.
 const WIDE_BYTES: usize = 128 << 10;
 
-/// How many results one statement may give (a procedure gives one per SELECT in it).
+/// The maximum number of results of one statement (a procedure returns one per SELECT).
 const RESULTS_MAX: usize = 10_000;
 
-/// Who answered.
+/// The server of a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerInfo {
-    /// Which family the server belongs to.
+    /// Its flavour.
     pub flavour: Flavour,
     /// Major, minor and patch number.
     pub version: (u16, u16, u16),
-    /// The version as the server spells it, without the `5.5.5-` that MariaDB 10 greets with.
+    /// The version text, without the `5.5.5-` in the greeting of MariaDB 10.
     pub version_text: String,
-    /// The connection's id, as `KILL` takes it; cut to 32 bits.
+    /// The connection id for `KILL`, truncated to 32 bits.
     pub connection_id: u32,
-    /// Whether the connection runs under TLS.
+    /// Whether the connection uses TLS.
     pub tls: bool,
 }
 
@@ -50,14 +51,14 @@ impl ServerInfo {
     }
 }
 
-/// What a server says when a statement is done.
+/// A server's OK answer to a statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct OkInfo {
-    /// Rows changed.
+    /// The number of changed rows.
     pub affected_rows: u64,
     /// The first AUTO_INCREMENT value generated; 0 for none.
     pub last_insert_id: u64,
-    /// How many warnings `SHOW WARNINGS` would list.
+    /// The number of warnings that `SHOW WARNINGS` lists.
     pub warnings: u16,
     /// See [`ServerStatus`].
     pub status: ServerStatus,
@@ -74,24 +75,24 @@ impl From<OkPacket> for OkInfo {
     }
 }
 
-/// What opens a result.
+/// The first packet of a result.
 pub(crate) enum Opening {
     Ok(OkInfo),
     Columns(Vec<ColumnDefinition>),
-    /// The server asks for a file, here the front of its name.
+    /// The server requests a file; the beginning of its name.
     LocalInfile(String),
 }
 
-/// Keeps of a statement what messages may show.
+/// Keeps the part of a statement that messages show.
 fn keep_front(front: &mut Vec<u8>, piece: &[u8]) {
     let more = KEPT_BYTES_MAX.saturating_sub(front.len());
     front.extend_from_slice(piece.get(..more).unwrap_or(piece));
 }
 
-/// A connection that is logged in.
+/// A logged-in connection.
 ///
-/// One exchange at a time. A call that is cancelled before it is done leaves the connection unusable:
-/// [`SessionError::OutOfStep`] from then on.
+/// It runs one command at a time. A call that is cancelled before its end makes the connection unusable:
+/// later calls return [`SessionError::OutOfStep`].
 #[derive(Debug)]
 pub struct Connection {
     pub(crate) stream: PacketStream,
@@ -100,19 +101,20 @@ pub struct Connection {
     pub(crate) mariadb_capabilities: MariadbCapabilities,
     pub(crate) rows_bytes_max: usize,
     endpoint: String,
-    /// The beginning of the statement that is under way, for messages.
+    /// The beginning of the current statement, for messages.
     pub(crate) statement: Vec<u8>,
-    /// Set while an exchange is under way, and for good if it does not end well.
+    /// Set while a command runs; stays set if the command does not end properly.
     busy: bool,
 }
 
 impl Connection {
-    /// Connects, logs in, and gives the session the settings of [`ConnectOptions::session_preset`].
+    /// Connects, logs in, and sets the session variables of [`ConnectOptions::session_preset`].
     ///
     /// # Errors
-    /// [`SessionError::Connect`], [`SessionError::Resolve`] or [`SessionError::ConnectTimeout`] if the server cannot
-    /// be reached; [`SessionError::Denied`] if it does not let the user in; those about TLS and authentication;
-    /// [`SessionError::SessionSetting`] if a setting of the server's that changes results cannot be taken out of the session.
+    /// [`SessionError::Connect`], [`SessionError::Resolve`] or [`SessionError::ConnectTimeout`] if the server
+    /// cannot be reached; [`SessionError::Denied`] if it rejects the login; the errors about TLS and
+    /// authentication; [`SessionError::SessionSetting`] if a session variable that changes results cannot be
+    /// set.
     pub async fn connect(options: &ConnectOptions) -> Result<Self, SessionError> {
         let work = async {
             let logged_in = login::log_in(Socket::connect(&options.endpoint).await?, options).await?;
@@ -156,21 +158,22 @@ impl Connection {
         }
     }
 
-    /// Who answered.
+    /// The server of a connection.
     pub fn server(&self) -> &ServerInfo {
         &self.server
     }
 
-    /// Where the server is, for messages.
+    /// The server's address, for messages.
     pub fn endpoint(&self) -> &str {
         &self.endpoint
     }
 
-    /// Runs a statement and collects its rows. Of several results the first is given.
+    /// Runs a statement and collects its rows. Returns the first of several results.
     ///
     /// # Errors
     /// [`SessionError::Server`] if the statement fails; [`SessionError::ResultTooLarge`] beyond
-    /// [`ConnectOptions::rows_bytes_max`], which ends the connection; anything that breaks the connection.
+    /// [`ConnectOptions::rows_bytes_max`], which makes the connection unusable; any error that breaks the
+    /// connection.
     pub async fn query(&mut self, sql: &str) -> Result<QueryResult, SessionError> {
         let bytes_max = self.rows_bytes_max;
         let mut stream = self.query_stream(sql).await?;
@@ -193,7 +196,7 @@ impl Connection {
         })
     }
 
-    /// Runs a statement for its effect; rows, if there are any, are read and dropped.
+    /// Runs a statement and discards its rows, if any.
     ///
     /// # Errors
     /// As [`Connection::query`], without its limit.
@@ -203,8 +206,8 @@ impl Connection {
         Ok(stream.end().unwrap_or_default())
     }
 
-    /// As [`Connection::execute`], with a statement that need not be UTF-8: the server takes it in the character set that
-    /// the session has set.
+    /// Runs a statement as [`Connection::execute`] does. The statement is bytes in the session's character
+    /// set, not necessarily UTF-8.
     ///
     /// # Errors
     /// As [`Connection::execute`].
@@ -214,15 +217,15 @@ impl Connection {
         Ok(stream.end().unwrap_or_default())
     }
 
-    /// Runs as many statements as `count` says, with semicolons between them, in one round trip: statements that give no rows.
-    /// None is run behind one that fails. Gives the answer to the last.
+    /// Runs `count` statements without rows, separated by semicolons, in one round trip. The server stops at
+    /// the first that fails. Returns the answer to the last.
     ///
-    /// A server that was given row events (`BINLOG`) no longer says that more results follow, and sends them all the same: so
-    /// what it says of that is not asked.
+    /// After `BINLOG` statements a server no longer sets the flag for further results, but sends them. So
+    /// this counts the answers and ignores the flag.
     ///
     /// # Errors
-    /// [`SessionError::Server`] for the first that fails; anything that breaks the connection, and [`SessionError::Protocol`] if
-    /// one answers with rows.
+    /// [`SessionError::Server`] for the first statement that fails; [`SessionError::Protocol`] if one returns
+    /// rows; any error that breaks the connection.
     pub async fn execute_all(&mut self, statements: &[u8], count: usize) -> Result<OkInfo, SessionError> {
         let mut opening = self.open_statement(statements.len(), std::iter::once(statements)).await?;
         for index in 1..count {
@@ -240,7 +243,7 @@ impl Connection {
         Ok(ok)
     }
 
-    /// What a statement that gives no rows is answered with.
+    /// Reads the answer to a statement without rows.
     fn no_rows(opening: Opening) -> Result<OkInfo, SessionError> {
         match opening {
             Opening::Ok(ok) => Ok(ok),
@@ -252,11 +255,12 @@ impl Connection {
         }
     }
 
-    /// As [`Connection::execute_bytes`], with a statement of `bytes` that comes in pieces: for statements that are not to be
-    /// whole in memory.
+    /// Runs a statement of `bytes` bytes as [`Connection::execute_bytes`] does. The statement comes in
+    /// pieces, so that it need not be in memory as a whole.
     ///
     /// # Errors
-    /// As [`Connection::execute`]; [`SessionError::Protocol`], and an unusable connection, if the pieces are not `bytes`.
+    /// As [`Connection::execute`]; [`SessionError::Protocol`], and an unusable connection, if the pieces do
+    /// not add up to `bytes`.
     pub async fn execute_pieces(
         &mut self,
         bytes: usize,
@@ -267,24 +271,25 @@ impl Connection {
         Ok(stream.end().unwrap_or_default())
     }
 
-    /// Has the server send many rows in larger pieces from here on, in fewer system calls of both sides: the buffer that it has for
-    /// a connection is of `net_buffer_length` at first, 16 KiB, and stays as long as the longest statement that came.
+    /// Makes the server send rows in larger pieces, which needs fewer system calls on both sides. The
+    /// server's buffer for a connection has `net_buffer_length` bytes at first (16 KiB). It grows to the
+    /// longest statement received, and stays so.
     ///
     /// # Errors
-    /// Anything that breaks the connection.
+    /// Any error that breaks the connection.
     pub async fn widen_answers(&mut self) -> Result<(), SessionError> {
         let longest = self.query("SELECT @@SESSION.max_allowed_packet").await?;
         let longest = longest.first().and_then(|row| row.get_u64(0)).unwrap_or(0);
         let bytes = usize::try_from(longest / 2).unwrap_or(WIDE_BYTES).min(WIDE_BYTES);
-        // Servers cut spaces off before they log a statement.
+        // Servers trim trailing spaces before they log a statement.
         self.execute(&("DO 0".to_owned() + &" ".repeat(bytes))).await?;
         Ok(())
     }
 
-    /// Runs a statement and gives its rows one by one, as they come.
+    /// Runs a statement and streams its rows.
     ///
     /// # Errors
-    /// [`SessionError::Server`] if the statement fails; anything that breaks the connection.
+    /// [`SessionError::Server`] if the statement fails; any error that breaks the connection.
     pub async fn query_stream(&mut self, sql: &str) -> Result<RowStream<'_>, SessionError> {
         self.send_statement(sql.len(), std::iter::once(sql)).await
     }
@@ -304,7 +309,7 @@ impl Connection {
         }
     }
 
-    /// Begins an exchange with a statement, and reads how the server begins its answer.
+    /// Sends a statement and reads the first packet of its answer.
     pub(crate) async fn open_statement(
         &mut self,
         bytes: usize,
@@ -321,10 +326,10 @@ impl Connection {
         self.read_opening().await
     }
 
-    /// Asks for a sign of life.
+    /// Sends COM_PING.
     ///
     /// # Errors
-    /// Anything that breaks the connection.
+    /// Any error that breaks the connection.
     pub async fn ping(&mut self) -> Result<(), SessionError> {
         const DOING: &str = "pinging";
         self.begin()?;
@@ -334,10 +339,10 @@ impl Connection {
         Ok(())
     }
 
-    /// Says goodbye. Dropping a connection closes it too, and lets the server note an aborted one.
+    /// Sends COM_QUIT. A connection that is only dropped is closed too, but the server counts it as aborted.
     pub async fn close(mut self) {
         if !self.busy {
-            // The server closes its side whether or not it got this.
+            // The server closes its side whether or not it received COM_QUIT.
             let _ = self.stream.send("closing the connection", &ClientCommand::Quit).await;
         }
     }
@@ -350,7 +355,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Reads the OK or the error that ends an exchange.
+    /// Reads the OK or error packet that ends a command.
     pub(crate) async fn read_ok(&mut self, doing: &'static str) -> Result<OkInfo, SessionError> {
         let payload = self.stream.read_packet(doing, self.rows_bytes_max).await?;
         match payload.first() {
@@ -364,12 +369,12 @@ impl Connection {
         }
     }
 
-    /// A command that the server does not answer is sent.
+    /// Ends a command to which the server sends no answer.
     pub(crate) fn end_unanswered(&mut self) {
         self.busy = false;
     }
 
-    /// An error from the server ends the exchange and leaves the connection in order.
+    /// A server error ends the command; the connection stays usable.
     pub(crate) fn server_error(&mut self, doing: &'static str, payload: &[u8]) -> SessionError {
         match ErrPacket::parse(payload) {
             Ok(packet) => {
@@ -417,8 +422,8 @@ impl Connection {
         Ok(columns)
     }
 
-    /// Takes the rows that have come whole in a packet each, without waiting; what is none, or longer, is left to
-    /// [`Connection::read_payload`].
+    /// Takes the buffered rows that are complete in one packet each, without waiting.
+    /// [`Connection::read_payload`] reads everything else, and longer rows.
     pub(crate) fn take_rows(&mut self) -> Bytes {
         let (bytes_max, capabilities) = (self.rows_bytes_max, self.capabilities);
         let is_row = |payload: &[u8]| {
@@ -429,7 +434,7 @@ impl Connection {
         self.stream.take_packets(is_row)
     }
 
-    /// Reads the payload of a row, or what stands at the end of all results of the statement.
+    /// Reads the payload of a row, or the packet that ends all results of the statement.
     pub(crate) async fn read_payload(&mut self) -> Result<Result<Bytes, OkInfo>, SessionError> {
         match self.read_payload_or_end().await? {
             Ok(payload) => Ok(Ok(payload)),
@@ -440,7 +445,7 @@ impl Connection {
         }
     }
 
-    /// Reads the payload of a row, or what stands at the end of this result.
+    /// Reads the payload of a row, or the packet that ends this result.
     async fn read_payload_or_end(&mut self) -> Result<Result<Bytes, OkInfo>, SessionError> {
         let wrong = |source| SessionError::Protocol { doing: READING_ROWS, source };
         let payload = self.stream.read_packet(READING_ROWS, self.rows_bytes_max).await?;
@@ -459,7 +464,7 @@ impl Connection {
         }))
     }
 
-    /// Reads and drops the further results that `status` announces; then the exchange is over.
+    /// Reads and discards the further results that `status` announces; this ends the command.
     pub(crate) async fn finish(&mut self, mut status: ServerStatus) -> Result<(), SessionError> {
         let mut results = 0;
         while status.has(ServerStatus::MORE_RESULTS_EXISTS) {

@@ -15,65 +15,67 @@ use crate::connection::Connection;
 use crate::error::{SessionError, StatementPrefix};
 use crate::packet_stream::PacketStream;
 
-/// The most bytes of one chunk. Events up to this size come whole.
+/// The maximum size of a chunk in bytes. Events up to this size come in one chunk.
 pub const CHUNK_BYTES_MAX: usize = 1 << 20;
 
-/// How much of a big event is waited for before a chunk is handed on.
+/// The minimum size of a chunk of a large event, in bytes.
 const CHUNK_BYTES_MIN: usize = 128 << 10;
 
-/// How much each read takes if it is there: big reads are what makes catching up fast.
+/// Bytes per read, if available: large reads make catching up fast.
 const READ_AHEAD_BYTES: usize = 256 << 10;
 
-/// The longest error message of a server, with all around it.
+/// The maximum size of a server's error packet.
 const ERROR_BYTES_MAX: usize = 64 << 10;
 
-/// The stream is dead when nothing came for so many heartbeat periods, unless the request says otherwise.
+/// The stream fails when no bytes arrive for this many heartbeat periods, unless the request sets another
+/// limit.
 const HEARTBEATS_MISSED_MAX: u32 = 3;
 
 const STARTING: &str = "starting the binlog stream";
 const READING: &str = "reading the binlog stream";
 const ACKNOWLEDGING: &str = "acknowledging a commit";
 
-/// Where a dump begins.
+/// Where a binlog stream begins.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DumpStart {
-    /// In a file of the source.
+    /// At a position in a file of the source.
     FilePosition {
-        /// The file, without a folder; empty for the oldest.
+        /// The file name without a folder; empty for the oldest file.
         file: String,
-        /// Offset of the first event, from 4 on and, as the protocol has it, below 4 GiB.
+        /// Offset of the first event: 4 or more, and below 4 GiB (the protocol has 32 bits).
         position: u64,
     },
-    /// MySQL: behind everything in a set of GTIDs.
+    /// MySQL: after all transactions of a GTID set.
     MysqlGtid {
         /// The set in its binary form.
         set_block: Vec<u8>,
     },
-    /// MariaDB: behind a position in each domain.
+    /// MariaDB: after a position in each domain.
     MariadbGtid {
-        /// As `@@gtid_slave_pos` spells it; empty for the beginning of the binlog.
+        /// In the format of `@@gtid_slave_pos`; empty for the beginning of the binlog.
         connect_state: String,
     },
 }
 
-/// What to ask a source for.
+/// A request for a binlog stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DumpRequest {
-    /// Our own server id, unlike that of every other replica of the source.
+    /// The server id of this client; no other replica of the source may have it.
     pub server_id: u32,
-    /// Where to begin.
+    /// The start position.
     pub start: DumpStart,
     /// Take part in semi-synchronous replication: see [`DumpStream::semi_sync`].
     pub semi_sync: bool,
-    /// After how long without events the source sends a heartbeat; zero for never.
+    /// The source sends a heartbeat after this time without events; zero disables heartbeats.
     pub heartbeat: Duration,
-    /// Without any bytes for so long the stream ends with an error; three heartbeats if absent, and never without those.
+    /// The stream fails after this time without any bytes. Default: three heartbeat periods; no limit without
+    /// heartbeats.
     pub silence_max: Option<Duration>,
-    /// MariaDB: send Annotate_rows events, so that what comes is what stands in the file.
+    /// MariaDB: send Annotate_rows events, so that the stream equals the file.
     pub annotate: bool,
     /// End the stream at the end of the newest file instead of waiting for more.
     pub non_blocking: bool,
-    /// Identity that MySQL tells replicas apart by: a newer dump of the same one ends the older.
+    /// The UUID by which MySQL identifies replicas: a newer dump with the same UUID ends the older one.
     pub replica_uuid: Option<String>,
     /// Shown in `SHOW REPLICAS`.
     pub report_host: String,
@@ -82,7 +84,7 @@ pub struct DumpRequest {
 }
 
 impl DumpRequest {
-    /// A request without semi-sync, with annotations, with a heartbeat of 10 s, that waits for more at the end.
+    /// A request without semi-sync, with annotations and a heartbeat of 10 s, that waits at the end for more.
     pub fn new(server_id: u32, start: DumpStart) -> Self {
         Self {
             server_id,
@@ -127,12 +129,12 @@ impl DumpRequest {
         }
     }
 
-    /// The statement that tells the source how to send.
+    /// The statement that sets the stream's options on the source.
     fn session_variables(&self, flavour: Flavour) -> String {
         let heartbeat_ns = self.heartbeat.as_nanos();
         let semi_sync = u8::from(self.semi_sync);
         match flavour {
-            // Both names of each: 8.0.26 renamed them, and each server looks at its own.
+            // Both names of each variable: MySQL 8.0.26 renamed them, and a server reads only its own name.
             Flavour::MySql => {
                 let mut set = format!(
                     "SET @source_binlog_checksum = @@global.binlog_checksum, \
@@ -147,7 +149,8 @@ impl DumpRequest {
                 }
                 set
             }
-            // Capability 4: every event as it stands in the file, GTID events included.
+            // `MARIA_SLAVE_CAPABILITY_GTID` (4): the source sends every event as it is in the file, GTID
+            // events included.
             Flavour::MariaDb => {
                 let mut set = format!(
                     "SET @mariadb_slave_capability = 4, @master_binlog_checksum = @@global.binlog_checksum, \
@@ -186,7 +189,7 @@ impl DumpRequest {
             DumpStart::MysqlGtid { set_block } => {
                 ClientCommand::BinlogDumpGtid { flags, server_id, file: b"", position: 4, set_block }
             }
-            // The state was set as a variable; file and position are not looked at.
+            // `@slave_connect_state` has the position; the source ignores file and offset.
             DumpStart::MariadbGtid { .. } => {
                 ClientCommand::BinlogDump { position: 4, flags, server_id, file: b"" }
             }
@@ -194,37 +197,38 @@ impl DumpRequest {
     }
 }
 
-/// An event of the stream, or a part of a big one.
+/// An event of the stream, or a part of a large one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EventChunk {
-    /// The header of the event that the bytes belong to.
+    /// The header of the event.
     pub header: EventHeader,
-    /// The event's first bytes, the header's among them.
+    /// Whether the chunk begins the event, its header included.
     pub first: bool,
-    /// The event's last bytes.
+    /// Whether the chunk ends the event.
     pub last: bool,
-    /// The source holds a commit back until this event is acknowledged. The same in all chunks of an event.
+    /// Whether the source delays a commit until this event is acknowledged. The same in all chunks of an
+    /// event.
     pub ack_requested: bool,
-    /// The bytes, the checksum included, if there is one. They are a slice of the read buffer, so keep them no longer
-    /// than needed.
+    /// The bytes, with the checksum if there is one. A slice of the read buffer: do not keep it longer than
+    /// needed.
     pub data: Bytes,
 }
 
-/// A running binlog stream.
+/// A binlog stream.
 #[derive(Debug)]
 pub struct DumpStream {
     stream: PacketStream,
     flavour: Flavour,
     semi_sync_headers: bool,
     semi_sync_enabled: bool,
-    state: State,
+    state: DumpState,
 }
 
 #[derive(Debug, Clone, Copy)]
-enum State {
-    /// The next packet begins an event, or ends the stream.
+enum DumpState {
+    /// The next packet begins an event or ends the stream.
     BetweenEvents,
-    /// In an event of several chunks.
+    /// Inside an event of several chunks.
     InEvent(InEvent),
     Ended,
 }
@@ -234,36 +238,36 @@ struct InEvent {
     header: EventHeader,
     ack_requested: bool,
     first: bool,
-    /// Bytes of the event still to come.
+    /// Bytes of the event not yet received.
     event_left: usize,
-    /// Bytes of the current packet still to come.
+    /// Bytes of the current packet not yet received.
     packet_left: usize,
-    /// The current packet says that another one continues it.
+    /// Whether another packet continues the current one.
     continued: bool,
-    /// The number of the current packet.
+    /// The sequence number of the current packet.
     sequence: u8,
 }
 
-/// What the front of the buffer holds.
-enum Front {
-    /// At least so many bytes must be buffered to know more.
+/// What the buffer begins with.
+enum BufferFront {
+    /// This many bytes must be buffered to decide.
     Needs(usize),
-    /// An event that lies whole in the buffer, behind `prefix` bytes.
+    /// A complete event after `prefix` bytes.
     Whole { header: EventHeader, ack_requested: bool, prefix: usize },
-    /// The beginning of a big event, behind `prefix` bytes.
+    /// The beginning of a large event after `prefix` bytes.
     Big { event: InEvent, prefix: usize },
-    /// The source ended the stream; its packet takes so many bytes.
+    /// The source ended the stream with a packet of this many bytes.
     End { frame_bytes: usize },
 }
 
 impl Connection {
-    /// Turns the connection into a binlog stream, and waits for its first packet, so that a source that refuses is
-    /// known at once.
+    /// Requests a binlog stream on this connection, and waits for the first packet, so that a refusal is an
+    /// error of this call.
     ///
     /// # Errors
-    /// [`SessionError::DumpRequest`] if the request does not fit the server; [`SessionError::Server`] if the server
-    /// refuses (1236: what is asked for is not there; 1227: a privilege is missing); anything that breaks the
-    /// connection.
+    /// [`SessionError::DumpRequest`] if the request does not fit the server. [`SessionError::Server`] if the
+    /// server refuses (1236: it does not have the requested position; 1227: a privilege is missing). Any
+    /// error that breaks the connection.
     pub async fn dump(mut self, request: DumpRequest) -> Result<DumpStream, SessionError> {
         let flavour = self.server.flavour;
         request.check(flavour)?;
@@ -286,7 +290,7 @@ impl Connection {
             flavour,
             semi_sync_headers: false,
             semi_sync_enabled,
-            state: State::BetweenEvents,
+            state: DumpState::BetweenEvents,
         };
         stream.stream.read_timeout = (!request.heartbeat.is_zero()).then(|| {
             request.silence_max.unwrap_or_else(|| request.heartbeat.saturating_mul(HEARTBEATS_MISSED_MAX))
@@ -301,7 +305,7 @@ impl Connection {
         Ok(stream)
     }
 
-    /// Whether the source waits for acknowledgements at all.
+    /// Whether semi-sync is enabled on the source.
     async fn semi_sync_is_enabled(&mut self) -> Result<bool, SessionError> {
         let result = self
             .query(
@@ -314,29 +318,31 @@ impl Connection {
 }
 
 impl DumpStream {
-    /// Which family the source belongs to.
+    /// The flavour of the source.
     pub fn flavour(&self) -> Flavour {
         self.flavour
     }
 
-    /// Whether acknowledgements reach commits: the source takes them from this stream, and had semi-sync enabled when
-    /// the stream began. If `false` though it was asked for, load or enable it on the source and connect again.
+    /// Whether commits wait for acknowledgements of this stream: the source accepts them, and semi-sync was
+    /// enabled when the stream began. If `false` despite the request, load or enable semi-sync on the source
+    /// and connect again.
     pub fn semi_sync(&self) -> bool {
         self.semi_sync_headers && self.semi_sync_enabled
     }
 
-    /// Whether the source takes acknowledgements from this stream, be semi-sync enabled there at the moment or not.
+    /// Whether the source accepts acknowledgements from this stream, even while semi-sync is disabled there.
     pub fn takes_acks(&self) -> bool {
         self.semi_sync_headers
     }
 
-    /// The next event, or the next part of a big one; `None` at the end of a stream that was asked not to wait.
+    /// Returns the next event or the next part of a large one; `None` at the end of a non-blocking stream.
     ///
-    /// May be cancelled without losing anything.
+    /// Cancel-safe: no bytes are lost.
     ///
     /// # Errors
-    /// [`SessionError::Timeout`] if not even heartbeats come; [`SessionError::Server`] if the source gives up (1236);
-    /// [`SessionError::Protocol`] if what comes is no event stream; [`SessionError::Closed`] or [`SessionError::Io`].
+    /// [`SessionError::Timeout`] if no heartbeats come either; [`SessionError::Server`] if the source ends
+    /// the stream (1236); [`SessionError::Protocol`] if the bytes are not an event stream;
+    /// [`SessionError::Closed`] or [`SessionError::Io`].
     pub async fn next(&mut self) -> Result<Option<EventChunk>, SessionError> {
         loop {
             let wanted = match self.advance()? {
@@ -348,22 +354,22 @@ impl DumpStream {
         }
     }
 
-    /// Whether [`DumpStream::next`] will give a chunk without waiting for the network.
+    /// Whether [`DumpStream::next`] returns a chunk without waiting for the network.
     pub fn has_buffered(&self) -> bool {
         let buffered = self.stream.buffered();
         match self.state {
-            State::Ended => false,
-            State::BetweenEvents => match self.front(buffered) {
-                Ok(Front::Needs(_)) => false,
-                Ok(Front::Big { event, prefix }) => buffered.len() >= prefix + event.chunk_bytes(),
-                Ok(Front::Whole { .. } | Front::End { .. }) | Err(_) => true,
+            DumpState::Ended => false,
+            DumpState::BetweenEvents => match self.front(buffered) {
+                Ok(BufferFront::Needs(_)) => false,
+                Ok(BufferFront::Big { event, prefix }) => buffered.len() >= prefix + event.chunk_bytes(),
+                Ok(BufferFront::Whole { .. } | BufferFront::End { .. }) | Err(_) => true,
             },
-            State::InEvent(event) => event.packet_left > 0 && buffered.len() >= event.chunk_bytes(),
+            DumpState::InEvent(event) => event.packet_left > 0 && buffered.len() >= event.chunk_bytes(),
         }
     }
 
-    /// Receives what the network has already delivered, without waiting for more, and says whether a chunk is ready, as
-    /// [`DumpStream::has_buffered`] does. So one durable write can cover everything that came meanwhile.
+    /// Receives bytes that have already arrived, without waiting. Returns whether a chunk is ready, as
+    /// [`DumpStream::has_buffered`] does. This lets one durable write cover all events that have arrived.
     ///
     /// # Errors
     /// [`SessionError::Io`].
@@ -372,8 +378,9 @@ impl DumpStream {
         Ok(self.has_buffered())
     }
 
-    /// Tells the source that everything up to `position` of `file` is safe. Does nothing if the source does not take
-    /// acknowledgements from this stream. Given up half-way, it leaves half an acknowledgement behind: drop the stream then.
+    /// Acknowledges all events up to `position` of `file`. Does nothing if the source does not accept
+    /// acknowledgements from this stream. Not cancel-safe: drop the stream after a cancelled call, which may
+    /// have sent half a packet.
     ///
     /// # Errors
     /// [`SessionError::Timeout`] or [`SessionError::Io`].
@@ -388,8 +395,8 @@ impl DumpStream {
         self.stream.write_packet_aside(ACKNOWLEDGING, &payload).await
     }
 
-    /// Decides from the first packet whether there are semi-sync headers: the source does not say. It is an artificial
-    /// rotate event, whose first byte is 0, or else the source's refusal.
+    /// Detects from the first packet whether events have semi-sync headers, which the source does not
+    /// announce. The packet is an artificial rotate event, whose first byte is 0, or an error.
     async fn look_at_first_packet(&mut self, asked: bool) -> Result<(), SessionError> {
         self.stream.fill(STARTING, PACKET_HEADER_BYTES + 2, READ_AHEAD_BYTES).await?;
         let buffered = self.stream.buffered();
@@ -401,40 +408,40 @@ impl DumpStream {
         Ok(())
     }
 
-    /// Goes on as far as the buffered bytes reach.
+    /// Parses the buffered bytes.
     fn advance(&mut self) -> Result<Advance, SessionError> {
         loop {
             match self.state {
-                State::Ended => return Ok(Advance::Ended),
-                State::BetweenEvents => match self.front(self.stream.buffered())? {
-                    Front::Needs(wanted) => return Ok(Advance::Needs(wanted)),
-                    Front::End { frame_bytes } => {
+                DumpState::Ended => return Ok(Advance::Ended),
+                DumpState::BetweenEvents => match self.front(self.stream.buffered())? {
+                    BufferFront::Needs(wanted) => return Ok(Advance::Needs(wanted)),
+                    BufferFront::End { frame_bytes } => {
                         self.stream.take(frame_bytes);
-                        self.state = State::Ended;
+                        self.state = DumpState::Ended;
                     }
-                    Front::Whole { header, ack_requested, prefix } => {
+                    BufferFront::Whole { header, ack_requested, prefix } => {
                         self.stream.take(prefix);
                         let data = self.stream.take(header.event_length as usize);
                         let chunk = EventChunk { header, first: true, last: true, ack_requested, data };
                         return Ok(Advance::Chunk(chunk));
                     }
-                    Front::Big { event, prefix } => {
+                    BufferFront::Big { event, prefix } => {
                         self.stream.take(prefix);
-                        self.state = State::InEvent(event);
+                        self.state = DumpState::InEvent(event);
                     }
                 },
-                State::InEvent(event) if event.packet_left == 0 => {
+                DumpState::InEvent(event) if event.packet_left == 0 => {
                     let Some(header) = PacketHeader::parse(self.stream.buffered()) else {
                         return Ok(Advance::Needs(PACKET_HEADER_BYTES));
                     };
                     let event = event.next_packet(header)?;
                     self.stream.take(PACKET_HEADER_BYTES);
                     self.state = match event.event_left {
-                        0 => State::BetweenEvents,
-                        _ => State::InEvent(event),
+                        0 => DumpState::BetweenEvents,
+                        _ => DumpState::InEvent(event),
                     };
                 }
-                State::InEvent(event) => return Ok(self.next_part(event)),
+                DumpState::InEvent(event) => return Ok(self.next_part(event)),
             }
         }
     }
@@ -458,32 +465,33 @@ impl DumpStream {
             data,
         };
         event.first = false;
-        // An event that fills its last packet is followed by an empty one, which must be read before the next event.
-        self.state = if last && !event.continued { State::BetweenEvents } else { State::InEvent(event) };
+        // An empty packet follows an event that fills its last packet; read it before the next event.
+        self.state =
+            if last && !event.continued { DumpState::BetweenEvents } else { DumpState::InEvent(event) };
         Advance::Chunk(chunk)
     }
 
-    /// Looks at the packet that begins an event. Packet numbers are not compared with each other here: sources begin
-    /// anew after each acknowledgement they wait for.
-    fn front(&self, buffered: &[u8]) -> Result<Front, SessionError> {
+    /// Parses the packet that begins an event. Does not check that sequence numbers increase: sources restart
+    /// them after each acknowledgement that they wait for.
+    fn front(&self, buffered: &[u8]) -> Result<BufferFront, SessionError> {
         let wrong = |source| SessionError::Protocol { doing: READING, source };
         let Some(packet) = PacketHeader::parse(buffered) else {
-            return Ok(Front::Needs(PACKET_HEADER_BYTES));
+            return Ok(BufferFront::Needs(PACKET_HEADER_BYTES));
         };
         let body = &buffered[PACKET_HEADER_BYTES..];
         if packet.payload_bytes == 0 {
             return Err(wrong(WireError::malformed("binlog stream", "an empty packet")));
         }
-        let Some(status) = body.first() else { return Ok(Front::Needs(PACKET_HEADER_BYTES + 1)) };
+        let Some(status) = body.first() else { return Ok(BufferFront::Needs(PACKET_HEADER_BYTES + 1)) };
         let frame_bytes = PACKET_HEADER_BYTES + packet.payload_bytes;
         match *status {
             OK => self.event_front(packet, body).map_err(wrong),
             EOF if packet.payload_bytes <= ERROR_BYTES_MAX => match buffered.len() < frame_bytes {
-                true => Ok(Front::Needs(frame_bytes)),
-                false => Ok(Front::End { frame_bytes }),
+                true => Ok(BufferFront::Needs(frame_bytes)),
+                false => Ok(BufferFront::End { frame_bytes }),
             },
             ERR if packet.payload_bytes <= ERROR_BYTES_MAX => match body.get(..packet.payload_bytes) {
-                None => Ok(Front::Needs(frame_bytes)),
+                None => Ok(BufferFront::Needs(frame_bytes)),
                 Some(payload) => {
                     let error = ErrPacket::parse(payload).map_err(wrong)?;
                     Err(SessionError::Server {
@@ -500,7 +508,7 @@ impl DumpStream {
         }
     }
 
-    fn event_front(&self, packet: PacketHeader, body: &[u8]) -> Result<Front, WireError> {
+    fn event_front(&self, packet: PacketHeader, body: &[u8]) -> Result<BufferFront, WireError> {
         let overhead = 1 + if self.semi_sync_headers { semi_sync::HEADER_BYTES } else { 0 };
         let Some(event_in_packet) = packet.payload_bytes.checked_sub(overhead + EVENT_HEADER_BYTES) else {
             let reason = format!("a packet of {} bytes for an event", packet.payload_bytes);
@@ -508,7 +516,7 @@ impl DumpStream {
         };
         let event_in_packet = event_in_packet + EVENT_HEADER_BYTES;
         if body.len() < overhead + EVENT_HEADER_BYTES {
-            return Ok(Front::Needs(PACKET_HEADER_BYTES + overhead + EVENT_HEADER_BYTES));
+            return Ok(BufferFront::Needs(PACKET_HEADER_BYTES + overhead + EVENT_HEADER_BYTES));
         }
         let ack_requested = self.semi_sync_headers && SemiSyncHeader::parse(&body[1..])?.ack_requested;
         let header = EventHeader::parse(&body[overhead..])?;
@@ -532,11 +540,11 @@ impl DumpStream {
                 continued: packet.is_continued(),
                 sequence: packet.sequence,
             };
-            return Ok(Front::Big { event, prefix });
+            return Ok(BufferFront::Big { event, prefix });
         }
         match body.len() < overhead + event_bytes {
-            true => Ok(Front::Needs(prefix + event_bytes)),
-            false => Ok(Front::Whole { header, ack_requested, prefix }),
+            true => Ok(BufferFront::Needs(prefix + event_bytes)),
+            false => Ok(BufferFront::Whole { header, ack_requested, prefix }),
         }
     }
 }
@@ -548,12 +556,12 @@ enum Advance {
 }
 
 impl InEvent {
-    /// How many bytes must be there to make the next chunk worthwhile.
+    /// The number of bytes to wait for before the next chunk.
     fn chunk_bytes(&self) -> usize {
         self.packet_left.min(CHUNK_BYTES_MIN)
     }
 
-    /// Goes over to the packet that continues this one.
+    /// Continues with the next packet of the event.
     fn next_packet(mut self, packet: PacketHeader) -> Result<Self, SessionError> {
         let due = self.sequence.wrapping_add(1);
         let fits = match packet.is_continued() {

@@ -1,4 +1,4 @@
-//! What can go wrong with a connection, to a server or from a client.
+//! Errors of connections to servers and from clients.
 
 use std::fmt;
 use std::io;
@@ -12,7 +12,7 @@ use tailwater_wire::redact::{
 };
 use tailwater_wire::{WireError, printable};
 
-/// Why a connection could not be made, or stopped working, or an answer is no use.
+/// An error of a connection, or an unexpected answer.
 ///
 /// The connection is unusable after every error but [`SessionError::Server`], [`SessionError::LocalInfileOff`],
 /// [`SessionError::UnexpectedResult`] and [`SessionError::MissingGrant`].
@@ -21,23 +21,23 @@ pub enum SessionError {
     /// The server cannot be reached.
     #[error("cannot connect to {endpoint}: {source}; is the server running, and is the address right?")]
     Connect {
-        /// Where to.
+        /// The server's address.
         endpoint: String,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// The host's name has no address.
+    /// The host name cannot be resolved.
     #[error("cannot find the address of host {host}: {source}")]
     Resolve {
-        /// The name.
+        /// The host name.
         host: String,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
     /// The server did not finish the login in time.
     #[error("no login at {endpoint} within {} s (connect_timeout)", seconds.as_secs_f64())]
     ConnectTimeout {
-        /// Where to.
+        /// The server's address.
         endpoint: String,
         /// The limit.
         seconds: Duration,
@@ -45,56 +45,56 @@ pub enum SessionError {
     /// The connection broke.
     #[error("the connection broke while {doing}: {source}")]
     Io {
-        /// What was being done.
+        /// The operation.
         doing: &'static str,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// The server, or the client of ours, closed the connection.
+    /// The server, or the client in the server role, closed the connection.
     #[error("the other side closed the connection while {doing}")]
     Closed {
-        /// What was being done.
+        /// The operation.
         doing: &'static str,
     },
-    /// The server, or the client of ours, sent nothing, or took nothing, for too long.
+    /// The other side sent or accepted nothing for too long.
     #[error("the other side was silent for {} s while {doing}", seconds.as_secs_f64())]
     Timeout {
-        /// What was being done.
+        /// The operation.
         doing: &'static str,
         /// The limit.
         seconds: Duration,
     },
-    /// The server, or the client of ours, sent bytes that make no sense.
+    /// The other side sent invalid bytes.
     #[error("the other side broke the protocol while {doing}: {source}")]
     Protocol {
-        /// What was being done.
+        /// The operation.
         doing: &'static str,
-        /// What is wrong with them.
+        /// What is wrong with the bytes.
         source: WireError,
     },
-    /// An earlier call on this connection was cancelled or failed half-way.
+    /// An earlier call on this connection was cancelled or failed before its end.
     #[error("the connection is in the middle of an earlier exchange that was given up; connect again")]
     OutOfStep,
     /// The server answered with an error.
     #[error("the server refused while {doing}: {error}{statement}")]
     Server {
-        /// What was being done.
+        /// The operation.
         doing: &'static str,
         /// The server's error.
         error: ServerError,
-        /// The beginning of the statement that it refused; empty where it was none.
+        /// The beginning of the statement; empty without one.
         statement: StatementPrefix,
     },
-    /// The server does not let this user in.
+    /// The server rejected the login.
     #[error(
         "{endpoint} does not let user {user} in: {}; check user, password and the host the account is for",
-        // No row was read before the login.
+        // Before the login, a message cannot hold values of rows.
         error.private()
     )]
     Denied {
-        /// Where to.
+        /// The server's address.
         endpoint: String,
-        /// Who asked.
+        /// The user.
         user: String,
         /// The server's error.
         error: ServerError,
@@ -102,19 +102,19 @@ pub enum SessionError {
     /// The server is too old.
     #[error("{endpoint} is {server}, which is too old for Tailwater; supported is {supported}")]
     ServerTooOld {
-        /// Where it is.
+        /// The server's address.
         endpoint: String,
-        /// Its family and version.
+        /// Its flavour and version.
         server: String,
-        /// What is supported of its family.
+        /// The supported versions of its flavour.
         supported: &'static str,
     },
-    /// TLS was agreed on, and failed.
+    /// The TLS handshake failed.
     #[error("TLS with {endpoint} failed: {reason}")]
     Tls {
-        /// Where to.
+        /// The server's address.
         endpoint: String,
-        /// What is wrong, and what to do.
+        /// Cause and remedy.
         reason: String,
     },
     /// TLS is required, and the server does not offer it.
@@ -122,88 +122,88 @@ pub enum SessionError {
         "{endpoint} does not offer TLS, but the TLS mode requires it; set up certificates there, or use mode off"
     )]
     TlsNotOffered {
-        /// Where to.
+        /// The server's address.
         endpoint: String,
     },
-    /// The files or the mode given for TLS are no use.
+    /// The TLS files or mode are not usable.
     #[error("TLS cannot be set up: {reason}")]
     TlsOptions {
-        /// What is wrong, with the file.
+        /// The cause, with the file.
         reason: String,
     },
-    /// The account uses an authentication plugin that is not known here.
+    /// The account uses an unsupported authentication plugin.
     #[error("user {user} logs in with plugin {plugin}, which is not supported; supported are {supported}")]
     AuthPlugin {
-        /// Who asked.
+        /// The user.
         user: String,
         /// The plugin.
         plugin: String,
-        /// All that are.
+        /// The supported plugins.
         supported: String,
     },
-    /// The server asked for the password itself where others could read it.
+    /// The server requested the password in clear text over an unprotected connection.
     #[error(
         "the server asks for the password of {user} in clear text ({plugin}), which is refused: {reason}"
     )]
     ClearPassword {
-        /// Who asked.
+        /// The user.
         user: String,
         /// The plugin.
         plugin: &'static str,
-        /// What to do.
+        /// The remedy.
         reason: &'static str,
     },
-    /// The server asked for a file of this machine.
+    /// The server requested a local file.
     #[error(
         "the server asks for the local file {file:?}, which is refused; a server that does so may be hostile"
     )]
     LocalInfile {
-        /// The file, cut to a sensible length.
+        /// The file name, truncated.
         file: String,
     },
-    /// The server takes no `LOAD DATA LOCAL`.
+    /// The server does not accept `LOAD DATA LOCAL`.
     #[error(
         "{endpoint} does not take LOAD DATA LOCAL: {error}; run there: SET GLOBAL local_infile = ON, and connect again"
     )]
     LocalInfileOff {
-        /// Which server.
+        /// The server's address.
         endpoint: String,
         /// The server's error.
         error: ServerError,
     },
-    /// What was to be loaded did not come whole.
+    /// The input of `LOAD DATA LOCAL` ended early.
     #[error("what was to be loaded broke off; the statement was given up, and with it its transaction")]
     LoadBody,
-    /// A result is larger than allowed.
+    /// A result exceeds the limit.
     #[error("the result exceeds {bytes_max} bytes (rows_bytes_max); ask for less, or read it as a stream")]
     ResultTooLarge {
         /// The limit.
         bytes_max: usize,
     },
-    /// The answer has not the form that the question asks for.
+    /// The result does not have the expected form.
     #[error("unexpected answer while {doing}: {reason}")]
     UnexpectedResult {
-        /// What was being done.
+        /// The operation.
         doing: &'static str,
-        /// What is wrong with it.
+        /// The cause.
         reason: String,
     },
-    /// The user lacks a privilege.
+    /// The account lacks a privilege.
     #[error("user {user} lacks {missing} for {purpose}; run: {statement}")]
     MissingGrant {
         /// The account.
         user: String,
         /// The privileges that are missing.
         missing: String,
-        /// What for.
+        /// The purpose.
         purpose: &'static str,
-        /// What to run, as a user who may.
+        /// The GRANT statement, for an administrator.
         statement: String,
     },
-    /// A dump was asked for that the server cannot do.
+    /// The server cannot serve the requested binlog stream.
     #[error("the binlog cannot be asked for: {reason}")]
     DumpRequest {
-        /// What is wrong, and what to do.
+        /// Cause and remedy.
         reason: String,
     },
     /// An option file cannot be read or understood.
@@ -211,22 +211,22 @@ pub enum SessionError {
     OptionFile {
         /// The file.
         file: PathBuf,
-        /// Counted from 1; 0 for the file as a whole.
+        /// The line from 1; 0 for the whole file.
         line: usize,
-        /// What is wrong, and what to do.
+        /// Cause and remedy.
         reason: String,
     },
-    /// A client of ours did not prove who it is.
+    /// A client's login failed.
     #[error("login of user {user:?} from {peer} refused: {reason}")]
     LoginRefused {
         /// The client's address.
         peer: SocketAddr,
-        /// Who it claims to be, cut to a sensible length.
+        /// The user it claims to be, truncated.
         user: String,
-        /// Why, for the log only: the client is told nothing but that access is denied.
+        /// The cause, for the log only: the client sees nothing but "access denied".
         reason: &'static str,
     },
-    /// A client of ours did not finish its login in time.
+    /// A client did not finish its login in time.
     #[error("no login from {peer} within {} s (login_timeout)", seconds.as_secs_f64())]
     LoginTimeout {
         /// The client's address.
@@ -234,83 +234,83 @@ pub enum SessionError {
         /// The limit.
         seconds: Duration,
     },
-    /// A client came when there were too many already.
+    /// A client exceeded a connection limit.
     #[error("connection from {peer} refused: {reason}")]
     LimitReached {
         /// The client's address.
         peer: SocketAddr,
-        /// Which limit.
+        /// The limit.
         reason: &'static str,
     },
-    /// An account of ours cannot be logged in to.
+    /// An account in Tailwater's configuration is not usable.
     #[error("account {user:?}: {reason}")]
     Account {
         /// The account.
         user: String,
-        /// What is wrong, and what to do. Never the password or hash.
+        /// Cause and remedy, never the password or hash.
         reason: String,
     },
-    /// TLS towards clients cannot be set up.
+    /// TLS for clients cannot be configured.
     #[error("TLS for clients cannot be set up: {reason}")]
     ServerTls {
-        /// What is wrong, with the file.
+        /// The cause, with the file.
         reason: String,
     },
-    /// A setting that would change results cannot be taken out of a session.
+    /// A session variable that changes results cannot be set.
     #[error(
         "{endpoint} gives its sessions a value of {variable} under which results would be wrong or definitions others, and this \
          user may not set it to {wanted} for its own: {error}; run there: SET GLOBAL {variable} = {wanted}, or grant the user \
          {privilege} ON *.*"
     )]
     SessionSetting {
-        /// Which server.
+        /// The server's address.
         endpoint: String,
         /// The variable.
         variable: &'static str,
-        /// What the session needs, in SQL.
+        /// The required value, in SQL.
         wanted: &'static str,
-        /// The privilege that sets it for a session.
+        /// The privilege to set it in a session.
         privilege: &'static str,
         /// The server's error.
         error: Box<ServerError>,
     },
-    /// A setting that would change results is not what it was set to.
+    /// A session variable that changes results does not have the value it was set to.
     #[error(
         "{endpoint} took {variable} = {wanted} for this session, and does not keep to it; is there a proxy between that \
          spreads statements over several sessions?"
     )]
     SettingNotKept {
-        /// Which server.
+        /// The server's address.
         endpoint: String,
         /// The variable.
         variable: &'static str,
-        /// What it was set to, in SQL.
+        /// The value it was set to, in SQL.
         wanted: &'static str,
     },
-    /// Something in the environment is no use.
+    /// An environment variable is not usable.
     #[error("environment variable {name}: {reason}")]
     Environment {
         /// The variable.
         name: &'static str,
-        /// What is wrong.
+        /// The cause.
         reason: String,
     },
 }
 
-/// A server's text that may hold values of rows: it prints itself without them. Code that shows it to a user who may
-/// see them says so, by [`PrivateText::expose`].
+/// A server's text that may hold values of rows. `Display` prints it without them. Code that shows it to a
+/// user who may see the values calls [`PrivateText::expose`].
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct PrivateText(String);
 
 impl PrivateText {
-    /// The text itself. Keep it out of logs, statuses, and what is shown to those who have not logged in.
+    /// The complete text. Do not use it in logs, statuses, or anything shown before a login.
     pub fn expose(&self) -> &str {
         &self.0
     }
 }
 
 impl fmt::Display for PrivateText {
-    /// What of it everybody may see.
+    /// The text without values of rows.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&public_text(&self.0))
     }
@@ -334,7 +334,7 @@ impl fmt::Debug for PrivateText {
     }
 }
 
-/// The beginning of a statement. It prints itself without values.
+/// The beginning of a statement. `Display` prints it without values.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct StatementPrefix(Vec<u8>);
 
@@ -344,12 +344,12 @@ impl StatementPrefix {
         Self(Self::cut(statement).to_owned())
     }
 
-    /// As much of a statement as is kept.
+    /// The part of a statement that is kept.
     pub(crate) fn cut(statement: &[u8]) -> &[u8] {
         statement.get(..KEPT_BYTES_MAX).unwrap_or(statement)
     }
 
-    /// With its values, but for passwords; empty where there is no statement.
+    /// The text with values, without passwords; empty without a statement.
     pub fn private(&self) -> String {
         private_statement(&self.0, SHOWN_BYTES_MAX)
     }
@@ -371,7 +371,7 @@ impl fmt::Debug for StatementPrefix {
     }
 }
 
-/// An error that a server reports. It prints itself without values of rows.
+/// An error of a server. `Display` prints it without values of rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerError {
     /// The server's error number, such as 1045.
@@ -383,7 +383,7 @@ pub struct ServerError {
 }
 
 impl ServerError {
-    /// The error for an operator who has logged in and asks for it: with values of rows, without passwords.
+    /// The error with values of rows and without passwords, for an operator who is logged in.
     pub fn private(&self) -> String {
         format!("error {} ({}): {}", self.number, self.sql_state, private_text(self.message.expose()))
     }
@@ -392,7 +392,7 @@ impl ServerError {
 impl fmt::Display for ServerError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.number == Self::SOURCE_FATAL_ERROR_READING_BINLOG {
-            // It is about files and positions of the binlog, in many words.
+            // Its text has only files and positions of the binlog.
             return f.write_str(&self.private());
         }
         write!(f, "error {} ({}): {}", self.number, printable(&self.sql_state), self.message)
@@ -405,12 +405,12 @@ impl From<ErrPacket> for ServerError {
     }
 }
 
-/// Whether trying again may help.
+/// Whether a retry may help.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SessionRetry {
-    /// Yes, after a while, on a new connection: the network, or a server that is busy or restarting.
+    /// Retry later on a new connection: the network failed, or the server is busy or restarting.
     Later,
-    /// Not before somebody changes something: an option, an account, the server.
+    /// Retry only after a change of an option, an account or the server.
     AfterChange,
 }
 
@@ -453,7 +453,7 @@ impl SessionError {
         }
     }
 
-    /// Whether trying again may help.
+    /// Whether a retry may help.
     pub fn retry(&self) -> SessionRetry {
         match self {
             Self::Connect { .. }
@@ -524,7 +524,7 @@ impl ServerError {
     /// A replication stream failed: the file is gone, the position is wrong, the GTIDs were purged, ...
     pub const SOURCE_FATAL_ERROR_READING_BINLOG: u16 = 1236;
 
-    /// Whether trying again may help.
+    /// Whether a retry may help.
     pub fn retry(&self) -> SessionRetry {
         match self.number {
             // Too many connections, of all or of one user; out of memory or threads.

@@ -1,21 +1,22 @@
-//! Connections to MySQL and MariaDB servers: log in, ask, and receive the binlog. And the other side of such
-//! connections: let clients log in, answer them, and send them a binlog.
+//! Connections to MySQL and MariaDB servers: login, queries, and the binlog stream. And the server side of such
+//! connections: authenticating clients, answering them, and sending them a binlog.
 //!
 //! The map:
 //! - [`options`]: where and how to connect; [`option_file`] reads it from option files and the environment.
-//! - [`connection`]: a logged-in connection, [`Connection::query`] and its kin; [`rows`] is what they give.
-//! - [`bulk`]: rows for a statement that the server has prepared, [`Connection::prepare_bulk`]; rows that such a statement
-//!   gives are [`Connection::query_values`].
-//! - [`load_data`]: rows for the server, [`Connection::load_data`].
+//! - [`connection`]: a logged-in connection, [`Connection::query`] and similar; [`rows`]: their results.
+//! - [`bulk`]: rows for a prepared statement, [`Connection::prepare_bulk`]; [`Connection::query_values`] returns the
+//!   rows of one.
+//! - [`load_data`]: `LOAD DATA LOCAL INFILE`, [`Connection::load_data`].
 //! - [`dump`]: the binlog stream, [`Connection::dump`], with semi-synchronous acknowledgements.
-//! - [`server`]: the server's side, for clients and replicas that connect to us.
-//! - [`session_settings`]: the settings that each session begins with, whatever the server's global ones are.
-//! - [`required_privileges`]: whether a user may do what a job needs; [`user_privileges`]: what it may do with a database or a table.
-//! - [`backoff`]: how long to wait before the next attempt.
-//! - [`error`]: what can go wrong, with stable codes.
+//! - [`server`]: the server side, for clients and replicas that connect to Tailwater.
+//! - [`session_settings`]: the session variables that every session sets, independent of the global values.
+//! - [`required_privileges`]: checks that an account has the privileges of a job; [`user_privileges`]: its privileges on
+//!   databases and tables; [`supported_versions`]: the supported server versions.
+//! - [`backoff`]: delays between attempts.
+//! - [`error`]: the errors, with stable codes.
 //!
-//! Memory is bounded whatever the server sends: results by [`ConnectOptions::rows_bytes_max`], binlog events by being
-//! handed on in chunks of at most [`dump::CHUNK_BYTES_MAX`].
+//! Memory is bounded whatever the server sends: [`ConnectOptions::rows_bytes_max`] limits results, and binlog events
+//! come in chunks of at most [`dump::CHUNK_BYTES_MAX`].
 
 pub mod backoff;
 pub mod bulk;

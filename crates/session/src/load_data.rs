@@ -1,8 +1,8 @@
-//! `LOAD DATA LOCAL INFILE`: rows that go to the server behind a statement of ours.
+//! `LOAD DATA LOCAL INFILE`: sending rows to the server for a statement.
 //!
-//! The protocol lets a server ask for any file of the client's machine, as the answer to any statement. Here it gets none:
-//! only [`Connection::load_data`] answers such a request, and only with the rows that it was handed together with the
-//! statement, whatever name the server asks for.
+//! The protocol lets a server request any file of the client's machine in answer to any statement. This
+//! client never sends one. Only [`Connection::load_data`] answers such a request, and only with the rows that
+//! its caller passed, whatever name the server requests.
 
 use bytes::Bytes;
 use tokio::sync::mpsc;
@@ -12,33 +12,35 @@ use crate::error::{ServerError, SessionError};
 
 const DOING: &str = "loading rows";
 
-/// The longest packet of rows: servers read them one by one into a buffer, and none may exceed their
-/// `max_allowed_packet` (1 KiB at least, 16 MiB and more by default).
+/// The longest packet of rows. A server reads packet by packet into a buffer, and refuses packets over its
+/// `max_allowed_packet` (at least 1 KiB, 16 MiB and more by default).
 pub const PACKET_BYTES_MAX: usize = 64 << 10;
 
-/// What is sent at once.
+/// Bytes per write.
 const SENT_BYTES: usize = 256 << 10;
 
-/// What rows come in. The end is said: a sender that just goes away is never taken for the end of the rows.
+/// The input of [`Connection::load_data`]. The end is explicit: a sender that disappears does not end the
+/// input.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LoadPiece {
-    /// The next bytes, cut anywhere.
+    /// The next bytes; a chunk may end anywhere.
     Bytes(Bytes),
-    /// That was all.
+    /// The end of the rows.
     End,
 }
 
 impl Connection {
-    /// Runs a `LOAD DATA LOCAL INFILE` statement with `rows` for the file; which name the statement has for it does not
-    /// matter. The channel's bound bounds the memory: nothing is taken out of it that the server does not take.
+    /// Runs a `LOAD DATA LOCAL INFILE` statement with `rows` as the file; the file name in the statement is
+    /// ignored. The capacity of the channel limits the memory: this call receives no more than it can send.
     ///
-    /// The server says what is wrong with a row only when it has all of them. Run it in a transaction: a connection that
-    /// breaks in the middle may otherwise leave the rows before it in the table.
+    /// The server reports an invalid row only after it has received all rows. Run the statement in a
+    /// transaction. Otherwise a connection that breaks may leave the first rows in the table.
     ///
     /// # Errors
-    /// [`SessionError::LocalInfileOff`] if the server takes no such statements, [`SessionError::Server`] if the statement
-    /// fails: the connection stays in order. [`SessionError::UnexpectedResult`] if the statement is another one.
-    /// [`SessionError::LoadBody`] if the channel closes before [`LoadPiece::End`], and anything that breaks the connection.
+    /// [`SessionError::LocalInfileOff`] if the server does not accept such statements,
+    /// [`SessionError::Server`] if the statement fails; the connection stays usable.
+    /// [`SessionError::UnexpectedResult`] if it is another statement. [`SessionError::LoadBody`] if the
+    /// channel closes before [`LoadPiece::End`]. Any error that breaks the connection.
     pub async fn load_data(
         &mut self,
         statement: &[u8],
@@ -56,10 +58,10 @@ impl Connection {
             }
             Ok(Opening::Ok(ok)) => {
                 self.finish(ok.status).await?;
-                return Err(not_asked("it is no LOAD DATA LOCAL statement"));
+                return Err(rows_not_requested("it is not a LOAD DATA LOCAL statement"));
             }
-            // Its rows stay unread, so the connection is out of step from here on.
-            Ok(Opening::Columns(_)) => return Err(not_asked("it gives rows")),
+            // The rows are not read, so the connection is unusable from here on.
+            Ok(Opening::Columns(_)) => return Err(rows_not_requested("it gives rows")),
         };
         Ok(answer)
     }
@@ -77,7 +79,7 @@ impl Connection {
                     }
                 }
                 Some(LoadPiece::End) => break,
-                // An empty packet would tell the server that all is well.
+                // An empty packet would end the rows without an error.
                 None => return Err(SessionError::LoadBody),
             }
         }
@@ -86,12 +88,13 @@ impl Connection {
     }
 }
 
-fn not_asked(reason: &str) -> SessionError {
+fn rows_not_requested(reason: &str) -> SessionError {
     let reason = format!("the server did not ask for the rows of the statement: {reason}");
     SessionError::UnexpectedResult { doing: DOING, reason }
 }
 
-/// Whether it is the option that forbids it: MySQL's own error, MariaDB's own, and what both said before they had them.
+/// Whether the error says that `local_infile` is off: the numbers of MySQL and of MariaDB, and the older one
+/// of both.
 fn is_local_infile_off(error: &ServerError) -> bool {
     matches!(error.number, 3948 | 4166 | 1148)
 }

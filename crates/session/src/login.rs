@@ -1,4 +1,4 @@
-//! From an open socket to a logged-in connection: greeting, TLS, authentication.
+//! The login: greeting, TLS and authentication on an open socket.
 
 use bytes::Bytes;
 use tailwater_wire::WireError;
@@ -13,7 +13,8 @@ use crate::packet_stream::PacketStream;
 use crate::socket::Socket;
 use crate::tls;
 
-/// What this client makes use of. LOCAL_FILES only where the options ask for it: else a server need not even ask.
+/// The capabilities that this client uses. LOCAL_FILES only if the options ask for it; without it a server
+/// has no reason to request a file.
 const WANTED: Capabilities = Capabilities::LONG_PASSWORD
     .with(Capabilities::LONG_FLAG)
     .with(Capabilities::PROTOCOL_41)
@@ -25,19 +26,19 @@ const WANTED: Capabilities = Capabilities::LONG_PASSWORD
     .with(Capabilities::CONNECT_ATTRS)
     .with(Capabilities::DEPRECATE_EOF);
 
-/// What it makes use of where the server is a MariaDB.
+/// The MariaDB capabilities that this client uses.
 const WANTED_OF_MARIADB: MariadbCapabilities = MariadbCapabilities::STMT_BULK_OPERATIONS;
 
-/// The longest packet this client announces to take; servers never exceed 1 GiB.
+/// The maximum packet size that this client announces; servers never send more than 1 GiB.
 const PACKET_BYTES_MAX: u32 = 1 << 30;
 
-/// How many packets an authentication may take; the longest of the known ones takes 5.
+/// The maximum number of packets of an authentication; the longest known one needs 5.
 const AUTH_PACKETS_MAX: usize = 16;
 
 const GREETING: &str = "waiting for the server's greeting";
 const LOGGING_IN: &str = "logging in";
 
-/// A logged-in stream and what was agreed on.
+/// A logged-in stream and its negotiated properties.
 pub(crate) struct LoggedIn {
     pub(crate) stream: PacketStream,
     pub(crate) greeting: HandshakeV10,
@@ -65,14 +66,14 @@ pub(crate) async fn log_in(socket: Socket, options: &ConnectOptions) -> Result<L
         capabilities = capabilities | (Capabilities::LOCAL_FILES & greeting.capabilities);
     }
 
-    // Answer with the server's own plugin, where it is known and does not give the password away; otherwise with one
-    // that every server knows, and wait for the request to switch.
+    // Answer with the server's default plugin if it is known and does not send the password in clear text.
+    // Otherwise answer with a plugin that every server knows, and wait for the switch request.
     let plugin = AuthPlugin::from_name(&greeting.auth_plugin)
         .filter(|plugin| !plugin.sends_password())
         .unwrap_or(AuthPlugin::NativePassword);
     let mut answer = HandshakeResponse {
         capabilities,
-        // 0 from a server that does not know them.
+        // A server without MariaDB capabilities sends 0.
         mariadb_capabilities: WANTED_OF_MARIADB & greeting.mariadb_capabilities,
         packet_bytes_max: PACKET_BYTES_MAX,
         collation: COLLATION_UTF8MB4,
@@ -89,7 +90,7 @@ pub(crate) async fn log_in(socket: Socket, options: &ConnectOptions) -> Result<L
         stream = start_tls(stream, &answer, options).await?;
     }
 
-    let mut authentication = Authentication { options, plugin, nonce: greeting.auth_data.clone() };
+    let mut authentication = ClientAuthentication { options, plugin, nonce: greeting.auth_data.clone() };
     answer.auth_response = authentication.first_answer(stream.is_private())?;
     let mut payload = Vec::new();
     answer.encode(&mut payload).map_err(|source| SessionError::Protocol { doing: LOGGING_IN, source })?;
@@ -152,20 +153,20 @@ async fn start_tls(
     }
 }
 
-/// A refused login, or a server that refuses everybody for now.
+/// A rejected login, or a server that rejects all logins for now.
 fn refusal(options: &ConnectOptions, packet: ErrPacket) -> SessionError {
     let error = ServerError::from(packet);
     SessionError::Denied { endpoint: options.endpoint.to_string(), user: options.user.clone(), error }
 }
 
-/// The conversation of one authentication plugin, or of several if the server switches.
-struct Authentication<'a> {
+/// The exchange of one authentication plugin, or of several if the server switches.
+struct ClientAuthentication<'a> {
     options: &'a ConnectOptions,
     plugin: AuthPlugin,
     nonce: Vec<u8>,
 }
 
-impl Authentication<'_> {
+impl ClientAuthentication<'_> {
     fn password(&self) -> &[u8] {
         self.options.password.expose().as_bytes()
     }
@@ -233,14 +234,14 @@ impl Authentication<'_> {
         Ok(())
     }
 
-    /// Answers what a plugin asks beyond its first answer.
+    /// Answers a plugin's further request.
     async fn go_on(&self, stream: &mut PacketStream, data: Bytes) -> Result<(), SessionError> {
         match (self.plugin, data.as_ref()) {
             (AuthPlugin::CachingSha2Password, [auth::FAST_AUTH_SUCCESS]) => Ok(()),
             (AuthPlugin::CachingSha2Password, [auth::PERFORM_FULL_AUTHENTICATION]) => {
                 self.send_password(stream).await
             }
-            // What came is the key that the first answer asked for.
+            // The packet holds the key that the first answer requested.
             (AuthPlugin::Sha256Password, key) if !stream.is_private() => {
                 self.send_encrypted(stream, key).await
             }
@@ -252,7 +253,8 @@ impl Authentication<'_> {
         }
     }
 
-    /// Sends the password itself: as it is where nobody can read along, else encrypted with the server's key.
+    /// Sends the password: in clear text on a protected connection, otherwise encrypted with the server's
+    /// key.
     async fn send_password(&self, stream: &mut PacketStream) -> Result<(), SessionError> {
         if stream.is_private() {
             return stream.write_packet(LOGGING_IN, &auth::clear_password(self.password())).await;

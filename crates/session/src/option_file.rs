@@ -1,15 +1,15 @@
-//! Connection options from option files and the environment, so that no password has to stand on a command line.
+//! Connection options from option files and the environment, so that passwords need not be on a command line.
 //!
-//! Later beats earlier:
+//! Later sources override earlier ones:
 //! 1. `USER`, `MYSQL_HOST`, `MYSQL_TCP_PORT`, `MYSQL_UNIX_PORT`, `MYSQL_PWD`;
-//! 2. the option file: the one that was named, or else `~/.my.cnf` if there is one. In it, later lines beat earlier
-//!    ones, whatever group they stand in. Groups `[client]`, `[client-server]`, `[client-mariadb]` and `[tailwater]` are
-//!    read, and those that the caller adds;
+//! 2. the option file: the named one, otherwise `~/.my.cnf` if it exists. Later lines override earlier ones
+//!    in any group. Groups `[client]`, `[client-server]`, `[client-mariadb]` and `[tailwater]` are read, and
+//!    those that the caller adds;
 //! 3. `TAILWATER_HOST`, `TAILWATER_PORT`, `TAILWATER_SOCKET`, `TAILWATER_USER`, `TAILWATER_PASSWORD`;
-//! 4. what the caller sets afterwards.
+//! 4. values that the caller sets.
 //!
-//! The server's global files (`/etc/my.cnf` and its kin) are not read. Options that mean nothing here are passed over, as
-//! the groups serve other programs too.
+//! The global files (`/etc/my.cnf` and others) are not read. Unknown options are ignored, because other
+//! programs use the same groups.
 
 use std::env;
 use std::ffi::OsString;
@@ -27,19 +27,19 @@ pub const GROUPS: [&str; 4] = ["client", "client-server", "client-mariadb", "tai
 /// The port of both flavours.
 pub const DEFAULT_PORT: u16 = 3306;
 
-/// The longest option file that is read, in bytes.
+/// The maximum size of an option file, in bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// Where options come from.
+/// The sources of options.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct OptionSources {
-    /// The option file to read in place of `~/.my.cnf`. It must exist.
+    /// The option file to read instead of `~/.my.cnf`. It must exist.
     pub defaults_file: Option<PathBuf>,
     /// Groups to read besides [`GROUPS`].
     pub groups: Vec<String>,
 }
 
-/// The options that were found.
+/// The options found.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ClientOptions {
     /// `host`.
@@ -73,19 +73,19 @@ pub struct ClientOptions {
 }
 
 impl OptionSources {
-    /// Reads the environment of this process and the option file.
+    /// Reads this process's environment and the option file.
     ///
     /// # Errors
-    /// [`SessionError::OptionFile`] if the named file is missing, a file cannot be read or everybody may write to it, or
-    /// a value makes no sense; [`SessionError::Environment`] for a variable that makes none.
+    /// [`SessionError::OptionFile`] if the named file does not exist, a file cannot be read or is writable by
+    /// all users, or a value is invalid; [`SessionError::Environment`] for an invalid variable.
     pub fn load(&self) -> Result<ClientOptions, SessionError> {
         self.load_from(|name| env::var_os(name))
     }
 
-    /// As [`OptionSources::load`], with an environment of the caller's.
+    /// As [`OptionSources::load`], with a given environment.
     ///
     /// # Errors
-    /// As there.
+    /// As [`OptionSources::load`].
     pub fn load_from(
         &self,
         variable: impl Fn(&str) -> Option<OsString>,
@@ -139,21 +139,21 @@ impl OptionSources {
         for (index, line) in text.lines().enumerate() {
             let failed = |reason| SessionError::OptionFile { file: file.to_owned(), line: index + 1, reason };
             match parse_line(line).map_err(failed)? {
-                Line::Nothing => {}
-                Line::Group(group) => {
+                OptionLine::Nothing => {}
+                OptionLine::Group(group) => {
                     in_group = GROUPS.contains(&group) || self.groups.iter().any(|wanted| wanted == group);
                 }
-                Line::Option { name, value } if in_group => {
+                OptionLine::Option { name, value } if in_group => {
                     options.set(&name, value, file).map_err(failed)?
                 }
-                Line::Option { .. } => {}
+                OptionLine::Option { .. } => {}
             }
         }
         Ok(())
     }
 }
 
-/// Reads a file whose contents may decide where passwords go: not if everybody may write to it.
+/// Reads an option file, unless all users may write to it: its content decides where passwords are sent.
 fn read_text(file: &Path) -> Result<String, SessionError> {
     use std::os::unix::fs::PermissionsExt;
     let failed = |reason: String| SessionError::OptionFile { file: file.to_owned(), line: 0, reason };
@@ -172,16 +172,16 @@ fn read_text(file: &Path) -> Result<String, SessionError> {
     String::from_utf8(bytes).map_err(|_| failed("is no UTF-8".to_owned()))
 }
 
-enum Line<'a> {
+enum OptionLine<'a> {
     Nothing,
     Group(&'a str),
     Option { name: String, value: Option<String> },
 }
 
-fn parse_line(line: &str) -> Result<Line<'_>, String> {
+fn parse_line(line: &str) -> Result<OptionLine<'_>, String> {
     let line = line.trim();
     if line.is_empty() || line.starts_with(['#', ';']) {
-        return Ok(Line::Nothing);
+        return Ok(OptionLine::Nothing);
     }
     if line.starts_with('!') {
         let directive = line.split_whitespace().next().unwrap_or_default();
@@ -191,18 +191,18 @@ fn parse_line(line: &str) -> Result<Line<'_>, String> {
     }
     if let Some(rest) = line.strip_prefix('[') {
         let group = rest.split_once(']').ok_or("a group's name ends with ']'")?.0;
-        return Ok(Line::Group(group.trim()));
+        return Ok(OptionLine::Group(group.trim()));
     }
     let line = without_comment(line);
     let (name, value) = match line.split_once('=') {
         Some((name, value)) => (name.trim(), Some(unquoted(value.trim()))),
         None => (line.trim(), None),
     };
-    // The servers' programs take both spellings.
-    Ok(Line::Option { name: name.replace('_', "-"), value })
+    // The servers' clients accept both spellings.
+    Ok(OptionLine::Option { name: name.replace('_', "-"), value })
 }
 
-/// Cuts a comment off: '#' outside of quotes, as the servers' programs have it.
+/// Removes a comment: '#' outside of quotes, as in the servers' clients.
 fn without_comment(line: &str) -> &str {
     let (mut quote, mut escaped) = (None, false);
     for (index, character) in line.char_indices() {
@@ -218,7 +218,7 @@ fn without_comment(line: &str) -> &str {
     line
 }
 
-/// Takes quotes off and resolves the escapes `\b \t \n \r \s \\ \" \'`.
+/// Removes quotes and resolves the escapes `\b \t \n \r \s \\ \" \'`.
 fn unquoted(value: &str) -> String {
     let quoted = |quote| value.len() >= 2 && value.starts_with(quote) && value.ends_with(quote);
     let value = if quoted('"') || quoted('\'') { &value[1..value.len() - 1] } else { value };
@@ -258,10 +258,10 @@ fn parse_switch(value: Option<&str>) -> Result<bool, String> {
     }
 }
 
-/// Reads `ssl-mode`, as the servers' programs spell it or as our configuration does.
+/// Parses `ssl-mode` in the spelling of the servers' clients or of Tailwater's configuration.
 ///
 /// # Errors
-/// If it is none of the modes.
+/// If it is not a mode.
 pub fn parse_tls_mode(value: &str) -> Result<TlsMode, String> {
     Ok(match value.to_ascii_uppercase().replace('-', "_").as_str() {
         "DISABLED" | "OFF" => TlsMode::Off,
@@ -277,7 +277,7 @@ pub fn parse_tls_mode(value: &str) -> Result<TlsMode, String> {
     })
 }
 
-/// Options whose name says by its front whether they are on, as the servers' programs read them.
+/// Options whose prefix switches them on or off, as in the servers' clients.
 fn switch_of<'a>(name: &'a str, value: Option<&str>) -> Option<(&'a str, Result<bool, String>)> {
     const SWITCHES: [&str; 2] = ["ssl", "ssl-verify-server-cert"];
     let (base, is_negated) = match name.split_once('-') {
@@ -291,7 +291,7 @@ fn switch_of<'a>(name: &'a str, value: Option<&str>) -> Option<(&'a str, Result<
 impl ClientOptions {
     fn set(&mut self, name: &str, value: Option<String>, file: &Path) -> Result<(), String> {
         let text = || value.clone().ok_or(format!("{name} needs a value"));
-        // A relative path is meant from the file that names it.
+        // A relative path is relative to the file that contains it.
         let path =
             || text().map(|text| file.parent().map_or(PathBuf::from(&text), |folder| folder.join(&text)));
         let name = name.strip_prefix("loose-").unwrap_or(name);
@@ -311,11 +311,11 @@ impl ClientOptions {
             "port" => self.port = Some(parse_port(&text()?)?),
             "socket" => self.socket = Some(path()?),
             "user" => self.user = Some(text()?),
-            // A bare `password` asks on the terminal; here nobody answers.
+            // A bare `password` makes clients prompt on the terminal; here there is no terminal.
             "password" => self.password = Some(PasswordText::from(text()?)),
             "database" => self.database = Some(text()?),
             "ssl-mode" => self.tls_mode = Some(parse_tls_mode(&text()?)?),
-            // To pass over what narrows the trust in a server would be to trust it more than was said.
+            // Ignoring an option that restricts trust would mean trusting the server more than configured.
             "ssl-capath" | "ssl-crl" | "ssl-crlpath" | "ssl-fp" | "ssl-fplist" => {
                 return Err(format!(
                     "{name} is not supported; give the authorities in one file, with ssl-ca"
@@ -336,14 +336,14 @@ impl ClientOptions {
         Ok(())
     }
 
-    /// Takes over what `over` has.
+    /// Overrides options with those of `over`.
     pub fn override_with(&mut self, over: Self) {
         fn take<T>(option: &mut Option<T>, over: Option<T>) {
             if over.is_some() {
                 *option = over;
             }
         }
-        // Whoever names a host does not mean the socket that a weaker source named, and the other way round.
+        // A host overrides the socket of an earlier source, and a socket the host.
         if over.host.is_some() && over.socket.is_none() {
             self.socket = None;
         }
@@ -356,7 +356,7 @@ impl ClientOptions {
         take(&mut self.user, over.user);
         take(&mut self.password, over.password);
         take(&mut self.database, over.database);
-        // A mode says all; what a weaker source said of verifying no longer counts.
+        // A mode overrides an earlier source's verification option.
         if over.tls_mode.is_some() {
             self.tls_verify = None;
         }
@@ -370,8 +370,8 @@ impl ClientOptions {
         take(&mut self.connect_timeout, over.connect_timeout);
     }
 
-    /// Where to connect: through the socket, if one is known and the host is none or `localhost`; else over TCP, to
-    /// 127.0.0.1 and port 3306 where nothing else was said.
+    /// The address: the socket, if there is one and the host is unset or `localhost`; otherwise TCP, by
+    /// default 127.0.0.1 and port 3306.
     pub fn endpoint(&self) -> Endpoint {
         match (&self.socket, self.host.as_deref()) {
             (Some(path), None | Some("localhost")) => Endpoint::unix(path),
@@ -379,9 +379,10 @@ impl ClientOptions {
         }
     }
 
-    /// How much TLS it comes to. With `ssl-ca` every mode but `DISABLED` verifies the certificate. MariaDB's clients do so, too, with
-    /// `ssl-verify-server-cert` switched off, which is only about the host. MySQL's do if no mode is set; under an explicit `PREFERRED`
-    /// or `REQUIRED` they ignore `ssl-ca`, with a warning. Which flavour a server has is not known before it is trusted.
+    /// The resulting TLS mode. With `ssl-ca` every mode but `DISABLED` verifies the certificate. MariaDB's
+    /// clients do so even with `ssl-verify-server-cert` off, which concerns only the host. MySQL's clients do
+    /// so if no mode is set; under an explicit `PREFERRED` or `REQUIRED` they ignore `ssl-ca` with a warning.
+    /// The flavour is unknown before the server is trusted.
     fn effective_tls_mode(&self) -> TlsMode {
         match (self.tls_mode, self.tls_verify) {
             (Some(mode @ (TlsMode::Off | TlsMode::VerifyCa | TlsMode::VerifyFull)), _) => mode,
@@ -391,7 +392,7 @@ impl ClientOptions {
         }
     }
 
-    /// All of it, over the defaults of [`ConnectOptions::new`].
+    /// All options, over the defaults of [`ConnectOptions::new`].
     pub fn connect_options(&self) -> ConnectOptions {
         let mut options = ConnectOptions::new(self.endpoint(), self.user.clone().unwrap_or_default());
         options.password = self.password.clone().unwrap_or_default();
@@ -426,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn later_sources_beat_earlier_ones() {
+    fn later_sources_override_earlier_ones() {
         let file = "[client]\nhost=file\nuser=u\n[mysqld]\nport=1\n[extra]\nuser = v\n[tailwater]\nport=3307";
         let weak = [("MYSQL_HOST", "weak"), ("MYSQL_PWD", "pw"), ("MYSQL_TCP_PORT", "9"), ("USER", "me")];
         let options = load(file, &weak).unwrap();
@@ -441,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn values_as_the_servers_programs_read_them() {
+    fn values_are_read_as_by_the_servers_clients() {
         for (line, expected) in [
             ("password=plain", "plain"),
             ("password = spaced ", "spaced"),
@@ -476,17 +477,17 @@ mod tests {
             ("skip-ssl=0", TlsMode::Required),
             ("enable-ssl", TlsMode::Required),
             ("", TlsMode::Preferred),
-            // Who names an authority wants it to count.
+            // A named authority implies verification.
             ("ssl-ca=ca.pem", TlsMode::VerifyCa),
             ("ssl-ca=ca.pem\nssl-mode=PREFERRED", TlsMode::VerifyCa),
             ("ssl-mode=REQUIRED\nssl-ca=ca.pem", TlsMode::VerifyCa),
             ("ssl\nssl-ca=ca.pem", TlsMode::VerifyCa),
             ("ssl-ca=ca.pem\nssl-verify-server-cert", TlsMode::VerifyFull),
             ("ssl-ca=ca.pem\nssl-mode=VERIFY_IDENTITY\nskip-ssl-verify-server-cert", TlsMode::VerifyFull),
-            // The host is then not verified, and still the certificate.
+            // Then the certificate is verified, but not the host.
             ("ssl\nssl-ca=ca.pem\nssl-verify-server-cert=0", TlsMode::VerifyCa),
             ("ssl-ca=ca.pem\nskip-ssl-verify-server-cert", TlsMode::VerifyCa),
-            // Unless there is to be no TLS.
+            // Except without TLS.
             ("ssl-ca=ca.pem\nskip-ssl", TlsMode::Off),
             ("ssl-ca=ca.pem\nssl-mode=DISABLED", TlsMode::Off),
         ] {
@@ -518,7 +519,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_named_with_their_line() {
+    fn errors_name_the_line() {
         for (file, line, reason) in [
             ("[client]\nport=x", 2, "no port"),
             ("[client]\nport=0", 2, "no port"),
@@ -545,7 +546,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_cannot_be_trusted_or_found_are_refused() {
+    fn untrusted_and_missing_files_are_refused() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("my.cnf");
         let sources = OptionSources { defaults_file: Some(path.clone()), groups: Vec::new() };
@@ -558,7 +559,7 @@ mod tests {
     }
 
     #[test]
-    fn the_home_folders_file_is_read_if_there_is_one() {
+    fn the_file_in_the_home_folder_is_optional() {
         let home = tempfile::tempdir().unwrap();
         let variable = |name: &str| (name == "HOME").then(|| home.path().as_os_str().to_owned());
         let sources = OptionSources::default();
@@ -570,7 +571,7 @@ mod tests {
     }
 
     #[test]
-    fn passwords_do_not_print() {
+    fn passwords_are_not_printed() {
         let options = load("[client]\npassword=geheim", &[]).unwrap();
         assert!(!format!("{options:?} {:?}", options.connect_options()).contains("geheim"));
     }

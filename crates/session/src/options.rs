@@ -1,4 +1,4 @@
-//! Where and how to connect.
+//! Connection options.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -6,30 +6,30 @@ use std::time::Duration;
 
 use crate::session_settings::SessionPreset;
 
-/// Where a server listens.
+/// The address of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Endpoint {
     /// Over TCP.
     Tcp {
-        /// A name or an address.
+        /// A host name or IP address.
         host: String,
-        /// Usually 3306.
+        /// The port, usually 3306.
         port: u16,
     },
     /// Through a Unix socket of this machine.
     Unix {
-        /// The socket.
+        /// The path of the socket.
         path: PathBuf,
     },
 }
 
 impl Endpoint {
-    /// An endpoint over TCP.
+    /// A TCP address.
     pub fn tcp(host: impl Into<String>, port: u16) -> Self {
         Self::Tcp { host: host.into(), port }
     }
 
-    /// An endpoint through a Unix socket.
+    /// The address of a Unix socket.
     pub fn unix(path: impl Into<PathBuf>) -> Self {
         Self::Unix { path: path.into() }
     }
@@ -45,17 +45,17 @@ impl fmt::Display for Endpoint {
     }
 }
 
-/// A password. It never prints itself.
+/// A password. `Debug` does not print it.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct PasswordText(String);
 
 impl PasswordText {
-    /// Wraps a password; empty for none.
+    /// Wraps a password; empty for no password.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
 
-    /// The password itself. Keep it out of logs and messages.
+    /// The password. Do not use it in logs and messages.
     pub fn expose(&self) -> &str {
         &self.0
     }
@@ -79,91 +79,91 @@ impl fmt::Debug for PasswordText {
     }
 }
 
-/// How much TLS a connection over TCP needs. Unix sockets never use it: nobody but the system carries their bytes.
+/// How a TCP connection uses TLS. Unix sockets never use it: their bytes do not leave the machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum TlsMode {
-    /// None.
+    /// No TLS.
     Off,
-    /// If the server offers it, without looking at its certificate. Nobody who only listens can read along; whoever
-    /// sits in the middle can.
+    /// TLS if the server offers it, without verifying its certificate. This protects against passive
+    /// listeners, but not against a man in the middle.
     #[default]
     Preferred,
-    /// Always, without looking at the server's certificate.
+    /// Always, without verifying the server's certificate.
     Required,
-    /// Always, and the server's certificate must come from the given authority.
+    /// Always; the server's certificate must come from a given authority.
     VerifyCa,
-    /// As [`TlsMode::VerifyCa`], and the certificate must be for the host connected to.
+    /// As [`TlsMode::VerifyCa`]; the certificate must also match the host name.
     VerifyFull,
 }
 
 /// Certificates and keys, in PEM files.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TlsOptions {
-    /// How much TLS is needed.
+    /// The mode.
     pub mode: TlsMode,
-    /// The authorities that the server's certificate may come from. Needed by [`TlsMode::VerifyCa`] and
-    /// [`TlsMode::VerifyFull`].
+    /// The trusted certificate authorities. Required by [`TlsMode::VerifyCa`] and [`TlsMode::VerifyFull`].
     pub ca: Option<PathBuf>,
-    /// The client's own certificate, if the account asks for one.
+    /// The client certificate, if the account requires one.
     pub certificate: Option<PathBuf>,
-    /// The key of the client's own certificate.
+    /// The key of the client certificate.
     pub key: Option<PathBuf>,
 }
 
 impl TlsOptions {
-    /// Reads the files that are named, without connecting.
+    /// Reads and checks the files without connecting.
     ///
     /// # Errors
-    /// [`crate::SessionError::TlsOptions`] if one is missing or no use.
+    /// [`crate::SessionError::TlsOptions`] if a file is missing or invalid.
     pub fn check(&self) -> Result<(), crate::SessionError> {
         crate::tls::check(self)
     }
 }
 
-/// Where and how to connect.
+/// Connection options.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConnectOptions {
-    /// Where the server listens.
+    /// The server's address.
     pub endpoint: Endpoint,
     /// The account.
     pub user: String,
-    /// Its password; empty for none.
+    /// The account's password; empty for no password.
     pub password: PasswordText,
     /// The default database.
     pub database: Option<String>,
-    /// TLS.
+    /// The TLS options.
     pub tls: TlsOptions,
-    /// The server's RSA public key in a PEM file, for `caching_sha2_password` without TLS. Without it the server is
-    /// asked for its key, which whoever sits in the middle could replace.
+    /// PEM file with the server's RSA public key, for `caching_sha2_password` without TLS. Without it the
+    /// client requests the key from the server, and a man in the middle could replace it.
     pub server_public_key: Option<PathBuf>,
-    /// Whether a server may ask for the password itself (`mysql_clear_password`, as PAM and LDAP need it). Even then
-    /// it is only sent under TLS.
+    /// Whether a server may request the password in clear text (`mysql_clear_password`, for PAM and LDAP).
+    /// Even then it is only sent over TLS.
     pub clear_password_allowed: bool,
-    /// For name, connection, TLS and login together.
+    /// Timeout of name resolution, connection, TLS and login together.
     pub connect_timeout: Duration,
-    /// How long the server may send nothing while an answer is due; `None` for ever.
+    /// Timeout of an answer: how long the server may send nothing; `None` for no limit.
     pub read_timeout: Option<Duration>,
-    /// How long the server may take nothing; `None` for ever.
+    /// How long the server may accept no bytes; `None` for no limit.
     pub write_timeout: Option<Duration>,
-    /// The most bytes that [`crate::Connection::query`] collects, and the longest single row of a stream.
+    /// The maximum size of a result of [`crate::Connection::query`], and of a single row of a stream, in
+    /// bytes.
     pub rows_bytes_max: usize,
-    /// Shown by the server in `performance_schema.session_connect_attrs`.
+    /// The program name in `performance_schema.session_connect_attrs`.
     pub program_name: String,
-    /// Whether a statement may be several, with semicolons between them: one round trip for all, and none is run behind
-    /// one that fails.
+    /// Whether a statement may be several ones separated by semicolons: one round trip for all. The server
+    /// stops at the first that fails.
     pub multi_statements: bool,
-    /// Whether an UPDATE answers how many rows it found, rather than how many were not yet as it wants them.
+    /// Whether an UPDATE reports the number of matched rows instead of changed rows (CLIENT_FOUND_ROWS).
     pub found_rows: bool,
-    /// Whether [`crate::Connection::load_data`] may be used. It sends only what it is handed: files of this machine are never
-    /// given to a server, whatever it asks for.
+    /// Whether [`crate::Connection::load_data`] may be used. It sends only the rows that it receives from its
+    /// caller, and never a local file.
     pub local_infile: bool,
-    /// Which settings the session begins with, whatever the server's global ones are.
+    /// The session variables that are set at the start, independent of the global values.
     pub session_preset: SessionPreset,
 }
 
 impl ConnectOptions {
-    /// Options with defaults: no password, no database, TLS if offered, 10 s to connect, 300 s for an answer,
-    /// results up to 64 MiB.
+    /// The defaults: no password, no database, TLS if offered, 10 s to connect, 300 s for an answer, results
+    /// up to 64 MiB.
     pub fn new(endpoint: Endpoint, user: impl Into<String>) -> Self {
         Self {
             endpoint,
@@ -185,21 +185,21 @@ impl ConnectOptions {
         }
     }
 
-    /// With this password.
+    /// Sets the password.
     #[must_use]
     pub fn password(mut self, password: impl Into<PasswordText>) -> Self {
         self.password = password.into();
         self
     }
 
-    /// With this default database.
+    /// Sets the default database.
     #[must_use]
     pub fn database(mut self, database: impl Into<String>) -> Self {
         self.database = Some(database.into());
         self
     }
 
-    /// With this TLS.
+    /// Sets the TLS options.
     #[must_use]
     pub fn tls(mut self, tls: TlsOptions) -> Self {
         self.tls = tls;

@@ -1,4 +1,4 @@
-//! Whole packets over a socket, with a read-ahead buffer whose slices go to the caller without a copy.
+//! Packets over a socket, with a read-ahead buffer whose slices go to the caller without a copy.
 
 use std::future::poll_fn;
 use std::io;
@@ -15,23 +15,24 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use crate::error::SessionError;
 use crate::socket::Socket;
 
-/// How much room each read of an ordinary exchange gets at least, unless told otherwise.
+/// The minimum buffer space for a read, in bytes, unless the caller sets another.
 const READ_AHEAD_BYTES: usize = 16 << 10;
 
-/// How much the buffer grows at once at most: a long packet is believed as its bytes come, not as its header says.
+/// The maximum growth of the buffer at once. A packet's header may announce any length, so the buffer grows
+/// only as bytes arrive.
 const GROW_BYTES_MAX: usize = 1 << 20;
 
-/// What comes in pieces is sent when so many bytes are together.
+/// A statement in pieces is sent in writes of this many bytes.
 const SENT_BYTES: usize = 256 << 10;
 
-/// A socket with its buffers and the packet counter.
+/// A socket with its buffers and sequence number.
 #[derive(Debug)]
 pub(crate) struct PacketStream {
     socket: Socket,
     buffer: BytesMut,
     out: Vec<u8>,
     sequence: u8,
-    /// How much room each read of an ordinary exchange gets at least.
+    /// The minimum buffer space for a read, in bytes.
     pub(crate) read_ahead_bytes: usize,
     pub(crate) read_timeout: Option<Duration>,
     pub(crate) write_timeout: Option<Duration>,
@@ -54,10 +55,10 @@ impl PacketStream {
         self.socket.is_private()
     }
 
-    /// Replaces the socket by what `wrap` makes of it, as TLS does.
+    /// Replaces the socket by the result of `wrap`, as for TLS.
     ///
     /// # Errors
-    /// [`SessionError::Protocol`] if bytes were already received: whatever came before TLS was not protected by it.
+    /// [`SessionError::Protocol`] if bytes are buffered: TLS did not protect them.
     pub(crate) fn into_socket(self, doing: &'static str) -> Result<(Socket, u8), SessionError> {
         if !self.buffer.is_empty() {
             let source = WireError::malformed("start of TLS", "bytes came before it");
@@ -66,23 +67,23 @@ impl PacketStream {
         Ok((self.socket, self.sequence))
     }
 
-    /// A stream whose next packet is numbered `sequence`.
+    /// Continues a stream with sequence number `sequence`.
     pub(crate) fn resume(socket: Socket, sequence: u8) -> Self {
         Self { sequence, ..Self::new(socket) }
     }
 
-    /// The bytes received and not yet consumed.
+    /// The received bytes that are not consumed yet.
     pub(crate) fn buffered(&self) -> &[u8] {
         &self.buffer
     }
 
-    /// Takes `count` received bytes. The caller looked at [`PacketStream::buffered`] before.
+    /// Consumes `count` bytes of [`PacketStream::buffered`].
     pub(crate) fn take(&mut self, count: usize) -> Bytes {
         self.buffer.split_to(count.min(self.buffer.len())).freeze()
     }
 
-    /// Receives until at least `wanted` bytes are buffered; each read takes as much as is there, at least
-    /// `read_ahead` if it comes. May be cancelled: nothing received is lost.
+    /// Receives until at least `wanted` bytes are buffered. Each read takes all available bytes, and has
+    /// space for `read_ahead` or more. Cancel-safe: no bytes are lost.
     pub(crate) async fn fill(
         &mut self,
         doing: &'static str,
@@ -111,14 +112,15 @@ impl PacketStream {
         Ok(())
     }
 
-    /// Receives what is already there, without waiting for the other side.
+    /// Receives the bytes that have already arrived, without waiting.
     pub(crate) async fn pull(&mut self, doing: &'static str, read_ahead: usize) -> Result<(), SessionError> {
-        // Lets the runtime ask the system what has arrived: after a short read it believes that nothing has.
+        // Makes the runtime ask the system again: after a short read it assumes that no more bytes have
+        // arrived.
         tokio::task::yield_now().await;
         self.make_room(0, read_ahead);
         let mut read = pin!(self.socket.read_buf(&mut self.buffer));
         match poll_fn(|context| Poll::Ready(read.as_mut().poll(context))).await {
-            // The end of the stream shows again when somebody waits for more.
+            // The next read that waits reports the end of the stream again.
             Poll::Pending | Poll::Ready(Ok(_)) => Ok(()),
             Poll::Ready(Err(source)) => Err(SessionError::Io { doing, source }),
         }
@@ -127,13 +129,13 @@ impl PacketStream {
     fn make_room(&mut self, wanted: usize, read_ahead: usize) {
         let spare = self.buffer.capacity() - self.buffer.len();
         let missing = wanted.saturating_sub(self.buffer.len()).min(GROW_BYTES_MAX);
-        // A nearly full buffer would make for many small reads.
+        // A nearly full buffer would cause many small reads.
         if spare < missing.max(read_ahead / 8) {
             self.buffer.reserve(missing.max(read_ahead));
         }
     }
 
-    /// Receives one whole payload and counts its packets.
+    /// Receives one complete payload and counts its packets.
     pub(crate) async fn read_packet(
         &mut self,
         doing: &'static str,
@@ -160,8 +162,8 @@ impl PacketStream {
         }
     }
 
-    /// Takes the whole packets at the front whose payloads are as `wanted` says, with their headers, and counts them; none of a
-    /// payload of several packets. Does not wait.
+    /// Takes the complete packets at the front whose payloads satisfy `wanted`, with their headers, and
+    /// counts them. Takes no payload that spans several packets. Does not wait.
     pub(crate) fn take_packets(&mut self, wanted: impl Fn(&[u8]) -> bool) -> Bytes {
         let mut taken = 0;
         while let Some(header) = PacketHeader::parse(&self.buffer[taken..]) {
@@ -177,7 +179,7 @@ impl PacketStream {
         self.take(taken)
     }
 
-    /// Sends one payload, numbered on from the last packet of the exchange.
+    /// Sends one payload with the next sequence number.
     pub(crate) async fn write_packet(
         &mut self,
         doing: &'static str,
@@ -188,7 +190,7 @@ impl PacketStream {
         self.flush(doing).await
     }
 
-    /// Sends one payload as packet number 0, without touching the numbers of what the server sends.
+    /// Sends one payload as packet number 0; the sequence numbers of received packets do not change.
     pub(crate) async fn write_packet_aside(
         &mut self,
         doing: &'static str,
@@ -199,41 +201,42 @@ impl PacketStream {
         self.flush(doing).await
     }
 
-    /// Appends one payload to what [`PacketStream::send_queued`] will send, numbered on.
+    /// Queues one payload with the next sequence number for [`PacketStream::send_queued`].
     pub(crate) fn queue_packet(&mut self, payload: &[u8]) {
         self.sequence = packet::put_packets(&mut self.out, self.sequence, payload);
     }
 
-    /// How many bytes are queued.
+    /// The number of queued bytes.
     pub(crate) fn queued_bytes(&self) -> usize {
         self.out.len()
     }
 
-    /// Sends what is queued.
+    /// Sends the queued bytes.
     pub(crate) async fn send_queued(&mut self, doing: &'static str) -> Result<(), SessionError> {
         let result = self.flush(doing).await;
         self.out.clear();
         result
     }
 
-    /// Forgets what was queued or sent before.
+    /// Clears the queue.
     pub(crate) fn clear_queue(&mut self) {
         self.out.clear();
     }
 
-    /// Gives back the room that a long packet needed, if there is nothing in it: an idle connection must not keep it.
+    /// Frees the memory of a long packet if the buffer is empty, so that an idle connection does not hold it.
     pub(crate) fn give_back_room(&mut self) {
         if self.buffer.is_empty() {
             self.buffer = BytesMut::new();
         }
     }
 
-    /// Expects the next packet to begin a new exchange, as a client's command does.
+    /// Expects the next packet to begin a new command.
     pub(crate) fn begin_exchange(&mut self) {
         self.sequence = 0;
     }
 
-    /// Receives one whole payload of one packet and not a byte behind it: what follows may be meant for TLS.
+    /// Receives one complete payload of a single packet, and not one byte after it: the next byte may belong
+    /// to TLS.
     pub(crate) async fn read_packet_alone(
         &mut self,
         doing: &'static str,
@@ -256,17 +259,17 @@ impl PacketStream {
         }
     }
 
-    /// The socket, and what was received and not yet consumed.
+    /// The socket, and the received bytes that are not consumed yet.
     pub(crate) fn into_parts(self) -> (Socket, BytesMut) {
         (self.socket, self.buffer)
     }
 
-    /// The number of the next packet.
+    /// The next sequence number.
     pub(crate) fn sequence(&self) -> u8 {
         self.sequence
     }
 
-    /// Begins a new exchange with a command.
+    /// Sends a command with sequence number 0.
     pub(crate) async fn send(
         &mut self,
         doing: &'static str,
@@ -278,7 +281,7 @@ impl PacketStream {
         self.write_packet(doing, &payload).await
     }
 
-    /// Begins a new exchange with a payload: `head`, and `bytes` more that come in pieces. No more than a few of them are in
+    /// Sends a payload with sequence number 0: `head`, then `bytes` more in pieces. Only a few pieces are in
     /// memory at a time.
     pub(crate) async fn send_pieces(
         &mut self,
@@ -317,7 +320,7 @@ impl PacketStream {
                 Err(_) => return Err(SessionError::Timeout { doing, seconds }),
             },
         };
-        // One giant statement must not pin its memory for as long as the connection lives.
+        // Frees the memory of a very long statement, which would otherwise stay until the connection ends.
         if self.out.capacity() > GROW_BYTES_MAX {
             self.out = Vec::new();
         }

@@ -1,5 +1,5 @@
-//! Statements that the server prepares, and their rows as it keeps their values: it prints none of them, and floating-point numbers
-//! are what it takes longest to print.
+//! Prepared statements whose rows come in the binary protocol. The server converts no value to text, which
+//! takes longest for floating-point numbers.
 
 use tailwater_wire::WireError;
 use tailwater_wire::protocol::ColumnDefinition;
@@ -11,16 +11,16 @@ use tracing::debug;
 
 use crate::connection::{Connection, Opening};
 use crate::error::{SessionError, StatementPrefix};
-use crate::rows::{RowStream, Values};
+use crate::rows::{BinaryRows, RowStream};
 
 const PREPARING: &str = "preparing a statement";
 const RUNNING: &str = "running a prepared statement";
 const CLOSING: &str = "closing a prepared statement";
 
-/// No cursor: all rows come at once; and the count of runs, which is always one.
+/// Flags and iteration count of COM_STMT_EXECUTE: no cursor, so all rows come at once; the count is always 1.
 const NO_CURSOR_ONCE: [u8; 5] = [0, 1, 0, 0, 0];
 
-/// The server has as many prepared statements as it may, or this is none that can be.
+/// Whether the server cannot prepare the statement, or has reached its maximum of prepared statements.
 fn is_unpreparable(number: u16) -> bool {
     const ER_UNSUPPORTED_PS: u16 = 1295;
     const ER_MAX_PREPARED_STMT_COUNT_REACHED: u16 = 1461;
@@ -28,8 +28,9 @@ fn is_unpreparable(number: u16) -> bool {
 }
 
 impl Connection {
-    /// As [`Connection::query_stream`], of one statement that gives rows. They are the same, but that floating-point numbers have as
-    /// many digits as tell them from all others, whatever the server would have printed, and take it less time.
+    /// Runs one statement that returns rows, as [`Connection::query_stream`] does. Floating-point numbers
+    /// have as many digits as they need to be unique, whatever the server would have printed. The server
+    /// needs less time.
     ///
     /// # Errors
     /// [`SessionError::Server`] if the statement fails; anything that breaks the connection.
@@ -37,7 +38,10 @@ impl Connection {
         let (prepared, columns) = match self.prepare(sql).await {
             Ok(prepared) => prepared,
             Err(SessionError::Server { error, .. }) if is_unpreparable(error.number) => {
-                debug!(number = error.number, "asked for text: the server does not prepare the statement");
+                debug!(
+                    number = error.number,
+                    "the server cannot prepare the statement; running it in the text protocol"
+                );
                 return self.query_stream(sql).await;
             }
             Err(error) => return Err(error),
@@ -58,7 +62,7 @@ impl Connection {
                 WireError::malformed("column definition", "another type than was prepared".to_owned());
             return Err(SessionError::Protocol { doing: RUNNING, source });
         };
-        Ok(RowStream::of_values(self, columns, Values { statement: prepared.id, rows }))
+        Ok(RowStream::with_binary_rows(self, columns, BinaryRows { statement: prepared.id, rows }))
     }
 
     async fn run(&mut self, statement: u32) -> Result<Vec<ColumnDefinition>, SessionError> {
@@ -75,7 +79,7 @@ impl Connection {
         }
     }
 
-    /// Has a statement prepared; with the columns that it gives.
+    /// Prepares a statement; returns its columns too.
     pub(crate) async fn prepare(
         &mut self,
         sql: &str,
@@ -93,7 +97,7 @@ impl Connection {
         let prepared = PrepareOk::parse(&payload)
             .map_err(|source| SessionError::Protocol { doing: PREPARING, source })?;
         let mut columns = Vec::new();
-        // Parameters first.
+        // The parameters' definitions come before the columns'.
         for definitions in [prepared.parameters, prepared.columns] {
             if definitions > 0 {
                 columns = self.read_columns(usize::from(definitions)).await?;
@@ -106,7 +110,7 @@ impl Connection {
         Ok((prepared, columns))
     }
 
-    /// Has a prepared statement forgotten.
+    /// Closes a prepared statement.
     pub(crate) async fn close_statement(&mut self, statement: u32) -> Result<(), SessionError> {
         self.begin()?;
         let id = statement.to_le_bytes();

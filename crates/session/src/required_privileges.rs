@@ -1,5 +1,5 @@
-//! Whether the user may do what a job needs: asked before, so that the answer is a GRANT statement to run rather than
-//! a refusal half-way.
+//! Checks an account's privileges before a job starts, so that the user gets a GRANT statement instead of a
+//! failure in the middle.
 
 use tailwater_wire::Flavour;
 use tailwater_wire::server_version::ServerFeature;
@@ -8,29 +8,30 @@ use tailwater_wire::sql_quote::string_literal;
 use crate::connection::Connection;
 use crate::error::SessionError;
 
-/// What a user is to do.
+/// What an account is used for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AccountPurpose {
-    /// Receive the binlog, list its files, and look at where it stands. Semi-sync needs nothing beyond.
+    /// Receive the binlog, list its files, and read its position. Semi-sync needs no further privilege.
     Capture,
-    /// Replay row events, with the binlog on or off. Rights on the data, and on schema `tailwater`, come to it.
+    /// Replay row events, with the binlog on or off. Privileges on the data and on schema `tailwater` are
+    /// needed too.
     Apply,
-    /// Tell a server which transactions it has, so that native replication can go on behind them.
+    /// Set a server's GTID position, so that native replication continues after it.
     Publish,
-    /// Read one point in time on several connections under a short lock.
+    /// Read a consistent snapshot on several connections under a short lock.
     Snapshot,
-    /// Keep definitions from changing meanwhile; MySQL only, MariaDB counts it as [`AccountPurpose::Snapshot`].
+    /// Block DDL during a snapshot; MySQL only, on MariaDB it is part of [`AccountPurpose::Snapshot`].
     BlockDdl,
-    /// Be copied by MySQL's clone plugin.
+    /// Donor of MySQL's clone plugin.
     CloneDonor,
-    /// Become a copy by MySQL's clone plugin.
+    /// Recipient of MySQL's clone plugin.
     CloneRecipient,
-    /// Be made a primary or a replica: replication, semi-sync and `read_only` are set. To load MySQL's semi-sync where that is not
-    /// done yet, INSERT on `mysql.plugin` comes to it.
+    /// Make the server a primary or a replica: set replication, semi-sync and `read_only`. INSERT on
+    /// `mysql.plugin` is also needed to load MySQL's semi-sync plugin.
     Failover,
 }
 
-/// A privilege, by the name that the server prints; or others that hold it.
+/// Alternative privileges, named as in `SHOW GRANTS`. One is enough.
 type AlternativePrivileges = &'static [&'static str];
 
 impl AccountPurpose {
@@ -63,7 +64,7 @@ impl AccountPurpose {
             (Self::CloneRecipient, Flavour::MySql) => {
                 &[&["CLONE_ADMIN"], &["SYSTEM_VARIABLES_ADMIN", "SUPER"]]
             }
-            // To clone takes the one; that no table would be missing is only seen with the other.
+            // Cloning needs BACKUP_ADMIN. SELECT is needed to detect tables that the clone would omit.
             (Self::CloneDonor, Flavour::MySql) => &[&["BACKUP_ADMIN"], &["SELECT"]],
             (Self::BlockDdl, Flavour::MySql) => &[&["BACKUP_ADMIN"]],
             (Self::Apply, Flavour::MySql) => &[
@@ -75,7 +76,7 @@ impl AccountPurpose {
                 &["REPLICATION CLIENT"],
                 &["REPLICATION_SLAVE_ADMIN", "SUPER"],
                 &["SYSTEM_VARIABLES_ADMIN", "SUPER"],
-                // Writes under `read_only`: loading semi-sync is one.
+                // Writes under `read_only`, such as loading the semi-sync plugin.
                 &["CONNECTION_ADMIN", "SUPER"],
                 &["RELOAD"],
             ],
@@ -88,7 +89,7 @@ impl AccountPurpose {
             (Self::Publish, Flavour::MariaDb) => &[&["REPLICATION SLAVE ADMIN"]],
             (Self::Failover, Flavour::MariaDb) => &[
                 &["BINLOG MONITOR"],
-                // SHOW GRANTS has the older word for it.
+                // SHOW GRANTS prints the older name.
                 &["SLAVE MONITOR", "REPLICA MONITOR"],
                 &["REPLICATION SLAVE ADMIN"],
                 &["REPLICATION MASTER ADMIN"],
@@ -99,18 +100,19 @@ impl AccountPurpose {
     }
 }
 
-/// The statement that gives `account`, in the quotes that it needs, what `purpose` needs on a current server.
+/// The GRANT statement for a purpose on a current server. `account` must be quoted as needed.
 pub fn grant_statement(purpose: AccountPurpose, flavour: Flavour, account: &str) -> String {
     let newest = (u16::MAX, 0, 0);
     let privileges = purpose.privileges(flavour, newest).iter().filter_map(|needed| needed.first().copied());
     format!("GRANT {} ON *.* TO {account}", privileges.collect::<Vec<_>>().join(", "))
 }
 
-/// Checks that the user of `connection` has what `purpose` needs, through roles that are active too.
+/// Checks that the account of `connection` has the privileges of `purpose`, those of its active roles
+/// included.
 ///
 /// # Errors
-/// [`SessionError::MissingGrant`] names what is missing and the statement that grants it; the connection stays in
-/// order. Anything that breaks the connection.
+/// [`SessionError::MissingGrant`] with the missing privileges and the GRANT statement; the connection stays
+/// usable. Any error that breaks the connection.
 pub async fn check_privileges(
     connection: &mut Connection,
     purpose: AccountPurpose,
@@ -128,8 +130,8 @@ pub async fn check_privileges(
     Err(SessionError::MissingGrant { user, missing, purpose: purpose.name(), statement })
 }
 
-/// Checks that the user of `connection` may load a plugin of MySQL, which is noted in a table of the server: INSERT on
-/// `mysql.plugin` comes to what [`AccountPurpose::Failover`] needs, where semi-sync is not loaded yet.
+/// Checks that the account of `connection` may load a MySQL plugin, which the server stores in a table. If
+/// semi-sync is not loaded, [`AccountPurpose::Failover`] also needs INSERT on `mysql.plugin`.
 ///
 /// # Errors
 /// As [`check_privileges`].
@@ -144,7 +146,7 @@ pub async fn check_plugin_privilege(connection: &mut Connection) -> Result<(), S
     Err(SessionError::MissingGrant { user, missing, purpose: "loading semi-sync", statement })
 }
 
-/// The account of a connection, in the quotes that a statement needs.
+/// The account of a connection, quoted for a statement.
 async fn own_account(connection: &mut Connection) -> Result<String, SessionError> {
     const DOING: &str = "looking at the user's grants";
     let account = connection.query("SELECT CURRENT_USER()").await?;
@@ -155,8 +157,8 @@ async fn own_account(connection: &mut Connection) -> Result<String, SessionError
     Ok(quoted_account(account))
 }
 
-/// Whether lines of `SHOW GRANTS` may give INSERT on `mysql.plugin`: globally and not revoked for the schema, on a schema by name or
-/// by a pattern, or on the table.
+/// Whether lines of `SHOW GRANTS` may grant INSERT on `mysql.plugin`: globally and not revoked for the
+/// schema, on a schema by name or pattern, or on the table.
 fn may_load_plugins<'a>(grants: impl Iterator<Item = &'a str>) -> bool {
     let (mut everywhere, mut revoked) = (false, false);
     for grant in grants {
@@ -183,7 +185,7 @@ fn may_load_plugins<'a>(grants: impl Iterator<Item = &'a str>) -> bool {
     everywhere && !revoked
 }
 
-/// Which of the `needed` global privileges none of the lines of `SHOW GRANTS` gives.
+/// The global privileges of `needed` that the lines of `SHOW GRANTS` do not grant.
 fn missing_privileges<'a>(
     grants: impl Iterator<Item = &'a str>,
     needed: &'static [AlternativePrivileges],
@@ -205,7 +207,7 @@ fn missing_privileges<'a>(
     missing.iter().filter_map(|needed| needed.first().copied()).collect()
 }
 
-/// `user@host` as the server prints it, in the quotes that a statement needs.
+/// Quotes `user@host` for a statement.
 fn quoted_account(account: &str) -> String {
     let (user, host) = account.rsplit_once('@').unwrap_or((account, "%"));
     format!("{}@{}", string_literal(user), string_literal(host))
@@ -216,7 +218,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_missing() {
+    fn missing_privileges_are_found() {
         const NEEDED: &[AlternativePrivileges] = &[&["REPLICATION SLAVE"], &["REPLICATION CLIENT", "SUPER"]];
         const CAPTURE: &[&str] = &["REPLICATION SLAVE", "REPLICATION CLIENT"];
         for (grants, expected) in [
@@ -245,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn who_may_load_plugins() {
+    fn plugin_privileges_are_found() {
         for (grants, expected) in [
             (&["GRANT USAGE ON *.* TO `u`@`%`"][..], false),
             (&["GRANT SELECT, INSERT, UPDATE ON *.* TO `root`@`localhost` WITH GRANT OPTION"], true),
@@ -271,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn each_server_has_its_own_names() {
+    fn privilege_names_depend_on_the_server() {
         let of = |flavour, version| AccountPurpose::Capture.privileges(flavour, version)[1][0];
         assert_eq!(of(Flavour::MySql, (9, 7, 1)), "REPLICATION CLIENT");
         assert_eq!(of(Flavour::MariaDb, (10, 4, 30)), "REPLICATION CLIENT");

@@ -1,4 +1,4 @@
-//! What queries give: rows of text values.
+//! Query results: rows of text values.
 
 use std::ops::Range;
 
@@ -11,13 +11,13 @@ use tailwater_wire::protocol::resultset::{TextRowValues, parse_text_row};
 use crate::connection::{Connection, OkInfo, READING_ROWS};
 use crate::error::SessionError;
 
-/// How much each read of rows takes if it is there, where they are taken many at a time.
+/// Bytes per read, where rows are read in batches.
 const BATCH_BYTES: usize = 256 << 10;
 
-/// What a row costs beyond its bytes, for [`crate::ConnectOptions::rows_bytes_max`].
+/// The memory of a row besides its bytes, for [`crate::ConnectOptions::rows_bytes_max`].
 const ROW_OVERHEAD_BYTES: usize = 64;
 
-/// One row. Values are text in utf8mb4, as the server prints them, or raw bytes for binary columns.
+/// One row. BinaryRows are text in utf8mb4, as the server formats them, or raw bytes for binary columns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TextRow {
     payload: Bytes,
@@ -32,44 +32,44 @@ impl TextRow {
         }
     }
 
-    /// How many values the row has.
+    /// The number of values.
     pub fn len(&self) -> usize {
         self.values.len()
     }
 
-    /// Whether the row has no values; rows from a server have one at least.
+    /// Whether the row has no values. A row of a server has at least one.
     pub fn is_empty(&self) -> bool {
         self.values.is_empty()
     }
 
-    /// The value of column `index`, from 0; `None` if it is NULL or there is no such column.
+    /// The value of column `index`, from 0; `None` for NULL and for an index out of range.
     pub fn get(&self, index: usize) -> Option<&[u8]> {
         let range = self.values.get(index)?.clone()?;
         self.payload.get(range)
     }
 
-    /// The value as text; `None` also if it is no UTF-8.
+    /// The value as text; `None` also for invalid UTF-8.
     pub fn get_str(&self, index: usize) -> Option<&str> {
         str::from_utf8(self.get(index)?).ok()
     }
 
-    /// The value as an unsigned number; `None` also if it is none.
+    /// The value as an unsigned number; `None` also if it is not a number.
     pub fn get_u64(&self, index: usize) -> Option<u64> {
         self.get_str(index)?.parse().ok()
     }
 
-    /// The value as a number; `None` also if it is none.
+    /// The value as a number; `None` also if it is not a number.
     pub fn get_i64(&self, index: usize) -> Option<i64> {
         self.get_str(index)?.parse().ok()
     }
 
-    /// About how much memory the row takes.
+    /// The memory of the row, approximately.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.payload.len() + self.values.len() * size_of::<Option<Range<usize>>>() + ROW_OVERHEAD_BYTES
     }
 }
 
-/// One row as it came, whose values are only looked at one after the other.
+/// One row in its wire format, whose values are read in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RawRow<'a> {
     payload: &'a [u8],
@@ -77,26 +77,26 @@ pub struct RawRow<'a> {
 }
 
 impl<'a> RawRow<'a> {
-    /// A row of so many values out of the payload that a server sends it in.
+    /// A row of `columns` values from its payload.
     #[inline]
     pub fn new(payload: &'a [u8], columns: usize) -> Self {
         Self { payload, columns }
     }
 
-    /// As it was sent: each value behind its length, or the mark of NULL. Rows of as many columns are the same bytes only if
-    /// all their values are.
+    /// The payload: each value after its length, or the mark of NULL. Rows of the same number of columns are
+    /// equal if and only if their bytes are.
     #[inline]
     pub fn bytes(&self) -> &'a [u8] {
         self.payload
     }
 
-    /// How many values it is to have.
+    /// The expected number of values.
     #[inline]
     pub fn columns(&self) -> usize {
         self.columns
     }
 
-    /// Its values, `None` for NULL; behind the first error there are none.
+    /// Its values, `None` for NULL. The iterator ends after an error.
     #[inline]
     pub fn values(&self) -> impl Iterator<Item = Result<Option<&'a [u8]>, SessionError>> + use<'a> {
         let wrong = |source| SessionError::Protocol { doing: READING_ROWS, source };
@@ -104,23 +104,23 @@ impl<'a> RawRow<'a> {
     }
 }
 
-/// Rows that came together, as they came; or as they would have, if they came as values.
+/// A batch of rows in the wire format of text rows. Binary rows are converted to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RawRows {
-    /// Those that came in a packet each, behind its header.
+    /// Rows of one packet each, after its header.
     packets: Bytes,
-    /// One that came in several packets, put together.
+    /// One row of several packets, joined.
     long: Option<Bytes>,
-    /// Those that were made of values, each behind its length in bytes (u32, little-endian).
+    /// Rows converted from binary, each after its length in bytes (u32, little-endian).
     made: Vec<u8>,
     columns: usize,
 }
 
-/// Of a length before a row that was made of values.
+/// The bytes of the length before a converted row.
 const LENGTH_BYTES: usize = size_of::<u32>();
 
 impl RawRows {
-    /// The rows in their order.
+    /// The rows in order.
     #[inline]
     pub fn iter(&self) -> impl Iterator<Item = RawRow<'_>> {
         let columns = self.columns;
@@ -142,10 +142,10 @@ impl RawRows {
         packets.chain(self.long.as_deref()).chain(made).map(move |payload| RawRow::new(payload, columns))
     }
 
-    /// The same rows, if these are values.
-    fn made(self, rows: &ValueRows) -> Result<Self, SessionError> {
+    /// Converts binary rows.
+    fn converted(self, rows: &ValueRows) -> Result<Self, SessionError> {
         let wrong = |source| SessionError::Protocol { doing: READING_ROWS, source };
-        // Numbers take more as text. A long row is long for its texts.
+        // Numbers are longer as text. Long rows are long because of their texts.
         let long = self.long.as_ref().map_or(0, |row| row.len() + row.len() / 64);
         let mut made = Vec::with_capacity(self.packets.len() + self.packets.len() / 4 + long);
         for row in self.iter() {
@@ -161,28 +161,28 @@ impl RawRows {
     }
 }
 
-/// A whole result.
+/// A complete result.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct QueryResult {
-    /// The columns; none for a statement that gives no rows.
+    /// The columns; empty for a statement without rows.
     pub columns: Vec<ColumnDefinition>,
     /// The rows.
     pub rows: Vec<TextRow>,
-    /// Rows changed.
+    /// The number of changed rows.
     pub affected_rows: u64,
     /// The first AUTO_INCREMENT value generated; 0 for none.
     pub last_insert_id: u64,
-    /// How many warnings `SHOW WARNINGS` would list.
+    /// The number of warnings that `SHOW WARNINGS` lists.
     pub warnings: u16,
 }
 
 impl QueryResult {
-    /// The number of the column of that name, without regard to case.
+    /// The index of a column by its name, ignoring case.
     pub fn column(&self, name: &str) -> Option<usize> {
         self.columns.iter().position(|column| column.name.eq_ignore_ascii_case(name))
     }
 
-    /// The only or first row.
+    /// The first row.
     pub fn first(&self) -> Option<&TextRow> {
         self.rows.first()
     }
@@ -193,25 +193,25 @@ impl QueryResult {
     }
 }
 
-/// Rows as they come. Read it to the end: dropped before, it leaves the connection unusable.
+/// A stream of rows. Read it to the end: dropping it earlier makes the connection unusable.
 #[derive(Debug)]
 pub struct RowStream<'a> {
     connection: &'a mut Connection,
     columns: Vec<ColumnDefinition>,
-    state: State,
-    /// If they come as values, and are not all read.
-    values: Option<Values>,
+    state: RowStreamState,
+    /// The prepared statement of binary rows that are not all read.
+    values: Option<BinaryRows>,
 }
 
-/// A prepared statement whose rows come as values.
+/// A prepared statement with binary rows.
 #[derive(Debug)]
-pub(crate) struct Values {
+pub(crate) struct BinaryRows {
     pub(crate) statement: u32,
     pub(crate) rows: ValueRows,
 }
 
 #[derive(Debug)]
-enum State {
+enum RowStreamState {
     Rows,
     Done(OkInfo),
 }
@@ -222,34 +222,39 @@ impl<'a> RowStream<'a> {
         columns: Vec<ColumnDefinition>,
         ok: Option<OkInfo>,
     ) -> Self {
-        Self { connection, columns, state: ok.map_or(State::Rows, State::Done), values: None }
+        Self {
+            connection,
+            columns,
+            state: ok.map_or(RowStreamState::Rows, RowStreamState::Done),
+            values: None,
+        }
     }
 
-    pub(crate) fn of_values(
+    pub(crate) fn with_binary_rows(
         connection: &'a mut Connection,
         columns: Vec<ColumnDefinition>,
-        values: Values,
+        values: BinaryRows,
     ) -> Self {
-        Self { connection, columns, state: State::Rows, values: Some(values) }
+        Self { connection, columns, state: RowStreamState::Rows, values: Some(values) }
     }
 
-    /// The columns; none for a statement that gives no rows.
+    /// The columns; empty for a statement without rows.
     pub fn columns(&self) -> &[ColumnDefinition] {
         &self.columns
     }
 
-    /// Whether rows come as values, as [`Connection::query_values`] asks for them; false at the end.
-    pub fn comes_as_values(&self) -> bool {
+    /// Whether the rows are binary, as for [`Connection::query_values`]; false at the end.
+    pub fn is_binary(&self) -> bool {
         self.values.is_some()
     }
 
-    /// The rows that have come and were not given yet, one at least, or `None` at the end: for many rows in less time than
-    /// [`RowStream::next`] takes, which looks for each row's values.
+    /// Returns the buffered rows, at least one, or `None` at the end. Faster for many rows than
+    /// [`RowStream::next`], which parses the values of each row.
     ///
     /// # Errors
     /// As [`RowStream::next`].
     pub async fn next_batch(&mut self) -> Result<Option<RawRows>, SessionError> {
-        if matches!(self.state, State::Done(_)) {
+        if matches!(self.state, RowStreamState::Done(_)) {
             return Ok(None);
         }
         self.connection.stream.read_ahead_bytes = BATCH_BYTES;
@@ -263,17 +268,17 @@ impl<'a> RowStream<'a> {
             raw(packets, None)
         };
         match &self.values {
-            Some(values) => rows.made(&values.rows).map(Some),
+            Some(values) => rows.converted(&values.rows).map(Some),
             None => Ok(Some(rows)),
         }
     }
 
-    /// The next row, or `None` at the end. The statement's further results, if it has any, are read and dropped.
+    /// Returns the next row, or `None` at the end. Further results of the statement are read and discarded.
     ///
     /// # Errors
-    /// [`SessionError::Server`] if the statement fails half-way; anything that breaks the connection.
+    /// [`SessionError::Server`] if the statement fails after some rows; any error that breaks the connection.
     pub async fn next(&mut self) -> Result<Option<TextRow>, SessionError> {
-        if matches!(self.state, State::Done(_)) {
+        if matches!(self.state, RowStreamState::Done(_)) {
             return Ok(None);
         }
         let Some(mut payload) = self.payload().await? else { return Ok(None) };
@@ -298,7 +303,7 @@ impl<'a> RowStream<'a> {
         match read? {
             Ok(payload) => Ok(Some(payload)),
             Err(ok) => {
-                self.state = State::Done(ok);
+                self.state = RowStreamState::Done(ok);
                 Ok(None)
             }
         }
@@ -307,8 +312,8 @@ impl<'a> RowStream<'a> {
     /// What the server said at the end; `None` before.
     pub fn end(&self) -> Option<OkInfo> {
         match self.state {
-            State::Done(ok) => Some(ok),
-            State::Rows => None,
+            RowStreamState::Done(ok) => Some(ok),
+            RowStreamState::Rows => None,
         }
     }
 

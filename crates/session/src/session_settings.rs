@@ -1,13 +1,14 @@
-//! The settings that every session of ours begins with.
+//! The session variables that every session of Tailwater sets.
 //!
-//! A session inherits the server's global settings, and `init_connect` may change them for accounts without administrative rights.
-//! Some change results without an error: with `sql_select_limit=6` a dump of seven rows has six, and a comparison under the same limit
-//! finds no difference. So [`crate::Connection::connect`] gives each session the values that a server ships with, and reads them
-//! back. What the caller sets afterwards wins.
+//! A session inherits the server's global variables, and `init_connect` may change them for accounts without
+//! administrative privileges. Some change results without an error: with `sql_select_limit=6` a dump of seven
+//! rows has six, and a comparison under the same limit finds no difference. So [`crate::Connection::connect`]
+//! sets the server's default values in each session, and reads them back. The caller may set others later.
 //!
-//! One query asks for all of [`SETTINGS`]; on a server with ordinary settings that is all, one round trip. Only what differs is set: a
-//! few settings need a privilege, which then is not needed. [`UNCHANGED`] lists the variables that are left as they are, with the
-//! reason; a test asks each server for its variables, and fails for one that is in neither list.
+//! One query reads all of [`SETTINGS`]; on a server with default values this one round trip is all. Only
+//! different values are set, because a few variables need a privilege. [`UNCHANGED`] lists the variables that
+//! are not set, with the reason. A test reads all variables of each server, and fails for one that is in
+//! neither list.
 
 mod variables;
 
@@ -21,26 +22,27 @@ use crate::error::SessionError;
 const UNKNOWN_SYSTEM_VARIABLE: u16 = 1193;
 const NOT_OF_A_SESSION: u16 = 1238;
 
-/// What the binlog server of a relay says that it is, in each refusal.
+/// The text by which a relay's binlog server identifies itself in each refusal.
 pub const SERVED_LOG: &str = "This is Tailwater's binlog server";
 
-/// Without these an answer may have no row, or letters of two bytes.
+/// Without these variables the query itself may return no row, or text in a two-byte character set.
 const READABLE: &str =
     "SET SESSION sql_select_limit = 18446744073709551615, SESSION character_set_results = utf8mb4";
 
-/// What a new session's settings become.
+/// Which variables a new session sets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SessionPreset {
-    /// Those that servers ship with. What only changes definitions may stay where the account lacks the privilege to set it.
+    /// The server's default values. Variables that only change definitions may keep their value if the
+    /// account lacks the privilege to set them.
     #[default]
     Shipped,
-    /// As [`SessionPreset::Shipped`], for sessions that execute definitions: all must be set.
+    /// As [`SessionPreset::Shipped`], for sessions that execute DDL: every variable must be set.
     ForDefinitions,
-    /// Whatever the server gives to new sessions.
+    /// The values of the server.
     Inherited,
 }
 
-/// The settings of this server, in the order in which they are set.
+/// The settings for a flavour and version, in the order in which they are set.
 pub fn settings_for(
     flavour: Flavour,
     version: (u16, u16, u16),
@@ -48,8 +50,8 @@ pub fn settings_for(
     SETTINGS.iter().filter(move |setting| setting.servers.include(flavour, version))
 }
 
-/// The value of a session variable on a server of this family as it ships, for servers that are made up; `None` if the variable
-/// is not one that sessions of ours set. NULL is "".
+/// The default value of a session variable, for servers that Tailwater imitates; `None` if sessions do not
+/// set the variable. NULL is "".
 pub fn default_value(flavour: Flavour, name: &str) -> Option<&'static str> {
     let setting = SETTINGS.iter().find(|setting| setting.name == name && setting.servers.is_of(flavour))?;
     Some(match setting.accepted {
@@ -59,11 +61,11 @@ pub fn default_value(flavour: Flavour, name: &str) -> Option<&'static str> {
     })
 }
 
-/// Gives a new session the settings of its preset.
+/// Sets the variables of a preset in a new session.
 ///
 /// # Errors
-/// [`SessionError::SessionSetting`] if one cannot be set, [`SessionError::SettingNotKept`] if it is not what it was set to;
-/// anything that breaks the connection.
+/// [`SessionError::SessionSetting`] if a variable cannot be set, [`SessionError::SettingNotKept`] if it does
+/// not keep its value; any error that breaks the connection.
 pub(crate) async fn apply(connection: &mut Connection, preset: SessionPreset) -> Result<(), SessionError> {
     if preset == SessionPreset::Inherited {
         return Ok(());
@@ -78,7 +80,7 @@ pub(crate) async fn apply(connection: &mut Connection, preset: SessionPreset) ->
     let tolerated = settings.iter().zip(&found).filter(|(setting, value)| setting.tolerated == Some(value));
     let tolerated: Vec<_> = tolerated.map(|(setting, _)| setting.name).collect();
     match set_and_read_back(connection, different, &tolerated, preset).await {
-        // There are no rows that a setting could change: older versions answer with what their source has.
+        // A relay has no rows that a variable could change. Older relays answer with their source's values.
         Err(SessionError::SettingNotKept { .. }) if is_served_log(connection).await? => Ok(()),
         done => done,
     }
@@ -98,8 +100,8 @@ async fn set_and_read_back(
     }
 }
 
-/// Whether the server is the binlog server of a relay: that says what it is with each refusal. `@@version_comment` may be that of its
-/// source.
+/// Whether the server is a relay's binlog server, by the text in its refusals. `@@version_comment` may be the
+/// source's.
 async fn is_served_log(connection: &mut Connection) -> Result<bool, SessionError> {
     match connection.query("SELECT @@served_log").await {
         Err(SessionError::Server { error, .. }) => Ok(error.message.expose().contains(SERVED_LOG)),
@@ -108,13 +110,14 @@ async fn is_served_log(connection: &mut Connection) -> Result<bool, SessionError
     }
 }
 
-/// The settings under which a query gives fewer rows than there are.
+/// The variables that limit the rows of a query.
 const OF_ROWS: [&str; 2] = ["sql_select_limit", "system_versioning_asof"];
 
-/// Whether nothing has taken rows from this session's queries since it began: the settings that do are as they were made.
+/// Checks that no variable has limited the rows of this session's queries: the variables still have the
+/// values that were set.
 ///
 /// # Errors
-/// [`SessionError::SettingNotKept`] if one is not; anything that breaks the connection.
+/// [`SessionError::SettingNotKept`] if a variable has another value; any error that breaks the connection.
 pub async fn check_rows_unlimited(connection: &mut Connection) -> Result<(), SessionError> {
     let server = connection.server();
     let of_rows =
@@ -124,7 +127,7 @@ pub async fn check_rows_unlimited(connection: &mut Connection) -> Result<(), Ses
     let values = values.first().map(|row| {
         (0..settings.len()).map(|at| row.get_str(at).unwrap_or_default().to_owned()).collect::<Vec<_>>()
     });
-    // Without a row for the answer there is a limit of none.
+    // No row in the answer means a limit of zero rows.
     let different = match values {
         Some(values) => differing(&settings, &values),
         None => std::mem::take(&mut settings),
@@ -148,7 +151,7 @@ fn differing(settings: &[&'static SessionSetting], found: &[String]) -> Vec<&'st
     pairs.filter(|(setting, value)| !setting.accepted.admits(value)).map(|(setting, _)| *setting).collect()
 }
 
-/// The values of the settings, in their order. Those that the server does not know are taken out of the list.
+/// Reads the values of the settings, in order. Removes variables from the list that the server does not know.
 async fn read(
     connection: &mut Connection,
     settings: &mut Vec<&'static SessionSetting>,
@@ -161,7 +164,7 @@ async fn read(
             Err(SessionError::Server { doing, error, statement })
                 if [UNKNOWN_SYSTEM_VARIABLE, NOT_OF_A_SESSION].contains(&error.number) =>
             {
-                // The message is in the server's language, the name in it is not.
+                // The message is in the server's language, but the variable name in it is not.
                 let Some(index) =
                     settings.iter().position(|setting| names(error.message.expose(), setting.name))
                 else {
@@ -195,13 +198,13 @@ fn question(settings: &[&SessionSetting]) -> String {
     format!("SELECT {}", names.join(", "))
 }
 
-/// Whether a text has the name as a word.
+/// Whether a text contains the name as a word.
 fn names(text: &str, name: &str) -> bool {
     let is_in_word = |character: char| character.is_ascii_alphanumeric() || character == '_';
     text.split(|character| !is_in_word(character)).any(|word| word.eq_ignore_ascii_case(name))
 }
 
-/// Sets all, in one statement if the server takes it. Gives those that are set.
+/// Sets all variables, in one statement if the server accepts it. Returns those that were set.
 async fn set(
     connection: &mut Connection,
     settings: Vec<&'static SessionSetting>,
@@ -214,7 +217,7 @@ async fn set(
         Err(SessionError::Server { .. }) => {}
         Err(error) => return Err(error),
     }
-    // Which of them it was is found by setting each by itself.
+    // Find the failing variable by setting each one alone.
     let mut set = Vec::with_capacity(settings.len());
     for setting in settings {
         match connection.execute(&format!("SET {}", setting.assignment())).await {

@@ -1,4 +1,4 @@
-//! The byte streams a connection may run over.
+//! The byte streams of a connection.
 
 use std::io;
 use std::pin::Pin;
@@ -11,14 +11,14 @@ use tokio_rustls::TlsStream;
 use crate::error::SessionError;
 use crate::options::Endpoint;
 
-/// How long an idle connection may be before the system asks the other side whether it is still there, in seconds.
+/// TCP keepalive: seconds of idle time before the first probe.
 const KEEPALIVE_IDLE_SECONDS: u32 = 30;
-/// How long the system waits between such questions, in seconds.
+/// TCP keepalive: seconds between probes.
 const KEEPALIVE_INTERVAL_SECONDS: u32 = 10;
-/// How many of them may go unanswered.
+/// TCP keepalive: unanswered probes before the connection fails.
 const KEEPALIVE_PROBES: u32 = 4;
 
-/// An open byte stream to a server, or to a client of ours.
+/// A byte stream to a server or a client.
 #[derive(Debug)]
 pub(crate) enum Socket {
     Tcp(TcpStream),
@@ -27,7 +27,7 @@ pub(crate) enum Socket {
 }
 
 impl Socket {
-    /// Connects, without any time limit of its own.
+    /// Connects, without a timeout of its own.
     pub(crate) async fn connect(endpoint: &Endpoint) -> Result<Self, SessionError> {
         match endpoint {
             Endpoint::Tcp { host, port } => Self::connect_tcp(endpoint, host, *port).await,
@@ -56,7 +56,7 @@ impl Socket {
         Err(SessionError::Connect { endpoint: endpoint.to_string(), source: last })
     }
 
-    /// Whether nobody between the two ends can read along.
+    /// Whether the stream is protected from eavesdropping: TLS or a Unix socket.
     pub(crate) fn is_private(&self) -> bool {
         match self {
             Self::Tcp(_) => false,
@@ -65,8 +65,8 @@ impl Socket {
     }
 }
 
-/// No waiting for more bytes to send (an acknowledgement is tiny, and a commit waits for it), and a dead peer is found
-/// out even when there is nothing to send.
+/// Disables Nagle's algorithm, because a commit waits for a small acknowledgement. Enables keepalive, so that
+/// a dead peer is detected even with nothing to send.
 pub(crate) fn set_up(stream: &TcpStream) -> io::Result<()> {
     use rustix::net::sockopt;
     use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Which versions of servers are supported: docs/reference/versions.md says the same.
+//! The supported server versions, as documented in docs/reference/versions.md.
 
 use std::collections::HashSet;
 use std::sync::LazyLock;
@@ -11,59 +11,60 @@ use crate::connection::ServerInfo;
 use crate::error::SessionError;
 use crate::options::Endpoint;
 
-type Version = (u16, u16, u16);
+type VersionNumbers = (u16, u16, u16);
 
-/// The release series of a family.
-struct Series {
-    /// Older ones are refused: they lack what everything here needs.
-    refused_before: Version,
-    /// Older ones, and newer ones than the last, are not tried.
-    supported_from: Version,
-    /// The newest series that is supported, major and minor number.
+/// The supported versions of a flavour.
+struct SupportedRange {
+    /// Older versions are refused: they lack features that Tailwater needs.
+    refused_before: VersionNumbers,
+    /// Older versions, and series newer than `newest`, are not tested.
+    supported_from: VersionNumbers,
+    /// The newest supported series: major and minor number.
     newest: (u16, u16),
 }
 
-/// Before 5.7 there is neither JSON nor `performance_schema.replication_connection_status`.
-const MYSQL: Series = Series { refused_before: (5, 7, 0), supported_from: (8, 0, 26), newest: (9, u16::MAX) };
+/// MySQL before 5.7 has neither JSON nor `performance_schema.replication_connection_status`.
+const MYSQL: SupportedRange =
+    SupportedRange { refused_before: (5, 7, 0), supported_from: (8, 0, 26), newest: (9, u16::MAX) };
 
-/// Before 10.2 there is no JSON, no window function and no common table expression.
-const MARIADB: Series =
-    Series { refused_before: (10, 2, 0), supported_from: (10, 6, 0), newest: (12, u16::MAX) };
+/// MariaDB before 10.2 has no JSON, no window functions and no common table expressions.
+const MARIADB: SupportedRange =
+    SupportedRange { refused_before: (10, 2, 0), supported_from: (10, 6, 0), newest: (12, u16::MAX) };
 
-/// How a version relates to those that are supported.
+/// How a version relates to the supported versions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum VersionSupport {
-    /// It is one of them.
+    /// Supported.
     Supported,
-    /// It is older, and may work.
+    /// Older than the supported versions; may work.
     Older,
-    /// It is newer than this Tailwater knows, and may work.
+    /// Newer than the supported versions; may work.
     Newer,
-    /// It is too old to work.
+    /// Too old to work.
     TooOld,
 }
 
-fn series(flavour: Flavour) -> &'static Series {
+fn supported_range(flavour: Flavour) -> &'static SupportedRange {
     match flavour {
         Flavour::MySql => &MYSQL,
         Flavour::MariaDb => &MARIADB,
     }
 }
 
-/// How a version relates to those that are supported.
+/// How a version relates to the supported versions.
 pub fn support_of(flavour: Flavour, version: (u16, u16, u16)) -> VersionSupport {
-    let series = series(flavour);
+    let range = supported_range(flavour);
     match version {
-        // A server that does not say, such as a proxy.
+        // A server without a version, such as a proxy.
         (0, 0, 0) => VersionSupport::Supported,
-        version if version < series.refused_before => VersionSupport::TooOld,
-        version if version < series.supported_from => VersionSupport::Older,
-        (major, minor, _) if (major, minor) > series.newest => VersionSupport::Newer,
+        version if version < range.refused_before => VersionSupport::TooOld,
+        version if version < range.supported_from => VersionSupport::Older,
+        (major, minor, _) if (major, minor) > range.newest => VersionSupport::Newer,
         _ => VersionSupport::Supported,
     }
 }
 
-/// What is supported, for messages.
+/// The supported versions, for messages.
 fn supported(flavour: Flavour) -> &'static str {
     match flavour {
         Flavour::MySql => "MySQL 8.0.26 to 9.x",
@@ -86,9 +87,9 @@ pub(crate) fn refuse_too_old(server: &ServerInfo, endpoint: &Endpoint) -> Result
     }
 }
 
-/// Says once for each server that it is not one of those that are supported.
-pub(crate) fn warn_once(flavour: Flavour, version: Version, endpoint: &Endpoint) {
-    static SAID: LazyLock<Mutex<HashSet<String>>> = LazyLock::new(Mutex::default);
+/// Logs a warning once for each server whose version is not supported.
+pub(crate) fn warn_once(flavour: Flavour, version: VersionNumbers, endpoint: &Endpoint) {
+    static WARNED: LazyLock<Mutex<HashSet<String>>> = LazyLock::new(Mutex::default);
     let how = match support_of(flavour, version) {
         VersionSupport::Older => "older than",
         VersionSupport::Newer => "newer than",
@@ -96,7 +97,7 @@ pub(crate) fn warn_once(flavour: Flavour, version: Version, endpoint: &Endpoint)
     };
     let (major, minor, patch) = version;
     let server = format!("{flavour} {major}.{minor}.{patch} at {endpoint}");
-    if SAID.lock().insert(server.clone()) {
+    if WARNED.lock().insert(server.clone()) {
         warn!("{server} is {how} the supported {}: it may work, and is not tried", supported(flavour));
     }
 }
@@ -106,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_are_placed_among_the_supported() {
+    fn versions_are_classified() {
         use Flavour::{MariaDb, MySql};
         for (flavour, version, expected) in [
             (MySql, (5, 6, 51), VersionSupport::TooOld),
@@ -131,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_says_the_same() {
+    fn the_documentation_lists_the_same_versions() {
         let page = include_str!("../../../docs/reference/versions.md");
         for flavour in [Flavour::MySql, Flavour::MariaDb] {
             assert!(page.contains(supported(flavour)), "{flavour}");

@@ -1,4 +1,4 @@
-//! TLS over rustls: four ways to look at a server's certificate.
+//! TLS over rustls, with the four modes of certificate verification.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use tokio_rustls::client::TlsStream;
 use crate::error::SessionError;
 use crate::options::{TlsMode, TlsOptions};
 
-/// Runs the TLS handshake over a connection whose server agreed to it.
+/// Runs the TLS handshake with a server that agreed to TLS.
 pub(crate) async fn start(
     stream: TcpStream,
     host: &str,
@@ -32,7 +32,7 @@ pub(crate) async fn start(
     connected.map_err(|error| failed(explain(&error, options)))
 }
 
-/// Reads the files that the options name.
+/// Reads the files of the options.
 pub(crate) fn check(options: &TlsOptions) -> Result<(), SessionError> {
     match options.mode {
         TlsMode::Off => Ok(()),
@@ -40,7 +40,7 @@ pub(crate) fn check(options: &TlsOptions) -> Result<(), SessionError> {
     }
 }
 
-/// What to do about a failed handshake, where it is clear.
+/// Cause and remedy of a failed handshake, if known.
 fn explain(error: &std::io::Error, options: &TlsOptions) -> String {
     use rustls::{CertificateError, Error};
     let advice = match error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
@@ -72,16 +72,17 @@ fn client_config(options: &TlsOptions) -> Result<ClientConfig, SessionError> {
         .with_safe_default_protocol_versions()
         .map_err(|error| refused(error.to_string()))?;
     let check = match options.mode {
-        TlsMode::Off | TlsMode::Preferred | TlsMode::Required => Check::Nothing,
-        TlsMode::VerifyCa => Check::Authority(read_authorities(options)?),
+        TlsMode::Off | TlsMode::Preferred | TlsMode::Required => CertificateCheck::Nothing,
+        TlsMode::VerifyCa => CertificateCheck::Authority(read_authorities(options)?),
         TlsMode::VerifyFull => {
             let roots = Arc::new(read_authorities(options)?);
             let verifier = WebPkiServerVerifier::builder_with_provider(roots, Arc::clone(&provider)).build();
-            Check::All(verifier.map_err(|error| refused(error.to_string()))?)
+            CertificateCheck::All(verifier.map_err(|error| refused(error.to_string()))?)
         }
     };
-    let builder =
-        builder.dangerous().with_custom_certificate_verifier(Arc::new(Verifier { check, provider }));
+    let builder = builder
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(CertificateVerifier { check, provider }));
     match (&options.certificate, &options.key) {
         (None, None) => Ok(builder.with_no_client_auth()),
         (Some(certificate), Some(key)) => {
@@ -122,23 +123,23 @@ fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Sessio
     Ok(certificates)
 }
 
-/// What about the server's certificate is looked at.
+/// How much of the server's certificate is verified.
 #[derive(Debug)]
-enum Check {
+enum CertificateCheck {
     Nothing,
     Authority(RootCertStore),
     All(Arc<WebPkiServerVerifier>),
 }
 
-/// Looks at the certificate as far as the mode asks, and always at the signature made with its key: otherwise not
-/// even the certificate that was shown would have to be the server's own.
+/// Verifies the certificate according to the mode. Always verifies the handshake signature, so that the
+/// server has the certificate's key.
 #[derive(Debug)]
-struct Verifier {
-    check: Check,
+struct CertificateVerifier {
+    check: CertificateCheck,
     provider: Arc<CryptoProvider>,
 }
 
-impl ServerCertVerifier for Verifier {
+impl ServerCertVerifier for CertificateVerifier {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,
@@ -148,8 +149,8 @@ impl ServerCertVerifier for Verifier {
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
         match &self.check {
-            Check::Nothing => Ok(ServerCertVerified::assertion()),
-            Check::Authority(roots) => {
+            CertificateCheck::Nothing => Ok(ServerCertVerified::assertion()),
+            CertificateCheck::Authority(roots) => {
                 let certificate = ParsedCertificate::try_from(end_entity)?;
                 let algorithms = self.provider.signature_verification_algorithms.all;
                 rustls::client::verify_server_cert_signed_by_trust_anchor(
@@ -161,7 +162,7 @@ impl ServerCertVerifier for Verifier {
                 )?;
                 Ok(ServerCertVerified::assertion())
             }
-            Check::All(verifier) => {
+            CertificateCheck::All(verifier) => {
                 verifier.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)
             }
         }

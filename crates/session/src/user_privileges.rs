@@ -1,35 +1,36 @@
-//! What the user of a connection may do with a database or a table, by what the server prints of its grants.
+//! The privileges of a connection's account on databases and tables, read from `SHOW GRANTS`.
 //!
-//! Servers leave out of their lists what a user may not see, and do not say so: whoever takes a list for all there is has to know.
+//! A server omits from its lists what an account may not see, without an error. Callers that need complete lists
+//! check the privileges first.
 
 use crate::connection::Connection;
 use crate::error::SessionError;
 use tailwater_wire::server_version::ServerFeature;
 
-/// What a user was granted, through roles that are active too.
+/// The privileges of an account, those of its active roles included.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct UserPrivileges {
-    given: Vec<PrivilegeGrant>,
-    /// Of MySQL's partial revokes.
-    taken: Vec<PrivilegeGrant>,
+    granted: Vec<PrivilegeGrant>,
+    /// MySQL's partial revokes.
+    revoked: Vec<PrivilegeGrant>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct PrivilegeGrant {
     privileges: Vec<String>,
-    /// `None` for all databases; with wildcards, if there is no table.
+    /// The database, with wildcards if there is no table; `None` for all databases.
     schema: Option<String>,
-    /// `None` for all tables.
+    /// The table; `None` for all tables.
     table: Option<String>,
 }
 
 impl UserPrivileges {
-    /// Asks the server.
+    /// Reads the privileges from the server.
     ///
     /// # Errors
     /// Anything that breaks the connection.
     pub async fn read(connection: &mut Connection) -> Result<Self, SessionError> {
-        /// `ER_OPTION_PREVENTS_STATEMENT`: under `--skip-grant-tables` there are none, and everybody may do everything.
+        /// `ER_OPTION_PREVENTS_STATEMENT`: with `--skip-grant-tables` every account has all privileges.
         const NO_GRANTS: u16 = 1290;
         let grants = match connection.query("SHOW GRANTS").await {
             Ok(grants) => grants,
@@ -39,7 +40,7 @@ impl UserPrivileges {
             Err(error) => return Err(error),
         };
         let server = connection.server();
-        // What all accounts have is not shown with those of one.
+        // `SHOW GRANTS` does not list the privileges of PUBLIC, which every account has.
         let public = match server.has(ServerFeature::PublicGrants) {
             true => match connection.query("SHOW GRANTS FOR PUBLIC").await {
                 Ok(public) => public.rows,
@@ -51,54 +52,54 @@ impl UserPrivileges {
         Ok(Self::of(grants.rows.iter().chain(&public).filter_map(|row| row.get_str(0))))
     }
 
-    /// Of the lines that a server prints; what is not understood grants nothing.
+    /// Parses the lines of `SHOW GRANTS`. A line that cannot be parsed grants nothing.
     fn of<'a>(lines: impl Iterator<Item = &'a str>) -> Self {
-        let mut granted = Self::default();
+        let mut privileges = Self::default();
         for line in lines {
             if let Some(grant) = line.strip_prefix("GRANT ").and_then(PrivilegeGrant::parse) {
-                granted.given.push(grant);
+                privileges.granted.push(grant);
             } else if let Some(grant) = line.strip_prefix("REVOKE ").and_then(PrivilegeGrant::parse) {
-                granted.taken.push(grant);
+                privileges.revoked.push(grant);
             }
         }
-        granted
+        privileges
     }
 
-    /// Whether a privilege holds for everything.
+    /// Whether the account has a global privilege, without partial revokes.
     pub fn has_global(&self, privilege: &str) -> bool {
         let holds = |grant: &PrivilegeGrant| grant.schema.is_none() && grant.names(privilege);
-        self.given.iter().any(holds) && !self.taken.iter().any(|grant| grant.names(privilege))
+        self.granted.iter().any(holds) && !self.revoked.iter().any(|grant| grant.names(privilege))
     }
 
-    /// Whether a privilege holds for everything but perhaps these databases.
+    /// Whether the account has a global privilege, with partial revokes on these databases at most.
     pub fn has_global_except(&self, privilege: &str, schemas: &[&str]) -> bool {
         let holds = |grant: &PrivilegeGrant| grant.schema.is_none() && grant.names(privilege);
         let is_of_these =
             |grant: &PrivilegeGrant| grant.schema.as_deref().is_some_and(|schema| schemas.contains(&schema));
-        self.given.iter().any(holds)
-            && !self.taken.iter().any(|grant| grant.names(privilege) && !is_of_these(grant))
+        self.granted.iter().any(holds)
+            && !self.revoked.iter().any(|grant| grant.names(privilege) && !is_of_these(grant))
     }
 
-    /// Whether a privilege holds for a whole database.
+    /// Whether the account has a privilege on all of a database.
     pub fn has_on_schema(&self, privilege: &str, schema: &str) -> bool {
         let holds =
             |grant: &PrivilegeGrant| grant.table.is_none() && grant.covers(schema) && grant.names(privilege);
-        self.given.iter().any(holds) && !self.taken.iter().any(holds)
+        self.granted.iter().any(holds) && !self.revoked.iter().any(holds)
     }
 
-    /// Whether a privilege holds for a whole table.
+    /// Whether the account has a privilege on all columns of a table.
     pub fn has_on_table(&self, privilege: &str, schema: &str, table: &str) -> bool {
         let holds = |grant: &PrivilegeGrant| {
             grant.schema.as_deref() == Some(schema)
                 && grant.table.as_deref() == Some(table)
                 && grant.names(privilege)
         };
-        self.has_on_schema(privilege, schema) || self.given.iter().any(holds)
+        self.has_on_schema(privilege, schema) || self.granted.iter().any(holds)
     }
 }
 
 impl PrivilegeGrant {
-    /// What stands behind GRANT or REVOKE; `None` if it is of no tables, as roles and routines.
+    /// Parses the text after GRANT or REVOKE; `None` if it is not about tables, such as roles and routines.
     fn parse(line: &str) -> Option<Self> {
         let (privileges, rest) = line.split_once(" ON ")?;
         let privileges = privileges.split(',').map(|privilege| privilege.trim().to_owned()).collect();
@@ -122,7 +123,7 @@ impl PrivilegeGrant {
     }
 }
 
-/// A name at the beginning, `None` for a star, and what comes behind it.
+/// Splits off a leading name, `None` for a star, and returns the rest.
 fn name(text: &str) -> Option<(Option<String>, &str)> {
     if let Some(rest) = text.strip_prefix('*') {
         return Some((None, rest));
@@ -134,22 +135,22 @@ fn name(text: &str) -> Option<(Option<String>, &str)> {
     let mut name = String::new();
     let mut rest = quoted;
     loop {
-        let (part, behind) = rest.split_once('`')?;
+        let (part, after) = rest.split_once('`')?;
         name.push_str(part);
-        match behind.strip_prefix('`') {
+        match after.strip_prefix('`') {
             Some(more) => {
                 name.push('`');
                 rest = more;
             }
-            None => return Some((Some(name), behind)),
+            None => return Some((Some(name), after)),
         }
     }
 }
 
-/// Whether a name is meant by a pattern with `%`, `_` and backslashes.
+/// Whether a name matches a pattern with `%`, `_` and backslashes.
 fn is_like(pattern: &[u8], name: &[u8]) -> bool {
     let (mut at, mut taken) = (0, 0);
-    // Behind the last `%`, and how much of the name it had taken when that was tried.
+    // The position after the last `%`, and how many bytes of the name that `%` matched in the last attempt.
     let mut again: Option<(usize, usize)> = None;
     while taken < name.len() || at < pattern.len() {
         let (fits, length) = match &pattern[at..] {
@@ -168,9 +169,9 @@ fn is_like(pattern: &[u8], name: &[u8]) -> bool {
             continue;
         }
         match again {
-            Some((behind, tried)) if tried < name.len() => {
-                again = Some((behind, tried + 1));
-                (at, taken) = (behind, tried + 1);
+            Some((resume, tried)) if tried < name.len() => {
+                again = Some((resume, tried + 1));
+                (at, taken) = (resume, tried + 1);
             }
             _ => return false,
         }
@@ -187,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn grants_are_of_databases_and_tables() {
+    fn grants_apply_to_databases_and_tables() {
         let some = granted(&[
             "GRANT USAGE ON *.* TO `u`@`%`",
             "GRANT SELECT, TRIGGER ON `shop`.* TO `u`@`%`",
@@ -210,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns_and_everything() {
+    fn patterns_and_global_grants() {
         let all = granted(&["GRANT ALL PRIVILEGES ON *.* TO `root`@`localhost` WITH GRANT OPTION"]);
         assert!(
             all.has_global("TRIGGER")

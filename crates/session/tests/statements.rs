@@ -400,12 +400,12 @@ async fn values_are_the_text(kind: ServerKind) -> Result<()> {
     for (at, (kind, _)) in kinds.iter().enumerate() {
         let mut stream =
             connection.query_values(&format!("SELECT c{at} FROM {schema}.t WHERE id = 1")).await?;
-        ensure!(stream.comes_as_values(), "{kind}");
+        ensure!(stream.is_binary(), "{kind}");
         ensure!(stream.next().await?.is_some() && stream.next().await?.is_none(), "{kind}");
     }
     let sql = format!("SELECT 7, 0.1e0, REPEAT('x', (16 << 20) + 9), 1.5e0 FROM {schema}.t WHERE id = 1");
     let mut stream = connection.query_values(&sql).await?;
-    ensure!(stream.comes_as_values());
+    ensure!(stream.is_binary());
     let batch = stream.next_batch().await?.context("the long row")?;
     let row = batch.iter().next().context("a row")?;
     let values = row.values().collect::<Result<Vec<_>, _>>()?;
@@ -415,7 +415,7 @@ async fn values_are_the_text(kind: ServerKind) -> Result<()> {
     ensure!(stream.next_batch().await?.is_none());
     // What has no type comes as text.
     let mut stream = connection.query_values(&format!("SELECT NULL, id FROM {schema}.t ORDER BY id")).await?;
-    ensure!(!stream.comes_as_values());
+    ensure!(!stream.is_binary());
     for id in 0..=rows {
         ensure!(stream.next().await?.is_some_and(|row| row.get_u64(1) == Some(id as u64)), "{id}");
     }
@@ -423,7 +423,7 @@ async fn values_are_the_text(kind: ServerKind) -> Result<()> {
     // And what MySQL does not prepare.
     connection.execute(&format!("HANDLER {schema}.t OPEN AS opened")).await?;
     let mut stream = connection.query_values("HANDLER opened READ FIRST").await?;
-    ensure!(stream.comes_as_values() == (kind.flavour() == Flavour::MariaDb));
+    ensure!(stream.is_binary() == (kind.flavour() == Flavour::MariaDb));
     ensure!(
         stream.next().await?.is_some_and(|row| row.get_u64(0) == Some(0)) && stream.next().await?.is_none()
     );

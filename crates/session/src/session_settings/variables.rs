@@ -1,50 +1,49 @@
-//! Every session variable: those that are set, and those that are left as they are.
+//! All session variables: those that sessions set, and those that they do not.
 
 use tailwater_wire::Flavour;
 use tailwater_wire::server_version::ServerFeature;
 
-/// A session variable, and the value that sessions of ours have.
+/// A session variable, and its required value.
 #[derive(Debug, PartialEq, Eq)]
 pub struct SessionSetting {
-    /// The variable.
+    /// The name of the variable.
     pub name: &'static str,
-    /// Which servers have it.
+    /// The servers that have it.
     pub servers: SettingServers,
-    /// The values that may stay.
+    /// The values that are not changed.
     pub accepted: AcceptedValues,
-    /// What it is set to otherwise, in SQL.
+    /// The value to set otherwise, in SQL.
     pub value: &'static str,
-    /// Who cannot do without it.
+    /// Which sessions need it.
     pub need: SettingNeed,
-    /// A value that may stay where the account lacks the privilege to set another.
+    /// A value that is accepted if the account lacks the privilege to set another.
     pub tolerated: Option<&'static str>,
 }
 
 impl SessionSetting {
-    /// The privilege that sets it for a session, where the server asks for one at all.
+    /// The privilege to set it in a session, if the server requires one.
     pub fn privilege(&self, flavour: Flavour, version: (u16, u16, u16)) -> &'static str {
         match flavour {
-            // The privilege for session variables came with 8.0.14.
             Flavour::MySql if ServerFeature::SessionVariablesAdmin.is_in(flavour, version) => {
                 "SESSION_VARIABLES_ADMIN"
             }
             Flavour::MySql if ServerFeature::SystemVariablesAdmin.is_in(flavour, version) => {
                 "SYSTEM_VARIABLES_ADMIN"
             }
-            // MariaDB's own privileges (BINLOG ADMIN and the like) are for variables that are not in this list.
+            // No variable in this list needs MariaDB's finer privileges (such as BINLOG ADMIN).
             Flavour::MySql | Flavour::MariaDb => "SUPER",
         }
     }
 }
 
-/// Which servers have a variable.
+/// The servers that have a variable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SettingServers {
-    /// All.
+    /// Both flavours.
     Both,
-    /// MySQL from this version on.
+    /// MySQL since this version.
     MySql(u16, u16, u16),
-    /// MariaDB from this version on.
+    /// MariaDB since this version.
     MariaDb(u16, u16, u16),
     /// MariaDB before this version.
     OldMariaDb(u16, u16, u16),
@@ -71,16 +70,16 @@ impl SettingServers {
     }
 }
 
-/// The values of a variable that may stay as they are, spelled as `SELECT @@name` gives them; NULL is "".
+/// The values of a variable that are not changed, as `SELECT @@name` returns them; NULL is "".
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AcceptedValues {
-    /// This one.
+    /// This value.
     Is(&'static str),
-    /// One of these.
+    /// One of these values.
     OneOf(&'static [&'static str]),
-    /// This number, or a greater one.
+    /// This number or a larger one.
     AtLeast(u64),
-    /// A list with this word in it.
+    /// A list that contains this word.
     Has(&'static str),
 }
 
@@ -95,14 +94,14 @@ impl AcceptedValues {
     }
 }
 
-/// Who cannot do without a setting.
+/// Which sessions need a setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SettingNeed {
-    /// Every session: results would be wrong, and no one would notice.
+    /// Every session: otherwise results are wrong without an error.
     Always,
-    /// Sessions that execute definitions.
+    /// Sessions that execute DDL.
     ForDefinitions,
-    /// None: without it a statement may fail, and says so.
+    /// None: without it a statement may fail with an error.
     IfAllowed,
 }
 
@@ -120,53 +119,54 @@ const fn set(
     SessionSetting { name, servers, accepted, value, need, tolerated: None }
 }
 
-/// As [`set`], with a value that may stay where the account may not set another.
+/// A setting as of [`set`], with a value that is accepted if the account may not set another.
 const fn tolerating(value: &'static str, setting: SessionSetting) -> SessionSetting {
     SessionSetting { tolerated: Some(value), ..setting }
 }
 
-/// For the limits that 64 bits have.
+/// The largest value of 64-bit limits.
 const MOST: &str = "18446744073709551615";
 
 const UTF8MB4: [&str; 3] = ["utf8mb4_general_ci", "utf8mb4_0900_ai_ci", "utf8mb4_uca1400_ai_ci"];
 
-/// A connection's own character sets come first: the others are words of it. `max_join_size` changes `sql_big_selects`.
+/// The connection's character sets come first, because the other values are written in them. `max_join_size`
+/// changes `sql_big_selects`, so the order matters.
 pub const SETTINGS: &[SessionSetting] = &[
-    // What statements and answers are written in. A server may be configured not to heed what a client asks for at its
-    // login.
+    // Character sets of statements and answers. A server may be configured to ignore the client's character
+    // set at login.
     set("character_set_client", Both, Is("utf8mb4"), "utf8mb4", Always),
     set("character_set_results", Both, Is("utf8mb4"), "utf8mb4", Always),
     set("character_set_connection", Both, Is("utf8mb4"), "utf8mb4", Always),
     set("collation_connection", Both, OneOf(&UTF8MB4), "utf8mb4_general_ci", Always),
-    // Numbers, names and errors are read in English.
+    // Tailwater parses numbers, names and errors in English.
     set("lc_messages", Both, Is("en_US"), "'en_US'", Always),
     set("lc_time_names", Both, Is("en_US"), "'en_US'", Always),
-    // How statements are read. Each family's own default: what Tailwater says is written for it.
+    // How statements are parsed. Tailwater writes statements for each flavour's default.
     set("sql_mode", MySql(0, 0, 0), Is(MYSQL_MODE), MYSQL_MODE_QUOTED, Always),
     set("sql_mode", MariaDb(0, 0, 0), Is(MARIADB_MODE), MARIADB_MODE_QUOTED, Always),
     set("old_mode", MariaDb(10, 6, 1), Is("UTF8_IS_UTF8MB3"), "'UTF8_IS_UTF8MB3'", Always),
     set("sql_if_exists", MariaDb(10, 5, 2), Is("0"), "0", Always),
     set("default_regex_flags", MariaDb(10, 0, 11), Is(""), "''", Always),
     set("standard_compliant_cte", MariaDb(10, 2, 1), Is("1"), "1", Always),
-    // How many rows, and which.
+    // The number and choice of rows.
     set("sql_select_limit", Both, Is(MOST), MOST, Always),
     set("system_versioning_asof", MariaDb(10, 3, 4), Is("DEFAULT"), "DEFAULT", Always),
     set("sql_auto_is_null", Both, Is("0"), "0", Always),
     set("max_sort_length", Both, AtLeast(1024), "1024", Always),
     set("query_cache_type", MariaDb(10, 0, 0), Is("OFF"), "OFF", Always),
-    // What values become.
+    // The format of values.
     set("div_precision_increment", Both, Is("4"), "4", Always),
     set("default_week_format", Both, Is("0"), "0", Always),
     set("group_concat_max_len", Both, AtLeast(1024), "1048576", Always),
     set("windowing_use_high_precision", MySql(8, 0, 2), Is("1"), "1", Always),
     set("block_encryption_mode", MySql(5, 7, 4), Is("aes-128-ecb"), "'aes-128-ecb'", Always),
     set("block_encryption_mode", MariaDb(11, 2, 1), Is("aes-128-ecb"), "'aes-128-ecb'", Always),
-    // Which plans are refused.
+    // Plans that the server refuses.
     set("max_join_size", Both, Is(MOST), MOST, Always),
     set("sql_big_selects", Both, Is("1"), "1", Always),
     set("sql_safe_updates", Both, Is("0"), "0", Always),
     set("sql_buffer_result", Both, Is("0"), "0", Always),
-    // What is counted as a warning.
+    // What counts as a warning.
     set("sql_notes", Both, Is("1"), "1", Always),
     set("note_verbosity", MariaDb(10, 6, 16), Has("basic"), "'basic,explain'", Always),
     // Transactions.
@@ -178,13 +178,13 @@ pub const SETTINGS: &[SessionSetting] = &[
     set("transaction_read_only", MySql(5, 7, 20), Is("0"), "0", Always),
     set("transaction_read_only", MariaDb(11, 1, 1), Is("0"), "0", Always),
     set("tx_read_only", OldMariaDb(11, 1, 1), Is("0"), "0", Always),
-    // What is checked, and what follows from a change.
+    // Constraint checks, and the effects of a change.
     set("foreign_key_checks", Both, Is("1"), "1", Always),
     set("unique_checks", Both, Is("1"), "1", Always),
     set("check_constraint_checks", MariaDb(10, 2, 1), Is("1"), "1", Always),
     set("enable_cascade_triggers", MySql(9, 6, 0), Is("0"), "0", Always),
     set("innodb_table_locks", Both, Is("1"), "1", Always),
-    // What SHOW and information_schema say.
+    // The output of SHOW and information_schema.
     set("sql_quote_show_create", Both, Is("1"), "1", Always),
     set("show_create_table_verbosity", MySql(5, 7, 22), Is("0"), "0", Always),
     set("show_create_table_skip_secondary_engine", MySql(8, 0, 18), Is("0"), "0", Always),
@@ -204,12 +204,13 @@ pub const SETTINGS: &[SessionSetting] = &[
     set("explicit_defaults_for_timestamp", MariaDb(10, 10, 1), Is("1"), "1", ForDefinitions),
     set("sql_require_primary_key", MySql(8, 0, 13), Is("0"), "0", ForDefinitions),
     set("sql_generate_invisible_primary_key", MySql(8, 0, 30), Is("0"), "0", ForDefinitions),
-    // Hosted servers have InnoDB, and give no account SUPER: other engines are refused there by name, as a statement fails.
+    // Hosted servers give no account SUPER and have only InnoDB; they reject other engines by name, and the
+    // statement fails.
     tolerating("InnoDB", set("enforce_storage_engine", MariaDb(10, 1, 4), Is(""), "NULL", ForDefinitions)),
     set("alter_algorithm", MariaDb(10, 3, 7), OneOf(&["DEFAULT", "COPY"]), "'DEFAULT'", ForDefinitions),
     set("old_passwords", MariaDb(10, 0, 0), Is("0"), "0", ForDefinitions),
     set("max_heap_table_size", Both, AtLeast(16 << 20), "16777216", ForDefinitions),
-    // Limits: a statement that meets one fails, or its connection is ended.
+    // Limits: a statement that exceeds one fails, or its connection is closed.
     set("max_execution_time", MySql(5, 7, 8), Is("0"), "0", IfAllowed),
     set("max_statement_time", MariaDb(10, 1, 1), Is("0.000000"), "0", IfAllowed),
     set("idle_transaction_timeout", MariaDb(10, 3, 0), Is("0"), "0", IfAllowed),
@@ -246,7 +247,7 @@ const MARIADB_MODE: &str =
 const MARIADB_MODE_QUOTED: &str =
     "'STRICT_TRANS_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_AUTO_CREATE_USER,NO_ENGINE_SUBSTITUTION'";
 
-/// The variables that are left as they are, by reason.
+/// The variables that sessions do not set, by reason.
 pub const UNCHANGED: &[(&str, &[&str])] = &[
     (
         "it has no global value, so that nothing is inherited; or it only says what the session did",
