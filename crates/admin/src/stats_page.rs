@@ -167,8 +167,8 @@ mod tests {
     fn is_balanced(html: &str) -> bool {
         let mut open: Vec<&str> = Vec::new();
         let mut rest = html.split_once("<body>").map_or("", |(_, body)| body);
-        while let Some((_, behind)) = rest.split_once('<') {
-            let Some((tag, after)) = behind.split_once('>') else { return false };
+        while let Some((_, rest_of_html)) = rest.split_once('<') {
+            let Some((tag, after)) = rest_of_html.split_once('>') else { return false };
             rest = after;
             let name = tag.trim_start_matches('/').split([' ', '/']).next().unwrap_or_default();
             match tag.starts_with('/') {

@@ -42,8 +42,9 @@ impl Connection {
         Ok(BulkStatement { prepared, head })
     }
 
-    /// Runs a statement once for each of some rows: their values, one behind the other, as
-    /// [`put_value`](tailwater_wire::protocol::bulk::put_value) puts them. Together they are one statement.
+    /// Runs a statement once for each row of values. The values are consecutive, as
+    /// [`put_value`](tailwater_wire::protocol::bulk::put_value) encodes them. Together they are one
+    /// statement.
     ///
     /// # Errors
     /// [`SessionError::Server`] if it fails, such as for rows of more than `max_allowed_packet` bytes; anything that breaks the

@@ -115,7 +115,7 @@ impl DumpRequest {
                 refused("a MariaDB GTID position has only digits, '-' and ','")
             }
             (DumpStart::FilePosition { position, .. }, _) if *position < 4 => {
-                refused("a file position is at least 4, behind the file's magic number")
+                refused("a file position is at least 4, after the file's magic number")
             }
             (DumpStart::FilePosition { position, .. }, _) if u32::try_from(*position).is_err() => refused(
                 "the protocol has no file positions beyond 4 GiB; begin at a GTID, or at the file's beginning",

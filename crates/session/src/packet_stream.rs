@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use tailwater_wire::WireError;
 use tailwater_wire::protocol::command::ClientCommand;
-use tailwater_wire::protocol::packet::{self, Frame, PACKET_HEADER_BYTES, PacketHeader, PiecedPayload};
+use tailwater_wire::protocol::packet::{self, Frame, PACKET_HEADER_BYTES, PacketHeader, PacketSplitter};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::error::SessionError;
@@ -292,7 +292,7 @@ impl PacketStream {
     ) -> Result<(), SessionError> {
         let wrong = |source| SessionError::Protocol { doing, source };
         self.out.clear();
-        let mut payload = PiecedPayload::new(0, head.len() + bytes);
+        let mut payload = PacketSplitter::new(0, head.len() + bytes);
         payload.put(&mut self.out, head).map_err(wrong)?;
         for piece in pieces {
             for part in piece.as_ref().chunks(SENT_BYTES) {

@@ -127,16 +127,16 @@ impl RawRows {
         let mut rest = &self.packets[..];
         let packets = std::iter::from_fn(move || {
             let header = PacketHeader::parse(rest)?;
-            let (payload, behind) =
+            let (payload, rows_after) =
                 rest.get(PACKET_HEADER_BYTES..)?.split_at_checked(header.payload_bytes)?;
-            rest = behind;
+            rest = rows_after;
             Some(payload)
         });
         let mut made = &self.made[..];
         let made = std::iter::from_fn(move || {
-            let (length, behind) = made.split_first_chunk::<LENGTH_BYTES>()?;
-            let (payload, behind) = behind.split_at_checked(u32::from_le_bytes(*length) as usize)?;
-            made = behind;
+            let (length, rows_after) = made.split_first_chunk::<LENGTH_BYTES>()?;
+            let (payload, rows_after) = rows_after.split_at_checked(u32::from_le_bytes(*length) as usize)?;
+            made = rows_after;
             Some(payload)
         });
         packets.chain(self.long.as_deref()).chain(made).map(move |payload| RawRow::new(payload, columns))

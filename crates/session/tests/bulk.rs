@@ -42,7 +42,7 @@ async fn values_arrive_as_they_are(kind: ServerKind) -> Result<()> {
     let found: Vec<_> = found.iter().map(|row| row.get(0)).collect();
     ensure!(found == [Some(&bytes[..]), None, Some(b""), Some(&long)]);
 
-    // All of a statement or nothing of it; the connection and the statement are in order behind it.
+    // A statement applies completely or not at all; the connection and the statement stay usable.
     let twice = rows(&[[Some(b"5"), None], [Some(b"1"), None]]);
     let error = connection.execute_bulk(&statement, &twice).await.err();
     ensure!(matches!(error, Some(SessionError::Server { error, .. }) if error.number == 1062));

@@ -43,7 +43,7 @@ async fn current(server: &Server) -> Result<String> {
     Ok(status.scalar().context("the server writes no binlog")?.to_owned())
 }
 
-/// Every byte of a stream up to the end of its first file, without what stands in no file; the longest chunk.
+/// All bytes of a stream to the end of its first file, without artificial events; and the longest chunk.
 async fn read_file(stream: &mut DumpStream) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     while let Some(chunk) = stream.next().await? {
@@ -136,8 +136,8 @@ async fn streams_begin_behind_a_gtid_position(kind: ServerKind) -> Result<()> {
         while let Some(chunk) = stream.next().await? {
             bytes.extend_from_slice(&chunk.data);
         }
-        ensure!(contains(&bytes, "the row after"), "behind {text:?}");
-        ensure!(contains(&bytes, "the row before") == sees_before, "behind {text:?}");
+        ensure!(contains(&bytes, "the row after"), "after {text:?}");
+        ensure!(contains(&bytes, "the row before") == sees_before, "after {text:?}");
     }
     Ok(())
 }

@@ -57,7 +57,7 @@ pub fn options(endpoint: Endpoint) -> ConnectOptions {
     options
 }
 
-/// A client connected to a fake server that logs anybody in and goes on with `script`.
+/// A client connected to a fake server that accepts any login and continues with `script`.
 pub async fn connected<T, F, Script>(script: Script) -> Result<(Connection, JoinHandle<Result<T>>)>
 where
     T: Send + 'static,

@@ -155,7 +155,7 @@ async fn acknowledgements_have_number_0_and_only_go_where_they_are_taken() -> Re
     for semi_sync in [true, false] {
         let (connection, task) = connected(async move |mut peer: Peer| {
             let (statements, _) = peer.until_dump().await?;
-            // As MariaDB numbers its packets: anew from 1 after each acknowledgement that it waits for.
+            // MariaDB restarts its packet numbers from 1 after each acknowledgement that it waits for.
             peer.sequence = 1;
             peer.send(&prefixed(semi_sync.then_some(false), &rotate())).await?;
             for _ in 0..2 {
@@ -251,7 +251,7 @@ async fn split_events_whose_parts_do_not_fit() -> Result<()> {
         part.resize(full, 1);
         part
     };
-    // `put_packets` closes a full payload with an empty packet; cut that off to go on as the test wants.
+    // `put_packets` ends a full payload with an empty packet; remove it to continue the test's own way.
     for (length, next, about) in [
         (full - 1 + 50, vec![(8, vec![1; 50])], "packet 8 of 50 bytes came where packet 6"),
         (full - 1 + 50, vec![(6, vec![1; 49])], "packet 6 of 49 bytes came"),

@@ -1,4 +1,4 @@
-//! `LOAD DATA LOCAL` with rows of ours, on real servers and against one that wants more.
+//! `LOAD DATA LOCAL` on real servers, and against a fake one that requests other files.
 
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
@@ -62,7 +62,7 @@ async fn rows_come_in_pieces(kind: ServerKind) -> Result<()> {
     let rows = connection.query("SELECT b FROM loads.t ORDER BY a").await?.rows;
     ensure!(rows[0].get(0) == Some(b"a\tb") && rows[1].get(0).is_none() && rows[2].get(0) == Some(b""));
 
-    // Nothing at all, and much more than what is sent at once: the connection is in order behind each.
+    // No rows, and far more than one write; the connection is usable after each.
     ensure!(load(&mut connection, statement, Vec::new(), 1).await?.affected_rows == 0);
     let body: Vec<u8> =
         (10..60).flat_map(|key| [format!("{key}\t").as_bytes(), &[b'x'; 70_000], b"\n"].concat()).collect();

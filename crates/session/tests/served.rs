@@ -1,4 +1,4 @@
-//! A server made of ours, for the tests of the server's side.
+//! A server built with this crate, for the tests of the server side.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};

@@ -237,7 +237,7 @@ async fn a_password_is_not_sent_where_others_could_read_it() -> Result<()> {
     Ok(())
 }
 
-/// Clients of MariaDB 11.4 and later verify certificates by default, and one that nobody vouches for by their password.
+/// Clients of MariaDB 11.4 and later verify certificates by default, and a self-signed one by their password.
 #[tokio::test]
 async fn mariadb_clients_trust_our_certificate_by_their_password() -> Result<()> {
     let kind = ServerKind::Mariadb118;

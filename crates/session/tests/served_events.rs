@@ -1,4 +1,4 @@
-//! Events that our server sends, read by our own client: byte for byte, whatever their size.
+//! Events of this crate's server, read by this crate's client: byte for byte, for all sizes.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 use crate::fake::{event, rotate};
 use crate::served::{RawClient, Served, options};
 
-/// When the sender is told to send, as its documentation asks.
+/// When the sender flushes, as its documentation requires.
 const FLUSH_BYTES: usize = 256 << 10;
 
 /// Answers what our client sends before a dump, up to the dump.
@@ -144,7 +144,7 @@ async fn byte_for_byte(tls: bool, semi_sync: bool) -> Result<()> {
             let mut at = 0;
             loop {
                 let chunk = stream.next().await?.context("the stream ended early")?;
-                ensure!(expected[at..].starts_with(&chunk.data), "event of {size} bytes differs behind {at}");
+                ensure!(expected[at..].starts_with(&chunk.data), "event of {size} bytes differs after {at}");
                 ensure!(chunk.ack_requested == (wants_ack && semi_sync));
                 at += chunk.data.len();
                 if chunk.last {
@@ -182,7 +182,7 @@ async fn byte_for_byte_tls_semi_sync() -> Result<()> {
     byte_for_byte(true, true).await
 }
 
-/// The end that the server names is the end that the client is told.
+/// The client receives the server's error at the end.
 #[tokio::test]
 async fn a_stream_that_ends_with_an_error() -> Result<()> {
     for tls in [false, true] {

@@ -37,7 +37,7 @@ async fn half_open_connections_end() -> Result<()> {
         b"\x20",
         b"\x20\0\0\x01",
         b"\x20\0\0\x01\x00\x08\x00\x00",
-        // A request for TLS, and no TLS behind it; then half a handshake of TLS.
+        // A TLS request without TLS after it; then half a TLS handshake.
         b"\x20\0\0\x01\0\x0a\0\0\0\0\0\x01\x2d\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0",
         b"\x20\0\0\x01\0\x0a\0\0\0\0\0\x01\x2d\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x16\x03\x01\x02\0\x01",
     ] {
@@ -208,7 +208,7 @@ async fn five_hundred_idle_connections() -> Result<()> {
     served.until_connections(0).await
 }
 
-/// Reads what stands in place of a greeting.
+/// Reads the packet sent instead of a greeting.
 async fn turned_away(served: &Served) -> Result<()> {
     let mut stream = TcpStream::connect(served.address).await?;
     let (sequence, payload) = read_packet(&mut stream).await?;

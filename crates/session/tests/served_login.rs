@@ -1,4 +1,4 @@
-//! Our own client logs in to our own server.
+//! This crate's client logs in to this crate's server.
 
 use std::path::Path;
 

@@ -45,7 +45,7 @@ fn stored_hash() -> Result<Credential> {
     Credential::parse_hash(hash).map_err(anyhow::Error::msg)
 }
 
-/// A replica that is stopped while it logs in anew breaks off; no login was refused.
+/// A replica that is stopped during a new login disconnects; no login was refused.
 fn only_breaks_off(served: &Served) -> Result<()> {
     let refused =
         served.refusals().into_iter().find(|error| matches!(error, SessionError::LoginRefused { .. }));
@@ -93,7 +93,8 @@ async fn replicas(kind: ServerKind) -> Result<()> {
                 "STOP SLAVE",
             ),
         };
-        // By our own client: the command-line client's character set may not have the password's characters.
+        // With this crate's client: the command-line client's character set may lack the password's
+        // characters.
         let mut connection = Connection::connect(&server.connect_options()).await?;
         connection.execute(&change).await?;
         connection.execute(start).await?;

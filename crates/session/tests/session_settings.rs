@@ -1,4 +1,4 @@
-//! What sessions of ours inherit from a server: nothing that changes a result.
+//! Sessions inherit no variable from a server that changes a result.
 
 use std::collections::HashSet;
 

@@ -111,7 +111,7 @@ async fn many_in_one_packet(kind: ServerKind) -> Result<()> {
     connection.execute_all(insert.as_bytes(), 4).await?;
     let last = connection.execute_all(b"DO 1;UPDATE many.t SET a = a + 10", 2).await?;
     ensure!(last.affected_rows == 3, "{last:?}");
-    // What stands behind one that fails does not run.
+    // Statements after a failed one do not run.
     let error = connection.execute_all(b"INSERT INTO many.t VALUES (11);DELETE FROM many.t", 2).await.err();
     let error = error.context("a key twice")?;
     ensure!(error.server_error().map(|error| error.number) == Some(1062), "{error}");
@@ -207,7 +207,7 @@ async fn rows_in_batches(kind: ServerKind) -> Result<()> {
         }
     }
     ensure!(count == 900 && rows.end().is_some() && rows.next_batch().await?.is_none());
-    // An error behind the first rows.
+    // An error after the first rows.
     let sql =
         format!("{numbers} SELECT IF(n < 800, REPEAT('x', 999), (SELECT 1 UNION SELECT n)) FROM numbers");
     let mut rows = connection.query_stream(&sql).await?;
@@ -437,7 +437,7 @@ async fn values_are_the_text(kind: ServerKind) -> Result<()> {
     ensure!(matches!(&error, Some(SessionError::Server { error, .. }) if error.number == 1242), "{error:?}");
     let error = connection.query_values("SELECT 1e0 FROM nowhere.t").await.err();
     ensure!(matches!(&error, Some(SessionError::Server { .. })), "of no table: {error:?}");
-    // Nothing is left behind on the server, whatever came of it.
+    // The server has no prepared statements left, whatever the result was.
     let mut counts = HashMap::new();
     for row in &connection.query("SHOW SESSION STATUS LIKE 'Com_stmt%'").await?.rows {
         counts.insert(row.get_str(0).context("a name")?.to_owned(), row.get_u64(1).context("a count")?);

@@ -2,7 +2,7 @@
 
 use crate::WireError;
 
-/// Reads integers and strings off a slice, front to back. No method panics, whatever the input.
+/// Reads integers and strings from a slice, front to back. No method panics on any input.
 #[derive(Debug, Clone)]
 pub struct ByteCursor<'a> {
     bytes: &'a [u8],
@@ -23,29 +23,29 @@ macro_rules! little_endian {
 }
 
 impl<'a> ByteCursor<'a> {
-    /// Starts at the front of `bytes`; `what` names the structure in errors.
+    /// Starts at the beginning of `bytes`; `what` names the structure in errors.
     #[inline]
     pub fn new(what: &'static str, bytes: &'a [u8]) -> Self {
         Self { bytes, position: 0, what }
     }
 
-    /// How many bytes were read so far.
+    /// The number of bytes read.
     pub fn position(&self) -> usize {
         self.position
     }
 
-    /// How many bytes are left.
+    /// The number of unread bytes.
     #[inline]
     pub fn remaining(&self) -> usize {
         self.bytes.len() - self.position
     }
 
-    /// Whether nothing is left.
+    /// Whether all bytes are read.
     pub fn is_empty(&self) -> bool {
         self.remaining() == 0
     }
 
-    /// The bytes not yet read, without reading them.
+    /// The unread bytes, without reading them.
     #[inline]
     pub fn peek_rest(&self) -> &'a [u8] {
         &self.bytes[self.position..]
@@ -80,13 +80,13 @@ impl<'a> ByteCursor<'a> {
         Ok(array)
     }
 
-    /// Passes over `count` bytes.
+    /// Skips `count` bytes.
     #[inline]
     pub fn skip(&mut self, count: usize) -> Result<(), WireError> {
         self.bytes(count).map(drop)
     }
 
-    /// Everything that is left.
+    /// Reads all unread bytes.
     #[inline]
     pub fn rest(&mut self) -> &'a [u8] {
         let rest = self.peek_rest();
@@ -122,7 +122,7 @@ impl<'a> ByteCursor<'a> {
         Ok(u64::from_le_bytes(wide))
     }
 
-    /// An unsigned big-endian integer of `size` bytes, 0..=8, as DECIMAL and temporal row images use it.
+    /// An unsigned big-endian integer of `size` bytes, 0..=8, as in DECIMAL and temporal row images.
     pub fn uint_be(&mut self, size: usize) -> Result<u64, WireError> {
         if size > 8 {
             return Err(WireError::malformed(self.what, format!("an integer of {size} bytes")));
@@ -141,7 +141,7 @@ impl<'a> ByteCursor<'a> {
         }
     }
 
-    /// Bytes preceded by their length as a length-encoded integer.
+    /// Bytes after their length as a length-encoded integer.
     pub fn lenenc_bytes(&mut self) -> Result<&'a [u8], WireError> {
         let length = self.lenenc_int()?;
         match usize::try_from(length) {
@@ -152,7 +152,7 @@ impl<'a> ByteCursor<'a> {
         }
     }
 
-    /// Bytes up to, and without, the next zero byte, which is read too.
+    /// Bytes before the next zero byte, which is read too.
     pub fn until_nul(&mut self) -> Result<&'a [u8], WireError> {
         match self.peek_rest().iter().position(|byte| *byte == 0) {
             Some(length) => {
@@ -184,7 +184,7 @@ pub fn put_lenenc_int(out: &mut Vec<u8>, value: u64) {
     }
 }
 
-/// Appends bytes preceded by their length as a length-encoded integer.
+/// Appends bytes after their length as a length-encoded integer.
 pub fn put_lenenc_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     put_lenenc_int(out, bytes.len() as u64);
     out.extend_from_slice(bytes);

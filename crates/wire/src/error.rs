@@ -1,8 +1,8 @@
-//! What can be wrong with foreign bytes.
+//! Errors of foreign bytes.
 
-/// Why bytes could not be understood.
+/// Why bytes could not be parsed.
 ///
-/// Offsets count from the start of the structure being parsed; the caller knows file and position and adds them.
+/// Offsets count from the start of the structure being parsed; the caller adds file and position.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
     /// The input ends before the structure does.
@@ -10,9 +10,9 @@ pub enum WireError {
     Truncated {
         /// The structure being parsed.
         what: &'static str,
-        /// Where the parser stood.
+        /// The offset of the parser.
         offset: usize,
-        /// How many bytes were missing, at least.
+        /// The minimum number of missing bytes.
         needed: usize,
     },
     /// The bytes contradict the format.
@@ -23,12 +23,12 @@ pub enum WireError {
         /// What contradicts the format.
         reason: String,
     },
-    /// The format is known to exist, or may exist, but is not handled: never skipped silently.
+    /// The format exists or may exist, but is not supported. It is never skipped silently.
     #[error("{what} is not supported: {detail}")]
     Unsupported {
         /// The structure being parsed.
         what: &'static str,
-        /// Which variant, version or type.
+        /// The variant, version or type.
         detail: String,
     },
     /// The CRC32 at the end of an event does not match its bytes.
@@ -42,12 +42,12 @@ pub enum WireError {
     /// The value of a column in a row.
     #[error("column {column}: {error}")]
     Column {
-        /// Its name, or its number from 1 if the binlog does not name it.
+        /// Its name, or its number from 1 if the binlog does not hold the name.
         column: String,
-        /// What is wrong with it.
+        /// The cause.
         error: Box<Self>,
     },
-    /// A length is beyond a limit of ours, so that memory stays bounded.
+    /// A length exceeds a limit of this crate, which bounds memory.
     #[error("{what} of {size} bytes exceeds the limit of {size_max}")]
     TooLarge {
         /// The structure being parsed.
@@ -72,12 +72,12 @@ impl WireError {
         }
     }
 
-    /// A [`WireError::Malformed`], for brevity at the many places that need one.
+    /// A [`WireError::Malformed`].
     pub fn malformed(what: &'static str, reason: impl Into<String>) -> Self {
         Self::Malformed { what, reason: reason.into() }
     }
 
-    /// Says of which column of a row it is.
+    /// Adds the column of a row.
     #[must_use]
     pub fn in_column(self, column: &crate::rows::BinlogColumn, index: usize) -> Self {
         let column = column.name.clone().unwrap_or_else(|| (index + 1).to_string());

@@ -1,8 +1,8 @@
-//! Small identifiers used everywhere.
+//! Identifiers that all crates use.
 
 use std::fmt;
 
-/// Which family of servers bytes come from. Their binlogs share a frame and differ in what is inside.
+/// The family of a server. Both families share the frame of the binlog; the content differs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Flavour {
     /// Oracle MySQL and Percona Server.

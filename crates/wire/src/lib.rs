@@ -1,18 +1,20 @@
 //! The bytes that MySQL and MariaDB exchange: client/server packets, authentication, binlog events, row images and
 //! GTID sets of both flavours.
 //!
-//! Everything here is a function of bytes: no sockets, no files, no clock, no tokio. All input is foreign, so every
-//! parser is total: malformed bytes give a [`WireError`], never a panic, and never an allocation larger than the
-//! input justifies.
+//! Everything here is a function of bytes: no sockets, no files, no clock, no tokio. All input is foreign, so
+//! every parser is total. Malformed bytes give a [`WireError`], never a panic, and never an allocation larger
+//! than the input justifies.
 //!
 //! The map:
 //! - [`protocol`]: packet framing, handshake, authentication scrambles, commands, results, semi-sync framing.
 //! - [`event`]: binlog event headers and bodies, checksums, compressed events.
 //! - [`rows`]: table maps and row images decoded to typed values; binary JSON.
-//! - [`print`]: events as text in the manner of `mysqlbinlog -vv`, and as JSON lines.
+//! - [`print`]: events as text like `mysqlbinlog -vv`, as JSON lines, and as SQL.
 //! - [`gtid`]: GTIDs and GTID sets of both flavours.
-//! - [`redact`]: what may be shown of statements and error texts, and to whom.
-//! - [`transaction`]: where a transaction begins and ends in a stream of events.
+//! - [`redact`]: statements and error texts without secrets, and without values of rows.
+//! - [`sql_quote`]: identifiers and literals in SQL text.
+//! - [`server_version`]: version texts, and the features of server versions.
+//! - [`transaction`]: transaction boundaries in a stream of events.
 
 pub mod cursor;
 pub mod error;

@@ -1,11 +1,11 @@
-//! Names and texts from servers, as they are printed to people.
+//! Escapes names and texts of servers for display.
 
 use std::borrow::Cow;
 use std::fmt::Write;
 
-/// The text with everything escaped that would end a line, move the cursor, or show other letters than there are: control characters,
-/// separators of lines, marks for the direction of writing, and what is not seen at all. All names and texts that come from servers
-/// go through here before people see them; programs get them as they are.
+/// Escapes characters that end a line, move the cursor, or change how the text looks: control characters,
+/// line separators, direction marks and invisible characters. Every name and text of a server passes through
+/// here before a person sees it; programs get it unchanged.
 pub fn printable(text: &str) -> Cow<'_, str> {
     if !text.chars().any(is_escaped) {
         return Cow::Borrowed(text);
@@ -17,7 +17,7 @@ pub fn printable(text: &str) -> Cow<'_, str> {
             '\r' => escaped.push_str("\\r"),
             '\t' => escaped.push_str("\\t"),
             letter if is_escaped(letter) => {
-                // A String takes everything.
+                // Writing to a String cannot fail.
                 let _ = write!(escaped, "\\u{{{:x}}}", u32::from(letter));
             }
             letter => escaped.push(letter),
@@ -31,11 +31,11 @@ fn is_escaped(letter: char) -> bool {
         || matches!(letter,
             // Soft hyphen, Arabic letter mark, Mongolian vowel separator.
             '\u{ad}' | '\u{61c}' | '\u{180e}'
-            // Nothing to be seen, and the direction of writing.
+            // Zero-width characters and direction marks.
             | '\u{200b}'..='\u{200f}'
-            // Line and paragraph separator; the direction of writing.
+            // Line and paragraph separators, and direction marks.
             | '\u{2028}'..='\u{202e}'
-            // Invisible operators, the direction of writing, and others that are deprecated.
+            // Invisible operators, direction marks, and deprecated characters.
             | '\u{2060}'..='\u{206f}'
             | '\u{feff}' | '\u{fff9}'..='\u{fffb}'
             // Tags.

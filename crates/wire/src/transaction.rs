@@ -1,7 +1,7 @@
-//! Where a transaction begins and ends in a stream of events.
+//! Transaction boundaries in a stream of events.
 //!
-//! A binlog has no transaction lengths that could be relied on: MariaDB writes none at all. So the boundaries are
-//! found by grammar, from the first bytes of each event, by the rules that the servers' own replicas follow.
+//! A binlog has no reliable transaction lengths: MariaDB writes none. So the boundaries are found by grammar,
+//! from the first bytes of each event, by the rules of the servers' own replicas.
 
 mod mariadb;
 mod mysql;
@@ -12,10 +12,10 @@ use crate::event::{EVENT_HEADER_BYTES, EventHeader, EventType, FormatDescription
 use crate::gtid::Gtid;
 use crate::{Flavour, WireError};
 
-/// The source's own statement of which transactions may run side by side.
+/// The source's information about which transactions may run in parallel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SourceDependency {
-    /// MySQL: may run as soon as the transaction numbered `last_committed` of the same file is done.
+    /// MySQL: the transaction may run once transaction `last_committed` of the same file is done.
     Logical {
         /// The newest transaction of the file that this one may depend on; 0 for none.
         last_committed: i64,
@@ -24,64 +24,65 @@ pub enum SourceDependency {
     },
     /// MariaDB: transactions with the same id committed together, so they do not conflict.
     CommitGroup(u64),
-    /// Nothing is known.
+    /// No information.
     None,
 }
 
-/// What the event that opens a transaction says about it.
+/// The content of the event that opens a transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TransactionStart {
     /// `None` for MySQL's anonymous transactions.
     pub gtid: Option<Gtid>,
     /// See [`SourceDependency`].
     pub dependency: SourceDependency,
-    /// Microseconds since 1970 at which the originating server committed, where the event carries it (MySQL 8).
+    /// When the originating server committed, in microseconds since 1970, if the event holds it (MySQL 8).
     pub commit_time_us: Option<u64>,
-    /// Length of the whole transaction with its opening event, in bytes, where the event carries it (MySQL 8).
+    /// Length of the whole transaction in bytes, this event included, if the event holds it (MySQL 8).
     pub transaction_bytes: Option<u64>,
-    /// MariaDB: one statement that commits by itself. MySQL does not say so in advance.
+    /// MariaDB: one statement that commits by itself. MySQL does not announce this.
     pub standalone: bool,
-    /// MariaDB: holds DDL. MySQL does not say so in advance.
+    /// MariaDB: holds DDL. MySQL does not announce this.
     pub ddl: bool,
 }
 
-/// What one event means for the transaction being read.
+/// What an event means for the current transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TransactionStep {
-    /// The event is of no transaction (format description, rotate, previous GTIDs, heartbeat, stop, ...). A transaction
-    /// that is being read goes on behind it.
+    /// The event belongs to no transaction (format description, rotate, previous GTIDs, heartbeat, stop,
+    /// ...). A current transaction continues after it.
     Outside,
     /// The event opens a transaction.
     Begin(TransactionStart),
-    /// The event is in the middle of one.
+    /// The event is inside a transaction.
     Inside,
     /// The event is the last of its transaction.
     End,
-    /// The event is of no transaction, and the one being read will never end: the source restarted in its midst, so
-    /// it was rolled back there. What was read of it must be dropped.
+    /// The event belongs to no transaction, and the current one will never end: the source restarted and
+    /// rolled it back. Discard its events.
     Abandoned,
 }
 
-/// Follows a stream of events and says where transactions begin and end.
+/// Finds transaction boundaries in a stream of events.
 #[derive(Debug, Clone)]
 pub struct TransactionTracker {
     flavour: Flavour,
-    open: Option<Open>,
+    open: Option<OpenTransaction>,
 }
 
-/// The transaction being read.
+/// The current transaction.
 #[derive(Debug, Clone)]
-struct Open {
-    phase: Phase,
+struct OpenTransaction {
+    phase: TransactionPhase,
     /// Bytes of its events so far.
     bytes: u64,
-    /// What its opening event says that these will be.
+    /// The length that its opening event announces.
     bytes_stated: Option<u64>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Phase {
-    /// Only the opening event was seen, or what prepares a statement: the statement will be the end (MySQL).
+enum TransactionPhase {
+    /// Only the opening event, or events that prepare a statement, were read: the statement will end the
+    /// transaction (MySQL).
     Opened,
     /// Inside `BEGIN` .. `COMMIT`.
     Block,
@@ -89,64 +90,66 @@ enum Phase {
     Standalone,
 }
 
-/// What an event means by its type and its first bytes, before the state is looked at.
+/// The meaning of an event by its type and first bytes, independent of the state.
 #[derive(Debug)]
-enum Meaning {
+enum EventMeaning {
     /// Opens a transaction.
-    Open { start: TransactionStart, phase: Phase },
+    Open { start: TransactionStart, phase: TransactionPhase },
     /// Opens the block of a transaction: `BEGIN`, `XA START`.
     OpenBlock,
     /// Ends a block: commit, or prepare of an XA transaction.
     CloseBlock,
-    /// Ends a block, and is the whole of a transaction without one: `XA ROLLBACK`, an incident.
+    /// Ends a block, or is a complete transaction without one: `XA ROLLBACK`, an incident.
     Close,
-    /// The whole of a transaction, which has no block: a compressed one.
+    /// A complete transaction without a block: a compressed one.
     Whole,
-    /// A statement: the whole of a transaction without a block.
+    /// A statement: a complete transaction outside a block.
     Statement,
-    /// Part of a statement that is not its end.
+    /// A part of a statement before its end.
     StatementPart,
-    /// Can only be in a block.
+    /// Allowed only in a block.
     InBlock,
-    /// May be anywhere; belongs to a transaction if in one.
+    /// Allowed anywhere; belongs to the current transaction, if any.
     Anywhere,
-    /// Of no transaction; can come in the midst of one.
+    /// Belongs to no transaction; allowed inside one.
     Aside,
-    /// Of no transaction; cannot come in the midst of one.
+    /// Belongs to no transaction; not allowed inside one.
     Between,
     /// The source restarted.
     Restart,
 }
 
 impl TransactionTracker {
-    /// How much of an event's body [`TransactionTracker::observe`] needs to see at least, unless the body is shorter.
-    /// The statement of a query event begins well within these: servers write a few KiB of variables before it.
+    /// The minimum prefix of an event's body that [`TransactionTracker::observe`] needs, unless the body is
+    /// shorter. The statement of a query event begins within it: servers write a few KiB of variables before
+    /// it.
     pub const PREFIX_BYTES: usize = 64 * 1024;
 
-    /// Starts between transactions.
+    /// Creates a tracker between transactions.
     pub fn new(flavour: Flavour) -> Self {
         Self { flavour, open: None }
     }
 
-    /// Forgets the transaction being read: the stream was interrupted and starts anew at a boundary.
+    /// Forgets the current transaction: the stream was interrupted and restarts at a boundary.
     pub fn reset(&mut self) {
         self.open = None;
     }
 
-    /// Whether a transaction was opened and has not ended.
+    /// Whether a transaction is open.
     pub fn in_transaction(&self) -> bool {
         self.open.is_some()
     }
 
-    /// Takes the next event: its header, and of its body (all that is behind the header, the checksum included if
-    /// `format` says that there is one) at least the first [`TransactionTracker::PREFIX_BYTES`], or all if shorter.
+    /// Processes the next event: its header, and at least the first [`TransactionTracker::PREFIX_BYTES`] of
+    /// its body, or all of a shorter one. The body is everything after the header, with the checksum if
+    /// `format` has one.
     ///
-    /// `format` is the format description in force, for a format description event itself too.
+    /// `format` is the current format description, for a format description event too.
     ///
     /// # Errors
-    /// [`WireError::Malformed`] if the event cannot stand here (a second opening, rows outside a transaction, an end
-    /// of a transaction at another length than its beginning states); [`WireError::Unsupported`] for a type that we
-    /// do not know and that may not be ignored. The tracker is then good for nothing until
+    /// [`WireError::Malformed`] if the event is not allowed here (a second opening event, rows outside a
+    /// transaction, a transaction with another length than announced); [`WireError::Unsupported`] for an
+    /// unknown type that may not be ignored. The tracker is then unusable until
     /// [`TransactionTracker::reset`].
     pub fn observe(
         &mut self,
@@ -162,57 +165,67 @@ impl TransactionTracker {
         self.step(header, meaning)
     }
 
-    fn step(&mut self, header: &EventHeader, meaning: Meaning) -> Result<TransactionStep, WireError> {
+    fn step(&mut self, header: &EventHeader, meaning: EventMeaning) -> Result<TransactionStep, WireError> {
         let length = u64::from(header.event_length);
         let Some(open) = &mut self.open else {
             return match meaning {
-                Meaning::Open { start, phase } => {
-                    self.open = Some(Open { phase, bytes: length, bytes_stated: start.transaction_bytes });
+                EventMeaning::Open { start, phase } => {
+                    self.open =
+                        Some(OpenTransaction { phase, bytes: length, bytes_stated: start.transaction_bytes });
                     Ok(TransactionStep::Begin(start))
                 }
-                Meaning::Anywhere | Meaning::Aside | Meaning::Between | Meaning::Restart => {
+                EventMeaning::Anywhere
+                | EventMeaning::Aside
+                | EventMeaning::Between
+                | EventMeaning::Restart => Ok(TransactionStep::Outside),
+                // MariaDB, and MySQL before 5.7, write an incident without a GTID.
+                EventMeaning::Close if header.event_type == EventType::INCIDENT => {
                     Ok(TransactionStep::Outside)
                 }
-                // An incident stands without a GTID in MariaDB and in MySQL before 5.7.
-                Meaning::Close if header.event_type == EventType::INCIDENT => Ok(TransactionStep::Outside),
                 _ => Err(misplaced(header, "outside a transaction")),
             };
         };
         let ends = match meaning {
-            Meaning::Aside => return Ok(TransactionStep::Outside),
-            Meaning::Restart => {
+            EventMeaning::Aside => return Ok(TransactionStep::Outside),
+            EventMeaning::Restart => {
                 self.open = None;
                 return Ok(TransactionStep::Abandoned);
             }
-            Meaning::Open { .. } => return Err(misplaced(header, "inside a transaction that has not ended")),
-            Meaning::Between => return Err(misplaced(header, "inside a transaction")),
-            Meaning::OpenBlock => match open.phase {
-                Phase::Opened => {
-                    open.phase = Phase::Block;
+            EventMeaning::Open { .. } => {
+                return Err(misplaced(header, "inside a transaction that has not ended"));
+            }
+            EventMeaning::Between => return Err(misplaced(header, "inside a transaction")),
+            EventMeaning::OpenBlock => match open.phase {
+                TransactionPhase::Opened => {
+                    open.phase = TransactionPhase::Block;
                     false
                 }
-                Phase::Block | Phase::Standalone => {
+                TransactionPhase::Block | TransactionPhase::Standalone => {
                     return Err(misplaced(header, "inside a transaction that has begun"));
                 }
             },
-            Meaning::Whole => match open.phase {
-                Phase::Opened => true,
-                Phase::Block | Phase::Standalone => {
+            EventMeaning::Whole => match open.phase {
+                TransactionPhase::Opened => true,
+                TransactionPhase::Block | TransactionPhase::Standalone => {
                     return Err(misplaced(header, "inside a transaction that has begun"));
                 }
             },
-            Meaning::Close => true,
-            Meaning::CloseBlock => match open.phase {
-                Phase::Opened => return Err(misplaced(header, "in a transaction that has not begun")),
-                Phase::Block | Phase::Standalone => true,
+            EventMeaning::Close => true,
+            EventMeaning::CloseBlock => match open.phase {
+                TransactionPhase::Opened => {
+                    return Err(misplaced(header, "in a transaction that has not begun"));
+                }
+                TransactionPhase::Block | TransactionPhase::Standalone => true,
             },
-            Meaning::Statement => open.phase != Phase::Block,
-            Meaning::InBlock => match open.phase {
-                Phase::Opened => return Err(misplaced(header, "in a transaction that has not begun")),
-                Phase::Block => false,
-                Phase::Standalone => true,
+            EventMeaning::Statement => open.phase != TransactionPhase::Block,
+            EventMeaning::InBlock => match open.phase {
+                TransactionPhase::Opened => {
+                    return Err(misplaced(header, "in a transaction that has not begun"));
+                }
+                TransactionPhase::Block => false,
+                TransactionPhase::Standalone => true,
             },
-            Meaning::StatementPart | Meaning::Anywhere => false,
+            EventMeaning::StatementPart | EventMeaning::Anywhere => false,
         };
         open.bytes += length;
         if let Some(stated) = open.bytes_stated
@@ -221,7 +234,7 @@ impl TransactionTracker {
             let reason = format!(
                 "{} bytes {} a {} event, {stated} bytes stated by its gtid event",
                 open.bytes,
-                if ends { "up to" } else { "and more behind" },
+                if ends { "up to" } else { "and more after it" },
                 header.event_type,
             );
             return Err(WireError::malformed("transaction", reason));
@@ -239,7 +252,7 @@ fn misplaced(header: &EventHeader, place: &'static str) -> WireError {
     WireError::malformed("event stream", reason)
 }
 
-/// The front of an event, as far as it is at hand.
+/// The available beginning of an event.
 struct Prefix<'a> {
     header: &'a EventHeader,
     /// The body without checksum, or its first bytes.
@@ -272,13 +285,13 @@ impl<'a> Prefix<'a> {
         Ok(Self { header, body, format })
     }
 
-    /// What types mean that are alike in both flavours; `None` for the others.
-    fn common_meaning(&self) -> Option<Meaning> {
+    /// The meaning of types that both flavours share; `None` for others.
+    fn common_meaning(&self) -> Option<EventMeaning> {
         // MariaDB 11.4 and later write a position of 0 in real events too, but not in events of these types.
         let from_stream = self.header.is_artificial() || self.header.end_log_pos == 0;
         Some(match self.header.event_type {
-            EventType::HEARTBEAT | EventType::HEARTBEAT_V2 => Meaning::Aside,
-            EventType::FORMAT_DESCRIPTION if !from_stream && self.created() != 0 => Meaning::Restart,
+            EventType::HEARTBEAT | EventType::HEARTBEAT_V2 => EventMeaning::Aside,
+            EventType::FORMAT_DESCRIPTION if !from_stream && self.created() != 0 => EventMeaning::Restart,
             EventType::FORMAT_DESCRIPTION
             | EventType::ROTATE
             | EventType::STOP
@@ -286,23 +299,23 @@ impl<'a> Prefix<'a> {
             | EventType::MARIADB_GTID_LIST
             | EventType::MARIADB_BINLOG_CHECKPOINT
             | EventType::MARIADB_START_ENCRYPTION => match from_stream {
-                true => Meaning::Aside,
-                false => Meaning::Between,
+                true => EventMeaning::Aside,
+                false => EventMeaning::Between,
             },
-            EventType::INCIDENT => Meaning::Close,
-            EventType::XID | EventType::XA_PREPARE => Meaning::CloseBlock,
-            EventType::INTVAR | EventType::RAND | EventType::USER_VAR => Meaning::StatementPart,
-            EventType::APPEND_BLOCK | EventType::BEGIN_LOAD_QUERY => Meaning::StatementPart,
-            EventType::EXECUTE_LOAD_QUERY => Meaning::Statement,
-            EventType::IGNORABLE | EventType::DELETE_FILE => Meaning::Anywhere,
+            EventType::INCIDENT => EventMeaning::Close,
+            EventType::XID | EventType::XA_PREPARE => EventMeaning::CloseBlock,
+            EventType::INTVAR | EventType::RAND | EventType::USER_VAR => EventMeaning::StatementPart,
+            EventType::APPEND_BLOCK | EventType::BEGIN_LOAD_QUERY => EventMeaning::StatementPart,
+            EventType::EXECUTE_LOAD_QUERY => EventMeaning::Statement,
+            EventType::IGNORABLE | EventType::DELETE_FILE => EventMeaning::Anywhere,
             _ => return None,
         })
     }
 
-    /// What is left: types that we do not know.
-    fn unknown_meaning(&self) -> Result<Meaning, WireError> {
+    /// The remaining types are unknown.
+    fn unknown_meaning(&self) -> Result<EventMeaning, WireError> {
         if self.header.has(EventHeader::FLAG_IGNORABLE) {
-            return Ok(Meaning::Anywhere);
+            return Ok(EventMeaning::Anywhere);
         }
         let detail = format!("{}, ending at {}", self.header.event_type, self.header.end_log_pos);
         Err(WireError::unsupported("event type", detail))
@@ -314,7 +327,7 @@ impl<'a> Prefix<'a> {
     }
 }
 
-/// Whether `text` begins with `prefix`, in letters of either case.
+/// Whether `text` begins with `prefix`, ignoring case.
 fn starts_with(text: &[u8], prefix: &str) -> bool {
     text.get(..prefix.len()).is_some_and(|front| front.eq_ignore_ascii_case(prefix.as_bytes()))
 }

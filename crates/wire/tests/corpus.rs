@@ -1,32 +1,32 @@
-//! Replays the inputs that fuzzing has kept, and seeded mutations of them, without needing a fuzzer or nightly Rust.
+//! Replays the fuzzing corpus, and seeded mutations of it, without a fuzzer or nightly Rust.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use tailwater_wire::fuzzing::{Check, TARGETS};
+use tailwater_wire::fuzzing::{FuzzCheck, TARGETS};
 
-/// How many mutated inputs are made of all that a target has kept.
+/// The maximum number of mutated inputs per target.
 const MUTATIONS_PER_TARGET: usize = 60_000;
 
-/// And how many bytes these may have, so that targets with long inputs take no longer than others.
+/// The maximum number of their bytes, so that targets with long inputs do not take longer.
 const MUTATED_BYTES_PER_TARGET: usize = 8 << 20;
 
-/// And of one input at most, so that a small corpus is not mutated without end.
+/// The maximum number per input, so that a small corpus has an end.
 const MUTATIONS_PER_INPUT_MAX: usize = 3_000;
 
-/// No input becomes longer than this by mutation.
+/// The maximum length of a mutated input.
 const INPUT_BYTES_MAX: usize = 64 * 1024;
 
-/// The kept corpus may take this much in the repository.
+/// The maximum size of the corpus in the repository.
 const CORPUS_BYTES_MAX: usize = 1 << 20;
 
 fn fuzz_folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz")
 }
 
-/// The inputs kept for a target, in a fixed order.
+/// The corpus of a target, in a fixed order.
 fn kept_inputs(target: &str) -> Vec<(PathBuf, Vec<u8>)> {
     let folder = fuzz_folder().join("corpus").join(target);
     let entries = fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
@@ -56,12 +56,12 @@ impl Drop for Witness<'_> {
     }
 }
 
-fn run(target: &str, check: Check, origin: &Path, seed: Option<u64>, data: &[u8]) {
+fn run(target: &str, check: FuzzCheck, origin: &Path, seed: Option<u64>, data: &[u8]) {
     let _witness = Witness { target, origin, seed, data };
     check(data);
 }
 
-/// One to four small changes, as a fuzzer makes them; `other` is another kept input to take parts of.
+/// One to four small changes, as by a fuzzer; `other` is another input to take parts from.
 fn mutate(data: &mut Vec<u8>, other: &[u8], random: &mut SmallRng) {
     const TELLING: [u8; 10] = [0, 1, 0x7f, 0x80, 0xfa, 0xfb, 0xfc, 0xfd, 0xfe, 0xff];
     for _ in 0..random.random_range(1..=4) {
@@ -104,7 +104,7 @@ fn every_target_has_a_fuzz_target_and_a_corpus() {
 }
 
 #[test]
-fn kept_inputs_hold_what_is_promised() {
+fn corpus_inputs_pass_the_checks() {
     for (target, check) in TARGETS {
         run(target, *check, Path::new("(empty)"), None, b"");
         for (path, data) in kept_inputs(target) {
@@ -114,7 +114,7 @@ fn kept_inputs_hold_what_is_promised() {
 }
 
 #[test]
-fn mutated_inputs_hold_what_is_promised() {
+fn mutated_inputs_pass_the_checks() {
     for (target, check) in TARGETS {
         let inputs = kept_inputs(target);
         let bytes: usize = inputs.iter().map(|(_, data)| data.len()).sum();

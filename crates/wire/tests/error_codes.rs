@@ -1,4 +1,4 @@
-//! Holds the codes of errors to the page that explains them.
+//! Checks that the documentation has every error code.
 
 use tailwater_wire::WireError;
 use tailwater_wire::print::PrintError;
@@ -15,7 +15,7 @@ fn every_code_is_documented() {
         WireError::TooLarge { what, size: 2, size_max: 1 },
     ];
     for error in &errors {
-        // A variant that is added must be listed above, too.
+        // Add new variants to the list above too.
         match error {
             WireError::Truncated { .. }
             | WireError::Malformed { .. }

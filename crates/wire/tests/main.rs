@@ -1,4 +1,4 @@
-//! What of `wire` is tested from the outside: against files of real servers, and with all that fuzzing has kept.
+//! Tests of `wire` with files of real servers, and with the fuzzing corpus.
 
 mod binlog_files;
 mod corpus;

@@ -1,5 +1,5 @@
-//! Rows printed by us against the same rows printed by the servers' own tools, line by line, and JSON lines against
-//! what was inserted; then the same files damaged at random.
+//! Printed rows compared line by line with the output of the servers' own tools, and JSON lines with the
+//! inserted values; then the same files with random damage.
 
 use std::path::PathBuf;
 
@@ -151,7 +151,7 @@ fn events_before_a_format_description_are_refused() {
     assert!(matches!(result, Err(PrintError::Event(_))));
 }
 
-/// The events without checksums, so that damage reaches the parsers behind them.
+/// The events without checksums, so that damage reaches the parsers.
 fn without_checksums(file: &[u8]) -> Vec<Vec<u8>> {
     let strip = |(_, event): (u64, &[u8])| {
         let mut event = event.to_vec();

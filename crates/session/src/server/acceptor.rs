@@ -41,7 +41,7 @@ impl Acceptor {
         let ServerOptions { flavour, version_text, accounts, tls, require_tls, limits } = options;
         let certificate = ServerCertificate::load(&tls)?;
         if require_tls && certificate.is_none() {
-            let reason = "TLS is required, but it is off: nobody could log in".to_owned();
+            let reason = "TLS is required, but it is off; no client could log in".to_owned();
             return Err(SessionError::ServerTls { reason });
         }
         let admission = Arc::new(Mutex::new(Admission::new(limits.clone())));

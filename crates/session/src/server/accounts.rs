@@ -142,7 +142,7 @@ impl fmt::Debug for LoginVerifiers {
 
 impl LoginVerifiers {
     fn of(credentials: &[Credential]) -> Result<Self, &'static str> {
-        const EMPTY: &str = "its password is empty; nobody logs in without one";
+        const EMPTY: &str = "its password is empty, which is not supported";
         let mut proofs = Self::default();
         for credential in credentials {
             match &credential.0 {
@@ -165,7 +165,7 @@ impl LoginVerifiers {
         Ok(proofs)
     }
 
-    /// LoginVerifiers of the same form that nobody can give.
+    /// Verifiers of the same form that no password satisfies.
     fn decoy_of(shape: &Self) -> Self {
         let mut native = shape.native.clone();
         native.fill_with(rand::random);
@@ -304,7 +304,7 @@ impl Accounts {
     pub fn add(&mut self, user: &str, credentials: &[Credential]) -> Result<(), SessionError> {
         let wrong = |reason: &str| SessionError::Account { user: user.to_owned(), reason: reason.to_owned() };
         if user.is_empty() {
-            return Err(wrong("it has no name; nobody logs in anonymously"));
+            return Err(wrong("it has no name; anonymous accounts are not supported"));
         }
         if user.chars().count() > USER_CHARS_MAX || user.contains('\0') {
             return Err(wrong("its name is longer than 128 characters, or contains a zero byte"));

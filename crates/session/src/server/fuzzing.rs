@@ -64,14 +64,14 @@ pub fn check(data: &[u8]) {
     let Some(response) = first_answer(mode, first) else { return };
     let flavour = if mode & 1 == 0 { Flavour::MySql } else { Flavour::MariaDb };
     let private = mode & 2 != 0;
-    let [somebody, nobody] = &CLAIMED[usize::from(mode >> 3) % CLAIMED.len()];
-    let asked = converse(somebody, &response, flavour, private, answers);
-    let asked_nobody = converse(nobody, &response, flavour, private, answers);
+    let [known, unknown] = &CLAIMED[usize::from(mode >> 3) % CLAIMED.len()];
+    let asked = converse(known, &response, flavour, private, answers);
+    let asked_unknown = converse(unknown, &response, flavour, private, answers);
     // A logged-in client sends other packets.
     if asked.last() != Some(&ClientRequest::In) {
-        assert_eq!(asked, asked_nobody, "{response:?}");
+        assert_eq!(asked, asked_unknown, "{response:?}");
     }
-    assert_ne!(asked_nobody.last(), Some(&ClientRequest::In), "nobody is in: {response:?}");
+    assert_ne!(asked_unknown.last(), Some(&ClientRequest::In), "a decoy is logged in: {response:?}");
 }
 
 /// The client's answer to the greeting: the bytes themselves, or one for a plugin that a byte selects, so
@@ -171,7 +171,7 @@ fn question(payload: &[u8]) -> ClientRequest {
     }
     let request = AuthSwitchRequest::parse(payload).expect("a question is to switch, or for the password");
     let plugin = AuthPlugin::from_name(&request.plugin).expect("a plugin that there is");
-    assert!(!plugin.sends_password(), "{plugin} sends the password to whoever asks");
+    assert!(!plugin.sends_password(), "{plugin} sends the password to any server that asks");
     // A replayed scramble would log in an eavesdropper.
     assert!(!request.auth_data.starts_with(&NONCE));
     ClientRequest::Switch(request.plugin)

@@ -286,7 +286,7 @@ pub const UNCHANGED: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "whoever's statements or values depend on it sets it",
+        "code whose statements or values depend on it sets it",
         &[
             "max_error_count",
             "system_versioning_alter_history",
@@ -295,7 +295,7 @@ pub const UNCHANGED: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "the server's own way of logging what is written on it, which sessions of ours keep to",
+        "the server's own setting for logging its writes, which sessions keep",
         &[
             "binlog_alter_two_phase",
             "binlog_annotate_row_events",
@@ -487,7 +487,7 @@ pub const UNCHANGED: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "a session cannot change it, or nothing of ours uses it",
+        "a session cannot change it, or does not use it",
         &[
             "generated_random_password_length",
             "interactive_timeout",

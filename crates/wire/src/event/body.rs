@@ -22,18 +22,18 @@ use crate::gtid::{MariadbGtidList, MysqlGtidSet};
 pub struct BinlogEvent<'a> {
     /// Its header.
     pub header: EventHeader,
-    /// All behind the header, but for the checksum.
+    /// The body: everything after the header, without the checksum.
     pub body: EventBody<'a>,
 }
 
 impl<'a> BinlogEvent<'a> {
-    /// Parses an event of which `bytes` are all, and checks its checksum if `format` says that it has one.
+    /// Parses a complete event, and verifies its checksum if `format` has one.
     ///
-    /// A format description event is taken at its own word: `format` then does not matter.
+    /// A format description event describes itself: `format` then does not matter.
     ///
     /// # Errors
-    /// [`WireError::Checksum`]; [`WireError::Malformed`] if the event is not as long as it says; else as
-    /// [`EventBody::parse`].
+    /// [`WireError::Checksum`]; [`WireError::Malformed`] if the event does not have its stated length;
+    /// otherwise as [`EventBody::parse`].
     pub fn parse(bytes: &'a [u8], format: &FormatDescription) -> Result<Self, WireError> {
         let header = EventHeader::parse(bytes)?;
         if header.event_length as usize != bytes.len() {
@@ -58,19 +58,19 @@ impl<'a> BinlogEvent<'a> {
     }
 }
 
-/// What an event says.
+/// The body of an event.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum EventBody<'a> {
-    /// Heads a file: who wrote it and how.
+    /// The head of a file: its server and format.
     FormatDescription(FormatDescription),
-    /// The stream goes on in another file.
+    /// The stream continues in another file.
     Rotate(Rotate<'a>),
     /// The server stopped; the file ends.
     Stop,
     /// A statement, also compressed.
     Query(QueryEvent<'a>),
-    /// Commits a transaction; the number is the engines' name of it.
+    /// Commits a transaction; the number identifies it in the engines.
     Xid(u64),
     /// An auto-increment value for the next statement.
     IntVar(IntVar),
@@ -84,19 +84,19 @@ pub enum EventBody<'a> {
     AppendBlock(LoadBlock<'a>),
     /// The `LOAD DATA` statement.
     ExecuteLoadQuery(ExecuteLoadQuery<'a>),
-    /// The blocks of this file id are not needed any more.
+    /// The blocks of this file id are no longer needed.
     DeleteFile(u32),
     /// The source lost something.
     Incident(Incident<'a>),
-    /// The source is alive.
+    /// A heartbeat.
     Heartbeat(Heartbeat<'a>),
-    /// The statement behind the row events that follow (MySQL).
+    /// The statement of the following row events (MySQL).
     RowsQuery(&'a [u8]),
-    /// The statement behind the row events that follow (MariaDB).
+    /// The statement of the following row events (MariaDB).
     AnnotateRows(&'a [u8]),
     /// Opens a MySQL transaction, tagged and anonymous ones too.
     Gtid(GtidEvent),
-    /// All transactions of the files before (MySQL).
+    /// All transactions of the previous files (MySQL).
     PreviousGtids(MysqlGtidSet),
     /// Ends the events of an XA transaction.
     XaPrepare(XaPrepare<'a>),
@@ -108,28 +108,28 @@ pub enum EventBody<'a> {
     TransactionPayload(TransactionPayload<'a>),
     /// Describes a table, undecoded: see [`crate::rows`].
     TableMap(&'a [u8]),
-    /// Changes rows of it, also compressed or partial.
+    /// Changes rows; possibly compressed or partial.
     Rows(RowsEvent<'a>),
     /// A fragment of a large row event (MariaDB).
     PartialRowData(PartialRowData<'a>),
     /// Opens a MariaDB event group.
     MariadbGtid(MariadbGtidEvent<'a>),
-    /// The newest GTIDs of the files before (MariaDB).
+    /// The last GTIDs of the previous files (MariaDB).
     MariadbGtidList(MariadbGtidList),
     /// The oldest file that the source would need after a crash (MariaDB).
     BinlogCheckpoint(&'a [u8]),
-    /// The file is encrypted behind this (MariaDB).
+    /// The rest of the file is encrypted (MariaDB).
     StartEncryption(StartEncryption),
-    /// A type that we do not know and that readers may pass over, undecoded.
+    /// An unknown type that readers may skip, undecoded.
     Ignorable(&'a [u8]),
 }
 
 impl<'a> EventBody<'a> {
-    /// Parses the body: all behind the header, but for the checksum.
+    /// Parses the body: everything after the header, without the checksum.
     ///
     /// # Errors
-    /// What the body's own parser gives; [`WireError::Unsupported`] for a type that we do not know, or of before
-    /// MySQL 5.1, if its header does not say that it may be ignored.
+    /// The error of the body's parser; [`WireError::Unsupported`] for an unknown type, or one from before
+    /// MySQL 5.1, unless its header says that it may be ignored.
     pub fn parse(
         header: &EventHeader,
         body: &'a [u8],
@@ -183,7 +183,7 @@ impl<'a> EventBody<'a> {
 
 /// The statement of a `ROWS_QUERY_EVENT`.
 fn rows_query(body: &[u8]) -> Result<&[u8], WireError> {
-    // The byte in front is the length modulo 256, of no use.
+    // The first byte is the length modulo 256, which is useless.
     match body.split_first() {
         Some((_, statement)) => Ok(statement),
         None => Err(WireError::Truncated { what: "rows query event", offset: 0, needed: 1 }),

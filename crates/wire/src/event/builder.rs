@@ -1,4 +1,4 @@
-//! Makes events: for the streams of our own binlog server, and for tests.
+//! Builds events, for the binlog server's streams and for tests.
 
 use super::checksum::{CHECKSUM_BYTES, ChecksumAlgorithm, compute_checksum};
 use super::format_description::FormatDescription;
@@ -10,7 +10,7 @@ use super::rotate::{Heartbeat, Rotate};
 use crate::gtid::{MariadbGtidList, MysqlGtidSet};
 use crate::{ServerId, WireError};
 
-/// Makes events one after the other, each with its header, end position and checksum.
+/// Builds consecutive events with header, end position and checksum.
 #[derive(Debug, Clone)]
 pub struct EventBuilder {
     /// Written into the next event.
@@ -22,40 +22,40 @@ pub struct EventBuilder {
 }
 
 impl EventBuilder {
-    /// The first event will stand behind the magic of a file.
+    /// The first event follows the magic of a file.
     pub fn new(server_id: ServerId, checksum: ChecksumAlgorithm) -> Self {
         Self { server_id, timestamp: 0, checksum, position: 4 }
     }
 
-    /// The next event will stand at the offset `position` of its file.
+    /// Sets the offset of the next event in its file.
     #[must_use]
     pub fn at(mut self, position: u64) -> Self {
         self.position = position;
         self
     }
 
-    /// Where the next event will stand, in bytes from the start of the file.
+    /// The offset of the next event in its file, in bytes.
     pub fn position(&self) -> u64 {
         self.position
     }
 
-    /// An event that stands in the file. Its end position wraps at 4 GiB, as the servers' do.
+    /// An event of the file. Its end position wraps at 4 GiB, as in the servers.
     ///
     /// # Errors
-    /// [`WireError::TooLarge`] if the event would be 4 GiB or longer; also of all the others here.
+    /// [`WireError::TooLarge`] if the event would be 4 GiB or longer; the same for all other methods.
     pub fn event(&mut self, event_type: EventType, flags: u16, body: &[u8]) -> Result<Vec<u8>, WireError> {
         let length = self.length(event_type, body)?;
         self.position += u64::from(length);
         self.build(event_type, flags, self.position as u32, length, body)
     }
 
-    /// An event of the stream, which stands in no file.
+    /// An artificial event, which is not in a file.
     pub fn artificial(&mut self, event_type: EventType, body: &[u8]) -> Result<Vec<u8>, WireError> {
         let length = self.length(event_type, body)?;
         self.build(event_type, EventHeader::FLAG_ARTIFICIAL, 0, length, body)
     }
 
-    /// Heads a file. Its checksum algorithm holds from here on.
+    /// The head of a file. Its checksum algorithm applies from here on.
     pub fn format_description(
         &mut self,
         format: &FormatDescription,
@@ -70,7 +70,7 @@ impl EventBuilder {
         self.event(EventType::ROTATE, 0, &rotate.to_body())
     }
 
-    /// Begins a stream: names the file that follows.
+    /// The artificial rotate event that begins a stream and names its file.
     pub fn fake_rotate(&mut self, rotate: Rotate<'_>) -> Result<Vec<u8>, WireError> {
         self.artificial(EventType::ROTATE, &rotate.to_body())
     }
@@ -107,17 +107,17 @@ impl EventBuilder {
         event
     }
 
-    /// Stands at the head of MySQL's files.
+    /// The event at the head of MySQL's files.
     pub fn previous_gtids(&mut self, gtids: &MysqlGtidSet) -> Result<Vec<u8>, WireError> {
         self.event(EventType::PREVIOUS_GTIDS, EventHeader::FLAG_IGNORABLE, &gtids.encode())
     }
 
-    /// Stands at the head of MariaDB's files.
+    /// The event at the head of MariaDB's files.
     pub fn mariadb_gtid_list(&mut self, list: &MariadbGtidList) -> Result<Vec<u8>, WireError> {
         self.event(EventType::MARIADB_GTID_LIST, 0, &list.encode()?)
     }
 
-    /// Says that the stream is alive, in the form that all replicas read.
+    /// A heartbeat in the form that all replicas understand.
     pub fn heartbeat(&mut self, heartbeat: Heartbeat<'_>) -> Result<Vec<u8>, WireError> {
         let body = heartbeat.to_body_v1();
         let length = self.length(EventType::HEARTBEAT, &body)?;
@@ -125,19 +125,19 @@ impl EventBuilder {
         self.build(EventType::HEARTBEAT, 0, position, length, &body)
     }
 
-    /// Says that the stream is alive, for replicas that asked for the second form (MySQL 8.0.26 and later).
+    /// A heartbeat in the second form, for replicas that requested it (MySQL 8.0.26 and later).
     pub fn heartbeat_v2(&mut self, heartbeat: Heartbeat<'_>) -> Result<Vec<u8>, WireError> {
         let body = heartbeat.to_body_v2();
         let length = self.length(EventType::HEARTBEAT_V2, &body)?;
         self.build(EventType::HEARTBEAT_V2, 0, heartbeat.position as u32, length, &body)
     }
 
-    /// Ends the last file of a server that stops.
+    /// The end of the last file of a server that stops.
     pub fn stop(&mut self) -> Result<Vec<u8>, WireError> {
         self.event(EventType::STOP, 0, &[])
     }
 
-    /// Whether an event of this type gets a checksum: a format description always, even where the others do not.
+    /// Whether an event of this type has a checksum: a format description always has one.
     fn has_checksum(&self, event_type: EventType) -> bool {
         self.checksum == ChecksumAlgorithm::Crc32 || event_type == EventType::FORMAT_DESCRIPTION
     }

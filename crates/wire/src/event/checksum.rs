@@ -1,4 +1,4 @@
-//! The CRC32 at the end of events: computed, checked and taken off, for whole events and for events in chunks.
+//! The CRC32 at the end of events: computation, verification and removal, for complete events and for chunks.
 
 use super::header::{EVENT_HEADER_BYTES, EventHeader, EventType};
 use crate::WireError;
@@ -6,15 +6,15 @@ use crate::WireError;
 /// Length of the checksum at the end of an event, in bytes.
 pub const CHECKSUM_BYTES: usize = 4;
 
-/// Where the type stands in the header.
+/// Offset of the type in the header.
 const EVENT_TYPE_OFFSET: usize = 4;
-/// Where the two bytes of the flags stand in the header.
+/// Offset of the two bytes of the flags in the header.
 const FLAGS_OFFSET: usize = 17;
 
-/// How events of a file are checksummed: the byte at the end of a format description event.
+/// The checksum algorithm of a file: the last byte of a format description event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ChecksumAlgorithm {
-    /// Events carry no checksum.
+    /// No checksum.
     Off,
     /// Events end in a CRC32 of all bytes before it.
     Crc32,
@@ -41,7 +41,7 @@ impl ChecksumAlgorithm {
         }
     }
 
-    /// How many bytes at the end of each event are its checksum.
+    /// The length of the checksum of each event, in bytes.
     pub fn trailer_bytes(self) -> usize {
         match self {
             Self::Off => 0,
@@ -50,19 +50,19 @@ impl ChecksumAlgorithm {
     }
 }
 
-/// Checks the CRC32 at the end of a whole event, header included.
+/// Verifies the CRC32 at the end of a complete event, header included.
 ///
-/// Servers compute the checksum of a format description event with its "in use" flag cleared, since they clear the
-/// flag in place when they close the file; so does this.
+/// Servers clear the "in use" flag of a format description event in place when they close the file. So they
+/// compute its checksum with the flag cleared, and so does this.
 ///
 /// # Errors
 /// [`WireError::Checksum`] if it does not match, [`WireError::Truncated`] if the event is too short to have one.
 pub fn verify_checksum(event: &[u8]) -> Result<(), WireError> {
-    let (behind, stored) = event
+    let (data, stored) = event
         .split_last_chunk::<CHECKSUM_BYTES>()
-        .filter(|(behind, _)| behind.len() >= EVENT_HEADER_BYTES)
+        .filter(|(data, _)| data.len() >= EVENT_HEADER_BYTES)
         .ok_or_else(|| too_short(event.len() as u64, EVENT_HEADER_BYTES + CHECKSUM_BYTES))?;
-    let (stored, computed) = (u32::from_le_bytes(*stored), compute_checksum(behind));
+    let (stored, computed) = (u32::from_le_bytes(*stored), compute_checksum(data));
     if stored == computed { Ok(()) } else { Err(WireError::Checksum { stored, computed }) }
 }
 
@@ -77,7 +77,7 @@ pub fn strip_checksum(event: &[u8]) -> Result<&[u8], WireError> {
     }
 }
 
-/// The CRC32 that belongs at the end of `event`, which is a whole event without it.
+/// The CRC32 of `event`, a complete event without its checksum.
 pub fn compute_checksum(event: &[u8]) -> u32 {
     match event.split_first_chunk::<EVENT_HEADER_BYTES>() {
         Some((header, body)) if header[EVENT_TYPE_OFFSET] == EventType::FORMAT_DESCRIPTION.0 => {
@@ -86,12 +86,12 @@ pub fn compute_checksum(event: &[u8]) -> u32 {
             hasher.update(body);
             hasher.finalize()
         }
-        // In one go: what is computed in pieces takes several times as long for short events.
+        // In one call: computing in pieces takes several times as long for short events.
         _ => crc32fast::hash(event),
     }
 }
 
-/// The header as the checksum sees it: a format description event counts as closed.
+/// The header for the checksum: a format description event counts as closed.
 fn as_checksummed(header: &[u8; EVENT_HEADER_BYTES]) -> [u8; EVENT_HEADER_BYTES] {
     let mut copy = *header;
     if copy[EVENT_TYPE_OFFSET] == EventType::FORMAT_DESCRIPTION.0 {
@@ -104,11 +104,11 @@ fn too_short(length: u64, needed: usize) -> WireError {
     WireError::Truncated { what: "event checksum", offset: 0, needed: needed.saturating_sub(length as usize) }
 }
 
-/// Checks the checksum of an event that arrives in chunks, cut anywhere.
+/// Verifies the checksum of an event that arrives in chunks of any size.
 #[derive(Debug, Clone)]
 pub struct ChecksumChecker {
     hasher: crc32fast::Hasher,
-    /// The header is held back until it is whole, because one flag of it may not count.
+    /// The header, buffered until it is complete, because one of its flags may not count.
     header: [u8; EVENT_HEADER_BYTES],
     event_length: u64,
     seen: u64,
@@ -133,7 +133,7 @@ impl ChecksumChecker {
         })
     }
 
-    /// Takes the next bytes of the event. Bytes beyond its end are counted, and make [`Self::finish`] fail.
+    /// Adds the next bytes of the event. Bytes beyond its end are counted, and make [`Self::finish`] fail.
     pub fn update(&mut self, mut chunk: &[u8]) {
         if self.seen < EVENT_HEADER_BYTES as u64 {
             let filled = self.seen as usize;
@@ -154,7 +154,7 @@ impl ChecksumChecker {
         self.seen += chunk.len() as u64;
     }
 
-    /// Cuts off the part of `chunk` that lies before the offset `end` of the event.
+    /// Splits off the part of `chunk` before the offset `end` of the event.
     fn take<'c>(&mut self, chunk: &mut &'c [u8], end: u64) -> &'c [u8] {
         let room = end.saturating_sub(self.seen);
         let count = usize::try_from(room).unwrap_or(usize::MAX).min(chunk.len());
@@ -164,7 +164,7 @@ impl ChecksumChecker {
         head
     }
 
-    /// Compares, when all chunks were taken.
+    /// Compares the checksums after the last chunk.
     ///
     /// # Errors
     /// [`WireError::Checksum`] if the checksums differ, [`WireError::Truncated`] or [`WireError::Malformed`] if fewer
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn too_few_and_too_many_bytes_are_told_apart_from_a_wrong_checksum() {
+    fn too_few_and_too_many_bytes_differ_from_a_wrong_checksum() {
         let bytes = event(EventType::QUERY, 0, b"some body");
         assert!(matches!(verify_checksum(&bytes[..10]), Err(WireError::Truncated { .. })));
         let mut checker = ChecksumChecker::new(bytes.len() as u64).unwrap();
@@ -233,7 +233,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn chunks_cut_anywhere_give_the_checksum_of_the_whole(
+        fn chunks_of_any_size_give_the_same_checksum(
             body in proptest::collection::vec(any::<u8>(), 0..200),
             event_type in prop_oneof![Just(EventType::FORMAT_DESCRIPTION), Just(EventType::XID)],
             flags in any::<u16>(),

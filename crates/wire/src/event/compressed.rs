@@ -13,24 +13,24 @@ use crate::cursor::ByteCursor;
 
 const WHAT: &str = "compressed event";
 
-/// Decompresses `part` onto the end of `out`.
+/// Decompresses `part` and appends it to `out`.
 ///
 /// # Errors
-/// [`WireError::TooLarge`] if the part says it holds more than `bytes_max`; [`WireError::Malformed`] if it holds
-/// another length than it says; [`WireError::Unsupported`] for another algorithm than zlib.
+/// [`WireError::TooLarge`] if the stated length exceeds `bytes_max`; [`WireError::Malformed`] if the actual
+/// length differs from the stated one; [`WireError::Unsupported`] for an algorithm other than zlib.
 pub fn decompress(part: &[u8], bytes_max: usize, out: &mut Vec<u8>) -> Result<(), WireError> {
     let (stated, stream) = read_head(part)?;
     if stated > bytes_max as u64 {
         return Err(WireError::TooLarge { what: WHAT, size: stated, size_max: bytes_max as u64 });
     }
     let stated = stated as usize;
-    // zlib makes at most 1032 bytes of one, so a lie cannot make us allocate more than that.
+    // zlib expands by a factor of 1032 at most, so a false length cannot cause a larger allocation.
     if stated > stream.len().saturating_mul(1032).saturating_add(1032) {
         let reason = format!("{stated} bytes cannot come out of {}", stream.len());
         return Err(WireError::malformed(WHAT, reason));
     }
     let before = out.len();
-    // One byte beyond, so that a stream that goes on is noticed.
+    // One byte more, so that a longer stream is detected.
     out.resize(before + stated + 1, 0);
     let mut inflate = Decompress::new(true);
     let status = inflate.decompress(stream, &mut out[before..], FlushDecompress::Finish);
@@ -43,7 +43,7 @@ pub fn decompress(part: &[u8], bytes_max: usize, out: &mut Vec<u8>) -> Result<()
     }
 }
 
-/// The first bytes of the decompressed `part`, up to `N` of them. The rest of it need not be at hand.
+/// The first up to `N` bytes of the decompressed `part`, which may be incomplete.
 pub(crate) fn decompress_front<const N: usize>(part: &[u8]) -> Result<([u8; N], usize), WireError> {
     let (_, stream) = read_head(part)?;
     let mut front = [0; N];
@@ -54,10 +54,10 @@ pub(crate) fn decompress_front<const N: usize>(part: &[u8]) -> Result<([u8; N], 
     Ok((front, inflate.total_out() as usize))
 }
 
-/// Decompresses a part that comes in pieces, cut anywhere, without holding it.
+/// Decompresses a part that arrives in pieces of any size, without buffering it.
 pub struct PartDecoder {
     inflate: Decompress,
-    /// The head, while it is not whole.
+    /// The head while it is incomplete.
     head: Vec<u8>,
     stated: Option<u64>,
     ended: bool,
@@ -83,12 +83,12 @@ impl Default for PartDecoder {
 }
 
 impl PartDecoder {
-    /// What is given out at once, in bytes: the bound on memory.
+    /// The maximum output at once, in bytes: the bound on memory.
     const OUT_BYTES: usize = 64 * 1024;
     /// The longest head: the first byte and four of length.
     const HEAD_BYTES_MAX: usize = 5;
 
-    /// Takes the next bytes of the part, and gives what comes out of them to `take`, piece by piece.
+    /// Adds the next bytes of the part, and passes the decompressed bytes to `take`, piece by piece.
     ///
     /// # Errors
     /// As [`decompress`], and what `take` returns.
@@ -128,10 +128,10 @@ impl PartDecoder {
         Ok(())
     }
 
-    /// Checks that the part ended where it should, and says how many bytes came out of it.
+    /// Checks that the part is complete, and returns its decompressed length.
     ///
     /// # Errors
-    /// [`WireError::Malformed`] if it held another length than it says.
+    /// [`WireError::Malformed`] if the length differs from the stated one.
     pub fn finish(&self) -> Result<u64, WireError> {
         let made = self.inflate.total_out();
         match self.stated {
@@ -160,7 +160,7 @@ fn read_head(part: &[u8]) -> Result<(u64, &[u8]), WireError> {
     Ok((cursor.uint_be(length_bytes)?, cursor.rest()))
 }
 
-/// The plain type that a compressed event becomes when decompressed; `None` if the type is not compressed.
+/// The uncompressed type of a compressed event type; `None` if the type is not compressed.
 pub fn plain_type(event_type: EventType) -> Option<EventType> {
     Some(match event_type {
         EventType::MARIADB_QUERY_COMPRESSED => EventType::QUERY,
@@ -174,8 +174,8 @@ pub fn plain_type(event_type: EventType) -> Option<EventType> {
     })
 }
 
-/// Makes the plain event's body (without checksum) out of a compressed event's, onto the end of `out`, and returns
-/// the plain type.
+/// Appends the decompressed body (without checksum) of a compressed event to `out`, and returns the
+/// uncompressed type.
 ///
 /// # Errors
 /// [`WireError::Unsupported`] if the type is not a compressed one; else as [`decompress`], where `bytes_max` bounds
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_come_out_as_the_whole_does() {
+    fn pieces_give_the_same_result_as_the_whole() {
         let text: Vec<u8> = (0..300_000u32).flat_map(|number| (number / 7).to_le_bytes()).collect();
         let part = compress(&text, text.len());
         for piece in [1, 7, 1000, part.len()] {
@@ -260,7 +260,7 @@ mod tests {
         // A length that no zlib stream of that size can have.
         let result = decompress(&compress(b"x", 1 << 30), usize::MAX, &mut out);
         assert!(matches!(result, Err(WireError::Malformed { .. })), "{result:?}");
-        // A stream that holds far more than it says.
+        // A stream that is much longer than stated.
         let result = decompress(&compress(&vec![0; 10 << 20], 100), 1 << 20, &mut out);
         assert!(matches!(result, Err(WireError::Malformed { .. })), "{result:?}");
         assert_eq!(out.capacity().min(4096), out.capacity());

@@ -1,4 +1,4 @@
-//! `FORMAT_DESCRIPTION_EVENT`: who wrote the file, and how its events are laid out.
+//! `FORMAT_DESCRIPTION_EVENT`: the server of a file, and the layout of its events.
 
 use super::checksum::{CHECKSUM_BYTES, ChecksumAlgorithm, strip_checksum};
 use super::header::{EVENT_HEADER_BYTES, EventHeader, EventType};
@@ -11,10 +11,10 @@ const WHAT: &str = "format description event";
 /// Length of the zero-padded server version, in bytes.
 const SERVER_VERSION_BYTES: usize = 50;
 
-/// MariaDB's own event types begin here, so a description of more types than this is MariaDB's.
+/// MariaDB's own event types begin here; a description of more types is MariaDB's.
 const FIRST_MARIADB_TYPE: usize = 160;
 
-/// What a format description event says about the events behind it.
+/// The format of the following events.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FormatDescription {
     /// Always 4: MySQL 5.0 and later, every MariaDB.
@@ -26,21 +26,21 @@ pub struct FormatDescription {
     pub created: u32,
     /// Length of the fixed part of each event type, in bytes; type 1 is at index 0.
     pub post_header_lengths: Vec<u8>,
-    /// Whether the events behind this one carry checksums. `None` if written before servers knew of checksums
-    /// (MySQL 5.6.1, MariaDB 5.3): then not even the algorithm byte is there.
+    /// The checksum algorithm of the following events. `None` from servers without checksums (before MySQL
+    /// 5.6.1, MariaDB 5.3), which do not write the algorithm byte.
     pub checksum: Option<ChecksumAlgorithm>,
 }
 
 impl FormatDescription {
-    /// Parses the body: everything behind the 19-byte header, the algorithm byte and the checksum included.
+    /// Parses the body: everything after the 19-byte header, with algorithm byte and checksum.
     ///
-    /// (A server that knows of checksums puts one on this event whatever the algorithm says.)
+    /// A server with checksums writes one on this event whatever the algorithm is.
     ///
     /// # Errors
     /// [`WireError::Truncated`]; [`WireError::Unsupported`] for a binlog version other than 4, another header length
     /// than 19, or an unknown checksum algorithm.
     pub fn parse(body: &[u8]) -> Result<Self, WireError> {
-        // The version in front of it says whether there is a checksum to take off.
+        // The version says whether there is a checksum to remove.
         match Self::parse_stripped(body) {
             Ok(format) if format.checksum.is_none() => Ok(format),
             _ => Self::parse_stripped(strip_checksum(body)?),
@@ -86,8 +86,8 @@ impl FormatDescription {
         Ok(Self { binlog_version, server_version, created, post_header_lengths, checksum })
     }
 
-    /// What to assume of a stream until its format description arrives (a fake rotate comes before it), and in tests:
-    /// the lengths that all servers since MySQL 5.6 and MariaDB 10.0 use.
+    /// The format to assume before a stream's format description (an artificial rotate comes first), and in
+    /// tests: the lengths of all servers since MySQL 5.6 and MariaDB 10.0.
     pub fn assumed(flavour: Flavour, checksum: ChecksumAlgorithm) -> Self {
         let (server_version, types) = match flavour {
             Flavour::MySql => ("8.4.0", usize::from(EventType::GTID_TAGGED.0)),
@@ -96,7 +96,7 @@ impl FormatDescription {
         let mut post_header_lengths: Vec<u8> =
             (1..=types).map(|event_type| usual_post_header_length(EventType(event_type as u8))).collect();
         if flavour == Flavour::MariaDb {
-            // Numbers that MySQL gave away later mean nothing to MariaDB.
+            // MariaDB does not know the type numbers that MySQL assigned later.
             for event_type in [EventType::GTID, EventType::ANONYMOUS_GTID, EventType::PREVIOUS_GTIDS] {
                 post_header_lengths[usize::from(event_type.0) - 1] = 0;
             }
@@ -110,12 +110,12 @@ impl FormatDescription {
         }
     }
 
-    /// The body's bytes up to and with the algorithm byte; the checksum that always follows is the caller's.
+    /// The body up to the algorithm byte; the caller adds the checksum.
     pub fn to_body(&self) -> Vec<u8> {
         let mut body = Vec::with_capacity(57 + self.post_header_lengths.len() + 1);
         body.extend_from_slice(&self.binlog_version.to_le_bytes());
         let mut version = [0; SERVER_VERSION_BYTES];
-        // One byte stays zero: readers look for the end.
+        // The last byte stays zero, because readers expect a terminator.
         let length = self.server_version.len().min(SERVER_VERSION_BYTES - 1);
         version[..length].copy_from_slice(&self.server_version.as_bytes()[..length]);
         body.extend_from_slice(&version);
@@ -128,7 +128,7 @@ impl FormatDescription {
         body
     }
 
-    /// Whose events these are: the version says `MariaDB`, or more types are described than MySQL has.
+    /// The flavour: the version contains `MariaDB`, or there are more types than MySQL has.
     pub fn flavour(&self) -> Flavour {
         if self.server_version.contains("MariaDB") || self.post_header_lengths.len() >= FIRST_MARIADB_TYPE {
             Flavour::MariaDb
@@ -137,14 +137,14 @@ impl FormatDescription {
         }
     }
 
-    /// Whether the events behind this one end in a checksum.
+    /// Whether the following events have a checksum.
     pub fn has_checksums(&self) -> bool {
         self.checksum == Some(ChecksumAlgorithm::Crc32)
     }
 
-    /// How many bytes at the end of an event with this header are its checksum.
+    /// The length of the checksum of an event with this header, in bytes.
     ///
-    /// Not the same for all: a format description event has the room for one even where checksums are off.
+    /// A format description event has space for one even if checksums are off.
     pub fn trailer_bytes(&self, header: &EventHeader) -> usize {
         let room = match header.event_type {
             EventType::FORMAT_DESCRIPTION => self.checksum.is_some(),
@@ -153,13 +153,14 @@ impl FormatDescription {
         if room { CHECKSUM_BYTES } else { 0 }
     }
 
-    /// The length of the fixed part of an event type, in bytes; `None` for a type the file's writer did not know.
+    /// The length of the fixed part of an event type in bytes; `None` for a type unknown to the file's
+    /// server.
     pub fn post_header_length(&self, event_type: EventType) -> Option<usize> {
         let index = usize::from(event_type.0).checked_sub(1)?;
         self.post_header_lengths.get(index).map(|length| usize::from(*length))
     }
 
-    /// The fixed part's length if it is at least `known` bytes, the length this crate understands of it.
+    /// The length of the fixed part, which must be at least `known`, the length that this crate parses.
     pub(crate) fn post_header_length_of(
         &self,
         event_type: EventType,
@@ -182,7 +183,7 @@ fn knows_checksums(server_version: &str) -> bool {
     ServerFeature::BinlogChecksums.is_in(flavour, parse_version(server_version))
 }
 
-/// The length of an event type's fixed part in the servers of today.
+/// The length of an event type's fixed part in current servers.
 fn usual_post_header_length(event_type: EventType) -> u8 {
     match event_type {
         EventType::QUERY => 13,

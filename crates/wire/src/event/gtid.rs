@@ -1,6 +1,6 @@
 //! MySQL's events that open a transaction: `GTID_LOG_EVENT`, `ANONYMOUS_GTID_LOG_EVENT` and `GTID_TAGGED_LOG_EVENT`.
 
-use super::serialization::Message;
+use super::serialization::SerializedMessage;
 use crate::WireError;
 use crate::cursor::{ByteCursor, put_lenenc_int};
 use crate::gtid::{MYSQL_NUMBER_MAX, MYSQL_TAG_CHARACTERS_MAX, MysqlGtid};
@@ -8,10 +8,10 @@ use crate::gtid::{MYSQL_NUMBER_MAX, MYSQL_TAG_CHARACTERS_MAX, MysqlGtid};
 const WHAT: &str = "gtid event";
 const WHAT_TAGGED: &str = "tagged gtid event";
 
-/// Says that the logical clock follows. Servers before 5.7.5 wrote other, incomparable clocks under other codes.
+/// The code of the logical clock. Servers before 5.7.5 wrote other, incomparable clocks under other codes.
 const LOGICAL_CLOCK: u8 = 2;
 
-/// What opens a MySQL transaction.
+/// The event that opens a MySQL transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GtidEvent {
     /// `None` in anonymous transactions.
@@ -47,10 +47,10 @@ impl GtidEvent {
     /// In `flags`: the transaction may have statements rather than rows.
     pub const FLAG_MAY_HAVE_STATEMENTS: u8 = 1;
 
-    /// The time and version fields mark with their highest bit that the original server's value follows.
+    /// The highest bit of the time and version fields says that the original server's value follows.
     const TIME_MARK: u64 = 1 << 55;
     const VERSION_MARK: u32 = 1 << 31;
-    /// What a server writes for a version that it does not know.
+    /// The value for an unknown version.
     const VERSION_UNKNOWN: u32 = 999_999;
 
     /// Parses the body without checksum of types 33 and 34.
@@ -75,7 +75,7 @@ impl GtidEvent {
             last_committed: cursor.u64()?.cast_signed(),
             sequence_number: cursor.u64()?.cast_signed(),
         });
-        // Each server generation added fields at the end, so each end is a legal one.
+        // Later servers added fields at the end, so the body may end after each field.
         if cursor.remaining() < 7 {
             return Ok(event);
         }
@@ -107,10 +107,10 @@ impl GtidEvent {
     /// Parses the body without checksum of type 42, whose fields are numbered and of variable length.
     ///
     /// # Errors
-    /// [`WireError::Truncated`]; [`WireError::Malformed`] for an impossible number or tag;
-    /// [`WireError::Unsupported`] for a field that we do not know and that the server says may not be ignored.
+    /// [`WireError::Truncated`]; [`WireError::Malformed`] for an invalid number or tag;
+    /// [`WireError::Unsupported`] for an unknown field that may not be ignored.
     pub fn parse_tagged(body: &[u8]) -> Result<Self, WireError> {
-        let mut message = Message::parse(WHAT_TAGGED, body, Self::TAGGED_FIELDS)?;
+        let mut message = SerializedMessage::parse(WHAT_TAGGED, body, Self::TAGGED_FIELDS)?;
         let mut event = Self::bare(0);
         let (mut uuid, mut number, mut tag) = (None, None, String::new());
         let mut clock = LogicalClock { last_committed: 0, sequence_number: 0 };
@@ -128,7 +128,7 @@ impl GtidEvent {
                 9 => event.immediate_server_version = known_version(message.uint32()?),
                 10 => event.original_server_version = known_version(message.uint32()?),
                 11 => event.commit_group_ticket = Some(message.uint()?).filter(|ticket| *ticket != 0),
-                // Later servers' fields come last, and this message's head allows to pass over them.
+                // Later servers' fields come last, and this message allows skipping them.
                 _ => break,
             }
         }
@@ -158,10 +158,10 @@ impl GtidEvent {
         }
     }
 
-    /// The body's bytes as type 33 or 34, without checksum; a tag has no place in them.
+    /// The body as type 33 or 34, without checksum; these types have no tag.
     ///
-    /// Fields behind the first that is `None` are left out, as by a server of the time before they were there. Times
-    /// and versions are cut to the bits that these types have for them, 55 and 31; those of tagged events have more.
+    /// Fields after the first `None` are omitted, as older servers do. Times and versions are truncated to
+    /// the 55 and 31 bits of these types; tagged events have more.
     pub fn to_body(&self) -> Vec<u8> {
         let mut body = vec![self.flags];
         let (uuid, number) = self.gtid.as_ref().map_or(([0; 16], 0), |gtid| (gtid.uuid, gtid.number));
@@ -247,12 +247,12 @@ mod tests {
     }
 
     #[test]
-    fn fields_of_the_future_may_be_passed_over_only_if_the_server_says_so() {
+    fn future_fields_are_skipped_only_if_allowed() {
         let mut longer = TAGGED.to_vec();
         longer.extend_from_slice(&[12 << 1, 0x55, 0x66]);
         longer[1] = (longer.len() as u8) << 1;
         assert!(GtidEvent::parse_tagged(&longer).is_ok());
-        // The head names the last field that must be known, counted from one.
+        // The head holds the number of the last required field, from one.
         longer[2] = 13 << 1;
         assert!(matches!(GtidEvent::parse_tagged(&longer), Err(WireError::Unsupported { .. })));
         longer[2] = 12 << 1;

@@ -18,14 +18,14 @@ pub const FIRST_EVENT_OFFSET: u64 = BINLOG_MAGIC.len() as u64;
 pub struct EventHeader {
     /// When the statement began on the server that first executed it, in seconds since 1970; 0 in artificial events.
     pub timestamp: u32,
-    /// What the body is.
+    /// The type of the body.
     pub event_type: EventType,
     /// The server that first executed it.
     pub server_id: ServerId,
     /// The length of the whole event, header and checksum included, in bytes.
     pub event_length: u32,
-    /// The offset just behind the event in the source's binlog file; 0 in artificial events, and in events inside
-    /// a transaction from MariaDB 11.4 on. Wraps at 4 GiB.
+    /// The offset of the end of the event in the source's binlog file. 0 in artificial events and, since
+    /// MariaDB 11.4, in events inside a transaction. Wraps at 4 GiB.
     pub end_log_pos: u32,
     /// `LOG_EVENT_*_F` bits, see the constants of this type.
     pub flags: u16,
@@ -36,11 +36,11 @@ impl EventHeader {
     pub const FLAG_BINLOG_IN_USE: u16 = 0x0001;
     /// The statement used temporary tables and depends on its thread.
     pub const FLAG_THREAD_SPECIFIC: u16 = 0x0004;
-    /// The event was made up for the stream and stands in no file (fake rotate).
+    /// The event is artificial: it is not in a file (such as the rotate event that begins a stream).
     pub const FLAG_ARTIFICIAL: u16 = 0x0020;
     /// Written by a replica's I/O thread.
     pub const FLAG_RELAY_LOG: u16 = 0x0040;
-    /// A reader that does not know the type may pass over it.
+    /// Readers that do not know the type may skip it.
     pub const FLAG_IGNORABLE: u16 = 0x0080;
     /// MariaDB: the replica need not apply it (`skip_replication`).
     pub const FLAG_SKIP_REPLICATION: u16 = 0x8000;
@@ -90,7 +90,7 @@ impl EventHeader {
         self.flags & flag != 0
     }
 
-    /// Whether the event was made up for the stream and stands in no file.
+    /// Whether the event is artificial: not in a file.
     pub fn is_artificial(&self) -> bool {
         self.has(Self::FLAG_ARTIFICIAL)
     }

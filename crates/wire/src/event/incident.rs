@@ -1,14 +1,14 @@
-//! `INCIDENT_EVENT`: the source lost something, so a replica must stop.
+//! `INCIDENT_EVENT`: the source lost events, so replicas must stop.
 
 use crate::WireError;
 use crate::cursor::ByteCursor;
 
-/// Something that the binlog does not hold happened to the data.
+/// A change of the data that is not in the binlog.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Incident<'a> {
-    /// What happened; servers know only [`Incident::LOST_EVENTS`].
+    /// The kind; servers use only [`Incident::LOST_EVENTS`].
     pub kind: u16,
-    /// The server's words.
+    /// The server's message.
     pub message: &'a [u8],
 }
 

@@ -9,7 +9,7 @@ use crate::cursor::ByteCursor;
 /// `BEGIN_LOAD_QUERY_EVENT` and `APPEND_BLOCK_EVENT`: the first and a later block of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LoadBlock<'a> {
-    /// Ties the blocks to their statement.
+    /// Identifies the file of the blocks.
     pub file_id: u32,
     /// The bytes.
     pub data: &'a [u8],
@@ -26,7 +26,8 @@ impl<'a> LoadBlock<'a> {
     }
 }
 
-/// Parses the body without checksum of a `DELETE_FILE_EVENT`: the blocks of this file id are not needed any more.
+/// Parses the body without checksum of a `DELETE_FILE_EVENT`: the blocks of this file id are no longer
+/// needed.
 ///
 /// # Errors
 /// [`WireError::Truncated`] if there are fewer than 4 bytes.
@@ -34,14 +35,14 @@ pub fn parse_delete_file(body: &[u8]) -> Result<u32, WireError> {
     ByteCursor::new("delete file event", body).u32()
 }
 
-/// What `LOAD DATA` does with a row whose key is there already.
+/// How `LOAD DATA` handles a row with an existing key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LoadDuplicates {
     /// Fails.
     Error,
     /// Keeps the old row.
     Ignore,
-    /// Takes the new one.
+    /// Replaces it with the new row.
     Replace,
 }
 
@@ -52,11 +53,12 @@ pub struct ExecuteLoadQuery<'a> {
     pub query: QueryEvent<'a>,
     /// The blocks that it loads.
     pub file_id: u32,
-    /// Where in the statement the file's name stands, with `LOCAL` and quotes: to be replaced. In bytes.
+    /// Offset of the file name in the statement, with `LOCAL` and quotes, in bytes. A replay replaces this
+    /// part.
     pub file_name_start: u32,
-    /// Where the name ends, in bytes.
+    /// Offset of the end of the name, in bytes.
     pub file_name_end: u32,
-    /// What happens to rows whose key is there already.
+    /// How rows with existing keys are handled.
     pub duplicates: LoadDuplicates,
 }
 
@@ -67,11 +69,11 @@ impl<'a> ExecuteLoadQuery<'a> {
     /// Parses the body without checksum.
     ///
     /// # Errors
-    /// [`WireError::Truncated`]; [`WireError::Malformed`] if the name's place lies outside the statement.
+    /// [`WireError::Truncated`]; [`WireError::Malformed`] if the file name is outside the statement.
     pub fn parse(body: &'a [u8], format: &FormatDescription) -> Result<Self, WireError> {
         const WHAT: &str = "execute load query event";
         format.post_header_length_of(EventType::EXECUTE_LOAD_QUERY, Self::FIXED_BYTES)?;
-        // The statement's own parser passes over the part of the fixed part that is read here.
+        // The parser of the statement skips the part of the fixed part that is read here.
         let query = QueryEvent::parse(EventType::EXECUTE_LOAD_QUERY, body, format)?;
         let mut cursor = ByteCursor::new(WHAT, body);
         cursor.skip(Self::FILE_ID_OFFSET)?;

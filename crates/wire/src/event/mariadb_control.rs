@@ -1,4 +1,4 @@
-//! MariaDB's events that are about files rather than data, and the fragments of large row events.
+//! MariaDB's events about files, and the fragments of large row events.
 
 use crate::WireError;
 use crate::cursor::ByteCursor;
@@ -14,14 +14,14 @@ pub fn parse_binlog_checkpoint(body: &[u8]) -> Result<&[u8], WireError> {
     cursor.bytes(length)
 }
 
-/// `START_ENCRYPTION_EVENT` (164): in the file, all behind it is encrypted. A source decrypts before it sends.
+/// `START_ENCRYPTION_EVENT` (164): the rest of the file is encrypted. A source decrypts it before sending.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StartEncryption {
-    /// How it is encrypted; 1 is the only scheme.
+    /// The encryption scheme; 1 is the only one.
     pub scheme: u8,
-    /// Which version of the key.
+    /// The version of the key.
     pub key_version: u32,
-    /// Makes the file's key stream its own.
+    /// The nonce of the file.
     pub nonce: [u8; 12],
 }
 
@@ -38,14 +38,14 @@ impl StartEncryption {
 
 /// `PARTIAL_ROW_DATA_EVENT` (172, MariaDB 12.3 and later): a fragment of a row event too large for one packet.
 ///
-/// The fragments of an event follow each other; their data one behind the other is the row event.
+/// The fragments of an event are consecutive; their concatenated data is the row event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PartialRowData<'a> {
-    /// How many fragments there are.
+    /// The number of fragments.
     pub fragments: u32,
-    /// Which one this is, from 1.
+    /// The number of this fragment, from 1.
     pub fragment: u32,
-    /// In the first: the row event's length, in bytes.
+    /// In the first fragment: the length of the row event in bytes.
     pub event_bytes: Option<u64>,
     /// The fragment.
     pub data: &'a [u8],
@@ -57,8 +57,8 @@ impl<'a> PartialRowData<'a> {
     /// Parses the body without checksum.
     ///
     /// # Errors
-    /// [`WireError::Truncated`]; [`WireError::Malformed`] if it is not one of its fragments; [`WireError::Unsupported`]
-    /// for flags that we do not know, since fields may belong to them.
+    /// [`WireError::Truncated`]; [`WireError::Malformed`] if the number is out of range;
+    /// [`WireError::Unsupported`] for unknown flags, which may have fields.
     pub fn parse(body: &'a [u8]) -> Result<Self, WireError> {
         const WHAT: &str = "partial row data event";
         let mut cursor = ByteCursor::new(WHAT, body);

@@ -9,20 +9,20 @@ use crate::gtid::MariadbGtid;
 
 const WHAT: &str = "gtid event (mariadb)";
 
-/// `GTID_EVENT` (162): opens an event group, and stands for the `BEGIN` of a transaction.
+/// `GTID_EVENT` (162): opens an event group and replaces the `BEGIN` of a transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MariadbGtidEvent<'a> {
-    /// The transaction's GTID; its server stands in the event header.
+    /// The transaction's GTID; its server id is in the event header.
     pub gtid: MariadbGtid,
     /// `FLAG_*` bits.
     pub flags: u8,
-    /// Transactions of one commit group carry the same: they committed together, so they do not conflict.
+    /// Transactions of one commit group have the same id: they committed together, so they do not conflict.
     pub commit_id: Option<u64>,
     /// Of a prepared or completed XA transaction.
     pub xid: Option<Xid<'a>>,
     /// `EXTRA_*` bits.
     pub flags_extra: u8,
-    /// How many engines beside the first took part, where [`Self::EXTRA_MULTI_ENGINE`] is set.
+    /// The number of engines besides the first, with [`Self::EXTRA_MULTI_ENGINE`].
     pub extra_engines: u8,
     /// The sequence number of the `START ALTER` that this commits or rolls back.
     pub start_alter_sequence: Option<u64>,
@@ -33,7 +33,7 @@ pub struct MariadbGtidEvent<'a> {
 impl<'a> MariadbGtidEvent<'a> {
     /// The group is one statement without `COMMIT` at its end (DDL).
     pub const FLAG_STANDALONE: u8 = 0x01;
-    /// `commit_id` is there.
+    /// `commit_id` is present.
     pub const FLAG_GROUP_COMMIT_ID: u8 = 0x02;
     /// It can be rolled back.
     pub const FLAG_TRANSACTIONAL: u8 = 0x04;
@@ -48,15 +48,15 @@ impl<'a> MariadbGtidEvent<'a> {
     /// The group is an `XA COMMIT` or `XA ROLLBACK`.
     pub const FLAG_COMPLETED_XA: u8 = 0x80;
 
-    /// `extra_engines` is there.
+    /// `extra_engines` is present.
     pub const EXTRA_MULTI_ENGINE: u8 = 0x01;
     /// The group is the first half of an `ALTER TABLE`.
     pub const EXTRA_START_ALTER: u8 = 0x02;
-    /// The group is the good second half of an `ALTER TABLE`.
+    /// The group is the second half of an `ALTER TABLE` that succeeded.
     pub const EXTRA_COMMIT_ALTER: u8 = 0x04;
-    /// The group is the bad second half of an `ALTER TABLE`.
+    /// The group is the second half of an `ALTER TABLE` that failed.
     pub const EXTRA_ROLLBACK_ALTER: u8 = 0x08;
-    /// `thread_id` is there.
+    /// `thread_id` is present.
     pub const EXTRA_THREAD_ID: u8 = 0x10;
 
     /// The body is padded with zeros to this length, in bytes.
@@ -65,8 +65,8 @@ impl<'a> MariadbGtidEvent<'a> {
     /// Parses the body without checksum.
     ///
     /// # Errors
-    /// [`WireError::Truncated`]; [`WireError::Malformed`] for an impossible XID; [`WireError::Unsupported`] for an
-    /// extra flag that we do not know, since fields of unknown length may belong to it.
+    /// [`WireError::Truncated`]; [`WireError::Malformed`] for an invalid XID; [`WireError::Unsupported`] for
+    /// an unknown extra flag, which may have fields of unknown length.
     pub fn parse(
         header: &EventHeader,
         body: &'a [u8],
@@ -128,7 +128,7 @@ impl<'a> MariadbGtidEvent<'a> {
         self.flags & flag != 0
     }
 
-    /// The body's bytes without checksum. Which fields are there follows from the fields, not from the flags.
+    /// The body without checksum. The fields determine which ones are written, not the flags.
     pub fn to_body(&self) -> Vec<u8> {
         let mut body = Vec::with_capacity(Self::BODY_BYTES_MIN + 19);
         body.extend_from_slice(&self.gtid.sequence.to_le_bytes());

@@ -1,7 +1,7 @@
-//! Binlog events: the 19-byte header that all share, and the bodies.
+//! Binlog events: the common 19-byte header, and the bodies.
 //!
-//! [`BinlogEvent::parse`] turns a whole event into an [`EventBody`]; each body can also be parsed by itself. What is in table
-//! maps and row images is [`crate::rows`]' matter. Bodies borrow from the bytes they were parsed from.
+//! [`BinlogEvent::parse`] parses a complete event into an [`EventBody`]; each body also has its own parser.
+//! [`crate::rows`] parses table maps and row images. Bodies borrow from the bytes of the event.
 
 mod body;
 mod builder;

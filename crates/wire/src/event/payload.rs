@@ -1,7 +1,7 @@
 //! `TRANSACTION_PAYLOAD_EVENT`: the events of a whole transaction, compressed into one (MySQL 8.0.20 and later).
 //!
-//! [`TransactionPayload`] is the head; [`PayloadDecoder`] gives back the events one by one, without ever holding more
-//! than one of them.
+//! [`TransactionPayload`] is the head; [`PayloadDecoder`] returns the events one by one and holds only one of
+//! them.
 
 use zstd::stream::raw::{Decoder as Zstd, Operation};
 use zstd::zstd_safe::DParameter;
@@ -40,7 +40,8 @@ impl<'a> TransactionPayload<'a> {
     const FIELD_COMPRESSION: u64 = 2;
     const FIELD_UNCOMPRESSED_BYTES: u64 = 3;
 
-    /// Parses the body without checksum. It may be cut off anywhere in the payload; then `payload` is short.
+    /// Parses the body without checksum. The body may end anywhere in the payload; then `payload` is
+    /// incomplete.
     ///
     /// # Errors
     /// [`WireError::Truncated`] if it ends within the head; [`WireError::Malformed`] if the head lacks a field;
@@ -53,7 +54,7 @@ impl<'a> TransactionPayload<'a> {
             if field == Self::FIELD_END {
                 break;
             }
-            // Each field carries its length, so that readers can pass over those of the future.
+            // Each field has its length, so that readers can skip future fields.
             let mut value = ByteCursor::new(WHAT, cursor.lenenc_bytes()?);
             match field {
                 Self::FIELD_PAYLOAD_BYTES => payload_bytes = Some(value.lenenc_int()?),
@@ -79,7 +80,7 @@ impl<'a> TransactionPayload<'a> {
         Ok(Self { compression, uncompressed_bytes, payload_bytes, payload: &payload[..at_hand] })
     }
 
-    /// The head's bytes, behind which the payload stands.
+    /// The bytes of the head, which the payload follows.
     pub fn to_head(&self) -> Vec<u8> {
         let mut head = Vec::new();
         let mut put = |field, value| {
@@ -101,7 +102,7 @@ impl<'a> TransactionPayload<'a> {
         head
     }
 
-    /// The events inside; the payload must be whole.
+    /// The events inside; the payload must be complete.
     ///
     /// # Errors
     /// As [`PayloadDecoder::new`].
@@ -110,23 +111,23 @@ impl<'a> TransactionPayload<'a> {
     }
 }
 
-/// Bounds on what comes out of a payload.
+/// Limits on the decompressed payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PayloadLimits {
     /// The longest event inside, in bytes; also the bound on memory.
     pub event_bytes_max: u64,
-    /// All events inside together, in bytes; the payload's own statement is a limit too.
+    /// All events inside together, in bytes; the stated length is a limit too.
     pub total_bytes_max: u64,
 }
 
 impl Default for PayloadLimits {
-    /// An event of 1 GiB, the most that `max_allowed_packet` allows, and 1 TiB together.
+    /// 1 GiB per event, the maximum of `max_allowed_packet`, and 1 TiB together.
     fn default() -> Self {
         Self { event_bytes_max: 1 << 30, total_bytes_max: 1 << 40 }
     }
 }
 
-/// Gives back the events of a payload that is wholly at hand.
+/// Returns the events of a complete payload.
 #[derive(Debug)]
 pub struct PayloadEvents<'a> {
     decoder: PayloadDecoder,
@@ -134,7 +135,7 @@ pub struct PayloadEvents<'a> {
 }
 
 impl PayloadEvents<'_> {
-    /// The next event, header included; events inside carry no checksum. `None` behind the last.
+    /// The next event with its header; events inside have no checksum. `None` after the last.
     ///
     /// # Errors
     /// As [`PayloadDecoder::next_event`] and [`PayloadDecoder::finish`].
@@ -147,15 +148,15 @@ impl PayloadEvents<'_> {
     }
 }
 
-/// Gives back the events of a payload that arrives in chunks, cut anywhere.
+/// Returns the events of a payload that arrives in chunks of any size.
 pub struct PayloadDecoder {
     /// `None` if the payload is not compressed.
     zstd: Option<Zstd<'static>>,
-    /// Whether zstd stands between two frames, where the payload may end.
+    /// Whether zstd is between two frames, where the payload may end.
     at_frame_end: bool,
-    /// Events give their own length, so of each only the bytes that really came are ever held.
+    /// The current event. Memory follows the bytes that arrived, not the stated length.
     event: Vec<u8>,
-    /// The length of `event` when whole, once its header is.
+    /// The full length of `event`, once its header is complete.
     event_length: Option<usize>,
     limits: PayloadLimits,
     payload_left: u64,
@@ -173,17 +174,18 @@ impl std::fmt::Debug for PayloadDecoder {
 }
 
 impl PayloadDecoder {
-    /// How far back a zstd stream may refer, as a power of two, in bytes: what the highest level of MySQL's
-    /// `binlog_transaction_compression_level_zstd` uses. Bounds the decoder's own memory.
+    /// The maximum window of a zstd stream, as a power of two, in bytes: that of the highest level of MySQL's
+    /// `binlog_transaction_compression_level_zstd`. Bounds the decoder's memory.
     const WINDOW_LOG_MAX: u32 = 27;
 
-    /// An event grows by steps of this many bytes, so that memory follows what came, not what is claimed.
+    /// An event grows in steps of this many bytes, so that memory follows the received bytes, not the stated
+    /// length.
     const STEP_BYTES: usize = 256 * 1024;
 
-    /// For the payload behind this head.
+    /// Creates a decoder for the payload of this head.
     ///
     /// # Errors
-    /// [`WireError::TooLarge`] if it states more than `limits` allow.
+    /// [`WireError::TooLarge`] if the stated length exceeds `limits`.
     pub fn new(head: &TransactionPayload<'_>, limits: PayloadLimits) -> Result<Self, WireError> {
         if let Some(size) = head.uncompressed_bytes
             && size > limits.total_bytes_max
@@ -215,11 +217,11 @@ impl PayloadDecoder {
         })
     }
 
-    /// The next event, header included, made from the front of `chunk`, which is advanced; `None` if the event goes on
-    /// in the next chunk. To be called with the same chunk until it returns `None`; then the chunk is used up.
+    /// The next event with its header, from the front of `chunk`, which is advanced; `None` if the event
+    /// continues in the next chunk. Call it with the same chunk until it returns `None`.
     ///
     /// # Errors
-    /// [`WireError::Malformed`] if the bytes are no such payload, or hold more than they state;
+    /// [`WireError::Malformed`] if the bytes are not a payload, or longer than stated;
     /// [`WireError::TooLarge`] beyond the limits.
     pub fn next_event<'d>(&'d mut self, chunk: &mut &[u8]) -> Result<Option<&'d [u8]>, WireError> {
         Ok(if self.advance(chunk)? { Some(&self.event) } else { None })
@@ -240,7 +242,7 @@ impl PayloadDecoder {
             let target = self.event_length.unwrap_or(EVENT_HEADER_BYTES);
             if self.event.len() < target {
                 let made = self.make((target - self.event.len()).min(Self::STEP_BYTES), chunk)?;
-                // Nothing made with nothing left to make it of: zstd may hold output back only if we left no room.
+                // No output and no input left: zstd may hold output back only if the buffer was full.
                 if made == 0 && chunk.is_empty() {
                     return Ok(false);
                 }
@@ -261,7 +263,7 @@ impl PayloadDecoder {
         }
     }
 
-    /// Appends up to `room` bytes to the event, and says how many.
+    /// Appends up to `room` bytes to the event, and returns their number.
     fn make(&mut self, room: usize, chunk: &mut &[u8]) -> Result<usize, WireError> {
         let usable = usize::try_from(self.payload_left).unwrap_or(usize::MAX).min(chunk.len());
         if usable < chunk.len() && usable == 0 {
@@ -304,10 +306,10 @@ impl PayloadDecoder {
         Ok(made)
     }
 
-    /// Checks that the payload ended where it should, when all chunks were taken.
+    /// Checks after the last chunk that the payload is complete.
     ///
     /// # Errors
-    /// [`WireError::Malformed`] if it ended in the middle, or holds less than it states.
+    /// [`WireError::Malformed`] if it is incomplete, or shorter than stated.
     pub fn finish(&self) -> Result<(), WireError> {
         let at_event_end = self.event.len() == self.event_length.unwrap_or(0);
         if !at_event_end || !self.at_frame_end || self.payload_left != 0 {

@@ -1,4 +1,4 @@
-//! `QUERY_EVENT`: a statement as text, with what of its session it depends on.
+//! `QUERY_EVENT`: a statement as text, with the session variables that it depends on.
 
 use super::compressed;
 use super::format_description::FormatDescription;
@@ -34,11 +34,11 @@ pub struct QueryEvent<'a> {
 impl<'a> QueryEvent<'a> {
     /// Parses the body without checksum.
     ///
-    /// Of a body that is cut off, all that stands in front of the cut can be had as well: `query` is then cut.
+    /// A truncated body is accepted if the cut is in the statement: `query` is then incomplete.
     ///
     /// # Errors
-    /// [`WireError::Truncated`] if it ends before the statement; [`WireError::Malformed`] if no zero byte stands
-    /// behind the database.
+    /// [`WireError::Truncated`] if it ends before the statement; [`WireError::Malformed`] if no zero byte
+    /// follows the database.
     pub fn parse(
         event_type: EventType,
         body: &'a [u8],
@@ -55,7 +55,7 @@ impl<'a> QueryEvent<'a> {
         let status_vars_bytes = cursor.bytes(status_vars_length)?;
         let database = cursor.bytes(database_length)?;
         if cursor.u8()? != 0 {
-            return Err(WireError::malformed(WHAT, "no zero byte behind the database name"));
+            return Err(WireError::malformed(WHAT, "no zero byte after the database name"));
         }
         Ok(Self {
             thread_id,
@@ -76,7 +76,7 @@ impl<'a> QueryEvent<'a> {
         StatusVars::parse(self.status_vars_bytes)
     }
 
-    /// The statement's text, decompressed if need be.
+    /// The text of the statement, decompressed if needed.
     ///
     /// # Errors
     /// As [`compressed::decompress`]: [`WireError::TooLarge`] beyond `bytes_max`.
@@ -91,7 +91,7 @@ impl<'a> QueryEvent<'a> {
 
     /// The body's bytes without checksum, as a plain `QUERY_EVENT`.
     ///
-    /// The database and the variables are cut where their lengths would not fit (255 and 65,535 bytes).
+    /// The database and the variables are truncated to their maximum lengths (255 and 65,535 bytes).
     pub fn to_body(&self) -> Vec<u8> {
         let database = &self.database[..self.database.len().min(usize::from(u8::MAX))];
         let status_vars = &self.status_vars_bytes[..self.status_vars_bytes.len().min(usize::from(u16::MAX))];

@@ -1,4 +1,4 @@
-//! Events that name a place in a binlog file: rotate and the two heartbeats.
+//! Events that name a position in a binlog file: rotate and the two heartbeats.
 
 use super::format_description::FormatDescription;
 use super::header::{EventHeader, EventType};
@@ -8,10 +8,10 @@ use crate::cursor::{ByteCursor, put_lenenc_bytes, put_lenenc_int};
 /// The longest file name that servers allow in these events, in bytes (their `FN_REFLEN`).
 pub const BINLOG_FILE_NAME_BYTES_MAX: usize = 512;
 
-/// `ROTATE_EVENT`: the stream goes on in another file.
+/// `ROTATE_EVENT`: the stream continues in another file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rotate<'a> {
-    /// Offset in the next file at which the stream goes on; 4 but for the fake rotate that begins a stream.
+    /// Offset in the next file; always 4 except in the artificial rotate event that begins a stream.
     pub position: u64,
     /// The next file's name, without folder.
     pub file_name: &'a [u8],
@@ -38,12 +38,12 @@ impl<'a> Rotate<'a> {
     }
 }
 
-/// `HEARTBEAT_LOG_EVENT` and `HEARTBEAT_LOG_EVENT_V2`: nothing happened for a while; the source stands here.
+/// `HEARTBEAT_LOG_EVENT` and `HEARTBEAT_LOG_EVENT_V2`: no event for a while; the source's current position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Heartbeat<'a> {
     /// The file the source is sending, without folder.
     pub file_name: &'a [u8],
-    /// Where it stands in the file.
+    /// The offset in the file.
     pub position: u64,
 }
 
@@ -54,7 +54,7 @@ impl<'a> Heartbeat<'a> {
 
     /// Parses the body without checksum of the first version.
     ///
-    /// Where the position does not fit the header, MariaDB writes 0 there and the position in front of the name.
+    /// If the position does not fit the header, MariaDB writes 0 there and the position before the name.
     ///
     /// # Errors
     /// [`WireError::Truncated`] if it ends early, [`WireError::Malformed`] if there is no name or a far too long one.
@@ -83,7 +83,7 @@ impl<'a> Heartbeat<'a> {
                     let mut value = ByteCursor::new(WHAT, cursor.lenenc_bytes()?);
                     heartbeat.position = value.lenenc_int()?;
                 }
-                // Fields of the future: each carries its length so that readers can pass over it.
+                // Future fields: each has its length, so that readers can skip it.
                 _ => drop(cursor.lenenc_bytes()?),
             }
         }
@@ -91,8 +91,8 @@ impl<'a> Heartbeat<'a> {
         Ok(heartbeat)
     }
 
-    /// The body's bytes without checksum in the first version. The position belongs into the header, unless it does not
-    /// fit there; then the header must have 0.
+    /// The body without checksum in the first version. The position belongs in the header; if it does not fit
+    /// there, the header must have 0.
     pub fn to_body_v1(&self) -> Vec<u8> {
         let mut body = Vec::new();
         if self.position > u64::from(u32::MAX) {

@@ -1,5 +1,4 @@
-//! The typed front of row events: which table, which columns, and the images as bytes. What is in the images is
-//! [`crate::rows`]' matter.
+//! The fixed part of row events: table, columns, and the images as bytes. [`crate::rows`] parses the images.
 
 use std::borrow::Cow;
 
@@ -11,23 +10,24 @@ use crate::cursor::ByteCursor;
 
 const WHAT: &str = "rows event";
 
-/// No table has more columns than this in either flavour.
+/// The maximum number of columns of a table in either flavour.
 const COLUMNS_MAX: u64 = 4096;
 
-/// What a row event does to each of its rows.
+/// The kind of change of a row event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RowsKind {
     /// Each row is an after image.
     Write,
     /// Each row is a before image and an after image.
     Update,
-    /// As [`RowsKind::Update`], and JSON columns may be given as what changed in them (MySQL 8).
+    /// As [`RowsKind::Update`]; JSON columns may hold diffs (MySQL 8).
     PartialUpdate,
     /// Each row is a before image.
     Delete,
 }
 
-/// Kind, layout version (1 or 2) and compression of an event type; `None` if it is no row event of 5.1 GA or later.
+/// Kind, layout version (1 or 2) and compression of an event type; `None` if it is not a row event of 5.1 GA
+/// or later.
 pub(crate) fn layout(event_type: EventType) -> Option<(RowsKind, u8, bool)> {
     Some(match event_type {
         EventType::WRITE_ROWS_V1 => (RowsKind::Write, 1, false),
@@ -50,30 +50,30 @@ pub(crate) fn layout(event_type: EventType) -> Option<(RowsKind, u8, bool)> {
 /// A row event without its header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RowsEvent<'a> {
-    /// What happens to the rows.
+    /// The kind of change.
     pub kind: RowsKind,
     /// 1 or 2; version 2 added `extra_data`.
     pub version: u8,
-    /// Names the table map event that describes the rows.
+    /// The id of the table map that describes the rows.
     pub table_id: u64,
     /// `FLAG_*` bits.
     pub flags: u16,
     /// Tagged fields of version 2 (NDB, partition ids), without the length in front; empty in version 1.
     pub extra_data: &'a [u8],
-    /// How many columns the table map has.
+    /// The number of columns of the table map.
     pub column_count: usize,
     /// Bit per column, lowest bit first: the columns of the before image (update, delete) or the only image (write).
     pub columns_present: &'a [u8],
     /// The columns of the after image of an update; the same slice as `columns_present` otherwise.
     pub columns_present_after: &'a [u8],
-    /// The row images, as they stand in the event: see [`RowsEvent::images`].
+    /// The row images as in the event: see [`RowsEvent::images`].
     pub rows: &'a [u8],
     /// Whether `rows` is compressed (MariaDB).
     pub compressed: bool,
 }
 
 impl<'a> RowsEvent<'a> {
-    /// The last row event of its statement: its table maps end here.
+    /// The last row event of its statement, which ends the validity of its table maps.
     pub const FLAG_STATEMENT_END: u16 = 0x0001;
     /// `foreign_key_checks` was off.
     pub const FLAG_NO_FOREIGN_KEY_CHECKS: u16 = 0x0002;
@@ -81,20 +81,20 @@ impl<'a> RowsEvent<'a> {
     pub const FLAG_RELAXED_UNIQUE_CHECKS: u16 = 0x0004;
     /// The images hold all columns.
     pub const FLAG_COMPLETE_ROWS: u16 = 0x0008;
-    /// What foreign keys cascade to is logged too, as rows of their own in front of the parent's (MySQL 9.7, unless
-    /// `innodb_native_foreign_keys` is on). Without it cascades are in no binlog.
+    /// Cascades of foreign keys are logged too, as row events before the parent's (MySQL 9.7, unless
+    /// `innodb_native_foreign_keys` is on). Without this flag cascades are in no binlog.
     pub const FLAG_SQL_FOREIGN_KEYS: u16 = 0x0010;
     /// `check_constraint_checks` was off (MariaDB).
     pub const FLAG_NO_CHECK_CONSTRAINT_CHECKS: u16 = 0x0080;
 
-    /// The id of a row event that only says that its statement ends.
+    /// The table id of a row event that only ends its statement.
     pub const TABLE_ID_DUMMY: u64 = 0xff_ffff;
 
     /// Parses the body without checksum of an event of type `event_type`.
     ///
     /// # Errors
-    /// [`WireError::Truncated`], [`WireError::Malformed`]; [`WireError::Unsupported`] if the type is no row event,
-    /// or one of the types of 5.1 before GA.
+    /// [`WireError::Truncated`], [`WireError::Malformed`]; [`WireError::Unsupported`] if the type is not a
+    /// row event, or one of 5.1 before GA.
     pub fn parse(
         event_type: EventType,
         body: &'a [u8],
@@ -145,7 +145,7 @@ impl<'a> RowsEvent<'a> {
         self.flags & Self::FLAG_STATEMENT_END != 0
     }
 
-    /// The row images one behind the other: `rows`, decompressed if it is compressed.
+    /// The concatenated row images: `rows`, decompressed if needed.
     ///
     /// # Errors
     /// As [`compressed::decompress`]: [`WireError::TooLarge`] beyond `bytes_max`.
@@ -174,7 +174,7 @@ fn read_table_id_and_flags(
     cursor: &mut ByteCursor<'_>,
     format: &FormatDescription,
 ) -> Result<(u64, u16), WireError> {
-    // Early 5.1 had ids of four bytes, and says so by a fixed part of six.
+    // Early 5.1 has table ids of four bytes; its fixed part then has six.
     let table_id = match format.post_header_length(event_type) {
         Some(6) => u64::from(cursor.u32()?),
         _ => cursor.u48()?,
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_that_lie_are_errors() {
+    fn false_lengths_are_errors() {
         let format = FormatDescription::assumed(Flavour::MySql, ChecksumAlgorithm::Off);
         for body in [
             &[0u8, 0, 0, 0, 0, 0, 1, 0, 1, 0][..],

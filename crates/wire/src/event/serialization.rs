@@ -1,4 +1,4 @@
-//! MySQL's self-describing message format (`mysql::serialization`), of which tagged GTID events are made.
+//! MySQL's self-describing message format (`mysql::serialization`), used by tagged GTID events.
 //!
 //! A message is a format version, its size, the id of the last field that a reader must know, and fields: an id and a
 //! value each, in ascending order. Integers have 1..=9 bytes; the number of trailing one bits of the first byte says
@@ -7,23 +7,23 @@
 use crate::WireError;
 use crate::cursor::ByteCursor;
 
-/// Reads the fields of a message one after the other.
+/// Reads the fields of a message in order.
 #[derive(Debug)]
-pub(crate) struct Message<'a> {
+pub(crate) struct SerializedMessage<'a> {
     cursor: ByteCursor<'a>,
     what: &'static str,
     next_id_min: u64,
 }
 
-impl<'a> Message<'a> {
-    /// Begins to read a message of which the reader knows the fields 0..`known_fields`.
+impl<'a> SerializedMessage<'a> {
+    /// Begins a message; the reader knows the fields 0..`known_fields`.
     pub(crate) fn parse(what: &'static str, bytes: &'a [u8], known_fields: u64) -> Result<Self, WireError> {
         let mut cursor = ByteCursor::new(what, bytes);
         let version = uint(&mut cursor)?;
         if version != 1 {
             return Err(WireError::unsupported(what, format!("serialization version {version}")));
         }
-        // The size counts from the front of the message, the version included.
+        // The size counts from the start of the message, the version included.
         let size = uint(&mut cursor)?;
         if size != bytes.len() as u64 {
             return Err(WireError::malformed(what, format!("a size of {size} in {} bytes", bytes.len())));
@@ -36,8 +36,8 @@ impl<'a> Message<'a> {
         Ok(Self { cursor, what, next_id_min: 0 })
     }
 
-    /// The next field's id. Its value must be read before the next call; an unknown id ends the reading, since the
-    /// length of a value is known only to who knows the field.
+    /// The id of the next field. Read its value before the next call. An unknown id ends the reading, because
+    /// the length of its value is unknown.
     pub(crate) fn next_field(&mut self) -> Result<Option<u64>, WireError> {
         if self.cursor.is_empty() {
             return Ok(None);
@@ -121,7 +121,9 @@ mod tests {
     #[test]
     fn signed_integers() {
         let int = |bytes: &[u8]| {
-            Message { cursor: ByteCursor::new("test", bytes), what: "test", next_id_min: 0 }.int().unwrap()
+            SerializedMessage { cursor: ByteCursor::new("test", bytes), what: "test", next_id_min: 0 }
+                .int()
+                .unwrap()
         };
         assert_eq!(int(&[0xf3, 0xff, 0x0f]), 65535);
         assert_eq!(int(&[0xeb, 0xff, 0x0f]), -65535);

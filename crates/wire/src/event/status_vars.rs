@@ -1,11 +1,11 @@
-//! What of its session a statement depends on: the status variables of a `QUERY_EVENT`, of both flavours.
+//! The session state of a statement: the status variables of a `QUERY_EVENT`, of both flavours.
 
 use crate::WireError;
 use crate::cursor::ByteCursor;
 
 const WHAT: &str = "query status variables";
 
-/// The variables that the event carries; `None` for those that it does not.
+/// The variables of the event; `None` for absent ones.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StatusVars<'a> {
     /// Session options as bits, see the `OPTION_*` constants.
@@ -14,21 +14,21 @@ pub struct StatusVars<'a> {
     pub sql_mode: Option<u64>,
     /// The catalog, always `std`.
     pub catalog: Option<&'a [u8]>,
-    /// `auto_increment_increment` and `auto_increment_offset`, where not both are 1.
+    /// `auto_increment_increment` and `auto_increment_offset`, if not both are 1.
     pub auto_increment: Option<AutoIncrement>,
     /// The collations of client, connection and server.
     pub charset: Option<SessionCharset>,
     /// `time_zone`.
     pub time_zone: Option<&'a [u8]>,
-    /// The number of `lc_time_names`, where not `en_US`.
+    /// The number of `lc_time_names`, if not `en_US`.
     pub lc_time_names: Option<u16>,
     /// `collation_database`.
     pub charset_database: Option<u16>,
     /// Bit per table of a multi-table update that it changes.
     pub table_map_for_update: Option<u64>,
-    /// The event's length on the source, where a relay changed it (MySQL 5.0).
+    /// The event's length on the source, if a relay changed it (MySQL 5.0).
     pub master_data_written: Option<u32>,
-    /// The account that a definer defaults to.
+    /// The account that is the default definer.
     pub invoker: Option<Invoker<'a>>,
     /// The databases the statement changes.
     pub updated_databases: Option<UpdatedDatabases<'a>>,
@@ -38,7 +38,7 @@ pub struct StatusVars<'a> {
     pub commit_ts: Option<u64>,
     /// `explicit_defaults_for_timestamp`.
     pub explicit_defaults_for_timestamp: Option<bool>,
-    /// The number under which engines know an atomic DDL (MySQL 8).
+    /// The number of an atomic DDL in the engines (MySQL 8).
     pub ddl_xid: Option<u64>,
     /// `default_collation_for_utf8mb4` (MySQL 8).
     pub default_collation_for_utf8mb4: Option<u16>,
@@ -50,13 +50,13 @@ pub struct StatusVars<'a> {
     pub enable_cascade_triggers: Option<u8>,
     /// The fraction of the timestamp, in microseconds (MariaDB).
     pub hrnow: Option<u32>,
-    /// The number under which engines know a DDL (MariaDB 10.6).
+    /// The number of a DDL in the engines (MariaDB 10.6).
     pub xid: Option<u64>,
     /// Which half of a two-phase `ALTER TABLE` the statement is (MariaDB 10.8).
     pub gtid_flags: Option<GtidFlags>,
     /// `character_set_collations` (MariaDB 11.3): character set and default collation, by the number of a collation.
     pub character_set_collations: Option<Vec<(u16, u16)>>,
-    /// From the first variable on that we do not know: its code, and all behind it. Empty if all is known.
+    /// The rest from the first unknown variable: its code, and all following bytes. Empty if all are known.
     pub unknown: &'a [u8],
 }
 
@@ -94,7 +94,7 @@ pub struct Invoker<'a> {
 pub enum UpdatedDatabases<'a> {
     /// These.
     Named(Vec<&'a [u8]>),
-    /// More than the event has room for (16).
+    /// More than the event can name (16).
     TooMany,
 }
 
@@ -131,10 +131,10 @@ impl<'a> StatusVars<'a> {
     /// `EXTRA_COMMIT_ALTER | EXTRA_ROLLBACK_ALTER`.
     const GTID_FLAGS_WITH_SEQUENCE: u8 = 0x04 | 0x08;
 
-    /// Parses them.
+    /// Parses the variables.
     ///
-    /// A variable that we do not know has an unknown length, so it ends the reading; servers do the same. What then
-    /// is left is in [`StatusVars::unknown`], for the caller to judge.
+    /// An unknown variable has an unknown length, so it ends the parsing, as in the servers.
+    /// [`StatusVars::unknown`] holds the rest; the caller decides.
     ///
     /// # Errors
     /// [`WireError::Truncated`] if a known variable ends early.
@@ -159,7 +159,7 @@ impl<'a> StatusVars<'a> {
             1 => self.sql_mode = Some(cursor.u64()?),
             2 => {
                 self.catalog = Some(short_bytes(cursor)?);
-                // Only this oldest form of a catalog has a zero byte behind it.
+                // Only this oldest form of a catalog has a final zero byte.
                 cursor.skip(1)?;
             }
             3 => {

@@ -75,7 +75,7 @@ fn heartbeats_carry_positions_of_any_size() {
 }
 
 #[test]
-fn an_event_is_as_long_as_it_says_and_its_checksum_holds() {
+fn an_event_must_have_its_stated_length_and_checksum() {
     let mysql = format(Flavour::MySql);
     let mut bytes = EventBuilder::new(ServerId(1), ChecksumAlgorithm::Crc32).xid(5).unwrap();
     assert!(matches!(
@@ -155,7 +155,7 @@ fn a_payload_gives_back_its_events() {
 }
 
 #[test]
-fn a_payload_may_not_hold_other_than_it_states() {
+fn a_payload_must_have_its_stated_length() {
     let events = vec![inner(EventType::QUERY, b"begin"), inner(EventType::XID, &[1; 8])];
     let length = events.iter().map(Vec::len).sum::<usize>() as u64;
     let body = |stated| payload_body(&events, PayloadCompression::Zstd, Some(stated));

@@ -1,9 +1,9 @@
-//! Events that set what the next statement needs: `INTVAR_EVENT`, `RAND_EVENT` and `USER_VAR_EVENT`.
+//! Events that set state for the next statement: `INTVAR_EVENT`, `RAND_EVENT` and `USER_VAR_EVENT`.
 
 use crate::WireError;
 use crate::cursor::ByteCursor;
 
-/// `INTVAR_EVENT`: a number that the next statement takes.
+/// `INTVAR_EVENT`: a number for the next statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IntVar {
     /// What `LAST_INSERT_ID()` returns.
@@ -50,7 +50,7 @@ pub struct UserVar<'a> {
     pub name: &'a [u8],
     /// Its value.
     pub value: UserVarValue<'a>,
-    /// What MariaDB writes behind the value (a data type, in versions that know more of them than the value tells).
+    /// MariaDB's extra bytes after the value (a data type, in versions with more types than the value tells).
     pub extra: &'a [u8],
 }
 
@@ -74,9 +74,9 @@ pub enum UserVarValue<'a> {
     Uint(u64),
     /// A decimal, in the binary form of row images.
     Decimal {
-        /// Digits in all.
+        /// The number of digits.
         precision: u8,
-        /// Digits behind the point.
+        /// The number of decimals.
         scale: u8,
         /// Its bytes.
         bytes: &'a [u8],
@@ -129,13 +129,13 @@ impl<'a> UserVar<'a> {
 mod tests {
     use super::*;
 
-    fn body(value_type: u8, collation: u32, value: &[u8], behind: &[u8]) -> Vec<u8> {
+    fn body(value_type: u8, collation: u32, value: &[u8], extra: &[u8]) -> Vec<u8> {
         let mut body = b"\x02\0\0\0ab\0".to_vec();
         body.push(value_type);
         body.extend_from_slice(&collation.to_le_bytes());
         body.extend_from_slice(&(value.len() as u32).to_le_bytes());
         body.extend_from_slice(value);
-        body.extend_from_slice(behind);
+        body.extend_from_slice(extra);
         body
     }
 

@@ -1,4 +1,4 @@
-//! The ends of transactions by number: `XID_EVENT`, and `XA_PREPARE_LOG_EVENT` of both flavours.
+//! The events that end transactions by number: `XID_EVENT`, and `XA_PREPARE_LOG_EVENT` of both flavours.
 
 use crate::WireError;
 use crate::cursor::ByteCursor;
@@ -9,7 +9,7 @@ const XID_PART_BYTES_MAX: u32 = 64;
 /// The name of an XA transaction, as the client gave it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Xid<'a> {
-    /// Who named it; 1 if the client said nothing.
+    /// The format id; 1 if the client gave none.
     pub format_id: u32,
     /// The global transaction, up to 64 bytes.
     pub gtrid: &'a [u8],
@@ -18,7 +18,7 @@ pub struct Xid<'a> {
 }
 
 impl<'a> Xid<'a> {
-    /// Reads the two parts, whose `lengths` were read before.
+    /// Reads the two parts of the given `lengths`.
     pub(crate) fn read(
         what: &'static str,
         cursor: &mut ByteCursor<'a>,
@@ -48,7 +48,7 @@ impl<'a> XaPrepare<'a> {
     /// Parses the body without checksum; the same in both flavours.
     ///
     /// # Errors
-    /// [`WireError::Truncated`]; [`WireError::Malformed`] for an impossible XID.
+    /// [`WireError::Truncated`]; [`WireError::Malformed`] for an invalid XID.
     pub fn parse(body: &'a [u8]) -> Result<Self, WireError> {
         const WHAT: &str = "xa prepare event";
         let mut cursor = ByteCursor::new(WHAT, body);
@@ -59,7 +59,7 @@ impl<'a> XaPrepare<'a> {
     }
 }
 
-/// Parses the body without checksum of an `XID_EVENT`: the number under which the engines know the transaction.
+/// Parses the body without checksum of an `XID_EVENT`: the number of the transaction in the engines.
 ///
 /// # Errors
 /// [`WireError::Truncated`] if there are fewer than 8 bytes.

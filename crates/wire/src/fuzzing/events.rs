@@ -1,4 +1,4 @@
-//! Binlog events of both flavours: headers, bodies, checksums, and what is compressed inside.
+//! Binlog events of both flavours: headers, bodies, checksums, and compressed content.
 
 use super::split_mode;
 use crate::event::compressed::decompress;
@@ -9,7 +9,7 @@ use crate::event::{
 };
 use crate::{Flavour, ServerId, WireError};
 
-/// What may come out of anything compressed here.
+/// The maximum decompressed length here.
 const INFLATED_BYTES_MAX: usize = 1 << 18;
 
 const PAYLOAD_LIMITS: PayloadLimits =
@@ -27,14 +27,14 @@ pub(super) fn check(data: &[u8]) {
     }
 }
 
-/// The format that the lowest bits of a byte pick.
+/// The format that the lowest bits of a byte select.
 pub(super) fn format(choice: u8) -> FormatDescription {
     let flavour = if choice & 1 == 0 { Flavour::MySql } else { Flavour::MariaDb };
     let checksum = if choice & 2 == 0 { ChecksumAlgorithm::Off } else { ChecksumAlgorithm::Crc32 };
     FormatDescription::assumed(flavour, checksum)
 }
 
-/// An event made here around a foreign body, so that a fuzzer need not guess lengths and checksums.
+/// An event around a foreign body, so that the fuzzer need not guess lengths and checksums.
 fn built(description: &[u8]) {
     let Some((&[choice, event_type, flags_low, flags_high], body)) = description.split_first_chunk() else {
         return;
@@ -54,7 +54,7 @@ fn built(description: &[u8]) {
     }
 }
 
-/// Bytes as they came, with a guess of the format in front.
+/// Raw bytes, with a guessed format.
 fn raw(bytes: &[u8]) {
     let Some((&choice, bytes)) = bytes.split_first() else { return };
     let format = format(choice);
@@ -70,13 +70,13 @@ fn raw(bytes: &[u8]) {
 }
 
 fn check_format(format: &FormatDescription) {
-    // The version's last byte is cut to make room for the zero that ends it.
+    // The version's last byte is removed for the final zero byte.
     if format.server_version.len() < 50 {
         assert_eq!(FormatDescription::parse_stripped(&format.to_body()).as_ref(), Ok(format));
     }
 }
 
-/// What follows from a body that was understood.
+/// Properties of a parsed body.
 fn whole(event: &BinlogEvent<'_>, format: &FormatDescription) {
     let header = &event.header;
     match &event.body {
@@ -104,7 +104,7 @@ fn whole(event: &BinlogEvent<'_>, format: &FormatDescription) {
             check_gtid_event(gtid);
         }
         EventBody::MariadbGtid(gtid) => {
-            // Flags without their fields, as foreign bytes can have them, are written without the flags.
+            // Flags without their fields are not written.
             if let Ok(once) = MariadbGtidEvent::parse(header, &gtid.to_body(), format) {
                 assert_eq!(MariadbGtidEvent::parse(header, &once.to_body(), format).as_ref(), Ok(&once));
                 assert_eq!(once.gtid, gtid.gtid);
@@ -127,7 +127,7 @@ fn whole(event: &BinlogEvent<'_>, format: &FormatDescription) {
     }
 }
 
-/// The writer leaves out what follows the first field that is missing; what it writes stays as it is from then on.
+/// The writer omits fields after the first missing one; the result of a second round must be equal.
 fn check_gtid_event(gtid: &GtidEvent) {
     if gtid.gtid.as_ref().is_some_and(|gtid| !gtid.tag.is_empty()) {
         return;
@@ -138,7 +138,7 @@ fn check_gtid_event(gtid: &GtidEvent) {
     assert_eq!(GtidEvent::parse(&once.to_body(), anonymous).as_ref(), Ok(&once));
 }
 
-/// A checksum is the same however the event is cut.
+/// The checksum does not depend on the chunks.
 fn chunked_checksum(bytes: &[u8]) {
     let Some((&step, event)) = bytes.split_first() else { return };
     let whole = verify_checksum(event);
@@ -180,7 +180,7 @@ fn check_payload(payload: &TransactionPayload<'_>) {
     drop(all_events(&mut events));
 }
 
-/// The lengths of the events, and how it ended.
+/// The lengths of the events, and the final result.
 fn all_events(events: &mut PayloadEvents<'_>) -> (Vec<usize>, Result<(), WireError>) {
     let mut lengths = Vec::new();
     let mut total = 0;
@@ -200,7 +200,7 @@ fn all_events(events: &mut PayloadEvents<'_>) -> (Vec<usize>, Result<(), WireErr
     }
 }
 
-/// In chunks the same events come out as from the whole.
+/// Chunks give the same events as the whole.
 fn check_payload_in_chunks(payload: &TransactionPayload<'_>, step: usize) {
     let Ok(mut events) = payload.events(PAYLOAD_LIMITS) else { return };
     let (lengths, end) = all_events(&mut events);

@@ -32,7 +32,7 @@ fn mysql_bytes(bytes: &[u8]) {
     check_mysql_set(&set);
 }
 
-/// A set is in normal form, and survives both of its forms.
+/// A set is in normal form, and survives writing and reading in both forms.
 fn check_mysql_set(set: &MysqlGtidSet) {
     let mut previous: Option<(&[u8; 16], &str, Interval)> = None;
     let mut count = 0;
@@ -102,7 +102,7 @@ fn check_gtid(flavour: Flavour, text: &str) {
     assert_eq!(set, GtidSet::parse(flavour, &gtid.to_string()).expect("one GTID is a set"));
 }
 
-/// Laws that hold for any two sets of a flavour.
+/// Set laws for any two sets of a flavour.
 fn algebra(flavour: Flavour, texts: &[u8]) {
     let (a, b) = split_at_nul(texts);
     let parse = |text| GtidSet::parse(flavour, &String::from_utf8_lossy(text));

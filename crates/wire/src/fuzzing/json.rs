@@ -4,7 +4,7 @@ use super::split_mode;
 use crate::rows::json::{JsonNode, JsonPath, JsonValue};
 use crate::rows::{JsonBinary, JsonDiffs};
 
-/// What a document may become by an edit.
+/// The maximum size of an edited document.
 const DOCUMENT_BYTES_MAX: usize = 1 << 16;
 
 pub(super) fn check(data: &[u8]) {
@@ -20,10 +20,10 @@ pub(super) fn check(data: &[u8]) {
     }
 }
 
-/// A document prints within bounds, and what it prints is JSON.
+/// A document's text is within bounds, and is JSON.
 pub(super) fn check_document(document: JsonBinary<'_>) {
     let Ok(text) = document.to_text() else { return };
-    // The worst are control characters (six for one) and doubles (24 for 11).
+    // The largest expansion: control characters (1 to 6 bytes) and doubles (11 to 24).
     let bytes = document.bytes().len();
     assert!(text.len() <= 8 * bytes + 64, "{} bytes of text out of {bytes}", text.len());
     let mut finite = true;
@@ -37,7 +37,7 @@ pub(super) fn check_document(document: JsonBinary<'_>) {
     assert!(unquoted.len() <= text.len());
 }
 
-/// Walks a document that is known to print, and notes whether all its numbers are finite.
+/// Visits a printable document, and checks whether all its numbers are finite.
 fn visit(value: JsonValue<'_>, finite: &mut bool) {
     match value.decode().expect("it printed") {
         JsonNode::Double(double) => *finite &= double.is_finite(),
@@ -50,7 +50,7 @@ fn visit(value: JsonValue<'_>, finite: &mut bool) {
         JsonNode::Object(object) => {
             for index in 0..object.len() {
                 let (key, member) = object.member(index).expect("it printed");
-                // Keys out of order may hide each other, but finding one must not fail.
+                // Unsorted keys may hide each other, but a lookup must not fail.
                 let _ = object.get(key);
                 visit(member, finite);
             }

@@ -1,4 +1,4 @@
-//! The client/server protocol, as either side could lie to the other.
+//! The client/server protocol with hostile bytes from either side.
 
 use super::{split_at_nul, split_mode};
 use crate::protocol::auth::{self, AuthPlugin, AuthSwitchRequest};
@@ -32,7 +32,7 @@ pub(super) fn check(data: &[u8]) {
     }
 }
 
-/// What is framed is exactly what framing the payload gives.
+/// A framed payload equals the payload framed again.
 fn framing(bytes: &[u8]) {
     let Some((&[sequence, limit_low, limit_high], bytes)) = bytes.split_first_chunk() else { return };
     let payload_bytes_max = usize::from(u16::from_le_bytes([limit_low, limit_high])) << 4;
@@ -54,7 +54,7 @@ fn framing(bytes: &[u8]) {
         }
         Err(_) => {}
     }
-    // A lie about lengths ends in an error, not in more bytes than there are.
+    // A false length gives an error, not more bytes than there are.
     if let Ok(payload) = packet::join(bytes) {
         assert!(payload.len() <= bytes.len());
     }
@@ -82,7 +82,7 @@ fn client_answer(payload: &[u8]) {
             assert!(response.attributes.len() <= payload.len());
             let mut bytes = Vec::new();
             response.encode(&mut bytes).expect("an answer that was read can be written");
-            // A database that was announced but missing is written as an empty one.
+            // An announced but missing database is written as an empty one.
             let announced = response.capabilities.has(Capabilities::CONNECT_WITH_DB);
             let database = response.database.clone().or_else(|| announced.then(String::new));
             let expected = HandshakeResponse { database, ..response };
@@ -109,7 +109,7 @@ fn ok(payload: &[u8]) {
 fn err(payload: &[u8]) {
     let Ok(err) = ErrPacket::parse(payload) else { return };
     assert!(err.message.len() <= 3 * MESSAGE_BYTES_MAX);
-    // Replacement characters make texts longer than their fields.
+    // Replacement characters may make texts longer than their fields.
     if err.message.len() <= MESSAGE_BYTES_MAX && err.sql_state.len() == 5 {
         let mut bytes = Vec::new();
         err.encode(&mut bytes);
@@ -162,7 +162,7 @@ fn rows(payload: &[u8]) {
     assert!(again.into_iter().map(|range| range.map(|range| &bytes[range])).eq(values));
 }
 
-/// What is made of a row of values is a text row of as many.
+/// A converted binary row is a text row of as many values.
 fn value_rows(payload: &[u8]) {
     let Some((&count, rest)) = payload.split_first() else { return };
     let Some((types, row)) = rest.split_at_checked(usize::from(count) * 3) else { return };
@@ -189,14 +189,14 @@ fn semi_sync(payload: &[u8]) {
     if let Ok(ack) = Ack::parse(payload) {
         let mut bytes = Vec::new();
         ack.encode(&mut bytes).expect("an acknowledgement that was read can be written");
-        // One zero byte behind the name is dropped; a name that ends in another one would lose that too.
+        // One final zero byte of the name is dropped; a name that ends in another one would lose that too.
         if ack.file.last() != Some(&0) {
             assert_eq!(Ack::parse(&bytes).as_ref(), Ok(&ack));
         }
     }
 }
 
-/// Foreign bytes are no proof of a password.
+/// Arbitrary bytes do not prove a password.
 fn proofs(bytes: &[u8]) {
     let (answer, key) = split_at_nul(bytes);
     assert!(!auth::native_password_verify(answer, &[7; 20], &auth::native_password_hash(b"secret")));
@@ -207,12 +207,12 @@ fn proofs(bytes: &[u8]) {
     ));
     let mut public_key = auth::ed25519_public_key(b"secret");
     assert!(!auth::ed25519_verify(answer, &[7; 32], &public_key));
-    // A public key that is no point of the curve, or a bad one, must not panic either.
+    // An invalid public key must not panic either.
     for (to, from) in public_key.iter_mut().zip(key) {
         *to = *from;
     }
     auth::ed25519_verify(answer, &[7; 32], &public_key);
-    // What an operator takes for a hash.
+    // The text of a stored hash.
     if let Ok(hash) = Sha256Crypt::parse(bytes) {
         let mut again = Vec::new();
         hash.encode(&mut again);

@@ -5,15 +5,15 @@ use std::io;
 use super::stream::for_each_event;
 use crate::print::{EventLocation, EventPrinter, PrintError, json, sql, text};
 
-/// How much is printed of one input: a compressed transaction can be far longer than its bytes.
+/// The maximum output per input: a compressed transaction can be much longer than its bytes.
 const PRINTED_BYTES_MAX: usize = 1 << 20;
 
-/// Takes so much, and then refuses.
-struct Page {
+/// A writer that fails after a limit.
+struct LimitedOutput {
     bytes: Vec<u8>,
 }
 
-impl io::Write for Page {
+impl io::Write for LimitedOutput {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if self.bytes.len() + bytes.len() > PRINTED_BYTES_MAX {
             return Err(io::Error::from(io::ErrorKind::StorageFull));
@@ -30,7 +30,7 @@ impl io::Write for Page {
 pub(super) fn check(data: &[u8]) {
     let (mut as_text, mut as_json, mut as_sql) =
         (text::TextPrinter::new(), json::JsonPrinter::new(), sql::SqlPrinter::new());
-    let [mut text_page, mut json_page, mut sql_page] = [(); 3].map(|()| Page { bytes: Vec::new() });
+    let [mut text_page, mut json_page, mut sql_page] = [(); 3].map(|()| LimitedOutput { bytes: Vec::new() });
     let mut offset = 4;
     let mut json_is_whole = true;
     for_each_event(data, |_, _, event| {
@@ -38,7 +38,7 @@ pub(super) fn check(data: &[u8]) {
         offset += event.len() as u64;
         let _ = as_text.event(place, event, &mut text_page);
         let _ = as_sql.event(place, event, &mut sql_page);
-        // A line is written when it is whole, unless there is no room for it.
+        // Lines are written completely, unless the output is full.
         if let Err(PrintError::Output(_)) = as_json.event(place, event, &mut json_page) {
             json_is_whole = false;
         }

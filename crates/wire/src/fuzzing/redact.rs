@@ -1,11 +1,11 @@
-//! What is shown of any statement and any error text.
+//! Redaction of arbitrary statements and error texts.
 
 use crate::redact::{nth_statement, private_statement, private_text, public_statement, public_text};
 
-/// A value that is shorter may appear in the words around it.
+/// A shorter value may occur in the surrounding words.
 const MARK_BYTES_MIN: usize = 8;
 
-/// Nothing of a value is shown where none may be, and everything is one harmless line.
+/// Public forms contain no value, and every form is one printable line.
 pub(super) fn check(data: &[u8]) {
     for bytes_max in [0, 40, 400] {
         for shown in [public_statement(data, bytes_max), private_statement(data, bytes_max)] {
@@ -28,7 +28,7 @@ pub(super) fn check(data: &[u8]) {
     hides(|value| private_statement(user(value).as_bytes(), 4096), &literal);
 }
 
-/// What is shown of `value` is what is shown of another one, or less.
+/// The form of `value` equals that of another value, or is shorter.
 fn hides(shown_of: impl Fn(&str) -> String, value: &str) {
     let (shown, of_another) = (shown_of(value), shown_of("another"));
     assert!(!shown.contains(value) || of_another.contains(value), "{value:?} is shown: {shown:?}");

@@ -1,11 +1,11 @@
-//! Table maps, and rows events that go with them.
+//! Table maps and their rows events.
 
 use super::{json, split_mode};
 use crate::event::{EventType, RowsEvent};
 use crate::rows::{BinlogValue, Image, RowChangeIter, RowCounter, RowLayout, TableMap};
 use crate::{Flavour, WireError};
 
-/// What may come out of compressed images and values.
+/// The maximum decompressed length of images and values.
 const INFLATED_BYTES_MAX: usize = 1 << 16;
 
 const ROWS_TYPES: [EventType; 8] = [
@@ -19,7 +19,7 @@ const ROWS_TYPES: [EventType; 8] = [
     EventType::MARIADB_UPDATE_ROWS_COMPRESSED_V1,
 ];
 
-/// Which rows event, the length of the table map, the table map's body, the rows event's body.
+/// The input: the type of the rows event, the length of the table map, its body, the body of the rows event.
 pub(super) fn check(data: &[u8]) {
     let Some((mode, data)) = split_mode(data, 16) else { return };
     let flavour = if mode < 8 { Flavour::MySql } else { Flavour::MariaDb };
@@ -39,7 +39,7 @@ pub(super) fn check(data: &[u8]) {
     }
 }
 
-/// What is counted in pieces is what a walk finds.
+/// Counting in pieces equals iterating.
 fn check_count(table: &TableMap, event: &RowsEvent<'_>, changes: RowChangeIter<'_>, images: &[u8]) {
     let counter = RowLayout::new(table).and_then(|shape| RowCounter::new(&shape, event));
     let Ok(mut counter) = counter else { return };
@@ -51,7 +51,7 @@ fn check_count(table: &TableMap, event: &RowsEvent<'_>, changes: RowChangeIter<'
     }
 }
 
-/// The images lie one behind the other, and cover everything if all of them were read.
+/// The images are consecutive, and cover all bytes if all were read.
 fn check_changes(changes: RowChangeIter<'_>, images: &[u8]) {
     let mut covered = 0;
     for (index, change) in changes.enumerate() {
@@ -88,7 +88,7 @@ fn check_image(image: &Image<'_>, before: Option<&Image<'_>>) {
     assert_eq!(image.is_empty(), held == 0);
 }
 
-/// Everything that prints or unpacks a value does so within bounds.
+/// Printing and decompressing a value stay within bounds.
 fn check_value(value: &BinlogValue<'_>) {
     let mut text = String::new();
     match value {

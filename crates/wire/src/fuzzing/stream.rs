@@ -1,4 +1,4 @@
-//! How an input becomes a stream of events.
+//! Turns an input into a stream of events.
 
 use super::split_mode;
 use crate::event::{
@@ -7,10 +7,10 @@ use crate::event::{
 };
 use crate::{Flavour, ServerId};
 
-/// Calls `visit` with the flavour that is assumed, the format in force, and each whole event.
+/// Calls `visit` with the flavour, the current format, and each complete event.
 ///
-/// The first byte says whether the events are described, so that a fuzzer need not guess lengths and checksums, or
-/// lie there as in a binlog file.
+/// The first byte selects a description of the events, so that the fuzzer need not guess lengths and
+/// checksums, or a raw binlog file.
 pub(super) fn for_each_event(data: &[u8], mut visit: impl FnMut(Flavour, &FormatDescription, &[u8])) {
     match split_mode(data, 8) {
         Some((mode @ 0..=3, events)) => described(mode, events, visit),
@@ -29,11 +29,11 @@ fn described(choice: u8, mut rest: &[u8], mut visit: impl FnMut(Flavour, &Format
     let mut builder = EventBuilder::new(ServerId(1), ChecksumAlgorithm::Off);
     let head = builder.format_description(&format, 0).expect("a short event");
     visit(flavour, &format, &head);
-    while let Some((&[event_type, flags_low, flags_high, length_low, length_high], behind)) =
+    while let Some((&[event_type, flags_low, flags_high, length_low, length_high], remaining)) =
         rest.split_first_chunk()
     {
-        let length = usize::from(u16::from_le_bytes([length_low, length_high])).min(behind.len());
-        let (body, next) = behind.split_at(length);
+        let length = usize::from(u16::from_le_bytes([length_low, length_high])).min(remaining.len());
+        let (body, next) = remaining.split_at(length);
         let flags = u16::from_le_bytes([flags_low, flags_high]);
         let event = builder.event(EventType(event_type), flags, body).expect("a short event");
         visit(flavour, &format, &event);
@@ -41,7 +41,7 @@ fn described(choice: u8, mut rest: &[u8], mut visit: impl FnMut(Flavour, &Format
     }
 }
 
-/// A binlog file, which brings its own format description.
+/// A binlog file, which has its own format description.
 fn binlog_file(flavour: Flavour, file: &[u8], visit: &mut impl FnMut(Flavour, &FormatDescription, &[u8])) {
     let Some(mut rest) = file.strip_prefix(&BINLOG_MAGIC) else { return };
     let mut format = FormatDescription::assumed(flavour, ChecksumAlgorithm::Off);

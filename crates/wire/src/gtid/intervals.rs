@@ -10,7 +10,7 @@ pub struct Interval {
 }
 
 impl Interval {
-    /// How many numbers it holds.
+    /// The number of elements.
     fn count(self) -> u128 {
         u128::from(self.last - self.first) + 1
     }
@@ -39,7 +39,7 @@ impl IntervalSet {
         Self::from_sorted(intervals.into_iter())
     }
 
-    /// Builds a set from intervals in order of their first number.
+    /// Builds a set from intervals sorted by their first number.
     fn from_sorted(sorted: impl Iterator<Item = Interval>) -> Self {
         let mut intervals: Vec<Interval> = Vec::new();
         for interval in sorted {
@@ -74,8 +74,8 @@ impl IntervalSet {
         after > 0 && number <= self.intervals[after - 1].last
     }
 
-    /// Adds one number; says whether it was absent. Moves nothing for the successor of the last number, which is what
-    /// a stream of transactions asks for.
+    /// Adds a number; returns whether it was absent. The successor of the last number, the usual case in a
+    /// stream, moves no element.
     pub fn insert(&mut self, number: u64) -> bool {
         if self.contains(number) {
             return false;
@@ -85,7 +85,7 @@ impl IntervalSet {
     }
 
     pub fn insert_interval(&mut self, added: Interval) {
-        // The intervals that `added` overlaps or touches are swallowed by it.
+        // `added` replaces the intervals that it overlaps or touches.
         let from = self.intervals.partition_point(|present| present.last.saturating_add(1) < added.first);
         let to = self.intervals.partition_point(|present| present.first <= added.last.saturating_add(1));
         if from == to {
@@ -131,7 +131,7 @@ impl IntervalSet {
         let mut removed = &other.intervals[..];
         for interval in &self.intervals {
             let mut first = interval.first;
-            // What ends before this interval ends before all that follow, too.
+            // An interval that ends before this one ends before all later ones, too.
             while removed.first().is_some_and(|cut| cut.last < first) {
                 removed = &removed[1..];
             }

@@ -61,14 +61,14 @@ pub struct MariadbGtidList {
 }
 
 impl MariadbGtidList {
-    /// Sent, not stored: the dump has reached the position that the replica asked to stop at.
+    /// Sent, not stored: the stream has reached the position at which the replica asked to stop.
     pub const FLAG_UNTIL_REACHED: u8 = 1;
-    /// Sent, not stored: the replica shall ignore its GTIDs.
+    /// Sent, not stored: the replica must ignore the GTIDs.
     pub const FLAG_IGNORE_GTIDS: u8 = 2;
 
     const GTIDS_MAX: usize = (1 << 28) - 1;
 
-    /// Reads `0-1-100,1-2-5`; white space around GTIDs is allowed, and nothing at all is the empty list.
+    /// Parses `0-1-100,1-2-5`; white space around GTIDs is allowed, and an empty text is the empty list.
     ///
     /// # Errors
     /// [`WireError::Malformed`] with the offending text and its offset; [`WireError::TooLarge`] beyond
@@ -95,8 +95,8 @@ impl MariadbGtidList {
     /// Reads the body of a GTID_LIST event, without its checksum.
     ///
     /// # Errors
-    /// [`WireError::TooLarge`] beyond [`GTID_SET_BYTES_MAX`](super::GTID_SET_BYTES_MAX); otherwise what is wrong
-    /// with the bytes.
+    /// [`WireError::TooLarge`] beyond [`GTID_SET_BYTES_MAX`](super::GTID_SET_BYTES_MAX);
+    /// [`WireError::Truncated`] or [`WireError::Malformed`].
     pub fn decode(body: &[u8]) -> Result<Self, WireError> {
         const WHAT: &str = "mariadb GTID list";
         check_size(WHAT, body.len())?;
@@ -163,7 +163,7 @@ impl fmt::Display for MariadbGtidList {
     }
 }
 
-/// Where a replica stands: the last GTID of each domain, as in `gtid_slave_pos` and `slave_connect_state`.
+/// The position of a replica: the last GTID of each domain, as in `gtid_slave_pos` and `slave_connect_state`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MariadbPosition {
     domains: BTreeMap<u32, MariadbGtid>,
@@ -178,7 +178,7 @@ impl MariadbPosition {
     /// Reads `0-1-100,1-2-5`.
     ///
     /// # Errors
-    /// [`WireError::Malformed`] for what is no list of GTIDs, or names a domain twice, as the server has it.
+    /// [`WireError::Malformed`] for an invalid list, or a domain named twice, as in the server.
     pub fn parse(text: &str) -> Result<Self, WireError> {
         let mut position = Self::new();
         for gtid in MariadbGtidList::parse(text)?.gtids {
@@ -190,7 +190,7 @@ impl MariadbPosition {
         Ok(position)
     }
 
-    /// Moves to `gtid`, whatever its sequence number: the order of commits counts, not the numbers.
+    /// Moves to `gtid` even if its sequence number is lower: the commit order counts.
     pub fn advance(&mut self, gtid: MariadbGtid) {
         self.domains.insert(gtid.domain, gtid);
     }
@@ -230,7 +230,7 @@ impl fmt::Display for MariadbPosition {
     }
 }
 
-/// What one domain's binlog holds.
+/// The binlog state of one domain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct DomainState {
     /// The server of the GTID written last; a key of `sequences`.
@@ -244,17 +244,17 @@ impl DomainState {
         self.sequences.get(&self.last_server_id).copied().unwrap_or(0)
     }
 
-    /// Up to which sequence number a server's transactions are held.
+    /// The sequence number up to which a server's transactions are present.
     ///
-    /// What a server wrote is known by its own entry, however its numbers run beside those of others. One without an
-    /// entry was written before the state began, so the domain's order decides.
+    /// A server's own entry counts, even if other servers have higher numbers. A server without an entry
+    /// wrote before the state began; the domain's order decides then.
     fn covers(&self, server_id: u32) -> u64 {
         self.sequences.get(&server_id).copied().unwrap_or_else(|| self.last_sequence())
     }
 }
 
-/// What a binlog holds: the last sequence number of each domain and server, and which came last in each domain, as
-/// in `gtid_binlog_state`.
+/// A binlog state as in `gtid_binlog_state`: the last sequence number of each domain and server, and the last
+/// one of each domain.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MariadbBinlogState {
     domains: BTreeMap<u32, DomainState>,
@@ -283,7 +283,8 @@ impl MariadbBinlogState {
         state
     }
 
-    /// Notes that `gtid` was written. Like the server, replaces the server's sequence number even by a lower one.
+    /// Records that `gtid` was written. Like the server, replaces the server's sequence number even by a
+    /// lower one.
     pub fn update(&mut self, gtid: MariadbGtid) {
         let MariadbGtid { domain, server_id, sequence } = gtid;
         let new = || DomainState { last_server_id: server_id, sequences: BTreeMap::new() };
@@ -292,8 +293,8 @@ impl MariadbBinlogState {
         state.sequences.insert(server_id, sequence);
     }
 
-    /// Whether the binlog holds `gtid`: not after its server's last in the domain or, for a server that the state
-    /// does not name, not after the domain's last.
+    /// Whether the binlog holds `gtid`: it is not after its server's last in the domain or, for a server
+    /// without an entry, not after the domain's last.
     pub fn contains(&self, gtid: &MariadbGtid) -> bool {
         self.domains.get(&gtid.domain).is_some_and(|state| gtid.sequence <= state.covers(gtid.server_id))
     }
@@ -304,7 +305,7 @@ impl MariadbBinlogState {
         Some(MariadbGtid { domain, server_id: state.last_server_id, sequence: state.last_sequence() })
     }
 
-    /// The position of a replica that has applied all of this: what to ask a source to go on from.
+    /// The position of a replica that has applied all of this state.
     pub fn position(&self) -> MariadbPosition {
         let domains = self.domains.keys().filter_map(|domain| Some((*domain, self.last(*domain)?)));
         MariadbPosition { domains: domains.collect() }
@@ -330,8 +331,8 @@ impl MariadbBinlogState {
         self.domains.is_empty()
     }
 
-    /// What holds all that either state holds. A domain's newest is that of the state which is ahead; where each
-    /// has what the other lacks, or both the same, the higher sequence number decides.
+    /// The union of two states. The newest GTID of a domain comes from the state that is ahead. If each has
+    /// what the other lacks, or both are equal, the higher sequence number decides.
     #[must_use]
     pub fn union(&self, other: &Self) -> Self {
         let mut union = self.clone();
@@ -359,7 +360,7 @@ impl MariadbBinlogState {
         union
     }
 
-    /// What this state holds and `other` does not, as ranges of each domain in ascending order.
+    /// The difference to `other`, as ranges of each domain in ascending order.
     pub fn subtract(&self, other: &Self) -> Vec<MariadbRange> {
         let mut ranges = Vec::new();
         for (&domain, state) in &self.domains {
@@ -367,7 +368,7 @@ impl MariadbBinlogState {
             let mut by_sequence: Vec<(u64, u32)> =
                 state.sequences.iter().map(|(id, seq)| (*seq, *id)).collect();
             by_sequence.sort_unstable();
-            // Of a domain's numbers, each belongs to the first server that got as far.
+            // Each number of a domain belongs to the first server that reached it.
             let mut ranged = None;
             for (last, server_id) in by_sequence {
                 let covered = theirs.map(|theirs| theirs.covers(server_id));

@@ -1,8 +1,8 @@
 //! GTIDs and sets of them, in the notations and semantics of both flavours.
 //!
-//! MySQL numbers transactions per UUID (and tag), and a set of them is a set of intervals: [`MysqlGtidSet`]. MariaDB
-//! numbers per replication domain, in commit order, so that what a server holds is told by the last GTIDs:
-//! [`MariadbPosition`] and [`MariadbBinlogState`]. [`GtidSet`] is either, for code that serves both.
+//! MySQL numbers transactions per UUID (and tag), and a set of them is a set of intervals: [`MysqlGtidSet`].
+//! MariaDB numbers per replication domain in commit order, so the last GTIDs describe what a server holds:
+//! [`MariadbPosition`] and [`MariadbBinlogState`]. [`GtidSet`] is either of them.
 
 mod intervals;
 mod mariadb;
@@ -21,7 +21,7 @@ pub use mariadb::{MariadbBinlogState, MariadbGtid, MariadbGtidList, MariadbPosit
 pub use mysql::{MYSQL_NUMBER_MAX, MYSQL_TAG_CHARACTERS_MAX, MysqlGtid, MysqlGtidSet};
 pub use set::{GtidDifference, GtidSet};
 
-/// The longest text or binary form of a set or list that is read, in bytes: about a million intervals.
+/// The maximum text or binary form of a set or list, in bytes: about a million intervals.
 pub const GTID_SET_BYTES_MAX: usize = 16 << 20;
 
 /// One transaction's global identity.

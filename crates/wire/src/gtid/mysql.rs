@@ -70,10 +70,10 @@ impl fmt::Display for MysqlGtid {
     }
 }
 
-/// How the binary form of a set stores its tags.
+/// The form of tags in the binary form of a set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Format {
-    /// No tags; what every MySQL since 5.6 reads.
+    /// No tags; every MySQL since 5.6 reads it.
     Untagged = 0,
     /// A tag after each UUID; MySQL 8.3 and later.
     Tagged = 1,
@@ -81,14 +81,14 @@ enum Format {
 
 /// The numbers of one UUID and tag.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Origin {
+struct OriginNumbers {
     uuid: [u8; 16],
     tag: String,
     numbers: IntervalSet,
 }
 
-impl Origin {
-    /// What origins are ordered by.
+impl OriginNumbers {
+    /// The sort key.
     fn key(&self) -> (&[u8; 16], &str) {
         (&self.uuid, &self.tag)
     }
@@ -96,12 +96,12 @@ impl Origin {
 
 /// A set of MySQL GTIDs.
 ///
-/// Held as sorted intervals per UUID and tag. Equal sets are equal values, whatever order they were built in, and
-/// [`Display`](fmt::Display) gives the server's own normal form.
+/// Stored as sorted intervals per UUID and tag. Equal sets are equal values, and [`Display`](fmt::Display)
+/// prints the server's normal form.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct MysqlGtidSet {
-    /// Sorted by [`Origin::key`], each key once, none without numbers.
-    origins: Vec<Origin>,
+    /// Sorted by [`OriginNumbers::key`], each key once, none without numbers.
+    origins: Vec<OriginNumbers>,
 }
 
 impl MysqlGtidSet {
@@ -141,10 +141,10 @@ impl MysqlGtidSet {
         }
     }
 
-    /// Adds one GTID; says whether it was absent.
+    /// Adds a GTID; returns whether it was absent.
     ///
     /// # Errors
-    /// [`WireError::Malformed`] if number or tag is out of range: such a set could not be printed and read back.
+    /// [`WireError::Malformed`] if number or tag is invalid: such a set could not be printed and parsed.
     pub fn insert(&mut self, gtid: &MysqlGtid) -> Result<bool, WireError> {
         if let Ok(index) = self.position(&gtid.uuid, &gtid.tag)
             && (1..=MYSQL_NUMBER_MAX).contains(&gtid.number)
@@ -175,7 +175,7 @@ impl MysqlGtidSet {
         match self.position(&uuid, tag) {
             Ok(index) => self.origins[index].numbers.insert_interval(interval),
             Err(index) => {
-                let origin = Origin { uuid, tag: tag.to_owned(), numbers: IntervalSet::one(interval) };
+                let origin = OriginNumbers { uuid, tag: tag.to_owned(), numbers: IntervalSet::one(interval) };
                 self.origins.insert(index, origin);
             }
         }
@@ -210,7 +210,7 @@ impl MysqlGtidSet {
             let (a, b) = (left.next_if(|_| order.is_le()), right.next_if(|_| order.is_ge()));
             match (a, b) {
                 (Some(a), Some(b)) => {
-                    origins.push(Origin { numbers: a.numbers.union(&b.numbers), ..a.clone() })
+                    origins.push(OriginNumbers { numbers: a.numbers.union(&b.numbers), ..a.clone() })
                 }
                 (one, None) | (None, one) => origins.extend(one.cloned()),
             }
@@ -289,7 +289,7 @@ impl MysqlGtidSet {
                 Format::Untagged => String::new(),
                 Format::Tagged => decode_tag(&mut cursor)?,
             };
-            // Nothing is allocated by this count: each interval has its 16 bytes of input.
+            // This count allocates nothing: each interval has its 16 bytes of input.
             let interval_count = cursor.u64()?;
             let mut intervals = Vec::new();
             let mut previous_end = 0;
@@ -320,7 +320,7 @@ impl MysqlGtidSet {
             Format::Tagged => (format as u64) << 56 | origin_count << 8 | format as u64,
         };
         out.extend_from_slice(&header.to_le_bytes());
-        for Origin { uuid, tag, numbers } in &self.origins {
+        for OriginNumbers { uuid, tag, numbers } in &self.origins {
             out.extend_from_slice(uuid);
             if format == Format::Tagged {
                 // A variable-length integer whose lowest bit says that it is one byte long.
@@ -339,7 +339,7 @@ impl MysqlGtidSet {
     /// The length of the binary form in bytes.
     pub fn encoded_len(&self) -> usize {
         let tagged = self.has_tags();
-        let origin_len = |origin: &Origin| {
+        let origin_len = |origin: &OriginNumbers| {
             let tag_len = if tagged { 1 + origin.tag.len() } else { 0 };
             16 + tag_len + 8 + 16 * origin.numbers.as_slice().len()
         };
@@ -356,12 +356,12 @@ impl MysqlGtidSet {
     }
 
     /// The set with each origin's numbers replaced.
-    fn map_numbers(&self, replace: impl Fn(&Origin) -> IntervalSet) -> Self {
+    fn map_numbers(&self, replace: impl Fn(&OriginNumbers) -> IntervalSet) -> Self {
         let mut origins = Vec::new();
         for origin in &self.origins {
             let numbers = replace(origin);
             if !numbers.is_empty() {
-                origins.push(Origin { uuid: origin.uuid, tag: origin.tag.clone(), numbers });
+                origins.push(OriginNumbers { uuid: origin.uuid, tag: origin.tag.clone(), numbers });
             }
         }
         Self { origins }
@@ -380,7 +380,7 @@ impl fmt::Display for MysqlGtidSet {
     /// As `gtid_executed` prints it, but with `,` instead of `,\n` between UUIDs; `{:#}` gives the line breaks too.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut previous_uuid = None;
-        for Origin { uuid, tag, numbers } in &self.origins {
+        for OriginNumbers { uuid, tag, numbers } in &self.origins {
             if previous_uuid != Some(uuid) {
                 if previous_uuid.is_some() {
                     f.write_str(if f.alternate() { ",\n" } else { "," })?;
@@ -403,8 +403,8 @@ impl fmt::Display for MysqlGtidSet {
     }
 }
 
-/// Collects intervals in whatever order they come and sorts them at the end, so that hostile order costs no more
-/// than any other.
+/// Collects intervals in any order and sorts them at the end, so that a hostile order costs no more than
+/// others.
 #[derive(Default)]
 struct SetBuilder {
     /// Unsorted, keys repeated.
@@ -424,7 +424,7 @@ impl SetBuilder {
         if intervals.is_empty() {
             return;
         }
-        // Keys that take turns in a text must not cost an entry each time.
+        // Alternating keys in a text must not cost an entry each time.
         if self.origins.len() >= 2 * self.compacted + 1024 {
             self.compact();
         }
@@ -446,7 +446,7 @@ impl SetBuilder {
 
     fn finish(mut self) -> MysqlGtidSet {
         self.compact();
-        let sorted = |Collected { uuid, tag, intervals }| Origin {
+        let sorted = |Collected { uuid, tag, intervals }| OriginNumbers {
             uuid,
             tag,
             numbers: IntervalSet::from_unsorted(intervals),

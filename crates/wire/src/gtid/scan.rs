@@ -1,8 +1,8 @@
-//! A reader over GTID text that reports the offset of what it stumbles over.
+//! A parser of GTID text whose errors have the offset.
 
 use crate::WireError;
 
-/// How much of the offending text an error quotes, in characters.
+/// The maximum length of the quoted text in an error, in characters.
 const EXCERPT_CHARACTERS: usize = 48;
 
 /// Reads text in the notations of both flavours, front to back.
@@ -35,12 +35,12 @@ impl<'a> Scanner<'a> {
         self.position == self.text.len()
     }
 
-    /// Passes over what C calls `isspace`.
+    /// Skips white space as in C's `isspace`.
     pub fn skip_whitespace(&mut self) {
         self.take_while(|byte| matches!(byte, b' ' | b'\t'..=b'\r'));
     }
 
-    /// Passes over `wanted` and the white space after it, if it is next.
+    /// Skips `wanted` and the white space after it, if it is next.
     pub fn accept(&mut self, wanted: u8) -> bool {
         let found = self.peek() == Some(wanted);
         if found {
@@ -50,7 +50,7 @@ impl<'a> Scanner<'a> {
         found
     }
 
-    /// Passes over `wanted`, with no white space after it, or fails.
+    /// Skips `wanted`, or fails.
     pub fn expect(&mut self, wanted: u8, expected: &str) -> Result<(), WireError> {
         if self.peek() != Some(wanted) {
             return Err(self.error(expected));
@@ -67,7 +67,7 @@ impl<'a> Scanner<'a> {
         taken
     }
 
-    /// A decimal number in `min..=max`, without sign; leading zeros mean nothing.
+    /// A decimal number in `min..=max` without sign; leading zeros are ignored.
     pub fn number(&mut self, min: u64, max: u64, expected: &str) -> Result<u64, WireError> {
         let start = self.clone();
         let digits = self.take_while(|byte| byte.is_ascii_digit());

@@ -14,7 +14,7 @@ pub enum GtidSet {
     MariaDb(MariadbBinlogState),
 }
 
-/// What one set holds beyond another.
+/// The difference of two sets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GtidDifference {
     /// Exactly the transactions missing.
@@ -77,7 +77,7 @@ impl GtidSet {
         }
     }
 
-    /// All that either set holds.
+    /// The union.
     ///
     /// # Errors
     /// [`WireError::Malformed`] for a set of the other flavour.
@@ -89,7 +89,7 @@ impl GtidSet {
         }
     }
 
-    /// What this set holds and `other` does not.
+    /// The difference to `other`.
     ///
     /// # Errors
     /// [`WireError::Malformed`] for a set of the other flavour.
@@ -101,7 +101,7 @@ impl GtidSet {
         }
     }
 
-    /// Whether `other` holds all that this set holds; across flavours, whether this set is empty.
+    /// Whether `other` is a superset. Across flavours: whether this set is empty.
     pub fn is_subset_of(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::MySql(a), Self::MySql(b)) => b.is_superset_of(a),
@@ -110,7 +110,7 @@ impl GtidSet {
         }
     }
 
-    /// Whether it holds nothing.
+    /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         match self {
             Self::MySql(set) => set.is_empty(),
@@ -129,7 +129,7 @@ impl fmt::Display for GtidSet {
 }
 
 impl GtidDifference {
-    /// Whether nothing is missing.
+    /// Whether the difference is empty.
     pub fn is_empty(&self) -> bool {
         match self {
             Self::MySql(set) => set.is_empty(),

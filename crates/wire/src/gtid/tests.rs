@@ -305,7 +305,7 @@ fn binary_form_is_that_of_the_server() {
 }
 
 #[test]
-fn lies_in_the_binary_form_are_refused() {
+fn contradictions_in_the_binary_form_are_refused() {
     let set = MysqlGtidSet::parse(&format!("{UUID}:1-3:5")).unwrap();
     let refused = |change: &dyn Fn(&mut Vec<u8>)| {
         let mut bytes = set.encode();
@@ -409,7 +409,7 @@ fn mariadb_list_of_a_real_server() {
 const MYSQL_ANSWERS: &str = include_str!("../../tests/fixtures/gtid/mysql-9.7-answers.jsonl");
 
 #[test]
-fn mysql_answers_are_ours() {
+fn results_equal_mysqls() {
     let (mut sets, mut refused) = (0, 0);
     for line in MYSQL_ANSWERS.lines() {
         let answer: serde_json::Value = serde_json::from_str(line).expect(line);

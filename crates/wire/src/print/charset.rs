@@ -1,11 +1,10 @@
-//! Character sets and collations by number; column bytes as Unicode text, where the character set is one of those that need no large
-//! table.
+//! Character sets and collations by number; decodes column bytes of character sets that need no large table.
 
 use std::sync::OnceLock;
 
 use crate::Flavour;
 
-/// How bytes of a collation become text.
+/// How to decode bytes of a collation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Encoding {
     Binary,
@@ -16,12 +15,11 @@ enum Encoding {
         big_endian: bool,
     },
     Utf32,
-    /// Another set, of which the first 128 characters are ASCII.
+    /// Another character set whose first 128 characters are ASCII.
     OverAscii,
 }
 
-/// What stands at 0x80..=0x9f in the servers' latin1, which is Windows-1252 with its five gaps left as control
-/// characters.
+/// The characters 0x80..=0x9f of the servers' latin1: Windows-1252, with control characters in its five gaps.
 const LATIN1_HIGH_CONTROLS: [u16; 32] = [
     0x20ac, 0x81, 0x201a, 0x0192, 0x201e, 0x2026, 0x2020, 0x2021, 0x02c6, 0x2030, 0x0160, 0x2039, 0x0152,
     0x8d, 0x017d, 0x8f, 0x90, 0x2018, 0x2019, 0x201c, 0x201d, 0x2022, 0x2013, 0x2014, 0x02dc, 0x2122, 0x0161,
@@ -46,8 +44,8 @@ fn encoding(collation: u32) -> Encoding {
     }
 }
 
-/// `bytes` of a column of `collation` as text; `None` if they are binary, not valid, or of a character set that is
-/// not converted here. Without a collation they are taken for UTF-8.
+/// Decodes bytes of a column; `None` if they are binary or invalid, or the character set is not supported
+/// here. Without a collation they are UTF-8.
 pub(super) fn to_text(bytes: &[u8], collation: Option<u32>) -> Option<String> {
     match collation.map_or(Encoding::Utf8, encoding) {
         Encoding::Binary => None,
@@ -72,7 +70,7 @@ pub(super) fn to_text(bytes: &[u8], collation: Option<u32>) -> Option<String> {
     }
 }
 
-/// Whether the first 128 characters of a collation's character set are ASCII, a byte each.
+/// Whether the first 128 characters of a collation's character set are single ASCII bytes.
 pub(super) fn is_over_ascii(collation: u32) -> bool {
     matches!(encoding(collation), Encoding::Utf8 | Encoding::Latin1)
 }
@@ -81,21 +79,21 @@ pub(super) fn is_over_ascii(collation: u32) -> bool {
 /// the flavour does not have it). From the servers' `information_schema` (MariaDB 10.11 and 11.8, MySQL 9.7).
 const COLLATIONS: &str = include_str!("collations.tsv");
 
-struct Collation {
+struct CollationNames {
     number: u32,
     character_set: &'static str,
     mariadb: Option<&'static str>,
     mysql: Option<&'static str>,
 }
 
-fn collation(number: u32) -> Option<&'static Collation> {
-    static TABLE: OnceLock<Vec<Collation>> = OnceLock::new();
+fn collation(number: u32) -> Option<&'static CollationNames> {
+    static TABLE: OnceLock<Vec<CollationNames>> = OnceLock::new();
     let table = TABLE.get_or_init(|| COLLATIONS.lines().filter_map(parse_collation).collect());
     let at = table.binary_search_by_key(&number, |collation| collation.number).ok()?;
     table.get(at)
 }
 
-fn parse_collation(line: &'static str) -> Option<Collation> {
+fn parse_collation(line: &'static str) -> Option<CollationNames> {
     let mut fields = line.split('\t');
     let number = fields.next()?.parse().ok()?;
     let character_set = fields.next()?;
@@ -105,15 +103,15 @@ fn parse_collation(line: &'static str) -> Option<Collation> {
         "-" => None,
         name => Some(name),
     };
-    Some(Collation { number, character_set, mariadb, mysql })
+    Some(CollationNames { number, character_set, mariadb, mysql })
 }
 
-/// The name of a collation's character set, of all that both flavours have; `None` for a number that neither gave away.
+/// The character set of a collation of either flavour; `None` for an unknown number.
 pub fn character_set(number: u32) -> Option<&'static str> {
     collation(number).map(|collation| collation.character_set)
 }
 
-/// The name of a collation on a flavour; `None` if it has none of that number.
+/// The name of a collation in a flavour; `None` if the flavour does not have it.
 pub fn collation_name(number: u32, flavour: Flavour) -> Option<&'static str> {
     let collation = collation(number)?;
     match flavour {

@@ -1,4 +1,4 @@
-//! The text of everything but rows: heads, statements, GTIDs, and what else an event says.
+//! The text of events other than rows: headers, statements, GTIDs and other bodies.
 
 use super::UNPACKED_BYTES_MAX;
 use super::row_text::put;
@@ -17,7 +17,7 @@ const FLAG_SUPPRESS_USE: u16 = 0x0008;
 /// In a row event of MySQL 9: the server checks foreign keys itself rather than leaving them to the engine.
 const FLAG_USE_SQL_FOREIGN_KEY: u16 = 0x0010;
 
-/// `261121 19:43:05` in UTC; the hour without a leading zero, as the tools have it.
+/// `261121 19:43:05` in UTC; the hour without a leading zero, as in the tools.
 pub(super) fn put_time(out: &mut Vec<u8>, seconds: u32) {
     // 0 is the zero TIMESTAMP of columns, but the beginning of 1970 here.
     let utc = match seconds {
@@ -113,19 +113,19 @@ pub(super) fn put_payload_head(out: &mut Vec<u8>, payload: &TransactionPayload<'
     );
 }
 
-/// Whether the statement names the database that it runs in, rather than naming one in each of its tables.
+/// Whether the statement depends on the default database.
 pub(super) fn changes_database(header: &EventHeader, query: &QueryEvent<'_>) -> bool {
     !header.has(FLAG_SUPPRESS_USE) && !query.database.is_empty()
 }
 
-/// `use` as the tools print it.
+/// `use` in the tools' format.
 pub(super) fn put_use(out: &mut Vec<u8>, database: &[u8]) {
     out.extend_from_slice(b"use ");
     put_identifier(out, String::from_utf8_lossy(database).as_bytes());
     out.extend_from_slice(b"/*!*/;\n");
 }
 
-/// All bodies that need nothing but themselves, and the `use` that stands in front of a statement.
+/// All bodies that need no other event, and the `use` before a statement.
 pub(super) fn put_body(
     out: &mut Vec<u8>,
     event: &BinlogEvent<'_>,
@@ -325,7 +325,7 @@ fn put_user_value(out: &mut Vec<u8>, value: &UserVarValue<'_>) {
     }
 }
 
-/// The lines of a statement, each behind `prefix`.
+/// The lines of a statement, each after `prefix`.
 fn put_commented(out: &mut Vec<u8>, prefix: &str, statement: &[u8]) {
     for line in statement.split(|byte| *byte == b'\n') {
         out.extend_from_slice(prefix.as_bytes());
@@ -413,7 +413,7 @@ fn put_mariadb_gtid(out: &mut Vec<u8>, event: &MariadbGtidEvent<'_>) {
     }
 }
 
-/// An XA identifier as `XA` statements take it.
+/// An XA identifier in the syntax of `XA` statements.
 fn put_xid(out: &mut Vec<u8>, gtrid: &[u8], bqual: &[u8], format_id: u32) {
     for part in [gtrid, bqual] {
         out.extend_from_slice(b"X'");

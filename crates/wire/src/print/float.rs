@@ -1,4 +1,4 @@
-//! Floating-point numbers as C's `printf` has them, which is how the servers' tools print FLOAT and DOUBLE.
+//! Floating-point numbers as in C's `printf`, with which the servers' tools print FLOAT and DOUBLE.
 
 /// `%.<precision>g`: that many significant digits, without trailing zeros, in the shorter of plain and exponent form.
 pub(super) fn general(number: f64, precision: usize) -> String {
@@ -26,7 +26,7 @@ pub(super) fn scientific(number: f64, decimals: usize) -> String {
     exponent_form(&mantissa, exponent)
 }
 
-/// One digit, a point and `decimals` more, and the power of ten that they are to be multiplied with.
+/// One digit, a point and `decimals` more digits, and the power of ten to multiply with.
 fn rounded(number: f64, decimals: usize) -> (String, i32) {
     let text = format!("{number:.decimals$e}");
     match text.split_once('e') {

@@ -1,16 +1,16 @@
 //! JSON, one object per line: one line for each event, and for row events one for each row.
 //!
-//! Columns go by name where the source logged names (`binlog_row_metadata=FULL`) and by `@1`, `@2`, ... where it did
-//! not. Values keep all they are: DECIMAL is a string of its digits, TIMESTAMP is in UTC, bytes that are no text are
-//! `{"base64": "..."}`, a partial update of a document is applied to the before image or, where that lacks it,
-//! `{"json_diff": [...]}`.
+//! Columns have their names if the source logged them (`binlog_row_metadata=FULL`), otherwise `@1`, `@2`, ...
+//! Values are exact: DECIMAL is a string of its digits, TIMESTAMP is in UTC, binary bytes are `{"base64":
+//! "..."}`. A partial update of a document is applied to the before image or, if that lacks the document,
+//! printed as `{"json_diff": [...]}`.
 
 use std::fmt::Display;
 use std::io;
 
 use super::json_value;
 use super::json_writer::JsonWriter;
-use super::stream::Stream;
+use super::stream::PrintState;
 use super::{EventLocation, EventPrinter, PrintError, SkippedEvent, TableFilter, UNPACKED_BYTES_MAX};
 use crate::WireError;
 use crate::event::{
@@ -22,33 +22,33 @@ use crate::rows::{RowChange, RowChangeIter, TableMap};
 /// Prints events as lines of JSON.
 #[derive(Debug, Default)]
 pub struct JsonPrinter {
-    stream: Stream,
+    stream: PrintState,
     filter: TableFilter,
     rows_only: bool,
-    /// The line of a statement whose tables are not known yet, when not all are shown.
+    /// The line of a statement whose tables are not known yet, if a filter is set.
     annotation: Vec<u8>,
 }
 
 impl JsonPrinter {
-    /// A printer of all tables' rows.
+    /// Prints the rows of all tables.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A printer of some tables' rows. Other tables' events are left out, with the text of statements that change none
-    /// of these; all other events are printed.
+    /// Prints the rows of some tables. Leaves out events of other tables, and statements that change none of
+    /// these tables. Prints all other events.
     pub fn with_filter(filter: TableFilter) -> Self {
         Self { filter, ..Self::default() }
     }
 
-    /// Prints rows and nothing else.
+    /// Prints rows only.
     #[must_use]
     pub fn rows_only(self) -> Self {
         Self { rows_only: true, ..self }
     }
 
-    /// Writes a line that is no row, if that is wanted.
-    fn put_beside(&self, line: Line, out: &mut dyn io::Write) -> io::Result<()> {
+    /// Writes a line that is not a row, unless only rows are printed.
+    fn put_beside(&self, line: JsonLine, out: &mut dyn io::Write) -> io::Result<()> {
         if self.rows_only { Ok(()) } else { line.finish(out) }
     }
 
@@ -71,7 +71,7 @@ impl JsonPrinter {
             EventBody::TableMap(body) => {
                 let table = self.stream.map_table(body)?;
                 if self.filter.shows(&table.schema, &table.table) {
-                    let mut line = Line::new("table_map", place, &event.header);
+                    let mut line = JsonLine::new("table_map", place, &event.header);
                     put_table_map(&mut line.json, table);
                     let annotation = std::mem::take(&mut self.annotation);
                     if !self.rows_only {
@@ -81,13 +81,13 @@ impl JsonPrinter {
                 }
             }
             EventBody::RowsQuery(_) | EventBody::AnnotateRows(_) if self.filter.is_active() => {
-                let mut line = Line::new(name(&event), place, &event.header);
+                let mut line = JsonLine::new(name(&event), place, &event.header);
                 put_body(&mut line, &event)?;
                 self.annotation.clear();
                 line.finish(&mut self.annotation)?;
             }
             EventBody::TransactionPayload(payload) if !inside => {
-                let mut line = Line::new("transaction_payload", place, &event.header);
+                let mut line = JsonLine::new("transaction_payload", place, &event.header);
                 line.text(
                     "compression",
                     match payload.compression {
@@ -106,7 +106,7 @@ impl JsonPrinter {
                 }
             }
             _ => {
-                let mut line = Line::new(name(&event), place, &event.header);
+                let mut line = JsonLine::new(name(&event), place, &event.header);
                 put_body(&mut line, &event)?;
                 self.put_beside(line, out)?;
             }
@@ -133,7 +133,7 @@ impl JsonPrinter {
         let images = event.images(UNPACKED_BYTES_MAX)?;
         for (number, row) in RowChangeIter::new(table, event, &images)?.enumerate() {
             let RowChange { before, after } = row?;
-            let mut line = Line::new(name, place, header);
+            let mut line = JsonLine::new(name, place, header);
             line.text("schema", &table.schema);
             line.text("table", &table.table);
             line.number("row", number);
@@ -184,12 +184,12 @@ impl EventPrinter for JsonPrinter {
     }
 }
 
-/// One line being written: an object, with what all events have in front.
-struct Line {
+/// The current line: an object that begins with the members of all events.
+struct JsonLine {
     json: JsonWriter,
 }
 
-impl Line {
+impl JsonLine {
     fn new(name: &str, place: EventLocation<'_>, header: &EventHeader) -> Self {
         let mut line = Self { json: JsonWriter::default() };
         line.json.begin('{');
@@ -264,8 +264,8 @@ fn name(event: &BinlogEvent<'_>) -> &'static str {
     }
 }
 
-/// What an event says beyond its header.
-fn put_body(line: &mut Line, event: &BinlogEvent<'_>) -> Result<(), WireError> {
+/// The members of an event's body.
+fn put_body(line: &mut JsonLine, event: &BinlogEvent<'_>) -> Result<(), WireError> {
     match &event.body {
         EventBody::FormatDescription(format) => {
             line.text("server_version", &format.server_version);
@@ -352,7 +352,7 @@ fn put_body(line: &mut Line, event: &BinlogEvent<'_>) -> Result<(), WireError> {
     Ok(())
 }
 
-fn put_query(line: &mut Line, query: &QueryEvent<'_>) -> Result<(), WireError> {
+fn put_query(line: &mut JsonLine, query: &QueryEvent<'_>) -> Result<(), WireError> {
     line.bytes("schema", query.database);
     line.number("thread_id", query.thread_id);
     line.number("execution_seconds", query.execution_seconds);

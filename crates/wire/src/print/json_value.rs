@@ -15,7 +15,7 @@ pub(super) fn column_name(column: &BinlogColumn, index: usize) -> String {
     column.name.clone().unwrap_or_else(|| format!("@{}", index + 1))
 }
 
-/// An image as an object. `before` is what partial updates in it refer to.
+/// An image as an object. `before` is the image to which partial updates refer.
 pub(super) fn put_image(
     json: &mut JsonWriter,
     image: &Image<'_>,
@@ -102,7 +102,7 @@ fn time_text(time: Time, fraction: u8) -> String {
     text
 }
 
-/// RFC 3339 in UTC; the zero TIMESTAMP, which is no moment, as a zero DATETIME.
+/// RFC 3339 in UTC; the zero TIMESTAMP, which is not a time, as a zero DATETIME.
 fn timestamp_text(timestamp: Timestamp, fraction: u8) -> String {
     let utc = timestamp.to_utc();
     let mut text = String::new();
@@ -116,7 +116,7 @@ fn timestamp_text(timestamp: Timestamp, fraction: u8) -> String {
     text
 }
 
-/// Bytes of a character column as a string, or in base64 if they are none.
+/// Bytes of a character column as a string, or in base64 if they are not text.
 pub(super) fn put_text(json: &mut JsonWriter, bytes: &[u8], collation: Option<u32>) {
     match charset::to_text(bytes, collation) {
         Some(text) => json.string(&text),
@@ -124,7 +124,7 @@ pub(super) fn put_text(json: &mut JsonWriter, bytes: &[u8], collation: Option<u3
     }
 }
 
-/// The member's name where the source logged names, else its number.
+/// The member's name if the source logged names, otherwise its number.
 fn put_enum(json: &mut JsonWriter, ordinal: u16, column: &BinlogColumn) {
     let member = usize::from(ordinal).checked_sub(1);
     match (&column.members, member) {
@@ -137,7 +137,7 @@ fn put_enum(json: &mut JsonWriter, ordinal: u16, column: &BinlogColumn) {
     }
 }
 
-/// The members' names where the source logged names, else the bits as a number.
+/// The members' names if the source logged names, otherwise the bits as a number.
 fn put_set(json: &mut JsonWriter, set: u64, column: &BinlogColumn) {
     let Some(members) = &column.members else {
         json.plain(set);

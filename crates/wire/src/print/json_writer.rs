@@ -1,11 +1,11 @@
-//! JSON text piece by piece; serde's data model has no place for documents that are text already.
+//! Writes JSON text in pieces; serde's data model has no raw JSON values.
 
 use std::fmt::{Debug, Display};
 use std::io::Write as _;
 
 use crate::rows::json::base64;
 
-/// Appends JSON to a buffer, with commas where they belong.
+/// Appends JSON to a buffer and places the commas.
 #[derive(Debug, Default)]
 pub(super) struct JsonWriter {
     out: Vec<u8>,
@@ -50,15 +50,15 @@ impl JsonWriter {
         let _ = serde_json::to_writer(&mut self.out, text);
     }
 
-    /// Something whose text is JSON: a number, `true`, a document.
+    /// A value whose text is JSON: a number, `true`, a document.
     pub(super) fn plain(&mut self, text: impl Display) {
         let _ = write!(self.out, "{text}");
     }
 
-    /// The fewest digits that read back the same; `null` for what JSON cannot say.
+    /// The shortest digits that parse to the same number; `null` for what JSON cannot represent.
     pub(super) fn float(&mut self, number: impl Into<f64> + Debug + Copy) {
         match number.into().is_finite() {
-            // The debug form takes to exponents where the plain one would run to hundreds of digits.
+            // The `Debug` form has an exponent where `Display` would print hundreds of digits.
             true => self.plain(format_args!("{number:?}")),
             false => self.plain("null"),
         }

@@ -1,9 +1,9 @@
-//! Events for people and for programs: text in the manner of `mysqlbinlog -vv`, JSON, one object per line, and SQL that
-//! a stock client replays.
+//! Prints events: text like `mysqlbinlog -vv`, JSON with one object per line, and SQL that a stock client
+//! replays.
 //!
-//! All printers take whole events in the order of a file and keep what later ones need: the format description and
-//! the table maps of the statement. Compressed transactions and events are shown unpacked. Output is written row by
-//! row, so that memory is bounded by the largest event, whatever its text takes.
+//! All printers take complete events in the order of the file, and keep what later events need: the format
+//! description and the statement's table maps. They print compressed transactions and events decompressed.
+//! They write row by row, so the largest event bounds the memory, not its text.
 
 pub mod charset;
 mod event_text;
@@ -26,38 +26,39 @@ use std::{fmt, io};
 use crate::WireError;
 use crate::printable::printable;
 
-/// The name of a collation's character set; `None` for a number that no server is known to use.
+/// The character set of a collation; `None` for an unknown number.
 pub fn charset_name(collation: u32) -> Option<&'static str> {
     charset::character_set(collation)
 }
 
-/// The text of bytes in a collation's character set; `None` if they are binary, not valid, or of a set that is not converted here.
+/// Decodes bytes in a collation's character set; `None` if they are binary or invalid, or the character set
+/// is not supported here.
 pub fn text_in(bytes: &[u8], collation: u32) -> Option<String> {
     charset::to_text(bytes, Some(collation))
 }
 
-/// Where an event stands.
+/// The position of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EventLocation<'a> {
-    /// The file's name, as it is to be shown.
+    /// The file name to print.
     pub file: &'a str,
     /// Offset of the event's first byte in it.
     pub offset: u64,
 }
 
-/// An event for which [`EventPrinter::event`] has ended with an error.
+/// An event for which [`EventPrinter::event`] failed.
 #[derive(Debug, Clone, Copy)]
 pub struct SkippedEvent<'a> {
-    /// Where it is.
+    /// Its position.
     pub place: EventLocation<'a>,
-    /// The event: header, body, checksum and all.
+    /// The event, with header, body and checksum.
     pub event: &'a [u8],
-    /// Why it cannot be printed.
+    /// Why it was not printed.
     pub error: &'a PrintError,
 }
 
 impl fmt::Display for SkippedEvent<'_> {
-    /// One line for people: which event is left out, and why.
+    /// One line: the event that was left out, and why.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = crate::event::EventHeader::parse(self.event).map(|header| header.event_type.to_string());
         let kind = kind.unwrap_or_else(|_| "malformed".to_owned());
@@ -69,11 +70,11 @@ impl fmt::Display for SkippedEvent<'_> {
 
 /// A printer of events.
 pub trait EventPrinter {
-    /// Prints one event: header, body, checksum and all.
+    /// Prints one event, given with header, body and checksum.
     ///
     /// # Errors
-    /// [`PrintError::Event`] if the event cannot be understood; what was written of it then stands. The printer can
-    /// go on with the next event.
+    /// [`PrintError::Event`] if the event cannot be parsed; a part of it may have been printed. The printer
+    /// can continue with the next event.
     fn event(
         &mut self,
         place: EventLocation<'_>,
@@ -81,7 +82,8 @@ pub trait EventPrinter {
         out: &mut dyn io::Write,
     ) -> Result<(), PrintError>;
 
-    /// Prints that an event is left out, and whatever keeps what surrounds it valid: of SQL, nothing of its transaction is executed.
+    /// Prints that an event was left out, so that the rest stays valid: the SQL printer makes its whole
+    /// transaction have no effect.
     ///
     /// # Errors
     /// [`PrintError::Output`].
@@ -91,7 +93,7 @@ pub trait EventPrinter {
         out: &mut dyn io::Write,
     ) -> Result<(), PrintError>;
 
-    /// Prints what is to stand behind the last event.
+    /// Prints the end of the output.
     ///
     /// # Errors
     /// [`PrintError::Output`].
@@ -100,20 +102,20 @@ pub trait EventPrinter {
     }
 }
 
-/// Which tables' rows are printed.
+/// Selects the tables whose rows are printed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TableFilter {
-    /// Schema and table; a table of `None` stands for all of the schema. Empty: every table.
+    /// Schema and table; `None` is all tables of the schema. Empty: every table.
     pub tables: Vec<(String, Option<String>)>,
 }
 
 impl TableFilter {
-    /// Whether some tables are left out.
+    /// Whether the filter excludes tables.
     pub fn is_active(&self) -> bool {
         !self.tables.is_empty()
     }
 
-    /// Whether rows of the table are printed.
+    /// Whether the table's rows are printed.
     pub fn shows(&self, schema: &str, table: &str) -> bool {
         self.tables.is_empty()
             || self.tables.iter().any(|(in_schema, wanted)| {
@@ -122,21 +124,21 @@ impl TableFilter {
     }
 }
 
-/// Why an event was not printed, or not wholly.
+/// Why an event was not printed completely.
 #[derive(Debug, thiserror::Error)]
 pub enum PrintError {
-    /// The event cannot be understood.
+    /// The event cannot be parsed.
     #[error(transparent)]
     Event(#[from] WireError),
     /// The output cannot be written.
     #[error("cannot write the printed events")]
     Output(#[from] io::Error),
-    /// What was asked for as SQL cannot be said exactly, and is not said roughly.
+    /// The event has no exact form in SQL, and approximate SQL is not printed.
     #[error("{what} cannot be written exactly as SQL: {reason}")]
     NotExact {
-        /// What it is.
+        /// The subject.
         what: String,
-        /// Why not, and what would help.
+        /// Cause and remedy.
         reason: String,
     },
 }
@@ -152,5 +154,5 @@ impl PrintError {
     }
 }
 
-/// Bounds on what a printer unpacks.
+/// The maximum number of bytes that a printer decompresses.
 const UNPACKED_BYTES_MAX: usize = 1 << 30;

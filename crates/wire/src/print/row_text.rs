@@ -1,8 +1,8 @@
 //! Rows as the servers' own tools print them with `-vv`: `###   @1=1 /* INT meta=0 nullable=0 is_null=0 */`.
 //!
-//! The two tools come from one source and went apart; each flavour's values are printed as its own tool would, down
-//! to what it escapes. Two things are done better: `mysqlbinlog` gives up on the whole event at a GEOMETRY, and
-//! `mariadb-binlog` does at a MySQL type; both are printed here.
+//! The two tools have a common origin but differ; values are printed as by the flavour's own tool, escapes
+//! included. Two cases print more: `mysqlbinlog` aborts an event at a GEOMETRY, and `mariadb-binlog` at a
+//! MySQL type.
 
 use std::io::Write as _;
 
@@ -13,7 +13,7 @@ use crate::rows::value::vector_elements;
 use crate::rows::{BinlogValue, Image};
 use crate::{Flavour, WireError};
 
-/// Appends one image, a line for each of its columns.
+/// Appends one image, with a line for each column.
 pub(super) fn write_image(out: &mut Vec<u8>, image: &Image<'_>) -> Result<(), WireError> {
     let table = image.table();
     for cell in image.cells() {
@@ -41,7 +41,7 @@ pub(super) fn write_image(out: &mut Vec<u8>, image: &Image<'_>) -> Result<(), Wi
     Ok(())
 }
 
-/// Appends formatted text; a `Vec` takes all.
+/// Appends formatted text; writing to a `Vec` cannot fail.
 pub(super) fn put(out: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
     let _ = out.write_fmt(text);
 }
@@ -104,7 +104,7 @@ fn write_value(
         BinlogValue::Bit { bits, value } => {
             put(out, format_args!("b'{value:0width$b}'", width = usize::from(bits)))
         }
-        // Both tools add 1900 to the stored byte, also where that is 0 and means the year 0000.
+        // Both tools add 1900 to the stored byte, even to 0, which means the year 0000.
         BinlogValue::Year(year) => put(out, format_args!("{:04}", year.max(1900))),
         BinlogValue::Date(date) => {
             put(out, format_args!("'{:04}:{:02}:{:02}'", date.year, date.month, date.day))
@@ -136,7 +136,7 @@ fn write_value(
         BinlogValue::Compressed(compressed) => quote(out, compressed.stored()),
         BinlogValue::Enum(ordinal) => put(out, format_args!("{ordinal}")),
         BinlogValue::Set(_) => {
-            // The bytes in the order of the event, so that the first eight members come first.
+            // The bytes in the order of the event: the first eight members come first.
             out.extend_from_slice(b"b'");
             raw.iter().for_each(|byte| put(out, format_args!("{byte:08b}")));
             out.push(b'\'');
@@ -155,7 +155,7 @@ fn write_value(
     Ok(())
 }
 
-/// A signed number, and behind a negative one what it would be if it were unsigned: the tools do not look which.
+/// A signed number; after a negative one its unsigned value, because the tools do not know the signedness.
 fn write_integer(out: &mut Vec<u8>, raw: &[u8]) {
     let unsigned = raw.iter().rev().fold(0u64, |value, byte| value << 8 | u64::from(*byte));
     let shift = 64 - 8 * raw.len().clamp(1, 8) as u32;
@@ -178,8 +178,8 @@ fn fraction(column_type: ColumnType) -> u8 {
     }
 }
 
-/// Bytes in quotes. MySQL's tool escapes as its string literals do, where there is a letter for it; MariaDB's knows
-/// only numbers, and escapes neither quotes nor backslashes.
+/// Bytes in quotes. MySQL's tool escapes with the letters of string literals where they exist. MariaDB's tool
+/// uses only numbers, and does not escape quotes and backslashes.
 fn write_quoted(out: &mut Vec<u8>, bytes: &[u8], flavour: Flavour) {
     out.push(b'\'');
     for byte in bytes {
@@ -201,7 +201,7 @@ fn write_quoted(out: &mut Vec<u8>, bytes: &[u8], flavour: Flavour) {
     out.push(b'\'');
 }
 
-/// JSON diffs as calls of the functions that would make them, as `mysqlbinlog` nests them.
+/// JSON diffs as nested function calls, as in `mysqlbinlog`.
 fn write_diffs(
     out: &mut Vec<u8>,
     diffs: JsonDiffs<'_>,
@@ -216,7 +216,7 @@ fn write_diffs(
         JsonDiffOperation::Insert if diff.path.last() == Some(&b']') => "JSON_ARRAY_INSERT",
         JsonDiffOperation::Insert => "JSON_INSERT",
     };
-    // Neighbours of one name share a call; the last one is the outermost.
+    // Adjacent operations of one kind share a call; the last one is the outermost.
     let mut first = true;
     for (index, diff) in diffs.iter().enumerate().rev() {
         if index == 0 || name(&diffs[index - 1]) != name(diff) {

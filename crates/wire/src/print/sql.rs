@@ -1,12 +1,12 @@
 //! SQL that a stock client replays: row events as INSERT, UPDATE and DELETE, statements with the session they ran in.
 //!
-//! Whoever runs it has what the source had, to the last bit, or nothing: what SQL cannot say exactly, or what the binlog
-//! does not tell (names of columns, whether a negative number is one), is refused with [`PrintError::NotExact`]. Statements
-//! end with `/*!*/;`, as in `mysqlbinlog`'s output. Statements of a file may hold zero bytes: give the client
-//! `--binary-mode`.
+//! A replay gives exactly the source's data, or nothing. Values without an exact SQL form, and values that
+//! the binlog does not define (column names, whether a number is negative), are refused with
+//! [`PrintError::NotExact`]. Statements end with `/*!*/;`, as in `mysqlbinlog`'s output. Statements may hold
+//! zero bytes: run the client with `--binary-mode`.
 //!
-//! Values that are no plain ASCII are written in hexadecimal, so no character set is converted on the way. Rows are found
-//! by their primary key where the table map tells it, else by all their columns and `LIMIT 1`.
+//! Values that are not plain ASCII are written in hexadecimal, so no character set is converted. Rows are
+//! found by their primary key if the table map holds it, otherwise by all columns with `LIMIT 1`.
 
 use std::io;
 
@@ -15,7 +15,7 @@ use super::row_text::put;
 use super::sql_session::put_default_encryption;
 pub use super::sql_session::session_statement;
 use super::sql_value::{LiteralUse, put_value};
-use super::stream::Stream;
+use super::stream::PrintState;
 use super::{EventLocation, EventPrinter, PrintError, SkippedEvent, TableFilter, UNPACKED_BYTES_MAX};
 use crate::Flavour;
 use crate::event::{
@@ -25,40 +25,40 @@ use crate::event::{
 use crate::rows::{BinlogColumn, ColumnType, Image, RowChange, RowChangeIter, TableMap};
 use crate::sql_quote::put_identifier;
 
-/// What stands between one statement and the next.
+/// The delimiter between statements.
 const END: &[u8] = b"\n/*!*/;\n";
 
-/// Modes that take every value as it is: dates that do not exist, zero for an AUTO_INCREMENT column; and not strict,
-/// since sources may hold what a strict server would refuse (an ENUM of 0).
+/// An `sql_mode` that accepts every value: invalid dates, zero for an AUTO_INCREMENT column. Not strict,
+/// because sources may hold values that a strict server refuses (an ENUM of 0).
 const ROW_MODE: &str = "SET @@session.sql_mode=_utf8mb4'NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES', \
                         @@session.time_zone=_utf8mb4'+00:00', @@session.character_set_client=utf8mb4";
 
 /// Prints events as SQL.
 #[derive(Debug, Default)]
 pub struct SqlPrinter {
-    stream: Stream,
+    stream: PrintState,
     filter: TableFilter,
-    /// Whether the head was printed, and the delimiter with it.
+    /// Whether the head, with the delimiter, was printed.
     begun: bool,
-    /// The database that the client is in.
+    /// The client's default database.
     database: Vec<u8>,
-    /// Flags of row events that the client's session is set for; `None` when it is set for a statement.
+    /// The row event flags for which the client's session is set; `None` if it is set for a statement.
     row_session: Option<u16>,
-    /// A transaction that was printed has begun, and has not ended.
+    /// A printed transaction is open.
     is_open: bool,
-    /// An event of the transaction was left out, and so is all that comes after it.
+    /// An event of the transaction was left out; the rest of the transaction is left out too.
     leaves_out: bool,
     /// A GTID event precedes each transaction.
     has_gtids: bool,
 }
 
 impl SqlPrinter {
-    /// A printer of all tables' rows.
+    /// Prints the rows of all tables.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A printer of some tables' rows; all statements are printed.
+    /// Prints the rows of some tables, and all statements.
     pub fn with_filter(filter: TableFilter) -> Self {
         Self { filter, ..Self::default() }
     }
@@ -77,7 +77,7 @@ impl SqlPrinter {
         }
         self.has_gtids |= matches!(event.body, EventBody::Gtid(_) | EventBody::MariadbGtid(_));
         if self.leaves_out {
-            // Where there are no GTIDs, the end of a transaction tells.
+            // Without GTIDs, the end of a transaction is the boundary.
             self.leaves_out = !begins_transaction(&event.body) && !ends_transaction(&event.body);
             if !begins_transaction(&event.body) {
                 return Ok(());
@@ -126,7 +126,7 @@ impl SqlPrinter {
         Ok(())
     }
 
-    /// Whether an event that is in no transaction is one by itself: a statement that begins none.
+    /// Whether an event outside a transaction is one by itself: a statement that does not begin one.
     fn is_whole_transaction(&mut self, event: &[u8]) -> bool {
         let Ok(event) = self.stream.parse(event, false) else { return false };
         let EventBody::Query(query) = &event.body else { return false };
@@ -217,7 +217,7 @@ impl EventPrinter for SqlPrinter {
             out.write_all(b"ROLLBACK")?;
             out.write_all(END)?;
         }
-        // Where there are no GTIDs, what follows a statement by itself is another transaction.
+        // Without GTIDs, the event after a standalone statement belongs to another transaction.
         self.leaves_out = self.has_gtids || is_open || !self.is_whole_transaction(left_out.event);
         Ok(())
     }
@@ -230,7 +230,7 @@ impl EventPrinter for SqlPrinter {
     }
 }
 
-/// Whether what came before belongs to another transaction.
+/// Whether the preceding events belong to another transaction.
 fn begins_transaction(body: &EventBody<'_>) -> bool {
     matches!(body, EventBody::Gtid(_) | EventBody::MariadbGtid(_) | EventBody::FormatDescription(_))
 }
@@ -246,7 +246,7 @@ fn ends_transaction(body: &EventBody<'_>) -> bool {
     }
 }
 
-/// Of a row event: what the session that wrote it had switched off.
+/// The checks that the session of a row event had disabled.
 const SESSION_FLAGS: u16 = RowsEvent::FLAG_NO_FOREIGN_KEY_CHECKS
     | RowsEvent::FLAG_RELAXED_UNIQUE_CHECKS
     | RowsEvent::FLAG_NO_CHECK_CONSTRAINT_CHECKS;
@@ -267,7 +267,7 @@ fn put_comment(text: &mut Vec<u8>, gtid: &str, place: EventLocation<'_>, header:
     put(text, format_args!(" UTC, server_id {}\n", header.server_id));
 }
 
-/// A name that comes as bytes in UTF-8.
+/// Appends a name of UTF-8 bytes.
 fn put_name(text: &mut Vec<u8>, name: &[u8], what: &str) -> Result<(), PrintError> {
     match std::str::from_utf8(name) {
         Ok(name) => {
@@ -278,7 +278,7 @@ fn put_name(text: &mut Vec<u8>, name: &[u8], what: &str) -> Result<(), PrintErro
     }
 }
 
-/// What needs nothing but itself, and what cannot be said.
+/// Bodies that need no other event, and bodies without an SQL form.
 fn put_other(text: &mut Vec<u8>, body: &EventBody<'_>, flavour: Flavour) -> Result<(), PrintError> {
     match body {
         EventBody::Xid(_) => put_statement(text, b"COMMIT"),
@@ -339,7 +339,7 @@ fn put_user_value(text: &mut Vec<u8>, value: &UserVarValue<'_>, flavour: Flavour
             put(text, format_args!("_{charset} X'"));
             bytes.iter().for_each(|byte| put(text, format_args!("{byte:02X}")));
             text.push(b'\'');
-            // Of another flavour that has no such collation, the set's default.
+            // The target flavour may lack the collation; then the default of the character set.
             if let Some(collation) = super::charset::collation_name(*collation, flavour) {
                 put(text, format_args!(" COLLATE `{collation}`"));
             }
@@ -348,8 +348,8 @@ fn put_user_value(text: &mut Vec<u8>, value: &UserVarValue<'_>, flavour: Flavour
     Ok(())
 }
 
-/// The statement that does what an event in front of a statement does for it (`INTVAR`, `RAND`, `USER_VAR`), for a server of
-/// `flavour`.
+/// The statement with the effect of an event that precedes a statement (`INTVAR`, `RAND`, `USER_VAR`), for a
+/// server of `flavour`.
 ///
 /// # Errors
 /// As [`session_statement`].
@@ -360,7 +360,7 @@ pub fn variable_statement(event: &EventBody<'_>, flavour: Flavour) -> Result<Vec
     Ok(text)
 }
 
-/// The session for row statements: every value as it is, and the checks that the source's session had.
+/// The session for row statements: accepts every value, and has the checks of the source's session.
 fn put_row_session(text: &mut Vec<u8>, event: &RowsEvent<'_>, flavour: Flavour) {
     let on = |flag: u16| u8::from(event.flags & flag == 0);
     put(
@@ -472,14 +472,14 @@ fn put_where(text: &mut Vec<u8>, before: &Image<'_>) -> Result<(), PrintError> {
     Ok(())
 }
 
-/// The columns of the primary key, if it is known, of whole columns, and all in the image.
+/// The columns of the primary key, if it is known, has no prefix columns, and the image holds all of them.
 fn key_of(image: &Image<'_>) -> Option<Vec<usize>> {
     let key = image.table().metadata.primary_key.as_ref()?;
     let whole = key.iter().all(|part| part.prefix == 0 && image.has(usize::from(part.column)));
     whole.then(|| key.iter().map(|part| usize::from(part.column)).collect())
 }
 
-/// MySQL keeps arrays for multi-valued indexes in columns that nobody can write to.
+/// MySQL stores arrays of multi-valued indexes in hidden columns that cannot be written.
 fn is_written(column: &BinlogColumn) -> bool {
     !matches!(column.column_type, ColumnType::TypedArray { .. })
 }
@@ -532,7 +532,7 @@ mod tests {
         Ok(String::from_utf8_lossy(&out).into_owned())
     }
 
-    /// What a log without GTIDs becomes: its statements, of which those that fail are left out.
+    /// The output for a log without GTIDs: its statements, without those that fail.
     fn printed_without_gtids(statements: &[&[u8]]) -> String {
         let mut builder = EventBuilder::new(ServerId(7), ChecksumAlgorithm::Off);
         let format = FormatDescription::assumed(Flavour::MySql, ChecksumAlgorithm::Off);

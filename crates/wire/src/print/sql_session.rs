@@ -1,8 +1,8 @@
-//! The session that a statement ran in, as a `SET` statement.
+//! The session of a statement, as a `SET` statement.
 //!
-//! A server's own replication thread takes it from the event, and has some checks of its own switched off: what its source has taken
-//! it takes, too. For a client's session both have to be said. Strings are in a character set of their own: the session may be one
-//! whose literals are in UCS-2.
+//! A server's replication thread reads the session from the event and has some checks disabled: it accepts
+//! what its source accepted. A client's session needs both set explicitly. Strings name their character set,
+//! because the session's may be UCS-2.
 
 use super::row_text::put;
 use super::sql::refused;
@@ -10,12 +10,12 @@ use super::{PrintError, charset};
 use crate::Flavour;
 use crate::event::{QueryEvent, SessionCharset, StatusVars};
 
-/// The statement that sets a session of a server of flavour `target` up as the one that `query` ran in on a server of flavour
-/// `source`, at `timestamp` (in seconds since 1970), as far as it depends on it; the default database left out, and
-/// `default_table_encryption`, for which an account needs more rights.
+/// The statement that sets a session of a `target` server up as that of `query` on a `source` server, at
+/// `timestamp` (seconds since 1970), as far as the statement depends on it. Without the default database and
+/// `default_table_encryption`, for which an account needs more privileges.
 ///
 /// # Errors
-/// [`PrintError::NotExact`] if it depends on something that cannot be said; [`PrintError::Event`].
+/// [`PrintError::NotExact`] if the statement depends on state that has no SQL form; [`PrintError::Event`].
 pub fn session_statement(
     timestamp: u32,
     query: &QueryEvent<'_>,
@@ -75,7 +75,7 @@ fn put_variable(text: &mut Vec<u8>, name: &str, value: impl std::fmt::Display) {
     put(text, format_args!(", @@session.{name}={value}"));
 }
 
-/// What both flavours have as bits.
+/// The flags of both flavours.
 fn put_flags(text: &mut Vec<u8>, vars: &StatusVars<'_>) {
     let Some(flags) = vars.flags2 else { return };
     let on = |flag: u32| u8::from(flags & flag != 0);
@@ -85,7 +85,7 @@ fn put_flags(text: &mut Vec<u8>, vars: &StatusVars<'_>) {
 }
 
 fn put_charset(text: &mut Vec<u8>, charset: &SessionCharset) {
-    // A number means a collation, and only one that is the default of its set is taken for the set.
+    // A number names a collation; the server accepts only the default collation of a character set.
     match charset::character_set(u32::from(charset.client)) {
         // One of them, `binary`, is a keyword.
         Some(name) => put_variable(text, "character_set_client", format_args!("_utf8mb4'{name}'")),
@@ -105,7 +105,7 @@ fn put_mysql(text: &mut Vec<u8>, vars: &StatusVars<'_>) {
     if let Some(required) = vars.sql_require_primary_key {
         put_variable(text, "sql_require_primary_key", required);
     }
-    // Not logged. A replica does not look at it.
+    // Not logged, and ignored by replicas.
     put(text, format_args!(" /*!80400 , @@session.restrict_fk_on_non_standard_key=0 */"));
 }
 
@@ -121,7 +121,7 @@ fn put_mariadb(text: &mut Vec<u8>, vars: &StatusVars<'_>, source: Flavour) -> Re
     put(text, format_args!(" /*M!100502 , @@session.sql_if_exists={} */", on(StatusVars::OPTION_IF_EXISTS)));
     let history = on(StatusVars::OPTION_INSERT_HISTORY);
     put(text, format_args!(" /*M!101011 , @@session.system_versioning_insert_history={history} */"));
-    // Not logged. A replica does not look at it.
+    // Not logged, and ignored by replicas.
     put(text, format_args!(" /*M!100304 , @@session.system_versioning_alter_history=KEEP */"));
     put_default_collations(text, vars)
 }
@@ -140,7 +140,7 @@ fn put_default_collations(text: &mut Vec<u8>, vars: &StatusVars<'_>) -> Result<(
         };
         pairs.push(format!("{set}={collation}"));
     }
-    // Written as `''` an empty string is NULL under EMPTY_STRING_IS_NULL.
+    // An empty string written as `''` is NULL under EMPTY_STRING_IS_NULL.
     let pairs = if pairs.is_empty() { " X''".to_owned() } else { format!("'{}'", pairs.join(",")) };
     put(text, format_args!(" /*M!110300 , @@session.character_set_collations=_utf8mb4{pairs} */"));
     Ok(())

@@ -1,4 +1,4 @@
-//! Column values as SQL literals that give back the same bits.
+//! Column values as SQL literals that restore the same bits.
 
 use super::charset;
 use super::row_text::put;
@@ -8,25 +8,26 @@ use crate::rows::image::ImageCell;
 use crate::rows::json::{JsonDiffOperation, JsonDiffs, JsonNode, JsonValue};
 use crate::rows::{BinlogValue, Image, JsonBinary, TableMap};
 
-/// What a literal is for.
+/// The use of a literal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LiteralUse {
-    /// To be stored.
+    /// A value to store.
     Assigned,
-    /// To be compared with: bytes, not what a collation takes for the same.
+    /// A value to compare with, by bytes rather than by collation.
     Compared,
 }
 
-/// Deeper documents than MySQL's are malformed; expressions for them are nested as deep.
+/// MySQL's documents are not deeper; the expression is nested as deep as the document.
 const JSON_DEPTH_MAX: usize = 100;
 
-/// Appends the value of a cell as a literal. `before` is what partial updates refer to.
+/// Appends a column value as a literal. `before` is the image to which partial updates refer.
 ///
-/// Bytes of text are not converted: they are taken to be in the character set of the column that the literal is for. The
-/// session's time zone must be UTC.
+/// Bytes of text are not converted: the literal's column has the same character set. The session's time zone
+/// must be UTC.
 ///
 /// # Errors
-/// [`PrintError::NotExact`] for what no literal says exactly; [`PrintError::Event`] if the cell is malformed.
+/// [`PrintError::NotExact`] for a value without an exact literal; [`PrintError::Event`] if the value is
+/// malformed.
 pub fn put_value(
     text: &mut Vec<u8>,
     table: &TableMap,
@@ -64,7 +65,7 @@ pub fn put_value(
             put(text, format_args!("{int}"))
         }
         BinlogValue::Enum(ordinal) => put(text, format_args!("{ordinal}")),
-        // As a double a float is itself, and servers store the nearest float of a double.
+        // A float is exact as a double, and servers store the nearest float of a double.
         BinlogValue::Float(float) if float.is_finite() => put(text, format_args!("{:e}", f64::from(float))),
         BinlogValue::Double(double) if double.is_finite() => put(text, format_args!("{double:e}")),
         BinlogValue::Float(_) | BinlogValue::Double(_) => {
@@ -122,8 +123,8 @@ fn in_column(error: PrintError, refused: &impl Fn(String) -> PrintError) -> Prin
     }
 }
 
-/// Plain text where that is the same in every character set, else hexadecimal: no bytes are converted on the way in, and
-/// in comparisons no letter is taken for another.
+/// Plain text if it is the same in every character set, otherwise hexadecimal. So no bytes are converted on
+/// input, and comparisons are exact.
 fn put_bytes(text: &mut Vec<u8>, bytes: &[u8], column: &BinlogColumn, how: LiteralUse) {
     let plain = how == LiteralUse::Assigned
         && column
@@ -149,15 +150,16 @@ pub fn put_hex(text: &mut Vec<u8>, bytes: &[u8]) {
     text.push(b'\'');
 }
 
-/// Appends the changes of a partial update as an expression of MySQL's, over the document that `column` (quoted) has.
+/// Appends the changes of a partial update as a MySQL expression over the document in `column` (quoted).
 ///
-/// The server does not tell if one of them does not fit its document.
+/// The server reports no error if a change does not fit the document.
 ///
 /// # Errors
-/// [`PrintError::NotExact`] for a value that no expression makes; [`PrintError::Event`] if the changes are malformed.
+/// [`PrintError::NotExact`] for a value without an expression; [`PrintError::Event`] if the changes are
+/// malformed.
 pub fn put_changes(text: &mut Vec<u8>, column: &str, diffs: JsonDiffs<'_>) -> Result<(), PrintError> {
     let diffs = diffs.iter().collect::<Result<Vec<_>, _>>()?;
-    // The first is made first: it stands innermost.
+    // The first change is the innermost call.
     for diff in diffs.iter().rev() {
         text.extend_from_slice(match diff.operation {
             JsonDiffOperation::Replace => b"JSON_REPLACE(",
@@ -179,7 +181,7 @@ pub fn put_changes(text: &mut Vec<u8>, column: &str, diffs: JsonDiffs<'_>) -> Re
     Ok(())
 }
 
-/// A document: as text, if that holds nothing which text cannot say, else put together by functions.
+/// A document: as text if text can represent all its values, otherwise built by functions.
 fn put_document(text: &mut Vec<u8>, document: JsonBinary<'_>) -> Result<(), PrintError> {
     let document_text = document.to_text()?;
     if is_plain(document.root(), 0)? {
@@ -202,7 +204,7 @@ fn deeper(depth: usize) -> Result<usize, PrintError> {
     }
 }
 
-/// Whether a server that reads the document's text has the same document.
+/// Whether parsing the document's text gives the same document.
 fn is_plain(value: JsonValue<'_>, depth: usize) -> Result<bool, PrintError> {
     Ok(match value.decode()? {
         JsonNode::Null | JsonNode::Bool(_) | JsonNode::Int(_) | JsonNode::Double(_) | JsonNode::String(_) => {

@@ -1,4 +1,4 @@
-//! What a printer remembers from event to event.
+//! The state of a printer between events.
 
 use std::collections::HashMap;
 
@@ -8,28 +8,28 @@ use crate::event::{
 use crate::rows::{BinlogColumn, TableMap};
 use crate::{Flavour, WireError};
 
-/// How much the tables mapped by one statement may take together, in bytes: far beyond the 61 tables of a join with
-/// 4096 columns each, which take a quarter of it.
+/// The maximum memory of the table maps of one statement, in bytes. A join of 61 tables with 4096 columns
+/// each takes a quarter of it.
 const TABLES_BYTES_MAX: usize = 128 << 20;
 
 /// The state of a stream of events.
 #[derive(Debug, Default)]
-pub(super) struct Stream {
+pub(super) struct PrintState {
     format: Option<Formats>,
-    tables: HashMap<u64, Mapped>,
-    /// What `tables` take together, in bytes, as [`Mapped::bytes`] counts.
+    tables: HashMap<u64, MappedTable>,
+    /// The memory of `tables` in bytes, as counted by [`MappedTable::bytes`].
     tables_bytes: usize,
 }
 
-/// A table mapped by the statement being read.
+/// A table map of the current statement.
 #[derive(Debug)]
-struct Mapped {
+struct MappedTableTable {
     table: TableMap,
-    /// What it takes in memory, about: a column takes far more there than in the event.
+    /// Its memory, approximately: a column takes far more memory than bytes in the event.
     bytes: usize,
 }
 
-impl Mapped {
+impl MappedTable {
     fn new(table: TableMap, body: &[u8]) -> Self {
         let bytes = size_of::<Self>() + body.len() + table.columns.len() * size_of::<BinlogColumn>();
         Self { table, bytes }
@@ -39,19 +39,19 @@ impl Mapped {
 #[derive(Debug)]
 struct Formats {
     outside: FormatDescription,
-    /// Of events inside a transaction payload, which carry no checksum.
+    /// The format of events inside a transaction payload, which have no checksum.
     inside: FormatDescription,
 }
 
-impl Stream {
-    /// Parses an event; `inside` says that it stands in a transaction payload.
+impl PrintState {
+    /// Parses an event; `inside` means inside a transaction payload.
     ///
     /// # Errors
-    /// [`WireError::Malformed`] if no format description came first; else as [`BinlogEvent::parse`].
+    /// [`WireError::Malformed`] before a format description; otherwise as [`BinlogEvent::parse`].
     pub(super) fn parse<'a>(&mut self, bytes: &'a [u8], inside: bool) -> Result<BinlogEvent<'a>, WireError> {
         let header = EventHeader::parse(bytes)?;
         if header.event_type == EventType::FORMAT_DESCRIPTION {
-            // The format it is parsed by does not matter.
+            // The format does not matter for this type.
             let event = BinlogEvent::parse(
                 bytes,
                 &FormatDescription::assumed(Flavour::MySql, ChecksumAlgorithm::Off),
@@ -64,17 +64,17 @@ impl Stream {
             return Ok(event);
         }
         let Some(formats) = &self.format else {
-            return Err(WireError::malformed("event stream", "no format description event stands first"));
+            return Err(WireError::malformed("event stream", "no format description event precedes it"));
         };
         let event = BinlogEvent::parse(bytes, if inside { &formats.inside } else { &formats.outside })?;
         if matches!(event.body, EventBody::Gtid(_) | EventBody::MariadbGtid(_)) {
-            // A statement whose last row event could not be read leaves its table maps behind.
+            // A statement whose last row event could not be parsed leaves its table maps.
             self.tables.clear();
         }
         Ok(event)
     }
 
-    /// The flavour of what wrote the stream.
+    /// The flavour of the stream's server.
     pub(super) fn flavour(&self) -> Flavour {
         self.format.as_ref().map_or(Flavour::MySql, |formats| formats.outside.flavour())
     }
@@ -84,7 +84,7 @@ impl Stream {
         self.format.as_ref().is_some_and(|formats| formats.outside.has_checksums())
     }
 
-    /// Parses a table map and keeps it.
+    /// Parses and stores a table map.
     pub(super) fn map_table(&mut self, body: &[u8]) -> Result<&TableMap, WireError> {
         let mapped = Mapped::new(TableMap::parse(body, self.flavour())?, body);
         let id = mapped.table.table_id;
@@ -102,7 +102,7 @@ impl Stream {
         Ok(&self.tables[&id].table)
     }
 
-    /// The table that a rows event names; `None` for the event that only ends its statement.
+    /// The table of a rows event; `None` for the event that only ends its statement.
     pub(super) fn table_of(&self, event: &RowsEvent<'_>) -> Result<Option<&TableMap>, WireError> {
         match self.tables.get(&event.table_id) {
             Some(mapped) => Ok(Some(&mapped.table)),
@@ -114,7 +114,7 @@ impl Stream {
         }
     }
 
-    /// Forgets the table maps when a statement ends.
+    /// Drops the table maps at the end of a statement.
     pub(super) fn end_statement(&mut self) {
         self.tables.clear();
         self.tables_bytes = 0;
@@ -137,7 +137,7 @@ mod tests {
 
     #[test]
     fn memory_for_mapped_tables_is_bounded() {
-        let mut stream = Stream::default();
+        let mut stream = PrintState::default();
         let mut id = 0;
         let error = loop {
             match stream.map_table(&table_map(id, 4096)) {

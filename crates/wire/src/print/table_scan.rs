@@ -1,36 +1,36 @@
-//! Whether a transaction is about a table, before it is printed.
+//! Detects whether a transaction changes certain tables, before it is printed.
 
-use super::stream::Stream;
+use super::stream::PrintState;
 use super::{TableFilter, UNPACKED_BYTES_MAX};
 use crate::WireError;
 use crate::event::{EventBody, PayloadLimits};
 use crate::rows::TableMap;
 
-/// Looks at the events of a transaction for those of certain tables.
+/// Searches the events of a transaction for certain tables.
 #[derive(Debug, Default)]
 pub struct TableScan {
-    stream: Stream,
+    stream: PrintState,
     filter: TableFilter,
     has_rows: bool,
     found: bool,
 }
 
 impl TableScan {
-    /// A scan for the tables that `filter` shows.
+    /// Creates a scan for the tables of `filter`.
     pub fn new(filter: TableFilter) -> Self {
         Self { filter, ..Self::default() }
     }
 
-    /// Takes an event: a format description, or the next one of the transaction.
+    /// Processes an event: a format description, or the next one of the transaction.
     ///
     /// # Errors
-    /// [`WireError`] if it cannot be understood.
+    /// [`WireError`] if it cannot be parsed.
     pub fn event(&mut self, event: &[u8]) -> Result<(), WireError> {
         self.look(event, false)
     }
 
-    /// Whether the transaction that the events were of changes one of the tables, or, as DDL does, names no table at
-    /// all. Begins anew.
+    /// Returns whether the transaction changes one of the tables, or names no table, as DDL does. Resets the
+    /// scan.
     pub fn finish(&mut self) -> bool {
         let (has_rows, found) = (self.has_rows, self.found);
         (self.has_rows, self.found) = (false, false);

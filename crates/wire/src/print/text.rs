@@ -1,14 +1,13 @@
-//! Text in the manner of `mysqlbinlog -vv --base64-output=decode-rows`.
+//! Text like `mysqlbinlog -vv --base64-output=decode-rows`.
 //!
-//! Rows are printed as each flavour's own tool prints them, headers and statements near enough that whoever reads
-//! those tools' output reads this. It is for reading: session settings are not restored, so it is nothing to feed a
-//! server with. Times are in UTC.
+//! Rows look as in each flavour's own tool; headers and statements are close to it. The output is for reading
+//! only: it does not restore session variables, so do not replay it. Times are in UTC.
 
 use std::io;
 
 use super::event_text::{self, put_time};
 use super::row_text::{put, write_image};
-use super::stream::Stream;
+use super::stream::PrintState;
 use super::{EventLocation, EventPrinter, PrintError, SkippedEvent, TableFilter, UNPACKED_BYTES_MAX};
 use crate::event::{CHECKSUM_BYTES, EventBody, EventHeader, PayloadLimits, RowsEvent, RowsKind};
 use crate::rows::RowChangeIter;
@@ -17,34 +16,34 @@ use crate::sql_quote::put_identifier;
 /// Prints events as text.
 #[derive(Debug, Default)]
 pub struct TextPrinter {
-    stream: Stream,
+    stream: PrintState,
     filter: TableFilter,
     rows_only: bool,
-    /// The text of a statement whose tables are not known yet, when not all are shown.
+    /// The text of a statement whose tables are not known yet, if a filter is set.
     annotation: Vec<u8>,
-    /// The database that the last statement ran in.
+    /// The default database of the last statement.
     database: Vec<u8>,
 }
 
 impl TextPrinter {
-    /// A printer of all tables' rows.
+    /// Prints the rows of all tables.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A printer of some tables' rows. Other tables' events are left out, with the text of statements that change none
-    /// of these; all other events are printed.
+    /// Prints the rows of some tables. Leaves out events of other tables, and statements that change none of
+    /// these tables. Prints all other events.
     pub fn with_filter(filter: TableFilter) -> Self {
         Self { filter, ..Self::default() }
     }
 
-    /// Prints rows and nothing else.
+    /// Prints rows only.
     #[must_use]
     pub fn rows_only(self) -> Self {
         Self { rows_only: true, ..self }
     }
 
-    /// Writes what is said beside rows, if that is wanted.
+    /// Writes text other than rows, unless only rows are printed.
     fn put_beside(&self, text: &[u8], out: &mut dyn io::Write) -> io::Result<()> {
         if self.rows_only { Ok(()) } else { out.write_all(text) }
     }
@@ -196,7 +195,7 @@ mod tests {
     use crate::gtid::MysqlGtid;
     use crate::{Flavour, ServerId};
 
-    /// What is printed of events made one after the other behind a format description.
+    /// The output for events after a format description.
     fn print(flavour: Flavour, make: impl Fn(&mut EventBuilder) -> Vec<Vec<u8>>) -> String {
         let mut builder = EventBuilder::new(ServerId(7), ChecksumAlgorithm::Off);
         let format = FormatDescription::assumed(flavour, ChecksumAlgorithm::Off);

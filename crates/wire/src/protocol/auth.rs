@@ -1,4 +1,4 @@
-//! Authentication plugins: what a client answers to the server's random bytes, and what a server expects.
+//! Authentication plugins: a client's answers to the server's random bytes, and their verification.
 //!
 //! | plugin | servers | what travels |
 //! |---|---|---|
@@ -45,7 +45,7 @@ pub const REQUEST_PUBLIC_KEY_SHA256: u8 = 1;
 /// The longest public key in PEM form that is accepted, in bytes (an RSA key of 16384 bits takes 3 kB).
 pub const PUBLIC_KEY_BYTES_MAX: usize = 8192;
 
-/// A plugin this crate speaks.
+/// A supported authentication plugin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum AuthPlugin {
     /// `mysql_native_password`.
@@ -61,7 +61,7 @@ pub enum AuthPlugin {
 }
 
 impl AuthPlugin {
-    /// All of them.
+    /// All plugins.
     pub const ALL: [Self; 5] = [
         Self::NativePassword,
         Self::CachingSha2Password,
@@ -70,7 +70,7 @@ impl AuthPlugin {
         Self::ClearPassword,
     ];
 
-    /// The plugin of that name, if this crate speaks it.
+    /// The plugin of that name, if it is supported.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|plugin| plugin.name() == name)
     }
@@ -86,19 +86,19 @@ impl AuthPlugin {
         }
     }
 
-    /// Whether the plugin's first answer is the password itself.
+    /// Whether the plugin's first answer is the password in clear text.
     pub fn sends_password(self) -> bool {
         matches!(self, Self::ClearPassword)
     }
 
     /// The client's first answer to the server's random bytes.
     ///
-    /// For [`AuthPlugin::Sha256Password`] it is a request for the public key, which holds where the channel is not
-    /// protected; where it is, send [`clear_password`]. [`AuthPlugin::ClearPassword`] answers the password itself:
-    /// look at [`AuthPlugin::sends_password`] first.
+    /// For [`AuthPlugin::Sha256Password`] it is a request for the public key, for unprotected connections; on
+    /// a protected one send [`clear_password`] instead. [`AuthPlugin::ClearPassword`] answers the password
+    /// itself: check [`AuthPlugin::sends_password`] first.
     ///
     /// # Errors
-    /// [`WireError::Malformed`] if there are not as many random bytes as the plugin needs.
+    /// [`WireError::Malformed`] if there are fewer random bytes than the plugin needs.
     pub fn first_answer(self, password: &[u8], nonce: &[u8]) -> Result<Vec<u8>, WireError> {
         Ok(match self {
             Self::NativePassword => native_password(password, &nonce_array(self, nonce)?),
@@ -117,7 +117,7 @@ impl fmt::Display for AuthPlugin {
     }
 }
 
-/// The random bytes without the zero byte that may follow them, if there are as many as the plugin needs.
+/// The random bytes without a final zero byte, if there are as many as the plugin needs.
 fn nonce_array<const N: usize>(plugin: AuthPlugin, nonce: &[u8]) -> Result<[u8; N], WireError> {
     let bytes = match nonce {
         [bytes @ .., 0] if bytes.len() == N => bytes,
@@ -136,7 +136,7 @@ fn nonce_array<const N: usize>(plugin: AuthPlugin, nonce: &[u8]) -> Result<[u8; 
 pub struct AuthSwitchRequest {
     /// The plugin to use.
     pub plugin: String,
-    /// New random bytes, with or without a zero byte behind them.
+    /// New random bytes, with or without a final zero byte.
     pub auth_data: Vec<u8>,
 }
 
@@ -179,12 +179,12 @@ pub fn native_password(password: &[u8], nonce: &[u8; 20]) -> Vec<u8> {
     xor(&stage1, &mix)
 }
 
-/// What a server stores for `mysql_native_password`: SHA1(SHA1(password)).
+/// The hash that a server stores for `mysql_native_password`: SHA1(SHA1(password)).
 pub fn native_password_hash(password: &[u8]) -> [u8; 20] {
     Sha1::digest(Sha1::digest(password)).into()
 }
 
-/// Whether `answer` proves that the client knows the password behind `hash`, which [`native_password_hash`] made.
+/// Whether `answer` proves knowledge of the password of `hash` (see [`native_password_hash`]).
 pub fn native_password_verify(answer: &[u8], nonce: &[u8; 20], hash: &[u8; 20]) -> bool {
     let mix = Sha1::new().chain_update(nonce).chain_update(hash).finalize();
     answer.len() == mix.len() && equal(&Sha1::digest(xor(answer, &mix)), hash)
@@ -200,18 +200,18 @@ pub fn caching_sha2_password(password: &[u8], nonce: &[u8; 20]) -> Vec<u8> {
     xor(&stage1, &mix)
 }
 
-/// What a server keeps in its cache for `caching_sha2_password`: SHA256(SHA256(password)).
+/// The hash in a server's cache for `caching_sha2_password`: SHA256(SHA256(password)).
 pub fn caching_sha2_password_hash(password: &[u8]) -> [u8; 32] {
     Sha256::digest(Sha256::digest(password)).into()
 }
 
-/// Whether `answer` proves that the client knows the password behind `hash`, which [`caching_sha2_password_hash`] made.
+/// Whether `answer` proves knowledge of the password of `hash` (see [`caching_sha2_password_hash`]).
 pub fn caching_sha2_password_verify(answer: &[u8], nonce: &[u8; 20], hash: &[u8; 32]) -> bool {
     let mix = Sha256::new().chain_update(hash).chain_update(nonce).finalize();
     answer.len() == mix.len() && equal(&Sha256::digest(xor(answer, &mix)), hash)
 }
 
-/// The password with the zero byte that ends it, as it travels where the channel itself is protected.
+/// The password with a final zero byte, for protected connections.
 pub fn clear_password(password: &[u8]) -> Vec<u8> {
     [password, &[0]].concat()
 }
@@ -219,8 +219,8 @@ pub fn clear_password(password: &[u8]) -> Vec<u8> {
 /// The password encrypted with the server's RSA key: (password, 0) xor nonce repeated, under OAEP with SHA1.
 ///
 /// # Errors
-/// [`WireError::Malformed`] if the key is no RSA public key in PEM form, there are no random bytes, or the password
-/// is too long for the key.
+/// [`WireError::Malformed`] if the key is not an RSA public key in PEM form, there are no random bytes, or
+/// the password is too long for the key.
 pub fn encrypt_password<R: rsa::rand_core::CryptoRngCore>(
     password: &[u8],
     nonce: &[u8],
@@ -236,7 +236,7 @@ pub fn encrypt_password<R: rsa::rand_core::CryptoRngCore>(
             size_max: PUBLIC_KEY_BYTES_MAX as u64,
         });
     }
-    // The file in which MySQL keeps the key ends with a zero byte.
+    // MySQL's key file ends with a zero byte.
     let pem = str::from_utf8(public_key_pem).map_err(|_| WireError::malformed(WHAT, "no PEM text"))?;
     let pem = pem.trim_end_matches('\0');
     let key = RsaPublicKey::from_public_key_pem(pem)
@@ -249,8 +249,8 @@ pub fn encrypt_password<R: rsa::rand_core::CryptoRngCore>(
         .map_err(|error| WireError::malformed(WHAT, error.to_string()))
 }
 
-/// The key pair that MariaDB's ed25519 plugin makes of a password: Ed25519 as in its first reference code, where the
-/// secret key is SHA512 of the password itself, of any length, rather than of a 32-byte seed.
+/// The key pair of MariaDB's ed25519 plugin for a password: Ed25519 as in its first reference code. The
+/// secret key is SHA512 of the password of any length, instead of a 32-byte seed.
 struct Ed25519Key {
     scalar: Scalar,
     prefix: [u8; 32],
@@ -282,12 +282,12 @@ pub fn ed25519_sign(password: &[u8], nonce: &[u8; 32]) -> [u8; 64] {
     signature
 }
 
-/// What a MariaDB server stores for `ed25519`: the public key.
+/// The public key that a MariaDB server stores for `ed25519`.
 pub fn ed25519_public_key(password: &[u8]) -> [u8; 32] {
     Ed25519Key::from_password(password).public.to_bytes()
 }
 
-/// Whether `signature` proves that the client knows the password behind `public_key`.
+/// Whether `signature` proves knowledge of the password of `public_key`.
 pub fn ed25519_verify(signature: &[u8], nonce: &[u8; 32], public_key: &[u8; 32]) -> bool {
     let Ok(signature) = <[u8; 64]>::try_from(signature) else { return false };
     let (mut commitment, mut response) = ([0; 32], [0; 32]);
@@ -312,7 +312,7 @@ fn xor(left: &[u8], right: &[u8]) -> Vec<u8> {
     left.iter().zip(right).map(|(left, right)| left ^ right).collect()
 }
 
-/// Compares without a branch on the contents, so that timing tells nothing about them.
+/// Compares in constant time, so that timing reveals nothing.
 pub(super) fn equal(left: &[u8], right: &[u8]) -> bool {
     left.len() == right.len()
         && left.iter().zip(right).fold(0, |sum, (left, right)| sum | (left ^ right)) == 0
@@ -348,7 +348,7 @@ mod tests {
         assert_eq!(hex(&native_password_hash(b"mypass")), "6c8989366eaf75bb670ad8ea7a7fc1176a95cef4");
     }
 
-    /// What `ed25519_password()` of a MariaDB 10.11 gives, decoded from base64.
+    /// The result of `ed25519_password()` in MariaDB 10.11, decoded from base64.
     #[test]
     fn ed25519_public_keys_are_the_servers() {
         for (password, key) in [
@@ -360,7 +360,7 @@ mod tests {
         }
     }
 
-    /// The signature was computed with big integers straight from the equations of RFC 8032.
+    /// The signature was computed with big integers from the equations of RFC 8032.
     #[test]
     fn an_ed25519_signature_has_the_known_answer() {
         let nonce: [u8; 32] = std::array::from_fn(|index| index as u8);

@@ -1,7 +1,7 @@
-//! Rows of a prepared statement, whose values come as a server keeps them, and the text that it would have sent instead.
+//! Rows of a prepared statement in the binary protocol, and their conversion to text rows.
 //!
-//! Servers spend a good part of a dump on printing floating-point numbers; who asks for values prints them himself, in less
-//! time.
+//! Servers spend much of a dump on formatting floating-point numbers. This formats them on the client's side,
+//! in less time.
 
 use std::fmt::{self, Write};
 
@@ -13,25 +13,25 @@ use crate::rows::temporal::{Date, DateTime, Time};
 
 const WHAT: &str = "row of values";
 
-/// In a text row, the byte that stands for NULL.
+/// The byte for NULL in a text row.
 const NULL: u8 = 0xfb;
 
-/// Bits of the bitmap of NULLs before that of the first column.
+/// The unused bits of the NULL bitmap before the first column.
 const BITMAP_OFFSET: usize = 2;
 
 /// `ColumnDefinition::flags`.
 const UNSIGNED: u16 = 32;
 const ZEROFILL: u16 = 64;
 
-/// How the rows of a result are read.
+/// The layout of the rows of a result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ValueRows {
-    kinds: Vec<Kind>,
+    kinds: Vec<BinaryValueKind>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    /// Of so many bytes; filled up with zeros to so many digits.
+enum BinaryValueKind {
+    /// An integer of this many bytes, padded with zeros to this many digits.
     Integer {
         bytes: usize,
         is_signed: bool,
@@ -39,34 +39,34 @@ enum Kind {
     },
     Float,
     Double,
-    /// Of two digits, which MariaDB still has, or four.
+    /// YEAR of two digits, which MariaDB still has, or four.
     Year {
         digits_min: u32,
     },
     Date,
-    /// With so many digits behind the second.
+    /// With this many digits of the fraction of a second.
     Moment {
         decimals: u8,
     },
     Time {
         decimals: u8,
     },
-    /// What is the same in a text row.
+    /// The same bytes as in a text row.
     Bytes,
 }
 
-impl Kind {
+impl BinaryValueKind {
     fn of(column: &ColumnDefinition) -> Option<Self> {
         let integer = |bytes| Self::Integer {
             bytes,
             is_signed: column.flags & UNSIGNED == 0,
-            // The protocol has 255 for it at most.
+            // At most 255 in the protocol.
             digits_min: if column.flags & ZEROFILL == 0 { 0 } else { column.length_max.min(255) },
         };
         Some(match column.column_type {
             type_code::TINY => integer(1),
             type_code::SHORT => integer(2),
-            // MEDIUMINT takes as many.
+            // MEDIUMINT takes four bytes too.
             type_code::LONG | type_code::INT24 => integer(4),
             type_code::LONGLONG => integer(8),
             type_code::FLOAT => Self::Float,
@@ -79,7 +79,7 @@ impl Kind {
             | type_code::VARCHAR
             | type_code::BIT
             | type_code::VECTOR
-            // And NEWDECIMAL, ENUM, SET, what is text or bytes of any length, GEOMETRY.
+            // Also NEWDECIMAL, ENUM, SET, text and bytes of any length, and GEOMETRY.
             | type_code::JSON..=type_code::GEOMETRY => Self::Bytes,
             _ => return None,
         })
@@ -87,16 +87,16 @@ impl Kind {
 }
 
 impl ValueRows {
-    /// For a result with these columns; `None` if one is of a type that is not known here.
+    /// The layout for these columns; `None` if a type is unknown.
     pub fn new(columns: &[ColumnDefinition]) -> Option<Self> {
-        columns.iter().map(Kind::of).collect::<Option<_>>().map(|kinds| Self { kinds })
+        columns.iter().map(BinaryValueKind::of).collect::<Option<_>>().map(|kinds| Self { kinds })
     }
 
-    /// Appends the payload of the text row that says the same as a row of values. Floating-point numbers have as many digits as tell
-    /// them from all others, a FLOAT as many as its value has as a DOUBLE.
+    /// Converts a binary row and appends the text row's payload. Floating-point numbers have as many digits
+    /// as they need to be unique; a FLOAT as many as its value has as a DOUBLE.
     ///
     /// # Errors
-    /// [`WireError::Truncated`] or [`WireError::Malformed`]; also if bytes are left behind the last value.
+    /// [`WireError::Truncated`] or [`WireError::Malformed`]; also for bytes after the last value.
     pub fn put_text_row(&self, payload: &[u8], out: &mut Vec<u8>) -> Result<(), WireError> {
         let mut cursor = ByteCursor::new(WHAT, payload);
         match cursor.u8()? {
@@ -107,21 +107,21 @@ impl ValueRows {
         for (kind, bit) in self.kinds.iter().zip(BITMAP_OFFSET..) {
             if nulls[bit / 8] >> (bit % 8) & 1 == 1 {
                 out.push(NULL);
-            } else if *kind == Kind::Bytes {
+            } else if *kind == BinaryValueKind::Bytes {
                 put_lenenc_bytes(out, cursor.lenenc_bytes()?);
             } else {
                 put_short(out, |out| put_text(out, *kind, &mut cursor))?;
             }
         }
         if !cursor.is_empty() {
-            let reason = format!("{} bytes behind the last value", cursor.remaining());
+            let reason = format!("{} bytes after the last value", cursor.remaining());
             return Err(WireError::malformed(WHAT, reason));
         }
         Ok(())
     }
 }
 
-/// Puts its length before what `put` appends, which is hardly ever more than 250 bytes for what is no text in itself.
+/// Appends a length and the bytes that `put` appends; values other than text rarely exceed 250 bytes.
 fn put_short(
     out: &mut Vec<u8>,
     put: impl FnOnce(&mut Vec<u8>) -> Result<(), WireError>,
@@ -141,36 +141,36 @@ fn put_short(
     Ok(())
 }
 
-fn put_text(out: &mut Vec<u8>, kind: Kind, cursor: &mut ByteCursor<'_>) -> Result<(), WireError> {
+fn put_text(out: &mut Vec<u8>, kind: BinaryValueKind, cursor: &mut ByteCursor<'_>) -> Result<(), WireError> {
     match kind {
-        Kind::Integer { bytes, is_signed, digits_min } => {
+        BinaryValueKind::Integer { bytes, is_signed, digits_min } => {
             let value = cursor.uint(bytes)?;
             let unused = 64 - 8 * bytes as u32;
             if is_signed {
-                // The sign bit is where it belongs, and then fills all before it.
+                // The sign bit is in place, and is extended to the left.
                 let value = (value << unused).cast_signed() >> unused;
                 put_padded(out, itoa::Buffer::new().format(value), digits_min);
             } else {
                 put_padded(out, itoa::Buffer::new().format(value), digits_min);
             }
         }
-        Kind::Float => put_double(out, f64::from(f32::from_bits(cursor.u32()?))),
-        Kind::Double => put_double(out, f64::from_bits(cursor.u64()?)),
-        Kind::Year { digits_min } => {
+        BinaryValueKind::Float => put_double(out, f64::from(f32::from_bits(cursor.u32()?))),
+        BinaryValueKind::Double => put_double(out, f64::from_bits(cursor.u64()?)),
+        BinaryValueKind::Year { digits_min } => {
             put_padded(out, itoa::Buffer::new().format(cursor.u16()?), digits_min);
         }
-        Kind::Date => {
-            let _ = write!(Appended(out), "{}", read_moment(cursor)?.date);
+        BinaryValueKind::Date => {
+            let _ = write!(TextAppender(out), "{}", read_moment(cursor)?.date);
         }
-        Kind::Moment { decimals } => {
+        BinaryValueKind::Moment { decimals } => {
             let moment = read_moment(cursor)?;
-            let _ = moment.write(&mut Appended(out), digits(decimals, moment.micros));
+            let _ = moment.write(&mut TextAppender(out), digits(decimals, moment.micros));
         }
-        Kind::Time { decimals } => {
+        BinaryValueKind::Time { decimals } => {
             let time = read_time(cursor)?;
-            let _ = time.write(&mut Appended(out), digits(decimals, time.micros));
+            let _ = time.write(&mut TextAppender(out), digits(decimals, time.micros));
         }
-        Kind::Bytes => unreachable!("bytes are put with their length"),
+        BinaryValueKind::Bytes => unreachable!("bytes are put with their length"),
     }
     Ok(())
 }
@@ -187,7 +187,7 @@ fn put_double(out: &mut Vec<u8>, value: f64) {
     out.extend_from_slice(text.strip_suffix(".0").unwrap_or(text).as_bytes());
 }
 
-/// What is zero at the end of a date or time is not sent.
+/// Trailing zero parts of a date or time are not sent.
 fn read_moment(cursor: &mut ByteCursor<'_>) -> Result<DateTime, WireError> {
     let length = cursor.u8()?;
     let mut moment = DateTime::default();
@@ -232,7 +232,7 @@ fn read_micros(cursor: &mut ByteCursor<'_>) -> Result<u32, WireError> {
     }
 }
 
-/// Digits behind the second: as many as the column has, or all there are if it does not say.
+/// Digits of the fraction of a second: as many as the column has, or all if the column does not define them.
 fn digits(decimals: u8, micros: u32) -> u8 {
     match decimals {
         0..=6 => decimals,
@@ -241,10 +241,10 @@ fn digits(decimals: u8, micros: u32) -> u8 {
     }
 }
 
-/// Text that is appended to bytes, which cannot fail.
-struct Appended<'a>(&'a mut Vec<u8>);
+/// Appends text to bytes; this cannot fail.
+struct TextAppender<'a>(&'a mut Vec<u8>);
 
-impl fmt::Write for Appended<'_> {
+impl fmt::Write for TextAppender<'_> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         self.0.extend_from_slice(text.as_bytes());
         Ok(())
@@ -262,7 +262,7 @@ mod tests {
         ColumnDefinition { column_type, flags, decimals, length_max: 6, ..ColumnDefinition::default() }
     }
 
-    /// The text of a value of that type that is sent as `bytes`.
+    /// The text of a value of that type with the binary form `bytes`.
     fn text(column: &ColumnDefinition, bytes: &[u8]) -> Result<String, WireError> {
         let rows = ValueRows::new(std::slice::from_ref(column)).expect("a known type");
         let mut out = Vec::new();
@@ -289,7 +289,7 @@ mod tests {
         assert_eq!(of(5, 0, &1.5f64.to_le_bytes()), "1.5");
         assert_eq!(of(5, 0, &(-0.0f64).to_le_bytes()), "-0");
         assert_eq!(of(5, 0, &1e300f64.to_le_bytes()), "1e+300");
-        // All of it: as a DOUBLE it is another value than 0.1.
+        // All digits: as a DOUBLE it differs from 0.1.
         assert_eq!(of(4, 0, &0.1f32.to_le_bytes()), "0.10000000149011612");
         assert_eq!(of(246, 0, b"\x041.50"), "1.50");
     }

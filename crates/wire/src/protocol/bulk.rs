@@ -1,27 +1,27 @@
-//! Rows of values for a prepared statement: how a server answers COM_STMT_PREPARE, and what stands in MariaDB's
+//! Rows of values for a prepared statement: the answer to COM_STMT_PREPARE, and MariaDB's
 //! COM_STMT_BULK_EXECUTE.
 
 use crate::WireError;
 use crate::cursor::{ByteCursor, put_lenenc_bytes};
 
-/// The types of all values are told with them.
+/// `STMT_BULK_FLAG_CLIENT_SEND_TYPES`: the types of the values follow.
 const SEND_TYPES: u16 = 128;
 
-/// `MYSQL_TYPE_BLOB`: bytes without a character set, which become whatever their column holds.
+/// `MYSQL_TYPE_BLOB`: bytes without a character set; the server converts them to the column's type.
 const TYPE_BLOB: u8 = 252;
 
-/// What stands before a value, and what in place of one that is NULL.
+/// The indicator before a value, and that of NULL.
 const VALUE: u8 = 0;
 const NULL: u8 = 1;
 
-/// The answer to COM_STMT_PREPARE. Behind it come definitions of its parameters, and of its columns.
+/// The answer to COM_STMT_PREPARE. The definitions of its parameters and columns follow it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PrepareOk {
-    /// What the server calls the statement.
+    /// The statement id.
     pub id: u32,
-    /// How many columns it gives.
+    /// The number of columns of its result.
     pub columns: u16,
-    /// How many values it takes.
+    /// The number of its parameters.
     pub parameters: u16,
 }
 
@@ -42,7 +42,7 @@ impl PrepareOk {
     }
 }
 
-/// Appends what stands before the rows: for which statement they are, and that all values are bytes.
+/// Appends the head of COM_STMT_BULK_EXECUTE: the statement id, and the type of all values, bytes.
 pub fn put_head(out: &mut Vec<u8>, statement: PrepareOk) {
     out.extend_from_slice(&statement.id.to_le_bytes());
     out.extend_from_slice(&SEND_TYPES.to_le_bytes());
@@ -51,7 +51,7 @@ pub fn put_head(out: &mut Vec<u8>, statement: PrepareOk) {
     }
 }
 
-/// Appends the next value of the rows, each of which has as many as the statement takes.
+/// Appends the next value. Each row has as many as the statement has parameters.
 pub fn put_value(out: &mut Vec<u8>, value: Option<&[u8]>) {
     match value {
         Some(value) => {

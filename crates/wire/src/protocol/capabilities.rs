@@ -68,9 +68,9 @@ macro_rules! bits {
 }
 
 bits! {
-    /// What client and server agree on; in force is what both announce.
+    /// Capabilities of client and server; those that both announce are in force.
     Capabilities: u32 {
-        /// Set by MySQL; MariaDB leaves it out to say that its own extended capabilities follow.
+        /// Set by MySQL; MariaDB clears it to announce its extended capabilities.
         LONG_PASSWORD = 0;
         /// Affected rows count the rows found, not the rows changed.
         FOUND_ROWS = 1;

@@ -1,4 +1,4 @@
-//! What a client asks for once it is logged in. Each command is the first packet of an exchange, number 0.
+//! Commands of a logged-in client. Each command is the first packet of an exchange, number 0.
 
 use crate::cursor::ByteCursor;
 use crate::{ServerId, WireError};
@@ -15,7 +15,7 @@ pub const COM_BINLOG_DUMP: u8 = 0x12;
 pub const COM_STMT_PREPARE: u8 = 0x16;
 /// Run a prepared statement.
 pub const COM_STMT_EXECUTE: u8 = 0x17;
-/// Forget a prepared statement; there is no answer.
+/// Close a prepared statement; there is no answer.
 pub const COM_STMT_CLOSE: u8 = 0x19;
 /// Run a prepared statement for many rows of values (MariaDB only).
 pub const COM_STMT_BULK_EXECUTE: u8 = 0xfa;
@@ -24,13 +24,13 @@ pub const COM_REGISTER_REPLICA: u8 = 0x15;
 /// Send a binlog from a GTID set (MySQL only).
 pub const COM_BINLOG_DUMP_GTID: u8 = 0x1e;
 
-/// The longest binlog file name.
+/// The maximum length of a binlog file name.
 pub const FILE_NAME_BYTES_MAX: usize = 512;
 
-/// The longest host, user or password of a registration: its length takes one byte.
+/// The maximum length of host, user or password of a registration, whose length takes one byte.
 const REGISTER_TEXT_BYTES_MAX: usize = 255;
 
-/// How a dump behaves.
+/// Flags of a binlog dump.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DumpFlags(pub u16);
 
@@ -52,7 +52,7 @@ impl DumpFlags {
     }
 }
 
-/// A command of a client. Texts are foreign bytes.
+/// A command of a client. Texts are unchecked bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ClientCommand<'a> {
     /// End the connection; there is no answer.
@@ -65,33 +65,34 @@ pub enum ClientCommand<'a> {
     RegisterReplica(RegisterReplica<'a>),
     /// Send a binlog from a file position.
     BinlogDump {
-        /// Offset of the first event to send; the file's first is at 4. The protocol has only four bytes for it.
+        /// Offset of the first event to send; the first one of a file is at 4. The protocol has only four
+        /// bytes for it.
         position: u32,
-        /// How the dump behaves.
+        /// The flags of the dump.
         flags: DumpFlags,
-        /// The client's own server id.
+        /// The client's server id.
         server_id: ServerId,
         /// The file, without a folder; empty for the oldest one.
         file: &'a [u8],
     },
-    /// Send what a GTID set lacks.
+    /// Send the transactions that a GTID set lacks.
     BinlogDumpGtid {
-        /// How the dump behaves.
+        /// The flags of the dump.
         flags: DumpFlags,
-        /// The client's own server id.
+        /// The client's server id.
         server_id: ServerId,
         /// The file, without a folder; empty to let the server find it.
         file: &'a [u8],
         /// Offset in the file, at least 4.
         position: u64,
-        /// What the client has, in the binary form of GTID sets.
+        /// The client's GTID set in binary form.
         set_block: &'a [u8],
     },
-    /// Anything else.
+    /// Any other command.
     Other {
         /// The command byte.
         command: u8,
-        /// What stands behind it.
+        /// The bytes after the command byte.
         body: &'a [u8],
     },
 }

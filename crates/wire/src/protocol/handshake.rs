@@ -1,4 +1,4 @@
-//! How a connection begins: the server's greeting, the client's request for TLS, the client's answer.
+//! The beginning of a connection: the server's greeting, the client's TLS request, the client's answer.
 
 use super::capabilities::{Capabilities, MariadbCapabilities, ServerStatus};
 use crate::cursor::{ByteCursor, put_lenenc_bytes, put_lenenc_int};
@@ -8,27 +8,27 @@ use crate::{Flavour, WireError};
 /// The only protocol version in use.
 const PROTOCOL_VERSION: u8 = 10;
 
-/// The longest greeting or answer that is accepted, in bytes. Both come before any password was checked.
+/// The maximum greeting or answer, in bytes. Both come before a password is verified.
 pub const HANDSHAKE_BYTES_MAX: usize = 1 << 20;
 
 /// The server's greeting.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HandshakeV10 {
-    /// The version as the server spells it, such as `9.7.1` or `5.5.5-10.11.14-MariaDB-log`.
+    /// The server's version text, such as `9.7.1` or `5.5.5-10.11.14-MariaDB-log`.
     pub server_version: String,
-    /// What `CONNECTION_ID()` gives, cut to 32 bits.
+    /// `CONNECTION_ID()`, truncated to 32 bits.
     pub connection_id: u32,
-    /// Random bytes that the scrambles mix in: 20, without the zero byte behind them.
+    /// The random bytes for scrambles: 20, without the final zero byte.
     pub auth_data: Vec<u8>,
-    /// What the server can do.
+    /// The server's capabilities.
     pub capabilities: Capabilities,
-    /// MariaDB's own capabilities; 0 from MySQL.
+    /// MariaDB's extended capabilities; 0 from MySQL.
     pub mariadb_capabilities: MariadbCapabilities,
     /// The server's default collation, its lower 8 bits.
     pub collation: u8,
     /// See [`ServerStatus`].
     pub status: ServerStatus,
-    /// The plugin that the server tries first; empty if it knows no plugins.
+    /// The server's default plugin; empty from a server without plugins.
     pub auth_plugin: String,
 }
 
@@ -70,7 +70,7 @@ impl HandshakeV10 {
             auth_data.pop();
         }
         let auth_plugin = if capabilities.has(Capabilities::PLUGIN_AUTH) {
-            // Some old servers forgot the zero byte behind the name.
+            // Some old servers omit the zero byte after the name.
             let name = cursor.rest();
             let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
             String::from_utf8_lossy(name).into_owned()
@@ -118,7 +118,7 @@ impl HandshakeV10 {
         Ok(())
     }
 
-    /// Which family the server belongs to.
+    /// The server's flavour.
     pub fn flavour(&self) -> Flavour {
         if self.server_version.contains("MariaDB") || !self.capabilities.has(Capabilities::LONG_PASSWORD) {
             Flavour::MariaDb
@@ -127,14 +127,14 @@ impl HandshakeV10 {
         }
     }
 
-    /// Major, minor and patch number; numbers that are missing are 0.
+    /// Major, minor and patch number; missing numbers are 0.
     pub fn version(&self) -> (u16, u16, u16) {
         parse_version(&self.server_version)
     }
 }
 
-/// A client's request to go on under TLS: the first 32 bytes of its answer, sent alone. The handshake of TLS follows,
-/// and then the whole answer.
+/// A client's TLS request: the first 32 bytes of its answer, sent alone. The TLS handshake and then the
+/// complete answer follow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SslRequest {
     /// As in the answer that follows, [`Capabilities::SSL`] included.
@@ -180,15 +180,15 @@ impl SslRequest {
 /// The client's answer to the greeting.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HandshakeResponse {
-    /// What the client wants, a subset of what the server can do.
+    /// The client's capabilities, a subset of the server's.
     pub capabilities: Capabilities,
-    /// MariaDB's own; encoded only if [`Capabilities::LONG_PASSWORD`] is absent.
+    /// MariaDB's extended capabilities; encoded only if [`Capabilities::LONG_PASSWORD`] is absent.
     pub mariadb_capabilities: MariadbCapabilities,
-    /// The longest packet the client takes, in bytes.
+    /// The maximum packet that the client accepts, in bytes.
     pub packet_bytes_max: u32,
-    /// The collation the client speaks, its lower 8 bits.
+    /// The client's collation, its lower 8 bits.
     pub collation: u8,
-    /// Who wants in.
+    /// The user.
     pub user: String,
     /// The answer of [`HandshakeResponse::auth_plugin`] to the greeting's authentication data.
     pub auth_response: Vec<u8>,
@@ -196,21 +196,22 @@ pub struct HandshakeResponse {
     pub database: Option<String>,
     /// The plugin that made [`HandshakeResponse::auth_response`].
     pub auth_plugin: String,
-    /// Names and values that the server shows in `performance_schema`; encoded under [`Capabilities::CONNECT_ATTRS`].
+    /// The connection attributes, shown in `performance_schema`; encoded under
+    /// [`Capabilities::CONNECT_ATTRS`].
     pub attributes: Vec<(String, String)>,
 }
 
-/// What a client sends after the greeting.
+/// A client's answer to the greeting.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ClientAnswer {
-    /// TLS first.
+    /// A TLS request.
     SslRequest(SslRequest),
-    /// The whole answer.
+    /// The complete answer.
     Response(HandshakeResponse),
 }
 
 impl ClientAnswer {
-    /// Parses what a client sent after the greeting.
+    /// Parses a client's answer to the greeting.
     ///
     /// # Errors
     /// [`WireError::Unsupported`] for a client older than 4.1; [`WireError::Truncated`] or [`WireError::Malformed`].
@@ -229,7 +230,7 @@ impl ClientAnswer {
             cursor.bytes(length)?
         }
         .to_vec();
-        // A server overlooks that these are missing at the end, so we do.
+        // Servers accept that these are missing at the end, and so does this.
         let database = match start.capabilities.has(Capabilities::CONNECT_WITH_DB) && !cursor.is_empty() {
             true => Some(text(cursor.until_nul()?)),
             false => None,
@@ -418,7 +419,7 @@ mod tests {
         fn a_greeting_cut_short_is_an_error(greeting in greetings(), cut in 0usize..50) {
             let mut out = Vec::new();
             greeting.encode(&mut out).unwrap();
-            // The plugin's name may be cut: old servers forgot the zero byte behind it.
+            // The plugin's name may be truncated: old servers omit the zero byte after it.
             let name = match greeting.capabilities.has(Capabilities::PLUGIN_AUTH) {
                 true => greeting.auth_plugin.len() + 1,
                 false => 0,

@@ -1,18 +1,19 @@
-//! The client/server protocol: what travels between a client and a server before, around and during a binlog stream.
+//! The client/server protocol: packets before, around and during a binlog stream.
 //!
-//! Both directions are here, since the relay speaks the client's side upstream and the server's side downstream:
+//! Both directions are here, because Tailwater is a client of its sources and a server for its replicas:
 //! - [`packet`]: framing, and the splitting of payloads of 16 MiB and more.
-//! - [`capabilities`]: what the two sides agree on.
+//! - [`capabilities`]: capability and status bits.
 //! - [`handshake`]: the server's greeting, the request for TLS, the client's answer.
-//! - [`auth`]: authentication plugins and their scrambles; [`sha256_crypt`] and [`password_key`] are a server's part of it.
+//! - [`auth`]: authentication plugins and their scrambles; [`sha256_crypt`] and [`password_key`] are the
+//!   server's part.
 //! - [`response`]: OK, ERR and EOF packets.
 //! - [`resultset`]: column definitions and rows in text form.
-//! - [`binary_row`]: rows of values that a prepared statement gives.
+//! - [`binary_row`]: binary rows of a prepared statement.
 //! - [`bulk`]: rows of values for a prepared statement.
-//! - [`command`]: what a client asks for, binlog dumps included.
+//! - [`command`]: the client's commands, binlog dumps included.
 //! - [`semi_sync`]: the header that semi-synchronous sources put before events, and the acknowledgement.
 //!
-//! Everything works on whole payloads; reading them off a socket is the caller's.
+//! Everything works on complete payloads; the caller reads them from a socket.
 
 pub mod auth;
 pub mod binary_row;
@@ -32,7 +33,7 @@ pub use handshake::{HandshakeResponse, HandshakeV10};
 pub use response::{ErrPacket, OkPacket};
 pub use resultset::ColumnDefinition;
 
-/// The collation id that a client announces: `utf8mb4_general_ci`, which every server of both flavours knows.
+/// The collation id that clients announce: `utf8mb4_general_ci`, which every server of both flavours has.
 pub const COLLATION_UTF8MB4: u8 = 45;
 
 /// The collation id of bytes without a character set.

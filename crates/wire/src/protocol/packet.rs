@@ -1,15 +1,15 @@
-//! Packet framing: every payload travels behind a 3-byte length and a 1-byte sequence number; a payload of 16 MiB - 1
-//! bytes or more travels as several packets, of which only the last is shorter than that.
+//! Packet framing: a 3-byte length and a 1-byte sequence number precede every payload. A payload of 16 MiB -
+//! 1 bytes or more is split into several packets; only the last is shorter than that.
 
 use crate::WireError;
 
-/// Bytes before each payload.
+/// The length of a packet header.
 pub const PACKET_HEADER_BYTES: usize = 4;
 
-/// The longest payload of one packet. A packet this long says that the next one continues it.
+/// The maximum payload of one packet. The next packet continues a packet of this length.
 pub const PACKET_PAYLOAD_BYTES_MAX: usize = 0xff_ffff;
 
-/// What stands before each packet's payload.
+/// The header of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PacketHeader {
     /// The length of this packet's payload, 0..=[`PACKET_PAYLOAD_BYTES_MAX`].
@@ -19,7 +19,7 @@ pub struct PacketHeader {
 }
 
 impl PacketHeader {
-    /// Reads the header at the front of `bytes`, or `None` while fewer than [`PACKET_HEADER_BYTES`] are there.
+    /// Parses the header at the front of `bytes`; `None` with fewer than [`PACKET_HEADER_BYTES`].
     #[inline]
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let [low, middle, high, sequence, ..] = *bytes else { return None };
@@ -32,37 +32,37 @@ impl PacketHeader {
         [low, middle, high, self.sequence]
     }
 
-    /// Whether the payload goes on in the next packet.
+    /// Whether the payload continues in the next packet.
     #[inline]
     pub fn is_continued(self) -> bool {
         self.payload_bytes == PACKET_PAYLOAD_BYTES_MAX
     }
 }
 
-/// What stands at the front of a buffer.
+/// The result of framing a buffer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Frame {
-    /// The bytes so far are no whole payload; at least `needed` more must be read.
+    /// The payload is incomplete; at least `needed` more bytes must be read.
     Incomplete {
-        /// A lower bound of what is missing, in bytes, at least 1.
+        /// A lower bound of the missing bytes, at least 1.
         needed: usize,
     },
-    /// A whole payload, possibly of several packets.
+    /// A complete payload, possibly of several packets.
     Complete {
-        /// How long the payload is without any packet headers.
+        /// The length of the payload without packet headers.
         payload_bytes: usize,
-        /// How many bytes the packets take in the buffer, their headers included.
+        /// The length of the packets in the buffer, headers included.
         frame_bytes: usize,
         /// The sequence number of the last packet.
         last_sequence: u8,
     },
 }
 
-/// Looks for a whole payload at the front of `bytes` whose first packet must carry the number `sequence`.
+/// Finds a complete payload at the front of `bytes`, whose first packet must have the number `sequence`.
 ///
 /// # Errors
-/// [`WireError::Malformed`] if a packet carries another number than the one that is due;
-/// [`WireError::TooLarge`] as soon as the headers promise more than `payload_bytes_max`.
+/// [`WireError::Malformed`] if a packet has an unexpected number; [`WireError::TooLarge`] as soon as the
+/// headers announce more than `payload_bytes_max`.
 pub fn frame(bytes: &[u8], sequence: u8, payload_bytes_max: usize) -> Result<Frame, WireError> {
     let mut position = 0;
     let mut payload_bytes = 0;
@@ -96,10 +96,10 @@ pub fn frame(bytes: &[u8], sequence: u8, payload_bytes_max: usize) -> Result<Fra
     }
 }
 
-/// Copies the payload of a complete frame together, without its packet headers.
+/// Copies the payload of a complete frame without its packet headers.
 ///
 /// # Errors
-/// [`WireError::Truncated`] if `frame_bytes` is not a whole frame.
+/// [`WireError::Truncated`] if `frame_bytes` is not a complete frame.
 pub fn join(mut frame_bytes: &[u8]) -> Result<Vec<u8>, WireError> {
     let mut payload = Vec::with_capacity(frame_bytes.len());
     while let Some(header) = PacketHeader::parse(frame_bytes) {
@@ -114,8 +114,8 @@ pub fn join(mut frame_bytes: &[u8]) -> Result<Vec<u8>, WireError> {
     Ok(payload)
 }
 
-/// Appends `payload` to `out` as one or more packets, the first numbered `sequence`; returns the number that follows
-/// the last.
+/// Appends `payload` to `out` as one or more packets, the first with number `sequence`; returns the next
+/// number.
 pub fn put_packets(out: &mut Vec<u8>, sequence: u8, payload: &[u8]) -> u8 {
     let mut sequence = sequence;
     let mut rest = payload;
@@ -125,7 +125,7 @@ pub fn put_packets(out: &mut Vec<u8>, sequence: u8, payload: &[u8]) -> u8 {
         out.extend_from_slice(&header.to_bytes());
         out.extend_from_slice(part);
         sequence = sequence.wrapping_add(1);
-        // A payload that fills its last packet is closed by an empty one.
+        // An empty packet follows a payload that fills its last packet.
         if !header.is_continued() {
             return sequence;
         }
@@ -133,28 +133,28 @@ pub fn put_packets(out: &mut Vec<u8>, sequence: u8, payload: &[u8]) -> u8 {
     }
 }
 
-/// A payload of a known length whose bytes come in pieces: as packets, without ever being whole in memory.
+/// Splits a payload of known length into packets; its bytes come in pieces and are never in memory together.
 #[derive(Debug)]
-pub struct PiecedPayload {
+pub struct PacketSplitter {
     sequence: u8,
-    /// Bytes of the payload that have not come yet.
+    /// Bytes of the payload not yet added.
     missing: usize,
-    /// Of them, those that belong into the packet that was begun last.
+    /// Those of them that belong to the current packet.
     packet_missing: usize,
-    /// Whether another packet must follow that one: before the first, and behind a full one.
+    /// Whether another packet must begin: initially, and after a full packet.
     continued: bool,
 }
 
-impl PiecedPayload {
-    /// A payload of `payload_bytes`, whose first packet is numbered `sequence`.
+impl PacketSplitter {
+    /// A payload of `payload_bytes` bytes, whose first packet has the number `sequence`.
     pub fn new(sequence: u8, payload_bytes: usize) -> Self {
         Self { sequence, missing: payload_bytes, packet_missing: 0, continued: true }
     }
 
-    /// Appends the next bytes to `out`, with packet headers where they are due.
+    /// Appends the next bytes to `out`, with packet headers where needed.
     ///
     /// # Errors
-    /// [`WireError::Malformed`] if there are more than was said.
+    /// [`WireError::Malformed`] if there are more bytes than announced.
     pub fn put(&mut self, out: &mut Vec<u8>, mut piece: &[u8]) -> Result<(), WireError> {
         if piece.len() > self.missing {
             let reason = format!("{} bytes more than was said", piece.len() - self.missing);
@@ -173,7 +173,7 @@ impl PiecedPayload {
         Ok(())
     }
 
-    /// Ends the payload, and gives the number that follows its last packet's.
+    /// Ends the payload, and returns the number after its last packet's.
     ///
     /// # Errors
     /// [`WireError::Malformed`] if bytes are missing.
@@ -182,7 +182,7 @@ impl PiecedPayload {
             let reason = format!("{} bytes less than was said", self.missing);
             return Err(WireError::malformed("payload in pieces", reason));
         }
-        // A payload that fills its last packet is closed by an empty one.
+        // An empty packet follows a payload that fills its last packet.
         if self.continued {
             self.begin_packet(out);
         }
@@ -206,7 +206,7 @@ mod tests {
 
     fn in_pieces(sequence: u8, payload: &[u8], piece_bytes: usize) -> (Vec<u8>, u8) {
         let mut out = Vec::new();
-        let mut pieced = PiecedPayload::new(sequence, payload.len());
+        let mut pieced = PacketSplitter::new(sequence, payload.len());
         for piece in payload.chunks(piece_bytes) {
             pieced.put(&mut out, piece).unwrap();
         }
@@ -215,16 +215,16 @@ mod tests {
     }
 
     #[test]
-    fn pieces_come_to_what_was_said() {
+    fn pieces_must_add_up_to_the_stated_length() {
         let mut out = Vec::new();
-        let mut pieced = PiecedPayload::new(0, 3);
+        let mut pieced = PacketSplitter::new(0, 3);
         assert!(matches!(pieced.put(&mut out, b"four"), Err(WireError::Malformed { .. })));
         pieced.put(&mut out, b"tw").unwrap();
         assert!(matches!(pieced.finish(&mut out), Err(WireError::Malformed { .. })));
     }
 
     #[test]
-    fn a_payload_that_fills_its_packet_is_closed_by_an_empty_one() {
+    fn an_empty_packet_follows_a_payload_that_fills_its_packet() {
         for (length, packets) in [
             (0, 1),
             (PACKET_PAYLOAD_BYTES_MAX - 1, 1),
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_promise_beyond_the_limit_is_refused_before_its_bytes_come() {
+    fn a_stated_length_beyond_the_limit_is_refused_before_its_bytes() {
         assert!(matches!(frame(&[1, 1, 0, 0], 0, 256), Err(WireError::TooLarge { size: 257, .. })));
         assert_eq!(frame(&[0, 1, 0, 0], 0, 256), Ok(Frame::Incomplete { needed: 256 }));
     }
@@ -271,12 +271,12 @@ mod tests {
         }
 
         #[test]
-        fn payloads_round_trip(payload: Vec<u8>, sequence: u8, behind: Vec<u8>) {
+        fn payloads_round_trip(payload: Vec<u8>, sequence: u8, following: Vec<u8>) {
             let mut out = Vec::new();
             let next = put_packets(&mut out, sequence, &payload);
             prop_assert_eq!(in_pieces(sequence, &payload, 7), (out.clone(), next));
             let whole = out.len();
-            out.extend_from_slice(&behind);
+            out.extend_from_slice(&following);
             let complete = Frame::Complete {
                 payload_bytes: payload.len(), frame_bytes: whole, last_sequence: sequence,
             };

@@ -1,4 +1,4 @@
-//! The server's RSA key, with which clients encrypt a password where nothing else protects the channel.
+//! The server's RSA key, with which clients encrypt a password on an unprotected connection.
 
 use std::fmt;
 
@@ -9,10 +9,10 @@ use sha1::Sha1;
 
 use crate::WireError;
 
-/// The size of the key, as MySQL makes it.
+/// The size of the key in bits, as in MySQL.
 const KEY_BITS: usize = 2048;
 
-/// A key pair for `caching_sha2_password` without TLS. It never prints itself.
+/// A key pair for `caching_sha2_password` without TLS. `Debug` does not print it.
 pub struct PasswordKey {
     private: RsaPrivateKey,
     public_pem: String,
@@ -25,7 +25,7 @@ impl fmt::Debug for PasswordKey {
 }
 
 impl PasswordKey {
-    /// Makes a key of 2048 bits. Takes from a tenth of a second to some seconds.
+    /// Generates a key of 2048 bits, which takes from 0.1 s to several seconds.
     ///
     /// # Errors
     /// [`WireError::Unsupported`] if the system has no random numbers.
@@ -36,15 +36,15 @@ impl PasswordKey {
         Ok(Self { public_pem: public_pem.map_err(|error| failed(error.to_string()))?, private })
     }
 
-    /// The public key as clients ask for it.
+    /// The public key in PEM form, as clients receive it.
     pub fn public_pem(&self) -> &str {
         &self.public_pem
     }
 
-    /// Opens what [`super::auth::encrypt_password`] made: the password, without the zero byte that ends it.
+    /// Decrypts a password encrypted by [`super::auth::encrypt_password`]; removes the final zero byte.
     ///
     /// # Errors
-    /// [`WireError::Malformed`], which does not say why: somebody who guesses must not learn from it.
+    /// [`WireError::Malformed`] without a cause, because an attacker could learn from it.
     pub fn decrypt<R: CryptoRngCore>(
         &self,
         secret: &[u8],
@@ -52,7 +52,7 @@ impl PasswordKey {
         random: &mut R,
     ) -> Result<Vec<u8>, WireError> {
         let wrong = || WireError::malformed("encrypted password", "it was not encrypted with our key");
-        // Blinded, so that its time tells nothing about the key.
+        // Blinded, so that the time reveals nothing about the key.
         let opened = self.private.decrypt_blinded(random, Oaep::new::<Sha1>(), secret);
         let mut opened = opened.map_err(|_| wrong())?;
         for (byte, mask) in opened.iter_mut().zip(nonce.iter().cycle()) {
@@ -71,7 +71,7 @@ mod tests {
     use crate::protocol::auth::{OsRng, encrypt_password};
 
     #[test]
-    fn what_a_client_encrypts_is_opened_and_nothing_else() {
+    fn only_encrypted_passwords_are_decrypted() {
         let key = PasswordKey::generate(&mut OsRng).unwrap();
         let nonce: [u8; 20] = std::array::from_fn(|index| index as u8 + 1);
         for password in ["", "geheim", "a password longer than the nonce that masks it"] {

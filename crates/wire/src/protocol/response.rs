@@ -1,4 +1,4 @@
-//! The three answers that end an exchange: OK, ERR and EOF.
+//! The three packets that end an exchange: OK, ERR and EOF.
 
 use super::capabilities::{Capabilities, ServerStatus};
 use crate::WireError;
@@ -13,25 +13,25 @@ pub const ERR: u8 = 0xff;
 /// The first byte of a request for a local file.
 pub const LOCAL_INFILE: u8 = 0xfb;
 
-/// The longest error message kept, in bytes; servers write at most 512.
+/// The maximum length of an error message, in bytes; servers write at most 512.
 pub const MESSAGE_BYTES_MAX: usize = 4096;
 
-/// Everything went well.
+/// An OK packet.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct OkPacket {
-    /// Rows changed, or found under [`Capabilities::FOUND_ROWS`].
+    /// The number of changed rows, or matched rows under [`Capabilities::FOUND_ROWS`].
     pub affected_rows: u64,
     /// The first AUTO_INCREMENT value that was generated; 0 for none.
     pub last_insert_id: u64,
     /// See [`ServerStatus`].
     pub status: ServerStatus,
-    /// How many warnings `SHOW WARNINGS` would list.
+    /// The number of warnings that `SHOW WARNINGS` lists.
     pub warnings: u16,
 }
 
 impl OkPacket {
-    /// Parses an OK packet, also one that begins with [`EOF`] in place of an EOF packet. The text behind the warnings
-    /// is passed over.
+    /// Parses an OK packet, also one that begins with [`EOF`] and replaces an EOF packet. Ignores the text
+    /// after the warnings.
     ///
     /// # Errors
     /// [`WireError::Truncated`] or [`WireError::Malformed`].
@@ -49,7 +49,7 @@ impl OkPacket {
         })
     }
 
-    /// Appends the packet's payload; `first_byte` is [`OK`], or [`EOF`] where it stands for an EOF packet.
+    /// Appends the packet's payload; `first_byte` is [`OK`], or [`EOF`] if it replaces an EOF packet.
     pub fn encode(&self, first_byte: u8, out: &mut Vec<u8>) {
         out.push(first_byte);
         put_lenenc_int(out, self.affected_rows);
@@ -59,14 +59,14 @@ impl OkPacket {
     }
 }
 
-/// The server refuses or fails.
+/// An ERR packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ErrPacket {
     /// The server's error number.
     pub number: u16,
-    /// Five characters; `HY000` where the server names none, as it does before the handshake.
+    /// The SQL state, five characters; `HY000` if the server sends none, as before the handshake.
     pub sql_state: String,
-    /// The server's message; bytes that are no UTF-8 are replaced.
+    /// The server's message; invalid UTF-8 is replaced.
     pub message: String,
 }
 
@@ -106,7 +106,7 @@ impl ErrPacket {
         out.extend_from_slice(self.message.as_bytes());
     }
 
-    /// Appends the packet's payload as it stands in place of a greeting: there, clients know of no SQL state yet.
+    /// Appends the packet's payload for use instead of a greeting: without an SQL state.
     pub fn encode_before_greeting(&self, out: &mut Vec<u8>) {
         out.push(ERR);
         out.extend_from_slice(&self.number.to_le_bytes());
@@ -114,17 +114,17 @@ impl ErrPacket {
     }
 }
 
-/// The end of a part of a result.
+/// An EOF packet: the end of a part of a result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct EofPacket {
-    /// How many warnings `SHOW WARNINGS` would list.
+    /// The number of warnings that `SHOW WARNINGS` lists.
     pub warnings: u16,
     /// See [`ServerStatus`].
     pub status: ServerStatus,
 }
 
 impl EofPacket {
-    /// Whether `payload`, standing where a row or a column definition could, ends them instead.
+    /// Whether `payload`, in place of a row or a column definition, ends them.
     ///
     /// A row may begin with `0xfe` too (a value of 16 MiB and more), so the length decides.
     #[inline]
@@ -137,7 +137,7 @@ impl EofPacket {
         payload.first() == Some(&EOF) && payload.len() < bytes_max
     }
 
-    /// Parses the packet that [`EofPacket::ends`] found, an EOF packet or the OK packet that stands for it.
+    /// Parses the packet of [`EofPacket::ends`]: an EOF packet or the OK packet that replaces it.
     ///
     /// # Errors
     /// [`WireError::Truncated`] or [`WireError::Malformed`].
@@ -154,7 +154,7 @@ impl EofPacket {
         Ok(Self { warnings: cursor.u16()?, status: ServerStatus(cursor.u16()?) })
     }
 
-    /// Appends the packet's payload in the form that `capabilities` ask for.
+    /// Appends the packet's payload in the form of `capabilities`.
     pub fn encode(&self, capabilities: Capabilities, out: &mut Vec<u8>) {
         if capabilities.has(Capabilities::DEPRECATE_EOF) {
             OkPacket { warnings: self.warnings, status: self.status, ..OkPacket::default() }.encode(EOF, out);
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_value_is_no_end_of_rows() {
+    fn a_long_value_does_not_end_the_rows() {
         let mut row = vec![0xfe; 9];
         assert!(!EofPacket::ends(&row, Capabilities::default()));
         assert!(EofPacket::ends(&row, Capabilities::DEPRECATE_EOF));

@@ -5,13 +5,13 @@ use std::ops::Range;
 use crate::WireError;
 use crate::cursor::{ByteCursor, put_lenenc_bytes, put_lenenc_int};
 
-/// The most columns a result may claim; servers stop at 4096 per table.
+/// The maximum number of columns of a result; servers stop at 4096 per table.
 pub const COLUMNS_MAX: u64 = 65_535;
 
-/// In a text row, the byte that stands for NULL.
+/// The byte for NULL in a text row.
 const NULL: u8 = 0xfb;
 
-/// Parses the packet that opens a result with rows: how many columns it has, at least 1.
+/// Parses the packet that begins a result with rows: the number of columns, at least 1.
 ///
 /// # Errors
 /// [`WireError::TooLarge`] beyond [`COLUMNS_MAX`]; [`WireError::Truncated`] or [`WireError::Malformed`].
@@ -21,7 +21,7 @@ pub fn parse_column_count(payload: &[u8]) -> Result<usize, WireError> {
     if count == 0 || !cursor.is_empty() {
         return Err(WireError::malformed(
             "column count",
-            format!("{count}, {} bytes behind", cursor.remaining()),
+            format!("{count}, {} bytes after it", cursor.remaining()),
         ));
     }
     if count > COLUMNS_MAX {
@@ -30,16 +30,16 @@ pub fn parse_column_count(payload: &[u8]) -> Result<usize, WireError> {
     Ok(count as usize)
 }
 
-/// What a result says about one of its columns.
+/// The definition of a result column.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ColumnDefinition {
     /// The database, empty for expressions.
     pub schema: String,
-    /// The table as the query names it.
+    /// The table's alias in the query.
     pub table: String,
     /// The table's own name.
     pub table_original: String,
-    /// The column as the query names it.
+    /// The column's alias in the query.
     pub name: String,
     /// The column's own name.
     pub name_original: String,
@@ -51,7 +51,7 @@ pub struct ColumnDefinition {
     pub column_type: u8,
     /// Column flags (not null, key, unsigned, ...).
     pub flags: u16,
-    /// Digits behind the point.
+    /// The number of decimals.
     pub decimals: u8,
 }
 
@@ -99,12 +99,12 @@ impl ColumnDefinition {
     }
 }
 
-/// Parses a text row into the places of its values in `payload`; `None` for NULL.
+/// Parses a text row into the ranges of its values in `payload`; `None` for NULL.
 ///
 /// # Errors
-/// [`WireError::Truncated`] or [`WireError::Malformed`]; also if bytes are left behind the last value.
+/// [`WireError::Truncated`] or [`WireError::Malformed`]; also for bytes after the last value.
 pub fn parse_text_row(payload: &[u8], columns: usize) -> Result<Vec<Option<Range<usize>>>, WireError> {
-    // Each value takes at least one byte, so that a lie about the columns cannot make us allocate.
+    // Each value takes at least one byte, so a false number of columns cannot cause a larger allocation.
     if columns > payload.len() {
         let needed = columns - payload.len();
         return Err(WireError::Truncated { what: "text row", offset: payload.len(), needed });
@@ -121,13 +121,13 @@ pub fn parse_text_row(payload: &[u8], columns: usize) -> Result<Vec<Option<Range
         }
     }
     if !cursor.is_empty() {
-        let reason = format!("{} bytes behind the last of {columns} values", cursor.remaining());
+        let reason = format!("{} bytes after the last of {columns} values", cursor.remaining());
         return Err(WireError::malformed("text row", reason));
     }
     Ok(values)
 }
 
-/// The values of a text row one after the other, `None` for NULL, without a list of their places. Ends behind the first error.
+/// Iterates over the values of a text row, `None` for NULL, without a list of ranges. Ends after an error.
 #[derive(Debug, Clone)]
 pub struct TextRowValues<'a> {
     cursor: ByteCursor<'a>,
@@ -135,7 +135,7 @@ pub struct TextRowValues<'a> {
 }
 
 impl<'a> TextRowValues<'a> {
-    /// The values of a row with so many columns.
+    /// The values of a row with this many columns.
     pub fn new(payload: &'a [u8], columns: usize) -> Self {
         Self { cursor: ByteCursor::new("text row", payload), left: columns }
     }
@@ -156,7 +156,7 @@ impl<'a> Iterator for TextRowValues<'a> {
         self.left = self.left.checked_sub(1)?;
         let mut value = self.value();
         if value.is_ok() && self.left == 0 && !self.cursor.is_empty() {
-            let reason = format!("{} bytes behind the last value", self.cursor.remaining());
+            let reason = format!("{} bytes after the last value", self.cursor.remaining());
             value = Err(WireError::malformed("text row", reason));
         }
         if value.is_err() {
@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lie_about_columns_is_refused() {
+    fn a_false_number_of_columns_is_refused() {
         assert!(parse_text_row(&[0xfb, 0xfb], 1 << 40).is_err());
         assert!(parse_column_count(&[0xfe, 0, 0, 0, 0, 1, 0, 0, 0]).is_err());
         assert!(parse_column_count(&[0]).is_err());

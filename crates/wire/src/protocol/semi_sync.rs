@@ -1,8 +1,8 @@
-//! Semi-synchronous replication: the two bytes that such a source puts before each event, and the replica's answer.
+//! Semi-synchronous replication: the two-byte header before each event, and the acknowledgement.
 //!
-//! The source decides once, when the dump begins, whether its packets carry the header; it is not said anywhere. A
-//! stream's first packet tells: it holds an artificial rotate event, whose first byte (of a timestamp of 0) is never
-//! [`MAGIC`].
+//! The source decides at the beginning of the dump whether its packets have the header, and does not announce
+//! it. The first packet of the stream shows it: it holds an artificial rotate event, whose first byte (of a
+//! timestamp of 0) is never [`MAGIC`].
 
 use crate::WireError;
 use crate::cursor::ByteCursor;
@@ -13,13 +13,13 @@ pub const MAGIC: u8 = 0xef;
 /// The length of the header in bytes.
 pub const HEADER_BYTES: usize = 2;
 
-/// The longest file name in an acknowledgement, as the servers' receive buffers allow.
+/// The maximum file name in an acknowledgement, from the servers' receive buffers.
 pub const FILE_NAME_BYTES_MAX: usize = 512;
 
 /// The header before an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SemiSyncHeader {
-    /// The source holds a commit back until this event is acknowledged.
+    /// The source delays a commit until this event is acknowledged.
     pub ack_requested: bool,
 }
 
@@ -43,10 +43,10 @@ impl SemiSyncHeader {
     }
 }
 
-/// A replica's answer: everything up to a position of the source's binlog is safe. Sent as packet number 0.
+/// An acknowledgement: all events up to a position of the source's binlog are safe. Sent as packet number 0.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ack<'a> {
-    /// The offset just behind the acknowledged event.
+    /// The offset of the end of the acknowledged event.
     pub position: u64,
     /// The source's binlog file, without a folder.
     pub file: &'a [u8],
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_header_says_whether_an_answer_is_wanted() {
+    fn the_header_says_whether_an_acknowledgement_is_requested() {
         assert_eq!(SemiSyncHeader::parse(&[0xef, 1]), Ok(SemiSyncHeader { ack_requested: true }));
         assert_eq!(SemiSyncHeader::parse(&[0xef, 0, 7]), Ok(SemiSyncHeader { ack_requested: false }));
         assert!(SemiSyncHeader::parse(&[0xee, 1]).is_err());

@@ -1,4 +1,5 @@
-//! What MySQL stores for `caching_sha2_password`: SHA256-crypt of the password under a salt, thousands of rounds deep.
+//! The hash that MySQL stores for `caching_sha2_password`: SHA256-crypt of the password with a salt, in
+//! thousands of rounds.
 //!
 //! The text in `mysql.user.authentication_string` is `$A$`, the rounds in thousands as three hexadecimal digits, `$`,
 //! 20 bytes of salt (any byte but 0 and `$`, below 128) and 43 characters of digest. The digest is that of the `$5$`
@@ -14,7 +15,7 @@ use crate::WireError;
 /// The length of the salt in bytes.
 pub const SALT_BYTES: usize = 20;
 
-/// The longest password that MySQL checks against such a hash, in bytes. The work grows with its square.
+/// The maximum password that MySQL verifies against such a hash, in bytes. The work grows with its square.
 pub const PASSWORD_BYTES_MAX: usize = 256;
 
 /// One unit of the rounds in the stored text.
@@ -42,7 +43,7 @@ const GROUPS: [[usize; 3]; 10] = [
     [9, 19, 29],
 ];
 
-/// A stored hash. It never prints itself.
+/// A stored hash. `Debug` does not print it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Sha256Crypt {
     /// In units of 1000, 1..=0xfff.
@@ -58,7 +59,7 @@ impl fmt::Debug for Sha256Crypt {
 }
 
 impl Sha256Crypt {
-    /// Hashes a password. `rounds_thousands` is cut to 1..=0xfff; MySQL takes 5.
+    /// Hashes a password. `rounds_thousands` is limited to 1..=0xfff; MySQL uses 5.
     pub fn new(password: &[u8], salt: [u8; SALT_BYTES], rounds_thousands: u32) -> Self {
         let rounds = rounds_thousands.clamp(1, 0xfff);
         Self { rounds, salt, digest: digest(password, &salt, rounds * ROUNDS_UNIT) }
@@ -67,7 +68,7 @@ impl Sha256Crypt {
     /// Parses the text that MySQL stores.
     ///
     /// # Errors
-    /// [`WireError::Malformed`] says what is wrong with it, without repeating it.
+    /// [`WireError::Malformed`] with the cause, without the text.
     pub fn parse(text: &[u8]) -> Result<Self, WireError> {
         let wrong = |reason: &str| WireError::malformed("caching_sha2_password hash", reason);
         let bytes_due = PREFIX_BYTES + SALT_BYTES + DIGEST_CHARS;
@@ -95,14 +96,14 @@ impl Sha256Crypt {
         encode(&self.digest, out);
     }
 
-    /// Whether this is the hash of `password`. Takes milliseconds: that is its point.
+    /// Whether this is the hash of `password`. Takes milliseconds on purpose.
     pub fn verify(&self, password: &[u8]) -> bool {
         password.len() <= PASSWORD_BYTES_MAX
             && equal(&digest(password, &self.salt, self.rounds * ROUNDS_UNIT), &self.digest)
     }
 }
 
-/// SHA256-crypt, by its specification's steps.
+/// SHA256-crypt, in the steps of its specification.
 fn digest(password: &[u8], salt: &[u8], rounds: u32) -> [u8; 32] {
     let alternate = Sha256::new().chain_update(password).chain_update(salt).chain_update(password).finalize();
     let mut first = Sha256::new().chain_update(password).chain_update(salt);
@@ -141,7 +142,7 @@ fn digest(password: &[u8], salt: &[u8], rounds: u32) -> [u8; 32] {
     running.into()
 }
 
-/// The first `length` bytes of `bytes` over and over.
+/// `bytes` repeated to `length` bytes.
 fn repeated(bytes: &[u8], length: usize) -> Vec<u8> {
     bytes.iter().copied().cycle().take(length).collect()
 }
@@ -208,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_hash_is_refused() {
+    fn invalid_hashes_are_refused() {
         let mut good = Vec::new();
         Sha256Crypt::new(b"secret", [b'x'; SALT_BYTES], 1).encode(&mut good);
         assert!(Sha256Crypt::parse(&good).unwrap().verify(b"secret"));

@@ -1,26 +1,26 @@
-//! SQL as lexemes, of both flavours and whatever `sql_mode` and character set the session has: where these decide how far a
-//! string goes, the lexer stops.
+//! Splits SQL into lexemes, for both flavours and any `sql_mode` and character set. Where these determine the
+//! end of a string, the lexer stops.
 
-/// One piece of a statement.
+/// A lexeme of a statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Lexeme<'a> {
     /// A keyword, a name without quotes, a variable's name.
     Word(&'a [u8]),
     /// A name in backticks, with them.
     Identifier(&'a [u8]),
-    /// A string, with its quotes; under `ANSI_QUOTES` a name may look like one.
+    /// A string with its quotes; a name under `ANSI_QUOTES` looks the same.
     Text(&'a [u8]),
-    /// A number, or what begins with a digit.
+    /// A number, or a word that begins with a digit.
     Number(&'a [u8]),
     /// Any other byte.
     Mark(u8),
-    /// What follows cannot be determined: a string without an end, or one that ends elsewhere under another `sql_mode`.
+    /// The rest is uncertain: a string does not end, or ends elsewhere under another `sql_mode`.
     Uncertain,
 }
 
 /// A lexeme, and whether a blank or a comment precedes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Piece<'a> {
+pub(super) struct LexedToken<'a> {
     pub(super) lexeme: Lexeme<'a>,
     pub(super) spaced: bool,
 }
@@ -39,7 +39,7 @@ impl<'a> Lexer<'a> {
         Self { rest: statement, is_over: false }
     }
 
-    /// What is not read yet.
+    /// The unread text.
     pub(super) fn rest(&self) -> &'a [u8] {
         self.rest
     }
@@ -55,7 +55,7 @@ impl<'a> Lexer<'a> {
         Lexeme::Uncertain
     }
 
-    /// Passes over blanks, comments, and the bounds of comments that are run; `None` where a comment does not end.
+    /// Skips blanks, comments, and the delimiters of executable comments; `None` if a comment does not end.
     fn pass_blanks(&mut self) -> Option<bool> {
         let before = self.rest.len();
         loop {
@@ -86,7 +86,8 @@ impl<'a> Lexer<'a> {
             match bytes.get(at..) {
                 Some([first, second, ..]) if *first == quote && *second == quote => at += 2,
                 Some([first, ..]) if *first == quote => break,
-                // Escaped or not, by `NO_BACKSLASH_ESCAPES`; or the second byte of a character, by the character set.
+                // It may be escaped or not, depending on `NO_BACKSLASH_ESCAPES`; or be the second byte of a
+                // character, depending on the character set.
                 Some([b'\\', second, ..]) if quote != b'`' && matches!(second, b'\'' | b'"') => {
                     return self.uncertain();
                 }
@@ -108,14 +109,14 @@ fn line_bytes(rest: &[u8]) -> usize {
 }
 
 impl<'a> Iterator for Lexer<'a> {
-    type Item = Piece<'a>;
+    type Item = LexedToken<'a>;
 
-    fn next(&mut self) -> Option<Piece<'a>> {
+    fn next(&mut self) -> Option<LexedToken<'a>> {
         if self.is_over {
             return None;
         }
         let Some(spaced) = self.pass_blanks() else {
-            return Some(Piece { lexeme: self.uncertain(), spaced: true });
+            return Some(LexedToken { lexeme: self.uncertain(), spaced: true });
         };
         let lexeme = match *self.rest.first()? {
             quote @ (b'\'' | b'"' | b'`') => self.quoted(quote),
@@ -129,6 +130,6 @@ impl<'a> Iterator for Lexer<'a> {
                 Lexeme::Mark(mark)
             }
         };
-        Some(Piece { lexeme, spaced })
+        Some(LexedToken { lexeme, spaced })
     }
 }

@@ -1,16 +1,16 @@
-//! Statements as they may be shown.
+//! Redacts statements.
 
-use super::lexer::{Lexeme, Lexer, Piece};
+use super::lexer::{LexedToken, Lexeme, Lexer};
 use super::shorten;
 use crate::printable::printable;
 
-/// A statement's beginning for everybody: names and keywords, `?` for each value, no comments, on one line.
+/// The public form of a statement's beginning: names and keywords, `?` for each value, no comments, on one
+/// line.
 pub fn public_statement(statement: &[u8], bytes_max: usize) -> String {
     render(statement, bytes_max, false)
 }
 
-/// A statement's beginning for its operator: with its values, but for passwords, hashes and keys, which `<secret>`
-/// replaces.
+/// The private form of a statement's beginning: with values, but `<secret>` for passwords, hashes and keys.
 pub fn private_statement(statement: &[u8], bytes_max: usize) -> String {
     render(statement, bytes_max, true)
 }
@@ -20,7 +20,7 @@ fn render(statement: &[u8], bytes_max: usize, with_values: bool) -> String {
     let mut secrets = Secrets::default();
     let mut pieces = Lexer::new(statement).peekable();
     let mut after_at = false;
-    while let Some(Piece { lexeme, spaced }) = pieces.next() {
+    while let Some(LexedToken { lexeme, spaced }) = pieces.next() {
         if out.len() > bytes_max {
             break;
         }
@@ -58,10 +58,11 @@ fn push(out: &mut String, bytes: &[u8]) {
 const OF_ACCOUNTS: [&str; 9] =
     ["CREATE", "ALTER", "DROP", "GRANT", "REVOKE", "RENAME", "SET", "CLONE", "SHOW"];
 
-/// Words that come between what announces a secret and the secret.
+/// Words between a word that announces a secret and the secret.
 const BETWEEN: [&str; 10] = ["BY", "AS", "TO", "FOR", "USING", "WITH", "VIA", "OF", "IS", "OLD"];
 
-/// What a word that announces a secret holds. `PASSPHRASE`, `MASTER_PASSWORD`, `s3_secret_key`, `user_pwd`, `auth_token`.
+/// Parts of words that announce a secret, such as `PASSPHRASE`, `MASTER_PASSWORD`, `s3_secret_key`,
+/// `user_pwd`, `auth_token`.
 const ANNOUNCING: [&str; 9] = [
     "PASS",
     "PWD",
@@ -74,7 +75,7 @@ const ANNOUNCING: [&str; 9] = [
     "CHALLENGE_RESPONSE",
 ];
 
-/// Options of tables and servers whose text may hold a password among others.
+/// Options of tables and servers whose text may contain a password.
 const HOLDING: [&str; 5] = ["CONNECTION", "OPTION_LIST", "WRAPPER", "DSN", "CONNECT_STRING"];
 
 /// Functions whose arguments are secrets.
@@ -90,22 +91,22 @@ const FUNCTIONS: [&str; 9] = [
     "SHA2",
 ];
 
-/// Which lexemes of a statement are secrets. Rather one too many.
+/// Finds the secrets among a statement's lexemes; in doubt, a lexeme is one.
 #[derive(Default)]
 struct Secrets {
-    /// Words of the statement so far, up to two.
+    /// The number of words of the statement so far, up to two.
     words: u8,
     is_first_create_or_alter: bool,
     is_first_set: bool,
     is_of_accounts: bool,
-    /// All values up to the end of the statement, as it defines how an account logs in.
+    /// All values to the end of the statement, which defines how an account logs in.
     all: bool,
-    /// The next value, as a word before it says so.
+    /// The next value, announced by a word before it.
     next: bool,
     /// All values up to the parenthesis that closes this many.
     within: Option<u32>,
     depth: u32,
-    /// `IDENTIFIED` was the last word but `BY`: the next piece, whatever it is.
+    /// `IDENTIFIED` precedes `BY`: the next lexeme, whatever it is.
     by: By,
 }
 
@@ -118,7 +119,7 @@ enum By {
 }
 
 impl Secrets {
-    /// Whether this piece is a secret.
+    /// Whether this lexeme is a secret.
     fn see(&mut self, lexeme: Lexeme<'_>, is_account: bool) -> bool {
         match lexeme {
             Lexeme::Word(word) => self.see_word(word),
@@ -132,7 +133,7 @@ impl Secrets {
             Lexeme::Text(text) => {
                 let is_secret = self.all || self.next || self.within.is_some() || looks_secret(text);
                 self.by = By::No;
-                // Strings side by side are one: `next` stays.
+                // Adjacent strings are one string: `next` stays.
                 is_secret
             }
             Lexeme::Number(_) => {
@@ -211,8 +212,8 @@ fn announces(word: &[u8]) -> bool {
     ANNOUNCING.iter().any(holds)
 }
 
-/// Whether a string is, or holds, a secret by its own looks: a hash of a password, a URL with one, options with one, a statement
-/// with one.
+/// Whether a string looks like a secret or contains one: a password hash, a URL, options or a statement with
+/// a password.
 fn looks_secret(text: &[u8]) -> bool {
     let inner = text.get(1..text.len().saturating_sub(1)).unwrap_or_default();
     let is_hash = match inner {

@@ -1,29 +1,29 @@
-//! Servers' error texts as they may be shown.
+//! Redacts servers' error texts.
 //!
-//! A text is shown to everybody only if it is one of those that are known ([`super::templates`]), and then without the values in
-//! it: a text that is not known may hold a row's value anywhere, as that of `SIGNAL` does.
+//! A text is public only if it matches a known template ([`super::templates`]), and then without its values.
+//! An unknown text may hold a row's value anywhere, such as that of `SIGNAL`.
 
-use super::templates::{self, Part};
+use super::templates::{self, TemplatePart};
 use super::{SHOWN_BYTES_MAX, private_statement, public_statement};
 use crate::printable::printable;
 
-/// Replaces a text that is not known.
+/// Replaces an unknown text.
 const HIDDEN: &str = "the text may hold values of rows and is not shown here";
 
-/// Of the applier of a native replica: what it could not do, why, and where.
+/// The beginning of an error of a native replica's applier.
 const COULD_NOT_EXECUTE: &str = "Could not execute ";
 
-/// An error's text for everybody: without values of rows and without secrets.
+/// The public form of an error text: without values of rows and secrets.
 pub fn public_text(text: &str) -> String {
     let shown = public_front(text).unwrap_or_else(|| HIDDEN.to_owned());
     printable(&shown).into_owned()
 }
 
-/// An error's text for its operator: whole, but for what may be a secret.
+/// The private form of an error text: complete, without possible secrets.
 pub fn private_text(text: &str) -> String {
     let shown = match syntax_error(text).or_else(|| of_statement(text, private_statement, str::to_owned)) {
         Some(masked) => masked,
-        // The words of an error announce nothing, but the text of one may repeat what was typed.
+        // The words of an error text do not announce secrets, but the text may repeat a statement.
         None if looks_like_statement(text) => private_statement(text.as_bytes(), text.len()),
         None => text.to_owned(),
     };
@@ -96,27 +96,27 @@ fn of_templates(text: &str) -> Option<String> {
     templates::ALL.iter().find_map(|template| fill(template, text))
 }
 
-/// The text with `?` for its values, if it is of this template.
+/// The text with `?` for its values, if it matches this template.
 ///
-/// What precedes a value is looked for from the front, and what follows it from the end: a value may hold anything,
-/// names seldom do.
+/// The text before a value is matched from the front and the text after it from the end: a value may contain
+/// anything, names seldom do.
 fn fill(template: &'static str, text: &str) -> Option<String> {
     let parts = templates::parts(template);
-    let value = parts.iter().position(|part| *part == Part::Value);
+    let value = parts.iter().position(|part| *part == TemplatePart::Value);
     let (before, after) = parts.split_at(value.unwrap_or(parts.len()));
     let mut rest = text;
     let mut front = String::new();
     let mut open = false;
     for part in before {
         match part {
-            Part::Words(words) => {
+            TemplatePart::Words(words) => {
                 let at = if open { rest.find(words)? } else { rest.starts_with(words).then_some(0)? };
                 let end = at + words.len();
                 front.push_str(rest.get(..end)?);
                 rest = rest.get(end..)?;
                 open = false;
             }
-            Part::Name | Part::Value => open = true,
+            TemplatePart::Name | TemplatePart::Value => open = true,
         }
     }
     let Some((_, after)) = after.split_first() else {
@@ -129,14 +129,14 @@ fn fill(template: &'static str, text: &str) -> Option<String> {
     let mut back = String::new();
     for part in after.iter().rev() {
         match part {
-            Part::Words(words) => {
+            TemplatePart::Words(words) => {
                 let at = if open { rest.rfind(words)? } else { rest.len().checked_sub(words.len())? };
                 let tail = rest.get(at..).filter(|tail| tail.starts_with(words))?;
                 back.insert_str(0, tail);
                 rest = rest.get(..at)?;
                 open = false;
             }
-            Part::Name | Part::Value => open = true,
+            TemplatePart::Name | TemplatePart::Value => open = true,
         }
     }
     Some(format!("{front}?{back}"))

@@ -1,33 +1,33 @@
-//! Error texts of MySQL and MariaDB that are known, in English: `{}` is the name of something, or a number that is no value of a
-//! row; `{!}` is what may be a value. From the servers' `share/errmsg-utf8.txt` and `messages_to_clients.txt`.
+//! Templates of the English error texts of MySQL and MariaDB. `{}` is a name, or a number that is not a value
+//! of a row; `{!}` may be a value. From the servers' `share/errmsg-utf8.txt` and `messages_to_clients.txt`.
 
-/// A piece of a template.
+/// A part of a template.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Part {
+pub(super) enum TemplatePart {
     Words(&'static str),
     Name,
     Value,
 }
 
-pub(super) fn parts(template: &'static str) -> Vec<Part> {
+pub(super) fn parts(template: &'static str) -> Vec<TemplatePart> {
     let mut parts = Vec::new();
     let mut rest = template;
     while let Some(at) = rest.find('{') {
         let (words, slot) = rest.split_at(at);
         if !words.is_empty() {
-            parts.push(Part::Words(words));
+            parts.push(TemplatePart::Words(words));
         }
         let is_value = slot.starts_with("{!}");
-        parts.push(if is_value { Part::Value } else { Part::Name });
+        parts.push(if is_value { TemplatePart::Value } else { TemplatePart::Name });
         rest = slot.get(if is_value { 3 } else { 2 }..).unwrap_or_default();
     }
     if !rest.is_empty() {
-        parts.push(Part::Words(rest));
+        parts.push(TemplatePart::Words(rest));
     }
     parts
 }
 
-/// The first that fits counts: longer ones come before those that they begin with.
+/// The first match counts: longer templates come before their prefixes.
 pub(super) const ALL: &[&str] = &[
     // Values of rows.
     "Duplicate entry '{!}' for key '{}'",
@@ -156,7 +156,7 @@ pub(super) const ALL: &[&str] = &[
     "The {} command cannot be used with {}",
     "No database selected",
     "Query was empty",
-    // Accounts. The account is who logs in, or whom the statement names.
+    // Accounts: the one that logs in, or the one in the statement.
     "Access denied for user {} to database '{}'",
     "Access denied for user {}",
     "Access denied; you need {} for this operation",
@@ -232,7 +232,7 @@ pub(super) const ALL: &[&str] = &[
     "{} is not supported for this operation. Try {}.",
     "{} is not supported. Reason: {}. Try {}.",
     "The system-versioned table {}",
-    // Replication and the binlog, whose texts are made of files, positions and GTIDs.
+    // Replication and the binlog: their texts consist of files, positions and GTIDs.
     "Coordinator stopped because there were error(s) in the worker(s). {}",
     "Could not find first log file name in binary log index file{}",
     "Client requested {} to start replication from {}",

@@ -55,7 +55,7 @@ const WITH_SECRETS: &[&str] = &[
 ];
 
 #[test]
-fn no_secret_is_shown_to_anybody() {
+fn no_form_contains_a_secret() {
     for statement in WITH_SECRETS {
         for shown in [public(statement), private(statement)] {
             assert!(!shown.contains("geheim") && !shown.is_empty(), "{statement}\nbecomes\n{shown}");
@@ -64,7 +64,7 @@ fn no_secret_is_shown_to_anybody() {
 }
 
 #[test]
-fn what_is_no_secret_stays() {
+fn texts_without_secrets_stay() {
     assert_eq!(
         private("CREATE  USER 'u'@'%'\nIDENTIFIED BY 'x' COMMENT 'c'"),
         "CREATE USER 'u'@'%' IDENTIFIED BY <secret> COMMENT <secret>"
@@ -215,7 +215,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_can_be_shown(bytes in prop::collection::vec(any::<u8>(), 0..300), bytes_max in 0..100usize) {
+    fn arbitrary_bytes_are_redacted_without_panic(bytes in prop::collection::vec(any::<u8>(), 0..300), bytes_max in 0..100usize) {
         for shown in [public_statement(&bytes, bytes_max), private_statement(&bytes, bytes_max)] {
             prop_assert!(shown.len() <= bytes_max + 4 && !shown.contains(|c: char| c.is_control()), "{shown:?}");
         }

@@ -1,11 +1,11 @@
-//! What a table map says about one column: its type with all parameters, and how many bytes a value of it takes.
+//! A column of a table map: its type with all parameters, and the length of its values.
 
 use std::fmt;
 
 use crate::WireError;
 use crate::cursor::ByteCursor;
 
-/// The type bytes that table maps and results carry (`enum_field_types` of both flavours).
+/// The type bytes of table maps and results (`enum_field_types` of both flavours).
 pub mod type_code {
     #![allow(missing_docs)] // the names are the servers' own
     pub const DECIMAL: u8 = 0;
@@ -45,18 +45,18 @@ pub mod type_code {
     pub const GEOMETRY: u8 = 255;
 }
 
-/// The number of the `binary` pseudo character set, which marks BINARY, VARBINARY and BLOB columns.
+/// The number of the `binary` pseudo character set of BINARY, VARBINARY and BLOB columns.
 pub const CHARSET_BINARY: u32 = 63;
 
 /// A column as the table map describes it.
 ///
-/// What stems from optional metadata is `None` where the source did not log it (MariaDB by default logs none of it);
-/// a caller that knows the schema may fill it in before decoding rows.
+/// Fields from optional metadata are `None` if the source did not log them (MariaDB by default logs none).
+/// Callers that know the schema may set them before decoding rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BinlogColumn {
     /// The resolved type, with its parameters.
     pub column_type: ColumnType,
-    /// The type byte as it stands in the table map, see [`type_code`]. ENUM and SET stand there as STRING.
+    /// The type byte of the table map, see [`type_code`]. ENUM and SET have STRING.
     pub type_code: u8,
     /// The type's metadata as `mysqlbinlog -vv` prints it (`meta=`).
     pub metadata: u16,
@@ -74,12 +74,12 @@ pub struct BinlogColumn {
     pub geometry_type: Option<u32>,
     /// Whether `SELECT *` shows the column. `None`: not logged (MariaDB never does).
     pub visible: Option<bool>,
-    /// How many floats a MySQL VECTOR column holds at most. `None`: not logged.
+    /// The maximum number of floats of a MySQL VECTOR column. `None`: not logged.
     pub vector_dimensions: Option<u32>,
 }
 
 impl BinlogColumn {
-    /// A column of which nothing but its type is known.
+    /// A column of which only the type is known.
     pub fn new(column_type: ColumnType, type_code: u8, metadata: u16, nullable: bool) -> Self {
         Self {
             column_type,
@@ -97,7 +97,7 @@ impl BinlogColumn {
     }
 }
 
-/// A column's type with all that is needed to find the end of a value and to decode it.
+/// A column's type, with everything needed to find the end of a value and to decode it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ColumnType {
     /// TINYINT, BOOL.
@@ -116,9 +116,9 @@ pub enum ColumnType {
     Double,
     /// DECIMAL: total digits 1..=65, and how many of them follow the point, 0..=`precision`.
     Decimal {
-        /// Digits in all.
+        /// The number of digits.
         precision: u8,
-        /// Digits behind the point.
+        /// The number of decimals.
         scale: u8,
     },
     /// BIT of 1..=64 bits.
@@ -130,20 +130,20 @@ pub enum ColumnType {
     Year,
     /// DATE.
     Date,
-    /// TIME of before MySQL 5.6, and of MariaDB with `mysql56_temporal_format=OFF`.
+    /// TIME before MySQL 5.6, and of MariaDB with `mysql56_temporal_format=OFF`.
     ///
-    /// Such a MariaDB column may have a fraction, which takes more bytes and of which the log says nothing (so that
-    /// `mariadb-binlog` loses its place in the row): only who knows the schema can set it.
+    /// Such a MariaDB column may have a fraction, which takes more bytes and is not in the log
+    /// (`mariadb-binlog` misreads such rows). Only a caller that knows the schema can set it.
     TimeOld {
         /// Digits of the fraction of a second, 0..=6; 0 in a table map as parsed.
         fraction: u8,
     },
-    /// DATETIME of before MySQL 5.6, and of MariaDB with `mysql56_temporal_format=OFF`.
+    /// DATETIME before MySQL 5.6, and of MariaDB with `mysql56_temporal_format=OFF`.
     DateTimeOld {
         /// Digits of the fraction of a second, see [`ColumnType::TimeOld`].
         fraction: u8,
     },
-    /// TIMESTAMP of before MySQL 5.6, and of MariaDB with `mysql56_temporal_format=OFF`.
+    /// TIMESTAMP before MySQL 5.6, and of MariaDB with `mysql56_temporal_format=OFF`.
     TimestampOld {
         /// Digits of the fraction of a second, see [`ColumnType::TimeOld`].
         fraction: u8,
@@ -165,17 +165,17 @@ pub enum ColumnType {
     },
     /// CHAR, BINARY; on MariaDB also INET4, INET6 and UUID.
     Char {
-        /// The longest value in bytes, 0..=1023.
+        /// The maximum length of a value in bytes, 0..=1023.
         bytes_max: u16,
     },
     /// VARCHAR, VARBINARY; on MariaDB also VECTOR.
     VarChar {
-        /// The longest value in bytes.
+        /// The maximum length of a value in bytes.
         bytes_max: u16,
     },
     /// VARCHAR or VARBINARY with MariaDB's COMPRESSED attribute.
     VarCharCompressed {
-        /// The longest stored value in bytes.
+        /// The maximum length of a stored value in bytes.
         bytes_max: u16,
     },
     /// TINYBLOB..LONGBLOB, TINYTEXT..LONGTEXT; on MariaDB also JSON.
@@ -203,7 +203,7 @@ pub enum ColumnType {
         /// Size of the length that precedes a value, 1..=4.
         length_bytes: u8,
     },
-    /// MySQL's hidden column under a multi-valued index: a JSON array of which only the element type is declared.
+    /// MySQL's hidden column of a multi-valued index: a JSON array; only the element type is declared.
     TypedArray {
         /// [`type_code`] of the elements.
         element: u8,
@@ -223,12 +223,12 @@ pub enum ColumnType {
 const WHAT: &str = "column metadata";
 
 impl ColumnType {
-    /// Reads the metadata of one column of type `code` off `metadata` and resolves both to a type.
+    /// Reads the metadata of a column of type `code` from `metadata`, and determines its type.
     ///
     /// Returns the type and the metadata as one number, as `mysqlbinlog -vv` prints it.
     ///
     /// # Errors
-    /// [`WireError::Unsupported`] for a type that is not known; [`WireError::Malformed`] for parameters out of range.
+    /// [`WireError::Unsupported`] for an unknown type; [`WireError::Malformed`] for parameters out of range.
     pub fn read(code: u8, metadata: &mut ByteCursor<'_>) -> Result<(Self, u16), WireError> {
         use type_code as code_of;
         let one_byte = |metadata: &mut ByteCursor<'_>| metadata.u8().map(u16::from);
@@ -319,7 +319,7 @@ impl ColumnType {
         Ok((column_type, meta))
     }
 
-    /// CHAR, ENUM and SET share the type byte STRING; the high metadata byte tells them apart. A CHAR that can be
+    /// CHAR, ENUM and SET share the type byte STRING; the high metadata byte distinguishes them. A CHAR
     /// longer than 255 bytes has the two high bits of its length, inverted, in bits 4 and 5 of that byte.
     fn from_string_metadata(high: u8, low: u8) -> Result<Self, WireError> {
         if high == 0 {
@@ -340,10 +340,10 @@ impl ColumnType {
         }
     }
 
-    /// The length of the value that `bytes` begins with, with any length prefix of its own, in bytes.
+    /// The length in bytes of the value at the front of `bytes`, with its length prefix.
     ///
     /// # Errors
-    /// [`WireError::Truncated`] if not even the length prefix is there. The value itself may still be cut off.
+    /// [`WireError::Truncated`] if the length prefix is incomplete. The value itself may be incomplete.
     pub fn encoded_length(self, bytes: &[u8]) -> Result<usize, WireError> {
         Ok(match self {
             Self::Tiny | Self::Year => 1,
@@ -369,7 +369,7 @@ impl ColumnType {
         })
     }
 
-    /// How many bytes of length precede a value; 0 for types of fixed size.
+    /// The length of the length prefix of a value; 0 for types of fixed size.
     pub fn length_prefix_bytes(self) -> usize {
         match self {
             Self::Char { bytes_max }
@@ -410,7 +410,7 @@ impl ColumnType {
 }
 
 impl fmt::Display for ColumnType {
-    /// As SQL names the type, as far as the log says: lengths of CHAR and VARCHAR are in bytes.
+    /// The SQL type, as far as the log defines it: lengths of CHAR and VARCHAR are in bytes.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let blob = |f: &mut fmt::Formatter<'_>, length_bytes: u8| {
             f.write_str(match length_bytes {
@@ -455,7 +455,7 @@ impl fmt::Display for ColumnType {
     }
 }
 
-/// How many bytes a fraction of a second of `digits` digits takes.
+/// The length of a fraction of a second of `digits` digits, in bytes.
 pub(super) fn fraction_bytes(digits: u8) -> usize {
     usize::from(digits).div_ceil(2)
 }
@@ -473,7 +473,7 @@ mod tests {
         assert_eq!(read(254, &[0xfe, 3]).unwrap(), (ColumnType::Char { bytes_max: 3 }, 65027));
         assert_eq!(read(254, &[0xf7, 1]).unwrap(), (ColumnType::Enum { bytes: 1 }, 63233));
         assert_eq!(read(254, &[0xf8, 8]).unwrap().0, ColumnType::Set { bytes: 8 });
-        // CHAR(255) in utf8mb4 is 1020 bytes: 0x3fc, whose high bits 11 stand inverted as 00.
+        // CHAR(255) in utf8mb4 is 1020 bytes: 0x3fc, whose high bits 11 are stored inverted as 00.
         assert_eq!(read(254, &[0xce, 0xfc]).unwrap().0, ColumnType::Char { bytes_max: 1020 });
         assert_eq!(read(254, &[0xee, 0x01]).unwrap().0, ColumnType::Char { bytes_max: 257 });
         assert!(read(254, &[0xf7, 3]).is_err());

@@ -1,8 +1,8 @@
 //! Values of MariaDB columns with the COMPRESSED attribute.
 //!
-//! An empty value is stored as such. Otherwise the first byte names the method: 0 stored as is, 8 in the high nibble
-//! zlib, whose low three bits say how many big-endian bytes hold the length before compression, and whose bit 3 says
-//! that the deflate stream has no zlib wrapper.
+//! An empty value is stored as such. Otherwise the first byte names the method. 0 is stored as is. 8 in the
+//! high nibble is zlib: the low three bits are the number of big-endian bytes of the decompressed length, and
+//! bit 3 means a deflate stream without zlib wrapper.
 
 use std::fmt;
 
@@ -16,10 +16,10 @@ const METHOD_STORED: u8 = 0;
 const METHOD_ZLIB: u8 = 8;
 const ZLIB_RAW: u8 = 0x08;
 
-/// Deflate cannot expand by more than this factor, so that a larger claim is a lie.
+/// Deflate cannot expand by more than this factor; a larger stated length is false.
 const EXPANSION_MAX: u64 = 1032;
 
-/// A value of a compressed column as it is stored.
+/// A stored value of a compressed column.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct CompressedBytes<'a> {
     stored: &'a [u8],
@@ -30,16 +30,16 @@ impl<'a> CompressedBytes<'a> {
         Self { stored }
     }
 
-    /// The bytes in the event: what `mariadb-binlog` prints.
+    /// The bytes in the event, as `mariadb-binlog` prints them.
     pub fn stored(&self) -> &'a [u8] {
         self.stored
     }
 
-    /// The value itself.
+    /// The decompressed value.
     ///
     /// # Errors
-    /// [`WireError::TooLarge`] if it says it is longer than `bytes_max`, before anything is allocated;
-    /// [`WireError::Unsupported`] for an unknown method; [`WireError::Malformed`] if the stream is not what it says.
+    /// [`WireError::TooLarge`] if the stated length exceeds `bytes_max`, before any allocation;
+    /// [`WireError::Unsupported`] for an unknown method; [`WireError::Malformed`] if the stream is invalid.
     pub fn decompress(&self, bytes_max: usize) -> Result<Vec<u8>, WireError> {
         if self.stored.is_empty() {
             return Ok(Vec::new());
@@ -68,7 +68,7 @@ impl<'a> CompressedBytes<'a> {
 
 /// Inflates `stream` to exactly `length` bytes.
 fn inflate(stream: &[u8], zlib_header: bool, length: usize) -> Result<Vec<u8>, WireError> {
-    // One byte more than promised, so that a longer stream shows.
+    // One byte more than stated, so that a longer stream is detected.
     let mut out = Vec::with_capacity(length.saturating_add(1));
     let mut inflater = Decompress::new(zlib_header);
     let status = inflater
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_length_that_lies_is_refused() {
+    fn a_false_length_is_refused() {
         let mut stored = encode(&[7; 100], true);
         stored[4] = 99;
         assert!(CompressedBytes::new(&stored).decompress(1 << 20).is_err());

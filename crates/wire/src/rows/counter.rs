@@ -1,4 +1,5 @@
-//! Counts the rows of an event without holding it: bytes come in pieces, cut anywhere, and nothing is decoded.
+//! Counts the rows of an event without buffering it: bytes arrive in pieces of any size, and nothing is
+//! decoded.
 
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ const WHAT: &str = "row image";
 /// In the value options of an after image: JSON columns may hold diffs.
 const VALUE_OPTION_PARTIAL_JSON: u8 = 1;
 
-/// How a table's values are passed over.
+/// The widths of a table's values, for skipping them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RowLayout {
     columns: Arc<[Width]>,
@@ -20,17 +21,17 @@ pub struct RowLayout {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Width {
-    /// So many bytes.
+    /// This many bytes.
     Fixed(u32),
-    /// A little-endian length of so many bytes, then that many.
+    /// A little-endian length of this many bytes, then the value.
     Prefixed(u8),
 }
 
 impl RowLayout {
-    /// The shape of a table as it was mapped.
+    /// The layout of a table map's rows.
     ///
     /// # Errors
-    /// [`WireError`] never, for a table map that was parsed.
+    /// Never for a parsed table map.
     pub fn new(table: &TableMap) -> Result<Self, WireError> {
         let width = |column: &super::BinlogColumn| match column.column_type.length_prefix_bytes() {
             0 => column.column_type.encoded_length(&[]).map(|bytes| Width::Fixed(bytes as u32)),
@@ -46,16 +47,16 @@ impl RowLayout {
 pub struct RowCounter {
     shape: RowLayout,
     kind: RowsKind,
-    /// Indexes of the columns that the first image of a row holds, and the second, if it has one.
+    /// Indexes of the columns in the first image of a row, and in the second, if any.
     present: [Vec<u16>; 2],
     rows: u64,
     bytes: u64,
-    /// Which image of the row is being passed over.
+    /// The current image of the row.
     image: usize,
     step: CounterState,
-    /// Bytes of values still to be passed over.
+    /// Bytes of values still to skip.
     skip: u64,
-    /// What came of the small piece that `step` needs whole: a bitmap, a length, options.
+    /// The received part of the small piece that `step` needs completely: a bitmap, a length, options.
     piece: Vec<u8>,
     nulls: Vec<u8>,
 }
@@ -64,7 +65,7 @@ pub struct RowCounter {
 enum CounterState {
     /// Before an image.
     Image,
-    /// The options in front of the after image of a partial update.
+    /// The options before the after image of a partial update.
     Options,
     /// The bits of partial JSON columns.
     PartialBits,
@@ -75,10 +76,10 @@ enum CounterState {
 }
 
 impl RowCounter {
-    /// A counter for `event`, of whose images the bytes come later, decompressed.
+    /// Creates a counter for `event`; [`RowCounter::update`] receives its decompressed images.
     ///
     /// # Errors
-    /// [`WireError::Malformed`] if the event has another number of columns than the table.
+    /// [`WireError::Malformed`] if the event's number of columns differs from the table's.
     pub fn new(shape: &RowLayout, event: &RowsEvent<'_>) -> Result<Self, WireError> {
         if event.column_count != shape.columns.len() {
             return Err(WireError::malformed(
@@ -105,15 +106,15 @@ impl RowCounter {
         })
     }
 
-    /// Whole rows so far.
+    /// The number of complete rows so far.
     pub fn rows(&self) -> u64 {
         self.rows
     }
 
-    /// Takes the next bytes of the images.
+    /// Processes the next bytes of the images.
     ///
     /// # Errors
-    /// [`WireError`] if they are no images of the table.
+    /// [`WireError`] if the bytes are not images of the table.
     pub fn update(&mut self, mut input: &[u8]) -> Result<(), WireError> {
         self.bytes += input.len() as u64;
         loop {
@@ -129,12 +130,12 @@ impl RowCounter {
         }
     }
 
-    /// Says how many rows there were when all bytes were taken.
+    /// Returns the number of rows after the last bytes.
     ///
     /// # Errors
-    /// [`WireError::Truncated`] if the last row is not whole.
+    /// [`WireError::Truncated`] if the last row is incomplete.
     pub fn finish(mut self) -> Result<u64, WireError> {
-        // What is left may take no bytes: columns that are all NULL.
+        // The rest may need no bytes: columns that are all NULL.
         while self.skip == 0 && !(self.step == CounterState::Image && self.image == 0) {
             if !self.advance(&mut &[][..])? {
                 break;
@@ -144,7 +145,7 @@ impl RowCounter {
             let needed = usize::try_from(self.skip).unwrap_or(usize::MAX).max(1);
             return Err(WireError::Truncated { what: WHAT, offset: self.bytes as usize, needed });
         }
-        // A row without columns takes no bytes, and is then the only one: see `RowChangeIter`.
+        // A row without columns takes no bytes and is the only one: see `RowChangeIter`.
         match (self.bytes, self.kind) {
             (0, RowsKind::Write) if self.present[0].is_empty() => Ok(1),
             (0, RowsKind::Write) => Err(WireError::Truncated { what: WHAT, offset: 0, needed: 1 }),
@@ -152,7 +153,7 @@ impl RowCounter {
         }
     }
 
-    /// Does one step; false if there are not the bytes for it.
+    /// Executes one step; false if more bytes are needed.
     fn advance(&mut self, input: &mut &[u8]) -> Result<bool, WireError> {
         match self.step {
             CounterState::Image => {
@@ -190,7 +191,7 @@ impl RowCounter {
         Ok(true)
     }
 
-    /// Passes over columns as far as the input reaches.
+    /// Skips columns as far as the input reaches.
     fn columns(&mut self, mut index: usize, input: &mut &[u8]) -> Result<bool, WireError> {
         let present = &self.present[self.image];
         while let Some(column) = present.get(index) {
@@ -233,7 +234,7 @@ impl RowCounter {
         self.image += 1;
         if self.image == images {
             if self.present[..images].iter().all(Vec::is_empty) && self.kind != RowsKind::PartialUpdate {
-                return Err(WireError::malformed("rows event", "bytes left behind rows without columns"));
+                return Err(WireError::malformed("rows event", "bytes after rows without columns"));
             }
             self.image = 0;
             self.rows += 1;
@@ -242,7 +243,7 @@ impl RowCounter {
     }
 }
 
-/// Completes a piece of `bytes` bytes off the front of `input`; false if there are too few.
+/// Completes a piece of `bytes` bytes from the front of `input`; false if more bytes are needed.
 fn take_piece(piece: &mut Vec<u8>, input: &mut &[u8], bytes: usize) -> bool {
     let count = bytes.saturating_sub(piece.len()).min(input.len());
     piece.extend_from_slice(&input[..count]);
@@ -334,9 +335,10 @@ mod tests {
     }
 
     proptest! {
-        /// The same count as by walking the images, however the bytes are cut; and the same refusal of what is cut off.
+        /// The count equals that of iterating the images, for any chunks; so do the errors for truncated
+        /// images.
         #[test]
-        fn counts_what_a_walk_counts(
+        fn counts_equal_those_of_iteration(
             columns in proptest::collection::vec((any_column(), any::<bool>(), any::<bool>()), 1..12),
             kind in any_kind(),
             random in proptest::collection::vec(any::<u8>(), 1..60),

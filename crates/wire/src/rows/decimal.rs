@@ -4,15 +4,15 @@ use std::fmt;
 
 use crate::WireError;
 
-/// The most digits a DECIMAL can have.
+/// The maximum number of digits of a DECIMAL.
 pub const DIGITS_MAX: u8 = 65;
 
-/// Bytes that 0..=9 leading or trailing digits take.
+/// The bytes of 0..=9 leading or trailing digits.
 const BYTES_OF_DIGITS: [usize; 10] = [0, 1, 1, 2, 2, 3, 3, 4, 4, 4];
 const POWERS_OF_TEN: [u32; 10] =
     [1, 10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000, 1_000_000_000];
 
-/// Refuses a shape that no column can have.
+/// Rejects an impossible precision or scale.
 pub(super) fn check_shape(precision: u8, scale: u8) -> Result<(), WireError> {
     if precision == 0 || precision > DIGITS_MAX || scale > precision {
         return Err(WireError::malformed("decimal", format!("DECIMAL({precision},{scale})")));
@@ -20,13 +20,13 @@ pub(super) fn check_shape(precision: u8, scale: u8) -> Result<(), WireError> {
     Ok(())
 }
 
-/// The length of a value of this shape in bytes.
+/// The length of a value of this precision and scale, in bytes.
 pub(super) fn encoded_length(precision: u8, scale: u8) -> usize {
     let side = |digits: u8| usize::from(digits / 9) * 4 + BYTES_OF_DIGITS[usize::from(digits % 9)];
     side(precision.saturating_sub(scale)) + side(scale)
 }
 
-/// An exact decimal number, checked, still in the bytes of the event.
+/// An exact decimal number: checked bytes of the event.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Decimal<'a> {
     precision: u8,
@@ -38,7 +38,7 @@ impl<'a> Decimal<'a> {
     /// Checks `bytes` to be a DECIMAL(`precision`,`scale`).
     ///
     /// # Errors
-    /// [`WireError::Malformed`] if the length does not fit the shape or a digit group is too large.
+    /// [`WireError::Malformed`] if the length is wrong or a digit group is too large.
     pub fn parse(bytes: &'a [u8], precision: u8, scale: u8) -> Result<Self, WireError> {
         check_shape(precision, scale)?;
         if bytes.len() != encoded_length(precision, scale) {
@@ -54,12 +54,12 @@ impl<'a> Decimal<'a> {
         Ok(decimal)
     }
 
-    /// Digits in all.
+    /// The number of digits.
     pub fn precision(&self) -> u8 {
         self.precision
     }
 
-    /// Digits behind the point.
+    /// The number of decimals.
     pub fn scale(&self) -> u8 {
         self.scale
     }
@@ -69,7 +69,7 @@ impl<'a> Decimal<'a> {
         self.bytes.first().is_some_and(|first| first & 0x80 == 0)
     }
 
-    /// The groups of digits from the front: how many digits, and their value.
+    /// The groups of digits from the front: number of digits, and value.
     fn groups(&self) -> impl Iterator<Item = (usize, u32)> + use<'a> {
         let integer = usize::from(self.precision - self.scale);
         let scale = usize::from(self.scale);
@@ -94,7 +94,7 @@ impl<'a> Decimal<'a> {
 }
 
 impl fmt::Display for Decimal<'_> {
-    /// As the servers print it: all digits of the scale, no superfluous leading zeros.
+    /// As in the servers: all digits of the scale, no superfluous leading zeros.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_negative() {
             f.write_str("-")?;

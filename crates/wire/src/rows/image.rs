@@ -1,4 +1,4 @@
-//! Row images: the columns that an image holds, which of them are NULL, and the values one behind the other.
+//! Row images: the columns of an image, their NULL bits, and their values.
 
 use super::column::{BinlogColumn, ColumnType};
 use super::table_map::TableMap;
@@ -27,7 +27,7 @@ pub struct Image<'a> {
     table: &'a TableMap,
     /// A bit for each column of the table: is it in the image?
     present: &'a [u8],
-    /// A bit for each JSON column of the table, whether in the image or not: does it hold diffs?
+    /// A bit for each JSON column of the table, in the image or not: does it hold diffs?
     partial: Option<&'a [u8]>,
     /// A bit for each column of the image: is it NULL?
     nulls: &'a [u8],
@@ -50,7 +50,7 @@ impl<'a> ImageCell<'a> {
     /// Decodes the value; `columns` are the table map's.
     ///
     /// # Errors
-    /// [`WireError`] if the bytes are no value of the column's type.
+    /// [`WireError`] if the bytes are not a value of the column's type.
     pub fn value(&self, columns: &[BinlogColumn]) -> Result<BinlogValue<'a>, WireError> {
         match (self.raw, columns.get(self.index)) {
             (None, _) => Ok(BinlogValue::Null),
@@ -67,7 +67,7 @@ impl<'a> Image<'a> {
         self.table
     }
 
-    /// The image as it stands in the event.
+    /// The bytes of the image in the event.
     pub fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
@@ -87,7 +87,7 @@ impl<'a> Image<'a> {
         !(0..self.table.columns.len()).any(|index| self.has(index))
     }
 
-    /// The columns that the image holds, in order.
+    /// Iterates over the columns of the image, in order.
     pub fn cells(&self) -> ImageCells<'a> {
         ImageCells {
             image: *self,
@@ -101,7 +101,7 @@ impl<'a> Image<'a> {
     /// The cell of column `index`; `None` if the image does not hold it.
     ///
     /// # Errors
-    /// As [`ImageCells`]. Walks the image from its start.
+    /// As [`ImageCells`]. Reads the image from its start.
     pub fn cell(&self, index: usize) -> Result<Option<ImageCell<'a>>, WireError> {
         for cell in self.cells() {
             let cell = cell?;
@@ -112,11 +112,11 @@ impl<'a> Image<'a> {
         Ok(None)
     }
 
-    /// An image of `table` with the columns `present` that is all of `bytes`; `after_of_partial` says that it is the after
-    /// image of a partial update.
+    /// Parses an image of `table` with the columns `present` that is all of `bytes`; `after_of_partial`: it
+    /// is the after image of a partial update.
     ///
     /// # Errors
-    /// [`WireError`] if the bytes are no such image, or more than one.
+    /// [`WireError`] if the bytes are not exactly one such image.
     pub fn parse(
         table: &'a TableMap,
         present: &'a [u8],
@@ -126,12 +126,12 @@ impl<'a> Image<'a> {
         let mut cursor = ByteCursor::new(WHAT, bytes);
         let image = Self::read(table, present, after_of_partial, &mut cursor)?;
         if !cursor.is_empty() {
-            return Err(WireError::malformed(WHAT, format!("{} bytes behind it", cursor.remaining())));
+            return Err(WireError::malformed(WHAT, format!("{} bytes after it", cursor.remaining())));
         }
         Ok(image)
     }
 
-    /// Reads one image off the front of `cursor`; `after_of_partial` says that value options precede it.
+    /// Reads one image from `cursor`; `after_of_partial`: value options precede it.
     fn read(
         table: &'a TableMap,
         present: &'a [u8],
@@ -164,7 +164,7 @@ impl<'a> Image<'a> {
     }
 }
 
-/// Iterates over the [`ImageCell`]s of an image. After an error it ends.
+/// Iterates over the [`ImageCell`]s of an image. Ends after an error.
 #[derive(Debug, Clone)]
 pub struct ImageCells<'a> {
     image: Image<'a>,
@@ -208,7 +208,7 @@ impl<'a> Iterator for ImageCells<'a> {
     }
 }
 
-/// Iterates over the changed rows of a rows event. After an error it ends.
+/// Iterates over the changed rows of a rows event. Ends after an error.
 #[derive(Debug, Clone)]
 pub struct RowChangeIter<'a> {
     table: &'a TableMap,
@@ -220,10 +220,10 @@ pub struct RowChangeIter<'a> {
 }
 
 impl<'a> RowChangeIter<'a> {
-    /// The rows of `event`, whose images, decompressed ([`RowsEvent::images`]), are `images`.
+    /// The rows of `event`; `images` are its decompressed images ([`RowsEvent::images`]).
     ///
     /// # Errors
-    /// [`WireError::Malformed`] if the event has another number of columns than `table`: they do not belong together.
+    /// [`WireError::Malformed`] if the number of columns differs from that of `table`.
     pub fn new(table: &'a TableMap, event: &RowsEvent<'a>, images: &'a [u8]) -> Result<Self, WireError> {
         let columns = table.columns.len();
         if event.column_count != columns {
@@ -265,8 +265,8 @@ impl<'a> Iterator for RowChangeIter<'a> {
             return None;
         }
         let start = self.cursor.position();
-        // A row without columns takes no bytes. `INSERT INTO t VALUES ()` logs one under a minimal row image, and the
-        // event then has nothing in it but that one row.
+        // A row without columns takes no bytes. `INSERT INTO t VALUES ()` logs one under a minimal row image,
+        // and the event then holds only that row.
         if self.cursor.is_empty() && (start > 0 || self.kind != RowsKind::Write) {
             self.done = true;
             return None;
@@ -274,7 +274,7 @@ impl<'a> Iterator for RowChangeIter<'a> {
         let row = self.read();
         self.done = row.is_err() || self.cursor.position() == start;
         if self.done && !self.cursor.is_empty() && row.is_ok() {
-            return Some(Err(WireError::malformed("rows event", "bytes left behind rows without columns")));
+            return Some(Err(WireError::malformed("rows event", "bytes after rows without columns")));
         }
         Some(row)
     }

@@ -1,9 +1,9 @@
-//! Row events decoded: what a table looked like when its rows were logged, and the typed value of every column.
+//! Decodes row events: the table at the time of logging, and the typed value of every column.
 //!
-//! The way through: a [`TableMap`] is parsed from the event of that type and kept until the statement ends; a rows
-//! event that names the same table id is walked with [`RowChangeIter`], which yields before and after [`Image`]s; an image
-//! yields [`ImageCell`]s, each a raw slice of the event that [`ImageCell::value`] turns into a [`BinlogValue`]. Nothing is copied and
-//! nothing is decoded before it is asked for, so that conflict detection can hash raw slices.
+//! A [`TableMap`] is parsed from its event and kept until the statement ends. A rows event with the same
+//! table id is read by [`RowChangeIter`], which returns before and after [`Image`]s. An image returns
+//! [`ImageCell`]s, each a raw slice of the event that [`ImageCell::value`] decodes to a [`BinlogValue`].
+//! Nothing is copied, and decoding happens on demand, so that conflict detection can hash raw slices.
 
 pub mod column;
 pub mod compressed;

@@ -1,7 +1,8 @@
-//! The tail of a table map: signedness, character sets, names, keys, as `binlog_row_metadata` has them logged.
+//! The optional metadata of a table map: signedness, character sets, names, keys, depending on
+//! `binlog_row_metadata`.
 //!
-//! A list of fields, each a type byte, a length and its bytes. Fields that are not known are kept raw: the servers
-//! promise that a reader may pass over them.
+//! A list of fields, each a type byte, a length and its bytes. Unknown fields are kept raw: the servers
+//! guarantee that readers may skip them.
 
 use crate::cursor::ByteCursor;
 use crate::rows::column::{BinlogColumn, ColumnType};
@@ -31,20 +32,20 @@ const WHAT: &str = "table map metadata";
 pub struct KeyPart {
     /// Index of the column, from 0.
     pub column: u16,
-    /// Of a key on a prefix, its length in characters (bytes for binary columns); 0 for the whole column.
+    /// For a prefix key its length in characters (bytes for binary columns); 0 for the whole column.
     pub prefix: u32,
 }
 
-/// What optional metadata says beyond single columns.
+/// Optional metadata of the table.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TableMetadata {
     /// The primary key's columns in key order. `None`: not logged, or no primary key.
     pub primary_key: Option<Vec<KeyPart>>,
-    /// Fields of a type not known here: type byte and raw bytes, in the order of the event.
+    /// Fields of unknown type: type byte and raw bytes, in the order of the event.
     pub unknown: Vec<(u8, Vec<u8>)>,
 }
 
-/// Reads all fields of `bytes`, fills what they say into `columns`, and returns the rest.
+/// Reads all fields of `bytes`, sets the fields of `columns`, and returns the rest.
 pub(super) fn read(
     bytes: &[u8],
     columns: &mut [BinlogColumn],
@@ -151,7 +152,7 @@ fn key_column(value: &mut ByteCursor<'_>, columns: usize) -> Result<u16, WireErr
     }
 }
 
-/// Hands one bit per column, first column in the highest bit.
+/// Calls a function with one bit per column, the first column in the highest bit.
 fn each_bit<'c>(
     value: &mut ByteCursor<'_>,
     columns: impl Iterator<Item = &'c mut BinlogColumn>,
@@ -209,7 +210,7 @@ fn each_members(
 ) -> Result<(), WireError> {
     for column in columns.iter_mut().filter(|column| counts(column.column_type)) {
         let count = value.lenenc_int()?;
-        // Each member takes at least its length byte, so a count beyond what is left is a lie.
+        // Each member takes at least its length byte, so a count beyond the rest is false.
         if count > value.remaining() as u64 {
             return Err(WireError::malformed(
                 WHAT,

@@ -1,24 +1,24 @@
-//! TABLE_MAP: what a table looked like when the rows that follow were logged.
+//! TABLE_MAP: the table at the time when the following rows were logged.
 
 use crate::cursor::ByteCursor;
 use crate::rows::column::{BinlogColumn, ColumnType};
 use crate::rows::optional_metadata::{self, TableMetadata};
 use crate::{Flavour, WireError};
 
-/// The most columns a table can have on either flavour.
+/// The maximum number of columns of a table in either flavour.
 pub const COLUMNS_MAX: usize = 4096;
 
-/// The table id that no table map has: a rows event that carries it does nothing but end its statement.
+/// The table id of no table map: a rows event with it only ends its statement.
 pub const TABLE_ID_DUMMY: u64 = 0x00ff_ffff;
 
 const WHAT: &str = "table map";
 
-/// A table as its rows are logged.
+/// The definition of a table's logged rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TableMap {
-    /// Which flavour wrote it.
+    /// The flavour of the server.
     pub flavour: Flavour,
-    /// The number by which rows events of the same statement name the table; means nothing beyond it.
+    /// The table id in the rows events of the same statement.
     pub table_id: u64,
     /// See the constants of this type.
     pub flags: u16,
@@ -26,10 +26,10 @@ pub struct TableMap {
     pub schema: String,
     /// The table.
     pub table: String,
-    /// The columns that rows have, in order. Without columns the server does not log (hidden ones of functional
-    /// indexes).
+    /// The columns of the rows, in order. Without columns that the server does not log (hidden ones of
+    /// functional indexes).
     pub columns: Vec<BinlogColumn>,
-    /// What optional metadata says beyond single columns.
+    /// Optional metadata of the table.
     pub metadata: TableMetadata,
 }
 
@@ -43,12 +43,12 @@ impl TableMap {
     /// MariaDB: the table has AFTER or BEFORE triggers, which a replica may want to run.
     pub const FLAG_HAS_TRIGGERS: u16 = 0x4000;
 
-    /// Parses the body of a TABLE_MAP event: what follows the 19-byte header, without the checksum.
+    /// Parses the body of a TABLE_MAP event, without header and checksum.
     ///
     /// The flavour matters because the same metadata counts GEOMETRY columns on MariaDB and not on MySQL.
     ///
     /// # Errors
-    /// [`WireError`] if the bytes end early, contradict each other, or name a column type that is not known.
+    /// [`WireError`] if the bytes end early, contradict each other, or name an unknown column type.
     pub fn parse(body: &[u8], flavour: Flavour) -> Result<Self, WireError> {
         let mut cursor = ByteCursor::new(WHAT, body);
         let table_id = cursor.u48()?;
@@ -81,17 +81,17 @@ impl TableMap {
     /// The table id of a table map's body, without parsing the rest.
     ///
     /// # Errors
-    /// [`WireError::Truncated`] if it is not there.
+    /// [`WireError::Truncated`] if it is missing.
     pub fn peek_table_id(body: &[u8]) -> Result<u64, WireError> {
         ByteCursor::new(WHAT, body).u48()
     }
 
-    /// Whether the first column is a primary key that the server made up and hides.
+    /// Whether the first column is a generated invisible primary key.
     pub fn has_generated_invisible_primary_key(&self) -> bool {
         self.flavour == Flavour::MySql && self.flags & Self::FLAG_GENERATED_INVISIBLE_PRIMARY_KEY != 0
     }
 
-    /// How many MySQL JSON columns the table has: partial updates carry one bit for each.
+    /// The number of MySQL JSON columns: partial updates have one bit for each.
     pub fn json_columns(&self) -> usize {
         self.columns.iter().filter(|column| matches!(column.column_type, ColumnType::Json { .. })).count()
     }
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn lies_are_refused() {
+    fn contradictions_are_refused() {
         // A key on a column that is not there, a member count beyond the field, a collation for a column too many.
         for (types, metadata, optional) in
             [(3, "", "08 01 01"), (254, "f701", "06 02 fa 00"), (254, "fe03", "02 03 08 01 08")]

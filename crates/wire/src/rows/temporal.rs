@@ -1,7 +1,7 @@
 //! DATE, TIME, DATETIME, TIMESTAMP in every binary form that row images and JSON documents use.
 //!
-//! Zero dates, days that do not exist (`ALLOW_INVALID_DATES`) and months of zero are legal values of the servers and
-//! are kept as they are; nothing here knows a calendar.
+//! Zero dates, invalid days (`ALLOW_INVALID_DATES`) and months of zero are valid values of the servers and
+//! are kept unchanged; nothing here knows a calendar.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ use crate::cursor::ByteCursor;
 pub struct Date {
     /// 0..=9999.
     pub year: u16,
-    /// 0..=15; 1..=12 in dates that exist.
+    /// 0..=15; 1..=12 in valid dates.
     pub month: u8,
     /// 0..=31.
     pub day: u8,
@@ -25,11 +25,11 @@ pub struct Date {
 pub struct Time {
     /// Whether it is below zero.
     pub negative: bool,
-    /// 0..=838 from a sane server; the format has room for 1023 (10 bits).
+    /// 0..=838 from a server; the format has 10 bits, up to 1023.
     pub hours: u16,
-    /// 0..=63; 0..=59 from a sane server.
+    /// 0..=63; 0..=59 from a server.
     pub minutes: u8,
-    /// 0..=63; 0..=59 from a sane server.
+    /// 0..=63; 0..=59 from a server.
     pub seconds: u8,
     /// Millionths of a second.
     pub micros: u32,
@@ -40,17 +40,17 @@ pub struct Time {
 pub struct DateTime {
     /// The day.
     pub date: Date,
-    /// 0..=31; 0..=23 from a sane server.
+    /// 0..=31; 0..=23 from a server.
     pub hour: u8,
-    /// 0..=63; 0..=59 from a sane server.
+    /// 0..=63; 0..=59 from a server.
     pub minute: u8,
-    /// 0..=63; 0..=59 from a sane server.
+    /// 0..=63; 0..=59 from a server.
     pub second: u8,
     /// Millionths of a second.
     pub micros: u32,
 }
 
-/// A moment in UTC. All zero stands for the zero TIMESTAMP `0000-00-00 00:00:00`.
+/// A time in UTC. All zero is the zero TIMESTAMP `0000-00-00 00:00:00`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Timestamp {
     /// Seconds since 1970; up to 2^31-1 on MySQL, up to 2^32-1 (year 2106) on MariaDB from 11.5 on.
@@ -76,12 +76,12 @@ fn micros_of(raw: u32, size: usize) -> Result<u32, WireError> {
     }
 }
 
-/// How many bytes MariaDB's own TIME with `fraction` digits takes.
+/// The length of MariaDB's own TIME with `fraction` digits, in bytes.
 pub(super) fn old_time_bytes(fraction: u8) -> usize {
     [3, 4, 4, 5, 5, 5, 6][usize::from(fraction.min(6))]
 }
 
-/// How many bytes MariaDB's own DATETIME with `fraction` digits takes.
+/// The length of MariaDB's own DATETIME with `fraction` digits, in bytes.
 pub(super) fn old_datetime_bytes(fraction: u8) -> usize {
     [8, 6, 6, 7, 7, 7, 8][usize::from(fraction.min(6))]
 }
@@ -109,8 +109,9 @@ impl Time {
     /// [`WireError`] if the bytes are too few or the fraction is a second or more.
     pub fn parse(bytes: &[u8], fraction: u8) -> Result<Self, WireError> {
         let mut cursor = ByteCursor::new(WHAT, bytes);
-        // The whole value, seconds and fraction in its own unit, is one big-endian number with a bias, so that bytes
-        // compare as times do. The fraction of a negative time therefore counts up from the next lower second.
+        // Seconds and fraction together are one big-endian number with a bias, in the unit of the fraction,
+        // so that bytes compare as times do. The fraction of a negative time therefore counts up from the
+        // next lower second.
         let size = fraction_bytes(fraction);
         let bits = 8 * size as u32;
         let biased = cursor.uint_be(3 + size)? as i64;
@@ -291,7 +292,7 @@ impl Timestamp {
         self == Self::default()
     }
 
-    /// The moment as date and time in UTC; the zero TIMESTAMP gives the zero DATETIME.
+    /// Date and time in UTC; the zero TIMESTAMP gives the zero DATETIME.
     pub fn to_utc(self) -> DateTime {
         if self.is_zero() {
             return DateTime::default();
@@ -321,14 +322,14 @@ impl Timestamp {
     }
 }
 
-/// The text of a value, digit by digit: dumps have many of them, and to format each takes far longer.
-struct Text {
+/// Formats a value digit by digit: dumps have many of them, and `format!` takes much longer.
+struct TemporalText {
     bytes: [u8; Self::BYTES_MAX],
     length: usize,
 }
 
-impl Text {
-    /// The longest one, of parts as large as their types allow, takes less.
+impl TemporalText {
+    /// More than the longest text, with the largest parts of their types.
     const BYTES_MAX: usize = 48;
 
     fn new() -> Self {
@@ -340,7 +341,7 @@ impl Text {
         self.length += 1;
     }
 
-    /// With zeros before it up to `digits` digits.
+    /// Appends a number, padded with zeros to `digits` digits.
     fn number(&mut self, value: u32, digits: usize) {
         let longer = value.checked_ilog10().map_or(1, |log| log as usize + 1);
         let end = self.length + digits.max(longer);
@@ -384,14 +385,14 @@ impl Text {
 
 /// Writes `.` and the first `digits` digits of `micros`; nothing for no digits.
 pub(crate) fn write_fraction(out: &mut impl fmt::Write, micros: u32, digits: u8) -> fmt::Result {
-    let mut text = Text::new();
+    let mut text = TemporalText::new();
     text.fraction(micros, digits);
     text.write(out)
 }
 
 impl fmt::Display for Date {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut text = Text::new();
+        let mut text = TemporalText::new();
         text.date(self);
         text.write(f)
     }
@@ -400,7 +401,7 @@ impl fmt::Display for Date {
 impl Time {
     /// Writes `[-]HH:MM:SS` and `digits` digits of the fraction.
     pub fn write(&self, out: &mut impl fmt::Write, digits: u8) -> fmt::Result {
-        let mut text = Text::new();
+        let mut text = TemporalText::new();
         if self.negative {
             text.byte(b'-');
         }
@@ -413,7 +414,7 @@ impl Time {
 impl DateTime {
     /// Writes `YYYY-MM-DD hh:mm:ss` and `digits` digits of the fraction.
     pub fn write(&self, out: &mut impl fmt::Write, digits: u8) -> fmt::Result {
-        let mut text = Text::new();
+        let mut text = TemporalText::new();
         text.date(&self.date);
         text.byte(b' ');
         text.clock(self.hour.into(), self.minute, self.second);

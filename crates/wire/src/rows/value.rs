@@ -1,4 +1,4 @@
-//! One value of a row image, typed.
+//! A typed value of a row image.
 
 use super::column::{BinlogColumn, CHARSET_BINARY, ColumnType};
 use super::compressed::CompressedBytes;
@@ -10,7 +10,7 @@ use crate::cursor::ByteCursor;
 
 const WHAT: &str = "row value";
 
-/// A value as its column's type has it. Borrowed from the event; what needs work to unpack is unpacked on demand.
+/// A value of its column's type. Borrows from the event; compressed values are decompressed on demand.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum BinlogValue<'a> {
     /// NULL.
@@ -53,13 +53,13 @@ pub enum BinlogValue<'a> {
     },
     /// A value of a MariaDB column with the COMPRESSED attribute.
     Compressed(CompressedBytes<'a>),
-    /// ENUM: the member's number from 1; 0 is the empty string that stands for an invalid value.
+    /// ENUM: the member's number from 1; 0 is the empty string of an invalid value.
     Enum(u16),
     /// SET: bit 0 is the first member.
     Set(u64),
     /// MySQL's JSON.
     Json(JsonBinary<'a>),
-    /// What changed in a JSON document, against the before image (partial updates).
+    /// The diffs of a JSON document against the before image (partial updates).
     JsonDiff(JsonDiffs<'a>),
     /// GEOMETRY: four bytes of SRID, then WKB.
     Geometry(&'a [u8]),
@@ -73,11 +73,11 @@ pub fn vector_elements(bytes: &[u8]) -> impl ExactSizeIterator<Item = f32> + '_ 
 }
 
 impl<'a> BinlogValue<'a> {
-    /// Decodes `raw`, exactly one value of `column` with any length prefix. `partial` says that a JSON column holds
-    /// what changed rather than a document.
+    /// Decodes `raw`, exactly one value of `column` with any length prefix. `partial`: a JSON column holds
+    /// diffs instead of a document.
     ///
     /// # Errors
-    /// [`WireError`] if the bytes are no value of that type.
+    /// [`WireError`] if the bytes are not a value of that type.
     pub fn decode(raw: &'a [u8], column: &BinlogColumn, partial: bool) -> Result<Self, WireError> {
         let column_type = column.column_type;
         if column_type.encoded_length(raw)? != raw.len() {
@@ -139,7 +139,8 @@ impl<'a> BinlogValue<'a> {
         })
     }
 
-    /// The bytes of a [`BinlogValue::FixedBytes`] at their full length, zeros and all; `None` for other values.
+    /// The bytes of a [`BinlogValue::FixedBytes`] padded with zeros to the full length; `None` for other
+    /// values.
     pub fn padded(&self) -> Option<Vec<u8>> {
         match self {
             Self::FixedBytes { stored, length } => {
@@ -211,7 +212,7 @@ mod tests {
         assert_eq!(value, BinlogValue::FixedBytes { stored: b"ab", length: 4 });
         assert_eq!(value.padded().as_deref(), Some(&b"ab\0\0"[..]));
         assert!(BinlogValue::decode(b"\x05abcde", &binary, false).is_err());
-        // The same bytes where the log does not say that the column is binary.
+        // The same bytes if the log does not define the column as binary.
         assert_eq!(decode(ColumnType::Char { bytes_max: 4 }, b"\x02ab"), BinlogValue::Bytes(b"ab"));
         assert_eq!(decode(ColumnType::Char { bytes_max: 256 }, b"\x02\x00ab"), BinlogValue::Bytes(b"ab"));
     }

@@ -1,14 +1,14 @@
 //! The grammar of MariaDB's event groups, as its replicas read it (`slave.cc`, `rpl_parallel.cc`).
 
-use super::{Meaning, Phase, Prefix, SourceDependency, TransactionStart, starts_with};
+use super::{EventMeaning, Prefix, SourceDependency, TransactionPhase, TransactionStart, starts_with};
 use crate::WireError;
 use crate::event::{EventType, MariadbGtidEvent, QueryEvent, compressed, rows_end_statement, rows_layout};
 use crate::gtid::Gtid;
 
-/// The longest text that makes a difference: `XA ROLLBACK`, and one more byte to see that `ROLLBACK` ends.
+/// The longest relevant text: `XA ROLLBACK` and one byte to see that the word ends.
 const QUERY_FRONT_BYTES: usize = 12;
 
-pub(super) fn meaning(event: &Prefix<'_>) -> Result<Meaning, WireError> {
+pub(super) fn meaning(event: &Prefix<'_>) -> Result<EventMeaning, WireError> {
     if let Some(meaning) = event.common_meaning() {
         return Ok(meaning);
     }
@@ -23,20 +23,20 @@ pub(super) fn meaning(event: &Prefix<'_>) -> Result<Meaning, WireError> {
             let (front, length) = compressed::decompress_front::<QUERY_FRONT_BYTES>(query.query)?;
             query_meaning(&front[..length])
         }
-        EventType::TABLE_MAP | EventType::MARIADB_ANNOTATE_ROWS => Meaning::StatementPart,
-        // The server makes fragments of row events only inside transactions, where they end nothing.
-        EventType::MARIADB_PARTIAL_ROW_DATA => Meaning::StatementPart,
+        EventType::TABLE_MAP | EventType::MARIADB_ANNOTATE_ROWS => EventMeaning::StatementPart,
+        // The server writes fragments of row events only inside transactions, which they do not end.
+        EventType::MARIADB_PARTIAL_ROW_DATA => EventMeaning::StatementPart,
         event_type if rows_layout(event_type).is_some() => {
             match rows_end_statement(event_type, event.body, event.format)? {
-                true => Meaning::InBlock,
-                false => Meaning::StatementPart,
+                true => EventMeaning::InBlock,
+                false => EventMeaning::StatementPart,
             }
         }
         _ => return event.unknown_meaning(),
     })
 }
 
-fn open(event: &MariadbGtidEvent<'_>) -> Meaning {
+fn open(event: &MariadbGtidEvent<'_>) -> EventMeaning {
     let standalone = event.has(MariadbGtidEvent::FLAG_STANDALONE);
     let start = TransactionStart {
         gtid: Some(Gtid::MariaDb(event.gtid)),
@@ -46,14 +46,18 @@ fn open(event: &MariadbGtidEvent<'_>) -> Meaning {
         standalone,
         ddl: event.has(MariadbGtidEvent::FLAG_DDL),
     };
-    Meaning::Open { start, phase: if standalone { Phase::Standalone } else { Phase::Block } }
+    EventMeaning::Open {
+        start,
+        phase: if standalone { TransactionPhase::Standalone } else { TransactionPhase::Block },
+    }
 }
 
-fn query_meaning(query: &[u8]) -> Meaning {
-    // The server writes these itself, so they are always in this form; `ROLLBACK TO` a savepoint is longer.
+fn query_meaning(query: &[u8]) -> EventMeaning {
+    // The server generates these statements, so they always have this form; `ROLLBACK TO` a savepoint is
+    // longer.
     let ends = query == b"COMMIT"
         || query == b"ROLLBACK"
         || starts_with(query, "XA COMMIT")
         || starts_with(query, "XA ROLLBACK");
-    if ends { Meaning::CloseBlock } else { Meaning::Statement }
+    if ends { EventMeaning::CloseBlock } else { EventMeaning::Statement }
 }

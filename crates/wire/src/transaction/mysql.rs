@@ -1,11 +1,11 @@
 //! The grammar of MySQL's transactions, as its replicas read it (`trx_boundary_parser.cpp`).
 
-use super::{Meaning, Phase, Prefix, SourceDependency, TransactionStart, starts_with};
+use super::{EventMeaning, Prefix, SourceDependency, TransactionPhase, TransactionStart, starts_with};
 use crate::WireError;
 use crate::event::{EventType, GtidEvent, QueryEvent, rows_layout};
 use crate::gtid::Gtid;
 
-pub(super) fn meaning(event: &Prefix<'_>) -> Result<Meaning, WireError> {
+pub(super) fn meaning(event: &Prefix<'_>) -> Result<EventMeaning, WireError> {
     if let Some(meaning) = event.common_meaning() {
         return Ok(meaning);
     }
@@ -17,17 +17,17 @@ pub(super) fn meaning(event: &Prefix<'_>) -> Result<Meaning, WireError> {
             let query = QueryEvent::parse(EventType::QUERY, event.body, event.format)?;
             query_meaning(query.query)
         }
-        EventType::TRANSACTION_PAYLOAD => Meaning::Whole,
-        // Statements of a row log, shown before its table maps.
-        EventType::ROWS_QUERY => Meaning::StatementPart,
-        EventType::TABLE_MAP | EventType::VIEW_CHANGE => Meaning::InBlock,
-        EventType::TRANSACTION_CONTEXT => Meaning::Anywhere,
-        event_type if rows_layout(event_type).is_some() => Meaning::InBlock,
+        EventType::TRANSACTION_PAYLOAD => EventMeaning::Whole,
+        // The statement of row events, logged before their table maps.
+        EventType::ROWS_QUERY => EventMeaning::StatementPart,
+        EventType::TABLE_MAP | EventType::VIEW_CHANGE => EventMeaning::InBlock,
+        EventType::TRANSACTION_CONTEXT => EventMeaning::Anywhere,
+        event_type if rows_layout(event_type).is_some() => EventMeaning::InBlock,
         _ => return event.unknown_meaning(),
     })
 }
 
-fn open(event: GtidEvent) -> Meaning {
+fn open(event: GtidEvent) -> EventMeaning {
     let dependency = match event.logical_clock {
         Some(clock) => SourceDependency::Logical {
             last_committed: clock.last_committed,
@@ -43,18 +43,18 @@ fn open(event: GtidEvent) -> Meaning {
         standalone: false,
         ddl: false,
     };
-    Meaning::Open { start, phase: Phase::Opened }
+    EventMeaning::Open { start, phase: TransactionPhase::Opened }
 }
 
-fn query_meaning(query: &[u8]) -> Meaning {
+fn query_meaning(query: &[u8]) -> EventMeaning {
     if query == b"BEGIN" || query.starts_with(b"XA START") {
-        Meaning::OpenBlock
+        EventMeaning::OpenBlock
     } else if query.eq_ignore_ascii_case(b"COMMIT")
         || (starts_with(query, "ROLLBACK") && !starts_with(query, "ROLLBACK TO "))
         || starts_with(query, "XA ROLLBACK")
     {
-        Meaning::Close
+        EventMeaning::Close
     } else {
-        Meaning::Statement
+        EventMeaning::Statement
     }
 }

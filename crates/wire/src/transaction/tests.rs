@@ -112,7 +112,7 @@ fn mysql_transactions() {
 }
 
 #[test]
-fn what_mysql_cannot_have_sent() {
+fn events_that_mysql_cannot_send_are_errors() {
     let check = |events: Vec<Made>, expected: &str| assert_eq!(steps(Flavour::MySql, events), expected);
     check(vec![gtid(None), gtid(None)], "b!");
     check(vec![gtid(None), query("BEGIN"), query("BEGIN")], "bi!");
@@ -174,7 +174,7 @@ fn events_of_the_stream_do_not_end_a_transaction() {
 }
 
 #[test]
-fn a_source_that_restarted_abandons_what_was_open() {
+fn a_restarted_source_abandons_the_open_transaction() {
     for flavour in [Flavour::MySql, Flavour::MariaDb] {
         let open = || match flavour {
             Flavour::MySql => gtid(None),
@@ -190,7 +190,7 @@ fn a_source_that_restarted_abandons_what_was_open() {
 }
 
 #[test]
-fn the_stated_length_must_come_true() {
+fn the_stated_length_must_be_correct() {
     let length = |made: &Made| (EVENT_HEADER_BYTES + made.2.len() + 4) as u64;
     // Beyond 250 the stated length itself takes two more bytes, so it is a constant part of the event's length.
     let statement = "insert into t values (".repeat(10);
@@ -206,7 +206,7 @@ fn the_stated_length_must_come_true() {
 }
 
 #[test]
-fn the_opening_tells_what_it_opens() {
+fn the_opening_event_describes_its_transaction() {
     let format = FormatDescription::assumed(Flavour::MariaDb, ChecksumAlgorithm::Off);
     let gtid = MariadbGtid { domain: 3, server_id: 11, sequence: 5 };
     let flags = MariadbGtidEvent::FLAG_STANDALONE | MariadbGtidEvent::FLAG_DDL;

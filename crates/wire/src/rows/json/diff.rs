@@ -1,30 +1,30 @@
-//! What changed in a document: the value of a JSON column in a partial update
+//! Diffs of a document: the value of a JSON column in a partial update
 //! (`binlog_row_value_options=PARTIAL_JSON`).
 
-use super::edit::Tree;
+use super::edit::JsonTree;
 use super::{JsonBinary, JsonPath, WHAT};
 use crate::WireError;
 use crate::cursor::ByteCursor;
 
-/// A list of changes, to be made one after the other. Parsed as it is iterated.
+/// A list of changes to apply in order. Parsed during iteration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct JsonDiffs<'a> {
     bytes: &'a [u8],
 }
 
-/// What one change does.
+/// The operation of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum JsonDiffOperation {
-    /// The value at the path becomes another one.
+    /// Replaces the value at the path.
     Replace,
-    /// A member that the object does not have yet, or a cell, which moves those behind it, or is appended.
+    /// Adds a missing member to an object, or inserts a cell before others or at the end of an array.
     Insert,
-    /// The member or cell at the path goes.
+    /// Removes the member or cell at the path.
     Remove,
 }
 
 impl JsonDiffOperation {
-    /// Its name for people.
+    /// Its name for display.
     pub fn name(self) -> &'static str {
         match self {
             Self::Replace => "replace",
@@ -37,26 +37,27 @@ impl JsonDiffOperation {
 /// One change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct JsonDiff<'a> {
-    /// What it does.
+    /// The operation.
     pub operation: JsonDiffOperation,
-    /// Where, in the text form of a path; see [`JsonPath::parse`].
+    /// The path as text; see [`JsonPath::parse`].
     pub path: &'a [u8],
-    /// The new value; `None` if it removes.
+    /// The new value; `None` for a removal.
     pub value: Option<JsonBinary<'a>>,
 }
 
 impl<'a> JsonDiffs<'a> {
-    /// Over `bytes`, the value of a JSON column in an after image whose partial bit is set, without its length.
+    /// Wraps `bytes`, the value of a JSON column in an after image whose partial bit is set, without its
+    /// length.
     pub fn new(bytes: &'a [u8]) -> Self {
         Self { bytes }
     }
 
-    /// The diffs as they stand in the event.
+    /// The bytes of the diffs in the event.
     pub fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
 
-    /// The changes in order. After an error the iterator ends.
+    /// The changes in order. Ends after an error.
     pub fn iter(&self) -> impl Iterator<Item = Result<JsonDiff<'a>, WireError>> + use<'a> {
         let mut cursor = ByteCursor::new("JSON diff", self.bytes);
         std::iter::from_fn(move || {
@@ -71,13 +72,13 @@ impl<'a> JsonDiffs<'a> {
         })
     }
 
-    /// Makes the changes to `before` and returns the document that results, in binary form.
+    /// Applies the changes to `before` and returns the resulting document in binary form.
     ///
     /// # Errors
     /// [`WireError::Malformed`] if a change does not fit the document (the before image is not what the source
     /// had); [`WireError::TooLarge`] if the result would exceed `bytes_max`.
     pub fn apply(&self, before: JsonBinary<'a>, bytes_max: usize) -> Result<Vec<u8>, WireError> {
-        let mut tree = Tree::new(before);
+        let mut tree = JsonTree::new(before);
         for diff in self.iter() {
             let diff = diff?;
             let path = JsonPath::parse(diff.path)?;

@@ -1,61 +1,62 @@
-//! A document taken apart just as far as an edit needs, and put together again as the server would.
+//! Edits a document: expands only the containers that an edit needs, and encodes the result as the server
+//! does.
 
 use super::path::PathLeg;
 use super::{DEPTH_MAX, JsonBinary, JsonNode, JsonPath, JsonValue, WHAT, is_inlined, key_order, tag};
 use crate::WireError;
 
-/// The most members that are held apart at once: a bound on memory, about 700 MB, beyond any document that a
-/// server with the largest `max_allowed_packet` makes of members that are not tiny.
+/// The maximum number of expanded members: bounds memory to about 700 MB, beyond any document of a server
+/// with the largest `max_allowed_packet`, unless its members are tiny.
 const MEMBERS_MAX: usize = 1 << 24;
 
-/// A document whose containers come apart along the paths that are edited. All else stays as it is.
-pub(super) struct Tree<'a> {
-    root: Node<'a>,
+/// A document whose containers are expanded along the edited paths. Everything else stays unchanged.
+pub(super) struct JsonTree<'a> {
+    root: JsonTreeNode<'a>,
     members: usize,
 }
 
-enum Node<'a> {
-    /// Not taken apart.
+enum JsonTreeNode<'a> {
+    /// Not expanded.
     Whole(JsonValue<'a>),
-    Array(Vec<Node<'a>>),
+    Array(Vec<JsonTreeNode<'a>>),
     /// Sorted by [`key_order`].
-    Object(Vec<(Key<'a>, Node<'a>)>),
+    Object(Vec<(MemberKey<'a>, JsonTreeNode<'a>)>),
 }
 
-type Key<'a> = std::borrow::Cow<'a, [u8]>;
+type MemberKey<'a> = std::borrow::Cow<'a, [u8]>;
 
-impl<'a> Tree<'a> {
+impl<'a> JsonTree<'a> {
     pub(super) fn new(document: JsonBinary<'a>) -> Self {
-        Self { root: Node::Whole(document.root()), members: 0 }
+        Self { root: JsonTreeNode::Whole(document.root()), members: 0 }
     }
 
     /// Replaces the value at `path`, which must exist. Returns whether it does.
     pub(super) fn replace(&mut self, path: &JsonPath, value: JsonBinary<'a>) -> Result<bool, WireError> {
         match self.seek(&path.legs)? {
             Some(node) => {
-                *node = Node::Whole(value.root());
+                *node = JsonTreeNode::Whole(value.root());
                 Ok(true)
             }
             None => Ok(false),
         }
     }
 
-    /// Inserts a member that must not exist yet, or a cell. Returns whether that fits.
+    /// Inserts a member that must not exist, or a cell. Returns whether that is possible.
     pub(super) fn insert(&mut self, path: &JsonPath, value: JsonBinary<'a>) -> Result<bool, WireError> {
         let Some((leg, parents)) = path.legs.split_last() else { return Ok(false) };
-        let value = Node::Whole(value.root());
+        let value = JsonTreeNode::Whole(value.root());
         match (self.seek(parents)?, leg) {
-            (Some(Node::Object(members)), PathLeg::Member(name)) => {
+            (Some(JsonTreeNode::Object(members)), PathLeg::Member(name)) => {
                 match members.binary_search_by(|(key, _)| key_order(key, name)) {
                     Ok(_) => return Ok(false),
-                    Err(index) => members.insert(index, (Key::Owned(name.clone()), value)),
+                    Err(index) => members.insert(index, (MemberKey::Owned(name.clone()), value)),
                 }
             }
-            (Some(Node::Array(cells)), PathLeg::Cell(index)) => {
+            (Some(JsonTreeNode::Array(cells)), PathLeg::Cell(index)) => {
                 cells.insert((*index).min(cells.len()), value)
             }
-            (Some(Node::Array(cells)), PathLeg::CellFromLast(_)) => {
-                // Before the first cell is where a distance from the last that is too large leads.
+            (Some(JsonTreeNode::Array(cells)), PathLeg::CellFromLast(_)) => {
+                // A distance from the last cell that is too large means before the first cell.
                 let index = leg.index(cells.len()).unwrap_or(0);
                 cells.insert(index, value);
             }
@@ -68,11 +69,11 @@ impl<'a> Tree<'a> {
     pub(super) fn remove(&mut self, path: &JsonPath) -> Result<bool, WireError> {
         let Some((leg, parents)) = path.legs.split_last() else { return Ok(false) };
         Ok(match (self.seek(parents)?, leg) {
-            (Some(Node::Object(members)), PathLeg::Member(name)) => {
+            (Some(JsonTreeNode::Object(members)), PathLeg::Member(name)) => {
                 let found = members.binary_search_by(|(key, _)| key_order(key, name));
                 found.map(|index| members.remove(index)).is_ok()
             }
-            (Some(Node::Array(cells)), leg) => match leg.index(cells.len()) {
+            (Some(JsonTreeNode::Array(cells)), leg) => match leg.index(cells.len()) {
                 Some(index) if index < cells.len() => {
                     cells.remove(index);
                     true
@@ -83,19 +84,21 @@ impl<'a> Tree<'a> {
         })
     }
 
-    /// The node at the end of `legs`, with every container on the way taken apart, the last one too.
-    fn seek(&mut self, legs: &[PathLeg]) -> Result<Option<&mut Node<'a>>, WireError> {
+    /// The node at the end of `legs`; expands every container on the path, the last one too.
+    fn seek(&mut self, legs: &[PathLeg]) -> Result<Option<&mut JsonTreeNode<'a>>, WireError> {
         let mut node = &mut self.root;
         node.take_apart(&mut self.members)?;
         for leg in legs {
             let next = match (node, leg) {
-                (Node::Object(members), PathLeg::Member(name)) => {
+                (JsonTreeNode::Object(members), PathLeg::Member(name)) => {
                     match members.binary_search_by(|(key, _)| key_order(key, name)) {
                         Ok(index) => members.get_mut(index).map(|(_, node)| node),
                         Err(_) => None,
                     }
                 }
-                (Node::Array(cells), leg) => leg.index(cells.len()).and_then(|index| cells.get_mut(index)),
+                (JsonTreeNode::Array(cells), leg) => {
+                    leg.index(cells.len()).and_then(|index| cells.get_mut(index))
+                }
                 _ => None,
             };
             let Some(next) = next else { return Ok(None) };
@@ -107,10 +110,10 @@ impl<'a> Tree<'a> {
 
     /// The document in binary form, of at most `bytes_max` bytes.
     pub(super) fn encode(&self, bytes_max: usize) -> Result<Vec<u8>, WireError> {
-        let mut encoder = Encoder { out: vec![0], bytes_max };
+        let mut encoder = JsonTreeEncoder { out: vec![0], bytes_max };
         let tag = match encoder.node(&self.root, false, 0)? {
             Some(tag) => tag,
-            // Only a small container can be too big for its form, and none was asked for.
+            // Only a small container can be too big for its form, and none was requested.
             None => {
                 return Err(WireError::TooLarge { what: WHAT, size: u64::MAX, size_max: bytes_max as u64 });
             }
@@ -120,8 +123,8 @@ impl<'a> Tree<'a> {
     }
 }
 
-impl<'a> Node<'a> {
-    /// Makes a container whose members can be edited out of one that is whole.
+impl<'a> JsonTreeNode<'a> {
+    /// Expands an encoded container.
     fn take_apart(&mut self, members: &mut usize) -> Result<(), WireError> {
         let Self::Whole(value) = self else { return Ok(()) };
         let mut count = |length: usize| {
@@ -138,14 +141,14 @@ impl<'a> Node<'a> {
         match value.decode()? {
             JsonNode::Array(array) => {
                 count(array.len())?;
-                let cells = (0..array.len()).map(|index| array.get(index).map(Node::Whole));
+                let cells = (0..array.len()).map(|index| array.get(index).map(JsonTreeNode::Whole));
                 *self = Self::Array(cells.collect::<Result<_, _>>()?);
             }
             JsonNode::Object(object) => {
                 count(object.len())?;
                 let members = (0..object.len()).map(|index| {
                     let (key, value) = object.member(index)?;
-                    Ok((Key::Borrowed(key), Node::Whole(value)))
+                    Ok((MemberKey::Borrowed(key), JsonTreeNode::Whole(value)))
                 });
                 *self = Self::Object(members.collect::<Result<_, WireError>>()?);
             }
@@ -155,22 +158,27 @@ impl<'a> Node<'a> {
     }
 }
 
-struct Encoder {
+struct JsonTreeEncoder {
     out: Vec<u8>,
     bytes_max: usize,
 }
 
-impl Encoder {
-    /// Appends `node` and returns its type byte; `None` if its container is `in_small` one, for which it is too big.
-    fn node(&mut self, node: &Node<'_>, in_small: bool, depth: usize) -> Result<Option<u8>, WireError> {
+impl JsonTreeEncoder {
+    /// Appends `node` and returns its type byte; `None` if its `in_small` container is too small for it.
+    fn node(
+        &mut self,
+        node: &JsonTreeNode<'_>,
+        in_small: bool,
+        depth: usize,
+    ) -> Result<Option<u8>, WireError> {
         let (small, large) = match node {
-            Node::Whole(value) => {
+            JsonTreeNode::Whole(value) => {
                 let bytes = value.encoded()?;
                 self.append(bytes)?;
                 return Ok(Some(value.tag));
             }
-            Node::Array(_) => (tag::SMALL_ARRAY, tag::LARGE_ARRAY),
-            Node::Object(_) => (tag::SMALL_OBJECT, tag::LARGE_OBJECT),
+            JsonTreeNode::Array(_) => (tag::SMALL_ARRAY, tag::LARGE_ARRAY),
+            JsonTreeNode::Object(_) => (tag::SMALL_OBJECT, tag::LARGE_OBJECT),
         };
         if depth >= DEPTH_MAX {
             return Err(WireError::malformed(WHAT, format!("nested deeper than {DEPTH_MAX}")));
@@ -190,13 +198,13 @@ impl Encoder {
     }
 
     /// Appends a container in the small or the large form. Returns whether it fits the form.
-    fn container(&mut self, node: &Node<'_>, large: bool, depth: usize) -> Result<bool, WireError> {
+    fn container(&mut self, node: &JsonTreeNode<'_>, large: bool, depth: usize) -> Result<bool, WireError> {
         let width = if large { 4 } else { 2 };
         let start = self.out.len();
         let count = match node {
-            Node::Whole(_) => return Ok(false),
-            Node::Array(cells) => cells.len(),
-            Node::Object(members) => members.len(),
+            JsonTreeNode::Whole(_) => return Ok(false),
+            JsonTreeNode::Array(cells) => cells.len(),
+            JsonTreeNode::Object(members) => members.len(),
         };
         if !fits(count, large) {
             return Ok(false);
@@ -204,7 +212,7 @@ impl Encoder {
         self.append(&(count as u32).to_le_bytes()[..width])?;
         let size_at = self.out.len();
         self.append(&[0; 4][..width])?;
-        if let Node::Object(members) = node {
+        if let JsonTreeNode::Object(members) = node {
             let mut offset = 2 * width + count * (width + 2 + width + 1);
             for (key, _) in members {
                 let Ok(length) = u16::try_from(key.len()) else {
@@ -222,15 +230,15 @@ impl Encoder {
         for _ in 0..count {
             self.append(&[0; 5][..width + 1])?;
         }
-        if let Node::Object(members) = node {
+        if let JsonTreeNode::Object(members) = node {
             for (key, _) in members {
                 self.append(key)?;
             }
         }
-        let values: &mut dyn Iterator<Item = &Node<'_>> = match node {
-            Node::Object(members) => &mut members.iter().map(|(_, value)| value),
-            Node::Array(cells) => &mut cells.iter(),
-            Node::Whole(_) => return Ok(false),
+        let values: &mut dyn Iterator<Item = &JsonTreeNode<'_>> = match node {
+            JsonTreeNode::Object(members) => &mut members.iter().map(|(_, value)| value),
+            JsonTreeNode::Array(cells) => &mut cells.iter(),
+            JsonTreeNode::Whole(_) => return Ok(false),
         };
         for value in values {
             if !self.value_entry(value, start, entry, large, depth)? {
@@ -246,10 +254,10 @@ impl Encoder {
         Ok(true)
     }
 
-    /// Fills the entry at `entry` of the container at `start` with `value`, which goes into it or behind all there is.
+    /// Fills the entry at `entry` of the container at `start` with `value`, inline or appended at the end.
     fn value_entry(
         &mut self,
-        value: &Node<'_>,
+        value: &JsonTreeNode<'_>,
         start: usize,
         entry: usize,
         large: bool,
@@ -257,7 +265,7 @@ impl Encoder {
     ) -> Result<bool, WireError> {
         let width = if large { 4 } else { 2 };
         let (tag, content) = match value {
-            Node::Whole(whole) if is_inlined(whole.tag, large) => {
+            JsonTreeNode::Whole(whole) if is_inlined(whole.tag, large) => {
                 let mut content = [0; 4];
                 let bytes = whole.encoded()?;
                 content[..bytes.len()].copy_from_slice(bytes);

@@ -1,14 +1,14 @@
-//! MySQL's binary JSON: documents that are navigated where they lie, their text as the server prints it, and the
-//! diffs that partial updates log.
+//! MySQL's binary JSON: navigation without decoding, the text as the server prints it, and the diffs of
+//! partial updates.
 //!
 //! A document is a type byte and a value. Containers hold a count, their own size, then fixed-size entries: for each
 //! key (objects only) its offset and length, for each value its type and either its offset or, for small scalars,
 //! the value itself. Offsets count from the start of the container; the "small" form has them in two bytes, the
 //! "large" one in four. Keys are sorted by length, then by bytes.
 //!
-//! A hostile document can let many entries share one value, nested, so that its text is exponentially larger than
-//! it. Whatever visits a whole document therefore counts the bytes it has visited: an honest one never has more of
-//! them than its own length.
+//! In a hostile document many entries can share one value, nested, so that its text is exponentially larger.
+//! Code that visits a whole document therefore counts the visited bytes: a valid document never has more of
+//! them than its length.
 
 pub(crate) mod base64;
 mod diff;
@@ -27,7 +27,7 @@ use crate::cursor::ByteCursor;
 
 const WHAT: &str = "binary JSON";
 
-/// How deep arrays and objects can be nested; the servers' own limit.
+/// The maximum nesting of arrays and objects: the servers' limit.
 pub const DEPTH_MAX: usize = 100;
 
 /// The type bytes of the format.
@@ -56,9 +56,9 @@ pub struct JsonBinary<'a> {
 }
 
 impl<'a> JsonBinary<'a> {
-    /// A document over `bytes`, the value of a JSON column without its length. Only the type byte is looked at.
+    /// Wraps `bytes`, the value of a JSON column without its length. Checks only the type byte.
     ///
-    /// No bytes at all stand for `null`: that is what a statement with IGNORE puts into a column without a value.
+    /// Empty bytes are `null`: a statement with IGNORE stores them in a column without a value.
     ///
     /// # Errors
     /// [`WireError::Malformed`] if the type byte is unknown.
@@ -70,7 +70,7 @@ impl<'a> JsonBinary<'a> {
         Ok(Self { bytes, root })
     }
 
-    /// The whole document as it is stored.
+    /// The stored bytes of the document.
     pub fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
@@ -81,15 +81,15 @@ impl<'a> JsonBinary<'a> {
     }
 }
 
-/// One value of a document, not decoded yet.
+/// A value of a document before decoding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct JsonValue<'a> {
     tag: u8,
-    /// From the value's first byte to the end of what holds it.
+    /// From the value's first byte to the end of its container.
     data: &'a [u8],
 }
 
-/// A value decoded, with containers left to be navigated.
+/// A decoded value; containers are navigated on demand.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum JsonNode<'a> {
     /// `null`.
@@ -100,7 +100,7 @@ pub enum JsonNode<'a> {
     Int(i64),
     /// An integer stored as unsigned.
     UInt(u64),
-    /// A floating-point number; never infinite in a document of the server's.
+    /// A floating-point number; never infinite in a server's document.
     Double(f64),
     /// Text in utf8mb4.
     String(&'a [u8]),
@@ -138,7 +138,7 @@ impl<'a> JsonValue<'a> {
     /// Decodes the value; for containers, checks that their entries lie within them.
     ///
     /// # Errors
-    /// [`WireError`] if the bytes end early or are no value of the type.
+    /// [`WireError`] if the bytes end early or are not a value of the type.
     pub fn decode(&self) -> Result<JsonNode<'a>, WireError> {
         let mut cursor = ByteCursor::new(WHAT, self.data);
         Ok(match self.tag {
@@ -199,7 +199,7 @@ impl<'a> JsonValue<'a> {
     }
 }
 
-/// Bytes behind their length in groups of seven bits, lowest first; the high bit says that more follow.
+/// Bytes after their length in groups of seven bits, lowest first; the high bit means that more follow.
 fn variable_bytes<'a>(cursor: &mut ByteCursor<'a>) -> Result<&'a [u8], WireError> {
     let mut length = 0u64;
     for shift in [0, 7, 14, 21, 28] {
@@ -231,10 +231,10 @@ fn opaque(field_type: u8, bytes: &[u8]) -> Result<JsonNode<'_>, WireError> {
     })
 }
 
-/// What arrays and objects have in common.
+/// The common part of arrays and objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Container<'a> {
-    /// From the count to the end, as the size says.
+    /// From the count to the end of the container.
     bytes: &'a [u8],
     count: usize,
     object: bool,
@@ -300,7 +300,7 @@ impl<'a> Container<'a> {
     }
 }
 
-/// Whether an entry of a container holds a value of this type itself rather than its offset.
+/// Whether a container's entry holds a value of this type inline instead of its offset.
 fn is_inlined(tag: u8, large: bool) -> bool {
     match tag {
         tag::LITERAL | tag::INT16 | tag::UINT16 => true,
@@ -314,12 +314,12 @@ fn is_inlined(tag: u8, large: bool) -> bool {
 pub struct JsonArray<'a>(Container<'a>);
 
 impl<'a> JsonArray<'a> {
-    /// How many there are.
+    /// The number of members.
     pub fn len(&self) -> usize {
         self.0.count
     }
 
-    /// Whether there is none.
+    /// Whether there are no members.
     pub fn is_empty(&self) -> bool {
         self.0.count == 0
     }
@@ -327,7 +327,7 @@ impl<'a> JsonArray<'a> {
     /// Member `index`, from 0.
     ///
     /// # Errors
-    /// [`WireError`] if there is none, or its entry is wrong.
+    /// [`WireError`] for an index out of range or an invalid entry.
     pub fn get(&self, index: usize) -> Result<JsonValue<'a>, WireError> {
         self.0.value(index)
     }
@@ -338,12 +338,12 @@ impl<'a> JsonArray<'a> {
 pub struct JsonObject<'a>(Container<'a>);
 
 impl<'a> JsonObject<'a> {
-    /// How many there are.
+    /// The number of members.
     pub fn len(&self) -> usize {
         self.0.count
     }
 
-    /// Whether there is none.
+    /// Whether there are no members.
     pub fn is_empty(&self) -> bool {
         self.0.count == 0
     }
@@ -351,7 +351,7 @@ impl<'a> JsonObject<'a> {
     /// Key and value of member `index`, from 0.
     ///
     /// # Errors
-    /// [`WireError`] if there is none, or its entries are wrong.
+    /// [`WireError`] for an index out of range or invalid entries.
     pub fn member(&self, index: usize) -> Result<(&'a [u8], JsonValue<'a>), WireError> {
         Ok((self.0.key(index)?, self.0.value(index)?))
     }
@@ -359,7 +359,7 @@ impl<'a> JsonObject<'a> {
     /// The value of `key`; `None` if there is no such member.
     ///
     /// # Errors
-    /// [`WireError`] if an entry is wrong.
+    /// [`WireError`] for an invalid entry.
     pub fn get(&self, key: &[u8]) -> Result<Option<JsonValue<'a>>, WireError> {
         let (mut low, mut high) = (0, self.0.count);
         while low < high {

@@ -1,9 +1,9 @@
-//! JSON paths as diffs carry them: `$.member`, `$."any member"`, `$[3]`, `$[last-1]`.
+//! JSON paths of diffs: `$.member`, `$."any member"`, `$[3]`, `$[last-1]`.
 
 use super::WHAT;
 use crate::WireError;
 
-/// One step of a path.
+/// A leg of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PathLeg {
     /// A member of an object.
@@ -15,7 +15,7 @@ pub enum PathLeg {
 }
 
 impl PathLeg {
-    /// The index that the leg names in an array of `length`; `None` if it is a member, or before the start.
+    /// The index of the leg in an array of `length`; `None` for a member, or before the start.
     pub fn index(&self, length: usize) -> Option<usize> {
         match self {
             Self::Member(_) => None,
@@ -28,7 +28,7 @@ impl PathLeg {
 /// A path from the root of a document.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JsonPath {
-    /// The steps, outermost first.
+    /// The legs, outermost first.
     pub legs: Vec<PathLeg>,
 }
 
@@ -36,7 +36,7 @@ impl JsonPath {
     /// Parses the text of a path without wildcards.
     ///
     /// # Errors
-    /// [`WireError::Malformed`] with the path if it is none.
+    /// [`WireError::Malformed`] with the text.
     pub fn parse(text: &[u8]) -> Result<Self, WireError> {
         match (Parser { rest: text }).path() {
             Some(legs) if legs.len() <= super::DEPTH_MAX => Ok(Self { legs }),
@@ -80,7 +80,7 @@ impl<'a> Parser<'a> {
             let name = self.take_until(|byte| matches!(byte, b'.' | b'[' | b'*' | b' '));
             return (!name.is_empty()).then(|| PathLeg::Member(name.to_vec()));
         }
-        // A JSON string: find its end, which no escape can hide, and let the JSON parser have it.
+        // A JSON string: find its end, which no escape can hide, and parse it as JSON.
         let mut end = 1;
         while *self.rest.get(end)? != b'"' {
             end += if self.rest[end] == b'\\' { 2 } else { 1 };

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// What the test-only encoder takes.
+/// The input of the test encoder.
 #[derive(Debug, Clone, PartialEq)]
 enum Tree {
     Null,
@@ -331,7 +331,7 @@ proptest! {
         prop_assert!(document.to_text().is_ok());
     }
 
-    /// The text is JSON that says the same as the document, as far as JSON can.
+    /// The text is JSON with the same content as the document, as far as JSON can represent it.
     #[test]
     fn text_is_json(tree in any_tree()) {
         let bytes = encode(&tree, false);
@@ -339,9 +339,9 @@ proptest! {
         same(&tree, &parsed)?;
     }
 
-    /// Taking a document apart everywhere and putting it together changes nothing.
+    /// Expanding all of a document and encoding it changes nothing.
     #[test]
-    fn encoding_is_the_servers(tree in any_tree()) {
+    fn encoding_equals_the_servers(tree in any_tree()) {
         let before = encode(&tree, false);
         // Replaces the root's first member by itself, if it has one.
         let (path, value) = match &tree {
@@ -368,7 +368,7 @@ proptest! {
         let _ = JsonDiffs::new(&bytes).apply(JsonBinary::parse(&[]).unwrap(), 1 << 16);
     }
 
-    /// Damage to an honest document is found out or harmless.
+    /// Damage to a valid document is detected or harmless.
     #[test]
     fn damaged_documents_never_panic(tree in any_tree(), at: prop::sample::Index, value: u8) {
         let mut bytes = encode(&tree, false);

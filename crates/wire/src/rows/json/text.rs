@@ -10,14 +10,14 @@ use crate::rows::column::type_code;
 impl JsonBinary<'_> {
     /// Appends the document's text to `out`.
     ///
-    /// A string as the whole document is in double quotes if `quoted`: the server has it so, `mysqlbinlog` has it
+    /// A document that is a string is in double quotes if `quoted`, as in the server; `mysqlbinlog` prints it
     /// without.
     ///
     /// # Errors
-    /// [`WireError`] if the document is malformed, deeper than [`DEPTH_MAX`], or lets members share their values.
-    /// `out` then ends in the middle.
+    /// [`WireError`] if the document is malformed, deeper than [`DEPTH_MAX`], or members share their values.
+    /// `out` is then incomplete.
     pub fn write_text(&self, out: &mut Vec<u8>, quoted: bool) -> Result<(), WireError> {
-        let mut writer = Writer { out, budget: self.bytes.len() };
+        let mut writer = JsonTextWriter { out, budget: self.bytes.len() };
         writer.value(self.root, quoted, 0)
     }
 
@@ -32,13 +32,13 @@ impl JsonBinary<'_> {
     }
 }
 
-struct Writer<'o> {
+struct JsonTextWriter<'o> {
     out: &'o mut Vec<u8>,
-    /// How many more bytes of the document may be visited.
+    /// The remaining number of bytes of the document that may be visited.
     budget: usize,
 }
 
-impl Writer<'_> {
+impl JsonTextWriter<'_> {
     fn charge(&mut self, bytes: usize) -> Result<(), WireError> {
         match self.budget.checked_sub(bytes) {
             Some(left) => {
@@ -149,17 +149,17 @@ impl Writer<'_> {
     }
 }
 
-/// A double with the fewest digits that read back the same, in the servers' choice between plain and exponent form.
+/// A double with the shortest digits that parse to it, in the servers' choice of plain or exponent form.
 fn double_text(double: f64) -> String {
     if !double.is_finite() {
-        // No document of the server's holds one; this is what it would print.
+        // No server's document holds such a value; this is what the server would print.
         return "0.0".to_owned();
     }
     let shortest = format!("{double:e}");
     let Some((mantissa, exponent)) = shortest.split_once('e') else { return shortest };
     let (sign, mantissa) = mantissa.strip_prefix('-').map_or(("", mantissa), |rest| ("-", rest));
     let digits: String = mantissa.chars().filter(char::is_ascii_digit).collect();
-    // How many digits stand before the point.
+    // The number of digits before the point.
     let point = exponent.parse::<i32>().unwrap_or(0) + 1;
     let count = digits.len() as i32;
     if point < -14 || (point > 15 && count <= point) {
