@@ -47,12 +47,22 @@ struct IndexedPart {
     header_readable: bool,
 }
 
-/// How a scan of entries ended.
+/// Why a scan of entries stopped.
 enum ScanEnd {
     /// Between two entries, or in a transaction whose events so far are good.
     Clean,
     /// At a bad event.
     Bad(BadEvent),
+}
+
+/// The entries after the end of the index that recovery keeps.
+struct KeptTail {
+    /// Where the last whole entry ends.
+    end: u64,
+    /// Number of entries.
+    count: u64,
+    /// The bytes after `end` that recovery drops.
+    cut: Option<TailTruncation>,
 }
 
 /// Recovers the newest segment. `segments` are those before it.
@@ -78,7 +88,7 @@ pub(crate) fn recover(
         _ => Some(segment.format_description()?),
     };
     segment.check(indexed.check_from, indexed.front.end, format.clone())?;
-    let mut gtids_known =
+    let gtids_known =
         header.gtids_known || segment.learn_gtids(&header, indexed.front.end, &mut indexed.gtids)?;
 
     let new_framing = || {
@@ -86,63 +96,17 @@ pub(crate) fn recover(
         framing.resume(indexed.source_end, format.clone());
         framing
     };
-    // Only read at first. Write once nothing is known to be damaged.
-    let mut framing = new_framing();
-    let mut end = indexed.front.end;
-    let mut count = 0;
-    let scan_end = segment.scan_entries(end, segment.length, &mut framing, |entry, _| {
-        end = entry.end().offset;
-        count += 1;
-        Ok(())
-    })?;
-    let sealed = indexed.front.sealed.is_some();
-    let unchecked = framing.format().is_some_and(|format| !format.has_checksums());
-    let cut = if unchecked && indexed.front.ends_cleanly && !sealed {
-        // Without checksums, an event after the index's end may look whole and still be torn. Everything
-        // published is in the index.
-        end = indexed.front.end;
-        count = 0;
-        segment.cut_without_checksums(end)?
-    } else {
-        segment.classify_rest(&scan_end, end, &framing, sealed)?
-    };
-
-    let index = segment.repair(&header, &indexed, end)?;
-    let mut framing = new_framing();
-    let mut index_bytes = indexed.index_start(&header);
-    let IndexedPart { mut gtids, mut last_transaction, front, header_readable, .. } = indexed;
-    let mut encoded = Vec::new();
-    let index_path = directory.path_of(&index_name(number));
-    let mut write_index = |encoded: &mut Vec<u8>| {
-        index.write_at(encoded, index_bytes).map_err(|error| LogError::write("write", &index_path, error))?;
-        index_bytes += encoded.len() as u64;
-        encoded.clear();
-        Ok::<_, LogError>(())
-    };
-    segment.scan_entries(front.end, end, &mut framing, |entry, before| {
-        if let Some(before) = before.filter(|_| !gtids_known && header.source_offset == FIRST_EVENT_OFFSET) {
-            gtids = unite(&gtids, &before, &segment.path)?;
-            gtids_known = true;
-        }
-        insert(&mut gtids, &entry, &segment.path)?;
-        IndexRecord::encode_entry(&entry, &mut encoded);
-        if entry.kind == EntryKind::Transaction {
-            last_transaction = Some(entry);
-        }
-        if encoded.len() >= SCAN_WINDOW_BYTES { write_index(&mut encoded) } else { Ok(()) }
-    })?;
-    write_index(&mut encoded)?;
-    index.sync().map_err(|error| LogError::write("fdatasync", &index_path, error))?;
-    framing.rollback();
-
-    if !header_readable {
+    // Write only after reading has found no damage.
+    let kept = segment.find_end(&indexed, new_framing())?;
+    let index = segment.repair(&header, &indexed, kept.end)?;
+    if !indexed.header_readable {
         recovery.indexes_rebuilt.push(number);
     }
-    recovery.entries_recovered = count;
-    recovery.cut = cut;
-    let entries = front.entries + count;
-    let start =
-        TailStart { segment: number, index, index_bytes, entries, end, gtids, gtids_known, last_transaction };
+    let mut framing = new_framing();
+    let start = segment.index_tail(&header, indexed, &kept, index, &mut framing, gtids_known)?;
+    framing.rollback();
+    recovery.entries_recovered = kept.count;
+    recovery.cut = kept.cut;
     Ok(RecoveredTail { header: Arc::new(header), file: segment.file, framing, start })
 }
 
@@ -278,6 +242,77 @@ impl<'a> SegmentFile<'a> {
                 _ => return Ok(false),
             }
         }
+    }
+
+    /// Scans the entries after the end of the index, and decides where the segment ends.
+    fn find_end(&self, indexed: &IndexedPart, mut framing: Framing) -> Result<KeptTail, LogError> {
+        let indexed_end = indexed.front.end;
+        let (mut end, mut count) = (indexed_end, 0);
+        let scan_end = self.scan_entries(indexed_end, self.length, &mut framing, |entry, _| {
+            end = entry.end().offset;
+            count += 1;
+            Ok(())
+        })?;
+        let sealed = indexed.front.sealed.is_some();
+        let unchecked = framing.format().is_some_and(|format| !format.has_checksums());
+        if unchecked && indexed.front.ends_cleanly && !sealed {
+            // Without checksums, an event after the index's end may look whole and still be torn. Everything
+            // published is in the index.
+            let cut = self.cut_without_checksums(indexed_end)?;
+            return Ok(KeptTail { end: indexed_end, count: 0, cut });
+        }
+        let cut = self.classify_rest(&scan_end, end, &framing, sealed)?;
+        Ok(KeptTail { end, count, cut })
+    }
+
+    /// Appends the kept entries to the index, makes it durable, and returns where the writer continues.
+    fn index_tail(
+        &self,
+        header: &SegmentHeader,
+        indexed: IndexedPart,
+        kept: &KeptTail,
+        index: Arc<dyn LogFile>,
+        framing: &mut Framing,
+        mut gtids_known: bool,
+    ) -> Result<TailStart, LogError> {
+        let mut index_bytes = indexed.index_start(header);
+        let IndexedPart { mut gtids, mut last_transaction, front, .. } = indexed;
+        let mut encoded = Vec::new();
+        let index_path = self.directory.path_of(&index_name(self.number));
+        let mut write_index = |encoded: &mut Vec<u8>| {
+            index
+                .write_at(encoded, index_bytes)
+                .map_err(|error| LogError::write("write", &index_path, error))?;
+            index_bytes += encoded.len() as u64;
+            encoded.clear();
+            Ok::<_, LogError>(())
+        };
+        self.scan_entries(front.end, kept.end, framing, |entry, before| {
+            if let Some(before) =
+                before.filter(|_| !gtids_known && header.source_offset == FIRST_EVENT_OFFSET)
+            {
+                gtids = unite(&gtids, &before, &self.path)?;
+                gtids_known = true;
+            }
+            insert(&mut gtids, &entry, &self.path)?;
+            IndexRecord::encode_entry(&entry, &mut encoded);
+            if entry.kind == EntryKind::Transaction {
+                last_transaction = Some(entry);
+            }
+            if encoded.len() >= SCAN_WINDOW_BYTES { write_index(&mut encoded) } else { Ok(()) }
+        })?;
+        write_index(&mut encoded)?;
+        index.sync().map_err(|error| LogError::write("fdatasync", &index_path, error))?;
+        Ok(TailStart {
+            segment: self.number,
+            index,
+            index_bytes,
+            entries: front.entries + kept.count,
+            end: kept.end,
+            gtids,
+            gtids_known,
+            last_transaction,
+        })
     }
 
     /// Scans entries from `start` to `end`. Calls `each` for every whole entry, with the GTID set if its

@@ -170,6 +170,19 @@ struct LogVerifier<'a> {
     bytes_total: u64,
 }
 
+/// The segment that is being read.
+struct VerifiedSegment {
+    number: u64,
+    path: PathBuf,
+    header: SegmentHeader,
+    index: IndexReader,
+    framing: Framing,
+    /// Whether the transactions before the segment are known.
+    gtids_known: bool,
+    /// Bytes of the segments before it.
+    bytes_before: u64,
+}
+
 impl LogVerifier<'_> {
     fn segment(
         &mut self,
@@ -182,18 +195,7 @@ impl LogVerifier<'_> {
         let directory = self.log.directory();
         let name = segment_name(number);
         let path = directory.path_of(&name);
-        let (header, mut index) = match IndexReader::open(directory, number)? {
-            Ok(opened) => opened,
-            Err(damage) => {
-                if let Err(LogError::Purged { .. }) = if_purged(directory, number) {
-                    return Ok(());
-                }
-                let index_path = directory.path_of(&crate::segment::index_name(number));
-                found.problem(&index_path, 0, format!("the index cannot be read: {damage}"));
-                self.running = None;
-                return Ok(());
-            }
-        };
+        let Some((header, index)) = self.open_index(number, found)? else { return Ok(()) };
         let file =
             directory.open(&name, OpenMode::Read).map_err(|error| LogError::io("open", &path, error))?;
         if let Err(error) = check_magic(directory, number, file.as_ref()) {
@@ -201,65 +203,105 @@ impl LogVerifier<'_> {
         }
         self.begin(&header, index.path(), found);
         self.index_sound = true;
-        let mut scan = EventScanner::new(Arc::clone(&file), path.clone(), FIRST_EVENT_OFFSET, end, None);
-        let mut framing = Framing::new(number, header.source_offset, header.source.flavour);
-        let mut known = header.gtids_known;
-        let bytes_before = found.bytes;
+        let scan = EventScanner::new(Arc::clone(&file), path.clone(), FIRST_EVENT_OFFSET, end, None);
+        let mut segment = VerifiedSegment {
+            number,
+            path,
+            framing: Framing::new(number, header.source_offset, header.source.flavour),
+            gtids_known: header.gtids_known,
+            header,
+            index,
+            bytes_before: found.bytes,
+        };
+        let read_to_end = self.events(scan, &mut segment, found, progress)?;
+        found.bytes = segment.bytes_before + end;
+        if !read_to_end {
+            self.running = None;
+            return Ok(());
+        }
+        if segment.framing.in_transaction() {
+            found.problem(&segment.path, end, "the last transaction is incomplete");
+        }
+        self.finish(end, newest, file.length().unwrap_or(end), &mut segment, found)?;
+        self.source = Some(segment.header.source);
+        progress(VerifyProgress { bytes: found.bytes, bytes_total: self.bytes_total, segment: number });
+        Ok(())
+    }
+
+    /// Opens the index of a segment. Returns `None` if it cannot be read, or if the segment was purged meanwhile.
+    fn open_index(
+        &mut self,
+        number: u64,
+        found: &mut Verification,
+    ) -> Result<Option<(SegmentHeader, IndexReader)>, LogError> {
+        let directory = self.log.directory();
+        match IndexReader::open(directory, number)? {
+            Ok(opened) => Ok(Some(opened)),
+            Err(damage) => {
+                if let Err(LogError::Purged { .. }) = if_purged(directory, number) {
+                    return Ok(None);
+                }
+                let index_path = directory.path_of(&crate::segment::index_name(number));
+                found.problem(&index_path, 0, format!("the index cannot be read: {damage}"));
+                self.running = None;
+                Ok(None)
+            }
+        }
+    }
+
+    /// Checks all events of a segment. Returns false if a damaged event prevents reading the rest.
+    fn events(
+        &mut self,
+        mut scan: EventScanner,
+        segment: &mut VerifiedSegment,
+        found: &mut Verification,
+        progress: &mut impl FnMut(VerifyProgress),
+    ) -> Result<bool, LogError> {
         loop {
             let event = match scan.next()? {
                 ScanItem::Event(event) => event,
-                ScanItem::End => break,
+                ScanItem::End => return Ok(true),
                 ScanItem::Bad(bad) => {
-                    found.problem(&path, bad.offset, bad.reason);
-                    self.running = None;
-                    found.bytes = bytes_before + end;
-                    return Ok(());
+                    found.problem(&segment.path, bad.offset, bad.reason);
+                    return Ok(false);
                 }
             };
             let (offset, event_header) = (event.offset, event.header);
-            match framing.begin_event(offset, &event_header, event.first_chunk) {
+            let end = offset + u64::from(event_header.event_length);
+            match segment.framing.begin_event(offset, &event_header, event.first_chunk) {
                 Ok(FramingAction::Accept) => {}
                 Ok(FramingAction::CutTransaction) => {
-                    found.problem(&path, offset, "the source restarted inside the previous transaction");
-                    framing.rollback();
+                    let reason = "the source restarted inside the previous transaction";
+                    found.problem(&segment.path, offset, reason);
+                    segment.framing.rollback();
                 }
                 Err(error) => {
-                    found.problem(&path, offset, error.to_string());
-                    self.running = None;
-                    found.bytes = bytes_before + end;
-                    return Ok(());
+                    found.problem(&segment.path, offset, error.to_string());
+                    return Ok(false);
                 }
             }
-            if let Some(format) = framing.format() {
+            if let Some(format) = segment.framing.format() {
                 match previous_gtids::parse(&event_header, event.first_chunk, format) {
-                    Ok(Some(before)) => self.stated(&header, &before, &mut known, &path, offset, found),
+                    Ok(Some(before)) => self.stated(segment, &before, offset, found),
                     Ok(None) => {}
-                    Err(error) => found.problem(&path, offset, error.to_string()),
+                    Err(error) => found.problem(&segment.path, offset, error.to_string()),
                 }
             }
             found.events += 1;
-            found.bytes = bytes_before + offset + u64::from(event_header.event_length);
-            if let Some(entry) = framing.end_event(offset + u64::from(event_header.event_length)) {
-                framing.commit_entries();
-                self.entry(&entry, &mut index, &path, found)?;
+            found.bytes = segment.bytes_before + end;
+            if let Some(entry) = segment.framing.end_event(end) {
+                segment.framing.commit_entries();
+                self.entry(&entry, segment, found)?;
             }
             if found.bytes >= self.reported_at + PROGRESS_BYTES {
                 self.reported_at = found.bytes;
                 progress(VerifyProgress {
                     bytes: found.bytes,
                     bytes_total: self.bytes_total,
-                    segment: number,
+                    segment: segment.number,
                 });
             }
         }
-        if framing.in_transaction() {
-            found.problem(&path, end, "the last transaction is incomplete");
-        }
-        self.finish(end, newest, file.length().unwrap_or(end), &mut index, &path, found)?;
-        found.bytes = bytes_before + end;
-        self.source = Some(header.source);
-        progress(VerifyProgress { bytes: found.bytes, bytes_total: self.bytes_total, segment: number });
-        Ok(())
     }
 
     /// The GTID set in a segment's header must equal the transactions counted up to it.
@@ -284,24 +326,23 @@ impl LogVerifier<'_> {
     /// A binlog file states the transactions before it: the log must have them.
     fn stated(
         &mut self,
-        header: &SegmentHeader,
+        segment: &mut VerifiedSegment,
         before: &GtidSet,
-        known: &mut bool,
-        path: &Path,
         offset: u64,
         found: &mut Verification,
     ) {
         let Some(running) = &self.running else { return };
-        if !*known {
+        let header = &segment.header;
+        if !segment.gtids_known {
             if header.source_offset == FIRST_EVENT_OFFSET
                 && let Ok(all) = running.union(before)
             {
                 self.running = Some(all);
-                *known = true;
+                segment.gtids_known = true;
             }
             return;
         }
-        // Another server may have transactions of its own.
+        // If the log follows another server now, that server may have transactions that the log never had.
         let same_source = self.source.as_ref().is_none_or(|source| *source == header.source);
         if same_source
             && !before.is_subset_of(running)
@@ -309,17 +350,17 @@ impl LogVerifier<'_> {
         {
             let reason =
                 format!("{} states earlier transactions that the log lacks: {missing}", header.source_file);
-            found.problem(path, offset, reason);
+            found.problem(&segment.path, offset, reason);
         }
     }
 
     fn entry(
         &mut self,
         entry: &LogEntry,
-        index: &mut IndexReader,
-        path: &Path,
+        segment: &mut VerifiedSegment,
         found: &mut Verification,
     ) -> Result<(), LogError> {
+        let VerifiedSegment { index, path, .. } = segment;
         if self.index_sound {
             let at = index.offset();
             let fault = match index.peek()? {
@@ -360,10 +401,10 @@ impl LogVerifier<'_> {
         end: u64,
         newest: bool,
         file_bytes: u64,
-        index: &mut IndexReader,
-        path: &Path,
+        segment: &mut VerifiedSegment,
         found: &mut Verification,
     ) -> Result<(), LogError> {
+        let VerifiedSegment { index, path, .. } = segment;
         let at = index.offset();
         match index.peek()? {
             NextRecord::Record(IndexRecord::Seal { length, .. }, _) if length == end => {

@@ -66,12 +66,12 @@ pub enum TransactionStep {
 #[derive(Debug, Clone)]
 pub struct TransactionTracker {
     flavour: Flavour,
-    open: Option<OpenTransaction>,
+    open: Option<TrackedTransaction>,
 }
 
 /// The current transaction.
 #[derive(Debug, Clone)]
-struct OpenTransaction {
+struct TrackedTransaction {
     phase: TransactionPhase,
     /// Bytes of its events so far.
     bytes: u64,
@@ -167,65 +167,14 @@ impl TransactionTracker {
 
     fn step(&mut self, header: &EventHeader, meaning: EventMeaning) -> Result<TransactionStep, WireError> {
         let length = u64::from(header.event_length);
-        let Some(open) = &mut self.open else {
-            return match meaning {
-                EventMeaning::Open { start, phase } => {
-                    self.open =
-                        Some(OpenTransaction { phase, bytes: length, bytes_stated: start.transaction_bytes });
-                    Ok(TransactionStep::Begin(start))
-                }
-                EventMeaning::Anywhere
-                | EventMeaning::Aside
-                | EventMeaning::Between
-                | EventMeaning::Restart => Ok(TransactionStep::Outside),
-                // MariaDB, and MySQL before 5.7, write an incident without a GTID.
-                EventMeaning::Close if header.event_type == EventType::INCIDENT => {
-                    Ok(TransactionStep::Outside)
-                }
-                _ => Err(misplaced(header, "outside a transaction")),
-            };
-        };
+        let Some(open) = &mut self.open else { return self.step_outside(header, meaning) };
         let ends = match meaning {
             EventMeaning::Aside => return Ok(TransactionStep::Outside),
             EventMeaning::Restart => {
                 self.open = None;
                 return Ok(TransactionStep::Abandoned);
             }
-            EventMeaning::Open { .. } => {
-                return Err(misplaced(header, "inside a transaction that has not ended"));
-            }
-            EventMeaning::Between => return Err(misplaced(header, "inside a transaction")),
-            EventMeaning::OpenBlock => match open.phase {
-                TransactionPhase::Opened => {
-                    open.phase = TransactionPhase::Block;
-                    false
-                }
-                TransactionPhase::Block | TransactionPhase::Standalone => {
-                    return Err(misplaced(header, "inside a transaction that has begun"));
-                }
-            },
-            EventMeaning::Whole => match open.phase {
-                TransactionPhase::Opened => true,
-                TransactionPhase::Block | TransactionPhase::Standalone => {
-                    return Err(misplaced(header, "inside a transaction that has begun"));
-                }
-            },
-            EventMeaning::Close => true,
-            EventMeaning::CloseBlock => match open.phase {
-                TransactionPhase::Opened => {
-                    return Err(misplaced(header, "in a transaction that has not begun"));
-                }
-                TransactionPhase::Block | TransactionPhase::Standalone => true,
-            },
-            EventMeaning::Statement => open.phase != TransactionPhase::Block,
-            EventMeaning::InBlock => match open.phase {
-                TransactionPhase::Opened => {
-                    return Err(misplaced(header, "in a transaction that has not begun"));
-                }
-                TransactionPhase::Block => false,
-                TransactionPhase::Standalone => true,
-            },
-            EventMeaning::StatementPart | EventMeaning::Anywhere => false,
+            meaning => open.advance(header, &meaning)?,
         };
         open.bytes += length;
         if let Some(stated) = open.bytes_stated
@@ -244,6 +193,61 @@ impl TransactionTracker {
             return Ok(TransactionStep::End);
         }
         Ok(TransactionStep::Inside)
+    }
+
+    /// An event while no transaction is open.
+    fn step_outside(
+        &mut self,
+        header: &EventHeader,
+        meaning: EventMeaning,
+    ) -> Result<TransactionStep, WireError> {
+        match meaning {
+            EventMeaning::Open { start, phase } => {
+                self.open = Some(TrackedTransaction {
+                    phase,
+                    bytes: u64::from(header.event_length),
+                    bytes_stated: start.transaction_bytes,
+                });
+                Ok(TransactionStep::Begin(start))
+            }
+            EventMeaning::Anywhere | EventMeaning::Aside | EventMeaning::Between | EventMeaning::Restart => {
+                Ok(TransactionStep::Outside)
+            }
+            // MariaDB, and MySQL before 5.7, write an incident without a GTID.
+            EventMeaning::Close if header.event_type == EventType::INCIDENT => Ok(TransactionStep::Outside),
+            _ => Err(misplaced(header, "outside a transaction")),
+        }
+    }
+}
+
+impl TrackedTransaction {
+    /// Moves to the phase after an event inside the transaction. Returns whether the event ends it.
+    fn advance(&mut self, header: &EventHeader, meaning: &EventMeaning) -> Result<bool, WireError> {
+        use TransactionPhase::{Block, Opened, Standalone};
+        match (meaning, self.phase) {
+            (EventMeaning::Open { .. }, _) => {
+                Err(misplaced(header, "inside a transaction that has not ended"))
+            }
+            (EventMeaning::Between | EventMeaning::Aside | EventMeaning::Restart, _) => {
+                Err(misplaced(header, "inside a transaction"))
+            }
+            (EventMeaning::OpenBlock, Opened) => {
+                self.phase = Block;
+                Ok(false)
+            }
+            (EventMeaning::Whole, Opened) => Ok(true),
+            (EventMeaning::OpenBlock | EventMeaning::Whole, Block | Standalone) => {
+                Err(misplaced(header, "inside a transaction that has started"))
+            }
+            (EventMeaning::Close, _) => Ok(true),
+            (EventMeaning::CloseBlock | EventMeaning::InBlock, Opened) => {
+                Err(misplaced(header, "in a transaction that has not started"))
+            }
+            (EventMeaning::CloseBlock, Block | Standalone) => Ok(true),
+            (EventMeaning::InBlock, phase) => Ok(phase == Standalone),
+            (EventMeaning::Statement, phase) => Ok(phase != Block),
+            (EventMeaning::StatementPart | EventMeaning::Anywhere, _) => Ok(false),
+        }
     }
 }
 

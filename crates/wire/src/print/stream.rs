@@ -16,20 +16,20 @@ const TABLES_BYTES_MAX: usize = 128 << 20;
 #[derive(Debug, Default)]
 pub(super) struct PrintState {
     format: Option<Formats>,
-    tables: HashMap<u64, MappedTable>,
-    /// The memory of `tables` in bytes, as counted by [`MappedTable::bytes`].
+    tables: HashMap<u64, PrintedTable>,
+    /// The memory of `tables` in bytes, as counted by [`PrintedTable::bytes`].
     tables_bytes: usize,
 }
 
 /// A table map of the current statement.
 #[derive(Debug)]
-struct MappedTableTable {
+struct PrintedTable {
     table: TableMap,
     /// Its memory, approximately: a column takes far more memory than bytes in the event.
     bytes: usize,
 }
 
-impl MappedTable {
+impl PrintedTable {
     fn new(table: TableMap, body: &[u8]) -> Self {
         let bytes = size_of::<Self>() + body.len() + table.columns.len() * size_of::<BinlogColumn>();
         Self { table, bytes }
