@@ -186,7 +186,7 @@ mod tests {
         let page = StatsPage {
             title: "<script>alert(1)</script> & co".into(),
             subtitle: vec!["a".into(), "b".into()],
-            findings: vec![FindingView { alarm: true, text: "stood \"still\" <b>".into() }],
+            findings: vec![FindingView { alarm: true, text: "\"stalled\" <b>".into() }],
             tiles: vec![Tile { label: "Bytes".into(), value: "1.0 GiB".into(), note: "n".into() }],
             rate: Some(RateChart {
                 bytes: vec![0.5, 1.0],

@@ -92,7 +92,7 @@ impl Collector {
     /// Takes the next bytes of an event at `place`, the header's first. Events come in stream order. Each
     /// file starts with its format description; events that are in no file (artificial ones, heartbeats) are
     /// not passed. The first chunk has the whole event or at least [`FIRST_CHUNK_BYTES_MIN`] bytes of it.
-    /// `last` says that the event ends with this chunk.
+    /// `last` means that the event ends with this chunk.
     ///
     /// # Errors
     /// [`WireError`] if the event cannot be parsed, or is not valid here. The collector then accepts no more

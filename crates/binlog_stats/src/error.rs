@@ -67,7 +67,7 @@ pub enum StatsError {
         #[source]
         cause: WireError,
     },
-    /// The server cannot be reached, or ended the stream.
+    /// The server cannot be reached, or closed the stream.
     #[error("read the binlog of {server}")]
     Server {
         /// The server's address.

@@ -6,7 +6,7 @@ use crate::humanize::{bytes, count, duration, rows, share};
 use crate::report::{BinlogReport, Gap, TableShare, TransactionSummary};
 
 /// A transaction of this many bytes is big. It is written to the binlog in one piece while all other commits
-/// wait, and replicas fall behind because of it.
+/// wait, and replicas lag because of it.
 const BIG_BYTES_MIN: u64 = 16 << 20;
 
 /// A big transaction's finding names the gap after it from this many seconds on.
@@ -219,7 +219,7 @@ impl FindingCollector<'_> {
         else {
             return;
         };
-        // A single big transaction has a finding of its own.
+        // A single big transaction has a separate finding.
         let biggest = self.report.biggest.first().map_or(0, |biggest| biggest.bytes);
         if peak.bytes >= BURST_BYTES_MIN.max(median.saturating_mul(BURST_TIMES_USUAL_MIN))
             && biggest < peak.bytes / 2

@@ -87,7 +87,7 @@ pub fn read_files(
 #[derive(Default)]
 struct Checksums {
     format: Option<FormatDescription>,
-    /// Bytes of a format description. It is read whole first: it tells whether events have checksums, itself
+    /// Bytes of a format description. It is read whole first, because it states whether events have checksums, itself
     /// included.
     description: Option<Vec<u8>>,
     checker: Option<ChecksumChecker>,

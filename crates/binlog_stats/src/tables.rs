@@ -16,7 +16,7 @@ const NAME_BYTES_MAX: usize = 600;
 /// Upper limit of the memory of all kept table maps, in bytes.
 const MAPPED_BYTES_MAX: usize = 64 << 20;
 
-/// A table's number. [`TableNumber::OTHERS`] stands for all tables that are not counted separately.
+/// A table's number. [`TableNumber::OTHERS`] means all tables that are not counted separately.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct TableNumber(usize);
 

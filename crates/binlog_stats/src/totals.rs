@@ -86,7 +86,7 @@ impl StatsTotals {
         self.restarted = true;
     }
 
-    /// Adds a finished transaction that is selected by its time; `counted` says whether also by its tables.
+    /// Adds a finished transaction that is selected by its time; `counted`: also by its tables.
     pub(crate) fn commit(
         &mut self,
         mut transaction: TransactionStats,

@@ -35,7 +35,7 @@ pub(crate) struct TransactionStats {
     /// When its earliest statement began, and the same from its last event; 0 for none.
     pub(crate) first_seconds: u32,
     pub(crate) last_seconds: u32,
-    /// When it committed, in the order of all commits. Known once it has ended.
+    /// When it committed, in the order of all commits. Known after its last event.
     pub(crate) commit_us: u64,
     pub(crate) bytes: u64,
     pub(crate) events: u64,
@@ -48,7 +48,7 @@ pub(crate) struct TransactionStats {
     pub(crate) compression: CompressionTotals,
     pub(crate) event_types: BTreeMap<u8, (u64, u64)>,
     pub(crate) xa_prepared: bool,
-    /// It ended with a statement, as transactions on non-transactional tables do.
+    /// Its last event is a statement, as in transactions on non-transactional tables.
     pub(crate) ended_by_statement: bool,
     pub(crate) rows_not_counted: bool,
     pub(crate) tables: HashMap<TableNumber, TableCounts>,
@@ -95,7 +95,7 @@ impl TransactionStats {
         *of_type = (of_type.0 + 1, of_type.1 + bytes);
     }
 
-    /// Takes a statement; `whole` says that its text is complete.
+    /// Takes a statement; `whole` means that its text is complete.
     pub(crate) fn query(
         &mut self,
         place: EventLocation<'_>,

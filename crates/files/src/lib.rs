@@ -1,4 +1,4 @@
-//! Opens files. Tailwater opens every file of its own here, or by the same rules:
+//! Opens files. Tailwater opens all its files here, or by the same rules:
 //!
 //! - it reads regular files only: reading a pipe can block forever, and a device never ends;
 //! - a file that is read completely has a size limit, and one byte more is an error;

@@ -74,7 +74,7 @@ fn measure(
         flavour: Flavour::MySql,
         server_uuid: None,
         server_id: 1,
-        server_version: "made up".into(),
+        server_version: "example".into(),
     };
     writer.start_segment("binlog.000001", 4, &identity)?;
     let format = FormatDescription::assumed(Flavour::MySql, ChecksumAlgorithm::Crc32);

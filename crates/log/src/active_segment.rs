@@ -17,7 +17,7 @@ use crate::storage::LogFile;
 use tailwater_wire::event::FIRST_EVENT_OFFSET;
 
 /// A write that ends inside a transaction ends at a multiple of this. A sector of the disk is then only ever
-/// torn at the end of a transaction, which is how recovery tells a torn write from bit rot.
+/// torn at the end of a transaction, which is how recovery distinguishes a torn write from bit rot.
 const ALIGNMENT_BYTES: u64 = 4096;
 
 /// Writeback of a big transaction starts in pieces of this size.
@@ -32,7 +32,7 @@ pub(crate) struct ActiveSegment {
     header: Arc<SegmentHeader>,
     file: Arc<dyn LogFile>,
     framing: Framing,
-    /// AppendedChunk bytes that are not written yet; the first one belongs at offset `written`.
+    /// Appended bytes that are not written yet; the first one belongs at offset `written`.
     buffer: Vec<u8>,
     /// Offset after the last byte written.
     written: u64,

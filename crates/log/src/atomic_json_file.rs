@@ -53,8 +53,8 @@ impl AtomicJsonFile {
     }
 }
 
-/// Reads the JSON line of a file; `None` if the file does not exist. The inner `Err` says what is wrong with
-/// the bytes.
+/// Reads the JSON line of a file; `None` if the file does not exist. The inner `Err` describes what is wrong
+/// with the bytes.
 pub(crate) fn read(
     directory: &dyn Directory,
     name: &str,

@@ -75,7 +75,7 @@ impl Framing {
         self.source_position_whole
     }
 
-    /// Whether a transaction has begun and not ended.
+    /// Whether a transaction is incomplete.
     pub(crate) fn in_transaction(&self) -> bool {
         self.open.as_ref().is_some_and(|open| open.entry.kind == EntryKind::Transaction)
     }

@@ -157,12 +157,13 @@ impl LogHandle {
     /// # Errors
     /// [`LogError::Poisoned`].
     pub async fn wait_until_durable(&self, position: LogPosition) -> Result<bool, LogError> {
-        let ended = |durable: &DurableState| durable.position >= position || durable.state != LogState::Open;
-        if !ended(&self.durable()) {
+        let is_done =
+            |durable: &DurableState| durable.position >= position || durable.state != LogState::Open;
+        if !is_done(&self.durable()) {
             let mut durable = self.subscribe();
             let _prompt_sync = self.prompt_sync();
             // The sender lives as long as `self`, so this cannot fail.
-            let _ = durable.wait_for(ended).await;
+            let _ = durable.wait_for(is_done).await;
         }
         match self.durable().position >= position {
             true => Ok(true),
@@ -462,7 +463,7 @@ impl LogDir {
             // Rescued segments can still be read. Only a writer must know where the log begins.
             let path = log.directory.path().display();
             tracing::warn!(
-                "{path} has segments and no control.json, which says where the log begins: all segments are read, among them any that \
+                "{path} has segments and no control.json, which states where the log begins: all segments are read, among them any that \
                  an interrupted purge has left. Nothing can write to the log until control.json is put back from a copy"
             );
         }

@@ -1,4 +1,4 @@
-//! The index beside each segment: the position of each transaction. Format: docs/reference/log-format.md.
+//! The index of each segment: the position of each transaction. Format: docs/reference/log-format.md.
 //!
 //! An entry is written only after its bytes are durable, so everything in the index was durable once. Entries
 //! are derived data and are rebuilt from the segment when they are missing. The header is not derived; it is

@@ -1,5 +1,5 @@
 //! The durable transaction log: one directory per source, byte-identical copies of the source's binlog files,
-//! and an index beside each. Format: docs/reference/log-format.md.
+//! and an index for each. Format: docs/reference/log-format.md.
 //!
 //! Modules:
 //! - [`LogWriter`] (`writer`, with the newest segment's file in `active_segment`): appends, runs one

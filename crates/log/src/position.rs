@@ -40,7 +40,7 @@ pub struct SourceIdentity {
 }
 
 impl SourceIdentity {
-    /// Whether both are the same server, as far as can be told: MariaDB has only its `server_id`.
+    /// Whether both are the same server, as far as is known: MariaDB has only its `server_id`.
     pub fn same_server(&self, other: &Self) -> bool {
         self.flavour == other.flavour
             && match (&self.server_uuid, &other.server_uuid) {

@@ -1,4 +1,4 @@
-//! Reads the log in whole transactions. A reader sees only durable bytes, unless it asks for written ones
+//! Reads the log in whole transactions. A reader sees only durable bytes, unless it requests written ones
 //! too.
 
 use std::collections::BTreeSet;

@@ -186,7 +186,7 @@ fn sealed_segment(
     let length = file.length().map_err(|error| LogError::io("read", &path, error))?;
     if let Some(index) = index_file::read_sealed(directory.as_ref(), number)? {
         if index.length != length {
-            let reason = format!("the file has {length} bytes, but its index says {}", index.length);
+            let reason = format!("the file has {length} bytes, but its index states {}", index.length);
             return Err(LogError::corrupt(path, length.min(index.length), reason));
         }
         return Ok(SegmentState { header: Arc::new(index.header), sealed: Some((length, index.entries)) });

@@ -207,8 +207,8 @@ fn parse_format_description(event: &[u8]) -> Result<FormatDescription, String> {
     match format.checksum {
         // The scan verifies it like any event's checksum.
         Some(ChecksumAlgorithm::Crc32) => Ok(format),
-        // With checksums off, some servers leave this checksum as it was before they changed the event for
-        // the stream. But if it is valid for an event that says checksums are on, then that event was
+        // With checksums off, some servers do not update this checksum when they change the event for
+        // the stream. But if it is valid for an event that states that checksums are on, then that event was
         // written. And if there is no checksum at all, the end of the event was not written.
         Some(ChecksumAlgorithm::Off) => {
             if event.ends_with(&[0; CHECKSUM_BYTES]) {

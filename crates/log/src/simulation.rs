@@ -52,7 +52,7 @@ struct World {
     received: usize,
 }
 
-/// How a run of work ended.
+/// The result of a run of work.
 #[allow(clippy::large_enum_variant)]
 enum Ended {
     Done(LogWriter),
@@ -88,8 +88,8 @@ impl World {
         let (front, mut rest) = event.split_at(first);
         writer.append(&header, front, true, rest.is_empty())?;
         while !rest.is_empty() {
-            let (chunk, behind) = rest.split_at(1 + self.random.below(rest.len() as u64) as usize);
-            rest = behind;
+            let (chunk, after) = rest.split_at(1 + self.random.below(rest.len() as u64) as usize);
+            rest = after;
             writer.append(&header, chunk, false, rest.is_empty())?;
         }
         Ok(())
@@ -135,7 +135,7 @@ impl World {
                 for event in &transaction.events[..transaction.events.len() - 1] {
                     self.append(writer, event)?;
                 }
-                // The last append may sync by itself, so from here on the transaction may be durable.
+                // The last append may sync without a request, so from here on the transaction may be durable.
                 self.transactions.push(transaction.clone());
                 self.append(writer, &transaction.events[transaction.events.len() - 1])?;
             }

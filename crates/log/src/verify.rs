@@ -412,7 +412,7 @@ impl LogVerifier<'_> {
                     found.problem(
                         path,
                         end,
-                        format!("the file has {file_bytes} bytes, but its index says {end}"),
+                        format!("the file has {file_bytes} bytes, but its index states {end}"),
                     );
                 }
             }

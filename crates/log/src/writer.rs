@@ -152,7 +152,7 @@ impl LogWriter {
         })
     }
 
-    /// Whether a transaction has begun and not ended.
+    /// Whether a transaction is incomplete.
     pub fn in_transaction(&self) -> bool {
         self.active.as_ref().is_some_and(|active| active.framing().in_transaction())
     }

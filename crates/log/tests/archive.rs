@@ -126,7 +126,7 @@ fn purged_segments_are_read_from_the_archive() {
                 assert_eq!(log.find(gtid).unwrap(), Some(entry));
             }
         }
-        // The local directory may be gone completely.
+        // The local directory may not exist at all.
         let log = LogDir::open_archive(&world.archive()).unwrap();
         assert_eq!(numbers(&log), [1, 2, 3, 4]);
         assert!(before.starts_with(&read_log(&log)));
@@ -265,7 +265,7 @@ fn wrong_bytes_in_the_archive_are_reported() {
         world.store.change(object, |bytes| bytes[at] ^= 0x10);
     }
     assert_eq!(problems(), []);
-    // The content of another segment is valid by itself.
+    // The content of another segment is valid, but in the wrong place.
     let right = world.store.object(object);
     let other = world.store.object("orders/0000000002.binlog.zst");
     world.store.change(object, |bytes| *bytes = other);

@@ -379,9 +379,11 @@ fn tailing_reader_never_returns_stale_bytes() {
     let mut writer = open(directory.path());
     begin_file(&mut writer, &mut source).unwrap();
     writer.sync().unwrap();
-    let beside = LogDir::open_read_only(directory.path()).unwrap();
-    let mut readers =
-        [writer.handle().reader(LogPosition::ZERO).unwrap(), beside.reader(LogPosition::ZERO).unwrap()];
+    let other_process = LogDir::open_read_only(directory.path()).unwrap();
+    let mut readers = [
+        writer.handle().reader(LogPosition::ZERO).unwrap(),
+        other_process.reader(LogPosition::ZERO).unwrap(),
+    ];
     let mut seen = [Vec::new(), Vec::new()];
     let mut expected = Vec::new();
     for round in 0..20 {

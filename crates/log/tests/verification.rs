@@ -41,13 +41,13 @@ fn healthy_log_has_no_problems_and_every_byte_is_read() {
         let directory = tempfile::tempdir().unwrap();
         log(directory.path(), flavour);
         let log = LogDir::open_read_only(directory.path()).unwrap();
-        let mut told = Vec::new();
-        let found = log.verify(|progress| told.push(progress)).unwrap();
+        let mut reports = Vec::new();
+        let found = log.verify(|progress| reports.push(progress)).unwrap();
         assert_eq!(found.problems, []);
         assert_eq!((found.segments, found.transactions), (3, 30));
         let bytes: u64 = log.segments().unwrap().iter().map(|segment| segment.bytes).sum();
         assert_eq!(found.bytes, bytes);
-        let last = told.last().unwrap();
+        let last = reports.last().unwrap();
         assert_eq!((last.bytes, last.bytes_total, last.segment), (bytes, bytes, 3));
     }
 }

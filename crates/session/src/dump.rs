@@ -256,7 +256,7 @@ enum BufferFront {
     Whole { header: EventHeader, ack_requested: bool, prefix: usize },
     /// The beginning of a large event after `prefix` bytes.
     Big { event: InEvent, prefix: usize },
-    /// The source ended the stream with a packet of this many bytes.
+    /// The source closed the stream with a packet of this many bytes.
     End { frame_bytes: usize },
 }
 

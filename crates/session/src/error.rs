@@ -143,7 +143,7 @@ pub enum SessionError {
     },
     /// The server requested the password in clear text over an unprotected connection.
     #[error(
-        "the server asks for the password of {user} in clear text ({plugin}), which is refused: {reason}"
+        "the server requests the password of {user} in clear text ({plugin}), which is refused: {reason}"
     )]
     ClearPassword {
         /// The user.
@@ -154,9 +154,7 @@ pub enum SessionError {
         reason: &'static str,
     },
     /// The server requested a local file.
-    #[error(
-        "the server asks for the local file {file:?}, which is refused; a server that does so may be hostile"
-    )]
+    #[error("the server requests the local file {file:?}, which is refused; such a server may be hostile")]
     LocalInfile {
         /// The file name, truncated.
         file: String,
@@ -171,7 +169,7 @@ pub enum SessionError {
         /// The server's error.
         error: ServerError,
     },
-    /// The input of `LOAD DATA LOCAL` ended early.
+    /// The input of `LOAD DATA LOCAL` is incomplete.
     #[error("what was to be loaded broke off; the statement was given up, and with it its transaction")]
     LoadBody,
     /// A result exceeds the limit.
@@ -490,7 +488,7 @@ impl SessionError {
         }
     }
 
-    /// What [`fmt::Display`] leaves out, as it may hold values of rows: for an operator who has logged in and asks for it.
+    /// What [`fmt::Display`] leaves out, as it may hold values of rows: for an operator who has logged in and requests it.
     /// `None` where nothing is left out. Passwords are never in it.
     pub fn private_detail(&self) -> Option<String> {
         let error = self.server_error()?;

@@ -93,7 +93,7 @@ fn rows_not_requested(reason: &str) -> SessionError {
     SessionError::UnexpectedResult { doing: DOING, reason }
 }
 
-/// Whether the error says that `local_infile` is off: the numbers of MySQL and of MariaDB, and the older one
+/// Whether the error means that `local_infile` is off: the numbers of MySQL and of MariaDB, and the older one
 /// of both.
 fn is_local_infile_off(error: &ServerError) -> bool {
     matches!(error.number, 3948 | 4166 | 1148)

@@ -309,7 +309,7 @@ impl<'a> RowStream<'a> {
         }
     }
 
-    /// What the server said at the end; `None` before.
+    /// The server's final packet; `None` before the end.
     pub fn end(&self) -> Option<OkInfo> {
         match self.state {
             RowStreamState::Done(ok) => Some(ok),

@@ -27,7 +27,7 @@ pub(crate) enum Socket {
 }
 
 impl Socket {
-    /// Connects, without a timeout of its own.
+    /// Connects; the caller sets a timeout.
     pub(crate) async fn connect(endpoint: &Endpoint) -> Result<Self, SessionError> {
         match endpoint {
             Endpoint::Tcp { host, port } => Self::connect_tcp(endpoint, host, *port).await,

@@ -32,7 +32,7 @@ pub enum WireError {
         detail: String,
     },
     /// The CRC32 at the end of an event does not match its bytes.
-    #[error("event checksum is {computed:08x}, the event says {stored:08x}")]
+    #[error("the event's checksum is {computed:08x}, but {stored:08x} is stored in it")]
     Checksum {
         /// The checksum in the event.
         stored: u32,

@@ -39,7 +39,7 @@ pub struct TransactionStart {
     pub commit_time_us: Option<u64>,
     /// Length of the whole transaction in bytes, this event included, if the event holds it (MySQL 8).
     pub transaction_bytes: Option<u64>,
-    /// MariaDB: one statement that commits by itself. MySQL does not announce this.
+    /// MariaDB: one statement that is its own commit. MySQL does not announce this.
     pub standalone: bool,
     /// MariaDB: holds DDL. MySQL does not announce this.
     pub ddl: bool,
@@ -86,7 +86,7 @@ enum TransactionPhase {
     Opened,
     /// Inside `BEGIN` .. `COMMIT`.
     Block,
-    /// One statement that commits by itself (MariaDB).
+    /// One statement that is its own commit (MariaDB).
     Standalone,
 }
 

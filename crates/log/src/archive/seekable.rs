@@ -62,7 +62,7 @@ pub struct SeekableEncoder<R> {
     /// The table's entries so far.
     table: Vec<u8>,
     frames: usize,
-    ended: bool,
+    finished: bool,
 }
 
 impl<R: Read> SeekableEncoder<R> {
@@ -81,7 +81,7 @@ impl<R: Read> SeekableEncoder<R> {
             given: 0,
             table: Vec::new(),
             frames: 0,
-            ended: false,
+            finished: false,
         })
     }
 
@@ -97,7 +97,7 @@ impl<R: Read> SeekableEncoder<R> {
         self.given = 0;
         if self.content.is_empty() {
             self.output = encode_table(&self.table, self.frames);
-            self.ended = true;
+            self.finished = true;
             return Ok(());
         }
         if self.frames == FRAMES_MAX {
@@ -117,7 +117,7 @@ impl<R: Read> SeekableEncoder<R> {
 impl<R: Read> Read for SeekableEncoder<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         while self.given == self.output.len() {
-            if self.ended {
+            if self.finished {
                 return Ok(0);
             }
             self.refill()?;
@@ -183,7 +183,7 @@ impl SeekTable {
     fn parse(table: &[u8], entry_bytes: usize, table_at: u64) -> Result<Self, String> {
         let stated = u32_at(table, 4) as usize;
         if u32_at(table, 0) != SKIPPABLE_MAGIC || stated != table.len() - SKIPPABLE_HEADER_BYTES {
-            return Err("it is not in a skippable frame of its own".into());
+            return Err("it is not alone in a skippable frame".into());
         }
         let entries = &table[SKIPPABLE_HEADER_BYTES..table.len() - FOOTER_BYTES];
         let mut end = FrameEnd::default();
@@ -275,7 +275,7 @@ impl SeekableReader {
 impl RangedRead for SeekableReader {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         let Some(frame) = self.table.frame_at(offset) else { return Ok(0) };
-        // A frame that a panic left half done is not in the cache.
+        // After a panic an incomplete frame is not in the cache.
         let mut cache = self.cache.lock();
         let content = cache.frame(self.source.as_ref(), &self.table, frame)?;
         let rest = content.get((offset - self.table.start(frame).content) as usize..).unwrap_or_default();
@@ -327,7 +327,7 @@ impl FrameCache {
             .decompress_to_buffer(&self.compressed, &mut content)
             .map_err(|error| damage(error.to_string()))?;
         if count != expected {
-            return Err(damage(format!("{count} bytes of content, but the seek table says {expected}")));
+            return Err(damage(format!("{count} bytes of content, but the seek table states {expected}")));
         }
         Ok(content)
     }
@@ -359,7 +359,7 @@ mod tests {
         bytes
     }
 
-    /// Content that compresses a little, with no two frames alike.
+    /// Content that compresses a little, with no two equal frames.
     fn content(bytes: usize, seed: u64) -> Vec<u8> {
         let mut random = crate::storage::simulated::SplitMix(seed);
         (0..bytes.div_ceil(8))

@@ -141,7 +141,7 @@ impl Source {
         for length in statement_bytes {
             let mut statement = b"INSERT INTO t VALUES ".to_vec();
             let mut random = 0;
-            // One byte in eight is random: fast, and no two statements are alike.
+            // One byte in eight is random: fast, and no two statements are equal.
             statement.extend((0..*length).map(|index| {
                 if index % 8 == 0 {
                     random = fill();

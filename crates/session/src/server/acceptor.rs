@@ -65,7 +65,7 @@ impl Acceptor {
     }
 
     /// Logs in a client that has just connected. Returns when the client is logged in or rejected, so run it
-    /// on a task of its own.
+    /// on a separate task.
     ///
     /// Logs a refused login with address and user, and delays further logins from the address.
     ///
@@ -76,8 +76,8 @@ impl Acceptor {
     pub async fn accept(&self, socket: TcpStream, peer: SocketAddr) -> Result<ClientSession, SessionError> {
         const DOING: &str = "setting up a client's connection";
         socket::set_up(&socket).map_err(|source| SessionError::Io { doing: DOING, source })?;
-        let mut place = match AdmissionSlot::take(&self.admission, peer.ip(), Instant::now()) {
-            Ok(place) => place,
+        let mut slot = match AdmissionSlot::take(&self.admission, peer.ip(), Instant::now()) {
+            Ok(slot) => slot,
             Err(reason) => {
                 reject_connection(socket, 1040, "08004", "Too many connections").await;
                 return Err(SessionError::LimitReached { peer, reason });
@@ -85,8 +85,8 @@ impl Acceptor {
         };
         let connection_id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let receiver = self.receiver();
-        let mut heard = match receiver.hear(socket, peer, connection_id).await {
-            Ok(heard) => heard,
+        let mut login = match receiver.receive_login(socket, peer, connection_id).await {
+            Ok(login) => login,
             Err(error) => {
                 if let SessionError::LoginRefused { .. } = error {
                     warn!(%peer, %error, "login refused");
@@ -94,22 +94,22 @@ impl Acceptor {
                 return Err(error);
             }
         };
-        let refusal = heard.refusal();
+        let refusal = login.refusal();
         // Right and wrong passwords wait equally long, so that an early disconnect reveals nothing.
-        let delay = place.delay(refusal.is_some(), Instant::now());
+        let delay = slot.delay(refusal.is_some(), Instant::now());
         if let Some(reason) = refusal {
-            let error = SessionError::LoginRefused { peer, user: heard.user.clone(), reason };
-            warn!(%peer, user = ?heard.user, reason, delay_ms = delay.as_millis() as u64, "login refused");
+            let error = SessionError::LoginRefused { peer, user: login.user.clone(), reason };
+            warn!(%peer, user = ?login.user, reason, delay_ms = delay.as_millis() as u64, "login refused");
             tokio::time::sleep(delay).await;
-            // The client may be gone; ignore the error.
-            let _ = heard.tell(peer).await;
+            // The client may have disconnected; ignore the error.
+            let _ = login.send_verdict(peer).await;
             return Err(error);
         }
         tokio::time::sleep(delay).await;
-        heard.tell(peer).await?;
-        place.set_logged_in();
-        debug!(%peer, user = heard.user, tls = heard.tls, connection_id, "client logged in");
-        Ok(ClientSession::new(heard, peer, connection_id, place, &receiver.limits))
+        login.send_verdict(peer).await?;
+        slot.set_logged_in();
+        debug!(%peer, user = login.user, tls = login.tls, connection_id, "client logged in");
+        Ok(ClientSession::new(login, peer, connection_id, slot, &receiver.limits))
     }
 
     /// The number of open connections, those not logged in included.
@@ -129,6 +129,6 @@ pub async fn reject_connection(mut socket: TcpStream, number: u16, sql_state: &s
     let (mut payload, mut packet) = (Vec::new(), Vec::new());
     error.encode_before_greeting(&mut payload);
     put_packets(&mut packet, 0, &payload);
-    // The client may be gone; ignore the error.
+    // The client may have disconnected; ignore the error.
     let _ = tokio::time::timeout(REFUSAL_TIMEOUT, socket.write_all(&packet)).await;
 }

@@ -72,22 +72,22 @@ pub struct ClientSession {
     connection_id: u32,
     attributes: Vec<(String, String)>,
     command_bytes_max: usize,
-    place: AdmissionSlot,
+    slot: AdmissionSlot,
 }
 
 impl ClientSession {
     pub(super) fn new(
-        heard: ClientLogin,
+        login: ClientLogin,
         peer: SocketAddr,
         connection_id: u32,
-        place: AdmissionSlot,
+        slot: AdmissionSlot,
         limits: &ConnectionLimits,
     ) -> Self {
-        let ClientLogin { mut stream, capabilities, tls, user, attributes, .. } = heard;
+        let ClientLogin { mut stream, capabilities, tls, user, attributes, .. } = login;
         stream.read_timeout = limits.idle_timeout;
         stream.write_timeout = limits.write_timeout;
         let command_bytes_max = limits.command_bytes_max;
-        Self { stream, capabilities, user, peer, tls, connection_id, attributes, command_bytes_max, place }
+        Self { stream, capabilities, user, peer, tls, connection_id, attributes, command_bytes_max, slot }
     }
 
     /// The user.
@@ -128,7 +128,7 @@ impl ClientSession {
     }
 
     /// The client's next command, for [`tailwater_wire::protocol::command::ClientCommand::parse`]; `None`
-    /// after COM_QUIT or if the client is gone. Cancel-safe: no bytes are lost.
+    /// after COM_QUIT or if the client has disconnected. Cancel-safe: no bytes are lost.
     ///
     /// # Errors
     /// [`SessionError::Timeout`] after [`ConnectionLimits::idle_timeout`]; [`SessionError::Protocol`] for a
@@ -247,7 +247,7 @@ impl ClientSession {
     /// Starts a binlog stream in answer to the last command. With `semi_sync` each event has the header that
     /// requests acknowledgements; set it if and only if the client requested it.
     pub fn into_event_stream(self, semi_sync: bool) -> (EventSender, EventReceiver) {
-        event_stream::split(self.stream, self.peer, self.place, semi_sync)
+        event_stream::split(self.stream, self.peer, self.slot, semi_sync)
     }
 
     fn eof_payload(&self) -> Vec<u8> {

@@ -150,7 +150,7 @@ impl EventSender {
     ///
     /// # Errors
     /// [`SessionError::Timeout`] if the client accepts no bytes for the write timeout; [`SessionError::Io`]
-    /// if it is gone; [`SessionError::OutOfStep`] if an event did not have its announced length.
+    /// if it has disconnected; [`SessionError::OutOfStep`] if an event did not have its announced length.
     pub async fn flush(&mut self) -> Result<(), SessionError> {
         if self.framing.is_broken() {
             return Err(SessionError::OutOfStep);
@@ -241,7 +241,7 @@ impl EventReceiver {
         self.peer
     }
 
-    /// The client's next packet, for [`semi_sync::Ack::parse`]; `None` if the client is gone. Cancel-safe: no
+    /// The client's next packet, for [`semi_sync::Ack::parse`]; `None` if the client has disconnected. Cancel-safe: no
     /// bytes are lost. There is no timeout: a client that acknowledges nothing sends nothing.
     ///
     /// # Errors

@@ -159,7 +159,7 @@ impl Receiver {
     }
 
     /// Greets a client and runs the login exchange up to the verdict.
-    pub(super) async fn hear(
+    pub(super) async fn receive_login(
         &self,
         socket: TcpStream,
         peer: SocketAddr,
@@ -233,7 +233,7 @@ impl Receiver {
         peer: SocketAddr,
     ) -> Result<PacketStream, SessionError> {
         let Some(certificate) = &self.certificate else {
-            return Err(bad_handshake(&mut stream, "TLS is asked for, which was not offered").await);
+            return Err(bad_handshake(&mut stream, "the client requests TLS, which was not offered").await);
         };
         let (socket, sequence) = stream.into_socket("starting TLS with a client")?;
         let Socket::Tcp(tcp) = socket else { return Ok(PacketStream::resume(socket, sequence)) };
@@ -260,12 +260,12 @@ impl Receiver {
             step = match step {
                 AuthStep::Ask(payload) => login.answered(&deadline.within(ask(stream, &payload)).await?),
                 AuthStep::SendKey => {
-                    let begun = Instant::now();
+                    let started = Instant::now();
                     let Some(mut pem) = self.public_key().await else {
                         return Ok((login, Err("the server has no RSA key")));
                     };
                     // Do not count the server's own computation against the client.
-                    deadline.at += begun.elapsed();
+                    deadline.at += started.elapsed();
                     pem.insert(0, MORE_DATA);
                     login.answered(&deadline.within(ask(stream, &pem)).await?)
                 }
@@ -323,7 +323,7 @@ impl ClientLogin {
     }
 
     /// Sends the verdict.
-    pub(super) async fn tell(&mut self, peer: SocketAddr) -> Result<(), SessionError> {
+    pub(super) async fn send_verdict(&mut self, peer: SocketAddr) -> Result<(), SessionError> {
         let grant = match &self.verdict {
             Ok(grant) => grant,
             Err(_) => {

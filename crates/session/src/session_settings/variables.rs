@@ -250,7 +250,7 @@ const MARIADB_MODE_QUOTED: &str =
 /// The variables that sessions do not set, by reason.
 pub const UNCHANGED: &[(&str, &[&str])] = &[
     (
-        "it has no global value, so that nothing is inherited; or it only says what the session did",
+        "it has no global value, so that nothing is inherited; or it only reports what the session did",
         &[
             "default_master_connection",
             "error_count",
@@ -430,7 +430,7 @@ pub const UNCHANGED: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "when a session waits for others, or gives way to them; what it then says is the same, or an error",
+        "when a session waits for others, or yields to them; its result is the same, or an error",
         &[
             "deadlock_search_depth_long",
             "deadlock_search_depth_short",

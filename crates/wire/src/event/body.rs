@@ -29,7 +29,7 @@ pub struct BinlogEvent<'a> {
 impl<'a> BinlogEvent<'a> {
     /// Parses a complete event, and verifies its checksum if `format` has one.
     ///
-    /// A format description event describes itself: `format` then does not matter.
+    /// A format description event describes itself: `format` is ignored for it.
     ///
     /// # Errors
     /// [`WireError::Checksum`]; [`WireError::Malformed`] if the event does not have its stated length;
@@ -37,7 +37,7 @@ impl<'a> BinlogEvent<'a> {
     pub fn parse(bytes: &'a [u8], format: &FormatDescription) -> Result<Self, WireError> {
         let header = EventHeader::parse(bytes)?;
         if header.event_length as usize != bytes.len() {
-            let reason = format!("{} bytes, and the header says {}", bytes.len(), header.event_length);
+            let reason = format!("{} bytes, but its header states {}", bytes.len(), header.event_length);
             return Err(WireError::malformed("event", reason));
         }
         let behind_header = &bytes[EVENT_HEADER_BYTES..];
@@ -129,7 +129,7 @@ impl<'a> EventBody<'a> {
     ///
     /// # Errors
     /// The error of the body's parser; [`WireError::Unsupported`] for an unknown type, or one from before
-    /// MySQL 5.1, unless its header says that it may be ignored.
+    /// MySQL 5.1, unless a flag of its header allows skipping it.
     pub fn parse(
         header: &EventHeader,
         body: &'a [u8],

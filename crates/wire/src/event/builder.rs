@@ -88,7 +88,7 @@ impl EventBuilder {
     /// Opens a MySQL transaction; anonymous without a GTID.
     ///
     /// # Errors
-    /// [`WireError::Unsupported`] for a GTID with a tag, beside the common one.
+    /// [`WireError::Unsupported`] for a GTID with a tag, and [`WireError::TooLarge`].
     pub fn gtid(&mut self, gtid: &GtidEvent) -> Result<Vec<u8>, WireError> {
         match &gtid.gtid {
             Some(named) if !named.tag.is_empty() => {

@@ -60,7 +60,7 @@ pub struct PartDecoder {
     /// The head while it is incomplete.
     head: Vec<u8>,
     stated: Option<u64>,
-    ended: bool,
+    finished: bool,
     out: Vec<u8>,
 }
 
@@ -76,7 +76,7 @@ impl Default for PartDecoder {
             inflate: Decompress::new(true),
             head: Vec::new(),
             stated: None,
-            ended: false,
+            finished: false,
             out: vec![0; Self::OUT_BYTES],
         }
     }
@@ -110,7 +110,7 @@ impl PartDecoder {
             }
             self.stated = Some(read_head(&self.head)?.0);
         }
-        while !self.ended {
+        while !self.finished {
             let (read_before, made_before) = (self.inflate.total_in(), self.inflate.total_out());
             let status = self
                 .inflate
@@ -120,7 +120,7 @@ impl PartDecoder {
             let made = (self.inflate.total_out() - made_before) as usize;
             input = &input[read..];
             take(&self.out[..made])?;
-            self.ended = status == Status::StreamEnd;
+            self.finished = status == Status::StreamEnd;
             if read == 0 && made == 0 {
                 break;
             }
@@ -135,7 +135,7 @@ impl PartDecoder {
     pub fn finish(&self) -> Result<u64, WireError> {
         let made = self.inflate.total_out();
         match self.stated {
-            Some(stated) if self.ended && stated == made => Ok(made),
+            Some(stated) if self.finished && stated == made => Ok(made),
             stated => {
                 Err(WireError::malformed(WHAT, format!("{made} bytes, {} are stated", stated.unwrap_or(0))))
             }

@@ -40,7 +40,7 @@ impl FormatDescription {
     /// [`WireError::Truncated`]; [`WireError::Unsupported`] for a binlog version other than 4, another header length
     /// than 19, or an unknown checksum algorithm.
     pub fn parse(body: &[u8]) -> Result<Self, WireError> {
-        // The version says whether there is a checksum to remove.
+        // The version determines whether there is a checksum to remove.
         match Self::parse_stripped(body) {
             Ok(format) if format.checksum.is_none() => Ok(format),
             _ => Self::parse_stripped(strip_checksum(body)?),

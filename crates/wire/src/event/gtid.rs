@@ -47,7 +47,7 @@ impl GtidEvent {
     /// In `flags`: the transaction may have statements rather than rows.
     pub const FLAG_MAY_HAVE_STATEMENTS: u8 = 1;
 
-    /// The highest bit of the time and version fields says that the original server's value follows.
+    /// The highest bit of the time and version fields: the original server's value follows.
     const TIME_MARK: u64 = 1 << 55;
     const VERSION_MARK: u32 = 1 << 31;
     /// The value for an unknown version.

@@ -19,7 +19,7 @@ pub struct QueryEvent<'a> {
     pub thread_id: u32,
     /// How long the statement took, in seconds.
     pub execution_seconds: u32,
-    /// The error it ended with on the source; 0 for none.
+    /// The error number with which it failed on the source; 0 for none.
     pub error_code: u16,
     /// The session's variables, undecoded: see [`QueryEvent::status_vars`].
     pub status_vars_bytes: &'a [u8],

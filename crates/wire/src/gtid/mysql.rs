@@ -323,7 +323,7 @@ impl MysqlGtidSet {
         for OriginNumbers { uuid, tag, numbers } in &self.origins {
             out.extend_from_slice(uuid);
             if format == Format::Tagged {
-                // A variable-length integer whose lowest bit says that it is one byte long.
+                // A variable-length integer; its lowest bit is 0: it has one byte.
                 out.push((tag.len() as u8) << 1);
                 out.extend_from_slice(tag.as_bytes());
             }

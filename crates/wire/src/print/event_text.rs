@@ -11,7 +11,7 @@ use crate::rows::temporal::Timestamp;
 use crate::sql_quote::put_identifier;
 use crate::{Flavour, WireError};
 
-/// In the header of a statement: its database does not matter.
+/// In the header of a statement: it does not depend on the default database.
 const FLAG_SUPPRESS_USE: u16 = 0x0008;
 
 /// In a row event of MySQL 9: the server checks foreign keys itself rather than leaving them to the engine.

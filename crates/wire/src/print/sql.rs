@@ -39,7 +39,7 @@ pub struct SqlPrinter {
     stream: PrintState,
     filter: TableFilter,
     /// Whether the head, with the delimiter, was printed.
-    begun: bool,
+    preamble_written: bool,
     /// The client's default database.
     database: Vec<u8>,
     /// The row event flags for which the client's session is set; `None` if it is set for a statement.
@@ -71,8 +71,8 @@ impl SqlPrinter {
         out: &mut dyn io::Write,
     ) -> Result<(), PrintError> {
         let event = self.stream.parse(bytes, inside)?;
-        if !self.begun {
-            self.begun = true;
+        if !self.preamble_written {
+            self.preamble_written = true;
             out.write_all(b"DELIMITER /*!*/;\n")?;
         }
         self.has_gtids |= matches!(event.body, EventBody::Gtid(_) | EventBody::MariadbGtid(_));
@@ -126,7 +126,7 @@ impl SqlPrinter {
         Ok(())
     }
 
-    /// Whether an event outside a transaction is one by itself: a statement that does not begin one.
+    /// Whether an event outside a transaction is a complete one: a statement that does not start a transaction.
     fn is_whole_transaction(&mut self, event: &[u8]) -> bool {
         let Ok(event) = self.stream.parse(event, false) else { return false };
         let EventBody::Query(query) = &event.body else { return false };
@@ -153,7 +153,10 @@ impl SqlPrinter {
             return Ok(());
         }
         if query.error_code != 0 {
-            let reason = format!("it ended with error {} on its source, half done", query.error_code);
+            let reason = format!(
+                "it failed with error {} on its source after it had changed something",
+                query.error_code
+            );
             return Err(refused("a statement", &reason));
         }
         if event_text::changes_database(header, query) && query.database != self.database {
@@ -207,8 +210,8 @@ impl EventPrinter for SqlPrinter {
         left_out: &SkippedEvent<'_>,
         out: &mut dyn io::Write,
     ) -> Result<(), PrintError> {
-        if !self.begun {
-            self.begun = true;
+        if !self.preamble_written {
+            self.preamble_written = true;
             out.write_all(b"DELIMITER /*!*/;\n")?;
         }
         writeln!(out, "-- {left_out}, and with it all of its transaction")?;
@@ -223,7 +226,7 @@ impl EventPrinter for SqlPrinter {
     }
 
     fn end(&mut self, out: &mut dyn io::Write) -> Result<(), PrintError> {
-        if self.begun {
+        if self.preamble_written {
             out.write_all(b"DELIMITER ;\n")?;
         }
         Ok(())
@@ -541,7 +544,7 @@ mod tests {
         let mut events = vec![builder.format_description(&format, 0).unwrap()];
         for text in statements {
             let mut body = b"\x01\0\0\0\0\0\0\0\0".to_vec();
-            // Its error code says that it was interrupted.
+            // Its error code means that it was interrupted.
             body.extend_from_slice(if text.starts_with(b"half ") { b"\x25\x05" } else { b"\0\0" });
             body.extend_from_slice(b"\0\0\0");
             body.extend_from_slice(text);

@@ -51,7 +51,7 @@ impl PrintState {
     pub(super) fn parse<'a>(&mut self, bytes: &'a [u8], inside: bool) -> Result<BinlogEvent<'a>, WireError> {
         let header = EventHeader::parse(bytes)?;
         if header.event_type == EventType::FORMAT_DESCRIPTION {
-            // The format does not matter for this type.
+            // The parser ignores the given format for this type.
             let event = BinlogEvent::parse(
                 bytes,
                 &FormatDescription::assumed(Flavour::MySql, ChecksumAlgorithm::Off),

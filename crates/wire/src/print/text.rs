@@ -312,7 +312,7 @@ mod tests {
             let line = String::from_utf8(out.split_off(start)).unwrap();
             assert!(line.starts_with(begin) && line.ends_with('\n') && line.lines().count() == 1, "{line}");
             assert!(line.contains("Unknown(238) event at binlog") && line.contains("TW-WIRE-0003"), "{line}");
-            assert!(printer.event(place, &head, &mut out).is_ok(), "it goes on");
+            assert!(printer.event(place, &head, &mut out).is_ok(), "the printer continues");
         }
     }
 }

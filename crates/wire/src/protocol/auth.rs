@@ -1,6 +1,6 @@
 //! Authentication plugins: a client's answers to the server's random bytes, and their verification.
 //!
-//! | plugin | servers | what travels |
+//! | plugin | servers | what the client sends |
 //! |---|---|---|
 //! | `mysql_native_password` | MariaDB, MySQL up to 8.4 | a hash over the random bytes and the SHA1 of the password |
 //! | `caching_sha2_password` | MySQL | the same with SHA256; if the server has no cached hash, the password itself, under TLS, through a Unix socket, or encrypted with the server's RSA key |
@@ -24,10 +24,10 @@ use crate::cursor::ByteCursor;
 /// The system's source of random numbers, for [`encrypt_password`].
 pub use rsa::rand_core::OsRng;
 
-/// The packet that asks a client to start over with another plugin begins with this byte.
+/// First byte of the packet that requests another plugin.
 pub const SWITCH_REQUEST: u8 = 0xfe;
 
-/// A packet with more data of the same plugin begins with this byte.
+/// First byte of a packet with more data of the same plugin.
 pub const MORE_DATA: u8 = 0x01;
 
 /// In `caching_sha2_password`, the server knows the hash and OK follows.
@@ -36,10 +36,10 @@ pub const FAST_AUTH_SUCCESS: u8 = 3;
 /// In `caching_sha2_password`, the server wants the password itself.
 pub const PERFORM_FULL_AUTHENTICATION: u8 = 4;
 
-/// In `caching_sha2_password`, a client asks for the server's public key.
+/// In `caching_sha2_password`, a client requests the server's public key.
 pub const REQUEST_PUBLIC_KEY: u8 = 2;
 
-/// In `sha256_password`, a client asks for the server's public key.
+/// In `sha256_password`, a client requests the server's public key.
 pub const REQUEST_PUBLIC_KEY_SHA256: u8 = 1;
 
 /// The longest public key in PEM form that is accepted, in bytes (an RSA key of 16384 bits takes 3 kB).

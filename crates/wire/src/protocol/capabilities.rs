@@ -138,7 +138,7 @@ bits! {
 }
 
 bits! {
-    /// MariaDB's extended capabilities: bits 32 and up of its own numbering.
+    /// MariaDB's extended capabilities: bits 32 and up in its numbering.
     MariadbCapabilities: u32 {
         /// ERR packets that report progress.
         PROGRESS = 0;

@@ -157,7 +157,7 @@ impl PacketSplitter {
     /// [`WireError::Malformed`] if there are more bytes than announced.
     pub fn put(&mut self, out: &mut Vec<u8>, mut piece: &[u8]) -> Result<(), WireError> {
         if piece.len() > self.missing {
-            let reason = format!("{} bytes more than was said", piece.len() - self.missing);
+            let reason = format!("{} bytes more than the stated length", piece.len() - self.missing);
             return Err(WireError::malformed("payload in pieces", reason));
         }
         while !piece.is_empty() {
@@ -179,7 +179,7 @@ impl PacketSplitter {
     /// [`WireError::Malformed`] if bytes are missing.
     pub fn finish(mut self, out: &mut Vec<u8>) -> Result<u8, WireError> {
         if self.missing > 0 {
-            let reason = format!("{} bytes less than was said", self.missing);
+            let reason = format!("{} bytes less than the stated length", self.missing);
             return Err(WireError::malformed("payload in pieces", reason));
         }
         // An empty packet follows a payload that fills its last packet.

@@ -173,7 +173,7 @@ fn marker() -> impl Strategy<Value = String> {
     "qzx[0-9a-z]{3,12}qzx"
 }
 
-/// What may appear beside a marker in a string, so that the string ends where it ends in every mode.
+/// Texts that may be next to a marker in a string, so that the string ends where it ends in every mode.
 fn filler() -> impl Strategy<Value = String> {
     "([a-z ;#(),=@\\-/*`]|''|\"|\\\\n|é){0,8}"
 }

@@ -79,7 +79,7 @@ pub struct BinlogColumn {
 }
 
 impl BinlogColumn {
-    /// A column of which only the type is known.
+    /// A column with a known type and nothing else.
     pub fn new(column_type: ColumnType, type_code: u8, metadata: u16, nullable: bool) -> Self {
         Self {
             column_type,

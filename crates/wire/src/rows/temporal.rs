@@ -182,7 +182,7 @@ impl DateTime {
     /// From the bytes of a DATETIME column with `fraction` digits.
     ///
     /// # Errors
-    /// [`WireError`] if the bytes are too few, the sign bit says "before year 0", or the fraction is a second or more.
+    /// [`WireError`] if the bytes are too few, the sign bit means "before year 0", or the fraction is a second or more.
     pub fn parse(bytes: &[u8], fraction: u8) -> Result<Self, WireError> {
         let mut cursor = ByteCursor::new(WHAT, bytes);
         let biased = cursor.uint_be(5)?;

@@ -343,7 +343,7 @@ proptest! {
     #[test]
     fn encoding_equals_the_servers(tree in any_tree()) {
         let before = encode(&tree, false);
-        // Replaces the root's first member by itself, if it has one.
+        // Replaces the root's first member with the same value, if it has one.
         let (path, value) = match &tree {
             Tree::Array(cells) if !cells.is_empty() => ("$[0]".to_owned(), cells[0].clone()),
             Tree::Object(members) if !members.is_empty() => {
