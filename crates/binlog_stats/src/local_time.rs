@@ -86,7 +86,7 @@ mod tests {
     use super::LocalTime;
 
     #[test]
-    fn moments_are_read_in_every_form() {
+    fn times_are_parsed_in_every_form() {
         let parse = |text: &str| text.parse::<LocalTime>();
         assert_eq!(parse("@1795262590"), Ok(LocalTime(1_795_262_590_000_000)));
         assert_eq!(parse("@1.25"), Ok(LocalTime(1_250_000)));

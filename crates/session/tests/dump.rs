@@ -57,7 +57,7 @@ async fn read_file(stream: &mut DumpStream) -> Result<Vec<u8>> {
             return Ok(bytes);
         }
     }
-    anyhow::bail!("the stream ends before its file does")
+    anyhow::bail!("the stream ends before the end of its file")
 }
 
 async fn streams_are_the_files_bytes(kind: ServerKind) -> Result<()> {
@@ -214,7 +214,8 @@ async fn semi_sync_that_is_off_is_noticed(kind: ServerKind) -> Result<()> {
     let connection = Connection::connect(&server.connect_options()).await?;
     let mut stream = connection.dump(DumpRequest { semi_sync: true, ..to_the_end(start) }).await?;
     ensure!(!stream.semi_sync());
-    // MySQL has it in a plugin that is not loaded; MariaDB has it built in and disabled, and marks its packets all the same.
+    // In MySQL semi-sync is a plugin that is not loaded. In MariaDB it is built in and disabled, and MariaDB marks
+    // its packets nevertheless.
     ensure!(stream.takes_acks() == (kind.flavour() == Flavour::MariaDb));
     while let Some(chunk) = stream.next().await? {
         ensure!(!chunk.ack_requested);
@@ -232,7 +233,7 @@ async fn a_quiet_source_sends_heartbeats(kind: ServerKind) -> Result<()> {
         heartbeat: Duration::from_secs(seconds),
         ..DumpRequest::new(server_id(), start.clone())
     };
-    // Long enough that a busy machine does not look like a silent source.
+    // Long enough that a source on a busy machine does not count as silent.
     let connection = Connection::connect(&server.connect_options()).await?;
     let mut stream = connection.dump(request(5)).await?;
     loop {
@@ -244,7 +245,7 @@ async fn a_quiet_source_sends_heartbeats(kind: ServerKind) -> Result<()> {
     drop(stream);
     let connection = Connection::connect(&server.connect_options()).await?;
     let mut stream = connection.dump(request(2)).await?;
-    // A server that hangs sends none, and is found out.
+    // A server that hangs sends none, so its silence is detected.
     server.pause()?;
     let error = loop {
         match stream.next().await {
@@ -262,7 +263,7 @@ async fn a_quiet_source_sends_heartbeats(kind: ServerKind) -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_source_that_dies_is_worth_another_try() -> Result<()> {
+async fn a_killed_source_can_be_retried() -> Result<()> {
     let kind = ServerKind::Mariadb1011;
     if require(kind).is_none() {
         return Ok(());

@@ -1,4 +1,4 @@
-//! A server made of bytes, for what no real server does.
+//! A scripted server, for behaviour that no real server shows.
 
 use std::future::Future;
 use std::time::Duration;
@@ -47,12 +47,12 @@ where
     Ok((endpoint, task))
 }
 
-/// Options for a fake server. The time-outs end only what would otherwise never end.
+/// Options for a fake server. Its timeouts end only what would otherwise never end.
 pub fn options(endpoint: Endpoint) -> ConnectOptions {
     let mut options = ConnectOptions::new(endpoint, "u").password("geheim");
     options.connect_timeout = Duration::from_secs(20);
     options.read_timeout = Some(Duration::from_secs(20));
-    // What a fake server is asked is its script's alone.
+    // The client sends only what the script expects.
     options.session_preset = SessionPreset::Inherited;
     options
 }
@@ -93,7 +93,7 @@ impl Peer {
         Ok(())
     }
 
-    /// Sends a payload, numbered on.
+    /// Sends a payload with the next packet number.
     pub async fn send(&mut self, payload: &[u8]) -> Result<()> {
         let mut out = Vec::new();
         self.sequence = put_packets(&mut out, self.sequence, payload);
@@ -113,7 +113,7 @@ impl Peer {
         self.send(&payload).await
     }
 
-    /// Reads a payload of one packet, and numbers on from it.
+    /// Reads a payload of one packet, and continues from its number.
     pub async fn read(&mut self) -> Result<Vec<u8>> {
         let mut header = [0; PACKET_HEADER_BYTES];
         self.stream.read_exact(&mut header).await?;
@@ -140,7 +140,7 @@ impl Peer {
                 self.capabilities = answer.capabilities;
                 Ok(answer)
             }
-            ClientAnswer::SslRequest(_) => bail!("the client asks for TLS"),
+            ClientAnswer::SslRequest(_) => bail!("the client requests TLS"),
         }
     }
 
@@ -233,7 +233,7 @@ impl Random {
 
 /// Checks that no TLS was used, so that the bytes of the test are the bytes of the wire.
 #[tokio::test]
-async fn the_fake_server_is_taken_for_a_server() -> Result<()> {
+async fn the_client_accepts_the_fake_server() -> Result<()> {
     let (mut connection, task) = connected(async |mut peer: Peer| {
         ensure!(peer.read().await? == b"\x03SELECT 1");
         peer.columns(1).await?;
@@ -249,7 +249,7 @@ async fn the_fake_server_is_taken_for_a_server() -> Result<()> {
     Ok(())
 }
 
-/// Options that do without TLS.
+/// Options without TLS.
 pub fn without_tls(mut options: ConnectOptions) -> ConnectOptions {
     options.tls.mode = TlsMode::Off;
     options

@@ -1,4 +1,4 @@
-//! The binlog stream from a fake source: splits, semi-sync headers, lies and silence.
+//! The binlog stream from a fake source: splits, semi-sync headers, contradictions and silence.
 
 use std::time::Duration;
 
@@ -72,10 +72,10 @@ async fn next_event(stream: &mut DumpStream) -> Result<Option<(EventChunk, Vec<u
 }
 
 #[tokio::test]
-async fn events_of_every_length_come_through_whole() -> Result<()> {
+async fn events_of_every_length_arrive_whole() -> Result<()> {
     let full = PACKET_PAYLOAD_BYTES_MAX;
     for semi_sync in [false, true] {
-        // The event that fills a packet just so; an empty packet follows it.
+        // An event that exactly fills a packet; an empty packet follows it.
         let fills = full - if semi_sync { 3 } else { 1 };
         let chunk = CHUNK_BYTES_MAX;
         let lengths = [
@@ -95,7 +95,7 @@ async fn events_of_every_length_come_through_whole() -> Result<()> {
         let mut expected = Vec::new();
         let mut bytes = Vec::new();
         for (index, length) in lengths.iter().enumerate() {
-            // A timestamp that begins like a semi-sync header, to confuse who guesses.
+            // A timestamp that begins like a semi-sync header, so that a reader that guesses is wrong.
             let mut body: Vec<u8> = (0..251).map(|at| (at * 31 + index) as u8).collect();
             body = body.repeat(length / 251 + 1);
             body.truncate(length - 19);
@@ -117,7 +117,7 @@ async fn events_of_every_length_come_through_whole() -> Result<()> {
 }
 
 #[tokio::test]
-async fn what_is_buffered_comes_without_waiting() -> Result<()> {
+async fn buffered_events_are_returned_without_waiting() -> Result<()> {
     for seed in 0..20 {
         let mut random = Random(seed);
         let mut bytes = Vec::new();
@@ -137,7 +137,7 @@ async fn what_is_buffered_comes_without_waiting() -> Result<()> {
                 tokio::select! {
                     biased;
                     chunk = next => chunk?,
-                    () = std::future::ready(()) => anyhow::bail!("seed {seed}: a buffered chunk was waited for"),
+                    () = std::future::ready(()) => anyhow::bail!("seed {seed}: the stream waited although a chunk was buffered"),
                 }
             } else {
                 next.await?
@@ -151,7 +151,7 @@ async fn what_is_buffered_comes_without_waiting() -> Result<()> {
 }
 
 #[tokio::test]
-async fn acknowledgements_have_number_0_and_only_go_where_they_are_taken() -> Result<()> {
+async fn acknowledgements_have_number_0_and_need_semi_sync() -> Result<()> {
     for semi_sync in [true, false] {
         let (connection, task) = connected(async move |mut peer: Peer| {
             let (statements, _) = peer.until_dump().await?;
@@ -210,7 +210,7 @@ async fn ends_with(packets: Vec<(u8, Vec<u8>)>) -> Result<SessionError> {
 }
 
 #[tokio::test]
-async fn streams_that_lie() -> Result<()> {
+async fn contradictory_streams_are_refused() -> Result<()> {
     let whole = event(EventType::QUERY, 5, &[7; 100]);
     let with_length = |length: u32| {
         let mut event = prefixed(None, &whole);
@@ -243,7 +243,7 @@ async fn streams_that_lie() -> Result<()> {
 const ERROR_TOO_LONG: usize = 70_000;
 
 #[tokio::test]
-async fn split_events_whose_parts_do_not_fit() -> Result<()> {
+async fn split_events_with_wrong_parts_are_refused() -> Result<()> {
     let full = PACKET_PAYLOAD_BYTES_MAX;
     let head = |length: usize| {
         let mut part = prefixed(None, &event(EventType::QUERY, 5, &[]));
@@ -280,7 +280,7 @@ async fn split_events_whose_parts_do_not_fit() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_source_that_gives_up_says_why() -> Result<()> {
+async fn the_error_of_the_source_is_reported() -> Result<()> {
     let mut payload = Vec::new();
     ErrPacket { number: 1236, sql_state: "HY000".to_owned(), message: "log event entry exceeded".to_owned() }
         .encode(&mut payload);
@@ -290,12 +290,12 @@ async fn a_source_that_gives_up_says_why() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_source_that_falls_silent_is_given_up() -> Result<()> {
+async fn a_silent_source_times_out() -> Result<()> {
     let (connection, task) = connected(async |mut peer: Peer| {
         let (statements, _) = peer.until_dump().await?;
         peer.sequence = 1;
         peer.send(&prefixed(None, &rotate())).await?;
-        // Half an event: bytes alone are no excuse.
+        // Half an event: bytes without a complete event do not reset the timeout.
         peer.raw(&[200, 0, 0, 2, 0, 1, 2]).await?;
         peer.read_to_end().await?;
         Ok(statements)
@@ -316,7 +316,7 @@ async fn a_source_that_falls_silent_is_given_up() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_wait_that_is_given_up_loses_nothing() -> Result<()> {
+async fn a_cancelled_wait_loses_nothing() -> Result<()> {
     let (connection, task) = connected(async |mut peer: Peer| {
         peer.until_dump().await?;
         let mut bytes = Vec::new();
@@ -349,7 +349,7 @@ async fn a_wait_that_is_given_up_loses_nothing() -> Result<()> {
 }
 
 #[tokio::test]
-async fn requests_that_do_not_fit_the_server_are_refused_before_they_are_sent() -> Result<()> {
+async fn requests_of_the_other_flavour_are_refused_before_sending() -> Result<()> {
     let position = |position| DumpStart::FilePosition { file: "b.1".to_owned(), position };
     for (start, uuid, about) in [
         (position(3), None, "at least 4"),

@@ -1,4 +1,4 @@
-//! Servers that lie, stall, flood and ask for what is none of their business.
+//! Servers that send contradictions, stall, flood, or request files that they must not get.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use tokio::io::AsyncWriteExt;
 
 use crate::fake::{Peer, Random, connected, greeting, options, serve};
 
-/// What a login ends with when the server sends `bytes` and waits.
+/// The error of a login to a server that sends `bytes` and then waits.
 async fn login_against(bytes: &'static [u8]) -> Result<SessionError> {
     let (endpoint, task) = serve(async move |mut peer: Peer| {
         peer.raw(bytes).await?;
@@ -24,8 +24,8 @@ async fn login_against(bytes: &'static [u8]) -> Result<SessionError> {
 }
 
 #[tokio::test]
-async fn greetings_that_make_no_sense() -> Result<()> {
-    // 16 MiB are promised, and not waited for.
+async fn invalid_greetings_are_refused() -> Result<()> {
+    // The header announces 16 MiB. The client does not wait for them.
     let error = login_against(b"\xff\xff\xff\0\x0a").await?;
     ensure!(matches!(error, SessionError::Protocol { source: WireError::TooLarge { .. }, .. }), "{error}");
     let error = login_against(b"\x05\0\0\0\x0a9.7\0").await?;
@@ -40,7 +40,7 @@ async fn greetings_that_make_no_sense() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_server_that_is_full_is_worth_another_try() -> Result<()> {
+async fn a_full_server_can_be_retried() -> Result<()> {
     let error = login_against(b"\x17\0\0\0\xff\x10\x04Too many connections").await?;
     ensure!(error.retry() == SessionRetry::Later && error.code() == "TW-SES-0010", "{error}");
     ensure!(error.server_error().map(|error| error.number) == Some(1040), "{error}");
@@ -48,7 +48,7 @@ async fn a_server_that_is_full_is_worth_another_try() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_greeting_cut_short() -> Result<()> {
+async fn a_truncated_greeting_is_refused() -> Result<()> {
     let (endpoint, _) = serve(async |mut peer: Peer| peer.raw(b"\x20\0\0\0\x0a9.7").await).await?;
     let error = Connection::connect(&options(endpoint)).await.err();
     ensure!(matches!(error, Some(SessionError::Closed { .. } | SessionError::Io { .. })), "{error:?}");
@@ -56,7 +56,7 @@ async fn a_greeting_cut_short() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_server_that_never_greets() -> Result<()> {
+async fn a_missing_greeting_times_out() -> Result<()> {
     let (endpoint, task) = serve(async |mut peer: Peer| peer.read_to_end().await).await?;
     let options = ConnectOptions { connect_timeout: Duration::from_millis(100), ..options(endpoint) };
     let error = Connection::connect(&options).await.err();
@@ -65,7 +65,7 @@ async fn a_server_that_never_greets() -> Result<()> {
     Ok(())
 }
 
-/// What a login ends with when the server answers the client's answer with `payload`; and every byte the client sent.
+/// The error of a login if the server replies to the client's answer with `payload`; and every byte that the client sent.
 async fn authentication_against(payload: Vec<u8>) -> Result<(SessionError, Vec<u8>)> {
     let (endpoint, task) = serve(async move |mut peer: Peer| {
         peer.meet(&greeting()).await?;
@@ -89,12 +89,13 @@ fn contains(bytes: &[u8], part: &[u8]) -> bool {
 }
 
 #[tokio::test]
-async fn the_password_is_not_given_away() -> Result<()> {
+async fn the_password_is_not_revealed() -> Result<()> {
     let (error, sent) = authentication_against(switch_to("mysql_clear_password", &[])).await?;
     ensure!(matches!(error, SessionError::ClearPassword { .. }), "{error}");
     ensure!(!contains(&sent, b"geheim"));
 
-    // The server says that it has no cached hash; over plain TCP its key is asked for, not the password sent.
+    // The server reports that it has no cached hash. Over plain TCP the client requests its key and does not send the
+    // password.
     let (endpoint, task) = serve(async move |mut peer: Peer| {
         peer.meet(&greeting()).await?;
         peer.send(&[1, 4]).await?;
@@ -112,7 +113,7 @@ async fn the_password_is_not_given_away() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_greeting_that_begins_with_the_clear_password_plugin_gets_none() -> Result<()> {
+async fn the_clear_password_plugin_in_a_greeting_gets_no_password() -> Result<()> {
     let (endpoint, task) = serve(async move |mut peer: Peer| {
         let clear = AuthPlugin::ClearPassword.name().to_owned();
         let answer =
@@ -128,7 +129,7 @@ async fn a_greeting_that_begins_with_the_clear_password_plugin_gets_none() -> Re
 }
 
 #[tokio::test]
-async fn plugins_that_are_not_known_are_named() -> Result<()> {
+async fn unknown_plugins_are_named() -> Result<()> {
     let (error, _) = authentication_against(switch_to("auth_gssapi_client", b"x")).await?;
     ensure!(
         error.to_string().contains("auth_gssapi_client")
@@ -144,7 +145,7 @@ async fn plugins_that_are_not_known_are_named() -> Result<()> {
 }
 
 #[tokio::test]
-async fn an_authentication_without_end() -> Result<()> {
+async fn an_endless_authentication_is_ended() -> Result<()> {
     let (endpoint, task) = serve(async move |mut peer: Peer| {
         peer.meet(&greeting()).await?;
         for round in 0.. {
@@ -163,13 +164,13 @@ async fn an_authentication_without_end() -> Result<()> {
 }
 
 #[tokio::test]
-async fn bytes_smuggled_in_before_tls_are_refused() -> Result<()> {
+async fn bytes_before_tls_are_refused() -> Result<()> {
     let (endpoint, task) = serve(async move |mut peer: Peer| {
         let capabilities = greeting().capabilities | Capabilities::SSL;
         let with_tls = tailwater_wire::protocol::HandshakeV10 { capabilities, ..greeting() };
         let mut payload = Vec::new();
         with_tls.encode(&mut payload)?;
-        // An OK packet in the same segment as the greeting: who is above TLS must not see it.
+        // An OK packet in the same segment as the greeting: the code above TLS must not see it.
         let mut bytes = Vec::new();
         tailwater_wire::protocol::packet::put_packets(&mut bytes, 0, &payload);
         bytes.extend_from_slice(b"\x07\0\0\x02\0\0\0\x02\0\0\0");
@@ -183,7 +184,7 @@ async fn bytes_smuggled_in_before_tls_are_refused() -> Result<()> {
     Ok(())
 }
 
-/// What `query` ends with when the server sends `payload` as its whole answer.
+/// The error of `query` if the server sends `payload` as its whole answer.
 async fn query_against(payload: &'static [u8]) -> Result<(SessionError, Vec<u8>)> {
     let (mut connection, task) = connected(async move |mut peer: Peer| {
         peer.read().await?;
@@ -209,7 +210,7 @@ async fn a_request_for_a_local_file_is_refused() -> Result<()> {
 }
 
 #[tokio::test]
-async fn results_that_make_no_sense() -> Result<()> {
+async fn invalid_results_are_refused() -> Result<()> {
     let (error, _) = query_against(b"\xfe\0\0\0\0\0\x01\0\0").await?;
     ensure!(matches!(error, SessionError::Protocol { source: WireError::TooLarge { .. }, .. }), "{error}");
     let (error, _) = query_against(b"").await?;
@@ -220,7 +221,7 @@ async fn results_that_make_no_sense() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_row_whose_values_lie_about_their_length() -> Result<()> {
+async fn a_row_with_false_lengths_is_refused() -> Result<()> {
     let (mut connection, task) = connected(async move |mut peer: Peer| {
         peer.read().await?;
         peer.columns(2).await?;
@@ -235,7 +236,7 @@ async fn a_row_whose_values_lie_about_their_length() -> Result<()> {
     Ok(())
 }
 
-/// Sends `payload` again and again until the client hangs up; gives the bytes that went out.
+/// Sends `payload` repeatedly until the client disconnects; returns the number of bytes sent.
 async fn flood(peer: &mut Peer, payload: &[u8]) -> u64 {
     let mut bytes = 0;
     while bytes < 1 << 30 {
@@ -301,13 +302,16 @@ async fn floods_end_at_the_limit() -> Result<()> {
         ensure!(limited, "{flood_of}: {error:?}");
         drop(connection);
         let sent = task.await??;
-        ensure!(sent < options.rows_bytes_max as u64 + KERNEL_BYTES_MAX, "{flood_of}: {sent} bytes went out");
+        ensure!(
+            sent < options.rows_bytes_max as u64 + KERNEL_BYTES_MAX,
+            "{flood_of}: {sent} bytes were sent"
+        );
     }
     Ok(())
 }
 
 #[tokio::test]
-async fn results_without_end() -> Result<()> {
+async fn endless_results_are_refused() -> Result<()> {
     let (mut connection, task) = connected(async move |mut peer: Peer| {
         peer.read().await?;
         let ok = b"\0\0\0\x08\0\0\0";
@@ -323,7 +327,7 @@ async fn results_without_end() -> Result<()> {
 }
 
 #[tokio::test]
-async fn an_answer_that_never_comes() -> Result<()> {
+async fn a_missing_answer_times_out() -> Result<()> {
     let (endpoint, task) = serve(async |mut peer: Peer| {
         peer.log_in().await?;
         peer.read_to_end().await
@@ -341,7 +345,7 @@ async fn an_answer_that_never_comes() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_call_that_was_given_up_leaves_no_answer_for_the_next() -> Result<()> {
+async fn a_cancelled_call_leaves_no_answer_for_the_next() -> Result<()> {
     let (mut connection, task) = connected(async |mut peer: Peer| peer.read_to_end().await).await?;
     let waited = tokio::time::timeout(Duration::from_millis(50), connection.query("SELECT 1")).await;
     ensure!(waited.is_err());
@@ -416,7 +420,7 @@ async fn damaged_conversations() -> Result<()> {
             let mut connection = Connection::connect(&options(endpoint)).await?;
             connection.query("SELECT 'abc'").await
         };
-        // What comes after the greeting is sent unasked, so an ordinary end is as good as an error.
+        // The server does not wait for requests after the greeting, so an ordinary end is as good as an error.
         match tokio::time::timeout(Duration::from_secs(60), talk).await {
             Ok(_) => {}
             Err(_) => anyhow::bail!("seed {seed}: the client hangs"),

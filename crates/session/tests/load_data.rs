@@ -28,14 +28,14 @@ async fn load(
         let mut body = Bytes::from(body);
         while !body.is_empty() {
             let piece = body.split_to(piece_bytes.min(body.len()));
-            // A receiver that has gone shows in what it returned.
+            // If the receiver has stopped, its result has the error.
             let _ = sender.send(LoadPiece::Bytes(piece)).await;
         }
         let _ = sender.send(LoadPiece::End).await;
     };
     let load = async {
         let loaded = connection.load_data(statement.as_bytes(), &mut rows).await;
-        // Lets the other side end, too.
+        // Closes the channel, so that the other side ends too.
         rows.close();
         loaded
     };
@@ -62,7 +62,7 @@ async fn rows_come_in_pieces(kind: ServerKind) -> Result<()> {
     let rows = connection.query("SELECT b FROM loads.t ORDER BY a").await?.rows;
     ensure!(rows[0].get(0) == Some(b"a\tb") && rows[1].get(0).is_none() && rows[2].get(0) == Some(b""));
 
-    // No rows, and far more than one write; the connection is usable after each.
+    // No rows, and rows for many writes; the connection is usable after each.
     ensure!(load(&mut connection, statement, Vec::new(), 1).await?.affected_rows == 0);
     let body: Vec<u8> =
         (10..60).flat_map(|key| [format!("{key}\t").as_bytes(), &[b'x'; 70_000], b"\n"].concat()).collect();
@@ -70,7 +70,7 @@ async fn rows_come_in_pieces(kind: ServerKind) -> Result<()> {
     ensure!((ok.affected_rows, ok.warnings) == (50, 0), "{ok:?}");
     let sum = connection.query("SELECT SUM(LENGTH(b)) FROM loads.t WHERE a >= 10").await?;
     ensure!(sum.scalar() == Some("3500000"));
-    // Of rows that are there already, LOCAL makes warnings.
+    // For rows that exist already, LOCAL produces warnings.
     let ok = load(&mut connection, statement, body, 65_536).await?;
     ensure!((ok.affected_rows, ok.warnings) == (0, 50), "{ok:?}");
 
@@ -79,7 +79,7 @@ async fn rows_come_in_pieces(kind: ServerKind) -> Result<()> {
     let mut connection = connected(&server).await?;
     let error = load(&mut connection, "DO 1", Vec::new(), 1).await.err();
     ensure!(matches!(error, Some(SessionError::UnexpectedResult { .. })), "{error:?}");
-    // A statement that is run otherwise is not answered, even where the server may ask.
+    // Other calls send no file, even on a connection that allows the server to request one.
     let error = connection.execute(statement).await.err();
     ensure!(matches!(error, Some(SessionError::LocalInfile { .. })), "{error:?}");
     Ok(())
@@ -108,7 +108,7 @@ async fn an_error_among_the_rows(kind: ServerKind) -> Result<()> {
         "{error}"
     );
     ensure!(connection.query("SELECT COUNT(*) FROM midload.t").await?.scalar() == Some("0"));
-    // One that the server sees before it asks.
+    // An error that the server detects before it requests the file.
     let error =
         load(&mut connection, "LOAD DATA LOCAL INFILE 'rows' INTO TABLE midload.no", Vec::new(), 1).await;
     ensure!(error.as_ref().is_err_and(|error| error.code() == "TW-SES-0009"), "{error:?}");
@@ -134,7 +134,7 @@ async fn rows_that_break_off(kind: ServerKind) -> Result<()> {
     let error = connection.execute("COMMIT").await.err();
     ensure!(matches!(error, Some(SessionError::OutOfStep)), "{error:?}");
     drop(connection);
-    // Waits for what the broken connection's transaction holds.
+    // Waits for the locks of the broken connection's transaction.
     let mut connection = connected(&server).await?;
     ensure!(connection.execute("INSERT INTO brokenload.t VALUES (1), (2)").await?.affected_rows == 2);
     Ok(())
@@ -156,7 +156,7 @@ async fn a_server_that_takes_no_local_rows(kind: ServerKind) -> Result<()> {
         "{error}"
     );
     ensure!(connection.query("SELECT COUNT(*) FROM off.t").await?.scalar() == Some("0"));
-    // What the message says helps.
+    // The remedy in the message works.
     server.sql("SET GLOBAL local_infile = ON").await?;
     let mut connection = Connection::connect(&options).await?;
     ensure!(load(&mut connection, statement, b"1\n".to_vec(), 9).await?.affected_rows == 1);
@@ -172,7 +172,7 @@ async fn a_server_gets_the_rows_and_no_file() -> Result<()> {
         let rows = peer.read().await?;
         ensure!(peer.read().await?.is_empty(), "an end");
         peer.ok().await?;
-        // To a statement without rows it asks, too.
+        // The server requests a file for a statement without rows, too.
         peer.read().await?;
         peer.send(&[&[LOCAL_INFILE], &b"/etc/shadow"[..]].concat()).await?;
         peer.received.clear();

@@ -1,4 +1,4 @@
-//! Logging in to real servers: every authentication plugin, and what is said when it fails.
+//! Logging in to real servers: every authentication plugin, and the errors.
 
 use std::process::Command;
 
@@ -69,7 +69,7 @@ async fn refusals_say_what_to_do(kind: ServerKind) -> Result<()> {
     Ok(())
 }
 
-/// The plugins that ask the system who is at the other end of the socket.
+/// The plugins that ask the operating system for the user at the other end of the socket.
 async fn as_the_user_of_the_system(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
@@ -112,7 +112,7 @@ async fn logs_in(options: &ConnectOptions) -> Result<()> {
     Ok(())
 }
 
-/// Fast where the server knows the hash, full where it does not: under TLS, through the socket, or with its RSA key.
+/// The fast login if the server has the hash cached, otherwise the full one: under TLS, through the socket, or with its RSA key.
 #[tokio::test]
 async fn caching_sha2_password() -> Result<()> {
     if require(ServerKind::Mysql97).is_none() {
@@ -231,7 +231,7 @@ async fn ed25519() -> Result<()> {
     Ok(())
 }
 
-/// A server whose default plugin is not known here, and an account that uses it.
+/// A server whose default plugin this crate does not support, and an account that uses it.
 #[tokio::test]
 async fn accounts_of_unknown_plugins_are_named() -> Result<()> {
     let kind = ServerKind::Mysql97;
@@ -247,7 +247,7 @@ async fn accounts_of_unknown_plugins_are_named() -> Result<()> {
 }
 
 #[tokio::test]
-async fn the_server_shows_who_is_connected() -> Result<()> {
+async fn the_server_shows_the_connection_attributes() -> Result<()> {
     if require(ServerKind::Mysql97).is_none() {
         return Ok(());
     }

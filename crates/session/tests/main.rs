@@ -1,4 +1,4 @@
-//! Sessions against real servers, and against a fake one that lies.
+//! Sessions with real servers, and with a fake one that misbehaves.
 
 // For `on_each_server!` in all modules.
 #[macro_use]

@@ -38,7 +38,7 @@ pub fn with_account(flavour: Flavour, credentials: &[Credential]) -> ServerOptio
     };
     let mut options = ServerOptions::new(flavour, version, accounts);
     options.tls = ServerTls::Off;
-    // Most tests fail to log in on purpose, and need not wait for it.
+    // Most tests fail to log in on purpose, and need no delay.
     options.limits.failed_login_delay_max = Duration::ZERO;
     options
 }
@@ -47,7 +47,7 @@ pub fn with_account(flavour: Flavour, credentials: &[Credential]) -> ServerOptio
 pub struct Served {
     pub address: SocketAddr,
     pub acceptor: Arc<Acceptor>,
-    /// How each connection's login ended.
+    /// The result of each connection's login.
     refusals: Arc<Mutex<Vec<SessionError>>>,
     task: JoinHandle<()>,
 }
@@ -59,7 +59,7 @@ impl Drop for Served {
 }
 
 impl Served {
-    /// Listens, and answers every statement with who asks.
+    /// Listens, and answers every statement with the session's user.
     pub async fn start(options: ServerOptions) -> Result<Self> {
         Self::start_with(options, |session| async move {
             let _ = answer(session).await;
@@ -99,7 +99,7 @@ impl Served {
         ConnectOptions { session_preset: SessionPreset::Inherited, ..options }
     }
 
-    /// How logins that did not succeed ended, since the last call.
+    /// The errors of failed logins since the last call.
     pub fn refusals(&self) -> Vec<SessionError> {
         std::mem::take(&mut self.refusals.lock().expect("a lock"))
     }
@@ -131,7 +131,7 @@ impl Served {
 async fn answer(mut session: ClientSession) -> Result<()> {
     while let Some(payload) = session.read_command().await? {
         match ClientCommand::parse(&payload)? {
-            // By this question MySQL's client finds out whether the server knows `$$`; it expects an error.
+            // MySQL's client sends this statement to find out whether the server knows `$$`; it expects an error.
             ClientCommand::Query(b"select $$") => {
                 session.write_error(1064, "42000", "You have an error").await?
             }
@@ -165,7 +165,7 @@ async fn answer(mut session: ClientSession) -> Result<()> {
     Ok(())
 }
 
-/// A client made of bytes.
+/// A scripted client.
 pub struct RawClient {
     pub stream: TcpStream,
     pub greeting: HandshakeV10,

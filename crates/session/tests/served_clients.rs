@@ -16,7 +16,7 @@ use crate::served::{PASSWORD, Served, with_account};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Channel {
     Plain,
-    /// Without TLS, and the client may ask for the server's key.
+    /// Without TLS; the client may request the server's key.
     PlainWithKey,
     Tls,
 }
@@ -49,7 +49,7 @@ fn client(install: &Install, channel: Channel) -> Result<Command> {
     Ok(command)
 }
 
-/// What the client printed, or why it failed.
+/// The client's output, or its error.
 async fn run(
     mut command: Command,
     served: &Served,
@@ -78,7 +78,7 @@ fn options(flavour: Flavour, credentials: &[Credential]) -> ServerOptions {
 /// Logs in with the right password, which must work, and with a wrong one, which must not.
 async fn logs_in(install: &Install, channel: Channel, served: &Served, what: &str) -> Result<()> {
     let what = format!("{what}, client of {} over {channel:?}", install.kind());
-    // Twice: the second time the server may know a fast hash.
+    // Twice: the second time the server may have the hash cached.
     for _ in 0..2 {
         let printed = run(client(install, channel)?, served, "u", PASSWORD).await?;
         let printed = printed.map_err(anyhow::Error::msg).with_context(|| what.clone())?;
@@ -98,7 +98,7 @@ async fn logs_in(install: &Install, channel: Channel, served: &Served, what: &st
 
 /// The hash that a server stores for an account that is `identified` so.
 async fn stored(server: &Server, identified: &str) -> Result<String> {
-    // Not by the command-line client, whose character set may not have the password's characters.
+    // Not with the command-line client, whose character set may not have the password's characters.
     let mut connection = Connection::connect(&server.connect_options()).await?;
     // Servers are shared between tests.
     let user = format!("hashed{}", connection.server().connection_id);
@@ -116,7 +116,7 @@ async fn passwords_are_known(kind: ServerKind) -> Result<()> {
         for channel in [Channel::Plain, Channel::Tls] {
             logs_in(&install, channel, &served, &format!("password on {flavour:?}")).await?;
         }
-        // Whatever the client begins with, it is asked for something that it can do.
+        // With any first plugin of the client, the server requests one that both support.
         let plugins = match kind.flavour() {
             Flavour::MySql => &["mysql_native_password", "caching_sha2_password"][..],
             Flavour::MariaDb => &["mysql_native_password", "caching_sha2_password", "client_ed25519"],
@@ -131,7 +131,7 @@ async fn passwords_are_known(kind: ServerKind) -> Result<()> {
     Ok(())
 }
 
-/// The hashes of MySQL 9.7: one of them is checked against the password itself, for which a client needs TLS or our key.
+/// The hashes of MySQL 9.7. One of them is checked against the password itself, for which a client needs TLS or our key.
 async fn hashes_of_mysql(kind: ServerKind) -> Result<()> {
     let (Some(install), Some(_)) = (require(kind), require(ServerKind::Mysql97)) else { return Ok(()) };
     let server = shared(ServerKind::Mysql97).await?;
@@ -143,7 +143,7 @@ async fn hashes_of_mysql(kind: ServerKind) -> Result<()> {
         let credential = credential.map_err(anyhow::Error::msg)?;
         for flavour in [Flavour::MySql, Flavour::MariaDb] {
             if channel == Channel::PlainWithKey && flavour != kind.flavour() {
-                // Each server makes a key, which takes long in a debug build.
+                // Each server generates a key, which takes long in a debug build.
                 continue;
             }
             let served = Served::start(options(flavour, std::slice::from_ref(&credential))).await?;
@@ -200,7 +200,7 @@ async fn tls_is_required(kind: ServerKind) -> Result<()> {
 
 /// MySQL lets an administrator raise the rounds, which the hash names in hexadecimal digits.
 #[tokio::test]
-async fn more_rounds_than_usual() -> Result<()> {
+async fn hashes_with_more_rounds_are_verified() -> Result<()> {
     let kind = ServerKind::Mysql97;
     let Some(install) = require(kind) else { return Ok(()) };
     let server =
@@ -222,9 +222,9 @@ fn base64_of(key: &[u8; 32]) -> String {
     (0..43).map(|index| char::from(ALPHABET[bits(6 * index)])).collect()
 }
 
-/// A client without TLS and without the server's key must not send its password, and says why.
+/// A client without TLS and without the server's key must not send its password, and must report why.
 #[tokio::test]
-async fn a_password_is_not_sent_where_others_could_read_it() -> Result<()> {
+async fn a_password_is_not_sent_unprotected() -> Result<()> {
     let kind = ServerKind::Mysql97;
     let Some(install) = require(kind) else { return Ok(()) };
     let server = shared(kind).await?;

@@ -17,10 +17,10 @@ use tokio::sync::mpsc;
 use crate::fake::{event, rotate};
 use crate::served::{RawClient, Served, options};
 
-/// When the sender flushes, as its documentation requires.
+/// The sender flushes at this size, as its documentation requires.
 const FLUSH_BYTES: usize = 256 << 10;
 
-/// Answers what our client sends before a dump, up to the dump.
+/// Answers the client's statements before a dump.
 async fn until_dump(session: &mut ClientSession) -> Result<()> {
     while let Some(payload) = session.read_command().await? {
         match ClientCommand::parse(&payload)? {
@@ -32,10 +32,10 @@ async fn until_dump(session: &mut ClientSession) -> Result<()> {
             _ => session.write_ok(OkPacket::default()).await?,
         }
     }
-    bail!("the client left before the dump")
+    bail!("the client disconnected before the dump")
 }
 
-/// A server that hands each dump over to `send`, and what became of that.
+/// A server that passes each dump to `send`, and the results of `send`.
 async fn serve<F, Send>(
     tls: bool,
     semi_sync: bool,
@@ -48,7 +48,7 @@ where
     let mut options = options(Flavour::MySql);
     options.tls = if tls { ServerTls::Generated } else { ServerTls::Off };
     options.limits.write_timeout = Some(Duration::from_secs(20));
-    let (results, ended) = mpsc::unbounded_channel();
+    let (results, results) = mpsc::unbounded_channel();
     let served = Served::start_with(options, move |mut session| {
         let (send, results) = (send.clone(), results.clone());
         async move {
@@ -61,7 +61,7 @@ where
         }
     })
     .await?;
-    Ok((served, ended))
+    Ok((served, results))
 }
 
 async fn dump(served: &Served, semi_sync: bool, tls: bool) -> Result<DumpStream> {
@@ -77,7 +77,7 @@ async fn dump(served: &Served, semi_sync: bool, tls: bool) -> Result<DumpStream>
     Ok(connection.dump(request).await?)
 }
 
-/// An event of `length` bytes in all, at least 19.
+/// An event of `length` bytes, at least 19.
 fn sized(length: usize) -> Vec<u8> {
     let pattern: Vec<u8> = (0..251).collect();
     let mut body = pattern.repeat(length / pattern.len() + 1);
@@ -85,7 +85,7 @@ fn sized(length: usize) -> Vec<u8> {
     event(EventType::ROWS_QUERY, 1, &body)
 }
 
-/// Sizes around everything that could go wrong, prefixes of 1 and 3 bytes counted.
+/// Sizes around all boundaries, with prefixes of 1 and 3 bytes.
 fn sizes() -> Vec<usize> {
     let max = PACKET_PAYLOAD_BYTES_MAX;
     vec![
@@ -110,7 +110,7 @@ fn wants_ack(index: usize) -> bool {
 }
 
 async fn byte_for_byte(tls: bool, semi_sync: bool) -> Result<()> {
-    let (served, mut ended) = serve(tls, semi_sync, move |mut sender, mut receiver| async move {
+    let (served, mut results) = serve(tls, semi_sync, move |mut sender, mut receiver| async move {
         sender.push_event(&rotate(), false);
         for (index, size) in sizes().into_iter().enumerate() {
             for (event, wants_ack) in [(sized(size), wants_ack(index)), (sized(20), false)] {
@@ -143,7 +143,7 @@ async fn byte_for_byte(tls: bool, semi_sync: bool) -> Result<()> {
         for (expected, wants_ack) in [(sized(size), wants_ack(index)), (sized(20), false)] {
             let mut at = 0;
             loop {
-                let chunk = stream.next().await?.context("the stream ended early")?;
+                let chunk = stream.next().await?.context("the stream is incomplete")?;
                 ensure!(expected[at..].starts_with(&chunk.data), "event of {size} bytes differs after {at}");
                 ensure!(chunk.ack_requested == (wants_ack && semi_sync));
                 at += chunk.data.len();
@@ -159,7 +159,7 @@ async fn byte_for_byte(tls: bool, semi_sync: bool) -> Result<()> {
     }
     ensure!(stream.next().await?.is_none());
     drop(stream);
-    ended.recv().await.context("the server ended")?
+    results.recv().await.context("the server ended")?
 }
 
 #[tokio::test]
@@ -184,9 +184,9 @@ async fn byte_for_byte_tls_semi_sync() -> Result<()> {
 
 /// The client receives the server's error at the end.
 #[tokio::test]
-async fn a_stream_that_ends_with_an_error() -> Result<()> {
+async fn the_client_gets_the_final_error() -> Result<()> {
     for tls in [false, true] {
-        let (served, mut ended) = serve(tls, false, |mut sender, _receiver| async move {
+        let (served, mut results) = serve(tls, false, |mut sender, _receiver| async move {
             sender.push_event(&rotate(), false);
             Ok(sender.finish_error(1236, "HY000", "purged: 1-1-5").await?)
         })
@@ -196,16 +196,16 @@ async fn a_stream_that_ends_with_an_error() -> Result<()> {
         let error = stream.next().await.err().context("no error")?;
         let refused = error.server_error().context("no error of the server")?;
         ensure!(refused.number == 1236 && refused.message.expose() == "purged: 1-1-5", "{error}");
-        ended.recv().await.context("the server ended")??;
+        results.recv().await.context("the server ended")??;
     }
     Ok(())
 }
 
-/// A client that never reads is given up, and its place with it.
+/// A client that never reads is disconnected, and frees its slot.
 #[tokio::test]
-async fn a_client_that_never_reads() -> Result<()> {
+async fn a_client_that_never_reads_is_disconnected() -> Result<()> {
     for tls in [false, true] {
-        let (served, mut ended) = serve(tls, true, |mut sender, receiver| async move {
+        let (served, mut results) = serve(tls, true, |mut sender, receiver| async move {
             sender.set_write_timeout(Some(Duration::from_millis(300)));
             sender.push_event(&rotate(), false);
             let event = sized(100_000);
@@ -226,19 +226,19 @@ async fn a_client_that_never_reads() -> Result<()> {
         })
         .await?;
         let stream = dump(&served, true, tls).await?;
-        ended.recv().await.context("the server ended")??;
+        results.recv().await.context("the server ended")??;
         served.until_connections(0).await?;
         drop(stream);
     }
     Ok(())
 }
 
-/// What is flushed arrives once and in order, however often the flush is given up half-way.
+/// Flushed events arrive once and in order, however often a flush is cancelled halfway.
 #[tokio::test]
 async fn a_flush_may_be_cancelled() -> Result<()> {
     const EVENTS: usize = 60;
     for tls in [false, true] {
-        let (served, mut ended) = serve(tls, false, |mut sender, _receiver| async move {
+        let (served, mut results) = serve(tls, false, |mut sender, _receiver| async move {
             sender.push_event(&rotate(), false);
             let event = sized(1_000_000);
             let mut cancelled = 0;
@@ -252,7 +252,7 @@ async fn a_flush_may_be_cancelled() -> Result<()> {
                     }
                 }
             }
-            ensure!(cancelled > 0, "no flush was cancelled: the test shows nothing");
+            ensure!(cancelled > 0, "no flush was cancelled, so the test proves nothing");
             Ok(sender.finish_eof().await?)
         })
         .await?;
@@ -261,19 +261,19 @@ async fn a_flush_may_be_cancelled() -> Result<()> {
         let expected = sized(1_000_000);
         for _ in 0..EVENTS {
             tokio::time::sleep(Duration::from_millis(2)).await;
-            let chunk = stream.next().await?.context("the stream ended early")?;
+            let chunk = stream.next().await?.context("the stream is incomplete")?;
             ensure!(chunk.data == expected && chunk.last);
         }
         ensure!(stream.next().await?.is_none());
-        ended.recv().await.context("the server ended")??;
+        results.recv().await.context("the server ended")??;
     }
     Ok(())
 }
 
 /// Defects of the caller do not reach the client as events.
 #[tokio::test]
-async fn an_event_that_is_not_as_announced() -> Result<()> {
-    let (served, mut ended) = serve(false, false, |mut sender, _receiver| async move {
+async fn a_wrong_announced_length_is_an_error() -> Result<()> {
+    let (served, mut results) = serve(false, false, |mut sender, _receiver| async move {
         sender.push_event(&rotate(), false);
         sender.flush().await?;
         sender.begin_event(100, false);
@@ -287,16 +287,16 @@ async fn an_event_that_is_not_as_announced() -> Result<()> {
     let mut stream = dump(&served, false, false).await?;
     stream.next().await?.context("no rotate event")?;
     ensure!(stream.next().await.is_err());
-    ended.recv().await.context("the server ended")?
+    results.recv().await.context("the server ended")?
 }
 
-/// What no replica sends ends the stream; goodbye and a closed connection end it without an error.
+/// Packets that no replica sends end the stream. COM_QUIT and a closed connection end it without an error.
 #[tokio::test]
-async fn what_clients_send_besides() -> Result<()> {
-    let (served, mut ended) = serve(false, false, |mut sender, mut receiver| async move {
+async fn unexpected_client_packets_end_the_stream() -> Result<()> {
+    let (served, mut results) = serve(false, false, |mut sender, mut receiver| async move {
         sender.push_event(&rotate(), false);
         sender.flush().await?;
-        // Given up again and again, it loses nothing.
+        // Repeated cancellation loses nothing.
         let packet = loop {
             tokio::select! {
                 biased;
@@ -322,21 +322,21 @@ async fn what_clients_send_besides() -> Result<()> {
         let mut client = RawClient::log_in(&served).await?;
         client.send(0, b"\x12\x04\0\0\0\0\0\x11\0\0\0binlog.000001").await?;
         ensure!(client.read().await?.1[1..] == rotate());
-        // Byte by byte, so that packets come in pieces.
+        // Byte by byte, so that packets arrive in pieces.
         for byte in bytes {
             client.stream.write_all(&[*byte]).await?;
         }
         let (_, payload) = client.read().await?;
         let error = ErrPacket::parse(&payload)?;
         ensure!(error.number == number && error.message == message, "{error:?}");
-        ended.recv().await.context("the server ended")??;
+        results.recv().await.context("the server ended")??;
     }
     // A closed connection.
     let mut client = RawClient::log_in(&served).await?;
     client.send(0, b"\x12\x04\0\0\0\0\0\x11\0\0\0binlog.000001").await?;
     client.read().await?;
     drop(client);
-    let _ = ended.recv().await.context("the server ended")?;
+    let _ = results.recv().await.context("the server ended")?;
     served.until_connections(0).await?;
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Clients that mean no good, or are broken: they end, and cost little until then.
+//! Hostile or broken clients: they are disconnected, and take few resources until then.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -25,7 +25,7 @@ async fn until_closed(stream: &mut TcpStream) -> Result<Vec<u8>> {
     }
 }
 
-/// Whatever a client leaves out, it is not waited for longer than the login may take.
+/// A client that leaves out any part of the login is disconnected after the login timeout.
 #[tokio::test]
 async fn half_open_connections_end() -> Result<()> {
     let mut server = options(Flavour::MySql);
@@ -48,7 +48,7 @@ async fn half_open_connections_end() -> Result<()> {
         ensure!(matches!(refusal, SessionError::LoginTimeout { .. }), "{refusal}");
         ensure!(refusal.code() == "TW-SES-0024");
     }
-    // In the middle of the conversation.
+    // In the middle of the authentication.
     let mut client = RawClient::connect(&served).await?;
     let mut answer = client.answer()?;
     answer.auth_plugin = "mysql_native_password".to_owned();
@@ -110,16 +110,16 @@ async fn garbage_at_every_stage() -> Result<()> {
         client.stream.shutdown().await?;
         until_closed(&mut client.stream).await.with_context(|| format!("round {round}, seed {SEED}"))?;
     }
-    // A changed byte of the attributes or capabilities does no harm: some of those logged in. All others have not.
+    // A changed byte of the attributes or capabilities is harmless, so some clients logged in. All others did not.
     served.until_connections(0).await?;
     ensure!(served.refusals().len() >= 200);
     Connection::connect(&served.connect_options()).await?;
     Ok(())
 }
 
-/// What is wrong is said by the server's own numbers.
+/// Protocol errors have the error numbers of the servers.
 #[tokio::test]
-async fn errors_of_the_protocol_are_told() -> Result<()> {
+async fn protocol_errors_have_the_servers_numbers() -> Result<()> {
     let served = Served::start(options(Flavour::MySql)).await?;
     for (sequence, payload) in [(1, &b"\0\x02"[..]), (7, b"\0\x02\0\0"), (1, &[0xff; 64])] {
         let mut client = RawClient::connect(&served).await?;
@@ -151,16 +151,16 @@ async fn errors_of_the_protocol_are_told() -> Result<()> {
     Ok(())
 }
 
-/// A client that breaks off in the middle of a command is just gone; one that is silent is given up.
+/// A client that disconnects in the middle of a command ends its session; a silent one times out.
 #[tokio::test]
-async fn clients_that_leave_or_fall_silent() -> Result<()> {
+async fn disconnected_and_silent_clients_end() -> Result<()> {
     let mut server = options(Flavour::MySql);
     server.limits.idle_timeout = Some(Duration::from_millis(300));
-    let (ended, mut ends) = tokio::sync::mpsc::unbounded_channel();
+    let (results, mut received) = tokio::sync::mpsc::unbounded_channel();
     let served = Served::start_with(server, move |mut session| {
-        let ended = ended.clone();
+        let results = results.clone();
         async move {
-            let _ = ended.send(session.read_command().await);
+            let _ = results.send(session.read_command().await);
         }
     })
     .await?;
@@ -168,10 +168,10 @@ async fn clients_that_leave_or_fall_silent() -> Result<()> {
         let mut client = RawClient::log_in(&served).await?;
         client.stream.write_all(bytes).await?;
         drop(client);
-        ensure!(matches!(ends.recv().await, Some(Ok(None))), "{bytes:?}");
+        ensure!(matches!(received.recv().await, Some(Ok(None))), "{bytes:?}");
     }
     let client = RawClient::log_in(&served).await?;
-    ensure!(matches!(ends.recv().await, Some(Err(SessionError::Timeout { .. }))));
+    ensure!(matches!(received.recv().await, Some(Err(SessionError::Timeout { .. }))));
     drop(client);
     served.until_connections(0).await
 }
@@ -183,7 +183,7 @@ fn resident_kib() -> Result<u64> {
     Ok(line.split_whitespace().nth(1).context("no number")?.parse()?)
 }
 
-/// Hundreds of idle clients take little memory, and do not keep others from working.
+/// Hundreds of idle clients take little memory, and do not block others.
 #[tokio::test]
 async fn five_hundred_idle_connections() -> Result<()> {
     const IDLE: usize = 500;
@@ -198,8 +198,8 @@ async fn five_hundred_idle_connections() -> Result<()> {
     }
     ensure!(served.acceptor.connections() == IDLE + 1 && served.acceptor.unauthenticated() == 0);
     let grown = resident_kib()?.saturating_sub(before);
-    // Other tests run in this process at the same time, with buffers of their own; a buffer of a megabyte for each
-    // connection would show all the same.
+    // Other tests run in this process at the same time and allocate buffers; a buffer of a megabyte for each
+    // connection would still be detected.
     ensure!(grown < 400 << 10, "{grown} KiB for {IDLE} idle connections");
     first.send(0, b"\x0e").await?;
     ensure!(first.read().await?.1[0] == 0);
@@ -218,7 +218,7 @@ async fn turned_away(served: &Served) -> Result<()> {
 }
 
 #[tokio::test]
-async fn limits_turn_clients_away() -> Result<()> {
+async fn clients_above_the_limits_are_refused() -> Result<()> {
     // Those logged in.
     let mut server = options(Flavour::MySql);
     server.limits.connections_max = 2;
@@ -249,7 +249,7 @@ async fn limits_turn_clients_away() -> Result<()> {
         drop(logged_in);
     }
 
-    // Those that come too fast: the first of a second are let in.
+    // Too many per second: the first ones are accepted.
     let mut server = options(Flavour::MySql);
     server.limits.connections_per_second_max = 1;
     let served = Served::start(server).await?;
@@ -262,19 +262,19 @@ async fn limits_turn_clients_away() -> Result<()> {
     Ok(())
 }
 
-/// After failures an address waits, be its password right or wrong; how long is in the unit tests.
+/// After failures an address waits, whether its password is right or wrong. Unit tests check the delay.
 #[tokio::test]
-async fn failures_slow_an_address_down() -> Result<()> {
+async fn failures_delay_an_address() -> Result<()> {
     const DELAY: Duration = Duration::from_millis(400);
     let mut server = options(Flavour::MySql);
     server.limits.failed_login_delay = DELAY;
     server.limits.failed_login_delay_max = DELAY;
     let served = Served::start(server).await?;
     for password in ["wrong", crate::served::PASSWORD] {
-        let begun = Instant::now();
+        let started = Instant::now();
         let connected = Connection::connect(&served.connect_options().password(password)).await;
         ensure!(connected.is_ok() == (password != "wrong"));
-        ensure!(begun.elapsed() >= DELAY, "the answer came after {:?}", begun.elapsed());
+        ensure!(started.elapsed() >= DELAY, "the answer came after {:?}", started.elapsed());
     }
     Ok(())
 }

@@ -13,7 +13,7 @@ use crate::tls::Authority;
 const FLAVOURS: [Flavour; 2] = [Flavour::MySql, Flavour::MariaDb];
 
 #[tokio::test]
-async fn a_session_goes_both_ways() -> Result<()> {
+async fn a_session_sends_and_receives() -> Result<()> {
     for flavour in FLAVOURS {
         let served = Served::start(options(flavour)).await?;
         let mut connection = Connection::connect(&served.connect_options().database("any")).await?;
@@ -43,7 +43,7 @@ async fn a_session_goes_both_ways() -> Result<()> {
 }
 
 #[tokio::test]
-async fn nobody_else_gets_in() -> Result<()> {
+async fn wrong_credentials_are_refused() -> Result<()> {
     for flavour in FLAVOURS {
         let served = Served::start(options(flavour)).await?;
         let right = served.connect_options();
@@ -74,7 +74,7 @@ async fn nobody_else_gets_in() -> Result<()> {
 }
 
 #[tokio::test]
-async fn tls_with_a_certificate_of_our_own() -> Result<()> {
+async fn tls_with_a_generated_certificate() -> Result<()> {
     for flavour in FLAVOURS {
         let mut server = options(flavour);
         server.tls = ServerTls::Generated;
@@ -90,7 +90,7 @@ async fn tls_with_a_certificate_of_our_own() -> Result<()> {
 }
 
 #[tokio::test]
-async fn empty_passwords_and_doubtful_accounts_are_refused() -> Result<()> {
+async fn empty_passwords_and_unsupported_accounts_are_refused() -> Result<()> {
     let mut accounts = Accounts::new();
     accounts.add("one", &[Credential::password("x")])?;
     for (user, credentials) in [
@@ -120,7 +120,7 @@ async fn tls_with_the_operators_certificate() -> Result<()> {
     for (ca, mode, trusted) in [
         (authority.ca(), TlsMode::VerifyCa, true),
         (authority.ca(), TlsMode::VerifyFull, true),
-        (Authority::new("somebody else")?.ca(), TlsMode::VerifyCa, false),
+        (Authority::new("another authority")?.ca(), TlsMode::VerifyCa, false),
     ] {
         let mut options = served.connect_options();
         options.endpoint = Endpoint::tcp("localhost", served.address.port());
@@ -130,7 +130,7 @@ async fn tls_with_the_operators_certificate() -> Result<()> {
     }
     ensure!(
         matches!(served.refusal().await?, SessionError::Tls { .. }),
-        "a client that does not trust us says so"
+        "a client that does not trust us reports it"
     );
 
     let folder = tempfile::tempdir()?;
@@ -146,9 +146,9 @@ async fn tls_with_the_operators_certificate() -> Result<()> {
         let error = Acceptor::new(files(certificate, key)).err().context("accepted")?;
         ensure!(error.code() == "TW-SES-0027" && error.to_string().contains(about), "{error}");
     }
-    let mut nobody = options(Flavour::MySql);
-    nobody.require_tls = true;
-    let error = Acceptor::new(nobody).err().context("accepted")?;
+    let mut without_tls = options(Flavour::MySql);
+    without_tls.require_tls = true;
+    let error = Acceptor::new(without_tls).err().context("accepted")?;
     ensure!(error.code() == "TW-SES-0027", "{error}");
     Ok(())
 }

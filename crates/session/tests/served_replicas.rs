@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 
 use crate::served::{PASSWORD, Served, with_account};
 
-/// Who logged in, and the first that it asked.
+/// A login, and the first command after it.
 #[derive(Debug)]
 struct Seen {
     tls: bool,
@@ -31,7 +31,7 @@ async fn serve(flavour: Flavour, credential: Credential) -> Result<(Served, mpsc
                 let (tls, attributes) = (session.is_tls(), session.client_attributes().to_vec());
                 let _ = seen.send(Seen { tls, attributes, first: payload.to_vec() });
             }
-            // It goes away and comes again.
+            // The replica disconnects and reconnects.
             let _ = session.write_error(1053, "08S01", "Server shutdown in progress").await;
         }
     })
@@ -60,7 +60,7 @@ async fn replicas(kind: ServerKind) -> Result<()> {
     }
     let server = Server::start(ServerSpec::new(kind).option("--server-id=77")).await?;
     let ways: &[(&str, bool, bool)] = match kind.flavour() {
-        // The last word: whether only a hash of the password is known.
+        // Last: whether only a hash of the password is known.
         Flavour::MySql => &[
             ("SOURCE_SSL=0, GET_SOURCE_PUBLIC_KEY=0", false, false),
             ("SOURCE_SSL=0, GET_SOURCE_PUBLIC_KEY=1", false, true),
@@ -108,9 +108,9 @@ async fn replicas(kind: ServerKind) -> Result<()> {
     Ok(())
 }
 
-/// A replica of MariaDB 11.8 verifies certificates if it is not told otherwise, and ours by its password.
+/// A replica of MariaDB 11.8 verifies certificates by default, and a self-signed one by its password.
 #[tokio::test]
-async fn a_replica_that_verifies_our_certificate() -> Result<()> {
+async fn a_replica_verifies_our_certificate() -> Result<()> {
     let kind = ServerKind::Mariadb118;
     if require(kind).is_none() {
         return Ok(());
@@ -128,7 +128,7 @@ async fn a_replica_that_verifies_our_certificate() -> Result<()> {
     connection.execute("START SLAVE IO_THREAD").await?;
     let first = tokio::time::timeout(std::time::Duration::from_secs(60), seen.recv()).await;
     let first = match first {
-        Ok(first) => first.context("the server is gone")?,
+        Ok(first) => first.context("the server has stopped")?,
         Err(_) => {
             let status = connection.query("SHOW SLAVE STATUS").await?;
             let error = status.column("Last_IO_Error").and_then(|column| status.first()?.get_str(column));

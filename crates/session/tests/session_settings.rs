@@ -58,10 +58,10 @@ async fn every_session_variable_of_the_server_is_classified(kind: ServerKind) ->
         unclassified.is_empty(),
         "can they change a result? put them into SETTINGS or UNCHANGED: {unclassified:?}"
     );
-    // And the other way: a setting whose name or version is wrong would be left out in silence.
+    // The reverse: a setting with a wrong name or version would be left out without an error.
     let mut lacking =
         settings_for(flavour, version).filter(|setting| !names.iter().any(|name| name == setting.name));
-    ensure!(lacking.next().is_none(), "{:?} is none of the server's", lacking.next());
+    ensure!(lacking.next().is_none(), "{:?} is not a variable of the server", lacking.next());
     Ok(())
 }
 
@@ -79,7 +79,7 @@ async fn odd_global_settings_do_not_reach_a_session(kind: ServerKind) -> Result<
     let shipped = values(&mut before, &settings).await?;
     apply_odd_settings(&server).await?;
 
-    // Inherited they are odd, all of them: but for what a client asks for at its login, of MySQL.
+    // All inherited values are odd, except those that a client requests at its login to MySQL.
     let inherited = ConnectOptions { session_preset: SessionPreset::Inherited, ..server.connect_options() };
     let mut inherited = Connection::connect(&inherited).await?;
     let odd = odd_settings(kind);
@@ -110,7 +110,7 @@ async fn odd_global_settings_do_not_reach_a_session(kind: ServerKind) -> Result<
     Ok(())
 }
 
-/// What only privileged accounts may set is asked for where it is needed, and only if it differs.
+/// A variable that only privileged accounts may set is an error only where it is needed, and only if its value differs.
 async fn a_setting_that_the_account_may_not_set_is_named(kind: ServerKind) -> Result<()> {
     let server = Server::start(ServerSpec::new(kind)).await?;
     server.sql("CREATE USER low@'%' IDENTIFIED BY 'pw'").await?;
@@ -120,11 +120,11 @@ async fn a_setting_that_the_account_may_not_set_is_named(kind: ServerKind) -> Re
     let definitions = ConnectOptions { session_preset: SessionPreset::ForDefinitions, ..low.clone() };
     Connection::connect(&definitions).await?;
     if kind.flavour() == Flavour::MariaDb {
-        // MariaDB lets everybody set what is set here: also with `init_connect`, which meets only accounts like this one.
+        // MariaDB lets every account set these variables, also with `init_connect`, which runs only for unprivileged accounts.
         server.sql("SET GLOBAL init_connect = 'SET sql_select_limit = 1, sql_mode = ORACLE'").await?;
         let mut connection = Connection::connect(&definitions).await?;
         ensure!(connection.query("SELECT 1 UNION SELECT 2").await?.rows.len() == 2);
-        // But for one. Hosted servers have InnoDB, and no account may set it.
+        // Except one. Hosted servers have InnoDB as its value, and no account may set it.
         server.sql("SET GLOBAL enforce_storage_engine = InnoDB").await?;
         Connection::connect(&definitions).await?;
         server.sql("SET GLOBAL enforce_storage_engine = Aria").await?;
@@ -152,7 +152,7 @@ async fn a_setting_that_the_account_may_not_set_is_named(kind: ServerKind) -> Re
     Ok(())
 }
 
-/// Answers as a server with another sql_mode that takes every SET and forgets it; what it says of variables that it does not know.
+/// Answers like a server with another sql_mode that accepts every SET and ignores it. Rejects variables that it does not know.
 async fn forgets_what_is_set(mut peer: Peer, what_it_is: &'static str) -> Result<()> {
     peer.log_in().await?;
     loop {
@@ -166,7 +166,7 @@ async fn forgets_what_is_set(mut peer: Peer, what_it_is: &'static str) -> Result
             continue;
         };
         let names: Vec<_> = asked.split(", ").map(|name| name.trim_start_matches("@@SESSION.")).collect();
-        // Older versions do not know all that is asked for.
+        // Older versions do not know all the variables.
         let unknown = names
             .iter()
             .find(|name| default_value(Flavour::MySql, name).is_none() || **name == "lc_messages");
@@ -189,9 +189,10 @@ async fn forgets_what_is_set(mut peer: Peer, what_it_is: &'static str) -> Result
     }
 }
 
-/// The relay that a newer one captures from may be an older version, whose log is served as if its sessions had the source's settings.
+/// A relay may capture from a relay of an older version, which serves its log as if its sessions had the source's
+/// settings.
 #[tokio::test]
-async fn a_served_log_that_forgets_what_is_set_is_read() -> Result<()> {
+async fn a_served_log_that_ignores_settings_is_read() -> Result<()> {
     let connect = async |what_it_is: &'static str| {
         let (endpoint, task) =
             serve(async move |peer: Peer| forgets_what_is_set(peer, what_it_is).await).await?;
@@ -202,7 +203,7 @@ async fn a_served_log_that_forgets_what_is_set_is_read() -> Result<()> {
     };
     connect("This is Tailwater's binlog server: it answers binlog dumps").await??;
     ensure!("This is Tailwater's binlog server: it".starts_with(SERVED_LOG));
-    let error = connect("").await?.err().context("a proxy was taken for a served log")?;
+    let error = connect("").await?.err().context("a proxy was accepted as a served log")?;
     ensure!(error.code() == "TW-SES-0031" && error.to_string().contains("sql_mode"), "{error}");
     Ok(())
 }

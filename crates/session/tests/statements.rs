@@ -55,7 +55,7 @@ async fn values_and_errors(kind: ServerKind) -> Result<()> {
         ensure!(error.to_string().contains(part), "{part}: {error}");
     }
     ensure!(error.private_detail().is_some_and(|all| all.contains("entry '1'") && all.contains("'geheim'")));
-    // Refused for its syntax, so that the server repeats what it does not understand, and for its meaning.
+    // Rejected for its syntax, in which case the server repeats a part of it, and for its meaning.
     for sql in [
         "CREATE USER secret_user@'%' IDENTIFIED BY 'geheim' FROBNICATE",
         "CREATE USER secret_user@'%' 'geheim' IDENTIFIED",
@@ -84,7 +84,7 @@ async fn values_and_errors(kind: ServerKind) -> Result<()> {
         ensure!(error.server_error().map(|error| error.number) == Some(number), "{sql}: {error}");
         ensure!(error.code() == "TW-SES-0009" && error.retry() == SessionRetry::AfterChange);
     }
-    // The client never said that it serves files, so the server does not even ask.
+    // The client does not announce LOAD DATA LOCAL, so the server does not request a file.
     let error = connection.execute("LOAD DATA LOCAL INFILE '/etc/passwd' INTO TABLE vals.t").await.err();
     ensure!(matches!(error, Some(SessionError::Server { .. })), "{error:?}");
 
@@ -115,7 +115,7 @@ async fn many_in_one_packet(kind: ServerKind) -> Result<()> {
     let error = connection.execute_all(b"INSERT INTO many.t VALUES (11);DELETE FROM many.t", 2).await.err();
     let error = error.context("a key twice")?;
     ensure!(error.server_error().map(|error| error.number) == Some(1062), "{error}");
-    // More than were counted are read, and dropped.
+    // Results beyond the expected number are read and dropped.
     connection.execute_all(b"DO 1;DO 2;DO 3", 2).await?;
     ensure!(connection.query("SELECT COUNT(*) FROM many.t").await?.scalar() == Some("3"));
     let rows = connection.execute_all(b"DO 1;SELECT 1", 2).await.err().context("rows")?;
@@ -131,7 +131,7 @@ async fn long_rows_and_statements(kind: ServerKind) -> Result<()> {
     server.sql("SET GLOBAL max_allowed_packet = 128 << 20").await?;
     let mut connection = Connection::connect(&server.connect_options()).await?;
     let full = 0xff_ffff;
-    // Around the borders of packets, in both directions: value and statement have a few bytes around them.
+    // Around the limits of packets, in both directions: value and statement have a few bytes around them.
     for length in [full - 20, full - 4, full - 3, full, full + 1, 2 * full - 4, 2 * full - 3, 2 * full + 77] {
         let result = connection.query(&format!("SELECT REPEAT('x', {length})")).await?;
         let value = result.first().and_then(|row| row.get(0)).context("no value")?;
@@ -188,7 +188,7 @@ async fn rows_in_batches(kind: ServerKind) -> Result<()> {
     let mut connection = Connection::connect(&server.connect_options()).await?;
     let numbers =
         "WITH RECURSIVE numbers AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM numbers WHERE n < 900)";
-    // Some rows are longer than what is read at once, one is longer than a packet, and its first byte that of an end.
+    // Some rows are longer than one read. One is longer than a packet and starts with the byte of an end packet.
     let sql = format!(
         "{numbers} SELECT CASE WHEN n = 500 THEN REPEAT('x', (16 << 20) + 9) WHEN n % 100 = 0 THEN REPEAT('y', 300000) \
          WHEN n % 3 = 0 THEN NULL ELSE REPEAT('z', n) END, n FROM numbers ORDER BY n"
@@ -231,7 +231,7 @@ async fn a_connection_that_is_killed(kind: ServerKind) -> Result<()> {
     let server = shared(kind).await?;
     let mut connection = Connection::connect(&server.connect_options()).await?;
     server.sql(&format!("KILL {}", connection.server().connection_id)).await?;
-    // The server may still get its reason through, or just close.
+    // The server may send its reason, or just close the connection.
     let error = loop {
         if let Err(error) = connection.query("SELECT 1").await {
             break error;
@@ -263,7 +263,7 @@ async fn grants_are_checked(kind: ServerKind) -> Result<()> {
     ensure!(missing == monitor, "{error}");
     ensure!(*statement == format!("GRANT {monitor} ON *.* TO 'o''neil'@'%'"), "{error}");
     ensure!(error.to_string().contains(statement));
-    // The statement that the message names is the remedy.
+    // The statement in the message works.
     server.sql(statement).await?;
     let mut connection = Connection::connect(&options).await?;
     check_privileges(&mut connection, AccountPurpose::Capture).await?;
@@ -329,7 +329,7 @@ fn kinds(flavour: Flavour) -> Vec<(&'static str, &'static [&'static str])> {
     kinds
 }
 
-/// Rows that come as values say the same as those that come as text.
+/// Rows in the binary protocol equal those in the text protocol.
 async fn values_are_the_text(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
@@ -350,7 +350,7 @@ async fn values_are_the_text(kind: ServerKind) -> Result<()> {
             columns.join(", ")
         ))
         .await?;
-    // One row without any value, and one for each value, with those beside it.
+    // One row of NULLs, and one for each value, together with others.
     let rows = kinds.iter().map(|(_, values)| values.len()).max().unwrap_or(0);
     connection.execute(&format!("INSERT INTO {schema}.t (id) VALUES (0)")).await?;
     for row in 0..rows {
@@ -396,7 +396,7 @@ async fn values_are_the_text(kind: ServerKind) -> Result<()> {
         }
     }
     ensure!(stream.next().await?.is_none());
-    // Each kind can be had so, and also in a row that takes more than one packet.
+    // Each kind can be read in binary form, also in a row of more than one packet.
     for (at, (kind, _)) in kinds.iter().enumerate() {
         let mut stream =
             connection.query_values(&format!("SELECT c{at} FROM {schema}.t WHERE id = 1")).await?;
@@ -413,14 +413,14 @@ async fn values_are_the_text(kind: ServerKind) -> Result<()> {
     ensure!(long == Some((16 << 20) + 9), "{long:?}");
     ensure!([values[0], values[1], values[3]] == [Some(&b"7"[..]), Some(b"0.1"), Some(b"1.5")]);
     ensure!(stream.next_batch().await?.is_none());
-    // What has no type comes as text.
+    // Values without a type arrive as text.
     let mut stream = connection.query_values(&format!("SELECT NULL, id FROM {schema}.t ORDER BY id")).await?;
     ensure!(!stream.is_binary());
     for id in 0..=rows {
         ensure!(stream.next().await?.is_some_and(|row| row.get_u64(1) == Some(id as u64)), "{id}");
     }
     ensure!(stream.next().await?.is_none());
-    // And what MySQL does not prepare.
+    // And statements that MySQL does not prepare.
     connection.execute(&format!("HANDLER {schema}.t OPEN AS opened")).await?;
     let mut stream = connection.query_values("HANDLER opened READ FIRST").await?;
     ensure!(stream.is_binary() == (kind.flavour() == Flavour::MariaDb));
@@ -437,7 +437,7 @@ async fn values_are_the_text(kind: ServerKind) -> Result<()> {
     ensure!(matches!(&error, Some(SessionError::Server { error, .. }) if error.number == 1242), "{error:?}");
     let error = connection.query_values("SELECT 1e0 FROM nowhere.t").await.err();
     ensure!(matches!(&error, Some(SessionError::Server { .. })), "of no table: {error:?}");
-    // The server has no prepared statements left, whatever the result was.
+    // The server has no prepared statements left, after success and failure.
     let mut counts = HashMap::new();
     for row in &connection.query("SHOW SESSION STATUS LIKE 'Com_stmt%'").await?.rows {
         counts.insert(row.get_str(0).context("a name")?.to_owned(), row.get_u64(1).context("a count")?);

@@ -33,7 +33,7 @@ impl Authority {
         self.folder.path().join("ca.pem")
     }
 
-    /// Issues a certificate; gives the paths of certificate and key.
+    /// Issues a certificate; returns the paths of certificate and key.
     pub fn issue(&self, name: &str, host: &str, last_year: i32) -> Result<(PathBuf, PathBuf)> {
         let mut params = CertificateParams::new(vec![host.to_owned()])?;
         params.distinguished_name.push(DnType::CommonName, name);
@@ -71,9 +71,9 @@ async fn fails(options: &ConnectOptions, about: &str) -> Result<()> {
     Ok(())
 }
 
-/// MySQL makes its own certificates, without any host name in them.
+/// MySQL generates certificates, without a host name in them.
 #[tokio::test]
-async fn modes_with_the_certificates_that_mysql_makes() -> Result<()> {
+async fn modes_with_the_certificates_of_mysql() -> Result<()> {
     let kind = ServerKind::Mysql97;
     if require(kind).is_none() {
         return Ok(());
@@ -81,26 +81,27 @@ async fn modes_with_the_certificates_that_mysql_makes() -> Result<()> {
     let server = Server::start(ServerSpec::new(kind)).await?;
     let plain = server.connect_options();
     let ca = server.data().join("ca.pem");
-    let other = Authority::new("somebody else")?;
+    let other = Authority::new("another authority")?;
 
     succeeds(&with_tls(&plain, TlsMode::Preferred, None)).await?;
     succeeds(&with_tls(&plain, TlsMode::Required, None)).await?;
     succeeds(&with_tls(&plain, TlsMode::VerifyCa, Some(&ca))).await?;
     fails(&with_tls(&plain, TlsMode::VerifyCa, Some(&other.ca())), "authority").await?;
-    // Who names an authority wants the certificate to be its own. MySQL's client ignores it under an explicit mode, with a warning.
+    // If the options name an authority, the certificate must be its own. MySQL's client ignores the authority under an
+    // explicit mode, with a warning.
     for mode in [None, Some(TlsMode::Preferred), Some(TlsMode::Required)] {
-        let told = |ca: &Path| {
+        let with_ca = |ca: &Path| {
             let ca =
                 ClientOptions { tls_mode: mode, tls_ca: Some(ca.to_owned()), ..ClientOptions::default() };
             plain.clone().tls(ca.connect_options().tls)
         };
-        succeeds(&told(&ca)).await?;
-        fails(&told(&other.ca()), "authority").await?;
+        succeeds(&with_ca(&ca)).await?;
+        fails(&with_ca(&other.ca()), "authority").await?;
     }
     fails(&with_tls(&plain, TlsMode::VerifyFull, Some(&ca)), "another host").await?;
     fails(&with_tls(&plain, TlsMode::VerifyFull, Some(&other.ca())), "authority").await?;
 
-    // Through the socket every mode goes without.
+    // Through the socket every mode works without TLS.
     let mut connection =
         Connection::connect(&with_tls(&server.socket_options(), TlsMode::VerifyFull, Some(&ca))).await?;
     ensure!(!connection.server().tls);
@@ -142,7 +143,7 @@ async fn modes_with_our_certificates(kind: ServerKind) -> Result<()> {
     let by_name =
         ConnectOptions { endpoint: Endpoint::tcp("localhost", server.port()), ..by_address.clone() };
     let ca = authority.ca();
-    let other = Authority::new("somebody else")?;
+    let other = Authority::new("another authority")?;
 
     succeeds(&with_tls(&by_name, TlsMode::VerifyFull, Some(&ca))).await?;
     succeeds(&with_tls(&by_address, TlsMode::VerifyCa, Some(&ca))).await?;
@@ -203,7 +204,7 @@ async fn a_server_without_tls() -> Result<()> {
 }
 
 #[tokio::test]
-async fn files_that_are_no_use_are_named() -> Result<()> {
+async fn unusable_files_are_named() -> Result<()> {
     let kind = ServerKind::Mysql97;
     if require(kind).is_none() {
         return Ok(());

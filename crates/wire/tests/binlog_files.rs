@@ -104,7 +104,7 @@ fn server_name(event_type: EventType) -> String {
 }
 
 #[test]
-fn transactions_begin_and_end_where_the_servers_tools_say() {
+fn transaction_boundaries_equal_the_servers_tools() {
     // A prefix of an event must give the same result.
     for prefix_bytes in [TransactionTracker::PREFIX_BYTES, usize::MAX] {
         for name in FILES {
@@ -182,7 +182,7 @@ fn the_files_hold_every_type_that_a_server_can_be_made_to_write() {
 
 /// Bodies are written exactly as by the server, and compressed content decompresses.
 #[test]
-fn what_the_servers_wrote_is_what_we_would_write() {
+fn built_events_equal_the_servers_bytes() {
     for name in FILES {
         let file = File::read(name);
         let mut compared = 0;
@@ -262,7 +262,7 @@ fn all_session_variables_are_parsed() {
 }
 
 #[test]
-fn statements_get_the_values_they_were_given() {
+fn statement_values_are_parsed() {
     for name in ["mysql-9.7", "mariadb-10.11", "mariadb-11.8"] {
         let file = File::read(name);
         let mut text = Vec::new();
@@ -298,7 +298,7 @@ fn statements_get_the_values_they_were_given() {
 
 /// MariaDB 11.8 writes the connection id into the GTID event; it must equal that of the statement after it.
 #[test]
-fn mariadb_says_which_connection_it_was() {
+fn mariadb_events_have_the_connection_id() {
     for (name, writes_it) in [("mariadb-10.11", false), ("mariadb-11.8", true)] {
         let file = File::read(name);
         let (mut thread_id, mut compared) = (None, 0);

@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_stated_comes_out_and_nothing_else() {
+    fn decompressed_length_must_equal_the_stated_one() {
         let text = b"insert into t values (1)".repeat(50);
         let mut out = b"kept".to_vec();
         decompress(&compress(&text, text.len()), 1 << 20, &mut out).unwrap();
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bomb_is_refused_before_anything_is_allocated_for_it() {
+    fn a_decompression_bomb_is_refused_before_allocation() {
         let bomb = compress(&vec![0; 10 << 20], 10 << 20);
         let mut out = Vec::new();
         let result = decompress(&bomb, 1 << 20, &mut out);

@@ -232,7 +232,7 @@ mod tests {
     ];
 
     #[test]
-    fn a_tagged_gtid_as_the_server_and_its_tool_tell_it() {
+    fn a_tagged_gtid_parses_as_in_mysqlbinlog() {
         let event = GtidEvent::parse_tagged(&TAGGED).unwrap();
         assert_eq!(
             event.gtid.unwrap(),

@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fragment_says_which_it_is() {
+    fn a_fragment_has_its_number() {
         let first = b"\x02\0\0\0\x01\0\0\0\x01\x0a\0\0\0\0\0\0\0abcd";
         let parsed = PartialRowData::parse(first).unwrap();
         let expected = PartialRowData { fragments: 2, fragment: 1, event_bytes: Some(10), data: b"abcd" };

@@ -16,7 +16,7 @@ fn parse<'a>(bytes: &'a [u8], format: &FormatDescription) -> EventBody<'a> {
 }
 
 #[test]
-fn what_is_built_parses_to_the_same() {
+fn built_events_parse_to_the_same_values() {
     let mut builder = EventBuilder::new(ServerId(7), ChecksumAlgorithm::Off);
     builder.timestamp = 1_700_000_000;
     let mysql = format(Flavour::MySql);
@@ -168,7 +168,7 @@ fn a_payload_must_have_its_stated_length() {
 }
 
 #[test]
-fn a_bomb_ends_at_the_limit_and_takes_no_memory() {
+fn a_decompression_bomb_stops_at_the_limit() {
     // A header that claims 4 GiB, and 64 MiB of zeros that compress to a few KiB.
     let mut bomb = inner(EventType::WRITE_ROWS_V2, &vec![0; 64 << 20]);
     bomb[9..13].copy_from_slice(&u32::MAX.to_le_bytes());

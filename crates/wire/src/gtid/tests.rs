@@ -333,7 +333,7 @@ fn contradictions_in_the_binary_form_are_refused() {
 }
 
 #[test]
-fn what_cannot_be_printed_cannot_be_inserted() {
+fn unprintable_gtids_cannot_be_inserted() {
     let mut set = MysqlGtidSet::new();
     let gtid = |tag: &str, number| MysqlGtid { uuid: [1; 16], tag: tag.to_owned(), number };
     assert_eq!(set.insert(&gtid("", 1)), Ok(true));

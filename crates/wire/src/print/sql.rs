@@ -595,7 +595,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_binlog_does_not_tell_is_refused() {
+    fn rows_without_full_metadata_are_refused() {
         let error = printed(false, UPDATE).unwrap_err();
         assert_eq!(error.code(), "TW-WIRE-0007");
         assert!(

@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_mariadb_logs_as_bits_is_set_and_what_mysql_logs_is_not_taken_for_it() {
+    fn mariadb_option_bits_are_set_only_for_mariadb() {
         let bits = StatusVars::OPTION_NO_CHECK_CONSTRAINT_CHECKS
             | StatusVars::OPTION_EXPLICIT_DEFAULTS_FOR_TIMESTAMP
             | StatusVars::OPTION_IF_EXISTS

@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn names_lead_back_to_their_plugins() {
+    fn plugin_names_round_trip() {
         for plugin in AuthPlugin::ALL {
             assert_eq!(AuthPlugin::from_name(plugin.name()), Some(plugin));
         }

@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_row_is_refused() {
+    fn invalid_rows_are_refused() {
         for (column_type, bytes) in [
             (10, &[5, 0, 0, 0, 0, 0][..]),
             (11, &[4, 0, 0, 0, 0]),

@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn values_stand_behind_their_lengths() {
+    fn values_follow_their_lengths() {
         let mut out = Vec::new();
         put_head(&mut out, PrepareOk { id: 7, columns: 0, parameters: 2 });
         put_value(&mut out, Some(b"ab"));

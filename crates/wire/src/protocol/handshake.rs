@@ -416,7 +416,7 @@ mod tests {
         }
 
         #[test]
-        fn a_greeting_cut_short_is_an_error(greeting in greetings(), cut in 0usize..50) {
+        fn a_truncated_greeting_is_an_error(greeting in greetings(), cut in 0usize..50) {
             let mut out = Vec::new();
             greeting.encode(&mut out).unwrap();
             // The plugin's name may be truncated: old servers omit the zero byte after it.

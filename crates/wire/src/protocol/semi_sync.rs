@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_header_says_whether_an_acknowledgement_is_requested() {
+    fn the_header_has_the_acknowledgement_request() {
         assert_eq!(SemiSyncHeader::parse(&[0xef, 1]), Ok(SemiSyncHeader { ack_requested: true }));
         assert_eq!(SemiSyncHeader::parse(&[0xef, 0, 7]), Ok(SemiSyncHeader { ack_requested: false }));
         assert!(SemiSyncHeader::parse(&[0xee, 1]).is_err());

@@ -469,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn string_metadata_tells_char_enum_and_set_apart() {
+    fn string_metadata_distinguishes_char_enum_and_set() {
         assert_eq!(read(254, &[0xfe, 3]).unwrap(), (ColumnType::Char { bytes_max: 3 }, 65027));
         assert_eq!(read(254, &[0xf7, 1]).unwrap(), (ColumnType::Enum { bytes: 1 }, 63233));
         assert_eq!(read(254, &[0xf8, 8]).unwrap().0, ColumnType::Set { bytes: 8 });
