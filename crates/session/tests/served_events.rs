@@ -48,16 +48,16 @@ where
     let mut options = options(Flavour::MySql);
     options.tls = if tls { ServerTls::Generated } else { ServerTls::Off };
     options.limits.write_timeout = Some(Duration::from_secs(20));
-    let (results, results) = mpsc::unbounded_channel();
+    let (result_sender, results) = mpsc::unbounded_channel();
     let served = Served::start_with(options, move |mut session| {
-        let (send, results) = (send.clone(), results.clone());
+        let (send, result_sender) = (send.clone(), result_sender.clone());
         async move {
             let result = async {
                 until_dump(&mut session).await?;
                 let (sender, receiver) = session.into_event_stream(semi_sync);
                 send(sender, receiver).await
             };
-            let _ = results.send(result.await);
+            let _ = result_sender.send(result.await);
         }
     })
     .await?;
