@@ -128,7 +128,7 @@ impl FindingCollector<'_> {
             if big.seconds >= LONG_SECONDS_MIN {
                 text.push_str(&format!("; before its commit it was open for {}", self.took(big)));
             }
-            text.push_str(". Split such jobs into batches: a commit waits for the one in front of it, and so does a replica.");
+            text.push_str(". Split such jobs into batches: all later commits wait for a big one, and so do replicas.");
             let grave = gap.map_or(0.0, |gap| gap.seconds) + big.bytes as f64 / 1e9;
             self.add(FindingSeverity::Alarm, "big_transaction", grave, text);
         }
@@ -242,8 +242,8 @@ impl FindingCollector<'_> {
         };
         for table in self.report.tables.by_rows.iter().filter(keyless).take(OF_A_KIND_MAX) {
             let text = format!(
-                "{} has no primary key ({}): a replica looks through the whole table for each of these rows, unless \
-                 another index helps.",
+                "{} has no primary key ({}): a replica scans the whole table for each of these rows, unless another \
+                 index helps.",
                 table_name(table),
                 rows(&table.rows)
             );
@@ -256,7 +256,7 @@ impl FindingCollector<'_> {
         let of_all = |part: u64| format!("{} of {} transactions", count(part), count(*transactions));
         if kinds.anonymous > 0 && flavour == "mysql" {
             let text = format!(
-                "{} have no GTID: a reader can find its place by file and position only.",
+                "{} have no GTID: a replica can find its position by file and offset only.",
                 of_all(kinds.anonymous)
             );
             self.add(FindingSeverity::Notice, "no_gtid", 1.0, text);
@@ -270,8 +270,8 @@ impl FindingCollector<'_> {
         }
         if kinds.with_statements > 0 {
             let text = format!(
-                "{} hold statements rather than rows ({} statements): their rows are in no figure here, and a replica may \
-                 come to others.",
+                "{} hold statements rather than rows ({} statements): their rows are not counted here, and a replica may \
+                 get other rows.",
                 of_all(kinds.with_statements),
                 count(*statements)
             );
@@ -284,7 +284,7 @@ impl FindingCollector<'_> {
         }
         if kinds.unfinished > 0 {
             let text = format!(
-                "{} began and did not end in what was read; not counted.",
+                "{} started and did not end in the input; not counted.",
                 if kinds.unfinished == 1 {
                     "1 transaction".to_owned()
                 } else {
