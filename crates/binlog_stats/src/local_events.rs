@@ -61,7 +61,7 @@ pub fn read_log(
 /// Feeds binlog files to the collector, in the given order.
 ///
 /// # Errors
-/// As the variants of [`StatsError`] say. A last file that ends in the middle of an event is no error: its server may be
+/// See the variants of [`StatsError`]. A last file that ends in the middle of an event is no error: its server may be
 /// writing it.
 pub fn read_files(
     paths: &[&Path],

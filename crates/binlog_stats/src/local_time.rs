@@ -1,10 +1,10 @@
-//! Moments as people give and read them: in local time.
+//! Parses and prints times in the local time zone.
 
 use std::str::FromStr;
 
 use chrono::{DateTime, Local, NaiveDate, NaiveDateTime, TimeZone};
 
-/// A moment, in microseconds since 1970.
+/// A time in microseconds since 1970, parsed and printed as local time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LocalTime(pub u64);
 
@@ -16,7 +16,7 @@ impl FromStr for LocalTime {
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || {
             format!(
-                "{text:?} is no time: want \"YYYY-MM-DD\", \"YYYY-MM-DD HH:MM:SS\", RFC 3339, or @SECONDS"
+                "{text:?} is not a time: want \"YYYY-MM-DD\", \"YYYY-MM-DD HH:MM:SS\", RFC 3339, or @SECONDS"
             )
         };
         if let Some(seconds) = text.strip_prefix('@') {
@@ -38,9 +38,9 @@ impl FromStr for LocalTime {
             .or_else(|| NaiveDateTime::parse_from_str(text, "%Y-%m-%d %H:%M:%S%.f").ok())
             .or_else(|| NaiveDateTime::parse_from_str(text, "%Y-%m-%d %H:%M").ok())
             .ok_or_else(wrong)?;
-        // Of an hour that the clock passes twice, the first; one that it leaps over is no time.
+        // In an hour that the clock repeats, the first one counts. An hour that it skips does not exist.
         let moment = Local.from_local_datetime(&local).earliest().ok_or_else(|| {
-            format!("{text:?} is a time that the local clock leaps over; give it with an offset")
+            format!("{text:?} is a time that the local clock skips; give it with an offset")
         })?;
         since_1970(moment.timestamp_micros()).ok_or_else(wrong)
     }
@@ -70,7 +70,7 @@ impl LocalTime {
         self.formatted("%H:%M:%S")
     }
 
-    /// What local time is ahead of UTC then: `+02:00`.
+    /// The offset of local time from UTC at this time: `+02:00`.
     pub fn offset(self) -> String {
         self.formatted("%:z")
     }

@@ -65,7 +65,7 @@ pub struct TransactionKinds {
     pub non_transactional: u64,
     /// Have no GTID.
     pub anonymous: u64,
-    /// Began and did not end in what was read.
+    /// Started and did not end in the input.
     pub unfinished: u64,
     /// Have row events whose rows could not be counted: fragments of huge events (MariaDB 12.3), or events in
     /// a compressed transaction that are too large to unpack.
@@ -147,7 +147,7 @@ pub struct Gap {
     pub seconds: f64,
     /// The biggest transaction that was being written when it began.
     pub during: TransactionSummary,
-    /// The transaction whose commit ended it.
+    /// The first transaction that committed after it.
     pub next: TransactionSummary,
     /// Whether the server was restarted in it.
     pub restart: bool,
@@ -245,7 +245,7 @@ pub struct DdlStatement {
 /// Number of events of one type.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct EventTypeCount {
-    /// As `SHOW BINLOG EVENTS` names it.
+    /// Its name in `SHOW BINLOG EVENTS`.
     pub event_type: String,
     /// How many, outside of compressed transactions.
     pub events: u64,

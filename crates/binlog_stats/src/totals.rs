@@ -81,7 +81,7 @@ impl StatsTotals {
         add_event_type(&mut self.event_types, header.event_type.0, (1, bytes));
     }
 
-    /// Notes a restart of the server.
+    /// Records a restart of the server.
     pub(crate) fn restarted(&mut self) {
         self.restarted = true;
     }
