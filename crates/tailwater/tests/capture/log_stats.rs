@@ -262,6 +262,6 @@ fn filters(shell: &Shell, paths: &[String], all: &Value) -> Result<()> {
     }
     shell.run("log stats log --table audit")?.exits(1).complains(&["SCHEMA.TABLE"]);
     shell.run("log stats")?.exits(1).complains(&["no input"]);
-    shell.run("log stats log --since yesterday")?.exits(2).complains(&["is no time"]);
+    shell.run("log stats log --since yesterday")?.exits(2).complains(&["is not a time"]);
     Ok(())
 }
