@@ -128,7 +128,9 @@ impl FindingCollector<'_> {
             if big.seconds >= LONG_SECONDS_MIN {
                 text.push_str(&format!("; before its commit it was open for {}", self.took(big)));
             }
-            text.push_str(". Split such jobs into batches: all later commits wait for a big one, and so do replicas.");
+            text.push_str(
+                ". Split such jobs into batches: all later commits wait for a big one, and so do replicas.",
+            );
             let grave = gap.map_or(0.0, |gap| gap.seconds) + big.bytes as f64 / 1e9;
             self.add(FindingSeverity::Alarm, "big_transaction", grave, text);
         }

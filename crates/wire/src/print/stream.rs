@@ -86,7 +86,7 @@ impl PrintState {
 
     /// Parses and stores a table map.
     pub(super) fn map_table(&mut self, body: &[u8]) -> Result<&TableMap, WireError> {
-        let mapped = Mapped::new(TableMap::parse(body, self.flavour())?, body);
+        let mapped = PrintedTable::new(TableMap::parse(body, self.flavour())?, body);
         let id = mapped.table.table_id;
         let replaced = self.tables.get(&id).map_or(0, |mapped| mapped.bytes);
         let bytes = self.tables_bytes - replaced + mapped.bytes;
