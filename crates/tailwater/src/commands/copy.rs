@@ -129,7 +129,7 @@ pub(super) fn print_report(report: &CopyReport, output: Output) -> io::Result<()
     let gtids = point.gtid_set.as_deref().unwrap_or("none");
     let file = point.binlog_file.as_deref().unwrap_or("no binlog");
     let position = point.binlog_position.map(|position| format!(":{position}")).unwrap_or_default();
-    writeln!(out, "the data stands at {file}{position}, GTIDs {gtids}")?;
+    writeln!(out, "the data is as of {file}{position}, GTIDs {gtids}")?;
     if *tables_before > 0 {
         writeln!(
             out,

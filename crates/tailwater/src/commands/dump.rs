@@ -218,7 +218,7 @@ fn print_report(report: &DumpReport, output: Output, out: &mut dyn Write) -> io:
         let gtids = point.gtid_set.as_deref().unwrap_or("none");
         let file = point.binlog_file.as_deref().unwrap_or("no binlog");
         let position = point.binlog_position.map(|position| format!(":{position}")).unwrap_or_default();
-        writeln!(out, "the data stands at {file}{position}, GTIDs {gtids}")?;
+        writeln!(out, "the data is as of {file}{position}, GTIDs {gtids}")?;
     }
     if points.len() > 1 {
         writeln!(out, "the dump was interrupted and resumed: its tables are from several snapshots")?;
