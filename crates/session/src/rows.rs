@@ -17,7 +17,7 @@ const BATCH_BYTES: usize = 256 << 10;
 /// The memory of a row besides its bytes, for [`crate::ConnectOptions::rows_bytes_max`].
 const ROW_OVERHEAD_BYTES: usize = 64;
 
-/// One row. BinaryRows are text in utf8mb4, as the server formats them, or raw bytes for binary columns.
+/// One row. Values are text in utf8mb4, as the server formats them, or raw bytes for binary columns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TextRow {
     payload: Bytes,
