@@ -310,9 +310,9 @@ mod tests {
             let bytes = noise(lengths.iter().sum());
             let mut rest = &bytes[..];
             for length in lengths {
-                let (piece, behind) = rest.split_at(length);
+                let (piece, remaining) = rest.split_at(length);
                 put(&mut file, piece);
-                rest = behind;
+                rest = remaining;
             }
             prop_assert_eq!(file.end(durable).expect("ended"), bytes.len() as u64);
             prop_assert!(std::fs::read(&path).expect("read") == bytes);

@@ -1,5 +1,5 @@
-//! `log stats` on real servers: a big transaction after which nothing is committed for a while must be named with its
-//! table and that gap, and the figures must be the same whether a log, the server's files or the server itself is asked.
+//! `log stats` on real servers. A big transaction that is followed by a gap must be reported with its table and the gap. The
+//! figures must be equal for a log, for the server's files and for the server itself.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use crate::shell::{PROGRAM, Shell};
 
 const SMALL: u64 = 60;
 const BIG: u64 = 200_000;
-/// Nothing is committed for so long. MariaDB's binlog knows the second only.
+/// The gap without commits. MariaDB's binlog has commit times in seconds.
 const PAUSE: Duration = Duration::from_millis(4200);
 
 const TABLES: &str = "CREATE DATABASE shop;
@@ -25,25 +25,25 @@ const TABLES: &str = "CREATE DATABASE shop;
 
 #[tokio::test]
 async fn stats_of_mysql() -> Result<()> {
-    one_story_from_everywhere(ServerKind::Mysql97, false).await
+    stats_are_equal_for_all_inputs(ServerKind::Mysql97, false).await
 }
 
 #[tokio::test]
 async fn stats_of_mysql_compressed() -> Result<()> {
-    one_story_from_everywhere(ServerKind::Mysql97, true).await
+    stats_are_equal_for_all_inputs(ServerKind::Mysql97, true).await
 }
 
 #[tokio::test]
 async fn stats_of_mariadb_10_11() -> Result<()> {
-    one_story_from_everywhere(ServerKind::Mariadb1011, false).await
+    stats_are_equal_for_all_inputs(ServerKind::Mariadb1011, false).await
 }
 
 #[tokio::test]
 async fn stats_of_mariadb_11_8_compressed() -> Result<()> {
-    one_story_from_everywhere(ServerKind::Mariadb118, true).await
+    stats_are_equal_for_all_inputs(ServerKind::Mariadb118, true).await
 }
 
-async fn one_story_from_everywhere(kind: ServerKind, compressed: bool) -> Result<()> {
+async fn stats_are_equal_for_all_inputs(kind: ServerKind, compressed: bool) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
@@ -70,16 +70,16 @@ async fn one_story_from_everywhere(kind: ServerKind, compressed: bool) -> Result
     trial.stop_relay().await?;
 
     let of_log = json(&shell, "log stats log/primary")?;
-    told(&of_log, kind, compressed)?;
+    check_report(&of_log, kind, compressed)?;
     let words = shell.run("log stats log --html page.html")?.exits(0);
     words.says(&["Hottest of 3 tables", "shop.audit", "Longest without a commit", "! Transaction "]);
-    page(&shell, &of_log)?;
+    check_page(&shell, &of_log)?;
 
     let paths: Vec<String> =
         files.iter().map(|file| trial.primary.data().join(file).display().to_string()).collect();
     let server =
         format!("--host 127.0.0.1 --port {} --user root --start {}:4", trial.primary.port(), files[0]);
-    // MariaDB notes checkpoints in the background.
+    // MariaDB writes checkpoints in the background.
     let mut of_files = json(&shell, &format!("log stats {}", paths.join(" ")))?;
     let mut of_server = json(&shell, &format!("log stats {server}"))?;
     for _ in 0..10 {
@@ -98,7 +98,7 @@ async fn one_story_from_everywhere(kind: ServerKind, compressed: bool) -> Result
     damaged(&shell, &paths[0])
 }
 
-/// A byte that is not what was written gives no figures, in a log and in a file. Segments without a control file are read.
+/// A changed byte is an error, in a log and in a file. Segments without a control file are read.
 fn damaged(shell: &Shell, file: &str) -> Result<()> {
     let change = |path: &std::path::Path| -> Result<()> {
         let mut bytes = std::fs::read(path)?;
@@ -128,7 +128,7 @@ async fn write(trial: &Trial) -> Result<()> {
         "INSERT INTO shop.orders (note, paid, at) VALUES ('an order', 12.50, NOW(3));".repeat(SMALL as usize);
     server.sql(&small).await?;
     let doubled = BIG / 8;
-    // The server's limit on recursion differs; halves are joined instead.
+    // The servers' limits on recursion differ, so the rows are a join of smaller sets.
     server
         .sql(&format!(
             "USE shop; SET SESSION {} = 1000000;
@@ -156,7 +156,7 @@ async fn write(trial: &Trial) -> Result<()> {
     Ok(())
 }
 
-/// The source's files that the log has, when it has begun the newest.
+/// The source's files in the log, once the log has the start of the newest.
 async fn captured_files(trial: &Trial) -> Result<Vec<String>> {
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
@@ -180,7 +180,7 @@ fn json(shell: &Shell, words: &str) -> Result<Value> {
     Ok(line)
 }
 
-/// Without what the source may add between transactions while it does nothing.
+/// The report without the figures of events between transactions, which an idle source may write.
 fn transactions(mut report: Value) -> Value {
     for name in ["other_bytes", "event_types", "kinds"] {
         report[name].take();
@@ -191,7 +191,7 @@ fn transactions(mut report: Value) -> Value {
     report
 }
 
-fn told(report: &Value, kind: ServerKind, compressed: bool) -> Result<()> {
+fn check_report(report: &Value, kind: ServerKind, compressed: bool) -> Result<()> {
     let rows =
         |of: &Value| ["inserted", "updated", "deleted"].map(|name| of[name].as_u64().unwrap_or_default());
     ensure!(rows(&report["rows"]) == [2 * SMALL + BIG + 1500, 1501, 11], "{}", report["rows"]);
@@ -203,7 +203,7 @@ fn told(report: &Value, kind: ServerKind, compressed: bool) -> Result<()> {
     ensure!(rows(&table("keyless")?["rows"]) == [1500, 1500, 1]);
     ensure!(table("keyless")?["primary_key"] == false && table("audit")?["primary_key"] == true);
 
-    // The statement itself ran for a while, too, during which nothing was committed.
+    // The statement ran for a while, too, without a commit.
     let gaps = report["gaps"].as_array().context("gaps")?;
     let gap = gaps.iter().find(|gap| gap["during"]["gtid"] == big["gtid"]).context("the gap")?;
     ensure!(gap["seconds"].as_f64() >= Some(3.0), "{gap}");
@@ -232,7 +232,7 @@ fn told(report: &Value, kind: ServerKind, compressed: bool) -> Result<()> {
     Ok(())
 }
 
-fn page(shell: &Shell, report: &Value) -> Result<()> {
+fn check_page(shell: &Shell, report: &Value) -> Result<()> {
     let page = std::fs::read_to_string(shell.path().join("page.html"))?;
     let gtid = report["biggest"][0]["gtid"].as_str().context("a GTID")?;
     for part in ["<!DOCTYPE html>", gtid, "class=\"gap\"", "shop.audit", "</html>"] {
