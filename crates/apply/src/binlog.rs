@@ -89,7 +89,7 @@ impl<'p, 'a> StatementScope<'p, 'a> {
     /// Whether the rows of the group can join this scope.
     fn takes(&self, group: &RowGroup<'a>) -> bool {
         let table = group.table;
-        let alone = |table: &MappedTable| table.target.stands_alone();
+        let alone = |table: &MappedTable| table.target.must_be_alone();
         if (alone(table) || self.tables.iter().any(|table| alone(table))) && !self.maps(table) {
             return false;
         }

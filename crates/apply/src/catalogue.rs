@@ -68,17 +68,17 @@ impl Catalogue {
             self.folds_names = Some(schema::prepare(connection, self.flavour).await?);
         }
         if !self.foreign_keys_are_fresh {
-            let foreign_keys = ForeignKeys::ask(connection, self.folds_names == Some(true)).await?;
+            let foreign_keys = ForeignKeys::query(connection, self.folds_names == Some(true)).await?;
             self.take_foreign_keys(foreign_keys);
         }
         let name = self.name(schema, table);
         if let Some(known) = self.tables.get(&name) {
             return Ok(Some(Arc::clone(known)));
         }
-        let Some(answers) = SchemaRows::ask(connection, self.flavour, schema, table).await? else {
+        let Some(rows) = SchemaRows::query(connection, self.flavour, schema, table).await? else {
             return Ok(None);
         };
-        let built = Arc::new(build(answers, self.flavour, name.clone(), &self.foreign_keys, &mut self.ids));
+        let built = Arc::new(build(rows, self.flavour, name.clone(), &self.foreign_keys, &mut self.ids));
         self.tables.insert(name, Arc::clone(&built));
         Ok(Some(built))
     }
@@ -120,5 +120,5 @@ pub(crate) async fn columns_of(
 ) -> Result<Option<Vec<TargetColumn>>, ApplyError> {
     let flavour = connection.server().flavour;
     schema::prepare(connection, flavour).await?;
-    Ok(SchemaRows::ask(connection, flavour, schema, table).await?.map(SchemaRows::into_columns))
+    Ok(SchemaRows::query(connection, flavour, schema, table).await?.map(SchemaRows::into_columns))
 }

@@ -116,7 +116,7 @@ impl TargetTable {
 
     /// Whether this table must be alone in a statement: a table that [opens others](Self::opens_others), or a
     /// system table, which servers lock for writing only without other tables (error 1428).
-    pub fn stands_alone(&self) -> bool {
+    pub fn must_be_alone(&self) -> bool {
         self.opens_others() || self.schema == "mysql"
     }
 

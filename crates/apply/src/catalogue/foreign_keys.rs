@@ -30,7 +30,7 @@ const PASSIVE_RULES: [&str; 2] = ["RESTRICT", "NO ACTION"];
 
 impl ForeignKeys {
     /// Reads them from a server. MariaDB reads the definitions of all tables; MySQL reads its dictionary.
-    pub(super) async fn ask(connection: &mut Connection, folds: bool) -> Result<Self, ApplyError> {
+    pub(super) async fn query(connection: &mut Connection, folds: bool) -> Result<Self, ApplyError> {
         // MariaDB opens every table and view that the query covers. Opening the views of `sys` is slow, and
         // has crashed it.
         let rules = connection

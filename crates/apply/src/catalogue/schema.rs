@@ -54,7 +54,7 @@ pub(super) async fn prepare(connection: &mut Connection, flavour: Flavour) -> Re
 
 impl SchemaRows {
     /// Reads a table; `None` if there is no base table with that name.
-    pub(super) async fn ask(
+    pub(super) async fn query(
         connection: &mut Connection,
         flavour: Flavour,
         schema: &str,
@@ -73,8 +73,8 @@ impl SchemaRows {
         if kind.contains("VIEW") {
             return Ok(None);
         }
-        let (columns, shows_period) = ask_columns(connection, &of).await?;
-        let mut answers = Self {
+        let (columns, shows_period) = query_columns(connection, &of).await?;
+        let mut rows = Self {
             schema: row.get_str(0).unwrap_or(schema).to_owned(),
             table: row.get_str(1).unwrap_or(table).to_owned(),
             // BLACKHOLE stores nothing, so a repeated write does no harm.
@@ -84,27 +84,27 @@ impl SchemaRows {
                 .get_str(5)
                 .is_some_and(|options| options.split(' ').any(|it| it == "partitioned")),
             columns,
-            parts: ask_parts(connection, flavour, &of).await?,
+            parts: query_index_parts(connection, flavour, &of).await?,
             overlapping: Vec::new(),
         };
         if flavour == Flavour::MariaDb {
             if kind.contains("VERSIONED") && !shows_period {
-                answers.columns.extend(
+                rows.columns.extend(
                     [("row_start", PeriodBound::Start), ("row_end", PeriodBound::End)].map(period_column),
                 );
             }
             // Only MEMORY tables have hash indexes by default.
             if row.get_str(3) != Some("MEMORY") {
-                answers.add_hash_columns();
+                rows.add_hash_columns();
             }
-            if !answers.parts.is_empty() {
-                let create = format!("SHOW CREATE TABLE {}", qualified_name(&answers.schema, &answers.table));
+            if !rows.parts.is_empty() {
+                let create = format!("SHOW CREATE TABLE {}", qualified_name(&rows.schema, &rows.table));
                 let created = connection.query(&create).await?;
                 let text = created.first().and_then(|row| row.get_str(1)).unwrap_or_default();
-                answers.overlapping = without_overlaps(text);
+                rows.overlapping = without_overlaps(text);
             }
         }
-        Ok(Some(answers))
+        Ok(Some(rows))
     }
 
     /// The columns alone.
@@ -143,7 +143,7 @@ fn period_column((name, bound): (&str, PeriodBound)) -> TargetColumn {
 }
 
 /// The columns, and whether they include the period columns of a system-versioned table.
-async fn ask_columns(
+async fn query_columns(
     connection: &mut Connection,
     of: &str,
 ) -> Result<(Vec<TargetColumn>, bool), SessionError> {
@@ -179,7 +179,7 @@ async fn ask_columns(
     Ok((columns, shows_period))
 }
 
-async fn ask_parts(
+async fn query_index_parts(
     connection: &mut Connection,
     flavour: Flavour,
     of: &str,
@@ -241,16 +241,15 @@ fn without_overlaps(create: &str) -> Vec<String> {
         .collect()
 }
 
-/// Builds the table with the folded name `name` from `answers`.
+/// Builds the table with the folded name `name` from `rows`.
 pub(super) fn build(
-    answers: SchemaRows,
+    rows: SchemaRows,
     flavour: Flavour,
     name: QualifiedName,
     foreign_keys: &ForeignKeys,
     ids: &mut IndexIds,
 ) -> TargetTable {
-    let SchemaRows { schema, table, transactional, engine, partitioned, columns, parts, overlapping } =
-        answers;
+    let SchemaRows { schema, table, transactional, engine, partitioned, columns, parts, overlapping } = rows;
     let numbers: FxHashMap<String, usize> =
         columns.iter().enumerate().map(|(number, column)| (column.name.to_lowercase(), number)).collect();
     let mut unique = Vec::new();

@@ -1,7 +1,7 @@
 //! Matches the columns of source tables to those of the target, and compares their types.
 
 pub mod column_type;
-mod logged;
+mod logged_type;
 mod shape;
 
 use tailwater_wire::rows::TableMap;

@@ -5,7 +5,7 @@ use tailwater_wire::rows::column::type_code;
 use tailwater_wire::rows::{BinlogColumn, ColumnType, TableMap};
 
 use super::TargetType;
-use super::logged::logged_type;
+use super::logged_type::logged_type;
 use crate::target::{TargetColumn, TargetTable};
 
 /// Whether the target accepts the source's row images unchanged: the same flavour, the same number of

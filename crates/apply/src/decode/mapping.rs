@@ -31,14 +31,14 @@ pub(super) struct MapCache {
 struct KnownMap {
     map: TableMap,
     /// Indexed by [`slot`].
-    uses: [Option<Use>; 3],
+    bindings: [Option<TableBinding>; 3],
 }
 
 /// The resolution for one kind of rows.
 #[derive(Debug)]
-pub(super) enum Use {
-    Dropped,
-    Kept { table: Arc<MappedTable>, keys: Box<RowKeys> },
+pub(super) enum TableBinding {
+    Excluded,
+    Bound { table: Arc<MappedTable>, keys: Box<RowKeys> },
 }
 
 /// Why rows cannot be bound to a target table.
@@ -94,25 +94,25 @@ impl MapCache {
         body: &Bytes,
         kind: RowsKind,
         tables: &mut dyn TableLookup,
-    ) -> Result<&mut Use, UnboundTable> {
+    ) -> Result<&mut TableBinding, UnboundTable> {
         if !self.known.contains_key(body) {
             if self.known.len() >= MAPS_MAX {
                 self.known.clear();
             }
             let map = TableMap::parse(body, self.flavour)?;
             // A copy; a slice would keep the whole buffer of the transaction alive.
-            let known = KnownMap { map, uses: [None, None, None] };
+            let known = KnownMap { map, bindings: [None, None, None] };
             self.known.insert(Bytes::copy_from_slice(body), known);
         }
         let seed = self.seed;
         let Some(known) = self.known.get_mut(body) else {
             return Err(WireError::malformed("table map", "it is not in the cache").into());
         };
-        let KnownMap { map, uses } = known;
-        if uses[slot(kind)].is_none() {
-            uses[slot(kind)] = Some(bind(map, body, uses, kind, tables, seed)?);
+        let KnownMap { map, bindings } = known;
+        if bindings[slot(kind)].is_none() {
+            bindings[slot(kind)] = Some(bind(map, body, bindings, kind, tables, seed)?);
         }
-        match &mut uses[slot(kind)] {
+        match &mut bindings[slot(kind)] {
             Some(found) => Ok(found),
             None => Err(WireError::malformed("table map", "it is not resolved").into()),
         }
@@ -122,14 +122,14 @@ impl MapCache {
 fn bind(
     map: &TableMap,
     body: &Bytes,
-    others: &[Option<Use>; 3],
+    others: &[Option<TableBinding>; 3],
     kind: RowsKind,
     tables: &mut dyn TableLookup,
     seed: u64,
-) -> Result<Use, UnboundTable> {
+) -> Result<TableBinding, UnboundTable> {
     let route = tables.route(&map.schema, &map.table, kind).map_err(UnboundTable::Clash)?;
     let (schema, name) = match &route {
-        FilterRoute::Drop => return Ok(Use::Dropped),
+        FilterRoute::Drop => return Ok(TableBinding::Excluded),
         FilterRoute::Keep => (map.schema.as_str(), map.table.as_str()),
         FilterRoute::Rename { schema, table } => (&**schema, &**table),
     };
@@ -138,7 +138,7 @@ fn bind(
     };
     // All kinds of rows share one mapped table where possible.
     let shared = others.iter().flatten().find_map(|other| match other {
-        Use::Kept { table, .. } if Arc::ptr_eq(&table.target, &target) => Some(Arc::clone(table)),
+        TableBinding::Bound { table, .. } if Arc::ptr_eq(&table.target, &target) => Some(Arc::clone(table)),
         _ => None,
     });
     let table = match shared {
@@ -159,5 +159,5 @@ fn bind(
         }
     };
     let keys = Box::new(RowKeys::new(&table.map, &table.target, &table.columns, table.same_shape, seed));
-    Ok(Use::Kept { table, keys })
+    Ok(TableBinding::Bound { table, keys })
 }

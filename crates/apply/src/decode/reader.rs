@@ -13,7 +13,7 @@ use tailwater_wire::rows::TableMap;
 use tailwater_wire::transaction::{SourceDependency, TransactionStart, TransactionStep, TransactionTracker};
 
 use super::decoder::Decoder;
-use super::mapping::{UnboundTable, Use};
+use super::mapping::{TableBinding, UnboundTable};
 use super::old_times;
 use super::rows::find_rows;
 use super::statement::{StatementClass, meaning};
@@ -331,8 +331,8 @@ impl TransactionReader {
             return Err(self.error(WireError::malformed("transaction", reason)));
         };
         let (table, keys) = match decoder.maps.resolve(map, event.kind, tables) {
-            Ok(Use::Dropped) => return Ok(EventOutcome::Nothing),
-            Ok(Use::Kept { table, keys }) => (table, keys),
+            Ok(TableBinding::Excluded) => return Ok(EventOutcome::Nothing),
+            Ok(TableBinding::Bound { table, keys }) => (table, keys),
             Err(UnboundTable::NeedsTable { schema, table }) => {
                 return Ok(EventOutcome::NeedsTable { schema, table });
             }

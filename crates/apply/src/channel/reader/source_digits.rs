@@ -42,7 +42,7 @@ impl ChannelReader {
         let unavailable =
             |reason: String| ApplyError::SourceCatalogue { gtid: gtid.clone(), table: name.clone(), reason };
         let SourceTable { server_id, columns, position } =
-            self.ask_source(schema, table).await.map_err(&unavailable)?;
+            self.query_source(schema, table).await.map_err(&unavailable)?;
         let Some(columns) = columns else {
             return Err(unavailable(
                 "the account in [[source]] sees no such table on the source; grant it SELECT on the table, unless it was dropped"
@@ -85,7 +85,7 @@ impl ChannelReader {
         Ok(())
     }
 
-    async fn ask_source(&self, schema: &str, table: &str) -> Result<SourceTable, String> {
+    async fn query_source(&self, schema: &str, table: &str) -> Result<SourceTable, String> {
         let Some(source) = &self.setup.shared.options.source_catalogue else {
             return Err("the channel has no account on the source".to_owned());
         };
