@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use tailwater_log::LogWriter;
+use tailwater_log::{LogWriter, SourceIdentity};
 use tailwater_session::{
-    AccountPurpose, Backoff, ConnectOptions, Connection, SessionError, check_privileges,
+    AccountPurpose, Backoff, ConnectOptions, Connection, DumpStream, SessionError, check_privileges,
 };
 use tailwater_wire::Flavour;
 use tokio::sync::mpsc;
@@ -24,40 +24,40 @@ use crate::capture_acker::OrderRequest;
 use crate::error::{CaptureRetry, RelayError, ServerIdHolder};
 use crate::failure_log::FailureLog;
 use crate::persisted_orders::CaptureOrder;
-use crate::resume::{self, ResumePoint, StartPolicy};
+use crate::resume::{self, LogCoverage, ResumePoint, SourceState, StartPolicy};
 use crate::source;
 use crate::status::{CaptureState, CaptureStatus};
 use crate::stream_ingest::StreamIngest;
-use crate::stream_position::StreamTracker;
+use crate::stream_position::{StreamKind, StreamTracker};
 use crate::stream_request::is_refusal;
 
-/// How long the source may take to answer a query. On a connection that was cut silently only this shows it.
-/// A source whose commits wait for the capture must not wait longer than this either.
-const ANSWER_PATIENCE: Duration = Duration::from_secs(10);
+/// How long the source may take to answer a query. Only this detects a connection that was cut silently. A
+/// source whose commits wait for the capture must not wait longer than this either.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(crate) struct CaptureDriver {
     pub options: CaptureOptions,
-    /// The servers that can be followed, except the source itself, with a read timeout.
+    /// The other servers that can be followed, with a read timeout.
     servers: BTreeMap<String, ConnectOptions>,
-    /// The source itself, likewise.
+    /// The configured source, with a read timeout.
     own: ConnectOptions,
-    /// The server that it captures from.
+    /// The server that it captures from now.
     pub connect: ConnectOptions,
     status: Arc<CaptureStatus>,
     stop: CancellationToken,
     pub log: LogWriter,
-    /// The source's file that is torn, according to the source; see [`resume::LogCoverage::torn`].
+    /// The file of the source that the source reports as torn; see [`resume::LogCoverage::torn`].
     pub torn_file: Option<String>,
     /// The last stream request timed out; see [`CaptureDriver::free_hung_dump_thread`].
     stream_hung: bool,
-    /// Why it is stopped without an order.
+    /// The error that stopped it, while it waits for orders.
     refused: Option<String>,
     semi_sync_history: SemiSyncHistory,
     pauses: ReconnectPauses,
     failures: FailureLog,
 }
 
-/// What ended the stream, or the wait for one.
+/// Why the driver stopped reading or waiting.
 enum Wakeup {
     Shutdown,
     Order(OrderRequest),
@@ -67,7 +67,8 @@ enum Wakeup {
 /// The pauses between connection attempts.
 struct ReconnectPauses {
     backoff: Backoff,
-    /// Two replicas that displace each other need time to capture something in between.
+    /// For a `server_id` that another replica has: each of the two needs time to read something before the
+    /// other displaces it.
     displaced: Backoff,
     next: Option<Duration>,
 }
@@ -104,14 +105,14 @@ impl CaptureDriver {
         stop: CancellationToken,
         log: LogWriter,
     ) -> Self {
-        let patience = ANSWER_PATIENCE.max(options.heartbeat * 3);
-        let patient = |connect: &ConnectOptions| ConnectOptions {
-            read_timeout: Some(connect.read_timeout.map_or(patience, |timeout| timeout.min(patience))),
+        let timeout_max = ANSWER_TIMEOUT.max(options.heartbeat * 3);
+        let with_timeout = |connect: &ConnectOptions| ConnectOptions {
+            read_timeout: Some(connect.read_timeout.map_or(timeout_max, |timeout| timeout.min(timeout_max))),
             ..connect.clone()
         };
         let servers =
-            options.servers.iter().map(|(name, connect)| (name.clone(), patient(connect))).collect();
-        let own = patient(&options.connect);
+            options.servers.iter().map(|(name, connect)| (name.clone(), with_timeout(connect))).collect();
+        let own = with_timeout(&options.connect);
         status.set_heartbeat(options.heartbeat);
         Self {
             options,
@@ -155,7 +156,7 @@ impl CaptureDriver {
                     Ok(()) => continue,
                     Err(error) => error,
                 },
-                // If the log failed, the first error says why.
+                // If the log failed, the first error has the cause.
                 (Wakeup::Stream(Err(error @ RelayError::Log(_))), Err(_)) => error,
                 (_, Err(log_error)) => log_error.into(),
             };
@@ -294,10 +295,10 @@ impl CaptureDriver {
                 return Ok(());
             }
         };
-        // The answer tells what the log holds, so all of it must be durable.
+        // The answer contains the extent of the log, so all of it must be durable.
         self.log.sync()?;
-        let kept = ordered.write(&self.options.directory).map_err(RelayError::from);
-        if let Err(error) = &kept {
+        let result = ordered.write(&self.options.directory).map_err(RelayError::from);
+        if let Err(error) = &result {
             error!(code = error.code(), "cannot persist the order; it has no effect: {error}");
         } else {
             log_order(&order, token);
@@ -308,11 +309,11 @@ impl CaptureDriver {
             self.pauses.next = None;
             self.follow_orders();
         }
-        let _ = answer.send(kept);
+        let _ = answer.send(result);
         Ok(())
     }
 
-    /// Forgets what was learnt about the previous server.
+    /// Resets everything that is known about the previous server.
     fn reset_source_state(&mut self) {
         (self.torn_file, self.stream_hung, self.semi_sync_history, self.pauses) =
             (None, false, SemiSyncHistory::default(), ReconnectPauses::new());
@@ -323,14 +324,7 @@ impl CaptureDriver {
     /// once.
     async fn stream_once(&mut self) -> Result<(), RelayError> {
         let mut control = Connection::connect(&self.connect).await?;
-        check_privileges(&mut control, AccountPurpose::Capture).await?;
-        let mut source = source::query_state(&mut control).await?;
-        if source.identity.server_id == self.options.server_id {
-            let holder = ServerIdHolder::Source;
-            return Err(RelayError::ServerIdTaken { holder, server_id: self.options.server_id });
-        }
-        self.status.set_source_variables(source::query_variables(&mut control).await?);
-        update_source_clock(&mut control, &self.status).await?;
+        let mut source = self.query_source(&mut control).await?;
         let coverage = self.log_coverage(source.identity.flavour)?;
         if coverage.tail.is_none() && self.options.start == StartPolicy::Current {
             let current = source::query_current_binlog(&mut control, &self.connect, self.options.server_id);
@@ -338,47 +332,15 @@ impl CaptureDriver {
         }
         let catch_up = self.catch_up_target(&mut control, &coverage, &source).await?;
         let resume = resume::decide(&coverage, &source, &self.options.start)?;
-        let freeing_stream = if std::mem::take(&mut self.stream_hung) {
-            self.free_hung_dump_thread(&resume, &coverage).await
-        } else {
-            None
-        };
-        let opened = self.open_stream(&resume, &coverage, catch_up.is_none()).await;
-        drop(freeing_stream);
-        let (stream, kind) = match opened {
-            Err(RelayError::Session(error @ SessionError::Timeout { .. })) => {
-                self.stream_hung = self.options.semi_sync && source.identity.flavour == Flavour::MariaDb;
-                return Err(error.into());
-            }
-            Err(RelayError::Session(refusal)) if is_refusal(&refusal) => {
-                self.classify_refusal(&mut control, &coverage, &mut source, &resume, refusal).await?;
-                match self.open_stream(&ResumePoint::Gtid, &coverage, catch_up.is_none()).await {
-                    Err(RelayError::Session(refusal)) if is_refusal(&refusal) => {
-                        return Err(resume::refused_by_gtid(&coverage, &refusal.to_string()));
-                    }
-                    result => result?,
-                }
-            }
-            result => result?,
-        };
-        if self.options.semi_sync && catch_up.is_none() && !stream.semi_sync() {
-            return Err(RelayError::SemiSyncOff);
-        }
+        let (stream, kind) =
+            self.request_stream(&mut control, &coverage, &mut source, &resume, catch_up.is_none()).await?;
         self.status.count_connection();
         self.status.set_state(CaptureState::Streaming);
         self.failures.reset();
 
-        let track = match &coverage.tail {
-            Some((_, identity)) if !identity.same_server(&source.identity) => {
-                StreamTracker::for_another_server()
-            }
-            // An empty partial segment lacks its format description; the stream brings it along.
-            Some(_) if self.log.has_empty_partial_segment() => StreamTracker::new(kind, None),
-            tail => StreamTracker::new(kind, tail.as_ref().map(|(tail, _)| tail.clone())),
-        };
         let mut ingest = StreamIngest::new(
             &self.status,
-            track,
+            tracker(kind, &coverage, &source.identity, self.log.has_empty_partial_segment()),
             source.identity.clone(),
             &mut self.log,
             self.options.log.ack,
@@ -393,12 +355,12 @@ impl CaptureDriver {
             &self.status,
             &mut self.semi_sync_history,
         );
-        let error = tokio::select! {
+        let result = tokio::select! {
             result = ingest.run(stream) => result,
             result = checks => result,
         };
         let has_source_events = ingest.has_source_events();
-        match error {
+        match result {
             // The source sent nothing of its file: it cannot read an event at the position where the log
             // ends.
             Err(RelayError::Session(refusal)) if !has_source_events && is_refusal(&refusal) => {
@@ -414,6 +376,72 @@ impl CaptureDriver {
             }
             Ok(()) => Ok(()),
         }
+    }
+
+    /// Queries the source's state, checks the account and the `server_id`, and updates the status.
+    async fn query_source(&self, control: &mut Connection) -> Result<SourceState, RelayError> {
+        check_privileges(control, AccountPurpose::Capture).await?;
+        let source = source::query_state(control).await?;
+        if source.identity.server_id == self.options.server_id {
+            let holder = ServerIdHolder::Source;
+            return Err(RelayError::ServerIdTaken { holder, server_id: self.options.server_id });
+        }
+        self.status.set_source_variables(source::query_variables(control).await?);
+        update_source_clock(control, &self.status).await?;
+        Ok(source)
+    }
+
+    /// Opens the stream at `resume` or, if the source refuses that and nothing would be lost, by GTIDs.
+    async fn request_stream(
+        &mut self,
+        control: &mut Connection,
+        coverage: &LogCoverage,
+        source: &mut SourceState,
+        resume: &ResumePoint,
+        synchronous: bool,
+    ) -> Result<(DumpStream, StreamKind), RelayError> {
+        let freeing_stream = if std::mem::take(&mut self.stream_hung) {
+            self.free_hung_dump_thread(resume, coverage).await
+        } else {
+            None
+        };
+        let opened = self.open_stream(resume, coverage, synchronous).await;
+        drop(freeing_stream);
+        let (stream, kind) = match opened {
+            Err(RelayError::Session(error @ SessionError::Timeout { .. })) => {
+                self.stream_hung = self.options.semi_sync && source.identity.flavour == Flavour::MariaDb;
+                return Err(error.into());
+            }
+            Err(RelayError::Session(refusal)) if is_refusal(&refusal) => {
+                self.classify_refusal(control, coverage, source, resume, refusal).await?;
+                match self.open_stream(&ResumePoint::Gtid, coverage, synchronous).await {
+                    Err(RelayError::Session(refusal)) if is_refusal(&refusal) => {
+                        return Err(resume::refused_by_gtid(coverage, &refusal.to_string()));
+                    }
+                    result => result?,
+                }
+            }
+            result => result?,
+        };
+        if self.options.semi_sync && synchronous && !stream.semi_sync() {
+            return Err(RelayError::SemiSyncOff);
+        }
+        Ok((stream, kind))
+    }
+}
+
+/// The tracker for a stream from `source` that continues the log.
+fn tracker(
+    kind: StreamKind,
+    coverage: &LogCoverage,
+    source: &SourceIdentity,
+    has_empty_partial_segment: bool,
+) -> StreamTracker {
+    match &coverage.tail {
+        Some((_, identity)) if !identity.same_server(source) => StreamTracker::for_another_server(),
+        // An empty partial segment lacks its format description; the stream brings it along.
+        Some(_) if has_empty_partial_segment => StreamTracker::new(kind, None),
+        tail => StreamTracker::new(kind, tail.as_ref().map(|(tail, _)| tail.clone())),
     }
 }
 

@@ -93,82 +93,104 @@ pub fn decide(
     let Some((tail, identity)) = &log.tail else {
         return begin(source, start);
     };
+    check_history(log, identity, source)?;
+    if identity.same_server(&source.identity) {
+        if log.torn {
+            return resume_after_torn_file(tail, source);
+        }
+        if let Some(position) = resume_in_file(tail, source)? {
+            return Ok(ResumePoint::FilePosition { file: tail.file.clone(), position });
+        }
+    }
+    check_purged(log, tail, source)?;
+    Ok(ResumePoint::Gtid)
+}
+
+/// Checks that the source has the log's flavour and every transaction of the log.
+fn check_history(
+    log: &LogCoverage,
+    identity: &SourceIdentity,
+    source: &SourceState,
+) -> Result<(), RelayError> {
     if identity.flavour != source.identity.flavour {
         return Err(RelayError::WrongFlavour {
             log: identity.flavour,
             source_flavour: source.identity.flavour,
         });
     }
-    if let Some(gtids) = &source.gtids {
-        let missing = log.gtids.subtract(gtids).map_err(RelayError::gtids)?;
-        if !missing.is_empty() {
-            return Err(RelayError::Rewound {
-                missing: missing.to_string(),
-                detail: "its GTID set lacks transactions that the log has".into(),
-            });
-        }
+    let Some(gtids) = &source.gtids else { return Ok(()) };
+    let missing = log.gtids.subtract(gtids).map_err(RelayError::gtids)?;
+    if missing.is_empty() {
+        return Ok(());
     }
-    if log.torn && identity.same_server(&source.identity) {
-        let next = match &source.binlogs {
-            Some(files) => {
-                files.iter().skip_while(|(file, _)| *file != tail.file).nth(1).map(|(file, _)| file.clone())
+    Err(RelayError::Rewound {
+        missing: missing.to_string(),
+        detail: "its GTID set lacks transactions that the log has".into(),
+    })
+}
+
+/// Continues at the start of the file after the torn one.
+fn resume_after_torn_file(tail: &LogTail, source: &SourceState) -> Result<ResumePoint, RelayError> {
+    let next = match &source.binlogs {
+        Some(files) => {
+            files.iter().skip_while(|(file, _)| *file != tail.file).nth(1).map(|(file, _)| file.clone())
+        }
+        // The list is not available. Files are numbered consecutively; if the next one does not exist yet,
+        // the source refuses the stream.
+        None => next_file(&tail.file),
+    };
+    match next {
+        Some(file) => Ok(ResumePoint::FilePosition { file, position: FIRST_EVENT_OFFSET }),
+        None => Err(RelayError::TornTail { file: tail.file.clone() }),
+    }
+}
+
+/// The offset at which to continue in the log's last file; `None` if the source does not have that file any
+/// more, or the protocol cannot express the offset.
+fn resume_in_file(tail: &LogTail, source: &SourceState) -> Result<Option<u64>, RelayError> {
+    if let Some(binlogs) = &source.binlogs {
+        match (binlogs.iter().find(|(file, _)| *file == tail.file), binlogs.last()) {
+            (Some((file, size)), _) if *size < tail.end => {
+                return Err(RelayError::Rewound {
+                    missing: format!("{file}:{size} to {}", tail.end),
+                    detail: "its binlog file is shorter than what the log has of it".into(),
+                });
             }
-            // The list is not available. Files are numbered consecutively; if the next one does not exist
-            // yet, the source says so.
-            None => next_file(&tail.file),
-        };
-        return match next {
-            Some(file) => Ok(ResumePoint::FilePosition { file, position: FIRST_EVENT_OFFSET }),
-            None => Err(RelayError::TornTail { file: tail.file.clone() }),
-        };
-    }
-    if identity.same_server(&source.identity) {
-        let there = match &source.binlogs {
-            None => true,
-            Some(binlogs) => match binlogs.iter().find(|(file, _)| *file == tail.file) {
-                Some((file, size)) if *size < tail.end => {
-                    return Err(RelayError::Rewound {
-                        missing: format!("{file}:{size} to {}", tail.end),
-                        detail: "its binlog file is shorter than what the log has of it".into(),
-                    });
-                }
-                Some(_) => true,
-                None => match binlogs.last() {
-                    Some((last, _)) if number(last) < number(&tail.file) => {
-                        return Err(RelayError::Rewound {
-                            missing: format!("{} and everything else after {last}", tail.file),
-                            detail: "its newest binlog file comes before the log's".into(),
-                        });
-                    }
-                    _ => false,
-                },
-            },
-        };
-        let position = tail.overlap.map_or(tail.end, |last| last.start);
-        // The protocol's positions end at 4 GiB; only one huge transaction makes a file that long.
-        if there && u32::try_from(position).is_ok() {
-            return Ok(ResumePoint::FilePosition { file: tail.file.clone(), position });
+            (Some(_), _) => {}
+            (None, Some((last, _))) if number(last) < number(&tail.file) => {
+                return Err(RelayError::Rewound {
+                    missing: format!("{} and everything else after {last}", tail.file),
+                    detail: "its newest binlog file comes before the log's".into(),
+                });
+            }
+            (None, _) => return Ok(None),
         }
     }
+    let position = tail.overlap.map_or(tail.end, |last| last.start);
+    // The protocol's positions end at 4 GiB; only one huge transaction makes a file that long.
+    Ok(u32::try_from(position).is_ok().then_some(position))
+}
+
+/// Checks that a stream by GTIDs would lack nothing after the log.
+fn check_purged(log: &LogCoverage, tail: &LogTail, source: &SourceState) -> Result<(), RelayError> {
     if source.gtids.is_none() {
         return Err(RelayError::Purged {
             needed: format!("{}:{}", tail.file, tail.end),
             detail: "the source does not have that file, or it lies beyond 4 GiB, and without GTIDs there is no other way to continue".into(),
         });
     }
-    if let Some(purged) = &source.gtids_purged {
-        let lost = purged.subtract(&log.gtids).map_err(RelayError::gtids)?;
-        if !lost.is_empty() {
-            return Err(RelayError::Purged {
-                needed: lost.to_string(),
-                detail: "the source has purged these transactions, and the log does not have them".into(),
-            });
-        }
+    let Some(purged) = &source.gtids_purged else { return Ok(()) };
+    let lost = purged.subtract(&log.gtids).map_err(RelayError::gtids)?;
+    if lost.is_empty() {
+        return Ok(());
     }
-    Ok(ResumePoint::Gtid)
+    Err(RelayError::Purged {
+        needed: lost.to_string(),
+        detail: "the source has purged these transactions, and the log does not have them".into(),
+    })
 }
 
-/// The meaning of the source's refusal to stream what comes after the log's GTIDs.
+/// The error for a source that refuses to stream what comes after the log's GTIDs.
 pub(crate) fn refused_by_gtid(log: &LogCoverage, words: &str) -> RelayError {
     // MariaDB has other transactions under the log's GTIDs; MySQL has fewer.
     if words.contains("is not in the master's binlog") || words.contains("has more GTIDs") {

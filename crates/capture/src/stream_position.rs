@@ -2,7 +2,7 @@
 //!
 //! A stream is not simply the bytes of the source's files. The server adds artificial events: a rotate at the
 //! start of each file, heartbeats, and a format description when it starts in mid-file. It leaves out what a
-//! GTID set says the capture has. After a reconnect it repeats what the capture asked to see again. The log
+//! GTID set says the capture has. After a reconnect it repeats the overlap that the capture requested. The log
 //! needs exactly the bytes of the file, once, each at its own offset.
 
 use bytes::Bytes;
@@ -20,6 +20,32 @@ pub struct LogTail {
     /// The part of the log that a stream repeats, to be compared; `None` if the log has nothing of that file
     /// yet.
     pub overlap: Option<Overlap>,
+}
+
+impl LogTail {
+    /// Places an event of the tail's file that begins at `start`; `None` if it begins after the tail's end.
+    fn place(&mut self, start: u64, length: u64) -> Result<Option<EventAction>, RelayError> {
+        if start == self.end {
+            self.end += length;
+            return Ok(Some(EventAction::Append));
+        }
+        if start + length <= self.end {
+            return Ok(Some(match self.overlap {
+                Some(last) if start >= last.start && start + length <= last.end => {
+                    EventAction::Compare { offset: start - last.start }
+                }
+                _ => EventAction::Drop,
+            }));
+        }
+        if start < self.end {
+            return Err(RelayError::Diverged {
+                file: self.file.clone(),
+                position: start,
+                detail: format!("an event of {length} bytes straddles the end of the log at {}", self.end),
+            });
+        }
+        Ok(None)
+    }
 }
 
 /// A part of the log, in the source's file: its last transaction or, while the file has none, everything from
@@ -135,10 +161,7 @@ impl StreamTracker {
         if format_description {
             self.format_description = Some(first_chunk.clone());
         }
-        let artificial = header.is_artificial()
-            || matches!(header.event_type, EventType::HEARTBEAT | EventType::HEARTBEAT_V2)
-            || (format_description && header.end_log_pos == 0);
-        if artificial {
+        if is_in_no_file(header) {
             return Ok(EventAction::Drop);
         }
         let Some(file) = self.file.clone() else {
@@ -159,60 +182,46 @@ impl StreamTracker {
 
         match &mut self.tail {
             Some(tail) if tail.file == file => {
-                if start == tail.end {
-                    tail.end += length;
-                    return Ok(EventAction::Append);
-                }
-                if start + length <= tail.end {
-                    return Ok(match tail.overlap {
-                        Some(last) if start >= last.start && start + length <= last.end => {
-                            EventAction::Compare { offset: start - last.start }
-                        }
-                        _ => EventAction::Drop,
-                    });
-                }
-                if start < tail.end {
-                    return Err(RelayError::Diverged {
-                        file,
-                        position: start,
-                        detail: format!(
-                            "an event of {length} bytes straddles the end of the log at {}",
-                            tail.end
-                        ),
-                    });
+                if let Some(action) = tail.place(start, length)? {
+                    return Ok(action);
                 }
                 if self.kind == StreamKind::FilePosition {
                     return Err(RelayError::Gap { file, expected: tail.end, found: start });
                 }
             }
-            // By GTIDs, the log may have the head of the first file, or may have had and purged it. Whether
-            // the head belongs in a new segment shows when the first transaction comes.
             Some(_)
                 if self.kind == StreamKind::Gtid
                     && !opens_transaction(header.event_type)
                     && !in_transaction =>
             {
-                let contiguous = match &self.head_events {
-                    Some(held) => held.end == start,
-                    None => start == FIRST_EVENT_OFFSET,
-                };
-                if contiguous {
-                    let held = self
-                        .head_events
-                        .get_or_insert_with(|| HeadEvents { events: Vec::new(), end: FIRST_EVENT_OFFSET });
-                    if held.events.len() >= HEAD_EVENTS_MAX {
-                        return Err(RelayError::stream(format!(
-                            "no transaction within {HEAD_EVENTS_MAX} events"
-                        )));
-                    }
-                    held.events.push(first_chunk.clone());
-                    held.end = start + length;
-                }
+                self.hold_head_event(first_chunk, start, length)?;
                 return Ok(EventAction::Drop);
             }
             _ => {}
         }
         self.start_segment(file, start, length, format_description)
+    }
+
+    /// Holds back an event at the head of a file. By GTIDs, the log may have the head of the first file, or
+    /// may have had and purged it. Whether the head belongs in a new segment shows when the first transaction
+    /// comes.
+    fn hold_head_event(&mut self, event: &Bytes, start: u64, length: u64) -> Result<(), RelayError> {
+        let contiguous = match &self.head_events {
+            Some(held) => held.end == start,
+            None => start == FIRST_EVENT_OFFSET,
+        };
+        if !contiguous {
+            return Ok(());
+        }
+        let held = self
+            .head_events
+            .get_or_insert_with(|| HeadEvents { events: Vec::new(), end: FIRST_EVENT_OFFSET });
+        if held.events.len() >= HEAD_EVENTS_MAX {
+            return Err(RelayError::stream(format!("no transaction within {HEAD_EVENTS_MAX} events")));
+        }
+        held.events.push(event.clone());
+        held.end = start + length;
+        Ok(())
     }
 
     fn start_segment(
@@ -253,6 +262,13 @@ impl StreamTracker {
             counted_end + u64::from(distance) - length
         }
     }
+}
+
+/// Whether the server made the event for the stream only.
+fn is_in_no_file(header: &EventHeader) -> bool {
+    header.is_artificial()
+        || matches!(header.event_type, EventType::HEARTBEAT | EventType::HEARTBEAT_V2)
+        || (header.event_type == EventType::FORMAT_DESCRIPTION && header.end_log_pos == 0)
 }
 
 fn opens_transaction(event_type: EventType) -> bool {
