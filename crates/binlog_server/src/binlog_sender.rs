@@ -29,9 +29,9 @@ const STEPS_MAX: usize = 4096;
 /// Bytes of an event that are read from the log at once.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// Sends a client its stream, until it disconnects, is ended, or has everything it asked for. `holding`
-/// prevents purges until the stream has its own pin. `clock_steps` has seen the steps from before the client
-/// could ask for the time.
+/// Sends a client its stream, until the client disconnects, is disconnected, or has everything it requested.
+/// `holding` prevents purges until the stream has its own pin. `clock_steps` has seen the steps from before
+/// the client could query the time.
 pub(super) async fn send(
     client: ClientSession,
     shared: &ServerShared,
@@ -50,9 +50,9 @@ pub(super) async fn send(
         semi_sync,
         by_gtids: !matches!(request.from, RequestedStart::FilePosition { .. }),
     };
-    let ended = registered.begin_stream(stream);
-    if ended > 0 {
-        info!(server_id = request.server_id, "ended an older connection of the same replica");
+    let displaced = registered.begin_stream(stream);
+    if displaced > 0 {
+        info!(server_id = request.server_id, "disconnected an older connection of the same replica");
     }
     info!(
         server_id = request.server_id,
@@ -103,14 +103,14 @@ struct BinlogSender<'a> {
     wait_for_more: bool,
     heartbeat_period: Option<Duration>,
     semi_sync: bool,
-    /// Signals that the client was given a wrong time; programs that are not replicas do not ask for it.
+    /// Signals that the client got a wrong time; programs that are not replicas do not query the time.
     clock_steps: Option<watch::Receiver<u64>>,
     filter: StreamFilter,
     reader: LogReader,
     state: ReadState,
     /// The segment being read.
     segment: u64,
-    /// Where the stream begins, until it has begun.
+    /// Where the stream begins; `None` once it has sent an event.
     begin: Option<StreamStart>,
 }
 
@@ -219,7 +219,7 @@ impl BinlogSender<'_> {
                     if changed.is_ok() {
                         return Ok(ControlFlow::Continue(()));
                     }
-                    // The log's writer is gone; the connection stays, with heartbeats.
+                    // The log's writer has ended; the connection stays open, with heartbeats.
                     log_is_open = false;
                 }
                 packet = receiver.next() => match packet? {

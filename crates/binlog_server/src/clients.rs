@@ -167,8 +167,8 @@ impl ClientRegistration {
     }
 
     /// Records the start of a stream. A client with the same server id (or `server_uuid`) is an older, dead
-    /// connection of the same replica, or a replica with a copied configuration. It is ended, as the servers
-    /// do. Returns the number of ended connections.
+    /// connection of the same replica, or a replica with a copied configuration. It is disconnected, as the
+    /// servers do. Returns the number of disconnected clients.
     pub(crate) fn begin_stream(&self, stream: ClientStream) -> usize {
         let mut connected = self.clients.lock();
         let uuid = connected
@@ -176,7 +176,7 @@ impl ClientRegistration {
             .and_then(|client| client.replica.as_ref())
             .map(|replica| replica.uuid.clone())
             .filter(|uuid| !uuid.is_empty());
-        let mut ended = 0;
+        let mut displaced = 0;
         for other in connected.values().filter(|other| other.id != self.id) {
             let Some(its_stream) = &other.stream else { continue };
             let its_uuid =
@@ -190,14 +190,14 @@ impl ClientRegistration {
             if same {
                 other.displaced.store(true, Ordering::Relaxed);
                 other.stop.cancel();
-                ended += 1;
+                displaced += 1;
             }
         }
         if let Some(client) = connected.get_mut(&self.id) {
             client.stream = Some(stream);
             client.since = Instant::now();
         }
-        ended
+        displaced
     }
 
     /// Records how far its stream is.
@@ -246,12 +246,12 @@ mod tests {
             uuid: uuid.into(),
             ..ReplicaRegistration::default()
         });
-        let ended = registered.begin_stream(ClientStream {
+        let displaced = registered.begin_stream(ClientStream {
             server_id,
             is_replica: server_id > 1,
             ..ClientStream::default()
         });
-        (registered, ended)
+        (registered, displaced)
     }
 
     #[test]
@@ -270,8 +270,8 @@ mod tests {
         let check = |first: (u32, &str), second: (u32, &str), ends: bool| {
             let clients = ClientRegistry::default();
             let (older, _) = connect(&clients, first.0, first.1);
-            let (newer, ended) = connect(&clients, second.0, second.1);
-            assert_eq!(ended, usize::from(ends), "{first:?} {second:?}");
+            let (newer, displaced) = connect(&clients, second.0, second.1);
+            assert_eq!(displaced, usize::from(ends), "{first:?} {second:?}");
             assert_eq!((older.stop().is_cancelled(), newer.stop().is_cancelled()), (ends, false));
             assert_eq!(older.is_displaced(), ends);
         };

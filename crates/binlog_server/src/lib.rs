@@ -1,12 +1,12 @@
 //! The binlog server: replicas, `mysqlbinlog -R` and monitoring connect to it as if it were the source.
 //!
 //! The pure cores:
-//! - [`statement`]: SQL statements that clients send before and beside a dump, and their results.
+//! - [`statement`]: SQL statements of clients, and their results.
 //! - [`catalog`]: the log's segments as served binlog files, and positions in them.
 //! - [`start`]: where a client's stream begins, or why it is refused.
 //! - [`filter`]: which events of the log go into one client's stream, and which artificial events are added.
 //! - [`client_error`]: errors sent to a client.
-//! - [`receiver`]: what it asks of the capture that writes the log, as a trait.
+//! - [`receiver`]: the capture that writes the log, as a trait.
 //!
 //! The drivers:
 //! - [`server`]: the listener, and the state that connections share: `clients` (connected clients),

@@ -15,7 +15,7 @@ pub enum ReceiverState {
     Connecting,
     /// Reading the source's stream.
     Streaming,
-    /// Waiting before the next attempt to connect; the text is why the last one ended.
+    /// Waiting before the next attempt to connect; the text is the error of the last one.
     Waiting(String),
     /// Stopped by an error; the text is the cause and the remedy.
     Refused(String),
@@ -48,14 +48,15 @@ pub trait LogReceiver: fmt::Debug + Send + Sync {
     /// Its state now.
     fn status(&self) -> ReceiverStatus;
 
-    /// The source's settings that readers of its binlog ask for, as last queried; empty before the source was
+    /// The source's settings that readers of its binlog query, as last read; empty before the source was
     /// reached.
     fn source_variables(&self) -> BTreeMap<String, String>;
 
     /// The time on the source's clock, in microseconds since 1970.
     fn source_now_us(&self) -> u64;
 
-    /// Changes when [`LogReceiver::source_now_us`] was found wrong: clients that got the time must ask again.
+    /// Changes when [`LogReceiver::source_now_us`] was found wrong. Clients that got the time from it must query
+    /// it again.
     fn clock_steps(&self) -> watch::Receiver<u64>;
 
     /// Milliseconds since a transaction was last appended to the log; `None` if none was since the receiver

@@ -44,7 +44,7 @@ pub struct ServeOptions {
     pub tls: ServerTls,
     /// Whether clients without TLS are refused.
     pub require_tls: bool,
-    /// ConnectionLimits on clients.
+    /// Limits on client connections.
     pub limits: ConnectionLimits,
 }
 
@@ -123,7 +123,7 @@ impl BoundServer {
         let stop = CancellationToken::new();
         let clients = ClientRegistry::default();
         let readers = StreamReaders::of(&clients);
-        let span = info_span!("relay.serve", source = %options.name);
+        let span = info_span!("binlog_server", source = %options.name);
         let shared = Arc::new(ServerShared {
             pace: WakeupPacer::new(&durable),
             options,
@@ -228,7 +228,7 @@ async fn serve(
             continue;
         };
         acceptor.set_identity(source.flavour, &source.server_version);
-        let span = info_span!("relay.client", %peer);
+        let span = info_span!("binlog_server.client", %peer);
         connections.spawn(receive(Arc::clone(&acceptor), socket, peer, Arc::clone(&shared)).instrument(span));
     }
     pace.abort();

@@ -11,7 +11,7 @@ use tailwater_wire::server_version::without_replication_prefix;
 use super::clients::ConnectedClient;
 use super::server::ServerShared;
 use super::start::LogHistory;
-use super::statement::{CaptureError, CaptureView, ProcessView, ReplicaView, ServedGtids, ServerView};
+use super::statement::{ProcessView, ReceiverError, ReceiverView, ReplicaView, ServedGtids, ServerView};
 use crate::receiver::ReceiverState;
 
 /// The error number that a replica reports for a broken connection.
@@ -117,7 +117,7 @@ fn process_view(client: &ConnectedClient, log: &impl LogHistory) -> ProcessView 
     }
 }
 
-fn capture_view(shared: &ServerShared, source: &SourceIdentity, now_us: u64) -> CaptureView {
+fn capture_view(shared: &ServerShared, source: &SourceIdentity, now_us: u64) -> ReceiverView {
     let served = &shared.served;
     let status = served.receiver.status();
     let state = match &status.state {
@@ -146,7 +146,7 @@ fn capture_view(shared: &ServerShared, source: &SourceIdentity, now_us: u64) -> 
             (host, port, connect.user, tls)
         }
     };
-    CaptureView {
+    ReceiverView {
         streaming: status.state == ReceiverState::Streaming,
         connecting: matches!(status.state, ReceiverState::Connecting | ReceiverState::Waiting(_)),
         state,
@@ -160,7 +160,7 @@ fn capture_view(shared: &ServerShared, source: &SourceIdentity, now_us: u64) -> 
         seconds_behind: (status.state == ReceiverState::Streaming).then(|| seconds_behind(shared, now_us)),
         retry_seconds: RETRY_SECONDS,
         last_error: status.last_failure.filter(|_| status.state != ReceiverState::Streaming).map(|failure| {
-            CaptureError {
+            ReceiverError {
                 number: CONNECTION_LOST,
                 message: failure.message,
                 time: failure.at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs(),

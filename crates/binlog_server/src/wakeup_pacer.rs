@@ -56,7 +56,7 @@ impl WakeupPacer {
                 tokio::time::sleep(interval).await;
             }
         }
-        // The writer is gone: readers keep serving from the log.
+        // The writer has ended: readers continue to serve from the log.
         std::future::pending::<()>().await;
     }
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use tailwater_binlog_server::{BinlogServer, ServeOptions, ServedLog};
 use tailwater_capture::resume::StartPolicy;
-use tailwater_capture::{CaptureOptions, RelayError};
+use tailwater_capture::{CaptureError, CaptureOptions};
 use tailwater_log::LogHandle;
 use tailwater_sandbox::replication::{REPLICATION_PASSWORD, REPLICATION_USER};
 use tailwater_sandbox::{Ledger, ReplicaOf, ReplicaStatus, ReservedPort, Server, ServerKind, ServerSpec};
@@ -32,7 +32,7 @@ pub const READER_PASSWORD: &str = "reads-only";
 pub struct Tailwater {
     /// Options of the capture. Takes effect at the next start, like the following fields.
     pub capture: CaptureOptions,
-    /// ConnectionLimits on clients.
+    /// Limits on client connections.
     pub limits: ConnectionLimits,
     /// The `server_id` that clients see.
     pub server_id: u32,
@@ -115,7 +115,7 @@ impl Tailwater {
     }
 
     /// Waits for the end of a capture with a permanent error, and stops.
-    pub async fn refusal(&mut self) -> Result<RelayError> {
+    pub async fn refusal(&mut self) -> Result<CaptureError> {
         let error = self.running.take().context("nothing runs")?.refusal().await?;
         Ok(error)
     }
@@ -272,14 +272,14 @@ pub async fn until_io_error(replica: &Server, number: u64, words: &str) -> Resul
     let number = if fatal && replica.kind().flavour() == Flavour::MySql { 13114 } else { number };
     loop {
         let status = replica.replica_status().await?.context("it is no replica")?;
-        let said = status.io_error.0 == number && status.io_error.1.contains(words);
+        let has_error = status.io_error.0 == number && status.io_error.1.contains(words);
         // It reports the error before it has stopped.
-        if said && !(fatal && status.io_running != "No") {
+        if has_error && !(fatal && status.io_running != "No") {
             return Ok(status);
         }
         ensure!(
             begin.elapsed() < PATIENCE,
-            "{} says nothing of {number} {words}: {status:?}",
+            "{} does not report {number} {words}: {status:?}",
             replica.name()
         );
         tokio::time::sleep(Duration::from_millis(100)).await;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use tailwater_binlog_server::statement::{
-    CaptureView, ServedGtids, ServerView, StatementResult, StatementSession, execute,
+    ReceiverView, ServedGtids, ServerView, StatementResult, StatementSession, execute,
 };
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
 use tailwater_session::Connection;
@@ -40,20 +40,20 @@ fn normal(statement: &str) -> String {
     out
 }
 
-async fn heard(source: &Server) -> Result<BTreeSet<String>> {
-    let question = format!(
+async fn statements_of_replicas(source: &Server) -> Result<BTreeSet<String>> {
+    let query = format!(
         "SELECT DISTINCT CONVERT(argument USING utf8mb4) FROM mysql.general_log \
          WHERE command_type='Query' AND user_host LIKE '%{REPLICATION_USER}%'"
     );
-    Ok(source.sql(&question).await?.into_iter().collect())
+    Ok(source.sql(&query).await?.into_iter().collect())
 }
 
 /// Waits until the source has received `count` dump requests of a replica.
 async fn wait_for_dumps(source: &Server, count: usize) -> Result<()> {
     let deadline = Instant::now() + PATIENCE;
-    let question = "SELECT event_time FROM mysql.general_log WHERE command_type LIKE 'Binlog Dump%'";
-    while source.sql(question).await?.len() < count {
-        ensure!(Instant::now() < deadline, "no stream was asked for");
+    let query = "SELECT event_time FROM mysql.general_log WHERE command_type LIKE 'Binlog Dump%'";
+    while source.sql(query).await?.len() < count {
+        ensure!(Instant::now() < deadline, "no stream was requested");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     Ok(())
@@ -136,7 +136,7 @@ async fn collect(kind: ServerKind) -> Result<Option<(Server, BTreeSet<String>)>>
     source.sql(wait).await?;
     replicate(&source, kind.flavour()).await?;
     read_with_tools(&source, kind.flavour()).await?;
-    let statements = heard(&source).await?;
+    let statements = statements_of_replicas(&source).await?;
     Ok(Some((source, statements)))
 }
 
@@ -174,7 +174,7 @@ fn view(flavour: Flavour) -> ServerView {
         files: Vec::new(),
         replicas: Vec::new(),
         processes: Vec::new(),
-        capture: CaptureView::default(),
+        capture: ReceiverView::default(),
         source_variables: BTreeMap::new(),
         semi_sync: true,
         now_us: 0,

@@ -221,7 +221,7 @@ async fn compare(source: &Source, log: &Log, start: DumpStart, annotate: bool) -
     let rest = theirs.get(ours.len()..);
     ensure!(
         rest.is_some_and(|rest| rest.iter().all(note)),
-        "{start:?}: ours goes on with {:?}, theirs with {:?}",
+        "{start:?}: ours continues with {:?}, the source's with {:?}",
         more(&ours, theirs.len()),
         more(&theirs, ours.len())
     );

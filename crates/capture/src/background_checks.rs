@@ -10,7 +10,7 @@ use tracing::{debug, info, warn};
 use crate::capture::CaptureOptions;
 use crate::semi_sync_monitor::{SemiSyncAlarm, SemiSyncSample};
 use crate::status::CaptureStatus;
-use crate::{RelayError, semi_sync_monitor, source};
+use crate::{CaptureError, semi_sync_monitor, source};
 
 /// Interval of purges.
 const RETENTION_INTERVAL: Duration = Duration::from_secs(60);
@@ -44,10 +44,10 @@ pub(crate) struct SemiSyncHistory {
 pub(crate) async fn update_source_clock(
     control: &mut Connection,
     status: &CaptureStatus,
-) -> Result<(), RelayError> {
-    let asked_at = Instant::now();
+) -> Result<(), CaptureError> {
+    let queried_at = Instant::now();
     let source_us = source::query_clock(control).await?;
-    status.observe_clock(source_us, asked_at);
+    status.observe_clock(source_us, queried_at);
     Ok(())
 }
 
@@ -72,7 +72,7 @@ impl CapturedServer<'_> {
         }
     }
 
-    async fn connect_once(self) -> Result<Option<Connection>, RelayError> {
+    async fn connect_once(self) -> Result<Option<Connection>, CaptureError> {
         let mut control = Connection::connect(self.connect).await?;
         let found = source::query_state(&mut control).await?.identity;
         Ok(self.identity.same_server(&found).then_some(control))
@@ -87,7 +87,7 @@ pub(crate) async fn check_source_periodically(
     options: &CaptureOptions,
     status: &CaptureStatus,
     history: &mut SemiSyncHistory,
-) -> Result<(), RelayError> {
+) -> Result<(), CaptureError> {
     loop {
         tokio::time::sleep(options.source_check_interval).await;
         let clock_result = update_source_clock(&mut control, status).await;

@@ -22,7 +22,7 @@ use tracing::{Instrument, info_span};
 
 use crate::capture_acker::{self, CaptureAcker};
 use crate::driver::CaptureDriver;
-use crate::error::RelayError;
+use crate::error::CaptureError;
 use crate::persisted_orders::PersistedOrders;
 use crate::resume::StartPolicy;
 use crate::status::{CaptureState, CaptureStatus};
@@ -43,7 +43,7 @@ pub struct CaptureOptions {
     pub start: StartPolicy,
     /// The longest silence of the source; three times that counts as a broken connection.
     pub heartbeat: Duration,
-    /// Interval of the checks of the source's clock and its semi-sync settings.
+    /// Pause between two checks of the source's clock and its semi-sync settings.
     pub source_check_interval: Duration,
     /// The source's own directory in the log.
     pub directory: PathBuf,
@@ -62,8 +62,8 @@ pub struct Capture {
     log: LogHandle,
     status: Arc<CaptureStatus>,
     stop: CancellationToken,
-    /// Receives the result of the capture; nothing if it panicked.
-    result: mpsc::Receiver<Result<(), RelayError>>,
+    /// Receives the result of the capture; disconnects without one if the capture panicked.
+    result: mpsc::Receiver<Result<(), CaptureError>>,
 }
 
 /// A capture whose log is open and that has not started.
@@ -82,8 +82,8 @@ impl OpenCapture {
     /// `ended` is cancelled when the capture ends, for any reason.
     ///
     /// # Errors
-    /// [`RelayError::Runtime`] if the system cannot create the thread.
-    pub fn start(self, ended: CancellationToken, readers: Option<&Handle>) -> Result<Capture, RelayError> {
+    /// [`CaptureError::Runtime`] if the system cannot create the thread.
+    pub fn start(self, ended: CancellationToken, readers: Option<&Handle>) -> Result<Capture, CaptureError> {
         let Self { options, writer, ordered } = self;
         let has_more_threads = |readers: &&Handle| readers.runtime_flavor() == RuntimeFlavor::MultiThread;
         let readers = readers.filter(|_| !options.semi_sync).filter(has_more_threads);
@@ -95,16 +95,16 @@ impl OpenCapture {
         }
         status.set_orders(ordered);
         let stop = CancellationToken::new();
-        let (giving, orders) = capture_acker::order_channel();
-        let acker = CaptureAcker::new(&options, giving, log.clone(), status.clone());
-        let span = info_span!("relay.capture", source = %options.name);
+        let (order_sender, orders) = capture_acker::order_channel();
+        let acker = CaptureAcker::new(&options, order_sender, log.clone(), status.clone());
+        let span = info_span!("capture", source = %options.name);
         let driver = CaptureDriver::new(options, status.clone(), stop.clone(), writer);
         let (result_of, result) = mpsc::channel();
         let run = async move {
             let _ended = ended.drop_guard();
-            let ended = driver.run(orders).instrument(span).await;
-            // The receiver may be gone.
-            let _ = result_of.send(ended);
+            let result = driver.run(orders).instrument(span).await;
+            // The receiver may have been dropped.
+            let _ = result_of.send(result);
         };
         match readers {
             Some(readers) => drop(readers.spawn(run)),
@@ -114,19 +114,19 @@ impl OpenCapture {
     }
 }
 
-fn spawn_capture_thread(run: impl Future<Output = ()> + Send + 'static) -> Result<(), RelayError> {
+fn spawn_capture_thread(run: impl Future<Output = ()> + Send + 'static) -> Result<(), CaptureError> {
     let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(RelayError::runtime)?;
+        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(CaptureError::runtime)?;
     let thread = std::thread::Builder::new().name("capture".into());
-    thread.spawn(move || runtime.block_on(run)).map(drop).map_err(RelayError::runtime)
+    thread.spawn(move || runtime.block_on(run)).map(drop).map_err(CaptureError::runtime)
 }
 
 impl Capture {
     /// Opens the log and reads the persisted orders, so that errors in them are reported at once.
     ///
     /// # Errors
-    /// [`RelayError::Log`] if one cannot be opened.
-    pub fn open(options: CaptureOptions) -> Result<OpenCapture, RelayError> {
+    /// [`CaptureError::Log`] if one cannot be opened.
+    pub fn open(options: CaptureOptions) -> Result<OpenCapture, CaptureError> {
         let writer = LogWriter::open(&options.directory, options.log.clone())?;
         let ordered = PersistedOrders::read(&options.directory)?;
         Ok(OpenCapture { options, writer, ordered })
@@ -140,7 +140,7 @@ impl Capture {
         options: CaptureOptions,
         ended: CancellationToken,
         readers: Option<&Handle>,
-    ) -> Result<Self, RelayError> {
+    ) -> Result<Self, CaptureError> {
         Self::open(options)?.start(ended, readers)
     }
 
@@ -159,8 +159,8 @@ impl Capture {
         self.acker.clone()
     }
 
-    /// Ends the capture; [`Capture::join`] waits until it has ended. It continues after a restart;
-    /// [`Acker::stop`](CaptureAcker::stop) is permanent.
+    /// Ends the capture; [`Capture::join`] waits for the end. A restarted process captures again; after
+    /// [`CaptureAcker::stop`] it does not.
     pub fn stop(&self) {
         self.stop.cancel();
     }
@@ -169,8 +169,8 @@ impl Capture {
     ///
     /// # Errors
     /// The error that ended the capture, unless [`Capture::stop`] did.
-    pub fn join(self) -> Result<(), RelayError> {
-        let panicked = |_| Err(RelayError::Runtime { detail: "the capture panicked".into() });
+    pub fn join(self) -> Result<(), CaptureError> {
+        let panicked = |_| Err(CaptureError::Runtime { detail: "the capture panicked".into() });
         tailwater_log::blocking(|| self.result.recv()).unwrap_or_else(panicked)
     }
 }

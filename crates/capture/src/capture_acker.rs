@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use crate::persisted_orders::{AckerState, CaptureOrder};
 use crate::status::{CaptureState, CaptureStatus};
-use crate::{CaptureOptions, RelayError};
+use crate::{CaptureError, CaptureOptions};
 
 /// How long a capture may take to execute an order: an fdatasync of its log, and one of the orders file.
 const ORDER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -22,7 +22,7 @@ const QUEUED_ORDERS_MAX: usize = 16;
 pub(crate) struct OrderRequest {
     pub order: CaptureOrder,
     pub token: u64,
-    pub answer: oneshot::Sender<Result<(), RelayError>>,
+    pub answer: oneshot::Sender<Result<(), CaptureError>>,
 }
 
 pub(crate) fn order_channel() -> (mpsc::Sender<OrderRequest>, mpsc::Receiver<OrderRequest>) {
@@ -59,14 +59,14 @@ impl CaptureAcker {
         Self { source: options.name.clone(), servers, orders, log, status, durable }
     }
 
-    /// Ends the stream, and keeps it ended across restarts until an order to start or follow. When this
+    /// Ends the stream, across restarts too, until an order to start or follow. When this
     /// returns, nothing more is acknowledged: the connection is closed, every whole transaction received is
     /// durable, and so is the order.
     ///
     /// # Errors
-    /// [`RelayError::StaleOrder`]; [`RelayError::OrderNotTaken`]; [`RelayError::Log`] if the order could not
+    /// [`CaptureError::StaleOrder`]; [`CaptureError::OrderNotTaken`]; [`CaptureError::Log`] if the order could not
     /// be persisted: the capture then continues, and may be stopped after a restart.
-    pub async fn stop(&self, token: u64) -> Result<AckerState, RelayError> {
+    pub async fn stop(&self, token: u64) -> Result<AckerState, CaptureError> {
         self.send_order(CaptureOrder::Stop, token).await?;
         self.read()
     }
@@ -74,8 +74,8 @@ impl CaptureAcker {
     /// Reads the acker's state and the extent of its log; changes nothing.
     ///
     /// # Errors
-    /// [`RelayError::Log`] if the log cannot be read.
-    pub fn read(&self) -> Result<AckerState, RelayError> {
+    /// [`CaptureError::Log`] if the log cannot be read.
+    pub fn read(&self) -> Result<AckerState, CaptureError> {
         // In this order: a stopped acker's log is read after it stopped.
         let orders = self.status.orders();
         let holds = self.log.gtid_set();
@@ -88,46 +88,46 @@ impl CaptureAcker {
     ///
     /// # Errors
     /// As [`Self::stop`].
-    pub async fn start(&self, token: u64) -> Result<(), RelayError> {
+    pub async fn start(&self, token: u64) -> Result<(), CaptureError> {
         self.send_order(CaptureOrder::Start, token).await
     }
 
-    /// Captures from `server` from now on, across restarts, and waits at most `patience` until the stream has
-    /// begun.
+    /// Captures from `server` from now on, across restarts, and waits at most `timeout` for the start of
+    /// the stream.
     ///
     /// # Errors
-    /// As [`Self::stop`]; [`RelayError::UnknownServer`]; [`RelayError::NotFollowing`] if there is no stream
+    /// As [`Self::stop`]; [`CaptureError::UnknownServer`]; [`CaptureError::NotFollowing`] if there is no stream
     /// in time: the capture keeps trying.
-    pub async fn follow(&self, token: u64, server: &str, patience: Duration) -> Result<(), RelayError> {
+    pub async fn follow(&self, token: u64, server: &str, timeout: Duration) -> Result<(), CaptureError> {
         let is_own = server == self.source;
         if !is_own && !self.servers.iter().any(|known| known == server) {
             let known = self.servers.iter().map(String::as_str).chain([self.source.as_str()]);
             let known = known.collect::<Vec<_>>().join(", ");
-            return Err(RelayError::UnknownServer { server: server.to_owned(), known });
+            return Err(CaptureError::UnknownServer { server: server.to_owned(), known });
         }
-        let until = Instant::now() + patience;
+        let until = Instant::now() + timeout;
         self.send_order(CaptureOrder::Follow((!is_own).then(|| server.to_owned())), token).await?;
         self.wait_until_streaming(server, until).await
     }
 
-    async fn send_order(&self, order: CaptureOrder, token: u64) -> Result<(), RelayError> {
+    async fn send_order(&self, order: CaptureOrder, token: u64) -> Result<(), CaptureError> {
         // Check here too: a stale order must not interrupt the stream.
         self.status.orders().check(token)?;
-        let not_taken = |reason: &str| RelayError::OrderNotTaken { reason: reason.to_owned() };
+        let not_executed = |reason: &str| CaptureError::OrderNotTaken { reason: reason.to_owned() };
         let (answer, result) = oneshot::channel();
-        let given = async {
+        let sent_and_answered = async {
             let sent = self.orders.send(OrderRequest { order, token, answer }).await;
-            sent.map_err(|_| not_taken("it has ended"))?;
-            result.await.map_err(|_| not_taken("it ended before it answered"))?
+            sent.map_err(|_| not_executed("the capture has ended"))?;
+            result.await.map_err(|_| not_executed("the capture ended before it answered"))?
         };
-        match tokio::time::timeout(ORDER_TIMEOUT, given).await {
+        match tokio::time::timeout(ORDER_TIMEOUT, sent_and_answered).await {
             Ok(result) => result,
-            Err(_) => Err(not_taken("it did not answer in time, and may still execute the order")),
+            Err(_) => Err(not_executed("it did not answer in time; it may still execute the order")),
         }
     }
 
-    async fn wait_until_streaming(&self, server: &str, until: Instant) -> Result<(), RelayError> {
-        let failed = |reason: String| RelayError::NotFollowing { server: server.to_owned(), reason };
+    async fn wait_until_streaming(&self, server: &str, until: Instant) -> Result<(), CaptureError> {
+        let failed = |reason: String| CaptureError::NotFollowing { server: server.to_owned(), reason };
         loop {
             // Subscribe before reading the state, so that no change is missed.
             let changed = self.status.changed();
@@ -138,9 +138,9 @@ impl CaptureAcker {
                 CaptureState::Streaming => return Ok(()),
                 CaptureState::Refused(reason) => return Err(failed(reason.clone())),
                 CaptureState::StoppedByOrder(_) => {
-                    return Err(failed("another order stopped it meanwhile".into()));
+                    return Err(failed("another order stopped the capture".into()));
                 }
-                CaptureState::Stopped => return Err(failed("it has ended".into())),
+                CaptureState::Stopped => return Err(failed("the capture has ended".into())),
                 CaptureState::Connecting | CaptureState::Waiting(_) => {}
             }
             if tokio::time::timeout_at(until, changed).await.is_err() {

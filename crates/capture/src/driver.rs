@@ -21,7 +21,7 @@ use crate::background_checks::{
 };
 use crate::capture::CaptureOptions;
 use crate::capture_acker::OrderRequest;
-use crate::error::{CaptureRetry, RelayError, ServerIdHolder};
+use crate::error::{CaptureError, CaptureRetry, ServerIdHolder};
 use crate::failure_log::FailureLog;
 use crate::persisted_orders::CaptureOrder;
 use crate::resume::{self, LogCoverage, ResumePoint, SourceState, StartPolicy};
@@ -61,7 +61,7 @@ pub(crate) struct CaptureDriver {
 enum Wakeup {
     Shutdown,
     Order(OrderRequest),
-    Stream(Result<(), RelayError>),
+    Stream(Result<(), CaptureError>),
 }
 
 /// The pauses between connection attempts.
@@ -83,8 +83,8 @@ impl ReconnectPauses {
         }
     }
 
-    fn after(&mut self, error: &RelayError, has_captured: bool) -> Duration {
-        let pause = if matches!(error, RelayError::ServerIdTaken { .. }) {
+    fn after(&mut self, error: &CaptureError, has_captured: bool) -> Duration {
+        let pause = if matches!(error, CaptureError::ServerIdTaken { .. }) {
             self.displaced.next_delay()
         } else {
             if has_captured {
@@ -131,14 +131,14 @@ impl CaptureDriver {
         }
     }
 
-    pub(crate) async fn run(self, orders: mpsc::Receiver<OrderRequest>) -> Result<(), RelayError> {
+    pub(crate) async fn run(self, orders: mpsc::Receiver<OrderRequest>) -> Result<(), CaptureError> {
         let retention = tokio::spawn(purge_periodically(self.log.handle()).in_current_span());
         let result = self.capture(orders).await;
         retention.abort();
         result
     }
 
-    async fn capture(mut self, mut orders: mpsc::Receiver<OrderRequest>) -> Result<(), RelayError> {
+    async fn capture(mut self, mut orders: mpsc::Receiver<OrderRequest>) -> Result<(), CaptureError> {
         self.apply_persisted_orders();
         loop {
             let transactions_before = self.status.snapshot().transactions;
@@ -157,7 +157,7 @@ impl CaptureDriver {
                     Err(error) => error,
                 },
                 // If the log failed, the first error has the cause.
-                (Wakeup::Stream(Err(error @ RelayError::Log(_))), Err(_)) => error,
+                (Wakeup::Stream(Err(error @ CaptureError::Log(_))), Err(_)) => error,
                 (_, Err(log_error)) => log_error.into(),
             };
             let has_captured = self.status.snapshot().transactions > transactions_before;
@@ -184,7 +184,7 @@ impl CaptureDriver {
         }
     }
 
-    async fn capture_or_wait(&mut self) -> Result<(), RelayError> {
+    async fn capture_or_wait(&mut self) -> Result<(), CaptureError> {
         if self.refused.is_some() || self.status.orders().stopped.is_some() {
             return std::future::pending().await;
         }
@@ -196,11 +196,11 @@ impl CaptureDriver {
     }
 
     /// Decides what an error means: retry later, wait for orders, or end the capture with the returned error.
-    fn handle_error(&mut self, error: RelayError, has_captured: bool) -> Option<RelayError> {
+    fn handle_error(&mut self, error: CaptureError, has_captured: bool) -> Option<CaptureError> {
         let error = match error {
             error if error.reports_duplicate_server_id() => {
                 let holder = ServerIdHolder::Replica;
-                RelayError::ServerIdTaken { holder, server_id: self.options.server_id }
+                CaptureError::ServerIdTaken { holder, server_id: self.options.server_id }
             }
             error => error,
         };
@@ -231,7 +231,7 @@ impl CaptureDriver {
         }
     }
 
-    fn enter_refused(&mut self, error: &RelayError) {
+    fn enter_refused(&mut self, error: &CaptureError) {
         self.refused = Some(error.to_string());
         self.status.set_state(CaptureState::Refused(error.to_string()));
     }
@@ -274,7 +274,7 @@ impl CaptureDriver {
             Err(name) => {
                 let known = self.servers.keys().map(String::as_str).chain([self.options.name.as_str()]);
                 let known = known.collect::<Vec<_>>().join(", ");
-                let error = RelayError::UnknownServer { server: name.clone(), known };
+                let error = CaptureError::UnknownServer { server: name.clone(), known };
                 error!(code = error.code(), "capture stopped, and waits for orders: {error}");
                 self.enter_refused(&error);
             }
@@ -285,7 +285,7 @@ impl CaptureDriver {
     fn execute_order(
         &mut self,
         OrderRequest { order, token, answer }: OrderRequest,
-    ) -> Result<(), RelayError> {
+    ) -> Result<(), CaptureError> {
         let before = self.status.orders();
         let ordered = match before.after(&order, token, now_ms()) {
             Ok(ordered) => ordered,
@@ -297,7 +297,7 @@ impl CaptureDriver {
         };
         // The answer contains the extent of the log, so all of it must be durable.
         self.log.sync()?;
-        let result = ordered.write(&self.options.directory).map_err(RelayError::from);
+        let result = ordered.write(&self.options.directory).map_err(CaptureError::from);
         if let Err(error) = &result {
             error!(code = error.code(), "cannot persist the order; it has no effect: {error}");
         } else {
@@ -322,7 +322,7 @@ impl CaptureDriver {
 
     /// Captures over one connection. Returns an error, or `Ok` when the next connection should follow at
     /// once.
-    async fn stream_once(&mut self) -> Result<(), RelayError> {
+    async fn stream_once(&mut self) -> Result<(), CaptureError> {
         let mut control = Connection::connect(&self.connect).await?;
         let mut source = self.query_source(&mut control).await?;
         let coverage = self.log_coverage(source.identity.flavour)?;
@@ -363,10 +363,10 @@ impl CaptureDriver {
         match result {
             // The source sent nothing of its file: it cannot read an event at the position where the log
             // ends.
-            Err(RelayError::Session(refusal)) if !has_source_events && is_refusal(&refusal) => {
+            Err(CaptureError::Session(refusal)) if !has_source_events && is_refusal(&refusal) => {
                 let mut control = Connection::connect(&self.connect).await?;
                 self.classify_refusal(&mut control, &coverage, &mut source, &resume, refusal).await?;
-                Err(RelayError::stream("the source could not give it by file and position"))
+                Err(CaptureError::stream("the source did not send the stream from that file and position"))
             }
             Err(error) => {
                 if has_source_events && error.reports_torn_file() {
@@ -379,12 +379,12 @@ impl CaptureDriver {
     }
 
     /// Queries the source's state, checks the account and the `server_id`, and updates the status.
-    async fn query_source(&self, control: &mut Connection) -> Result<SourceState, RelayError> {
+    async fn query_source(&self, control: &mut Connection) -> Result<SourceState, CaptureError> {
         check_privileges(control, AccountPurpose::Capture).await?;
         let source = source::query_state(control).await?;
         if source.identity.server_id == self.options.server_id {
             let holder = ServerIdHolder::Source;
-            return Err(RelayError::ServerIdTaken { holder, server_id: self.options.server_id });
+            return Err(CaptureError::ServerIdTaken { holder, server_id: self.options.server_id });
         }
         self.status.set_source_variables(source::query_variables(control).await?);
         update_source_clock(control, &self.status).await?;
@@ -399,7 +399,7 @@ impl CaptureDriver {
         source: &mut SourceState,
         resume: &ResumePoint,
         synchronous: bool,
-    ) -> Result<(DumpStream, StreamKind), RelayError> {
+    ) -> Result<(DumpStream, StreamKind), CaptureError> {
         let freeing_stream = if std::mem::take(&mut self.stream_hung) {
             self.free_hung_dump_thread(resume, coverage).await
         } else {
@@ -408,14 +408,14 @@ impl CaptureDriver {
         let opened = self.open_stream(resume, coverage, synchronous).await;
         drop(freeing_stream);
         let (stream, kind) = match opened {
-            Err(RelayError::Session(error @ SessionError::Timeout { .. })) => {
+            Err(CaptureError::Session(error @ SessionError::Timeout { .. })) => {
                 self.stream_hung = self.options.semi_sync && source.identity.flavour == Flavour::MariaDb;
                 return Err(error.into());
             }
-            Err(RelayError::Session(refusal)) if is_refusal(&refusal) => {
+            Err(CaptureError::Session(refusal)) if is_refusal(&refusal) => {
                 self.classify_refusal(control, coverage, source, resume, refusal).await?;
                 match self.open_stream(&ResumePoint::Gtid, coverage, synchronous).await {
-                    Err(RelayError::Session(refusal)) if is_refusal(&refusal) => {
+                    Err(CaptureError::Session(refusal)) if is_refusal(&refusal) => {
                         return Err(resume::refused_by_gtid(coverage, &refusal.to_string()));
                     }
                     result => result?,
@@ -424,7 +424,7 @@ impl CaptureDriver {
             result => result?,
         };
         if self.options.semi_sync && synchronous && !stream.semi_sync() {
-            return Err(RelayError::SemiSyncOff);
+            return Err(CaptureError::SemiSyncOff);
         }
         Ok((stream, kind))
     }

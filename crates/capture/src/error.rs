@@ -15,7 +15,7 @@ pub enum ServerIdHolder {
 
 /// Why a capture could not continue.
 #[derive(Debug, thiserror::Error)]
-pub enum RelayError {
+pub enum CaptureError {
     /// The connection failed or broke.
     #[error(transparent)]
     Session(#[from] SessionError),
@@ -76,7 +76,7 @@ pub enum RelayError {
     },
     /// The source no longer has the next transactions.
     #[error(
-        "the source cannot give what comes next in the log, {needed}: {detail}; start a new log for this source"
+        "the source does not have what comes next in the log, {needed}: {detail}; start a new log for this source"
     )]
     Purged {
         /// The transactions or position needed.
@@ -94,21 +94,21 @@ pub enum RelayError {
     },
     /// The source was killed while it wrote to its newest file, and has not started another file.
     #[error(
-        "the source's newest binlog file {file} ends in the middle of an event; waiting for it to begin the next file"
+        "the source's newest binlog file {file} ends in the middle of an event; waiting until it starts the next file"
     )]
     TornTail {
         /// The file.
         file: String,
     },
     /// The source's answer to a query cannot be interpreted.
-    #[error("the source's answer about {what} cannot be understood: {detail}")]
+    #[error("the source's answer to a query for {what} is invalid: {detail}")]
     Answer {
         /// The subject of the query.
         what: &'static str,
         /// What is wrong with the answer.
         detail: String,
     },
-    /// The operating system refused a thread, or the capture has a defect.
+    /// The operating system refused a thread, or the capture panicked.
     #[error("the capture failed: {detail}")]
     Runtime {
         /// What happened.
@@ -134,7 +134,7 @@ pub enum RelayError {
     },
     /// An empty log was to begin at a position that the source does not have.
     #[error(
-        "the source cannot begin at {start}: {reason}; choose another start (SHOW BINARY LOGS lists its files)"
+        "the source cannot send a stream from {start}: {reason}; choose another start (SHOW BINARY LOGS lists its files)"
     )]
     StartRefused {
         /// File and offset.
@@ -180,8 +180,8 @@ pub enum RelayError {
         /// The reason.
         reason: String,
     },
-    /// The capture did not take the order.
-    #[error("the capture did not take the order: {reason}")]
+    /// The capture did not execute the order.
+    #[error("the capture did not execute the order: {reason}")]
     OrderNotTaken {
         /// Why.
         reason: String,
@@ -199,7 +199,7 @@ pub enum CaptureRetry {
     Fatal,
 }
 
-impl RelayError {
+impl CaptureError {
     pub(crate) fn runtime(error: std::io::Error) -> Self {
         Self::Runtime { detail: error.to_string() }
     }
@@ -300,8 +300,8 @@ mod tests {
 
     #[test]
     fn server_id_error_names_its_holder() {
-        let said = |holder| RelayError::ServerIdTaken { holder, server_id: 7 }.to_string();
-        let (source, replica) = (said(ServerIdHolder::Source), said(ServerIdHolder::Replica));
+        let text = |holder| CaptureError::ServerIdTaken { holder, server_id: 7 }.to_string();
+        let (source, replica) = (text(ServerIdHolder::Source), text(ServerIdHolder::Replica));
         assert!(
             source.contains("the source itself has server_id 7") && !source.contains("replica of"),
             "{source}"
@@ -317,23 +317,23 @@ mod tests {
         let page = include_str!("../../../docs/reference/errors.md");
         let text = String::new;
         let errors = [
-            RelayError::stream(""),
-            RelayError::Gap { file: text(), expected: 0, found: 0 },
-            RelayError::Diverged { file: text(), position: 0, detail: text() },
-            RelayError::Rewound { missing: text(), detail: text() },
-            RelayError::Purged { needed: text(), detail: text() },
-            RelayError::WrongFlavour { log: Flavour::MySql, source_flavour: Flavour::MariaDb },
-            RelayError::NoBinlog,
-            RelayError::SemiSyncOff,
-            RelayError::Answer { what: "", detail: text() },
-            RelayError::Runtime { detail: text() },
-            RelayError::TornTail { file: text() },
-            RelayError::ServerIdTaken { holder: ServerIdHolder::Source, server_id: 1 },
-            RelayError::StartRefused { start: text(), reason: text() },
-            RelayError::StaleOrder { token: 1, seen: 2 },
-            RelayError::UnknownServer { server: text(), known: text() },
-            RelayError::NotFollowing { server: text(), reason: text() },
-            RelayError::OrderNotTaken { reason: text() },
+            CaptureError::stream(""),
+            CaptureError::Gap { file: text(), expected: 0, found: 0 },
+            CaptureError::Diverged { file: text(), position: 0, detail: text() },
+            CaptureError::Rewound { missing: text(), detail: text() },
+            CaptureError::Purged { needed: text(), detail: text() },
+            CaptureError::WrongFlavour { log: Flavour::MySql, source_flavour: Flavour::MariaDb },
+            CaptureError::NoBinlog,
+            CaptureError::SemiSyncOff,
+            CaptureError::Answer { what: "", detail: text() },
+            CaptureError::Runtime { detail: text() },
+            CaptureError::TornTail { file: text() },
+            CaptureError::ServerIdTaken { holder: ServerIdHolder::Source, server_id: 1 },
+            CaptureError::StartRefused { start: text(), reason: text() },
+            CaptureError::StaleOrder { token: 1, seen: 2 },
+            CaptureError::UnknownServer { server: text(), known: text() },
+            CaptureError::NotFollowing { server: text(), reason: text() },
+            CaptureError::OrderNotTaken { reason: text() },
         ];
         let alarms = [
             SemiSyncAlarm::Disabled,
@@ -343,7 +343,7 @@ mod tests {
             SemiSyncAlarm::CommitsWithoutAck(1),
         ];
         let codes: Vec<_> =
-            errors.iter().map(RelayError::code).chain(alarms.iter().map(SemiSyncAlarm::code)).collect();
+            errors.iter().map(CaptureError::code).chain(alarms.iter().map(SemiSyncAlarm::code)).collect();
         for code in &codes {
             let row = format!("\n| {code} |");
             assert_eq!(page.matches(&row).count(), 1, "{code} in docs/reference/errors.md");

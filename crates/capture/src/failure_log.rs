@@ -55,8 +55,8 @@ mod tests {
 
     #[test]
     fn repeated_failure_is_reported_once() {
-        let (mut log, begun) = (FailureLog::default(), Instant::now());
-        let at = |seconds: u64| begun + Duration::from_secs(seconds);
+        let (mut log, start) = (FailureLog::default(), Instant::now());
+        let at = |seconds: u64| start + Duration::from_secs(seconds);
         assert_eq!(log.record("off", at(0)), Some(0));
         for second in 1..4 {
             assert_eq!(log.record("off", at(second)), None);

@@ -41,5 +41,5 @@ mod sync_pacer;
 
 pub use capture::{Capture, CaptureOptions, OpenCapture};
 pub use capture_acker::CaptureAcker;
-pub use error::{CaptureRetry, RelayError, ServerIdHolder};
+pub use error::{CaptureError, CaptureRetry, ServerIdHolder};
 pub use status::{CaptureState, CaptureStatus};

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use tailwater_log::{AtomicJsonFile, LogError};
 use tailwater_wire::gtid::GtidSet;
 
-use crate::RelayError;
+use crate::CaptureError;
 
 const NAME: &str = "acker.json";
 
@@ -61,10 +61,10 @@ impl PersistedOrders {
     /// Checks that an order of this term is valid.
     ///
     /// # Errors
-    /// [`RelayError::StaleOrder`].
-    pub fn check(&self, token: u64) -> Result<(), RelayError> {
+    /// [`CaptureError::StaleOrder`].
+    pub fn check(&self, token: u64) -> Result<(), CaptureError> {
         match token < self.token {
-            true => Err(RelayError::StaleOrder { token, seen: self.token }),
+            true => Err(CaptureError::StaleOrder { token, seen: self.token }),
             false => Ok(()),
         }
     }
@@ -72,8 +72,8 @@ impl PersistedOrders {
     /// The orders to persist after `order`.
     ///
     /// # Errors
-    /// [`RelayError::StaleOrder`]: nothing may change.
-    pub fn after(&self, order: &CaptureOrder, token: u64, now_ms: u64) -> Result<Self, RelayError> {
+    /// [`CaptureError::StaleOrder`]: nothing may change.
+    pub fn after(&self, order: &CaptureOrder, token: u64, now_ms: u64) -> Result<Self, CaptureError> {
         self.check(token)?;
         let mut next = Self { token, ..self.clone() };
         match order {

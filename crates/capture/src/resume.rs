@@ -15,7 +15,7 @@ use tailwater_log::SourceIdentity;
 use tailwater_wire::event::FIRST_EVENT_OFFSET;
 use tailwater_wire::gtid::GtidSet;
 
-use crate::RelayError;
+use crate::CaptureError;
 use crate::stream_position::LogTail;
 
 /// The extent of the log.
@@ -83,13 +83,13 @@ pub enum ResumePoint {
 /// Decides how to continue.
 ///
 /// # Errors
-/// [`RelayError::WrongFlavour`], [`RelayError::Rewound`], [`RelayError::Purged`]: each names the cause; a
+/// [`CaptureError::WrongFlavour`], [`CaptureError::Rewound`], [`CaptureError::Purged`]: each names the cause; a
 /// retry does not help.
 pub fn decide(
     log: &LogCoverage,
     source: &SourceState,
     start: &StartPolicy,
-) -> Result<ResumePoint, RelayError> {
+) -> Result<ResumePoint, CaptureError> {
     let Some((tail, identity)) = &log.tail else {
         return begin(source, start);
     };
@@ -111,26 +111,26 @@ fn check_history(
     log: &LogCoverage,
     identity: &SourceIdentity,
     source: &SourceState,
-) -> Result<(), RelayError> {
+) -> Result<(), CaptureError> {
     if identity.flavour != source.identity.flavour {
-        return Err(RelayError::WrongFlavour {
+        return Err(CaptureError::WrongFlavour {
             log: identity.flavour,
             source_flavour: source.identity.flavour,
         });
     }
     let Some(gtids) = &source.gtids else { return Ok(()) };
-    let missing = log.gtids.subtract(gtids).map_err(RelayError::gtids)?;
+    let missing = log.gtids.subtract(gtids).map_err(CaptureError::gtids)?;
     if missing.is_empty() {
         return Ok(());
     }
-    Err(RelayError::Rewound {
+    Err(CaptureError::Rewound {
         missing: missing.to_string(),
         detail: "its GTID set lacks transactions that the log has".into(),
     })
 }
 
 /// Continues at the start of the file after the torn one.
-fn resume_after_torn_file(tail: &LogTail, source: &SourceState) -> Result<ResumePoint, RelayError> {
+fn resume_after_torn_file(tail: &LogTail, source: &SourceState) -> Result<ResumePoint, CaptureError> {
     let next = match &source.binlogs {
         Some(files) => {
             files.iter().skip_while(|(file, _)| *file != tail.file).nth(1).map(|(file, _)| file.clone())
@@ -141,24 +141,24 @@ fn resume_after_torn_file(tail: &LogTail, source: &SourceState) -> Result<Resume
     };
     match next {
         Some(file) => Ok(ResumePoint::FilePosition { file, position: FIRST_EVENT_OFFSET }),
-        None => Err(RelayError::TornTail { file: tail.file.clone() }),
+        None => Err(CaptureError::TornTail { file: tail.file.clone() }),
     }
 }
 
 /// The offset at which to continue in the log's last file; `None` if the source does not have that file any
 /// more, or the protocol cannot express the offset.
-fn resume_in_file(tail: &LogTail, source: &SourceState) -> Result<Option<u64>, RelayError> {
+fn resume_in_file(tail: &LogTail, source: &SourceState) -> Result<Option<u64>, CaptureError> {
     if let Some(binlogs) = &source.binlogs {
         match (binlogs.iter().find(|(file, _)| *file == tail.file), binlogs.last()) {
             (Some((file, size)), _) if *size < tail.end => {
-                return Err(RelayError::Rewound {
+                return Err(CaptureError::Rewound {
                     missing: format!("{file}:{size} to {}", tail.end),
                     detail: "its binlog file is shorter than what the log has of it".into(),
                 });
             }
             (Some(_), _) => {}
             (None, Some((last, _))) if number(last) < number(&tail.file) => {
-                return Err(RelayError::Rewound {
+                return Err(CaptureError::Rewound {
                     missing: format!("{} and everything else after {last}", tail.file),
                     detail: "its newest binlog file comes before the log's".into(),
                 });
@@ -172,31 +172,31 @@ fn resume_in_file(tail: &LogTail, source: &SourceState) -> Result<Option<u64>, R
 }
 
 /// Checks that a stream by GTIDs would lack nothing after the log.
-fn check_purged(log: &LogCoverage, tail: &LogTail, source: &SourceState) -> Result<(), RelayError> {
+fn check_purged(log: &LogCoverage, tail: &LogTail, source: &SourceState) -> Result<(), CaptureError> {
     if source.gtids.is_none() {
-        return Err(RelayError::Purged {
+        return Err(CaptureError::Purged {
             needed: format!("{}:{}", tail.file, tail.end),
             detail: "the source does not have that file, or it lies beyond 4 GiB, and without GTIDs there is no other way to continue".into(),
         });
     }
     let Some(purged) = &source.gtids_purged else { return Ok(()) };
-    let lost = purged.subtract(&log.gtids).map_err(RelayError::gtids)?;
+    let lost = purged.subtract(&log.gtids).map_err(CaptureError::gtids)?;
     if lost.is_empty() {
         return Ok(());
     }
-    Err(RelayError::Purged {
+    Err(CaptureError::Purged {
         needed: lost.to_string(),
         detail: "the source has purged these transactions, and the log does not have them".into(),
     })
 }
 
 /// The error for a source that refuses to stream what comes after the log's GTIDs.
-pub(crate) fn refused_by_gtid(log: &LogCoverage, words: &str) -> RelayError {
+pub(crate) fn refused_by_gtid(log: &LogCoverage, words: &str) -> CaptureError {
     // MariaDB has other transactions under the log's GTIDs; MySQL has fewer.
     if words.contains("is not in the master's binlog") || words.contains("has more GTIDs") {
-        return RelayError::Rewound { missing: format!("some of {}", log.gtids), detail: words.to_owned() };
+        return CaptureError::Rewound { missing: format!("some of {}", log.gtids), detail: words.to_owned() };
     }
-    RelayError::Purged { needed: format!("what comes after {}", log.gtids), detail: words.to_owned() }
+    CaptureError::Purged { needed: format!("what comes after {}", log.gtids), detail: words.to_owned() }
 }
 
 /// The number at the end of a binlog file's name.
@@ -210,11 +210,11 @@ fn next_file(file: &str) -> Option<String> {
     Some(format!("{base}.{next:0width$}", width = digits.len()))
 }
 
-fn begin(source: &SourceState, start: &StartPolicy) -> Result<ResumePoint, RelayError> {
+fn begin(source: &SourceState, start: &StartPolicy) -> Result<ResumePoint, CaptureError> {
     let (file, position) = match start {
         StartPolicy::Position { file, position } => (file.clone(), *position),
         StartPolicy::Current => {
-            (source.current_binlog.clone().ok_or(RelayError::NoBinlog)?, FIRST_EVENT_OFFSET)
+            (source.current_binlog.clone().ok_or(CaptureError::NoBinlog)?, FIRST_EVENT_OFFSET)
         }
         // A server opens its oldest file if the name is empty.
         StartPolicy::Oldest => (String::new(), FIRST_EVENT_OFFSET),
@@ -274,7 +274,7 @@ mod tests {
         check(StartPolicy::Position { file: "b.2".into(), position: 700 }, at("b.2", 700));
         let mut unlogged = source("");
         unlogged.current_binlog = None;
-        assert!(matches!(decide(&empty, &unlogged, &StartPolicy::Current), Err(RelayError::NoBinlog)));
+        assert!(matches!(decide(&empty, &unlogged, &StartPolicy::Current), Err(CaptureError::NoBinlog)));
     }
 
     #[test]
@@ -290,7 +290,7 @@ mod tests {
     fn source_that_lacks_transactions_of_the_log_is_refused_with_their_gtids() {
         let log = log(&format!("{UUID}:1-9"));
         match decide(&log, &source(&format!("{UUID}:1-7")), &StartPolicy::Current) {
-            Err(RelayError::Rewound { missing, .. }) => assert_eq!(missing, format!("{UUID}:8-9")),
+            Err(CaptureError::Rewound { missing, .. }) => assert_eq!(missing, format!("{UUID}:8-9")),
             other => panic!("{other:?}"),
         }
     }
@@ -301,7 +301,7 @@ mod tests {
         source.gtids = None;
         source.binlogs = Some(vec![("b.2".into(), 899)]);
         let result = decide(&log(""), &source, &StartPolicy::Current);
-        assert!(matches!(result, Err(RelayError::Rewound { .. })), "{result:?}");
+        assert!(matches!(result, Err(CaptureError::Rewound { .. })), "{result:?}");
     }
 
     #[test]
@@ -310,7 +310,7 @@ mod tests {
         source.gtids = None;
         source.binlogs = Some(vec![("b.1".into(), 899)]);
         let result = decide(&log(""), &source, &StartPolicy::Current);
-        assert!(matches!(result, Err(RelayError::Rewound { .. })), "{result:?}");
+        assert!(matches!(result, Err(CaptureError::Rewound { .. })), "{result:?}");
     }
 
     #[test]
@@ -331,12 +331,12 @@ mod tests {
         assert_eq!(decide(&log, &source, &StartPolicy::Current).unwrap(), ResumePoint::Gtid);
         source.gtids_purged = Some(gtids(&format!("{UUID}:1-10")));
         match decide(&log, &source, &StartPolicy::Current) {
-            Err(RelayError::Purged { needed, .. }) => assert_eq!(needed, format!("{UUID}:10")),
+            Err(CaptureError::Purged { needed, .. }) => assert_eq!(needed, format!("{UUID}:10")),
             other => panic!("{other:?}"),
         }
         source.gtids = None;
         let result = decide(&log, &source, &StartPolicy::Current);
-        assert!(matches!(result, Err(RelayError::Purged { .. })), "{result:?}");
+        assert!(matches!(result, Err(CaptureError::Purged { .. })), "{result:?}");
     }
 
     #[test]
@@ -349,7 +349,7 @@ mod tests {
         assert_eq!(decide(&log, &source, &StartPolicy::Current).unwrap(), at("b.3", 4));
         source.binlogs = Some(vec![("b.2".into(), 2000)]);
         let result = decide(&log, &source, &StartPolicy::Current);
-        assert!(matches!(result, Err(RelayError::TornTail { .. })), "{result:?}");
+        assert!(matches!(result, Err(CaptureError::TornTail { .. })), "{result:?}");
     }
 
     #[test]
@@ -360,6 +360,6 @@ mod tests {
         assert_eq!(decide(&log, &source, &StartPolicy::Current).unwrap(), ResumePoint::Gtid);
         source.identity.flavour = Flavour::MariaDb;
         let result = decide(&log, &source, &StartPolicy::Current);
-        assert!(matches!(result, Err(RelayError::WrongFlavour { .. })), "{result:?}");
+        assert!(matches!(result, Err(CaptureError::WrongFlavour { .. })), "{result:?}");
     }
 }

@@ -10,7 +10,7 @@ use tailwater_wire::event::EventType;
 use tailwater_wire::gtid::{GtidSet, MysqlGtidSet};
 use tailwater_wire::{Flavour, WireError};
 
-use crate::RelayError;
+use crate::CaptureError;
 use crate::resume::SourceState;
 use crate::semi_sync_monitor::SemiSyncSample;
 use crate::stream_ingest::parse_artificial_rotate;
@@ -18,9 +18,9 @@ use crate::stream_ingest::parse_artificial_rotate;
 /// Queries the source's identity and GTIDs.
 ///
 /// # Errors
-/// [`RelayError::Session`] if the query fails, [`RelayError::Answer`] if the answer is invalid,
-/// [`RelayError::NoBinlog`] if the source writes no binlog.
-pub async fn query_state(connection: &mut Connection) -> Result<SourceState, RelayError> {
+/// [`CaptureError::Session`] if the query fails, [`CaptureError::Answer`] if the answer is invalid,
+/// [`CaptureError::NoBinlog`] if the source writes no binlog.
+pub async fn query_state(connection: &mut Connection) -> Result<SourceState, CaptureError> {
     let flavour = connection.server().flavour;
     let identity_sql = match flavour {
         Flavour::MySql => "SELECT @@server_id, @@log_bin, @@server_uuid, @@global.gtid_mode",
@@ -29,9 +29,9 @@ pub async fn query_state(connection: &mut Connection) -> Result<SourceState, Rel
     let answer = connection.query(identity_sql).await?;
     let server_id = text(&answer, 0, "server_id")?
         .parse()
-        .map_err(|_| RelayError::Answer { what: "server_id", detail: "it is not a number".into() })?;
+        .map_err(|_| CaptureError::Answer { what: "server_id", detail: "it is not a number".into() })?;
     if text(&answer, 1, "log_bin")? != "1" {
-        return Err(RelayError::NoBinlog);
+        return Err(CaptureError::NoBinlog);
     }
     let (server_uuid, gtids_on) = match flavour {
         Flavour::MySql => {
@@ -42,7 +42,7 @@ pub async fn query_state(connection: &mut Connection) -> Result<SourceState, Rel
     let server_version = connection.server().version_text.clone();
     let identity = SourceIdentity { flavour, server_uuid, server_id, server_version };
 
-    let parse = |text: String| GtidSet::parse(flavour, &text).map_err(RelayError::gtids);
+    let parse = |text: String| GtidSet::parse(flavour, &text).map_err(CaptureError::gtids);
     let (gtids, gtids_purged) = match (flavour, gtids_on) {
         (_, false) => (None, None),
         (Flavour::MySql, true) => {
@@ -53,10 +53,10 @@ pub async fn query_state(connection: &mut Connection) -> Result<SourceState, Rel
             let answer = connection.query(sql).await?;
             let owned = parse(without_thread_ids(&text(&answer, 0, "gtid_owned")?))?;
             let executed = parse(text(&answer, 1, "gtid_executed")?)?;
-            let all = executed.union(&owned).map_err(RelayError::gtids)?;
+            let all = executed.union(&owned).map_err(CaptureError::gtids)?;
             (Some(all), Some(parse(text(&answer, 2, "gtid_purged")?)?))
         }
-        // MariaDB has no purged set; a request for a purged GTID gets an error of its own.
+        // MariaDB has no purged set; it refuses a stream from a purged GTID.
         (Flavour::MariaDb, true) => {
             // Transactions that it got other than through its binlog (by a copy, or a channel) are in its
             // position, and it continues after them.
@@ -64,17 +64,17 @@ pub async fn query_state(connection: &mut Connection) -> Result<SourceState, Rel
             let answer = connection.query(sql).await?;
             let written = parse(text(&answer, 0, "gtid_binlog_state")?)?;
             let replicated = parse(text(&answer, 1, "gtid_slave_pos")?)?;
-            (Some(written.union(&replicated).map_err(RelayError::gtids)?), None)
+            (Some(written.union(&replicated).map_err(CaptureError::gtids)?), None)
         }
     };
     Ok(SourceState { identity, binlogs: None, current_binlog: None, gtids, gtids_purged })
 }
 
-/// Queries the settings that readers of its binlog ask for.
+/// Queries the settings that readers of the binlog query.
 ///
 /// # Errors
-/// [`RelayError::Session`] if the query fails.
-pub async fn query_variables(connection: &mut Connection) -> Result<BTreeMap<String, String>, RelayError> {
+/// [`CaptureError::Session`] if the query fails.
+pub async fn query_variables(connection: &mut Connection) -> Result<BTreeMap<String, String>, CaptureError> {
     const NAMES: &str = "'binlog_format', 'binlog_row_image', 'binlog_row_metadata', 'binlog_row_value_options', \
         'binlog_transaction_compression', 'log_bin_compress', 'character_set_server', 'collation_server', 'time_zone', \
         'system_time_zone', 'lower_case_table_names', 'sql_mode', 'gtid_mode', 'enforce_gtid_consistency', \
@@ -86,17 +86,17 @@ pub async fn query_variables(connection: &mut Connection) -> Result<BTreeMap<Str
 
 /// How long a source may take to list its binlog files. It may wait for a lock held by commits that wait for
 /// the capture.
-const LIST_PATIENCE: Duration = Duration::from_secs(5);
+const LIST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Queries the source's binlog files and their sizes in bytes, oldest first.
 ///
 /// # Errors
-/// As [`query_state`]; [`RelayError::Answer`] if it does not answer, see [`crate::resume`].
-pub async fn query_binlogs(connection: &mut Connection) -> Result<Vec<(String, u64)>, RelayError> {
-    let wrong = |detail: &str| RelayError::Answer { what: "its binary logs", detail: detail.into() };
-    let answer = tokio::time::timeout(LIST_PATIENCE, connection.query("SHOW BINARY LOGS"))
+/// As [`query_state`]; [`CaptureError::Answer`] if it does not answer, see [`crate::resume`].
+pub async fn query_binlogs(connection: &mut Connection) -> Result<Vec<(String, u64)>, CaptureError> {
+    let wrong = |detail: &str| CaptureError::Answer { what: "its binlog files", detail: detail.into() };
+    let answer = tokio::time::timeout(LIST_TIMEOUT, connection.query("SHOW BINARY LOGS"))
         .await
-        .map_err(|_| wrong("it keeps them locked while commits wait"))??;
+        .map_err(|_| wrong("the list is locked while commits wait for an ACK"))??;
     let row = |row: &TextRow| Some((row.get_str(0)?.to_owned(), row.get_u64(1)?));
     let binlogs: Option<Vec<_>> = answer.rows.iter().map(row).collect();
     binlogs.ok_or_else(|| wrong("a row lacks name or size"))
@@ -111,7 +111,7 @@ pub async fn query_current_binlog(
     connection: &mut Connection,
     connect: &ConnectOptions,
     server_id: u32,
-) -> Result<Option<String>, RelayError> {
+) -> Result<Option<String>, CaptureError> {
     match connection.server().flavour {
         Flavour::MySql => {
             // Every statement that names the file waits for the binlog's lock, which may be held by commits
@@ -122,18 +122,18 @@ pub async fn query_current_binlog(
                 return Ok(query_binlogs(connection).await?.pop().map(|(file, _)| file));
             }
             let executed = MysqlGtidSet::parse(&text(&answer, 1, "gtid_executed")?)
-                .map_err(|error| RelayError::Answer { what: "a GTID set", detail: error.to_string() })?;
+                .map_err(|error| CaptureError::Answer { what: "a GTID set", detail: error.to_string() })?;
             let start = DumpStart::MysqlGtid { set_block: executed.encode() };
             let stream = Connection::connect(connect).await?.dump(DumpRequest::new(server_id, start)).await;
             match stream?.next().await? {
                 Some(event) if event.header.event_type == EventType::ROTATE => {
-                    let wrong = |error: WireError| RelayError::Answer {
-                        what: "its current binary log",
+                    let wrong = |error: WireError| CaptureError::Answer {
+                        what: "its current binlog file",
                         detail: error.to_string(),
                     };
                     Ok(Some(parse_artificial_rotate(Flavour::MySql, &event.data).map_err(wrong)?.0))
                 }
-                _ => Err(RelayError::stream("it does not begin with the name of its file")),
+                _ => Err(CaptureError::stream("the stream does not begin with the name of its file")),
             }
         }
         // The only statement that names the file without taking the binlog's lock.
@@ -149,19 +149,19 @@ pub async fn query_current_binlog(
 ///
 /// # Errors
 /// As [`query_semi_sync`].
-pub async fn query_clock(connection: &mut Connection) -> Result<i64, RelayError> {
+pub async fn query_clock(connection: &mut Connection) -> Result<i64, CaptureError> {
     // The only expression with fractions of a second and without a time zone.
     let answer = connection.query("SELECT @@timestamp").await?;
     let seconds = text(&answer, 0, "the time")?.parse::<f64>().ok().filter(|seconds| seconds.is_finite());
-    let wrong = || RelayError::Answer { what: "the time", detail: "it is not a number".into() };
+    let wrong = || CaptureError::Answer { what: "the time", detail: "it is not a number".into() };
     seconds.map(|seconds| (seconds * 1e6) as i64).ok_or_else(wrong)
 }
 
 /// Queries the source's semi-sync settings and counters.
 ///
 /// # Errors
-/// [`RelayError::Session`] if the query fails, [`RelayError::Answer`] if the answer is invalid.
-pub async fn query_semi_sync(connection: &mut Connection) -> Result<SemiSyncSample, RelayError> {
+/// [`CaptureError::Session`] if the query fails, [`CaptureError::Answer`] if the answer is invalid.
+pub async fn query_semi_sync(connection: &mut Connection) -> Result<SemiSyncSample, CaptureError> {
     let variables = connection.query("SHOW GLOBAL VARIABLES LIKE 'rpl_semi_sync_%'").await?;
     let status = connection
         .query("SHOW GLOBAL STATUS WHERE Variable_name LIKE 'Rpl_semi_sync_%' OR Variable_name = 'Uptime'")
@@ -183,7 +183,7 @@ pub async fn query_semi_sync(connection: &mut Connection) -> Result<SemiSyncSamp
         .iter()
         .find(|row| row.get_str(0).is_some_and(|name| name.eq_ignore_ascii_case("uptime")))
         .and_then(|row| row.get_u64(1))
-        .ok_or_else(|| RelayError::Answer { what: "its uptime", detail: "it is missing".into() })?;
+        .ok_or_else(|| CaptureError::Answer { what: "its uptime", detail: "it is missing".into() })?;
     let on =
         |value: Option<String>| value.is_some_and(|value| value.eq_ignore_ascii_case("on") || value == "1");
     Ok(SemiSyncSample {
@@ -197,9 +197,9 @@ pub async fn query_semi_sync(connection: &mut Connection) -> Result<SemiSyncSamp
     })
 }
 
-fn text(answer: &QueryResult, column: usize, what: &'static str) -> Result<String, RelayError> {
+fn text(answer: &QueryResult, column: usize, what: &'static str) -> Result<String, CaptureError> {
     let value = answer.rows.first().and_then(|row| row.get_str(column));
-    value.map(str::to_owned).ok_or_else(|| RelayError::Answer { what, detail: "it is missing".into() })
+    value.map(str::to_owned).ok_or_else(|| CaptureError::Answer { what, detail: "it is missing".into() })
 }
 
 /// Removes the owning thread from each GTID of `gtid_owned`, as in `uuid:7#31:8#32`.

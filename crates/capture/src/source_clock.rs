@@ -1,10 +1,10 @@
 //! The time on the source's clock, which stamps its events.
 //!
-//! A replica asks its source for the time once, when it connects. From then on it subtracts the difference of
+//! A replica queries its source's time once, when it connects. From then on it subtracts the difference of
 //! their clocks from the age of each event: that is its `Seconds_Behind_Source`. This machine's clock would
-//! be the wrong answer. It may differ from the source's, and it may be set later. The replica would then show
-//! a lag that it does not have, or hide one that it has, until it connects again. The source is therefore
-//! asked, and its answer is advanced by a monotonic clock.
+//! be a wrong answer: it may differ from the source's, and it may be set later. The replica would then show
+//! a lag that it does not have, or hide one that it has, until it connects again. The capture therefore
+//! queries the source's time, and a monotonic clock advances it.
 
 /// If the source's answer differs from the predicted time by more than this, in microseconds, the prediction
 /// was wrong. A clock that is slewed moves far less between two checks.
@@ -19,7 +19,7 @@ pub struct SourceClock {
 }
 
 impl SourceClock {
-    /// This machine's clock, until the source was asked.
+    /// This machine's clock, until the source has answered.
     pub fn from_local_clock(wall_us: i64, monotonic_us: i64) -> Self {
         Self { offset_us: wall_us.saturating_sub(monotonic_us) }
     }
@@ -30,7 +30,7 @@ impl SourceClock {
     }
 
     /// The source stated `source_us` at some moment between the query and its answer. Returns how far that is
-    /// ahead of the predicted time, if the difference is so large that clients must ask again.
+    /// ahead of the predicted time, if the difference is so large that clients must query it again.
     pub fn observe(&mut self, source_us: i64, asked_us: i64, answered_us: i64) -> Option<i64> {
         let least = source_us.saturating_sub(asked_us.max(answered_us));
         let most = source_us.saturating_sub(asked_us.min(answered_us));
@@ -69,7 +69,7 @@ mod tests {
     #[test]
     fn slow_answer_proves_only_a_range() {
         let mut clock = SourceClock::from_local_clock(NOON, 0);
-        // Stated when it was asked, or an hour later: both would fit.
+        // Read at the query, or an hour later: both would fit.
         assert_eq!(clock.observe(NOON, 0, 3_600 * SECOND), None);
         assert_eq!(clock.observe(NOON + 7_200 * SECOND, 3_600 * SECOND, 7_200 * SECOND), None);
         assert_eq!(clock.now_us(0), NOON);
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn source_is_believed_after_the_machine_slept() {
+    fn source_clock_is_used_after_the_machine_slept() {
         let mut clock = SourceClock::from_local_clock(NOON, 0);
         // The machine slept for a minute.
         assert_eq!(clock.observe(NOON + 61 * SECOND, SECOND, SECOND), Some(60 * SECOND));
@@ -101,10 +101,10 @@ mod tests {
             let mut steady = 0;
             for (pause, took, when) in looks {
                 let asked = steady + pause;
-                let said = asked + (took as f64 * when) as i64;
-                prop_assert_eq!(clock.observe(source(said), asked, asked + took), None);
-                let wrong = clock.now_us(said) - source(said);
-                prop_assert!(wrong.abs() <= took, "{} us wrong, {} us took the answer", wrong, took);
+                let read = asked + (took as f64 * when) as i64;
+                prop_assert_eq!(clock.observe(source(read), asked, asked + took), None);
+                let wrong = clock.now_us(read) - source(read);
+                prop_assert!(wrong.abs() <= took, "{} us wrong; the answer took {} us", wrong, took);
                 steady = asked + took;
             }
         }

@@ -110,7 +110,7 @@ impl CaptureStatus {
         }
     }
 
-    /// The source's settings that readers of its binlog ask for, as last queried; empty before the source was
+    /// The source's settings that readers of its binlog query, as last read; empty before the source was
     /// reached.
     pub fn source_variables(&self) -> BTreeMap<String, String> {
         self.detail().source_variables.clone()
@@ -121,8 +121,8 @@ impl CaptureStatus {
         ago_ms(&self.appended_ms)
     }
 
-    /// The time on the source's clock, in microseconds since 1970. Before the source was asked, this
-    /// machine's time at the capture's start is the base.
+    /// The time on the source's clock, in microseconds since 1970. Before the first answer of the source, it
+    /// is this machine's time.
     pub fn source_now_us(&self) -> u64 {
         u64::try_from(self.clock.known().now_us(monotonic_us(Instant::now()))).unwrap_or(0)
     }
@@ -148,8 +148,8 @@ impl CaptureStatus {
         self.detail().followed.clone()
     }
 
-    /// Counts how often [`CaptureStatus::source_now_us`] was found wrong, so that clients that were told the
-    /// time must ask again.
+    /// Counts how often [`CaptureStatus::source_now_us`] was found wrong. Clients that got the time from it
+    /// must query it again.
     pub fn clock_steps(&self) -> watch::Receiver<u64> {
         self.clock.steps.subscribe()
     }
@@ -235,7 +235,7 @@ impl CaptureStatus {
     }
 }
 
-/// The source's clock, shared with all who ask for the time.
+/// The source's clock, shared by all readers of the time.
 #[derive(Debug)]
 struct SharedSourceClock {
     known: Mutex<SourceClock>,

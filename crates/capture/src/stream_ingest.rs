@@ -13,7 +13,7 @@ use tailwater_wire::event::{
 };
 use tailwater_wire::{Flavour, WireError};
 
-use crate::RelayError;
+use crate::CaptureError;
 use crate::status::CaptureStatus;
 use crate::stream_position::{EventAction, StreamTracker};
 use crate::sync_pacer::{SyncDelay, SyncPacer};
@@ -56,11 +56,11 @@ pub(crate) struct StreamIngest<'a> {
     format: Option<FormatDescription>,
     /// The event whose chunks are arriving.
     current: Option<CurrentEvent>,
-    /// The newest event that asked for an ACK and has not got it.
+    /// The newest event for which an ACK was requested and not sent yet.
     ack: Option<(String, u64)>,
     /// The stream contained an event of the source's file.
     has_source_events: bool,
-    /// Ingest ends when the log has begun with this file.
+    /// Ingest ends when the log contains the start of this file.
     until_file: Option<String>,
 }
 
@@ -83,7 +83,7 @@ const PULLS_MAX: u32 = 4;
 impl<'a> StreamIngest<'a> {
     /// For a stream that `track` follows. `head` is the log's newest segment if the stream repeats that
     /// segment's beginning rather than its last transaction. With `until_file` the ingest ends as soon as
-    /// that file has begun.
+    /// the log contains the start of that file.
     pub(crate) fn new(
         status: &'a CaptureStatus,
         track: StreamTracker,
@@ -114,8 +114,9 @@ impl<'a> StreamIngest<'a> {
         self.has_source_events
     }
 
-    /// Reads until the stream breaks, which is an error, or until the wanted file has begun.
-    pub(crate) async fn run(&mut self, mut stream: DumpStream) -> Result<(), RelayError> {
+    /// Reads until the stream breaks, which is an error, or until the log contains the start of the wanted
+    /// file.
+    pub(crate) async fn run(&mut self, mut stream: DumpStream) -> Result<(), CaptureError> {
         let mut pulls = 0;
         let mut pacer = SyncPacer::default();
         loop {
@@ -143,20 +144,20 @@ impl<'a> StreamIngest<'a> {
                 }
             };
             let Some(chunk) = chunk else {
-                return Err(RelayError::stream("the source ended the stream"));
+                return Err(CaptureError::stream("the source ended the stream"));
             };
-            let asks = chunk.ack_requested && chunk.last;
-            if asks {
+            let ack_requested = chunk.ack_requested && chunk.last;
+            if ack_requested {
                 pacer.expect_acks();
             }
             self.ingest_chunk(chunk)?;
             if self.until_file.is_some() && self.log.source_tail().map(|tail| tail.file) == self.until_file {
                 return Ok(());
             }
-            if asks {
+            if ack_requested {
                 // Its bytes would not be durable before the transaction's end.
                 if self.log.in_transaction() {
-                    return Err(RelayError::stream("the source asked for an ACK inside a transaction"));
+                    return Err(CaptureError::stream("the source requested an ACK inside a transaction"));
                 }
                 self.ack = self.track.position().map(|(file, position)| (file.to_owned(), position));
             }
@@ -164,7 +165,7 @@ impl<'a> StreamIngest<'a> {
                 continue;
             }
             // A group of commits arrives within microseconds. Bytes that the kernel already has join this
-            // sync: asking for them costs far less than an fdatasync of their own. Limited, because a client
+            // sync: reading them costs far less than an fdatasync of their own. Limited, because a client
             // waits.
             if self.ack.is_some() && pulls < PULLS_MAX {
                 pulls += 1;
@@ -189,7 +190,7 @@ impl<'a> StreamIngest<'a> {
         &self,
         stream: &mut DumpStream,
         pacer: &mut SyncPacer,
-    ) -> Result<Option<Option<EventChunk>>, RelayError> {
+    ) -> Result<Option<Option<EventChunk>>, CaptureError> {
         let bytes = self.log.unrequested_bytes();
         if bytes == 0 {
             pacer.reset();
@@ -209,12 +210,12 @@ impl<'a> StreamIngest<'a> {
         }
     }
 
-    fn ingest_chunk(&mut self, chunk: EventChunk) -> Result<(), RelayError> {
+    fn ingest_chunk(&mut self, chunk: EventChunk) -> Result<(), CaptureError> {
         if chunk.first {
             self.begin_event(&chunk)?;
         }
         let Some(mut event) = self.current.take() else {
-            return Err(RelayError::stream("a later chunk of an event came before its first chunk"));
+            return Err(CaptureError::stream("a later chunk of an event came before its first chunk"));
         };
         if !chunk.first
             && let Some(checksum) = &mut event.checksum
@@ -242,7 +243,7 @@ impl<'a> StreamIngest<'a> {
         Ok(())
     }
 
-    fn begin_event(&mut self, chunk: &EventChunk) -> Result<(), RelayError> {
+    fn begin_event(&mut self, chunk: &EventChunk) -> Result<(), CaptureError> {
         let header = chunk.header;
         let body = chunk.data.get(EVENT_HEADER_BYTES..).unwrap_or_default();
         if header.event_type == EventType::FORMAT_DESCRIPTION {
@@ -287,7 +288,7 @@ impl<'a> StreamIngest<'a> {
         Ok(())
     }
 
-    fn checksum(&self, header: &EventHeader) -> Result<Option<ChecksumChecker>, RelayError> {
+    fn checksum(&self, header: &EventHeader) -> Result<Option<ChecksumChecker>, CaptureError> {
         let repeated = header.event_type == EventType::FORMAT_DESCRIPTION && header.end_log_pos == 0;
         match &self.format {
             // In mid-file the source repeats the file's format description with a few fields changed. It
@@ -302,7 +303,7 @@ impl<'a> StreamIngest<'a> {
         }
     }
 
-    fn compare(&mut self, event: &CurrentEvent, offset: u64, chunk: &EventChunk) -> Result<(), RelayError> {
+    fn compare(&mut self, event: &CurrentEvent, offset: u64, chunk: &EventChunk) -> Result<(), CaptureError> {
         let mut ours = vec![0; chunk.data.len()];
         match &self.head {
             None => self.log.read_last_transaction(offset, &mut ours)?,
@@ -316,20 +317,20 @@ impl<'a> StreamIngest<'a> {
             return Ok(());
         }
         let (file, end) = self.track.position().unwrap_or_default();
-        Err(RelayError::Diverged {
+        Err(CaptureError::Diverged {
             file: file.to_owned(),
             position: end.saturating_sub(u64::from(event.header.event_length)),
             detail: format!("the {} event there has other bytes", event.header.event_type),
         })
     }
 
-    fn event_error(&self, header: &EventHeader, error: WireError) -> RelayError {
+    fn event_error(&self, header: &EventHeader, error: WireError) -> CaptureError {
         let (file, position) = self.track.position().unwrap_or_default();
         let position = match u64::from(header.end_log_pos) {
             0 => position,
             end => end.saturating_sub(u64::from(header.event_length)),
         };
-        RelayError::Event { file: file.to_owned(), position, error }
+        CaptureError::Event { file: file.to_owned(), position, error }
     }
 }
 

@@ -8,7 +8,7 @@
 use bytes::Bytes;
 use tailwater_wire::event::{EventHeader, EventType, FIRST_EVENT_OFFSET};
 
-use crate::RelayError;
+use crate::CaptureError;
 
 /// The part of the log that a stream may overlap with.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub struct LogTail {
 
 impl LogTail {
     /// Places an event of the tail's file that begins at `start`; `None` if it begins after the tail's end.
-    fn place(&mut self, start: u64, length: u64) -> Result<Option<EventAction>, RelayError> {
+    fn place(&mut self, start: u64, length: u64) -> Result<Option<EventAction>, CaptureError> {
         if start == self.end {
             self.end += length;
             return Ok(Some(EventAction::Append));
@@ -38,7 +38,7 @@ impl LogTail {
             }));
         }
         if start < self.end {
-            return Err(RelayError::Diverged {
+            return Err(CaptureError::Diverged {
                 file: self.file.clone(),
                 position: start,
                 detail: format!("an event of {length} bytes straddles the end of the log at {}", self.end),
@@ -149,14 +149,14 @@ impl StreamTracker {
     /// Places an event, given its header, the bytes of its first chunk, and whether a transaction is open.
     ///
     /// # Errors
-    /// [`RelayError::Gap`] if bytes of the source's file are missing before it, [`RelayError::Diverged`] if
-    /// it straddles the end of the log, [`RelayError::Stream`] if the stream contradicts itself.
+    /// [`CaptureError::Gap`] if bytes of the source's file are missing before it, [`CaptureError::Diverged`] if
+    /// it straddles the end of the log, [`CaptureError::Stream`] if the stream contradicts itself.
     pub fn place_event(
         &mut self,
         header: &EventHeader,
         first_chunk: &Bytes,
         in_transaction: bool,
-    ) -> Result<EventAction, RelayError> {
+    ) -> Result<EventAction, CaptureError> {
         let format_description = header.event_type == EventType::FORMAT_DESCRIPTION;
         if format_description {
             self.format_description = Some(first_chunk.clone());
@@ -165,18 +165,18 @@ impl StreamTracker {
             return Ok(EventAction::Drop);
         }
         let Some(file) = self.file.clone() else {
-            return Err(RelayError::stream("an event came before the name of its file"));
+            return Err(CaptureError::stream("an event came before the name of its file"));
         };
         let length = u64::from(header.event_length);
         let start = self.start_of(header);
         if start < self.position {
-            return Err(RelayError::stream(format!(
+            return Err(CaptureError::stream(format!(
                 "{} event at {file}:{start} is before {}, which the stream has already passed",
                 header.event_type, self.position
             )));
         }
         if start > self.position && (self.kind == StreamKind::FilePosition || in_transaction) {
-            return Err(RelayError::Gap { file, expected: self.position, found: start });
+            return Err(CaptureError::Gap { file, expected: self.position, found: start });
         }
         self.position = start + length;
 
@@ -186,7 +186,7 @@ impl StreamTracker {
                     return Ok(action);
                 }
                 if self.kind == StreamKind::FilePosition {
-                    return Err(RelayError::Gap { file, expected: tail.end, found: start });
+                    return Err(CaptureError::Gap { file, expected: tail.end, found: start });
                 }
             }
             Some(_)
@@ -205,7 +205,7 @@ impl StreamTracker {
     /// Holds back an event at the head of a file. By GTIDs, the log may have the head of the first file, or
     /// may have had and purged it. Whether the head belongs in a new segment shows when the first transaction
     /// comes.
-    fn hold_head_event(&mut self, event: &Bytes, start: u64, length: u64) -> Result<(), RelayError> {
+    fn hold_head_event(&mut self, event: &Bytes, start: u64, length: u64) -> Result<(), CaptureError> {
         let contiguous = match &self.head_events {
             Some(held) => held.end == start,
             None => start == FIRST_EVENT_OFFSET,
@@ -217,7 +217,7 @@ impl StreamTracker {
             .head_events
             .get_or_insert_with(|| HeadEvents { events: Vec::new(), end: FIRST_EVENT_OFFSET });
         if held.events.len() >= HEAD_EVENTS_MAX {
-            return Err(RelayError::stream(format!("no transaction within {HEAD_EVENTS_MAX} events")));
+            return Err(CaptureError::stream(format!("no transaction within {HEAD_EVENTS_MAX} events")));
         }
         held.events.push(event.clone());
         held.end = start + length;
@@ -230,7 +230,7 @@ impl StreamTracker {
         start: u64,
         length: u64,
         format_description: bool,
-    ) -> Result<EventAction, RelayError> {
+    ) -> Result<EventAction, CaptureError> {
         // Once a new segment has begun, the rest of the stream is contiguous, however it was requested: the
         // server only leaves out transactions before the first new one.
         self.kind = StreamKind::FilePosition;
@@ -239,7 +239,9 @@ impl StreamTracker {
             _ if format_description => (Vec::new(), start),
             _ => match &self.format_description {
                 Some(event) => (vec![event.clone()], start),
-                None => return Err(RelayError::stream("no format description came before the first event")),
+                None => {
+                    return Err(CaptureError::stream("no format description came before the first event"));
+                }
             },
         };
         self.tail = Some(LogTail { file: file.clone(), end: start + length, overlap: None });
@@ -299,7 +301,7 @@ mod tests {
     fn feed(
         track: &mut StreamTracker,
         event: (EventType, u64, u32, bool),
-    ) -> Result<EventAction, RelayError> {
+    ) -> Result<EventAction, CaptureError> {
         let (event_type, end, length, in_transaction) = event;
         track.place_event(&header(event_type, end, length), &Bytes::from(format!("{end}")), in_transaction)
     }
@@ -364,7 +366,7 @@ mod tests {
         let mut track = StreamTracker::new(StreamKind::FilePosition, tail("b.1", 700, Some((500, 700))));
         track.rotate("b.1".into(), 500);
         let result = feed(&mut track, (EventType::GTID, 800, 300, false));
-        assert!(matches!(result, Err(RelayError::Diverged { position: 500, .. })), "{result:?}");
+        assert!(matches!(result, Err(CaptureError::Diverged { position: 500, .. })), "{result:?}");
     }
 
     #[test]
@@ -372,7 +374,7 @@ mod tests {
         let mut track = StreamTracker::new(StreamKind::FilePosition, tail("b.1", 700, None));
         track.rotate("b.1".into(), 700);
         let result = feed(&mut track, (EventType::GTID, 900, 80, false));
-        assert!(matches!(result, Err(RelayError::Gap { expected: 700, found: 820, .. })), "{result:?}");
+        assert!(matches!(result, Err(CaptureError::Gap { expected: 700, found: 820, .. })), "{result:?}");
     }
 
     #[test]
@@ -389,7 +391,7 @@ mod tests {
         assert_eq!(start, EventAction::StartSegment { file: "b.2".into(), position: 4, preamble });
         assert_eq!(feed(&mut track, (EventType::XID, 267, 31, true)).unwrap(), EventAction::Append);
         let result = feed(&mut track, (EventType::GTID, 900, 80, false));
-        assert!(matches!(result, Err(RelayError::Gap { .. })), "{result:?}");
+        assert!(matches!(result, Err(CaptureError::Gap { .. })), "{result:?}");
     }
 
     #[test]
@@ -442,6 +444,6 @@ mod tests {
         track.rotate("b.1".into(), 4);
         feed(&mut track, (EventType::FORMAT_DESCRIPTION, 126, 122, false)).unwrap();
         let result = feed(&mut track, (EventType::GTID, 126, 79, false));
-        assert!(matches!(result, Err(RelayError::Stream { .. })), "{result:?}");
+        assert!(matches!(result, Err(CaptureError::Stream { .. })), "{result:?}");
     }
 }

@@ -7,7 +7,7 @@ use tailwater_wire::Flavour;
 use tailwater_wire::gtid::GtidSet;
 use tracing::{info, warn};
 
-use crate::RelayError;
+use crate::CaptureError;
 use crate::driver::CaptureDriver;
 use crate::resume::{self, LogCoverage, ResumePoint, SourceState, StartPolicy};
 use crate::source;
@@ -33,12 +33,12 @@ impl CaptureDriver {
         control: &mut Connection,
         log: &LogCoverage,
         source: &SourceState,
-    ) -> Result<Option<String>, RelayError> {
+    ) -> Result<Option<String>, CaptureError> {
         match &log.tail {
             Some((tail, identity))
                 if self.options.semi_sync
                     && source.identity.flavour == Flavour::MariaDb
-                    // File numbers of another server mean nothing; that server is followed by GTID.
+                    // File numbers of another server cannot be compared; that server is followed by GTID.
                     && identity.same_server(&source.identity)
                     && !log.torn =>
             {
@@ -69,7 +69,7 @@ impl CaptureDriver {
             Ok(connection) => connection.dump(request).await,
             Err(error) => Err(error),
         };
-        // Without it the next attempt is no worse than the last.
+        // On failure the next attempt is no worse than the last.
         opened
             .inspect_err(|error| {
                 warn!(code = error.code(), "cannot free a hung dump thread of the source: {error}")
@@ -82,7 +82,7 @@ impl CaptureDriver {
         resume: &ResumePoint,
         log: &LogCoverage,
         synchronous: bool,
-    ) -> Result<(DumpStream, StreamKind), RelayError> {
+    ) -> Result<(DumpStream, StreamKind), CaptureError> {
         let (start, kind) = dump_start(resume, log);
         let connection = Connection::connect(&self.connect).await?;
         info!(version = %connection.server().version_text, from = %describe(resume, log), "capturing");
@@ -99,9 +99,9 @@ impl CaptureDriver {
     async fn query_binlogs(
         &self,
         control: &mut Connection,
-    ) -> Result<Option<Vec<(String, u64)>>, RelayError> {
+    ) -> Result<Option<Vec<(String, u64)>>, CaptureError> {
         match source::query_binlogs(control).await {
-            Err(error @ RelayError::Answer { .. }) => {
+            Err(error @ CaptureError::Answer { .. }) => {
                 warn!(code = error.code(), "{error}");
                 *control = Connection::connect(&self.connect).await?;
                 Ok(None)
@@ -119,10 +119,10 @@ impl CaptureDriver {
         source: &mut SourceState,
         resume: &ResumePoint,
         refusal: SessionError,
-    ) -> Result<(), RelayError> {
+    ) -> Result<(), CaptureError> {
         let Some((tail, _)) = &log.tail else {
             return Err(match &self.options.start {
-                StartPolicy::Position { file, position } => RelayError::StartRefused {
+                StartPolicy::Position { file, position } => CaptureError::StartRefused {
                     start: format!("{file}:{position}"),
                     reason: refusal.to_string(),
                 },
@@ -130,21 +130,21 @@ impl CaptureDriver {
             });
         };
         if log.torn {
-            return Err(RelayError::TornTail { file: tail.file.clone() });
+            return Err(CaptureError::TornTail { file: tail.file.clone() });
         }
         let ResumePoint::FilePosition { file, position } = resume else {
             return Err(resume::refused_by_gtid(log, &refusal.to_string()));
         };
         source.binlogs = match self.query_binlogs(control).await? {
-            // The refusal itself tells what the list would show.
-            None if says(&refusal, "Could not find first log file") => Some(Vec::new()),
-            None if says(&refusal, "position") => Some(vec![(file.clone(), 0)]),
+            // The text of the refusal shows what the list would.
+            None if message_contains(&refusal, "Could not find first log file") => Some(Vec::new()),
+            None if message_contains(&refusal, "position") => Some(vec![(file.clone(), 0)]),
             None => return Err(refusal.into()),
             list => list,
         };
         match resume::decide(log, source, &self.options.start)? {
             ResumePoint::Gtid => Ok(()),
-            ResumePoint::FilePosition { .. } => Err(RelayError::Diverged {
+            ResumePoint::FilePosition { .. } => Err(CaptureError::Diverged {
                 file: file.clone(),
                 position: *position,
                 detail: format!("no event can be read there ({refusal})"),
@@ -152,7 +152,7 @@ impl CaptureDriver {
         }
     }
 
-    pub(crate) fn log_coverage(&mut self, flavour: Flavour) -> Result<LogCoverage, RelayError> {
+    pub(crate) fn log_coverage(&mut self, flavour: Flavour) -> Result<LogCoverage, CaptureError> {
         let mut head = None;
         let tail = match self.log.source_tail() {
             None => None,
@@ -194,13 +194,13 @@ fn dump_start(resume: &ResumePoint, log: &LogCoverage) -> (DumpStart, StreamKind
     }
 }
 
-/// Whether the source said that it cannot send the requested stream.
+/// Whether the source refused the requested stream.
 pub(crate) fn is_refusal(error: &SessionError) -> bool {
     let number = error.server_error().map(|server| server.number);
-    number == Some(ServerError::SOURCE_FATAL_ERROR_READING_BINLOG) && !says(error, "same server")
+    number == Some(ServerError::SOURCE_FATAL_ERROR_READING_BINLOG) && !message_contains(error, "same server")
 }
 
-fn says(error: &SessionError, text: &str) -> bool {
+fn message_contains(error: &SessionError, text: &str) -> bool {
     error.server_error().is_some_and(|server| server.message.expose().contains(text))
 }
 

@@ -28,13 +28,13 @@ pub(crate) enum SyncDelay {
 pub(crate) struct SyncPacer {
     /// When pending bytes were first seen.
     since: Option<Instant>,
-    /// Whether the source waits for commits to be durable. An event that asks for an ACK then comes right
+    /// Whether the source waits for commits to be durable. An event that requests an ACK then comes right
     /// after one that does not, and both must share a sync.
     acks_expected: bool,
 }
 
 impl SyncPacer {
-    /// Notes that the source asks for ACKs.
+    /// Records that the source requests ACKs.
     pub(crate) fn expect_acks(&mut self) {
         self.acks_expected = true;
     }
@@ -44,7 +44,7 @@ impl SyncPacer {
         self.acks_expected
     }
 
-    /// Notes that all bytes were handed over.
+    /// Records that all bytes were handed over.
     pub(crate) fn reset(&mut self) {
         self.since = None;
     }

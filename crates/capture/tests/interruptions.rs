@@ -206,7 +206,7 @@ async fn flipped_bits(kind: ServerKind) -> Result<()> {
         ensure!(flips.load(Ordering::Relaxed) == 1, "no bit was changed");
         ensure!(
             capture.status.snapshot().connections > 1,
-            "nobody noticed in round {round}: {:?}",
+            "not detected in round {round}: {:?}",
             capture.status.snapshot()
         );
         source.check_ledger(&name)?;

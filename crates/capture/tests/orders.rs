@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use tailwater_capture::persisted_orders::AckerState;
-use tailwater_capture::{CaptureState, RelayError};
+use tailwater_capture::{CaptureError, CaptureState};
 use tailwater_log::LogDir;
 use tailwater_sandbox::{BinlogCheck, Server, ServerKind};
 use tailwater_wire::Flavour;
@@ -44,7 +44,7 @@ async fn streams(server: &Server) -> Result<usize> {
     Ok(server.sql(sql).await?.concat().parse()?)
 }
 
-fn code<T: std::fmt::Debug>(result: Result<T, RelayError>) -> Result<&'static str> {
+fn code<T: std::fmt::Debug>(result: Result<T, CaptureError>) -> Result<&'static str> {
     match result {
         Ok(state) => bail!("it executed the order: {state:?}"),
         Err(error) => Ok(error.code()),
@@ -251,7 +251,7 @@ async fn follows(kind: ServerKind) -> Result<()> {
     former.start_again().await?;
     let acker = tailwater.running()?.acker();
     let error = match acker.follow(2, "log", PATIENCE).await {
-        Err(error @ RelayError::NotFollowing { .. }) => error.to_string(),
+        Err(error @ CaptureError::NotFollowing { .. }) => error.to_string(),
         other => bail!("{other:?}"),
     };
     ensure!(error.contains("the source is behind the log"), "{error}");

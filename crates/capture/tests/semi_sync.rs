@@ -71,10 +71,10 @@ async fn refusals_recover(kind: ServerKind) -> Result<()> {
     capture.until_waiting("does not let user").await?;
     source.write(5).await?;
     source.configure(&format!("ALTER USER {user} IDENTIFIED BY '{REPLICATION_PASSWORD}'")).await?;
-    let told = |alarms: &[SemiSyncAlarm]| {
+    let is_reported = |alarms: &[SemiSyncAlarm]| {
         alarms.iter().any(|alarm| matches!(alarm, SemiSyncAlarm::CommitsWithoutAck(1..)))
     };
-    capture.until("commits without an ACK", |now| told(&now.alarms)).await?;
+    capture.until("commits without an ACK", |now| is_reported(&now.alarms)).await?;
     source.server.sql(&set("timeout", "2000000000")).await?;
     source.write(5).await?;
     capture.until("a sound state at last", |now| now.alarms.is_empty()).await?;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use tailwater_capture::resume::StartPolicy;
 use tailwater_capture::status::StatusSnapshot;
-use tailwater_capture::{Capture, CaptureAcker, CaptureOptions, CaptureState, CaptureStatus, RelayError};
+use tailwater_capture::{Capture, CaptureAcker, CaptureError, CaptureOptions, CaptureState, CaptureStatus};
 use tailwater_log::{LogDir, LogHandle, LogOptions, SegmentSummary};
 use tailwater_sandbox::workload::{TransactionMix, prepare};
 use tailwater_sandbox::{
@@ -267,7 +267,7 @@ impl Running {
     }
 
     /// Waits for its end, which must be an error without a stop.
-    pub async fn refusal(self) -> Result<RelayError> {
+    pub async fn refusal(self) -> Result<CaptureError> {
         let begin = Instant::now();
         while !matches!(self.status.snapshot().state, CaptureState::Refused(_)) {
             if begin.elapsed() > PATIENCE {

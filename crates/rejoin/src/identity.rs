@@ -49,7 +49,7 @@ pub fn common(server: &GtidSet, log: &GtidSet) -> Result<GtidSet, RejoinError> {
         }
         (server, log) => Err(RejoinError::Impossible {
             reason: format!(
-                "the server is {} and the log is of {}: whose GTIDs mean nothing to each other",
+                "the server is {} and the log is of {}: their GTIDs cannot be compared",
                 server.flavour(),
                 log.flavour()
             ),
@@ -64,7 +64,7 @@ mod tests {
 
     fn check(flavour: Flavour, server: &str, log: &str, expected: &str) {
         let parse = |text| GtidSet::parse(flavour, text).expect("GTIDs");
-        let both = common(&parse(server), &parse(log)).expect("of one family");
+        let both = common(&parse(server), &parse(log)).expect("of one flavour");
         assert_eq!(both, parse(expected), "{server} and {log}");
     }
 

@@ -2,9 +2,9 @@
 //! transactions on a server that may already have them.
 //!
 //! Both write whole rows by key over the existing rows: [`IdempotentSession`] ignores the delete of
-//! a missing row, and replaces an existing row on a write. So an update becomes a delete and a write. It then
-//! does not matter which of the changes the server has kept, as long as its rows are those of some moment
-//! between the first change and the last. Each row is finally written in its last state. A row that a write
+//! a missing row, and replaces an existing row on a write. So an update becomes a delete and a write. The
+//! result is then the same whichever of the changes the server has kept, as long as its rows are those of some
+//! moment between the first change and the last. Each row is finally written in its last state. A row that a write
 //! displaces, because of an equal unique value, had that value at another moment and is itself written later.
 //!
 //! [`IdempotentSession`]: tailwater_apply::channel::IdempotentSession
@@ -54,7 +54,10 @@ pub fn inverse(transaction: &Transaction, kept: EngineState) -> Result<Vec<RowCh
             // A row that does not exist must not be created.
             RowsKind::Update => undone.push(backwards(changes, RowsKind::Update)?),
             RowsKind::PartialUpdate => {
-                return Err(irreversible(transaction, "JSON is logged as what changed of it (PARTIAL_JSON)"));
+                return Err(irreversible(
+                    transaction,
+                    "JSON values are logged as partial updates (PARTIAL_JSON)",
+                ));
             }
         }
     }
@@ -86,7 +89,10 @@ pub fn reapply(transaction: &Transaction) -> Result<Vec<RowChanges>, RejoinError
                 }
             }
             RowsKind::PartialUpdate => {
-                return Err(irreversible(transaction, "JSON is logged as what changed of it (PARTIAL_JSON)"));
+                return Err(irreversible(
+                    transaction,
+                    "JSON values are logged as partial updates (PARTIAL_JSON)",
+                ));
             }
         }
     }
@@ -103,7 +109,7 @@ fn rows_of(transaction: &Transaction) -> Result<&[RowChanges], RejoinError> {
                 ApplyStep::Rows(_) => None,
             });
             let statement = statement.unwrap_or_default();
-            refused(&format!("it holds a statement, of which no before image is logged: {statement}"))
+            refused(&format!("it contains a statement, for which no before image is logged: {statement}"))
         }
         TransactionContent::XaPrepare { .. }
         | TransactionContent::XaCommit { .. }
@@ -138,7 +144,7 @@ fn check_images(transaction: &Transaction, changes: &RowChanges) -> Result<(), R
     Ok(())
 }
 
-/// Cascades of a foreign key are not in the binlog, unless the server says that they are.
+/// Cascades of a foreign key are not in the binlog, unless a flag of the event shows that they are.
 fn check_cascades(transaction: &Transaction, changes: &RowChanges) -> Result<(), RejoinError> {
     let table = &changes.table;
     let unseen = !table.target.cascades.is_empty()
@@ -152,8 +158,8 @@ fn check_cascades(transaction: &Transaction, changes: &RowChanges) -> Result<(),
         return Err(irreversible(
             transaction,
             &format!(
-                "table {}: foreign keys cascade from rows that it deleted or changed, and what became of their \
-                 children is not logged",
+                "table {}: foreign keys cascade from rows that it deleted or changed, and the changes of the child \
+                 rows are not logged",
                 name_of(table)
             ),
         ));
@@ -189,8 +195,8 @@ fn check_key(transaction: &Transaction, changes: &RowChanges, kept: EngineState)
             transaction,
             &format!(
                 "table {} has no primary key, nor a unique one without NULL: the server may have lost some of its \
-                 newest commits (innodb_flush_log_at_trx_commit and sync_binlog are not 1), and of a row without a key \
-                 nobody can tell whether it is there",
+                 newest commits (innodb_flush_log_at_trx_commit and sync_binlog are not 1), and without a key it \
+                 is unknown whether a row exists",
                 name_of(&changes.table)
             ),
         ));
@@ -293,7 +299,7 @@ fn made(
 }
 
 fn images_of(changes: &RowChanges, index: usize) -> Result<(&[u8], &[u8]), WireError> {
-    let missing = || WireError::malformed("rows event", "a row does not stand where it was found");
+    let missing = || WireError::malformed("rows event", "a row is not at its recorded offset");
     changes.images_of(index).ok_or_else(missing)
 }
 

@@ -47,7 +47,7 @@ pub(crate) async fn quiesce(options: &ConnectOptions) -> Result<(), RejoinError>
             release_commits(&mut connection).await?;
             break;
         }
-        // No connection is killed and no wait is ended before new writes are impossible. Sending `SET
+        // No connection is killed, and semi-sync stays on, until new writes are impossible. Sending `SET
         // read_only` is not enough: until the server executes it, a client can start a commit, which would
         // then succeed without an acknowledgement and get its OK.
         if is_blocked {
@@ -125,7 +125,7 @@ fn waits_for_lock(list: &QueryResult, setter: u64) -> bool {
 
 async fn kill(connection: &mut Connection, id: u64) -> Result<(), RejoinError> {
     match connection.execute(&format!("KILL {id}")).await {
-        // ER_NO_SUCH_THREAD: the connection has already ended.
+        // ER_NO_SUCH_THREAD: the connection is already closed.
         Err(SessionError::Server { error, .. }) if error.number == 1094 => Ok(()),
         other => Ok(other.map(drop)?),
     }

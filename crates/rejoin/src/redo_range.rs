@@ -19,7 +19,7 @@ use tailwater_apply::transaction::{ApplyStep, Transaction, TransactionContent};
 
 pub(crate) use tailwater_wire::event::FIRST_EVENT_OFFSET;
 
-/// Longer statements prove nothing, in bytes.
+/// Longest statement that is examined, in bytes; longer statements prove nothing.
 const STATEMENT_BYTES_MAX: u32 = 1 << 20;
 
 /// A range of the log.
@@ -75,7 +75,7 @@ struct RedoScan {
 }
 
 impl RedoScan {
-    fn see(&mut self, seen: &ScannedTransaction) {
+    fn add(&mut self, seen: &ScannedTransaction) {
         if seen.has {
             self.last_us = self.last_us.max(seen.commit_time_us);
             if seen.is_proof() {
@@ -131,22 +131,22 @@ pub fn find(
     let first = first_segment(log, &segments, common.gtids, window)?;
     let mut finder = RedoScan::default();
     scan(log, first, common, identity, |seen, _| {
-        finder.see(&seen);
+        finder.add(&seen);
         Ok(())
     })?;
     let start = LogPosition { segment: first, offset: FIRST_EVENT_OFFSET };
     let until = finder.until.unwrap_or(start);
-    let mut stretch = RedoRange { segment: first, from: until, until, gtids: common.gtids.clone(), lost: 0 };
-    let mut begun = false;
+    let mut range = RedoRange { segment: first, from: until, until, gtids: common.gtids.clone(), lost: 0 };
+    let mut is_inside = false;
     scan(log, first, common, identity, |seen, gtid| {
         if seen.position >= until {
             return Ok(());
         }
-        if !begun && !finder.is_certain(seen.position, seen.commit_time_us, seen.has, window) {
-            begun = true;
-            stretch.from = seen.position;
+        if !is_inside && !finder.is_certain(seen.position, seen.commit_time_us, seen.has, window) {
+            is_inside = true;
+            range.from = seen.position;
         }
-        if begun {
+        if is_inside {
             if seen.blocks_redo() {
                 return Err(RejoinError::Irreversible {
                     gtid: gtid.map_or_else(|| "without GTID".to_owned(), Gtid::to_string),
@@ -154,15 +154,15 @@ pub fn find(
                         .to_owned(),
                 });
             }
-            stretch.lost += u64::from(!seen.has);
+            range.lost += u64::from(!seen.has);
             if let Some(gtid) = gtid {
                 // A log contains the GTIDs of one flavour only.
-                let _ = stretch.gtids.insert(gtid);
+                let _ = range.gtids.insert(gtid);
             }
         }
         Ok(())
     })?;
-    Ok(stretch)
+    Ok(range)
 }
 
 /// The segment before which the server lacks nothing and its tables are certain.
@@ -253,11 +253,11 @@ fn scan(
                 definition = None;
                 break;
             }
-            if is_told_by(header.event_type) && header.event_length <= STATEMENT_BYTES_MAX {
+            if may_contain_ddl(header.event_type) && header.event_length <= STATEMENT_BYTES_MAX {
                 reader.read_event(&mut event)?;
-                match say(&header, &event, format.as_ref(), common) {
+                match examine_event(&header, &event, format.as_ref(), common) {
                     StatementText::Nothing => {}
-                    StatementText::DdlEvidence(said) => definition = Some(said),
+                    StatementText::DdlEvidence(evidence) => definition = Some(evidence),
                     StatementText::Unfinished => break,
                 }
             }
@@ -288,7 +288,7 @@ pub(crate) fn is_apart(transaction: &Transaction, common: &SharedHistory<'_>) ->
     })
 }
 
-fn is_told_by(event_type: EventType) -> bool {
+fn may_contain_ddl(event_type: EventType) -> bool {
     matches!(event_type, EventType::QUERY | EventType::MARIADB_QUERY_COMPRESSED | EventType::MARIADB_GTID)
 }
 
@@ -300,7 +300,7 @@ enum StatementText {
     Unfinished,
 }
 
-fn say(
+fn examine_event(
     header: &EventHeader,
     event: &[u8],
     format: Option<&FormatDescription>,
@@ -357,7 +357,7 @@ mod tests {
 
     fn from(all: &[ScannedTransaction], window_us: u64) -> (Option<u64>, Option<u64>) {
         let mut finder = RedoScan::default();
-        all.iter().for_each(|seen| finder.see(seen));
+        all.iter().for_each(|seen| finder.add(seen));
         let window = Duration::from_micros(window_us);
         let first = all.iter().find(|seen| {
             !finder.is_certain(seen.position, seen.commit_time_us, seen.has, window)
@@ -425,7 +425,7 @@ mod tests {
             let (first, until) = from(&log, 1_000_000);
             let begins = first.unwrap_or(u64::MAX);
             for lacking in &log[durable..] {
-                prop_assert!(begins <= lacking.position.offset, "{kinds:?}: {begins} is behind {durable}");
+                prop_assert!(begins <= lacking.position.offset, "{kinds:?}: {begins} is after {durable}");
             }
             prop_assert_eq!(until, log.last().map(|last| last.end.offset));
             // Commits that the engine had to flush are not reapplied.

@@ -419,7 +419,7 @@ async fn set_gtids(
             connection.execute(&format!("SET GLOBAL gtid_slave_pos={position}")).await?;
         }
         // The sets were read in the server's own notation.
-        (Flavour::MariaDb, GtidSet::MySql(_)) => return Err(refused("GTIDs of another family")),
+        (Flavour::MariaDb, GtidSet::MySql(_)) => return Err(refused("the GTIDs are of the other flavour")),
     }
     Ok(())
 }
@@ -473,7 +473,7 @@ impl RejoinServer {
             }
         };
         let rows = connection.query(sql).await?;
-        let row = rows.first().ok_or_else(|| refused("the server says nothing about itself"))?;
+        let row = rows.first().ok_or_else(|| refused("the server returned no row for its variables"))?;
         let text = |column: usize| row.get_str(column).unwrap_or_default().replace('\n', "");
         let set = |column: usize| {
             GtidSet::parse(flavour, &text(column)).map_err(|error| refused(&format!("its GTIDs: {error}")))

@@ -20,7 +20,7 @@ fn write_over(store: &mut Store, group: &RowGroup<'_>, row: &PlannedRow<'_>) {
     };
     let first = of(&group.columns_present, &row.image.to_bytes());
     let rows = &mut store.tables[table];
-    // A server looks at the primary key and at nothing else of the image, if there is one.
+    // If there is a primary key, a server ignores the other columns of the image.
     let is_found = |other: &Cells| match SHAPES[table].unique.first() {
         Some(key) => key.iter().all(|column| other[*column] == first[*column]),
         None => *other == first,
@@ -33,7 +33,7 @@ fn write_over(store: &mut Store, group: &RowGroup<'_>, row: &PlannedRow<'_>) {
             None
         }
         RowsKind::Update | RowsKind::PartialUpdate => {
-            // One that is not there is passed over.
+            // The update of a missing row does nothing.
             let after = found.map(|_| of(&group.columns_present_after, &row.after.to_bytes()));
             found.map(|found| rows.remove(found));
             after
@@ -145,7 +145,7 @@ fn changes_without_before_images_are_rejected() {
     let keyless = transaction(std::mem::take(&mut history.changes));
     assert!(inverse(&keyless, EngineState::MatchesBinlog).is_ok());
     let refused =
-        inverse(&keyless, EngineState::Uncertain).expect_err("nobody knows whether the row is there");
+        inverse(&keyless, EngineState::Uncertain).expect_err("it is unknown whether the row exists");
     assert!(refused.to_string().contains("s.t2 has no primary key"), "{refused}");
     assert!(reapply(&keyless).is_err());
 }

@@ -38,9 +38,9 @@ impl Rig {
     /// Captures until the log has all that the source has.
     pub async fn capture_all(&mut self) -> Result<GtidSet> {
         let wanted = self.source_gtids().await?;
-        let begun = Instant::now();
+        let start = Instant::now();
         while self.log().gtid_set().is_none_or(|logged| !wanted.is_subset_of(&logged)) {
-            ensure!(begun.elapsed() < PATIENCE, "the log does not get {wanted}");
+            ensure!(start.elapsed() < PATIENCE, "the log does not get {wanted}");
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         self.stop_capture()?;
@@ -231,7 +231,7 @@ async fn lost_transactions_are_redone(kind: ServerKind) -> Result<()> {
     rig.source.sql(&format!("{lose}; {forget}")).await?;
     let found = inspect(&options, &rig.log_dir()?).await?;
     ensure!(found.redo.lost == 6, "{:?}", found.redo);
-    // Whether its tables are as its binlog says or older: lost transactions are applied again.
+    // Lost transactions are reapplied whether its tables match its binlog or are older.
     let certain = rig.rejoin_options(Duration::ZERO);
     let healed = repair(&certain, &rig.log_dir()?).await?;
     ensure!(healed.transactions_again == 6 && healed.transactions_lost == 6, "{healed:?}");
@@ -257,7 +257,7 @@ async fn a_rejoin_that_was_interrupted_undoes_nothing_twice(kind: ServerKind) ->
     ensure!(rig.source.sql("SELECT COUNT(*) FROM shop.b").await? == ["0"], "nothing was undone");
     let mode = "SELECT @@GLOBAL.slave_exec_mode";
     if kind.flavour() == Flavour::MariaDb {
-        ensure!(rig.source.sql(mode).await? == ["STRICT"], "it is not as it was");
+        ensure!(rig.source.sql(mode).await? == ["STRICT"], "slave_exec_mode is not restored");
     }
     // A second undo would delete this.
     rig.source
@@ -278,7 +278,7 @@ async fn a_rejoin_that_was_interrupted_undoes_nothing_twice(kind: ServerKind) ->
              INSERT INTO shop.b (id, v) VALUES (10, 9)"
         ))
         .await?;
-    let refused = repair(&options, &rig.log_dir()?).await.expect_err("somebody has written");
+    let refused = repair(&options, &rig.log_dir()?).await.expect_err("a client has written");
     ensure!(
         refused.code() == "TW-APP-0041" && refused.to_string().contains("it was written to since"),
         "{refused}"
@@ -329,7 +329,7 @@ async fn irreversible_transactions_are_named_and_nothing_is_changed(kind: Server
         rig.source.sql(&forget).await?;
     }
     let itself = RejoinOptions { primary: rig.source.socket_options(), ..options };
-    let refused = inspect(&itself, &rig.log_dir()?).await.expect_err("it leads");
+    let refused = inspect(&itself, &rig.log_dir()?).await.expect_err("it is the primary");
     ensure!(refused.to_string().contains("the current primary"), "{refused}");
     Ok(())
 }

@@ -78,7 +78,7 @@ pub(super) enum ClearedFields {
     Nothing,
     /// The server's start time: a replica that sees it drops its temporary tables.
     Created,
-    /// Its end position in the file too: it is sent again, for events that are far behind it.
+    /// Its end position in the file too: the event is sent again, before events that are far after it.
     CreatedAndPlace,
 }
 

@@ -10,7 +10,7 @@ use tailwater_wire::gtid::{GtidSet, MariadbBinlogState, MysqlGtid, MysqlGtidSet}
 use crate::catalog::{Catalog, SegmentView};
 use crate::client_error::ClientError;
 use crate::start::LogHistory;
-use crate::statement::{CaptureError, CaptureView, ProcessView, ReplicaView, ServedGtids, ServerView};
+use crate::statement::{ProcessView, ReceiverError, ReceiverView, ReplicaView, ServedGtids, ServerView};
 use tailwater_wire::event::FIRST_EVENT_OFFSET;
 
 /// The source's UUID.
@@ -48,7 +48,7 @@ fn make_view(gtids: ServedGtids) -> ServerView {
     let replica = ReplicaView { server_id: 2, host: "replica".into(), port: 3306, ..ReplicaView::default() };
     let process =
         ProcessView { id: 7, user: "repl".into(), command: "Query".into(), ..ProcessView::default() };
-    let error = CaptureError { number: 2013, message: "the stream ended".into(), time: 1_709_207_999 };
+    let error = ReceiverError { number: 2013, message: "the stream ended".into(), time: 1_709_207_999 };
     ServerView {
         server_version: "9.7.0".into(),
         server_id: 4711,
@@ -60,14 +60,14 @@ fn make_view(gtids: ServedGtids) -> ServerView {
         files: vec![("b.000001".into(), 1000), ("b.000002".into(), 333)],
         replicas: vec![ReplicaView { semi_sync: true, ..replica.clone() }, replica],
         processes: vec![process.clone(), ProcessView { id: 8, ..process }],
-        capture: CaptureView {
+        capture: ReceiverView {
             connecting: true,
             source_host: "db1".into(),
             source_server_id: Some(1),
             file: "b.000002".into(),
             position: 333,
             last_error: Some(error),
-            ..CaptureView::default()
+            ..ReceiverView::default()
         },
         source_variables: [("binlog_format".to_owned(), "ROW".to_owned())].into(),
         semi_sync: true,
@@ -135,7 +135,7 @@ impl LogHistory for ExampleLog {
     }
 }
 
-/// A log of each kind: whole; purged and moved to another source; begun in mid-file, with a hole; empty.
+/// A log of each kind: complete; purged and continued from another source; started in mid-file, with a hole; empty.
 fn make_logs(flavour: Flavour, [first, second, third]: [&str; 3], all: &str) -> Vec<ExampleLog> {
     let whole =
         [("b.000001", 4, 1, Some("")), ("b.000002", 4, 1, Some(first)), ("b.000003", 4, 1, Some(second))];

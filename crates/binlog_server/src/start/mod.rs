@@ -2,7 +2,7 @@
 //!
 //! The rules are the servers' own (`rpl_binlog_sender.cc` of MySQL, `sql_repl.cc` of MariaDB), and so are the
 //! texts of errors, which replicas and monitoring know; details about the log follow them. One rule is added:
-//! the log may be a moment behind its source, so a client that is ahead of the log first waits.
+//! the log may lag behind its source for a moment, so a client that is ahead of the log first waits.
 
 mod mariadb;
 mod mysql;
@@ -169,7 +169,7 @@ fn by_position(name: &str, position: u64, log: &dyn LogHistory) -> Result<StartD
         }
         LocateError::NotCaptured { begins_at } => StartDecision::refuse(format!(
             "{NO_SUCH_FILE}: the log has {file} only from position {begins_at} on, where its capture began, \
-             and the client asks for position {position}; start from there, or take what comes before from \
+             and the client requests position {position}; start from there, or take what comes before from \
              the source itself"
         )),
         LocateError::Hole => StartDecision::refuse(format!(

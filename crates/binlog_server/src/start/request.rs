@@ -83,10 +83,10 @@ pub struct MariadbRequest {
 impl ClientDumpRequest {
     /// Whether it is a replica, which reconnects under the same server id. Other programs use server id 0, or
     /// 1 if they wait for more as MySQL's mysqlbinlog does. A replica with server id 1 (the first of most
-    /// installations) has a UUID on MySQL, and asks for heartbeats on MariaDB.
+    /// installations) has a UUID on MySQL, and requests heartbeats on MariaDB.
     pub fn is_replica(&self) -> bool {
-        let says_so = self.replica_uuid.is_some() || self.heartbeat_period.is_some();
-        self.wait_for_more && (self.server_id > 1 || says_so)
+        let is_marked = self.replica_uuid.is_some() || self.heartbeat_period.is_some();
+        self.wait_for_more && (self.server_id > 1 || is_marked)
     }
 
     /// Parses a dump command of a client of a log of `flavour`; `None` for any other command.

@@ -2,7 +2,7 @@
 //!
 //! A replica sends a dozen statements before its dump, `mysqlbinlog -R` a few, shells and monitoring others.
 //! The results look like a source's. A client can change only its own variables. Unknown statements are
-//! refused with a text that says what this server is.
+//! refused; the text names this server.
 //!
 //! - `tokens`, `parse`, `expression`, `pattern`: from bytes to a statement; bounded in length and depth.
 //! - [`StatementSession`]: what one client has set.
@@ -26,7 +26,7 @@ mod view;
 pub use parse::COLUMN_NAME_CHARACTERS_MAX;
 pub use result::{PurgeBefore, ResultColumn, ResultColumnType, ResultRows, StatementResult};
 pub use session::{SqlValue, StatementSession};
-pub use view::{CaptureError, CaptureView, ProcessView, ReplicaView, ServedGtids, ServerView};
+pub use view::{ProcessView, ReceiverError, ReceiverView, ReplicaView, ServedGtids, ServerView};
 
 use tailwater_wire::Flavour;
 

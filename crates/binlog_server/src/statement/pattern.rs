@@ -181,9 +181,9 @@ pub(super) fn like(text: &str, pattern: &str) -> bool {
                 (at, piece) = (at + 1, piece + 1)
             }
             _ => match &mut retry {
-                Some((from, behind)) => {
+                Some((from, next)) => {
                     *from += 1;
-                    (at, piece) = (*from, *behind);
+                    (at, piece) = (*from, *next);
                 }
                 None => return false,
             },

@@ -144,12 +144,12 @@ const MARIADB_ALL: (&[&str], &[&str]) = (
 );
 
 pub(super) fn rows(view: &ServerView, old_names: bool, all: bool) -> ResultRows {
-    let (before, behind) = if all { MARIADB_ALL } else { (&[][..], &[][..]) };
+    let (before, after) = if all { MARIADB_ALL } else { (&[][..], &[][..]) };
     let columns: Vec<String> = match (view.flavour(), old_names) {
         (Flavour::MySql, false) => MYSQL.iter().map(|name| (*name).to_owned()).collect(),
         (Flavour::MySql, true) => MYSQL.iter().map(|name| old_name(name)).collect(),
         (Flavour::MariaDb, _) => {
-            before.iter().chain(MARIADB).chain(behind).map(|name| (*name).to_owned()).collect()
+            before.iter().chain(MARIADB).chain(after).map(|name| (*name).to_owned()).collect()
         }
     };
     let mut rows = ResultRows::new(&columns.iter().map(String::as_str).collect::<Vec<_>>());

@@ -47,7 +47,7 @@ fn view(flavour: Flavour) -> ServerView {
             seconds: 3,
             state: "starting".into(),
         }],
-        capture: CaptureView {
+        capture: ReceiverView {
             streaming: true,
             source_host: "db1".into(),
             source_port: 3306,
@@ -58,7 +58,7 @@ fn view(flavour: Flavour) -> ServerView {
             seconds_behind: Some(0),
             retry_seconds: 1,
             source_server_id: Some(1),
-            ..CaptureView::default()
+            ..ReceiverView::default()
         },
         source_variables: [("binlog_format".to_owned(), "ROW".to_owned())].into(),
         semi_sync: true,
@@ -289,7 +289,7 @@ fn capture_is_shown_as_a_replica() {
     let mut view = view(Flavour::MySql);
     view.capture.streaming = false;
     view.capture.connecting = true;
-    view.capture.last_error = Some(CaptureError { number: 2003, message: "no".into(), time: 1_709_208_000 });
+    view.capture.last_error = Some(ReceiverError { number: 2003, message: "no".into(), time: 1_709_208_000 });
     let old = status(Flavour::MySql, "SHOW SLAVE STATUS FOR CHANNEL ''", view.clone());
     assert_eq!(old["Slave_IO_Running"], text("Connecting"));
     assert_eq!(old["Seconds_Behind_Master"], None);

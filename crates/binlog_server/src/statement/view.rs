@@ -30,7 +30,7 @@ pub struct ServerView {
     /// The connections.
     pub processes: Vec<ProcessView>,
     /// The capture that writes the log.
-    pub capture: CaptureView,
+    pub capture: ReceiverView,
     /// The source's settings that readers of its binlog ask for, as last queried: `binlog_format`,
     /// `binlog_row_image`, `character_set_server` and others. They take precedence over this server's own
     /// values.
@@ -124,9 +124,9 @@ pub struct ProcessView {
     pub state: String,
 }
 
-/// The capture's state, for `SHOW REPLICA STATUS`.
+/// The state of the capture, shown as that of a receiver thread by `SHOW REPLICA STATUS`.
 #[derive(Debug, Clone, Default)]
-pub struct CaptureView {
+pub struct ReceiverView {
     /// The stream from the source is open.
     pub streaming: bool,
     /// It is trying to open the stream. If it is neither streaming nor connecting, it was stopped or has
@@ -154,16 +154,16 @@ pub struct CaptureView {
     /// Seconds between two attempts to connect.
     pub retry_seconds: u64,
     /// Why the stream last ended.
-    pub last_error: Option<CaptureError>,
+    pub last_error: Option<ReceiverError>,
     /// Total bytes of the log.
     pub log_bytes: u64,
     /// The connection to the source is encrypted.
     pub tls: bool,
 }
 
-/// Why a capture's stream ended.
+/// Why the stream from the source ended.
 #[derive(Debug, Clone, Default)]
-pub struct CaptureError {
+pub struct ReceiverError {
     /// The server's error number or, for a broken connection, 2013, as a replica reports it.
     pub number: u16,
     /// The error text.

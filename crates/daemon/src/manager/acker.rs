@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tailwater_capture::persisted_orders::AckerState;
-use tailwater_capture::{CaptureAcker, RelayError};
+use tailwater_capture::{CaptureAcker, CaptureError};
 use tailwater_manager::action_executor::{AckerControl, AckerError, AckerFuture, AckerReport};
 use tailwater_manager::lease::LeaseToken;
 use tailwater_manager::lossless;
@@ -119,8 +119,8 @@ pub struct AckerFailure {
     pub message: String,
 }
 
-impl From<RelayError> for AckerFailure {
-    fn from(error: RelayError) -> Self {
+impl From<CaptureError> for AckerFailure {
+    fn from(error: CaptureError) -> Self {
         Self { code: Some(error.code().to_owned()), message: error.to_string() }
     }
 }
@@ -141,7 +141,7 @@ impl From<AckerFailure> for AckerError {
 /// Has a capture of this process obey, and says how it stands then. Back in bounded time.
 ///
 /// # Errors
-/// [`AckerFailure`] with the code of the [`RelayError`].
+/// [`AckerFailure`] with the code of the [`CaptureError`].
 pub async fn obey(acker: &CaptureAcker, order: &AckerOrder) -> Result<AckerStatus, AckerFailure> {
     match order {
         AckerOrder::Stop { token } => return Ok(AckerStatus::from(&acker.stop(*token).await?)),

@@ -38,7 +38,7 @@ use std::io::IsTerminal;
 
 use tailwater_apply::ApplyError;
 use tailwater_binlog_server::BinlogServerError;
-use tailwater_capture::RelayError;
+use tailwater_capture::CaptureError;
 use tailwater_log::LogError;
 use tailwater_manager::ManagerError;
 use tailwater_rejoin::RejoinError;
@@ -112,8 +112,8 @@ pub fn private_detail(error: &anyhow::Error) -> Option<String> {
                 ManagerError::Session(error) => error.private_detail(),
                 _ => None,
             })
-            .or_else(|| match error.downcast_ref::<RelayError>()? {
-                RelayError::Session(error) => error.private_detail(),
+            .or_else(|| match error.downcast_ref::<CaptureError>()? {
+                CaptureError::Session(error) => error.private_detail(),
                 _ => None,
             })
             .or_else(|| match error.downcast_ref::<BinlogServerError>()? {
@@ -128,7 +128,7 @@ fn code_of(error: &(dyn std::error::Error + 'static)) -> Option<&'static str> {
         .or_else(|| error.downcast_ref::<RejoinError>().map(RejoinError::code))
         .or_else(|| error.downcast_ref::<BulkError>().map(BulkError::code))
         .or_else(|| error.downcast_ref::<ManagerError>().map(ManagerError::code))
-        .or_else(|| error.downcast_ref::<RelayError>().map(RelayError::code))
+        .or_else(|| error.downcast_ref::<CaptureError>().map(CaptureError::code))
         .or_else(|| error.downcast_ref::<BinlogServerError>().map(BinlogServerError::code))
         .or_else(|| error.downcast_ref::<LogError>().map(LogError::code))
         .or_else(|| error.downcast_ref::<SessionError>().map(SessionError::code))
