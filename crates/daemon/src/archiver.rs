@@ -1,4 +1,4 @@
-//! What `tailwater run` archives in the background: sealed segments as they come, and old archived ones out again.
+//! Archives sealed segments in the background of `tailwater run`, and expires old archived ones.
 
 use std::path::PathBuf;
 use std::thread;
@@ -8,33 +8,38 @@ use tailwater_log::archive::ArchiveOptions;
 use tailwater_log::{Archive, LogDir, LogError};
 use tracing::{info, warn};
 
-/// A log and where it is archived.
+/// A log and its archive.
 #[derive(Debug)]
 pub struct ArchiveJob {
-    /// The log's directory, which may not be there yet.
+    /// The log's directory, which may not exist yet.
     pub directory: PathBuf,
-    /// Shared with the log's writer, so that each knows what the other has found out.
+    /// Shared with the log's writer, so that both know the archived segments.
     pub archive: Archive,
 }
 
-/// How often, and for how long archived segments are kept.
+/// The interval of archiving, and the retention of archived segments.
 #[derive(Debug, Clone, Copy)]
 pub struct Schedule {
     pub interval: Duration,
     pub retention: Option<Duration>,
 }
 
-/// Archives from a thread of its own until the process ends. It may end at any moment: half an upload counts for nothing.
+/// Archives in a new thread until the process ends. The process may end at any time: a partial upload leaves no object.
 ///
 /// # Errors
-/// If the system gives no thread.
+/// If no thread can be started.
 pub fn start(jobs: Vec<ArchiveJob>, schedule: Schedule) -> std::io::Result<()> {
     let archive_all = move || {
         loop {
             for job in &jobs {
                 if let Err(error) = job.run(schedule.retention) {
                     let source = job.archive.source();
-                    warn!(source, code = error.code(), "archiving failed, and is tried again: {error}");
+                    warn!(
+                        source,
+                        code = error.code(),
+                        "archiving failed; trying again in {} s: {error}",
+                        schedule.interval.as_secs()
+                    );
                 }
             }
             thread::sleep(schedule.interval);

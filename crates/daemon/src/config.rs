@@ -1,7 +1,6 @@
-//! The configuration file of `tailwater run`: TOML, every key documented in docs/reference/config.md, unknown keys
-//! refused.
+//! The configuration file of `tailwater run`, in TOML. docs/reference/config.md documents every key; unknown keys are refused.
 
-// Before those that use its macro.
+// Before the modules that use its macro.
 #[macro_use]
 mod server;
 mod channel;
@@ -27,33 +26,33 @@ pub use serve::{OneOrMany, ServeConfig, ServeTlsConfig, UserConfig};
 pub use server::{ServerAddress, TlsConfig};
 pub use syntax::parse_toml;
 
-use crate::control::OWN_NAMES;
 use crate::object_archive::ArchiveAddress;
+use crate::socket::OWN_NAMES;
 
-/// A whole configuration file, checked.
+/// A checked configuration file.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// Where and how the log is kept.
+    /// The log.
     pub log: LogConfig,
-    /// The servers whose commits are captured.
+    /// The captured servers.
     #[serde(default, rename = "source")]
     pub sources: Vec<SourceConfig>,
-    /// Where their logs are served from.
+    /// The listeners that serve their logs.
     #[serde(default, rename = "serve")]
     pub serves: Vec<ServeConfig>,
-    /// To which servers their logs are applied.
+    /// The channels that apply their logs.
     #[serde(default, rename = "channel")]
     pub channels: Vec<ChannelConfig>,
     /// The other servers of their clusters.
     #[serde(default, rename = "server")]
     pub servers: Vec<MemberConfig>,
-    /// Whether and how their clusters are led from here; absent: not at all.
+    /// The manager of their clusters; none if absent.
     pub manager: Option<ManagerConfig>,
     /// Relays on other machines that capture the same sources.
     #[serde(default, rename = "relay")]
     pub relays: Vec<RelayConfig>,
-    /// Where load balancers and monitoring ask.
+    /// The HTTP listener; none if absent.
     pub http: Option<HttpConfig>,
 }
 
@@ -61,32 +60,30 @@ pub struct Config {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LogConfig {
-    /// Holds one folder per source; relative to the configuration file.
+    /// The folder with one subfolder per source; relative to the configuration file.
     pub directory: PathBuf,
-    /// When a commit is acknowledged, and its channels may commit it; if absent, as each source's clients need it:
-    /// [`LogConfig::ack_of`].
+    /// When a commit is acknowledged and channels may apply it. The default depends on the source: [`LogConfig::ack_of`].
     pub ack: Option<AckConfig>,
     /// Sealed segments older than this are removed; unlimited if absent.
     pub retention_hours_max: Option<u64>,
     /// The oldest sealed segments are removed while a source's log is larger than this; unlimited if absent.
     pub retention_bytes_max: Option<u64>,
-    /// Where sealed segments are archived: `s3://BUCKET/PREFIX`, or a folder, relative to the configuration file; nowhere
-    /// if absent.
+    /// The archive of sealed segments: `s3://BUCKET/PREFIX`, or a folder, relative to the configuration file; none if absent.
     pub archive: Option<String>,
-    /// The endpoint of a store that speaks S3 and is not Amazon's.
+    /// The endpoint of an S3 store other than Amazon's.
     pub archive_endpoint: Option<String>,
     /// The bucket's region.
     pub archive_region: Option<String>,
-    /// Whether the bucket stands in the path rather than before the host's name; it does if absent.
+    /// Whether the bucket is part of the path rather than of the host name; it is if absent.
     pub archive_path_style: Option<bool>,
-    /// Whether the endpoint may be reached without TLS; the environment's word if absent.
+    /// Whether the endpoint may be reached without TLS; the environment decides if absent.
     pub archive_allow_http: Option<bool>,
-    /// How often it is looked whether something is to be archived.
+    /// Interval of archiving, in milliseconds.
     #[serde(default = "default_archive_interval_ms")]
     pub archive_interval_ms: u64,
     /// Archived segments older than this, which the log no longer holds itself, are removed; unlimited if absent.
     pub archive_retention_hours_max: Option<u64>,
-    /// Disk space is reserved in steps of this many bytes.
+    /// Step of disk space reservation, in bytes.
     #[serde(default = "default_preallocate_bytes")]
     pub preallocate_bytes: u64,
 }
@@ -102,8 +99,8 @@ pub enum AckConfig {
 }
 
 impl LogConfig {
-    /// What holds for a source: clients who wait for the log are promised that it is durable; where nobody waits for it, it is what a
-    /// relay log is, and its channels do not wait for the disk either (docs/adr/029-asynchronous-source-log.md).
+    /// The mode of a source. Clients that wait for the log are promised that it is durable. Without semi-sync the log is like a relay
+    /// log, and channels do not wait for the disk either (docs/adr/029-asynchronous-source-log.md).
     pub fn ack_of(&self, source: &SourceConfig) -> AckConfig {
         self.ack.unwrap_or(if source.semi_sync { AckConfig::Durable } else { AckConfig::Received })
     }
@@ -112,17 +109,17 @@ impl LogConfig {
 server_section! {
     /// `[[source]]`
     pub struct SourceConfig {
-        /// Names the source's folder in the log, and the source in messages.
+        /// The name of the source in messages, and of its folder in the log.
         pub name: String,
         /// The `server_id` under which Tailwater registers as a replica; unique among all replicas of the source.
         pub server_id: u32,
-        /// Ask for semi-sync, and refuse a source that does not offer it.
+        /// Request semi-sync, and refuse a source without it.
         #[serde(default = "default_true")]
         pub semi_sync: bool,
-        /// From where an empty log begins: `current`, `oldest`, or `FILE:POSITION`.
+        /// The start of an empty log: `current`, `oldest`, or `FILE:POSITION`.
         #[serde(default)]
         pub start: StartConfig,
-        /// The source says that it is alive at least this often. A stream that is silent for three times as long is broken, but not
+        /// Interval of the source's heartbeats, in milliseconds. A stream that is silent for three times as long is broken, but not
         /// before it was so for eight times as long, or 2 s.
         #[serde(default = "default_heartbeat_ms")]
         pub heartbeat_ms: u64,
@@ -189,7 +186,7 @@ fn default_semi_sync_check_ms() -> u64 {
     1_000
 }
 
-/// What is wrong with a configuration file.
+/// An error in a configuration file.
 #[derive(Debug)]
 pub struct ConfigError {
     code: &'static str,
@@ -206,7 +203,7 @@ impl ConfigError {
 }
 
 impl ConfigError {
-    /// A file with a password or a token that is no use.
+    /// An unusable file with a password or token.
     pub fn of_file(path: &Path, message: impl Into<String>) -> Self {
         Self { code: "TW-CFG-0010", path: path.into(), message: message.into() }
     }
@@ -280,27 +277,9 @@ impl Config {
         }
         let mut names = HashSet::new();
         for source in &self.sources {
-            let name = &source.name;
-            let legal = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
-            if name.is_empty() || name.len() > 64 || !name.chars().all(legal) || name.starts_with('.') {
-                return Err(format!(
-                    "source.name = {name:?}: 1 to 64 of a-z, A-Z, 0-9, `_`, `-`, `.`, no leading dot"
-                ));
-            }
-            if let Some(clash) = own_file(name) {
-                return Err(format!(
-                    "source.name = {name:?}: {clash} of ours has that name in the log's folder; choose another"
-                ));
-            }
-            if !names.insert(name) {
-                return Err(format!("source.name = {name:?} is given twice"));
-            }
-            if source.server_id == 0 {
-                return Err(format!("source {name:?}: server_id must not be 0"));
-            }
-            source.server().check().map_err(|reason| format!("source {name:?}: {reason}"))?;
-            if source.heartbeat_ms < 100 || source.semi_sync_check_ms < 100 {
-                return Err(format!("source {name:?}: heartbeat_ms and semi_sync_check_ms are at least 100"));
+            source.check()?;
+            if !names.insert(&source.name) {
+                return Err(format!("source.name = {:?} is given twice", source.name));
             }
         }
         let mut addresses = HashSet::new();
@@ -327,39 +306,66 @@ impl Config {
         if let Some(manager) = &self.manager {
             manager.check()?;
             if self.servers.is_empty() && self.channels.is_empty() {
-                return Err(
-                    "[manager] without a [[server]]: there is no server that could become primary; name the cluster's others"
-                        .into(),
-                );
+                return Err("[manager] without a [[server]]: there is no server that could become primary; add the other servers of the cluster".into());
             }
         }
         let ids: Vec<_> = self.sources.iter().map(|source| (&source.name, source.server_id)).collect();
         relay::check(&self.relays, &ids)?;
         self.http.as_ref().map_or(Ok(()), HttpConfig::check)?;
-        let log = &self.log;
-        if log.archive_interval_ms < 100 {
+        self.log.check()
+    }
+}
+
+impl SourceConfig {
+    fn check(&self) -> Result<(), String> {
+        let name = &self.name;
+        let legal = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
+        if name.is_empty() || name.len() > 64 || !name.chars().all(legal) || name.starts_with('.') {
+            return Err(format!(
+                "source.name = {name:?}: 1 to 64 of a-z, A-Z, 0-9, `_`, `-`, `.`, no leading dot"
+            ));
+        }
+        if let Some(clash) = own_file(name) {
+            return Err(format!(
+                "source.name = {name:?}: {clash} of ours has that name in the log's folder; choose another"
+            ));
+        }
+        if self.server_id == 0 {
+            return Err(format!("source {name:?}: server_id must not be 0"));
+        }
+        self.server().check().map_err(|reason| format!("source {name:?}: {reason}"))?;
+        if self.heartbeat_ms < 100 || self.semi_sync_check_ms < 100 {
+            return Err(format!("source {name:?}: heartbeat_ms and semi_sync_check_ms are at least 100"));
+        }
+        Ok(())
+    }
+}
+
+impl LogConfig {
+    fn check(&self) -> Result<(), String> {
+        if self.archive_interval_ms < 100 {
             return Err("log.archive_interval_ms is at least 100".into());
         }
         let details = [
-            ("archive_endpoint", log.archive_endpoint.is_some()),
-            ("archive_region", log.archive_region.is_some()),
-            ("archive_path_style", log.archive_path_style.is_some()),
-            ("archive_allow_http", log.archive_allow_http.is_some()),
-            ("archive_retention_hours_max", log.archive_retention_hours_max.is_some()),
+            ("archive_endpoint", self.archive_endpoint.is_some()),
+            ("archive_region", self.archive_region.is_some()),
+            ("archive_path_style", self.archive_path_style.is_some()),
+            ("archive_allow_http", self.archive_allow_http.is_some()),
+            ("archive_retention_hours_max", self.archive_retention_hours_max.is_some()),
         ];
-        if let Some((key, _)) = details.iter().find(|(_, given)| *given && log.archive.is_none()) {
+        if let Some((key, _)) = details.iter().find(|(_, given)| *given && self.archive.is_none()) {
             return Err(format!("log.{key} is given without log.archive"));
         }
-        if self.log.preallocate_bytes < 64 << 10 {
+        if self.preallocate_bytes < 64 << 10 {
             return Err("log.preallocate_bytes is at least 65536".into());
         }
         Ok(())
     }
 }
 
-/// Which file of ours would have a source's name, or one that begins with it.
+/// The kind of our own files that has the same name as a source.
 fn own_file(name: &str) -> Option<&'static str> {
-    /// In `manager/`, after the name of a source: what is kept of its cluster.
+    /// Suffixes of the files of a source's cluster in `manager/`.
     const ENDINGS: [&str; 4] = [".guard", ".seen", ".lease", ".lock"];
     let lower = name.to_ascii_lowercase();
     if OWN_NAMES.contains(&lower.as_str()) {
@@ -373,7 +379,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_our_own_files_are_no_names_of_sources() {
+    fn a_source_cannot_have_the_name_of_our_own_files() {
         for name in ["manager", "rejoin", "control.sock", "daemon.lock", "Manager", "orders.guard", "a.lease"]
         {
             let (message, code) = complaint(&GOOD.replace("\"orders\"", &format!("{name:?}")));
@@ -428,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_that_is_needed_has_safe_defaults() {
+    fn a_minimal_configuration_has_safe_defaults() {
         let config = load(GOOD).unwrap();
         assert_eq!(config.log.ack_of(&config.sources[0]), AckConfig::Durable);
         assert!(config.log.directory.is_absolute());
@@ -437,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_nobody_waits_for_is_not_synced_first_unless_that_is_wanted() {
+    fn the_log_of_an_asynchronous_source_is_not_durable_by_default() {
         let ack = |text: &str| {
             let config = load(text).unwrap();
             config.log.ack_of(&config.sources[0])
@@ -459,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn contradictions_are_told() {
+    fn contradictions_are_errors() {
         let check = |change: &str, expected: &str| {
             let (message, code) = complaint(&format!("{GOOD}{change}"));
             assert!(message.contains(expected), "{message}");
@@ -491,7 +497,7 @@ mod tests {
             assert!(message.contains(expected), "{message}");
             assert_eq!(code, "TW-CFG-0003");
         };
-        check("", "", "nobody could log in");
+        check("", "", "add one");
         check("tls_key = 'k'", user, "together");
         check("server_id = 0", user, "must not be 0");
         check("", &format!("{user}\npassword = 'x'"), "give one of");
@@ -511,7 +517,7 @@ mod tests {
             assert!(message.contains(expected), "{message}");
             assert_eq!(code, "TW-CFG-0003");
         };
-        check(&server(""), "where is it?");
+        check(&server(""), "its address is missing");
         check(&server("port = 3306").replace("'db2'", "'tailwater'"), "what Tailwater itself is called");
         check(&server("port = 3306").replace("source = 'orders'", "source = 'other'"), "no [[source]]");
         check(&format!("{}\n{}", server("port = 3306"), server("port = 1").replace(GOOD, "")), "given twice");
@@ -534,7 +540,7 @@ mod tests {
             assert!(message.contains(expected), "{message}");
             assert_eq!(code, "TW-CFG-0003");
         };
-        check(&relay("").replace("4202", "4201"), "each throws the other out");
+        check(&relay("").replace("4202", "4201"), "disconnect each other");
         check(&relay("").replace("http://", ""), "url begins with");
         check(&relay("").replace("'relay2'", "'tailwater'"), "itself is called");
         check(&relay("").replace("source = 'orders'", "source = 'other'"), "no [[source]]");

@@ -1,39 +1,204 @@
-//! What a running daemon can be told and asked, over a Unix socket in the log's folder: one JSON object per line, one
-//! answer to each. While it is being done empty lines say that the daemon lives: one that is silent stands still. Only who may write in that folder may connect.
+//! The one seam between the daemon and its front ends: the control socket, HTTP and metrics.
 //!
-//! - `protocol`: what is asked and answered.
-//! - `daemon_state`: what the daemon has that can be told something.
-//! - `listener`: the daemon's side of a connection.
-//! - `dispatch`: does what is asked.
-//! - `client`: the other side.
-//! - `directory_lock`: that one daemon alone has the folder.
+//! - [`Control`]: snapshots, notifications of changes, commands.
+//! - `daemon_state`: the captures, channels and the manager of this process.
+//! - `dispatch`: carries out commands.
+//! - `session`: commands that hold until a connection ends.
 
-mod client;
 mod daemon_state;
-mod directory_lock;
 mod dispatch;
-mod listener;
-mod protocol;
+mod session;
 
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-pub use client::{ControlConnection, ControlError, ask};
+use parking_lot::Mutex;
+use tailwater_manager::topology::RelayPlan;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::api::captures::{CaptureSnapshot, FollowedServer};
+use crate::api::channels::ChannelSnapshot;
+use crate::api::clusters::{ClusterSnapshot, ClusterView, ManagerSnapshot};
+use crate::api::commands::{CommandError, ControlAnswer, ControlCommand};
+use crate::api::snapshot::DaemonSnapshot;
+use crate::cluster_observer::ClusterObserver;
+use crate::manager::startup::OWN_RELAY;
+use crate::wiring;
+
 pub use daemon_state::{DaemonState, SourceHandle};
-pub use directory_lock::DirectoryLock;
-pub use listener::listen;
-pub use protocol::{Answer, LINE_BYTES_MAX, Request, SourceReport};
+pub use session::ControlSession;
 
-/// How often the daemon says that it lives, while it does as it was told.
-const SIGN_OF_LIFE_EVERY: Duration = Duration::from_secs(1);
+/// How long a cluster's tree serves further snapshots: checks of load balancers come often.
+const TREE_AGE_MAX: Duration = Duration::from_millis(100);
 
-/// What is in the log's folder beside the sources' own folders: no source may be called so.
-pub const OWN_NAMES: [&str; 4] = [SOCKET, directory_lock::NAME, "manager", "rejoin"];
+/// Counts changes of the daemon's state.
+#[derive(Debug, Clone, Default)]
+pub struct ChangeCounter(Arc<watch::Sender<u64>>);
 
-/// Where the daemon listens for commands.
-const SOCKET: &str = "control.sock";
+impl ChangeCounter {
+    /// Counts a change.
+    pub fn count(&self) {
+        self.0.send_modify(|changes| *changes = changes.wrapping_add(1));
+    }
+}
 
-/// Where the daemon with its log in `directory` listens.
-pub fn socket_of(directory: &Path) -> PathBuf {
-    directory.join(SOCKET)
+/// The daemon, as its front ends see it.
+#[derive(Debug, Default)]
+pub struct Control {
+    state: DaemonState,
+    clusters: Vec<ObservedCluster>,
+    changes: ChangeCounter,
+    /// Count changes of channels.
+    _tasks: JoinSet<()>,
+}
+
+#[derive(Debug)]
+struct ObservedCluster {
+    observer: ClusterObserver,
+    tree: Mutex<Option<Arc<CachedTree>>>,
+}
+
+/// The parts of a cluster's snapshot that are costly to compute.
+#[derive(Debug)]
+struct CachedTree {
+    made: Instant,
+    /// All probes were fresh.
+    is_fresh: bool,
+    followed: FollowedServer,
+    view: ClusterView,
+    relay_silence_ms: BTreeMap<String, Option<u64>>,
+    manager: Option<ManagerSnapshot>,
+}
+
+impl Control {
+    /// Front ends of `state`. `observers` probe its clusters and count in `changes`. To be called on a runtime.
+    pub fn new(state: DaemonState, observers: Vec<ClusterObserver>, changes: ChangeCounter) -> Self {
+        let mut tasks = JoinSet::new();
+        for (channel, _) in state.channels.values() {
+            let (mut status, changes) = (channel.status(), changes.clone());
+            tasks.spawn(async move {
+                while status.changed().await.is_ok() {
+                    changes.count();
+                }
+            });
+        }
+        let clusters =
+            observers.into_iter().map(|observer| ObservedCluster { observer, tree: Mutex::new(None) });
+        Self { state, clusters: clusters.collect(), changes, _tasks: tasks }
+    }
+
+    /// The present state. It queries no server: [`ControlCommand::KeepProbed`] requests probes.
+    pub fn snapshot(&self) -> DaemonSnapshot {
+        let (captures, channels) = (self.state.captures(), self.state.channels());
+        let clusters =
+            self.clusters.iter().map(|cluster| cluster.snapshot(&self.state, &captures, &channels));
+        DaemonSnapshot { clusters: clusters.collect(), captures, channels }
+    }
+
+    /// The number of changes so far: of probes of servers and relays, and of channels. The receiver is notified of each.
+    pub fn subscribe(&self) -> watch::Receiver<u64> {
+        self.changes.0.subscribe()
+    }
+
+    /// Carries out a command.
+    ///
+    /// # Errors
+    /// [`CommandError`] if it was not, or not known to be, carried out.
+    pub async fn execute(&self, command: ControlCommand) -> Result<ControlAnswer, CommandError> {
+        dispatch::execute(self, command).await
+    }
+
+    /// Starts a session, for commands that hold until it ends.
+    pub fn session(self: &Arc<Self>) -> ControlSession {
+        ControlSession::new(Arc::clone(self))
+    }
+
+    /// Whether the probes of all servers and relays are fresh in the cluster of that server, of that source; in all if neither is
+    /// named.
+    pub fn is_probed(&self, server: Option<&str>, source: Option<&str>) -> bool {
+        let observers = self.clusters.iter().map(|cluster| &cluster.observer);
+        let mut named = observers.filter(|one| {
+            source.is_none_or(|source| one.wiring().plan.name == source)
+                && server.is_none_or(|server| one.has_server(server))
+        });
+        named.all(ClusterObserver::is_fresh)
+    }
+
+    /// The captures, channels and the manager.
+    pub fn state(&self) -> &DaemonState {
+        &self.state
+    }
+}
+
+impl ObservedCluster {
+    fn snapshot(
+        &self,
+        state: &DaemonState,
+        captures: &[CaptureSnapshot],
+        channels: &[ChannelSnapshot],
+    ) -> ClusterSnapshot {
+        let wiring = self.observer.wiring();
+        let source = &wiring.plan.name;
+        let capture = captures.iter().find(|capture| capture.report.source == *source);
+        let followed = capture.map_or_else(
+            || FollowedServer {
+                server: wiring.own.clone(),
+                withheld: Some(format!("source {source} is not captured here")),
+            },
+            |capture| capture.followed.clone(),
+        );
+        let tree = self.tree(state, captures, channels, &followed);
+        ClusterSnapshot {
+            source: source.clone(),
+            own: wiring.own.clone(),
+            followed,
+            servers: self.observer.servers(),
+            stale_after_ms: self.observer.stale_after_ms(),
+            view: tree.view.clone(),
+            relay_silence_ms: tree.relay_silence_ms.clone(),
+            manager: tree.manager.clone(),
+        }
+    }
+
+    fn tree(
+        &self,
+        state: &DaemonState,
+        captures: &[CaptureSnapshot],
+        channels: &[ChannelSnapshot],
+        followed: &FollowedServer,
+    ) -> Arc<CachedTree> {
+        let mut cached = self.tree.lock();
+        let is_fresh = self.observer.is_fresh();
+        let is_valid = |tree: &&Arc<CachedTree>| {
+            tree.followed == *followed && tree.made.elapsed() < TREE_AGE_MAX && (tree.is_fresh || !is_fresh)
+        };
+        if let Some(tree) = cached.as_ref().filter(is_valid) {
+            return Arc::clone(tree);
+        }
+        let made = Instant::now();
+        let mut wired = self.observer.wiring().with_primary(&followed.server);
+        let reports: Vec<_> = captures.iter().map(|capture| capture.report.clone()).collect();
+        let statuses: Vec<_> = channels.iter().map(|channel| channel.status.clone()).collect();
+        wiring::set_states(std::slice::from_mut(&mut wired), &reports, &statuses);
+        self.observer.set_relay_states(&mut wired);
+        let silence_ms = |relay: &RelayPlan| relay.state.as_ref().and_then(|state| state.heard_ago_ms);
+        let others = wired.plan.others.iter().map(|other| (other.name.clone(), silence_ms(&other.relay)));
+        let own = (OWN_RELAY.to_owned(), silence_ms(&wired.plan.relay));
+        let relay_silence_ms = others.chain([own]).collect();
+        let manager = state.manager_snapshot(&wired.plan.name);
+        let readiness = manager.as_ref().map(|manager| manager.report.readiness.clone());
+        let view = ClusterView::of(&wired, &self.observer.observations(), readiness);
+        let tree = Arc::new(CachedTree {
+            made,
+            is_fresh,
+            followed: followed.clone(),
+            view,
+            relay_silence_ms,
+            manager,
+        });
+        *cached = Some(Arc::clone(&tree));
+        tree
+    }
 }

@@ -2,19 +2,19 @@
 
 use std::fmt::{self, Display, Formatter};
 
-/// An error with its causes, each told once: most of ours say in their own words what caused them.
+/// An error with its causes, each once: most error texts of this project contain their cause already.
 pub struct ErrorChain<'a>(pub &'a anyhow::Error);
 
 impl Display for ErrorChain<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let mut told = self.0.to_string();
+        let mut text = self.0.to_string();
         for cause in self.0.chain().skip(1) {
             let cause = cause.to_string();
-            if !told.contains(&cause) {
-                told = format!("{told}: {cause}");
+            if !text.contains(&cause) {
+                text = format!("{text}: {cause}");
             }
         }
-        f.write_str(&told)
+        f.write_str(&text)
     }
 }
 
@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_cause_is_told_once() {
+    fn each_cause_is_printed_once() {
         let source = io::Error::other("no route to the store");
         let error = BulkError::File { action: "list", path: "s3://bucket/x".into(), source };
         let error = Err::<(), _>(error).context("the dump").unwrap_err();
@@ -36,7 +36,7 @@ mod tests {
             ErrorChain(&error).to_string(),
             "the dump: cannot list s3://bucket/x: no route to the store"
         );
-        // One that says nothing of its cause.
+        // A text without its cause.
         let error = Err::<(), _>(io::Error::other("why")).context("what").context("where").unwrap_err();
         assert_eq!(ErrorChain(&error).to_string(), "where: what: why");
     }

@@ -1,17 +1,17 @@
-//! Everything that runs long: the daemon that captures sources, serves their logs, applies channels and manages clusters.
+//! All long-running parts: the daemon that captures sources, serves their logs, applies channels and manages clusters.
 //!
-//! The map:
-//! - [`config`]: the configuration file. [`wiring`]: turns it into the options of the engines.
-//! - [`run`]: starts what the configuration names and supervises it until a signal.
-//! - [`control`]: the control socket: requests, answers, the daemon's and the client's side.
-//! - [`http`]: the health checks and the relay endpoint over HTTP.
-//! - [`metrics`]: what Prometheus scrapes over HTTP.
+//! - [`config`]: the configuration file. [`wiring`]: converts it to the options of the engines.
+//! - [`run`]: starts the parts that the configuration names, and supervises them until a signal.
+//! - [`control`]: the seam between the daemon and its front ends: snapshots, changes, commands. [`api`]: the types that clients see.
+//! - [`socket`]: the control socket, both sides. [`http`]: health checks and relay orders over HTTP. [`metrics`]: for Prometheus.
+//! - [`cluster_observer`]: probes the servers and relays of a cluster once for all readers. [`role_check`]: primary or replica.
 //! - [`manager`]: watches each source's cluster and runs failovers, switchovers and rejoins.
-//! - [`object_archive`], [`object_files`]: an archive and a dump in a directory or in S3; `archiver` uploads segments in the background.
-//! - [`error_chain`]: errors with their causes. [`cluster_view`]: a cluster as it is shown.
+//! - [`object_archive`]: an archive in a directory or in S3. `archiver`: uploads segments.
+//! - [`error_chain`]: errors with their causes.
 
+pub mod api;
 mod archiver;
-pub mod cluster_view;
+pub mod cluster_observer;
 pub mod config;
 pub mod control;
 pub mod error_chain;
@@ -19,6 +19,7 @@ pub mod http;
 pub mod manager;
 pub mod metrics;
 pub mod object_archive;
-pub mod object_files;
+pub mod role_check;
 pub mod run;
+pub mod socket;
 pub mod wiring;

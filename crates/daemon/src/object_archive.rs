@@ -1,5 +1,5 @@
-//! The archive in a directory or in S3, through the `object_store` crate: the log asks for what it needs and waits, the
-//! requests run on a runtime of their own.
+//! The archive in a directory or in S3, through the `object_store` crate. The log calls it and blocks; the requests run on a separate
+//! runtime.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read};
@@ -23,41 +23,41 @@ use tokio::task::JoinHandle;
 /// Objects up to this size go in one request, larger ones in parts of it. S3 takes 10,000 parts.
 const PART_BYTES: usize = 8 << 20;
 
-/// Parts on their way at the same time.
+/// Parts that are uploaded at the same time.
 const PARTS_MAX: usize = 3;
 
-/// How long to wait for a connection, for the next bytes of an answer, and for a whole request, a part's upload included.
+/// Time-outs: of connecting, of the next bytes of a response, and of a whole request, the upload of a part included.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
 const SILENCE_MAX: Duration = Duration::from_secs(20);
 const REQUEST_MAX: Duration = Duration::from_secs(120);
 
-/// A request is sent this many times more if the way or the server failed, within this time.
+/// How often a request is repeated after a failure of the network or the server, and in which time.
 const RETRIES_MAX: usize = 5;
 const RETRY_MAX: Duration = Duration::from_secs(15);
 
-/// Where an archive is, and how to get there. Credentials come from the environment only (`AWS_ACCESS_KEY_ID`,
+/// The address of an archive. Credentials come from the environment only (`AWS_ACCESS_KEY_ID`,
 /// `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN`, or a role that the machine has).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ArchiveAddress {
     /// `s3://BUCKET/PREFIX`, `file:///FOLDER`, or a folder's path.
     pub url: String,
-    /// Of a store other than Amazon's: `https://minio.internal:9000`. `AWS_ENDPOINT_URL` if absent.
+    /// The endpoint of a store other than Amazon's: `https://minio.internal:9000`. `AWS_ENDPOINT_URL` if absent.
     pub endpoint: Option<String>,
     /// `AWS_REGION` or `AWS_DEFAULT_REGION` if absent, or else `us-east-1`.
     pub region: Option<String>,
-    /// Whether the bucket stands in the path (the default) or before the host's name.
+    /// Whether the bucket is part of the path (the default) or of the host name.
     pub path_style: Option<bool>,
     /// Whether the endpoint may be reached without TLS. `AWS_ALLOW_HTTP` if absent.
     pub allow_http: Option<bool>,
 }
 
 impl ArchiveAddress {
-    /// The archive at `url`, all else from the environment.
+    /// The archive at `url`, with all other settings from the environment.
     pub fn at(url: &str) -> Self {
         Self { url: url.to_owned(), ..Self::default() }
     }
 
-    /// The folder that is meant, if it is one.
+    /// The folder, if the archive is one.
     pub fn folder(&self) -> Option<&Path> {
         match self.url.strip_prefix("file://") {
             Some(path) => Some(Path::new(path)),
@@ -66,7 +66,7 @@ impl ArchiveAddress {
         }
     }
 
-    /// Takes a folder's path from `base` on if it is relative.
+    /// Makes the path of a folder relative to `base`.
     pub fn relative_to(mut self, base: &Path) -> Self {
         if let Some(folder) = self.folder().filter(|folder| folder.is_relative()) {
             self.url = base.join(folder).display().to_string();
@@ -75,22 +75,22 @@ impl ArchiveAddress {
     }
 }
 
-/// An object store and the runtime on which it is asked.
+/// An object store, and the runtime of its requests.
 #[derive(Debug)]
 pub struct ObjectArchive {
     url: String,
     store: Arc<dyn ObjectStore>,
     prefix: String,
-    /// Of a store that is a folder.
+    /// The folder, if the store is one.
     folder: Option<PathBuf>,
     runtime: Option<Runtime>,
 }
 
 impl ObjectArchive {
-    /// Opens the archive for reading and writing. The store is not asked yet; a folder is created.
+    /// Opens the archive for reading and writing. Creates a folder; sends no request to a store.
     ///
     /// # Errors
-    /// `InvalidInput` for an address that makes no sense, and what the system says of a folder or a thread.
+    /// `InvalidInput` for an invalid address; the system's error for a folder or a thread.
     pub fn open(address: &ArchiveAddress) -> io::Result<Self> {
         if let Some(folder) = address.folder() {
             let failed = |error: io::Error| failure(error.kind(), &error);
@@ -99,10 +99,10 @@ impl ObjectArchive {
         Self::open_existing(address)
     }
 
-    /// Opens the archive to read from it.
+    /// Opens the archive for reading.
     ///
     /// # Errors
-    /// As [`Self::open`]; `NotFound` for a folder that is not there.
+    /// As [`Self::open`]; `NotFound` for a folder that does not exist.
     pub fn open_existing(address: &ArchiveAddress) -> io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
@@ -127,20 +127,20 @@ impl ObjectArchive {
         }
         let wrong = |reason: &str| failure(ErrorKind::InvalidInput, &reason);
         let Some(("s3", rest)) = url.split_once("://") else {
-            return Err(wrong("an archive is s3://BUCKET/PREFIX, file:///FOLDER, or a folder's path"));
+            return Err(wrong("an archive is s3://BUCKET/PREFIX, file:///FOLDER, or the path of a folder"));
         };
         let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
         if bucket.is_empty() || bucket.contains('@') {
             return Err(wrong(
-                "a bucket's name stands behind s3://, and credentials only in the environment",
+                "the name of a bucket follows s3://; give credentials only in the environment",
             ));
         }
-        // Building the client needs a provider of ciphers; one that is there already is as good.
+        // The client needs a provider of ciphers. It fails if the process has one already, which serves as well.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let builder = s3(address, bucket);
         if is_plain_but_forbidden(&builder) {
             return Err(wrong(
-                "its endpoint is http://, without TLS, which must be allowed: AWS_ALLOW_HTTP=true, or archive_allow_http",
+                "its endpoint is http://, without TLS; allow that with AWS_ALLOW_HTTP=true or archive_allow_http",
             ));
         }
         let store = builder.build().map_err(|error| of_store(&error))?;
@@ -148,12 +148,12 @@ impl ObjectArchive {
         Ok(Self { url, store, prefix, folder: None, runtime: Some(runtime) })
     }
 
-    /// The store that is asked.
+    /// The store.
     pub fn store(&self) -> &Arc<dyn ObjectStore> {
         &self.store
     }
 
-    /// The whole path of an object; of all of them for "".
+    /// The full path of an object; of all objects for "".
     pub fn path(&self, name: &str) -> io::Result<ObjectPath> {
         let path = match self.prefix.is_empty() || name.is_empty() {
             true => format!("{}{name}", self.prefix),
@@ -163,7 +163,7 @@ impl ObjectArchive {
             .map_err(|error| failure(ErrorKind::InvalidInput, &format_args!("{path}: {error}")))
     }
 
-    /// Runs a request to its end. Callers may themselves be on a runtime, which must not be entered twice.
+    /// Runs a request and waits for it. Callers may be on a runtime themselves, which must not be entered twice.
     pub fn wait<T: Send + 'static>(
         &self,
         request: impl Future<Output = object_store::Result<T>> + Send + 'static,
@@ -174,11 +174,11 @@ impl ObjectArchive {
     fn receive<T: Send + 'static>(&self, request: impl Future<Output = T> + Send + 'static) -> io::Result<T> {
         let (sender, receiver) = mpsc::sync_channel(1);
         self.spawn(async move {
-            // Nobody waits any more only if the caller's thread has panicked.
+            // The receiver is gone only if the caller's thread has panicked.
             let _ = sender.send(request.await);
         })?;
         tailwater_log::blocking(|| receiver.recv())
-            .map_err(|_| failure(ErrorKind::Other, &"the request was given up"))
+            .map_err(|_| failure(ErrorKind::Other, &"the request was cancelled"))
     }
 
     /// Runs `future` in the background on the archive's runtime.
@@ -191,17 +191,17 @@ impl ObjectArchive {
     ) -> io::Result<JoinHandle<T>> {
         match &self.runtime {
             Some(runtime) => Ok(runtime.spawn(future)),
-            None => Err(failure(ErrorKind::Other, &"it is closed")),
+            None => Err(failure(ErrorKind::Other, &"the archive is closed")),
         }
     }
 
-    /// Uploads `first` and the rest of `content` in parts; nothing is visible before the last is there.
+    /// Uploads `first` and the rest of `content` in parts. The object is visible after the last part.
     fn put_parts(&self, path: &ObjectPath, first: Vec<u8>, content: &mut dyn Read) -> io::Result<()> {
         let (store, location) = (Arc::clone(&self.store), path.clone());
         let mut upload = self.wait(async move { store.put_multipart(&location).await })?;
         let sent = self.send_parts(upload.as_mut(), first, content);
         if let Err(error) = sent {
-            // What is left of it takes space in the bucket until its own rules remove it.
+            // Remaining parts take space in the bucket until its lifecycle rules remove them.
             let _ = self.receive(async move { upload.abort().await });
             return Err(error);
         }
@@ -214,33 +214,33 @@ impl ObjectArchive {
         first: Vec<u8>,
         content: &mut dyn Read,
     ) -> io::Result<()> {
-        let mut on_their_way = VecDeque::new();
+        let mut uploads = VecDeque::new();
         let mut part = first;
         while !part.is_empty() {
-            if on_their_way.len() == PARTS_MAX
-                && let Some(oldest) = on_their_way.pop_front()
+            if uploads.len() == PARTS_MAX
+                && let Some(oldest) = uploads.pop_front()
             {
                 self.part_sent(oldest)?;
             }
-            on_their_way.push_back(self.spawn(upload.put_part(PutPayload::from(part)))?);
+            uploads.push_back(self.spawn(upload.put_part(PutPayload::from(part)))?);
             part = read_part(content)?;
         }
-        on_their_way.into_iter().try_for_each(|part| self.part_sent(part))
+        uploads.into_iter().try_for_each(|part| self.part_sent(part))
     }
 
-    /// Waits for a part to be there.
+    /// Waits for the upload of a part.
     pub fn part_sent(&self, part: JoinHandle<object_store::Result<()>>) -> io::Result<()> {
         self.join(part)
     }
 
-    /// Waits for a request that runs.
+    /// Waits for a running request.
     pub fn join<T: Send + 'static>(&self, request: JoinHandle<object_store::Result<T>>) -> io::Result<T> {
         let joined = self.receive(request)?;
         let result = joined.map_err(|error| failure(ErrorKind::Other, &error))?;
         result.map_err(|error| of_store(&error))
     }
 
-    /// Removes what uploads that were killed left beside an object: files named `OBJECT#NUMBER`.
+    /// Removes temporary files of killed uploads of an object: files named `OBJECT#NUMBER`.
     fn remove_staged(&self, path: &ObjectPath) {
         let Some(file) = self.folder.as_ref().map(|folder| folder.join(path.as_ref())) else { return };
         let (Some(folder), Some(name)) = (file.parent(), file.file_name().and_then(|name| name.to_str()))
@@ -252,7 +252,7 @@ impl ObjectArchive {
             let staged = entry.file_name();
             let number = staged.to_str().and_then(|staged| staged.strip_prefix(name)?.strip_prefix('#'));
             if number.is_some_and(|number| number.bytes().all(|byte| byte.is_ascii_digit())) {
-                // It only takes space.
+                // A remaining file only takes space.
                 let _ = std::fs::remove_file(entry.path());
             }
         }
@@ -270,7 +270,7 @@ fn s3(address: &ArchiveAddress, bucket: &str) -> AmazonS3Builder {
         base: 2.,
     };
     let retry = RetryConfig { backoff, max_retries: RETRIES_MAX, retry_timeout: RETRY_MAX };
-    // What the environment says of the client, such as AWS_ALLOW_HTTP, must not be lost.
+    // The client settings of the environment, such as AWS_ALLOW_HTTP, must be kept.
     let mut builder = AmazonS3Builder::new().with_client_options(client).with_retry(retry);
     for (key, value) in std::env::vars().filter(|(key, _)| key.starts_with("AWS_")) {
         if let Ok(key) = key.to_ascii_lowercase().parse() {
@@ -293,7 +293,7 @@ fn s3(address: &ArchiveAddress, bucket: &str) -> AmazonS3Builder {
     }
 }
 
-/// Whether the store is without TLS, and that is not allowed: requests would fail with no word of it.
+/// Whether the endpoint has no TLS and that is not allowed: requests would fail with an error that does not say so.
 fn is_plain_but_forbidden(builder: &AmazonS3Builder) -> bool {
     let value = |key| builder.get_config_value(&key);
     let is_plain = value(AmazonS3ConfigKey::Endpoint).is_some_and(|endpoint| endpoint.starts_with("http://"));
@@ -301,7 +301,7 @@ fn is_plain_but_forbidden(builder: &AmazonS3Builder) -> bool {
     is_plain && allows.is_none_or(|allows| allows != "true")
 }
 
-/// The next [`PART_BYTES`] of the content, or what is left.
+/// The next [`PART_BYTES`] of the content, or the rest.
 fn read_part(content: &mut dyn Read) -> io::Result<Vec<u8>> {
     let mut part = Vec::new();
     content.take(PART_BYTES as u64).read_to_end(&mut part)?;
@@ -362,17 +362,16 @@ impl ArchiveStore for ObjectArchive {
 
     fn delete(&self, name: &str) -> io::Result<()> {
         let (store, path) = (Arc::clone(&self.store), self.path(name)?);
-        match self.wait(deleted(store, path)) {
+        match self.wait(delete_object(store, path)) {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
             deleted => deleted,
         }
     }
 }
 
-/// Removes an object. The client does not send this request again by itself when the way broke; but whether it was removed
-/// the first time or the second is the same. Not all stores answer as S3 does when what is to be removed is gone already, so
-/// it is looked whether it is.
-async fn deleted(store: Arc<dyn ObjectStore>, path: ObjectPath) -> object_store::Result<()> {
+/// Removes an object. The client does not repeat this request after a network failure, but removing twice is harmless. Unlike S3, some
+/// stores return an error for an object that does not exist, so its existence is checked.
+async fn delete_object(store: Arc<dyn ObjectStore>, path: ObjectPath) -> object_store::Result<()> {
     let mut tries = 0;
     loop {
         match store.delete(&path).await {
@@ -390,7 +389,7 @@ async fn deleted(store: Arc<dyn ObjectStore>, path: ObjectPath) -> object_store:
 
 impl Drop for ObjectArchive {
     fn drop(&mut self) {
-        // Without waiting, which a runtime does not allow: this may run on another one's thread.
+        // Without waiting: this may run on a thread of another runtime, which does not allow blocking.
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
@@ -414,7 +413,7 @@ fn of_store(error: &object_store::Error) -> io::Error {
     failure(kind, error)
 }
 
-/// What is to be put or listed is not looked for: then the bucket is what was not found.
+/// Putting and listing do not look up an object: there, "not found" means the bucket.
 fn no_bucket(error: io::Error) -> io::Error {
     match error.kind() {
         ErrorKind::NotFound => ArchiveFailure::error(ErrorKind::InvalidInput, error.to_string()),
@@ -448,7 +447,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn it_may_be_used_and_dropped_within_another_runtime() {
+    async fn an_archive_works_within_another_runtime() {
         let folder = tempfile::tempdir().unwrap();
         let archive = ObjectArchive::open(&ArchiveAddress::at(&folder.path().display().to_string())).unwrap();
         archive.put("a/x", &mut b"content".as_slice()).unwrap();
@@ -463,7 +462,7 @@ mod tests {
         let url = format!("file://{}/new", folder.path().display());
         let archive = ObjectArchive::open(&ArchiveAddress::at(&url)).unwrap();
         assert_eq!(archive.list("a").unwrap(), []);
-        // As a killed upload leaves it.
+        // The temporary file of a killed upload.
         std::fs::create_dir(folder.path().join("new/a")).unwrap();
         std::fs::write(folder.path().join("new/a/x#1"), "half").unwrap();
         for bytes in [0, 10, PART_BYTES, 2 * PART_BYTES + 5] {

@@ -1,42 +1,48 @@
-//! The daemon of `tailwater run`, from the configuration to the last capture's end.
+//! The daemon of `tailwater run`, from the configuration to the end of the last capture.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::Context;
 use tailwater_apply::channel::SourceTime;
 use tailwater_apply::{Channel, ChannelOptions};
-use tailwater_binlog_server::BinlogServer;
+use tailwater_binlog_server::{BinlogServer, StreamReaders};
 use tailwater_capture::Capture;
 use tokio::runtime::Handle;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
+use crate::cluster_observer::ClusterObserver;
 use crate::config::Config;
-use crate::control::{self, DaemonState, DirectoryLock, SourceHandle};
+use crate::control::{ChangeCounter, Control, DaemonState, SourceHandle};
+use crate::http::HttpListener;
 use crate::manager::channel_controls::{ApplyChannelControl, ChannelControls};
 use crate::manager::startup::LocalCapture;
+use crate::socket::{self, DirectoryLock};
 use crate::wiring::ResolvedConfig;
-use crate::{archiver, http, manager, wiring};
+use crate::{archiver, manager, wiring};
+
+/// A started capture, with its name and the token that is cancelled when it ends.
+type RunningCapture = (String, Capture, CancellationToken);
 
 /// Captures every source of the configuration until SIGTERM or SIGINT, or until no capture is left.
 ///
-/// A source that is refused (its history is behind the log's, say) stops alone; where the configuration names other servers of
-/// its cluster it waits for orders instead, and the process goes on. A log that cannot take more ends the
-/// process: going on would be a promise that cannot be kept.
+/// A source that the capture refuses (its history is behind the log's, for example) stops alone. Where the configuration names other
+/// servers of its cluster, the capture waits for orders instead. A log that cannot be written ends the process: continuing would
+/// break the promise of the ACKs.
 ///
 /// # Errors
-/// A configuration or a log that cannot be opened, or the first error that ended a capture.
+/// If the configuration or a log cannot be opened, or the first error that ended a capture.
 pub fn run(config: &Config) -> anyhow::Result<()> {
-    // What has to answer whatever the disk does: binlog servers, managers, the control socket, HTTP.
+    // Binlog servers, managers, the control socket and HTTP: they must answer whatever the disk does.
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    // Channels, and the captures that only they wait for. Captures that a source waits for have threads of their own.
-    let replaying = tokio::runtime::Builder::new_multi_thread().thread_name("replay").enable_all().build()?;
-    // Before the first capture: told to stop at any moment after that, it closes its log in good order.
+    // Channels, and the captures that only channels wait for. Captures that a source waits for have their own threads.
+    let apply_runtime =
+        tokio::runtime::Builder::new_multi_thread().thread_name("replay").enable_all().build()?;
+    // Before the first capture: a signal at any time after that must close its log properly.
     let signals = runtime.block_on(async { Signals::new() })?;
-    let ResolvedConfig { captures: mut options, channels, serves, secret } = ResolvedConfig::of(config)?;
+    let ResolvedConfig { captures: mut options, channels, serves, token } = ResolvedConfig::of(config)?;
     let _lock = DirectoryLock::take(&config.log.directory)?;
     let (archived, schedule) = wiring::archiving(config, &mut options)?;
     let mut opened = Vec::new();
@@ -44,17 +50,17 @@ pub fn run(config: &Config) -> anyhow::Result<()> {
         let name = options.name.clone();
         opened.push((name.clone(), Capture::open(options).with_context(|| format!("source {name}"))?));
     }
-    // Before anything is captured, and not before the logs: another daemon that has them has the addresses, too.
+    // After the logs are opened and before anything is captured: a daemon that uses the logs uses the addresses too.
     let mut bound = Vec::new();
     for (source, options) in serves {
         bound.push((source, runtime.block_on(BinlogServer::bind(options))?));
     }
-    let http = runtime.block_on(http::HttpListener::of(config, secret))?;
+    let http = runtime.block_on(HttpListener::bind(config, token))?;
     let mut captures = Vec::new();
     for (name, opened) in opened {
         let ended = CancellationToken::new();
         let capture = opened
-            .start(ended.clone(), Some(replaying.handle()))
+            .start(ended.clone(), Some(apply_runtime.handle()))
             .with_context(|| format!("source {name}"))?;
         captures.push((name, capture, ended));
     }
@@ -62,27 +68,24 @@ pub fn run(config: &Config) -> anyhow::Result<()> {
         archiver::start(archived, schedule).context("start archiving")?;
     }
     let mut servers = Vec::new();
-    let mut sources: BTreeMap<String, SourceHandle> = captures.iter().map(controlled_source).collect();
+    let mut readers = BTreeMap::<String, Vec<StreamReaders>>::new();
     for (name, server) in bound {
         let of_source = config.sources.iter().zip(&captures).find(|(config, _)| config.name == name);
         let (source, (_, capture, _)) = of_source.with_context(|| format!("there is no source {name:?}"))?;
         let served = wiring::served(source, capture)?;
         let server = runtime.block_on(async { server.serve(served) });
-        if let Some(source) = sources.get_mut(&name) {
-            source.readers.push(server.readers());
-        }
+        readers.entry(name).or_default().push(server.readers());
         servers.push(server);
     }
-    let controlled =
-        runtime.block_on(async { start(config, channels, sources, &captures, replaying.handle()) })?;
-    let control = runtime.block_on(async {
-        control::listen(&control::socket_of(&config.log.directory), Arc::clone(&controlled))
+    let control =
+        runtime.block_on(async { start(config, channels, readers, &captures, apply_runtime.handle()) })?;
+    let socket = runtime.block_on(async {
+        socket::listen(&socket::socket_of(&config.log.directory), Arc::clone(&control))
     })?;
-    let http = runtime
-        .block_on(async { http.map(|http| http.serve(config, Arc::clone(&controlled))).transpose() })?;
-    let ended = runtime.block_on(supervise(captures, signals, Arc::clone(&controlled)));
+    let http = runtime.block_on(async { http.map(|http| http.serve(Arc::clone(&control))) });
+    let ended = runtime.block_on(supervise(captures, signals, control));
     runtime.block_on(async {
-        control.abort();
+        socket.abort();
         if let Some(http) = http {
             http.abort();
         }
@@ -93,59 +96,77 @@ pub fn run(config: &Config) -> anyhow::Result<()> {
     ended
 }
 
-fn controlled_source((name, capture, _): &(String, Capture, CancellationToken)) -> (String, SourceHandle) {
-    let source = SourceHandle {
-        acker: capture.acker(),
-        log: capture.log(),
-        status: capture.status(),
-        readers: Vec::new(),
-    };
-    (name.clone(), source)
-}
-
-/// Starts channels on `replaying`, each with the name of its source, and whether it is to wait; and the manager, if there is one.
+/// Starts the channels on `apply_runtime`, each with the name of its source and whether it is to stay stopped; and the manager, if one
+/// is configured.
 fn start(
     config: &Config,
     channels: Vec<(String, ChannelOptions, bool)>,
-    sources: BTreeMap<String, SourceHandle>,
-    captures: &[(String, Capture, CancellationToken)],
-    replaying: &Handle,
-) -> anyhow::Result<Arc<DaemonState>> {
-    let mut controlled = DaemonState { sources, ..DaemonState::default() };
-    let mut feeds = ChannelControls::new();
-    let clusters = wiring::clusters(config)?;
+    mut readers: BTreeMap<String, Vec<StreamReaders>>,
+    captures: &[RunningCapture],
+    apply_runtime: &Handle,
+) -> anyhow::Result<Arc<Control>> {
+    let changes = ChangeCounter::default();
+    let observers = ClusterObserver::start_all(config, &changes)?;
+    let mut state = DaemonState::default();
+    let mut channel_controls = ChannelControls::new();
     for (source, options, stopped) in channels {
         let capture = captures.iter().find(|(name, ..)| *name == source);
         let (_, capture, _) = capture.with_context(|| format!("there is no source {source:?}"))?;
         let name = options.name.clone();
-        let leads = clusters.iter().any(|cluster| cluster.is_led_by_target(&name));
-        let held = leads.then(|| "its target is the primary that the log follows now".to_owned());
-        if let Some(held) = &held {
-            warn!(channel = name, "stays stopped: {held}");
-        }
-        let stopped = stopped.then(|| "its configuration has stopped = true".to_owned());
-        let catalogue = wiring::source_catalogue(config, &source, capture.status())?;
-        let options = ChannelOptions { source_catalogue: Some(catalogue), ..options };
-        let status = capture.status();
-        let source_time = SourceTime::new(move || status.source_now_us());
-        let channel = {
-            let _there = replaying.enter();
-            Arc::new(Channel::start_unless_stopped(options, capture.log(), source_time, held.or(stopped)))
-        };
-        feeds.insert(name.clone(), Arc::new(ApplyChannelControl::new(Arc::clone(&channel), capture.log())));
-        controlled.channels.insert(name, (channel, capture.log()));
+        let channel = start_channel(config, (&source, capture), options, stopped, &observers, apply_runtime)?;
+        let control = ApplyChannelControl::new(Arc::clone(&channel), capture.log());
+        channel_controls.insert(name.clone(), Arc::new(control));
+        state.channels.insert(name, (channel, capture.log()));
     }
-    let own = captures.iter().map(|(source, capture, _)| LocalCapture {
+    let local = captures.iter().map(|(source, capture, _)| LocalCapture {
         source: source.clone(),
         acker: capture.acker(),
         status: capture.status(),
         log: capture.log(),
     });
-    controlled.manager = manager::startup::start(config, &own.collect::<Vec<_>>(), &feeds)?;
-    Ok(Arc::new(controlled))
+    state.manager =
+        manager::startup::start(config, &local.collect::<Vec<_>>(), &channel_controls, &observers)?;
+    for ((name, capture, _), (source, observer)) in captures.iter().zip(config.sources.iter().zip(&observers))
+    {
+        let handle = SourceHandle {
+            acker: capture.acker(),
+            log: capture.log(),
+            status: capture.status(),
+            readers: readers.remove(name).unwrap_or_default(),
+            server_id: source.server_id,
+            semi_sync: source.semi_sync,
+            own: observer.wiring().own.clone(),
+        };
+        state.sources.insert(name.clone(), handle);
+    }
+    Ok(Arc::new(Control::new(state, observers, changes)))
 }
 
-/// What tells the process to stop.
+fn start_channel(
+    config: &Config,
+    (source, capture): (&str, &Capture),
+    options: ChannelOptions,
+    stopped: bool,
+    observers: &[ClusterObserver],
+    apply_runtime: &Handle,
+) -> anyhow::Result<Arc<Channel>> {
+    let name = options.name.clone();
+    let is_primary = observers.iter().any(|observer| observer.wiring().is_target_primary(&name));
+    let conflict = is_primary.then(|| "its target is the primary that the log follows now".to_owned());
+    if let Some(conflict) = &conflict {
+        warn!(channel = name, "stays stopped: {conflict}");
+    }
+    let stopped = stopped.then(|| "its configuration has stopped = true".to_owned());
+    let catalogue = wiring::source_catalogue(config, source, capture.status())?;
+    let options = ChannelOptions { source_catalogue: Some(catalogue), ..options };
+    let status = capture.status();
+    let source_time = SourceTime::new(move || status.source_now_us());
+    let _runtime = apply_runtime.enter();
+    let channel = Channel::start_unless_stopped(options, capture.log(), source_time, conflict.or(stopped));
+    Ok(Arc::new(channel))
+}
+
+/// Signals that stop the process.
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
@@ -165,9 +186,9 @@ impl Signals {
 }
 
 async fn supervise(
-    captures: Vec<(String, Capture, CancellationToken)>,
+    captures: Vec<RunningCapture>,
     mut signals: Signals,
-    controlled: Arc<DaemonState>,
+    control: Arc<Control>,
 ) -> anyhow::Result<()> {
     let stop = CancellationToken::new();
     let watchers = captures.into_iter().map(|(name, capture, ended)| {
@@ -186,12 +207,9 @@ async fn supervise(
     while !running.is_empty() {
         let finished = tokio::select! {
             () = signals.recv() => {
-                info!("told to stop");
-                if let Some(manager) = &controlled.manager {
-                    manager.stop().await;
-                }
-                // While the log still is open: what is under way commits, and the targets are told what they have.
-                pause_all(&controlled).await;
+                info!("stopping after a signal");
+                // While the logs are open: the transactions under way commit, and the targets record their GTIDs.
+                control.state().stop().await;
                 stop.cancel();
                 continue;
             }
@@ -202,13 +220,17 @@ async fn supervise(
             Ok(()) => info!(source = name, "capture ended"),
             Err(error) => {
                 if error.retry() == tailwater_capture::CaptureRetry::Fatal {
-                    error!(source = name, code = error.code(), "ending: the log cannot be kept: {error}");
+                    error!(
+                        source = name,
+                        code = error.code(),
+                        "stopping: the log cannot be written: {error}"
+                    );
                     stop.cancel();
                 } else if !running.is_empty() {
                     warn!(
                         source = name,
                         code = error.code(),
-                        "this source is no longer captured; others go on"
+                        "this source is no longer captured; the others are"
                     );
                 }
                 let error = anyhow::Error::new(error).context(format!("source {name}"));
@@ -220,20 +242,6 @@ async fn supervise(
         Some(error) => Err(error),
         None => Ok(()),
     }
-}
-
-/// Has every channel commit what is under way, for a bounded time: what is not committed then is applied at the next start.
-async fn pause_all(controlled: &DaemonState) {
-    const PATIENCE: Duration = Duration::from_secs(10);
-    let pausing = controlled.channels.values().map(|(channel, _)| async {
-        if tokio::time::timeout(PATIENCE, channel.pause()).await.is_err() {
-            warn!(
-                channel = channel.name(),
-                "it does not stop; what is under way is applied at the next start"
-            );
-        }
-    });
-    futures_util::future::join_all(pausing).await;
 }
 
 async fn any_finished<T>(running: &mut Vec<tokio::task::JoinHandle<T>>) -> Result<T, tokio::task::JoinError> {

@@ -1,4 +1,4 @@
-//! Turns configuration into what the rooms take.
+//! Converts the configuration to the options of the engines.
 
 pub mod applied_progress;
 mod capture_receiver;
@@ -26,7 +26,8 @@ pub use serve::first_line;
 pub use serve::{served, serves};
 pub use source_catalogue::source_catalogue;
 pub use topology::{
-    ClusterWiring, ask_daemon, ask_readiness, cluster_led_by, clusters, observe, other_state, put_states,
+    ClusterWiring, ask_daemon, ask_readiness, cluster_led_by, clusters, observe, remote_relay_state,
+    set_states,
 };
 
 use crate::archiver::{ArchiveJob, Schedule};
@@ -36,8 +37,8 @@ use crate::config::{
 use crate::object_archive::{ArchiveAddress, ObjectArchive};
 use crate::{http, manager};
 
-/// Everything of a configuration that is read from other files, before anything is opened or anybody asked: `config check` and
-/// `run` refuse the same.
+/// A configuration with all files that it names, read before any log is opened or server queried: `config check` and `run` refuse the
+/// same configurations.
 #[derive(Debug)]
 pub struct ResolvedConfig {
     /// See [`captures`].
@@ -47,14 +48,14 @@ pub struct ResolvedConfig {
     /// See [`serves`].
     pub serves: Vec<(String, ServeOptions)>,
     /// The token of `[http]`, read once: its file may be a pipe.
-    pub secret: Option<http::BearerToken>,
+    pub token: Option<http::BearerToken>,
 }
 
 impl ResolvedConfig {
-    /// Reads it.
+    /// Reads the files.
     ///
     /// # Errors
-    /// If a file cannot be read, or what is in it is no use; if a channel's target is its own source.
+    /// If a file cannot be read or is invalid; if the target of a channel is its own source.
     pub fn of(config: &Config) -> anyhow::Result<Self> {
         let (captures, channels, serves) = (captures(config)?, channels(config)?, serves(config)?);
         for capture in &captures {
@@ -75,15 +76,15 @@ impl ResolvedConfig {
         for (_, serve) in &serves {
             BinlogServer::check(serve).with_context(|| format!("serve {}", serve.listen))?;
         }
-        let secret = http::secret_of(config)?;
+        let token = http::token_of(config)?;
         manager::startup::check(config)?;
         clusters(config)?;
         archive_address(config)?;
-        Ok(Self { captures, channels, serves, secret })
+        Ok(Self { captures, channels, serves, token })
     }
 }
 
-/// Whether two addresses are one, as far as that can be determined without asking.
+/// Whether two addresses are the same, as far as that can be determined without queries.
 fn is_same(one: &Endpoint, other: &Endpoint) -> bool {
     let canonical = |endpoint: &Endpoint| match endpoint {
         Endpoint::Tcp { host, port } => {
@@ -95,7 +96,7 @@ fn is_same(one: &Endpoint, other: &Endpoint) -> bool {
     canonical(one) == canonical(other)
 }
 
-/// Reads the archive's address, without making a folder.
+/// Checks the archive's address, without creating a folder.
 fn archive_address(config: &Config) -> anyhow::Result<()> {
     match archive_at(config) {
         Some(address) if address.folder().is_none() => {
@@ -107,7 +108,7 @@ fn archive_address(config: &Config) -> anyhow::Result<()> {
     }
 }
 
-/// One capture per source of the configuration, without its archive: see [`archiving`].
+/// The options of one capture per source, without its archive: see [`archiving`].
 ///
 /// # Errors
 /// If an option file that holds credentials of a source, or of another server of its cluster, cannot be read.
@@ -124,7 +125,7 @@ pub fn captures(config: &Config) -> anyhow::Result<Vec<CaptureOptions>> {
             source_check_interval: Duration::from_millis(source.semi_sync_check_ms),
             directory: config.log.directory.join(&source.name),
             log: log_options(&config.log, source),
-            // Where there is another server to follow, somebody may order so.
+            // Where there is another server to follow, an order to do so may come.
             wait_when_refused: !servers.is_empty(),
             servers,
         })
@@ -144,10 +145,10 @@ fn servers_of(config: &Config, source: &SourceConfig) -> anyhow::Result<BTreeMap
         .collect()
 }
 
-/// The archive of the configuration. Nothing is asked of it yet.
+/// The archive of the configuration. Sends no request.
 ///
 /// # Errors
-/// If its address makes no sense, or its folder cannot be created.
+/// If its address is invalid, or its folder cannot be created.
 pub fn archive(config: &Config) -> anyhow::Result<Option<Arc<dyn ArchiveStore>>> {
     let Some(address) = archive_at(config) else { return Ok(None) };
     let store = ObjectArchive::open(&address);
@@ -167,8 +168,7 @@ fn archive_at(config: &Config) -> Option<ArchiveAddress> {
     })
 }
 
-/// Gives each capture's log its part of the archive, if there is one, and says what is to be archived in the background
-/// of them, and how often.
+/// Sets the archive of each capture's log, if one is configured. Returns the logs to archive in the background, and the schedule.
 ///
 /// # Errors
 /// As [`archive`].
@@ -220,7 +220,7 @@ fn start_policy(start: &StartConfig) -> StartPolicy {
     }
 }
 
-/// What the configuration says beats what the option file and the environment say.
+/// The connection to a server. The configuration takes precedence over the option file and the environment.
 pub fn connect_options(server: ServerAddress<'_>) -> anyhow::Result<ConnectOptions> {
     let defaults_file = server.defaults_file.map(Path::to_owned);
     let mut options = OptionSources { defaults_file, groups: Vec::new() }.load()?;
@@ -247,7 +247,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_authority_verifies_the_server_in_whatever_mode_has_tls() {
+    fn an_authority_verifies_the_server_in_every_mode_with_tls() {
         let option_file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(option_file.path(), "[client]\nskip-ssl-verify-server-cert\n").unwrap();
         for (tls, mode) in [

@@ -1,4 +1,4 @@
-//! `[[channel]]`: to which servers the log is applied, and how.
+//! `[[channel]]`: a target to which the log is applied.
 
 use std::collections::HashSet;
 
@@ -9,47 +9,47 @@ use tailwater_apply::scheduler::CommitOrder;
 server_section! {
     /// `[[channel]]`
     pub struct ChannelConfig {
-        /// Names the channel in messages and commands, and its progress on the target.
+        /// The name of the channel in messages and commands, and of its progress on the target.
         pub name: String,
         /// Name of the source whose log is applied.
         pub source: String,
-        /// Connections that apply side by side.
+        /// Number of connections that apply in parallel.
         #[serde(default = "default_workers")]
         pub workers: usize,
         /// Whether commits keep the source's order.
         #[serde(default = "default_commit_order")]
         pub commit_order: CommitOrder,
-        /// Under which identity transactions stand on the target.
+        /// The GTIDs of the transactions on the target.
         #[serde(default)]
         pub gtid: GtidMode,
-        /// What becomes of a `CREATE TABLE` whose table the target has, and of a `DROP TABLE` whose table it lacks.
+        /// How to apply a `CREATE TABLE` whose table exists on the target, and a `DROP TABLE` whose table does not.
         #[serde(default)]
         pub ddl_exec_mode: DdlExecMode,
-        /// Where a channel begins that is new on its target.
+        /// The start of a channel that is new on its target.
         #[serde(default)]
         pub start: ChannelStart,
         /// The most source transactions in one target transaction.
         #[serde(default = "default_batch_transactions_max")]
         pub batch_transactions_max: usize,
-        /// The most bytes of rows in one target transaction, but for one source transaction that is larger.
+        /// The most bytes of rows in one target transaction, unless a single source transaction is larger.
         #[serde(default = "default_batch_bytes_max")]
         pub batch_bytes_max: usize,
-        /// What is held in memory of the log, decoded.
+        /// The most bytes of decoded transactions in memory.
         #[serde(default = "default_memory_bytes_max")]
         pub memory_bytes_max: usize,
-        /// Longer source transactions are read from the log while they are written.
+        /// Source transactions above this size, in bytes, are streamed from the log.
         #[serde(default = "default_transaction_bytes_max")]
         pub transaction_bytes_max: u64,
-        /// Transactions are applied this long after they committed on the source.
+        /// How long after their commit on the source transactions are applied, in seconds.
         #[serde(default)]
         pub delay_seconds: u64,
-        /// Where the digits of temporal columns in the layout of before MySQL 5.6 are taken from (MariaDB).
+        /// Where the precision of temporal columns in the format before MySQL 5.6 comes from (MariaDB).
         #[serde(default)]
         pub old_temporal_precision: OldTemporalPrecision,
-        /// It waits for `tailwater channel start`.
+        /// Whether it waits for `tailwater channel start`.
         #[serde(default)]
         pub stopped: bool,
-        /// What is left out, and what goes elsewhere; edits by `tailwater channel filter` count for more.
+        /// Filters and renames; edits by `tailwater channel filter` take precedence.
         #[serde(default)]
         pub filters: FilterSet,
     }
@@ -79,11 +79,11 @@ fn default_transaction_bytes_max() -> u64 {
     16 << 20
 }
 
-/// Channels beyond this many workers only wait for each other.
+/// With more workers a channel is no faster: they only wait for each other.
 const WORKERS_MAX: usize = 64;
 
 impl ChannelConfig {
-    /// What contradicts itself; `sources` are the names of the sources.
+    /// Checks the section for contradictions; `sources` are the names of the sources.
     pub(super) fn check(&self, sources: &HashSet<&String>) -> Result<(), String> {
         let name = &self.name;
         let legal = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
@@ -99,7 +99,9 @@ impl ChannelConfig {
         let server = self.server();
         server.check().map_err(|reason| format!("channel {name:?}: {reason}"))?;
         if !server.is_given() {
-            return Err(format!("channel {name:?}: where is the target? give host and port, or socket"));
+            return Err(format!(
+                "channel {name:?}: the address of its target is missing; give host and port, or socket"
+            ));
         }
         if !(1..=WORKERS_MAX).contains(&self.workers) {
             return Err(format!("channel {name:?}: workers is 1 to {WORKERS_MAX}"));

@@ -1,4 +1,4 @@
-//! `[http]`: where load balancers, monitoring and managers on other machines ask.
+//! `[http]`: the listener for load balancers, monitoring and managers on other machines.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -11,13 +11,13 @@ use serde::Deserialize;
 pub struct HttpConfig {
     /// Address and port to listen on.
     pub listen: SocketAddr,
-    /// A file whose first line is the token of those who may order something; nobody may if absent. Relative to the
-    /// configuration file.
+    /// A file whose first line is the token that orders need; without it all orders are refused. Relative to the configuration
+    /// file.
     pub token_file: Option<PathBuf>,
-    /// How often each server is looked at, while somebody asks.
+    /// Interval of probes of each server while clients ask, in milliseconds.
     #[serde(default = "default_look_interval_ms")]
     pub look_interval_ms: u64,
-    /// What was seen longer ago does not count.
+    /// A probe older than this counts as none, in milliseconds.
     #[serde(default = "default_stale_after_ms")]
     pub stale_after_ms: u64,
 }
@@ -31,14 +31,21 @@ fn default_stale_after_ms() -> u64 {
 }
 
 impl HttpConfig {
-    /// Makes relative paths count from `base`.
+    /// `look_interval_ms` and `stale_after_ms`; their defaults without `[http]`.
+    pub fn probe_times_ms(http: Option<&Self>) -> (u64, u64) {
+        http.map_or((default_look_interval_ms(), default_stale_after_ms()), |http| {
+            (http.look_interval_ms, http.stale_after_ms)
+        })
+    }
+
+    /// Makes paths relative to `base`.
     pub(super) fn rebase(&mut self, base: &Path) {
         if let Some(file) = &mut self.token_file {
             *file = base.join(&*file);
         }
     }
 
-    /// What contradicts itself.
+    /// Checks the section for contradictions.
     pub(super) fn check(&self) -> Result<(), String> {
         if self.look_interval_ms < 100 {
             return Err("http.look_interval_ms is at least 100".into());

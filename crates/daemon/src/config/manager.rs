@@ -1,4 +1,4 @@
-//! `[manager]`: whether and how this daemon watches the clusters of its sources, and leads them.
+//! `[manager]`: how this daemon watches and manages the clusters of its sources.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -16,61 +16,61 @@ const UNANIMOUS_DETECT_AFTER_MS_MIN: u64 = 500;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ManagerConfig {
-    /// Names this manager in the lease and in messages; the machine's name if absent.
+    /// The name of this manager in the lease and in messages; the host name if absent.
     pub name: Option<String>,
-    /// Whether it replaces a dead primary by itself.
+    /// Whether it replaces a dead primary automatically.
     #[serde(default)]
     pub automatic: bool,
-    /// Whether a former primary that comes back is made a replica by itself, as `tailwater rejoin` does it.
+    /// Whether it makes a former primary that returns a replica automatically, as `tailwater rejoin` does.
     #[serde(default)]
     pub rejoin: bool,
-    /// How many ACKs a new primary's commits wait for.
+    /// The number of ACKs that commits on a new primary wait for.
     #[serde(default = "default_semi_sync_acks")]
     pub semi_sync_acks: u32,
-    /// Whether a server of another region than the old primary's may become primary by itself.
+    /// Whether a server of another region than the old primary's may be promoted automatically.
     #[serde(default)]
     pub across_regions: bool,
-    /// A server that needs longer to execute what it has received is promoted only if there is no other.
+    /// A server that needs longer than this to execute its relay log, in milliseconds, is promoted only if there is no other.
     #[serde(default = "default_catch_up_ms_max")]
     pub catch_up_ms_max: u64,
     /// How old the last state of the primary may be, counted back from its last sign of life, in milliseconds. The old spelling
     /// is `unverified_ms_max`.
     #[serde(default = "default_primary_state_max_age_ms", alias = "unverified_ms_max")]
     pub primary_state_max_age_ms: u64,
-    /// As whom replicas that the manager leads read from the log; the first `[[serve.user]]` whose password is known if absent.
+    /// The account of replicas that the manager repoints to the log; the first `[[serve.user]]` with a known password if absent.
     pub replica_user: Option<String>,
     /// A file whose first line is the password of `replica_user`.
     pub replica_password_file: Option<PathBuf>,
-    /// Under which host replicas reach the log; what `[[serve]]` listens at if absent.
+    /// The host at which replicas reach the log; the address of `[[serve]]` if absent.
     pub replica_host: Option<String>,
-    /// Where the lease lies.
+    /// The store of the lease.
     #[serde(default)]
     pub lease: LeaseConfig,
-    /// For how long the lease is granted.
+    /// The time to live of the lease, in milliseconds.
     #[serde(default = "default_lease_ttl_ms")]
     pub lease_ttl_ms: u64,
     /// `https://host:2379` of each member of etcd.
     #[serde(default)]
     pub etcd_endpoints: Vec<String>,
-    /// As whom to log in to etcd, where it wants to know.
+    /// The user for etcd, if it requires a login.
     pub etcd_user: Option<String>,
     /// A file whose first line is the password of `etcd_user`.
     pub etcd_password_file: Option<PathBuf>,
     /// PEM file of the authorities that may have signed etcd's certificates; those of the system if absent.
     pub etcd_ca_file: Option<PathBuf>,
-    /// Before the names of the keys in etcd, one for each source.
+    /// Prefix of the keys in etcd.
     #[serde(default = "default_etcd_prefix")]
     pub etcd_prefix: String,
-    /// What counts as long.
+    /// Times of the failure analysis.
     #[serde(default)]
     pub analysis: AnalysisSettings,
-    /// How often everybody is asked.
+    /// Intervals of probes.
     #[serde(default)]
     pub pace: ProbeIntervals,
     /// Commands that fence an old primary, in order.
     #[serde(default, rename = "fence_hook")]
     pub fence_hooks: Vec<HookConfig>,
-    /// Commands that lead clients to a new primary, in order.
+    /// Commands that route clients to a new primary, in order.
     #[serde(default, rename = "route_hook")]
     pub route_hooks: Vec<HookConfig>,
 }
@@ -79,10 +79,10 @@ pub struct ManagerConfig {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LeaseConfig {
-    /// A lock on a file in the log's folder: one manager.
+    /// A lock on a file in the log's folder, for a single manager.
     #[default]
     File,
-    /// A key in etcd: several.
+    /// A key in etcd, for several managers.
     Etcd,
 }
 
@@ -90,14 +90,14 @@ pub enum LeaseConfig {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HookConfig {
-    /// Names it in messages.
+    /// Its name in messages.
     pub name: String,
     /// The program and its arguments; no shell.
     pub command: Vec<String>,
-    /// What comes behind them.
+    /// Arguments that are appended to the command.
     #[serde(default)]
     pub arguments: HookArguments,
-    /// It is ended when it takes longer.
+    /// Time after which it is killed, in milliseconds.
     #[serde(default = "default_hook_timeout_ms")]
     pub timeout_ms: u64,
 }
@@ -127,7 +127,7 @@ fn default_hook_timeout_ms() -> u64 {
 }
 
 impl Default for ManagerConfig {
-    /// Of a configuration without the section.
+    /// The settings without the section.
     fn default() -> Self {
         Self {
             name: None,
@@ -156,21 +156,21 @@ impl Default for ManagerConfig {
 }
 
 impl ManagerConfig {
-    /// Makes relative paths count from `base`.
+    /// Makes paths relative to `base`.
     pub(super) fn rebase(&mut self, base: &Path) {
         let files = [&mut self.replica_password_file, &mut self.etcd_password_file, &mut self.etcd_ca_file];
         for file in files.into_iter().flatten() {
             *file = base.join(&*file);
         }
         for hook in self.fence_hooks.iter_mut().chain(&mut self.route_hooks) {
-            // A bare name is looked for where programs are.
+            // A bare name is searched in PATH.
             if let Some(program) = hook.command.first_mut().filter(|program| program.contains('/')) {
                 *program = base.join(&*program).display().to_string();
             }
         }
     }
 
-    /// Says what contradicts itself.
+    /// Checks the section for contradictions.
     pub(super) fn check(&self) -> Result<(), String> {
         if self.semi_sync_acks == 0 {
             return Err("manager.semi_sync_acks is at least 1".into());
@@ -206,7 +206,7 @@ impl ManagerConfig {
         let mut names = HashSet::new();
         for hook in self.fence_hooks.iter().chain(&self.route_hooks) {
             if hook.name.is_empty() || !names.insert(&hook.name) {
-                return Err(format!("manager: hook {:?}: each has a name of its own", hook.name));
+                return Err(format!("manager: hook {:?}: each hook needs a unique name", hook.name));
             }
             if hook.command.first().is_none_or(String::is_empty) {
                 return Err(format!("manager: hook {:?}: command names no program", hook.name));
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_manager_that_is_told_nothing_watches_and_does_nothing_by_itself() {
+    fn a_manager_without_settings_only_watches() {
         let config = read("").unwrap();
         assert!(!config.automatic && !config.across_regions);
         assert_eq!(config.lease, LeaseConfig::File);
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn what_contradicts_itself_is_told() {
+    fn contradictions_are_errors() {
         let check = |text: &str, expected: &str| {
             let complaint = read(text).expect_err(text);
             assert!(complaint.contains(expected), "{complaint}");
@@ -252,7 +252,7 @@ mod tests {
         check("[pace]\npong_ms = 100", "pong_ms");
         check("[[fence_hook]]\nname = 'off'\ncommand = []", "no program");
         let hook = "[[fence_hook]]\nname = 'off'\ncommand = ['/bin/true']\n";
-        check(&format!("{hook}{}", hook.replace("fence", "route")), "a name of its own");
+        check(&format!("{hook}{}", hook.replace("fence", "route")), "a unique name");
     }
 
     #[test]
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_count_from_the_configuration() {
+    fn paths_are_relative_to_the_configuration() {
         let mut config = read(
             "replica_user = 'r'\nreplica_password_file = 'p'\n[[route_hook]]\nname = 'a'\ncommand = ['./a', 'b/c']\n[[route_hook]]\nname \
              = 'b'\ncommand = ['true']",

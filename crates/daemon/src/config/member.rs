@@ -7,20 +7,20 @@ use tailwater_manager::topology::Promotion;
 server_section! {
     /// `[[server]]`
     pub struct MemberConfig {
-        /// Names the server in messages and in the topology.
+        /// The name of the server in messages and in the topology.
         pub name: String,
         /// Name of the source whose cluster it belongs to.
         pub source: String,
         /// Whether it may become the primary.
         #[serde(default)]
         pub promotion: Promotion,
-        /// Where it stands; servers without a region stand in one.
+        /// Its region; all servers without one share a region.
         pub region: Option<String>,
     }
 }
 
 impl MemberConfig {
-    /// What contradicts itself; `sources` are the names of the sources.
+    /// Checks the section for contradictions; `sources` are the names of the sources.
     pub(super) fn check(&self, sources: &HashSet<&String>) -> Result<(), String> {
         let name = &self.name;
         let legal = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
@@ -42,7 +42,7 @@ impl MemberConfig {
         let server = self.server();
         server.check().map_err(|reason| format!("server {name:?}: {reason}"))?;
         if !server.is_given() {
-            return Err(format!("server {name:?}: where is it? give host and port, or socket"));
+            return Err(format!("server {name:?}: its address is missing; give host and port, or socket"));
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! `[[relay]]`: relays on other machines that acknowledge a source's commits, too.
+//! `[[relay]]`: relays on other machines that also acknowledge a source's commits.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -9,30 +9,30 @@ use serde::Deserialize;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RelayConfig {
-    /// Names it among the ackers.
+    /// Its name among the ackers.
     pub name: String,
     /// Name of the `[[source]]` whose commits it captures.
     pub source: String,
-    /// What its own source is called there; as here if absent.
+    /// The name of that source there; the same as here if absent.
     pub source_there: Option<String>,
-    /// `http://host:8080`: its `[http]`.
+    /// The address of its `[http]`: `http://host:8080`.
     pub url: String,
     /// A file whose first line is its token; relative to the configuration file.
     pub token_file: PathBuf,
     /// PEM file of the authorities that may have signed its certificate, where `url` begins with https; those of the system
     /// if absent. Relative to the configuration file.
     pub ca_file: Option<PathBuf>,
-    /// The `server_id` of its source there: by that the primary knows it.
+    /// The `server_id` of the source there, under which it registers with the primary.
     pub server_id: u32,
-    /// `host:port` of each place where replicas read from it.
+    /// `host:port` of each listener from which replicas read.
     #[serde(default)]
     pub serves: Vec<String>,
-    /// The `server_uuid` that MySQL replicas see there; made as there if absent.
+    /// The `server_uuid` that MySQL replicas see there; derived as there if absent.
     pub serve_server_uuid: Option<String>,
-    /// It is not there when it does not take a connection in this time.
+    /// Time-out of connecting, in milliseconds.
     #[serde(default = "default_connect_timeout_ms")]
     pub connect_timeout_ms: u64,
-    /// How long an answer may take; to follow another server takes longer.
+    /// Time-out of an answer, in milliseconds; orders to follow another server have a longer one.
     #[serde(default = "default_timeout_ms")]
     pub timeout_ms: u64,
 }
@@ -46,7 +46,7 @@ fn default_timeout_ms() -> u64 {
 }
 
 impl RelayConfig {
-    /// Makes relative paths count from `base`.
+    /// Makes paths relative to `base`.
     pub(super) fn rebase(&mut self, base: &Path) {
         self.token_file = base.join(&self.token_file);
         if let Some(file) = &mut self.ca_file {
@@ -54,7 +54,7 @@ impl RelayConfig {
         }
     }
 
-    /// What contradicts itself; `sources` are the names of the sources, each with its `server_id`.
+    /// Checks the section for contradictions; `sources` are the names of the sources, each with its `server_id`.
     pub(super) fn check(&self, sources: &[(&String, u32)]) -> Result<(), String> {
         let name = &self.name;
         let legal = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
@@ -73,7 +73,7 @@ impl RelayConfig {
         };
         if self.server_id == 0 || self.server_id == *own_id {
             return Err(format!(
-                "relay {name:?}: server_id must be neither 0 nor the {own_id} of this Tailwater: each throws the other out"
+                "relay {name:?}: server_id must be neither 0 nor {own_id}, that of this Tailwater: two replicas with one server_id disconnect each other"
             ));
         }
         if !["http://", "https://"].iter().any(|scheme| self.url.starts_with(scheme)) {
@@ -94,7 +94,7 @@ impl RelayConfig {
     }
 }
 
-/// What contradicts itself among all of them.
+/// Checks all sections for contradictions.
 pub(super) fn check(relays: &[RelayConfig], sources: &[(&String, u32)]) -> Result<(), String> {
     let (mut names, mut ids) = (HashSet::new(), HashSet::new());
     for relay in relays {

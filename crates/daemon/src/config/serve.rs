@@ -1,4 +1,4 @@
-//! `[[serve]]`: where native replicas and `mysqlbinlog` read the log from, and who may.
+//! `[[serve]]`: listeners for native replicas and `mysqlbinlog`, and their accounts.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -17,22 +17,22 @@ pub struct ServeConfig {
     pub listen: SocketAddr,
     /// The `server_id` that clients see; the source's `server_id`, under which Tailwater is its replica, if absent.
     pub server_id: Option<u32>,
-    /// The `server_uuid` that MySQL replicas see; made of the source's name and `server_id` if absent.
+    /// The `server_uuid` that MySQL replicas see; derived from the source's name and `server_id` if absent.
     pub server_uuid: Option<String>,
     /// Whether connections are encrypted.
     #[serde(default)]
     pub tls: ServeTlsConfig,
-    /// PEM file with the certificate and its chain; a certificate of its own is made at start if absent.
+    /// PEM file with the certificate and its chain; a self-signed certificate is created at start if absent.
     pub tls_certificate: Option<PathBuf>,
     /// PEM file with the key of `tls_certificate`.
     pub tls_key: Option<PathBuf>,
-    /// Connections at once, those included that are not logged in yet.
+    /// Most connections at once, including those before login.
     #[serde(default = "default_connections_max")]
     pub connections_max: usize,
-    /// A client that takes nothing for so long is disconnected.
+    /// A client that accepts no data for this long is disconnected, in milliseconds.
     #[serde(default = "default_write_timeout_ms")]
     pub write_timeout_ms: u64,
-    /// Who may log in.
+    /// The accounts.
     #[serde(default, rename = "user")]
     pub users: Vec<UserConfig>,
 }
@@ -41,12 +41,12 @@ pub struct ServeConfig {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ServeTlsConfig {
-    /// Not offered.
+    /// TLS is not offered.
     Off,
-    /// For clients that ask for it.
+    /// TLS is used if the client requests it.
     #[default]
     Preferred,
-    /// Clients without it are refused.
+    /// Clients without TLS are refused.
     Required,
 }
 
@@ -60,10 +60,10 @@ pub struct UserConfig {
     pub password: Option<String>,
     /// A file whose first line is the password; relative to the configuration file.
     pub password_file: Option<PathBuf>,
-    /// What a server keeps of the password, as in `mysql.user`: one, or several for different plugins.
+    /// The password hash as in `mysql.user`: one, or several for different plugins.
     #[serde(default)]
     pub hash: OneOrMany,
-    /// May purge the log and end the connections of others.
+    /// Whether it may purge the log and kill connections of other accounts.
     #[serde(default)]
     pub admin: bool,
 }
@@ -105,7 +105,7 @@ fn default_write_timeout_ms() -> u64 {
 }
 
 impl ServeConfig {
-    /// Makes relative paths count from `base`.
+    /// Makes paths relative to `base`.
     pub(super) fn rebase(&mut self, base: &Path) {
         let of_users = self.users.iter_mut().map(|user| &mut user.password_file);
         let own = [&mut self.tls_certificate, &mut self.tls_key];
@@ -114,7 +114,7 @@ impl ServeConfig {
         }
     }
 
-    /// Says what contradicts itself.
+    /// Checks the section for contradictions.
     pub(super) fn check(&self, sources: &HashSet<&String>) -> Result<(), String> {
         let what = format!("serve {}", self.listen);
         if !sources.contains(&self.source) {
@@ -130,7 +130,7 @@ impl ServeConfig {
             return Err(format!("{what}: tls = \"off\" contradicts tls_certificate"));
         }
         if self.users.is_empty() {
-            return Err(format!("{what}: no [[serve.user]]: nobody could log in"));
+            return Err(format!("{what}: no client could log in without a [[serve.user]]; add one"));
         }
         if self.connections_max == 0 || self.write_timeout_ms < 1_000 {
             return Err(format!("{what}: connections_max is at least 1, write_timeout_ms at least 1000"));

@@ -1,4 +1,4 @@
-//! The keys that say where a server is and how it is logged in to, which sources and targets share.
+//! The keys for the address and login of a server, which sources and targets share.
 
 use std::path::Path;
 
@@ -10,9 +10,9 @@ use serde::Deserialize;
 pub enum TlsConfig {
     /// Never.
     Off,
-    /// If the server offers it, without looking at its certificate.
+    /// If the server offers it, without a check of its certificate.
     Preferred,
-    /// Always, without looking at the certificate.
+    /// Always, without a check of the certificate.
     Required,
     /// Always; the certificate must be signed by `tls_ca`.
     VerifyCa,
@@ -20,7 +20,7 @@ pub enum TlsConfig {
     VerifyFull,
 }
 
-/// Where a server is, as a section says it.
+/// The address and login of a server, as a section has them.
 #[derive(Debug, Clone, Copy)]
 pub struct ServerAddress<'a> {
     /// Host name or address.
@@ -40,12 +40,12 @@ pub struct ServerAddress<'a> {
 }
 
 impl ServerAddress<'_> {
-    /// Whether something says where the server is; an option file may.
+    /// Whether the section has an address, or an option file that may have one.
     pub fn is_given(&self) -> bool {
         self.socket.is_some() || self.host.is_some() || self.port.is_some() || self.defaults_file.is_some()
     }
 
-    /// What contradicts itself.
+    /// Checks the keys for contradictions.
     pub(super) fn check(&self) -> Result<(), &'static str> {
         if self.socket.is_some() && (self.host.is_some() || self.port.is_some()) {
             return Err("give either socket, or host and port");
@@ -58,8 +58,8 @@ impl ServerAddress<'_> {
     }
 }
 
-/// Defines a section of the configuration: the keys of a server, and its own. `#[serde(flatten)]` would forget on which line
-/// a key is wrong, and which there are.
+/// Defines a section with the keys of a server and its own keys. With `#[serde(flatten)]` an error would lack the line of the key and the
+/// list of known keys.
 macro_rules! server_section {
     ($(#[$about:meta])* pub struct $name:ident { $($own:tt)* }) => {
         $(#[$about])*
@@ -76,7 +76,7 @@ macro_rules! server_section {
             pub user: Option<String>,
             /// Option file with a `[client]` group for user and password; relative to the configuration file.
             pub defaults_file: Option<std::path::PathBuf>,
-            /// How the connection is encrypted; the option file's word, or else `preferred`, if absent.
+            /// How the connection is encrypted; the option file decides if absent, or else it is `preferred`.
             pub tls: Option<$crate::config::TlsConfig>,
             /// PEM file of the authorities that may have signed the server's certificate.
             pub tls_ca: Option<std::path::PathBuf>,
@@ -84,7 +84,7 @@ macro_rules! server_section {
         }
 
         impl $name {
-            /// Where the server is.
+            /// The address and login of the server.
             pub fn server(&self) -> $crate::config::ServerAddress<'_> {
                 $crate::config::ServerAddress {
                     host: self.host.as_deref(),

@@ -1,11 +1,11 @@
-//! TOML, and what is wrong with it: without the values, as a line may hold a password.
+//! Parses TOML. Errors do not contain values, since a line may contain a password.
 
 use serde::de::DeserializeOwned;
 
 /// Parses TOML.
 ///
 /// # Errors
-/// What is wrong, with line, column and key. Unlike the parser's own message it never repeats the line.
+/// The error, with line, column and key. Unlike the parser's own message it never repeats the line.
 pub fn parse_toml<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     toml::from_str(text).map_err(|error| explain(text, &error))
 }
@@ -26,14 +26,14 @@ fn explain(text: &str, error: &toml::de::Error) -> String {
     }
 }
 
-/// The key in front of a line's `=`, if it looks like one.
+/// The key before the `=` of a line, if it looks like one.
 fn key_of(line: &str) -> Option<&str> {
     let key = line.split_once('=')?.0.trim();
     let is_bare = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
     (!key.is_empty() && key.len() <= 64 && key.chars().all(is_bare)).then_some(key)
 }
 
-/// Takes the value out of `invalid type: string "x", expected u16`.
+/// Removes the value from `invalid type: string "x", expected u16`.
 fn without_value(reason: &str) -> String {
     let masked = || {
         let front = ["invalid type: ", "invalid value: "].iter().find(|front| reason.contains(**front))?;
@@ -51,7 +51,7 @@ mod tests {
     use crate::config::Config;
 
     #[test]
-    fn mistakes_are_told_without_the_values() {
+    fn errors_do_not_contain_values() {
         const START: &str =
             "[log]\ndirectory = 'l'\n[[source]]\nname = 's'\nserver_id = 1\n[[serve]]\nsource = 's'\n";
         for (lines, expected) in [

@@ -1,81 +1,146 @@
-//! What the daemon has that can be told something, and how it is.
+//! The captures, channels and the manager of this process, and their snapshots.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tailwater_apply::channel::{Channel, ChannelStatus};
 use tailwater_binlog_server::StreamReaders;
+use tailwater_binlog_stats::LocalTime;
+use tailwater_capture::semi_sync_monitor::SemiSyncAlarm;
 use tailwater_capture::{CaptureAcker, CaptureState, CaptureStatus};
 use tailwater_log::LogHandle;
-use tailwater_manager::FailoverReadiness;
 use tailwater_manager::topology::RelayReader;
 use tailwater_wire::Flavour;
+use tracing::warn;
 
-use super::SourceReport;
+use crate::api::captures::{CaptureSnapshot, FollowedServer, SourceReport};
+use crate::api::channels::ChannelSnapshot;
+use crate::api::clusters::ManagerSnapshot;
 use crate::manager::requests::Manager;
-use tailwater_binlog_stats::LocalTime;
 
-/// What the daemon has that can be told something.
+/// How long the end of the daemon waits for a channel to commit the transactions under way.
+const PAUSE_MAX: Duration = Duration::from_secs(10);
+
+/// The captures, channels and the manager of this process.
 #[derive(Debug, Default)]
 pub struct DaemonState {
-    /// By name, each with the log it reads.
+    /// The channels by name, each with the log that it reads.
     pub channels: BTreeMap<String, (Arc<Channel>, LogHandle)>,
-    /// By name, the sources.
+    /// The sources by name.
     pub sources: BTreeMap<String, SourceHandle>,
     /// The manager, if one is configured.
     pub manager: Option<Manager>,
 }
 
-/// A source that is captured.
+/// A captured source.
 #[derive(Debug)]
 pub struct SourceHandle {
-    /// To give its capture orders.
+    /// Takes orders to its capture.
     pub acker: CaptureAcker,
     /// Its log.
     pub log: LogHandle,
-    /// How its capture is.
+    /// The status of its capture.
     pub status: Arc<CaptureStatus>,
-    /// Who reads the log, one for each address that it is served at.
+    /// The readers of its log, by the address that it is served at.
     pub readers: Vec<StreamReaders>,
+    /// The `server_id` of its capture.
+    pub server_id: u32,
+    /// Whether its capture acknowledges commits.
+    pub semi_sync: bool,
+    /// The name of the source's own server.
+    pub own: String,
 }
 
 impl DaemonState {
-    /// How all sources and channels are.
-    pub fn reports(&self) -> (Vec<SourceReport>, Vec<ChannelStatus>) {
-        let sources = self.sources.iter().map(|(name, source)| source.report(name)).collect();
-        let channels = self.channels.values().map(|(channel, log)| {
-            let source = self.sources.values().find(|source| source.log.path() == log.path());
-            let capture_problem = source.and_then(SourceHandle::trouble);
-            ChannelStatus { capture_problem, ..channel.status().borrow().clone() }
-        });
-        (sources, channels.collect())
+    /// The captures.
+    pub fn captures(&self) -> Vec<CaptureSnapshot> {
+        self.sources.iter().map(|(name, source)| source.snapshot(name)).collect()
     }
-}
 
-impl DaemonState {
-    /// Whether a failover of a source's primary would go through; nothing if this daemon does not manage it.
-    pub fn readiness(&self, source: &str) -> Option<FailoverReadiness> {
+    /// The channels.
+    pub fn channels(&self) -> Vec<ChannelSnapshot> {
+        let snapshot = |(channel, log): &(Arc<Channel>, LogHandle)| {
+            let source = self.sources.iter().find(|(_, source)| source.log.path() == log.path());
+            let capture_problem = source.and_then(|(_, source)| source.problem());
+            ChannelSnapshot {
+                source: source.map(|(name, _)| name.clone()).unwrap_or_default(),
+                status: ChannelStatus { capture_problem, ..channel.status().borrow().clone() },
+            }
+        };
+        self.channels.values().map(snapshot).collect()
+    }
+
+    /// The manager's view of a source's cluster; `None` if this daemon does not manage it.
+    pub fn manager_snapshot(&self, source: &str) -> Option<ManagerSnapshot> {
         let cluster = self.manager.as_ref()?.cluster(source).ok()?;
-        Some(cluster.readiness_now())
+        Some(ManagerSnapshot { holds_lease: cluster.holds_lease(), report: cluster.report() })
+    }
+
+    /// Ends the manager, and has every channel commit the transactions under way, in bounded time. What a channel does not commit
+    /// in time is applied at the next start. To be called while the logs are open.
+    pub async fn stop(&self) {
+        if let Some(manager) = &self.manager {
+            manager.stop().await;
+        }
+        let pauses = self.channels.values().map(|(channel, _)| async {
+            if tokio::time::timeout(PAUSE_MAX, channel.pause()).await.is_err() {
+                warn!(
+                    channel = channel.name(),
+                    "the channel did not stop within {} s; the transactions under way are applied at the next start",
+                    PAUSE_MAX.as_secs()
+                );
+            }
+        });
+        futures_util::future::join_all(pauses).await;
     }
 }
 
 impl SourceHandle {
-    /// How long nothing has come from the server that the log follows, a heartbeat included, in milliseconds; nothing if
-    /// nothing ever has.
-    pub fn silent_ms(&self) -> Option<u64> {
-        self.status.received_ago_ms()
+    /// Why the log does not receive from the source, if so.
+    fn problem(&self) -> Option<String> {
+        let state = self.status.snapshot().state;
+        (state != CaptureState::Streaming).then(|| describe(&state))
     }
 
-    /// Why its log does not get what the source has, if so.
-    fn trouble(&self) -> Option<String> {
-        let state = self.status.snapshot().state;
-        (state != CaptureState::Streaming).then(|| doing(&state))
+    /// The server that the log follows, and whether it counts as the primary.
+    fn followed(&self, state: &CaptureState) -> FollowedServer {
+        let orders = self.status.orders();
+        let withheld = match state {
+            _ if orders.stopped.is_some() => Some("the log is stopped by order".to_owned()),
+            CaptureState::StoppedByOrder(_) => Some("the log is stopped by order".to_owned()),
+            // Its history differs from the log's, for example: new commits on it are not in the log.
+            CaptureState::Refused(reason) => Some(format!("the log no longer follows it: {reason}")),
+            CaptureState::Stopped => Some("the daemon is stopping".to_owned()),
+            CaptureState::Connecting | CaptureState::Streaming | CaptureState::Waiting(_) => None,
+        };
+        FollowedServer { server: orders.follows.unwrap_or_else(|| self.own.clone()), withheld }
+    }
+
+    fn snapshot(&self, name: &str) -> CaptureSnapshot {
+        let status = self.status.snapshot();
+        let is_streaming = status.state == CaptureState::Streaming;
+        let durable = self.log.durable().position;
+        CaptureSnapshot {
+            report: self.report(name),
+            state: state_name(&status.state),
+            followed: self.followed(&status.state),
+            server_id: self.server_id,
+            semi_sync: self.semi_sync,
+            semi_sync_in_force: self.semi_sync.then(|| is_streaming && is_semi_sync_on(&status.alarms)),
+            alarm_codes: status.alarms.iter().map(SemiSyncAlarm::code).collect(),
+            heartbeat_ms: self.status.heartbeat_ms(),
+            transactions_total: status.transactions,
+            event_bytes_total: status.event_bytes,
+            acks_total: status.acks,
+            connections_total: status.connections,
+            durable_segment: durable.segment,
+            durable_offset: durable.offset,
+        }
     }
 
     fn report(&self, name: &str) -> SourceReport {
-        let (status, ordered) = (self.status.snapshot(), self.status.orders());
-        let doing = doing(&status.state);
+        let (status, orders) = (self.status.snapshot(), self.status.orders());
         let readers = self.readers.iter().flat_map(StreamReaders::list).map(|reader| RelayReader {
             server_id: reader.server_id,
             uuid: Some(reader.uuid).filter(|uuid| !uuid.is_empty()),
@@ -85,10 +150,10 @@ impl SourceHandle {
         SourceReport {
             source: name.to_owned(),
             is_streaming: status.state == CaptureState::Streaming,
-            follows: ordered.follows,
-            is_stopped_by_order: ordered.stopped.is_some(),
-            doing,
-            heard_ago_ms: self.silent_ms(),
+            follows: orders.follows,
+            is_stopped_by_order: orders.stopped.is_some(),
+            doing: describe(&status.state),
+            heard_ago_ms: self.status.received_ago_ms(),
             is_mariadb: self.log.source().map(|source| source.flavour == Flavour::MariaDb),
             gtids: self.log.gtid_set().map(|gtids| gtids.to_string()),
             durable: self.log.durable().position.to_string(),
@@ -98,8 +163,8 @@ impl SourceHandle {
     }
 }
 
-/// What a capture is doing, in words, with the reason if it waits or is stopped.
-fn doing(state: &CaptureState) -> String {
+/// The activity of a capture as text, with the reason if it waits or is stopped.
+fn describe(state: &CaptureState) -> String {
     match state {
         CaptureState::Connecting => "connecting to the source".to_owned(),
         CaptureState::Streaming => "reading the source's stream".to_owned(),
@@ -110,5 +175,53 @@ fn doing(state: &CaptureState) -> String {
             format!("stopped since {since} by order of the manager (term {})", stop.token)
         }
         CaptureState::Stopped => "stopped".to_owned(),
+    }
+}
+
+/// Whether commits on the source wait for an ACK at all. Other alarms are about the duration and the time of the wait.
+fn is_semi_sync_on(alarms: &[SemiSyncAlarm]) -> bool {
+    !alarms.iter().any(|alarm| matches!(alarm, SemiSyncAlarm::Disabled | SemiSyncAlarm::FallenBack))
+}
+
+/// One of [`crate::metrics::CAPTURE_STATES`].
+fn state_name(state: &CaptureState) -> &'static str {
+    match state {
+        CaptureState::Connecting => "connecting",
+        CaptureState::Streaming => "streaming",
+        CaptureState::Waiting(_) => "waiting",
+        CaptureState::Refused(_) => "refused",
+        CaptureState::StoppedByOrder(_) => "stopped_by_order",
+        CaptureState::Stopped => "stopped",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tailwater_capture::persisted_orders::StopOrder;
+
+    use super::*;
+    use crate::metrics::CAPTURE_STATES;
+
+    #[test]
+    fn every_state_is_listed() {
+        let stop = StopOrder { token: 7, since_ms: 0 };
+        let captures = [
+            CaptureState::Connecting,
+            CaptureState::Streaming,
+            CaptureState::Waiting(String::new()),
+            CaptureState::Refused(String::new()),
+            CaptureState::StoppedByOrder(stop),
+            CaptureState::Stopped,
+        ];
+        assert_eq!(captures.each_ref().map(state_name), CAPTURE_STATES);
+    }
+
+    #[test]
+    fn semi_sync_is_in_force_unless_it_is_off_or_has_fallen_back() {
+        assert!(is_semi_sync_on(&[]));
+        let short = SemiSyncAlarm::TimeoutShort(Duration::from_secs(1));
+        assert!(is_semi_sync_on(&[SemiSyncAlarm::WaitsAfterCommit, short.clone()]));
+        assert!(!is_semi_sync_on(&[SemiSyncAlarm::Disabled]));
+        assert!(!is_semi_sync_on(&[short, SemiSyncAlarm::FallenBack]));
     }
 }

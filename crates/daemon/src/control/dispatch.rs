@@ -1,129 +1,133 @@
-//! Does what is asked.
+//! Carries out commands.
 
 use anyhow::{Context, anyhow, bail, ensure};
 use tailwater_apply::channel::{Channel, ChannelState, UntilCondition, log_reader_name};
 use tailwater_log::{LogHandle, LogPosition};
+use tailwater_manager::ManagerError;
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::{Gtid, GtidSet};
 
-use super::{Answer, DaemonState, Request, SourceHandle};
+use super::{Control, DaemonState, SourceHandle};
+use crate::api::ackers::AckerOrder;
+use crate::api::channels::ChannelStatus;
+use crate::api::commands::{CommandError, CommandErrorKind, ControlAnswer, ControlCommand};
+use crate::api::failovers::ManagerRequest;
 use crate::error_chain::ErrorChain;
-use crate::manager;
-use crate::manager::acker::{AckerFailure, AckerOrder};
-use crate::manager::requests::ManagerRequest;
+use crate::manager::acker;
+use crate::role_check;
 
-pub(super) async fn obey(request: Request, controlled: &DaemonState) -> Answer {
-    match &request {
-        Request::Topology => return Answer::Topology(controlled.reports().0),
-        // Who may open the control socket may read the log, which holds all values.
-        Request::ListWithValues => return Answer::Channels(controlled.reports().1),
-        _ => {}
-    }
-    let request = match request {
-        Request::Manager(request) => return managed(request, controlled).await,
-        other => other,
-    };
-    if let Some((source, order)) = acker_order(&request) {
-        return ordered(source, &order, controlled).await;
-    }
-    answered(obeyed(request, controlled).await, controlled)
-}
-
-/// How the channels are now, or why not.
-pub(super) fn answered(obeyed: anyhow::Result<()>, controlled: &DaemonState) -> Answer {
-    match obeyed {
-        Ok(()) => {
-            let mut channels = controlled.reports().1;
-            for fault in channels.iter_mut().filter_map(|channel| channel.fault.as_mut()) {
-                fault.detail = None;
-            }
-            Answer::Channels(channels)
+pub(super) async fn execute(
+    control: &Control,
+    command: ControlCommand,
+) -> Result<ControlAnswer, CommandError> {
+    let state = &control.state;
+    match command {
+        ControlCommand::List => channels_after(Ok(()), control),
+        // Clients that may open the control socket may read the log, which contains all values.
+        ControlCommand::ListWithValues => Ok(ControlAnswer::Channels(statuses(state))),
+        ControlCommand::Topology => {
+            let reports = state.captures().into_iter().map(|capture| capture.report);
+            Ok(ControlAnswer::Topology(reports.collect()))
         }
-        Err(error) => Answer::Failed {
-            code: error.downcast_ref::<tailwater_apply::ApplyError>().map(|error| error.code().to_owned()),
-            message: ErrorChain(&error).to_string(),
-        },
-    }
-}
-
-pub(super) async fn pause(
-    name: &str,
-    controlled: &DaemonState,
-    paused: &mut Vec<String>,
-) -> anyhow::Result<()> {
-    let (channel, _) =
-        controlled.channels.get(name).ok_or_else(|| anyhow!("the daemon has no channel {name:?}"))?;
-    let state = channel.status().borrow().state;
-    if matches!(state, ChannelState::Running | ChannelState::Connecting) {
-        // Whatever comes next, it is started again.
-        paused.push(name.to_owned());
-        channel
-            .pause_with_reason("a job that reads its target holds it, and lets it go on at its end")
-            .await?;
-    }
-    Ok(())
-}
-
-/// What is asked of the acker of a source; nothing if something else is.
-fn acker_order(request: &Request) -> Option<(&str, AckerOrder)> {
-    match request {
-        Request::AckerStop { source, token } => Some((source, AckerOrder::Stop { token: *token })),
-        Request::AckerRead { source } => Some((source, AckerOrder::Read)),
-        Request::AckerStart { source, token } => Some((source, AckerOrder::Start { token: *token })),
-        Request::AckerFollow { source, token, server } => {
-            Some((source, AckerOrder::Follow { token: *token, server: server.clone() }))
+        ControlCommand::Manager(request) => ask_manager(request, state).await,
+        ControlCommand::AckerStop { source, token } => {
+            order_acker(&source, AckerOrder::Stop { token }, state).await
         }
-        _ => None,
+        ControlCommand::AckerRead { source } => order_acker(&source, AckerOrder::Read, state).await,
+        ControlCommand::AckerStart { source, token } => {
+            order_acker(&source, AckerOrder::Start { token }, state).await
+        }
+        ControlCommand::AckerFollow { source, token, server } => {
+            order_acker(&source, AckerOrder::Follow { token, server }, state).await
+        }
+        ControlCommand::KeepProbed => {
+            control.clusters.iter().for_each(|cluster| cluster.observer.request());
+            Ok(ControlAnswer::Done)
+        }
+        ControlCommand::CheckPrimary { server, source } => {
+            let clusters = control.snapshot().clusters;
+            role_check::check_primary(&clusters, server.as_deref(), source.as_deref())
+                .map(ControlAnswer::Role)
+        }
+        ControlCommand::CheckReplica { server, source, lag_seconds_max } => {
+            let clusters = control.snapshot().clusters;
+            role_check::check_replica(&clusters, &server, source.as_deref(), lag_seconds_max)
+                .map(ControlAnswer::Role)
+        }
+        command => channels_after(change_channel(command, state).await, control),
     }
 }
 
-async fn managed(request: ManagerRequest, controlled: &DaemonState) -> Answer {
-    let answer = match &controlled.manager {
-        Some(manager) => manager.obey(request).await,
+/// The channels after a command, without the details of faults; or why it was not carried out.
+pub(super) fn channels_after(
+    done: anyhow::Result<()>,
+    control: &Control,
+) -> Result<ControlAnswer, CommandError> {
+    done.map_err(|error| {
+        let code = error.downcast_ref::<tailwater_apply::ApplyError>().map(|error| error.code());
+        failed(code, &error)
+    })?;
+    let mut channels = statuses(&control.state);
+    for fault in channels.iter_mut().filter_map(|channel| channel.fault.as_mut()) {
+        fault.detail = None;
+    }
+    Ok(ControlAnswer::Channels(channels))
+}
+
+fn statuses(state: &DaemonState) -> Vec<ChannelStatus> {
+    state.channels().into_iter().map(|channel| channel.status).collect()
+}
+
+fn failed(code: Option<&str>, error: &anyhow::Error) -> CommandError {
+    CommandError {
+        kind: CommandErrorKind::Failed,
+        code: code.map(str::to_owned),
+        message: ErrorChain(error).to_string(),
+    }
+}
+
+async fn ask_manager(request: ManagerRequest, state: &DaemonState) -> Result<ControlAnswer, CommandError> {
+    let answer = match &state.manager {
+        Some(manager) => manager.execute(request).await,
         None => Err(anyhow!("there is no manager in this daemon: its configuration has no [manager]")),
     };
-    match answer {
-        Ok(answer) => Answer::Manager(answer),
-        Err(error) => Answer::Failed {
-            code: error
-                .downcast_ref::<tailwater_manager::ManagerError>()
-                .map(|error| error.code().to_owned()),
-            message: ErrorChain(&error).to_string(),
-        },
+    answer.map(ControlAnswer::Manager).map_err(|error| {
+        let code = error.downcast_ref::<ManagerError>().map(|error| error.code());
+        failed(code, &error)
+    })
+}
+
+async fn order_acker(
+    source: &str,
+    order: AckerOrder,
+    state: &DaemonState,
+) -> Result<ControlAnswer, CommandError> {
+    let handle = state.sources.get(source).ok_or_else(|| CommandError {
+        kind: CommandErrorKind::UnknownName,
+        code: None,
+        message: format!("there is no source {source:?}"),
+    })?;
+    match acker::execute(&handle.acker, &order).await {
+        Ok(status) => Ok(ControlAnswer::Acker(status)),
+        Err(failure) => {
+            Err(CommandError { kind: CommandErrorKind::Failed, code: failure.code, message: failure.message })
+        }
     }
 }
 
-async fn ordered(source: &str, order: &AckerOrder, controlled: &DaemonState) -> Answer {
-    let Some(controlled) = controlled.sources.get(source) else {
-        return Answer::Failed { code: None, message: format!("there is no source {source:?}") };
-    };
-    match manager::acker::obey(&controlled.acker, order).await {
-        Ok(text) => Answer::Acker(text),
-        Err(AckerFailure { code, message }) => Answer::Failed { code, message },
-    }
-}
-
-async fn obeyed(request: Request, controlled: &DaemonState) -> anyhow::Result<()> {
+async fn change_channel(command: ControlCommand, state: &DaemonState) -> anyhow::Result<()> {
     let find = |name: &str| {
-        let known = || controlled.channels.keys().cloned().collect::<Vec<_>>().join(", ");
-        controlled
+        let known = || state.channels.keys().cloned().collect::<Vec<_>>().join(", ");
+        state
             .channels
             .get(name)
             .map(|(channel, log)| (channel, log.source().map_or(Flavour::MySql, |source| source.flavour)))
             .ok_or_else(|| anyhow!("there is no channel {name:?}; there are: {}", known()))
     };
-    match request {
-        Request::List
-        | Request::ListWithValues
-        | Request::Topology
-        | Request::Manager(_)
-        | Request::AckerStop { .. }
-        | Request::AckerRead { .. }
-        | Request::AckerStart { .. }
-        | Request::AckerFollow { .. } => {}
-        Request::Start { channel, until_gtid, until_time_us } => {
+    match command {
+        ControlCommand::Start { channel, until_gtid, until_time_us } => {
             let (channel, flavour) = find(&channel)?;
-            refuse_if_it_leads(channel, controlled)?;
+            refuse_if_target_is_primary(channel, state)?;
             let until = match (until_gtid, until_time_us) {
                 (Some(gtid), None) => Some(UntilCondition::Gtid(Gtid::parse(flavour, &gtid)?)),
                 (None, Some(time)) => Some(UntilCondition::TimeUs(time)),
@@ -132,58 +136,62 @@ async fn obeyed(request: Request, controlled: &DaemonState) -> anyhow::Result<()
             };
             channel.resume(until).await?;
         }
-        Request::Tolerate { channel, until_gtid } => {
+        ControlCommand::Tolerate { channel, until_gtid } => {
             let (channel, flavour) = find(&channel)?;
-            refuse_if_it_leads(channel, controlled)?;
+            refuse_if_target_is_primary(channel, state)?;
             let until = until_gtid.map(|gtid| Gtid::parse(flavour, &gtid)).transpose()?;
             channel.tolerate(until).await?;
         }
-        Request::Stop { channel } => find(&channel)?.0.pause().await?,
-        Request::Pause { .. } => bail!("a pause is of a connection"),
-        Request::Skip { channel, gtid } => {
+        ControlCommand::Stop { channel } => find(&channel)?.0.pause().await?,
+        ControlCommand::Skip { channel, gtid } => {
             let (channel, flavour) = find(&channel)?;
             channel.skip(Gtid::parse(flavour, &gtid)?).await?;
         }
-        Request::Seek { channel, gtids } => {
+        ControlCommand::Seek { channel, gtids } => {
             let (channel, flavour) = find(&channel)?;
             channel.seek(GtidSet::parse(flavour, &gtids)?).await?;
         }
-        Request::Filter { channel, filters, from_gtid } => {
+        ControlCommand::Filter { channel, filters, from_gtid } => {
             let (channel, flavour) = find(&channel)?;
             let from = from_gtid.map(|gtid| Gtid::parse(flavour, &gtid)).transpose()?;
             channel.set_filters(filters, from).await?;
         }
-        Request::Hold { channel } => {
+        ControlCommand::Hold { channel } => {
             find(&channel)?;
-            if let Some((channel, log)) = controlled.channels.get(&channel) {
+            if let Some((channel, log)) = state.channels.get(&channel) {
                 hold(channel, log)?;
             }
         }
-        Request::Set { channel, edit } => find(&channel)?.0.edit(edit).await?,
+        ControlCommand::Set { channel, edit } => find(&channel)?.0.edit(edit).await?,
+        ControlCommand::Pause { .. } => bail!("a pause needs a connection that it lasts for"),
+        _ => bail!("the command is not about a channel"),
     }
     Ok(())
 }
 
-/// A target that has become the primary would get its own commits once more.
-fn refuse_if_it_leads(channel: &Channel, controlled: &DaemonState) -> anyhow::Result<()> {
+/// A target that has become the primary would receive its own commits again.
+fn refuse_if_target_is_primary(channel: &Channel, state: &DaemonState) -> anyhow::Result<()> {
     let name = channel.name();
     let reads = |source: &&SourceHandle| {
         source.log.persistent_readers().iter().any(|reader| reader.name == log_reader_name(name))
     };
-    let leads = controlled
+    let is_primary = state
         .sources
         .values()
         .filter(reads)
         .filter_map(|source| source.status.followed_server())
         .any(|followed| followed.endpoint == *channel.target());
-    ensure!(!leads, "channel {name}: its target is the primary now, and would get its own commits once more");
+    ensure!(
+        !is_primary,
+        "channel {name}: its target is the primary now, and would receive its own commits again"
+    );
     Ok(())
 }
 
-/// Has the log remember a channel that is to begin behind what the source has now.
+/// Keeps new transactions in the log for a channel whose target will be provisioned with what the source has now.
 ///
 /// # Errors
-/// If it runs, or the log could not say later what the target lacks.
+/// If the channel runs, or the log could not tell later what the target lacks.
 fn hold(channel: &Channel, log: &LogHandle) -> anyhow::Result<()> {
     let name = channel.name();
     let state = channel.status().borrow().state;
@@ -196,7 +204,7 @@ fn hold(channel: &Channel, log: &LogHandle) -> anyhow::Result<()> {
         newest.context("the log is empty: nothing was captured yet; try again when it follows its source")?;
     ensure!(
         log.gtids_before(newest)?.is_some(),
-        "the log began in the middle of a binlog file, and cannot say what is before it: wait for the source's next file"
+        "the log starts in the middle of a binlog file, so the GTIDs before it are not known: wait for the source's next file"
     );
     let reader = log_reader_name(name);
     if !log.persistent_readers().iter().any(|known| known.name == reader) {

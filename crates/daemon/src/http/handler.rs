@@ -1,308 +1,198 @@
-//! Answers requests: JSON, and the text of metrics.
+//! Maps requests to commands and snapshots of [`Control`], and the answers to JSON and to the text of metrics.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hyper::{Method, StatusCode};
-use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tailwater_manager::FailoverReadiness;
-use tailwater_manager::topology::{Cluster, RelayPlan};
 
-use super::acker;
-use super::observer::{Watched, Watching};
-use super::role_check::{self, FollowedServer, RoleCheck};
-use super::route::{PrimaryQuery, Route, RouteError, route};
+use super::orders;
+use super::route::{Route, RouteError, route};
 use super::token::BearerToken;
-use crate::cluster_view::ClusterView;
-use crate::control::{DaemonState, SourceHandle};
-use crate::manager::startup::OWN_RELAY;
-use crate::metrics::{self, MetricsSnapshot};
-use crate::wiring::{self, ClusterWiring};
+use crate::api::clusters::ClusterView;
+use crate::api::commands::{CommandError, CommandErrorKind, ControlAnswer, ControlCommand};
+use crate::control::Control;
+use crate::metrics;
 
-/// A replica further behind than this, in seconds, is not to be read from, unless the check says otherwise.
-const LAG_SECONDS_MAX: u64 = 10;
+/// How long the first request after a pause waits for probes.
+const FIRST_PROBE_MAX: Duration = Duration::from_millis(1_000);
 
-/// A tree is made anew after so long at the soonest, however many ask.
-const TREE_KEEPS: Duration = Duration::from_millis(100);
-
-/// What is answered.
+/// A response.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(super) struct HttpResponse {
     pub status: StatusCode,
-    pub body: AnswerBody,
-    /// The methods that the path knows, if this one is none of them.
+    pub body: HttpBody,
+    /// The methods that the path accepts, if the request has another one.
     pub allowed: Option<&'static str>,
 }
 
-/// The body of an answer.
+/// The body of a response.
 #[derive(Debug)]
-pub(super) enum AnswerBody {
+pub(super) enum HttpBody {
     Json(Value),
     /// OpenMetrics text of [`crate::metrics::render`].
     Metrics(String),
 }
 
-impl Answer {
+impl HttpResponse {
     pub(super) fn ok(body: Value) -> Self {
-        Self { status: StatusCode::OK, body: AnswerBody::Json(body), allowed: None }
+        Self { status: StatusCode::OK, body: HttpBody::Json(body), allowed: None }
     }
 
     pub(super) fn failed(status: StatusCode, reason: &str) -> Self {
-        let body = AnswerBody::Json(json!({ "ok": false, "reason": reason }));
+        let body = HttpBody::Json(json!({ "ok": false, "reason": reason }));
         Self { status, body, allowed: None }
     }
 }
 
-impl From<RouteError> for Answer {
-    fn from(none: RouteError) -> Self {
-        match none {
+impl From<RouteError> for HttpResponse {
+    fn from(error: RouteError) -> Self {
+        match error {
             RouteError::NotFound => Self::failed(
                 StatusCode::NOT_FOUND,
-                "there are /primary, /replica, /status, /metrics, /healthz and /acker",
+                "no such path; there are /primary, /replica, /status, /metrics, /healthz and /acker",
             ),
             RouteError::Method { allowed } => Self {
                 allowed: Some(allowed),
-                ..Self::failed(StatusCode::METHOD_NOT_ALLOWED, "the path is asked in other ways")
+                ..Self::failed(
+                    StatusCode::METHOD_NOT_ALLOWED,
+                    &format!("method not allowed; this path accepts {allowed}"),
+                )
             },
             RouteError::Bad(reason) => Self::failed(StatusCode::BAD_REQUEST, &reason),
         }
     }
 }
 
-impl From<RoleCheck> for Answer {
-    fn from(verdict: RoleCheck) -> Self {
-        let status = if verdict.ok { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-        Self { status, body: AnswerBody::Json(json!(verdict)), allowed: None }
+impl From<CommandError> for HttpResponse {
+    fn from(error: CommandError) -> Self {
+        let status = match error.kind {
+            CommandErrorKind::UnknownName => StatusCode::NOT_FOUND,
+            CommandErrorKind::Invalid => StatusCode::BAD_REQUEST,
+            CommandErrorKind::Failed => StatusCode::CONFLICT,
+        };
+        Self::failed(status, &error.message)
     }
 }
 
-/// Without the words, which may repeat what a server said of a statement: the client that asks here has shown no token.
+/// Without the reason, which may repeat a server's error about a statement: clients need no token here.
 fn without_reason(readiness: FailoverReadiness) -> FailoverReadiness {
     match readiness {
-        FailoverReadiness::NotReady { rule, .. } => {
-            FailoverReadiness::NotReady { rule, reason: "`tailwater manager status` says why".to_owned() }
-        }
+        FailoverReadiness::NotReady { rule, .. } => FailoverReadiness::NotReady {
+            rule,
+            reason: "`tailwater manager status` prints the reason".to_owned(),
+        },
         other => other,
     }
 }
 
-/// How long each relay has had nothing from the primary, in milliseconds.
-type Silences = BTreeMap<String, Option<u64>>;
-
-/// A cluster's tree, with the primary that it was made for.
-#[derive(Debug)]
-struct Tree {
-    made: Instant,
-    leader: FollowedServer,
-    cluster: Cluster,
-    silent_ms: Silences,
-}
-
-/// Answers requests.
+/// Handles requests.
 #[derive(Debug)]
 pub struct HttpHandler {
-    watching: Watching,
-    controlled: Arc<DaemonState>,
-    /// Of those who may order something.
-    secret: Option<BearerToken>,
-    /// One for each of the clusters that are watched.
-    trees: Vec<Mutex<Option<Arc<Tree>>>>,
+    control: Arc<Control>,
+    /// The token that orders need.
+    token: Option<BearerToken>,
 }
 
 impl HttpHandler {
-    /// Answers out of what `observer` sees and `daemon_state` says of itself.
-    pub fn new(watching: Watching, controlled: Arc<DaemonState>, secret: Option<BearerToken>) -> Self {
-        let trees = watching.clusters().iter().map(|_| Mutex::new(None)).collect();
-        Self { watching, controlled, secret, trees }
+    /// A handler. Without a token it refuses all orders.
+    pub fn new(control: Arc<Control>, token: Option<BearerToken>) -> Self {
+        Self { control, token }
     }
 
-    pub(super) async fn answer(
+    pub(super) async fn handle(
         &self,
         method: &Method,
         path: &str,
         query: Option<&str>,
         credential: Option<&[u8]>,
         body: &[u8],
-    ) -> Answer {
+    ) -> HttpResponse {
         match route(method, path, query) {
-            Err(none) => none.into(),
-            Ok(Route::Health) => Answer::ok(json!({ "ok": true, "version": env!("CARGO_PKG_VERSION") })),
+            Err(error) => error.into(),
+            Ok(Route::Health) => {
+                HttpResponse::ok(json!({ "ok": true, "version": env!("CARGO_PKG_VERSION") }))
+            }
             Ok(Route::Status) => self.status().await,
             Ok(Route::Metrics) => self.metrics(),
-            Ok(Route::Primary { of: PrimaryQuery::Server { server, source } }) => {
-                match self.find(&server, source.as_deref()) {
-                    Ok((_, cluster)) => self.is_primary(cluster, &server).await.into(),
-                    Err(answer) => answer,
-                }
+            Ok(Route::Check { command, server, source }) => {
+                self.keep_probed(server.as_deref(), source.as_deref()).await;
+                self.check(command).await
             }
-            Ok(Route::Primary { of: PrimaryQuery::Cluster { source } }) => {
-                match self.named(source.as_deref()) {
-                    Ok(cluster) => {
-                        let leader = self.leader(cluster);
-                        self.is_primary(cluster, &leader.server).await.into()
-                    }
-                    Err(answer) => answer,
-                }
+            Ok(Route::Acker { source }) => {
+                self.order(&source, credential, Ok(ControlCommand::AckerRead { source: source.clone() }))
+                    .await
             }
-            Ok(Route::Replica { server, source, lag_seconds_max }) => {
-                match self.find(&server, source.as_deref()) {
-                    Ok((index, cluster)) => {
-                        let lag_max = lag_seconds_max.unwrap_or(LAG_SECONDS_MAX);
-                        self.is_replica(index, cluster, &server, lag_max).await.into()
-                    }
-                    Err(answer) => answer,
-                }
+            Ok(Route::Order { source, order }) => {
+                let command = orders::command(source.clone(), order, body);
+                self.order(&source, credential, command).await
             }
-            Ok(Route::Acker { source }) => match self.captured(&source, credential) {
-                Ok((source, wiring)) => acker::read(source, wiring).await,
-                Err(answer) => answer,
-            },
-            Ok(Route::Order { source, order }) => match self.captured(&source, credential) {
-                Ok((source, wiring)) => acker::order(source, wiring, order, body).await,
-                Err(answer) => answer,
-            },
         }
     }
 
-    /// The capture of a source, for who may order it.
-    fn captured(
+    async fn check(&self, command: ControlCommand) -> HttpResponse {
+        match self.control.execute(command).await {
+            Ok(ControlAnswer::Role(check)) => {
+                let status = if check.ok { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+                HttpResponse { status, body: HttpBody::Json(json!(check)), allowed: None }
+            }
+            Ok(_) => {
+                HttpResponse::failed(StatusCode::INTERNAL_SERVER_ERROR, "the answer is not about a role")
+            }
+            Err(error) => error.into(),
+        }
+    }
+
+    async fn order(
         &self,
         source: &str,
         credential: Option<&[u8]>,
-    ) -> Result<(&SourceHandle, &ClusterWiring), Answer> {
-        // First, so that who may not learns nothing.
-        acker::admit(self.secret.as_ref(), credential)?;
-        let controlled = self.controlled.sources.get(source);
-        let mut wired = self.watching.clusters().iter().map(|cluster| &cluster.wiring);
-        controlled.zip(wired.find(|wiring| wiring.plan.name == source)).ok_or_else(|| {
-            Answer::failed(StatusCode::NOT_FOUND, "the configuration has no source of that name")
-        })
-    }
-
-    /// Whom the log of a cluster follows.
-    fn leader(&self, cluster: &Watched) -> FollowedServer {
-        let (source, own) = (&cluster.wiring.plan.name, &cluster.wiring.own);
-        match self.controlled.sources.get(source) {
-            Some(controlled) => controlled.leader(own),
-            None => FollowedServer {
-                server: own.clone(),
-                held: Some(format!("source {source} is not captured here")),
-            },
+        command: Result<ControlCommand, HttpResponse>,
+    ) -> HttpResponse {
+        // First, so that clients without the token learn nothing.
+        let command = orders::authorize(self.token.as_ref(), credential).and(command);
+        match command {
+            Ok(command) => {
+                let answer = self.control.execute(command).await;
+                orders::response(source, answer, &self.control.snapshot())
+            }
+            Err(response) => response,
         }
     }
 
-    async fn is_primary(&self, cluster: &Watched, server: &str) -> RoleCheck {
-        self.watching.ask(cluster).await;
-        let server = cluster.canonical(server);
-        // After the looks: who leads may have changed meanwhile.
-        let leader = self.leader(cluster);
-        let seen = cluster.seen(&server);
-        let verdict = role_check::primary(&leader, &server, seen.as_ref(), self.watching.stale_after_ms());
-        RoleCheck {
-            source: cluster.wiring.plan.name.clone(),
-            address: cluster.address_of(&server),
-            ok: verdict.is_ok(),
-            reason: verdict.err(),
-            lag_seconds: None,
-            server,
-        }
+    async fn status(&self) -> HttpResponse {
+        self.keep_probed(None, None).await;
+        let clusters = self.control.snapshot().clusters.into_iter().map(|cluster| ClusterView {
+            readiness: cluster.view.readiness.map(without_reason),
+            ..cluster.view
+        });
+        HttpResponse::ok(json!({ "clusters": clusters.collect::<Vec<_>>() }))
     }
 
-    async fn is_replica(&self, index: usize, cluster: &Watched, server: &str, lag_max: u64) -> RoleCheck {
-        self.watching.ask(cluster).await;
-        let server = cluster.canonical(server);
-        let tree = self.tree(index, cluster);
-        let silent_ms = |relay: &str| tree.silent_ms.get(relay).copied().flatten();
-        let verdict = role_check::replica(&tree.cluster, &server, &silent_ms, lag_max);
-        RoleCheck {
-            source: cluster.wiring.plan.name.clone(),
-            address: cluster.address_of(&server),
-            ok: verdict.is_ok(),
-            lag_seconds: verdict.as_ref().ok().copied(),
-            reason: verdict.err(),
-            server,
-        }
-    }
-
-    async fn status(&self) -> Answer {
-        let mut shown = Vec::new();
-        for cluster in self.watching.clusters() {
-            self.watching.ask(cluster).await;
-            shown.push(self.seen(cluster, &self.leader(cluster)).0);
-        }
-        Answer::ok(json!({ "clusters": shown }))
-    }
-
-    /// From the state that this process keeps: a scrape queries no server.
-    fn metrics(&self) -> Answer {
-        let semi_sync = |source: &str| {
-            let mut wired = self.watching.clusters().iter().map(|cluster| &cluster.wiring.plan);
-            wired.any(|plan| plan.name == source && plan.relay.semi_sync)
-        };
-        match metrics::render(MetricsSnapshot::of(&self.controlled, semi_sync)) {
-            Ok(text) => Answer { status: StatusCode::OK, body: AnswerBody::Metrics(text), allowed: None },
-            Err(error) => Answer::failed(
+    fn metrics(&self) -> HttpResponse {
+        match metrics::render(self.control.snapshot()) {
+            Ok(text) => HttpResponse { status: StatusCode::OK, body: HttpBody::Metrics(text), allowed: None },
+            Err(error) => HttpResponse::failed(
                 StatusCode::INTERNAL_SERVER_ERROR,
-                &format!("the metrics cannot be written as text: {error}"),
+                &format!("the metrics cannot be encoded as text: {error}"),
             ),
         }
     }
 
-    /// A cluster as it was seen last, and how long each relay has had nothing from the primary, in milliseconds.
-    fn seen(&self, cluster: &Watched, leader: &FollowedServer) -> (ClusterView, Silences) {
-        let mut wired = cluster.wiring.led_by(&leader.server);
-        let (sources, channels) = self.controlled.reports();
-        wiring::put_states(std::slice::from_mut(&mut wired), &sources, &channels);
-        self.watching.put_others(cluster, &mut wired);
-        let heard = |relay: &RelayPlan| relay.state.as_ref().and_then(|state| state.heard_ago_ms);
-        let others = wired.plan.others.iter().map(|other| (other.name.clone(), heard(&other.relay)));
-        let own = (OWN_RELAY.to_owned(), heard(&wired.plan.relay));
-        let silent_ms = others.chain([own]).collect();
-        let readiness = self.controlled.readiness(&wired.plan.name).map(without_reason);
-        (ClusterView::of(&wired, &self.watching.observations(cluster), readiness), silent_ms)
-    }
-
-    fn tree(&self, index: usize, cluster: &Watched) -> Arc<Tree> {
-        let leader = self.leader(cluster);
-        let mut kept = self.trees[index].lock();
-        if let Some(tree) =
-            kept.as_ref().filter(|tree| tree.leader == leader && tree.made.elapsed() < TREE_KEEPS)
-        {
-            return Arc::clone(tree);
-        }
-        let made = Instant::now();
-        let (shown, silent_ms) = self.seen(cluster, &leader);
-        let tree = Arc::new(Tree { made, cluster: shown.cluster, leader, silent_ms });
-        *kept = Some(Arc::clone(&tree));
-        tree
-    }
-
-    /// The cluster that a server is in.
-    fn find(&self, server: &str, source: Option<&str>) -> Result<(usize, &Watched), Answer> {
-        let is_there = |cluster: &&Watched| {
-            source.is_none_or(|source| cluster.wiring.plan.name == source) && cluster.has(server)
+    /// Requests probes, and waits until those of the cluster of a server or source are fresh. While clients ask regularly, they
+    /// are.
+    async fn keep_probed(&self, server: Option<&str>, source: Option<&str>) {
+        let mut changes = self.control.subscribe();
+        let requested = self.control.execute(ControlCommand::KeepProbed).await;
+        let fresh = async {
+            while requested.is_ok() && !self.control.is_probed(server, source) {
+                if changes.changed().await.is_err() {
+                    return;
+                }
+            }
         };
-        let found = self.watching.clusters().iter().enumerate().find(|(_, cluster)| is_there(cluster));
-        found.ok_or_else(|| {
-            Answer::failed(StatusCode::NOT_FOUND, &format!("the configuration has no server {server}"))
-        })
-    }
-
-    /// The cluster of a source.
-    fn named(&self, source: Option<&str>) -> Result<&Watched, Answer> {
-        let mut clusters = self.watching.clusters().iter();
-        match (source, self.watching.clusters()) {
-            (None, [only]) => Ok(only),
-            (None, _) => {
-                Err(Answer::failed(StatusCode::BAD_REQUEST, "there are several sources: source=NAME"))
-            }
-            (Some(source), _) => {
-                clusters.find(|cluster| cluster.wiring.plan.name == source).ok_or_else(|| {
-                    Answer::failed(StatusCode::NOT_FOUND, "the configuration has no source of that name")
-                })
-            }
-        }
+        // A server that is late counts as not probed.
+        let _ = tokio::time::timeout(FIRST_PROBE_MAX, fresh).await;
     }
 }

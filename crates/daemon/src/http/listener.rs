@@ -1,4 +1,4 @@
-//! Connections: one request on each, with a limit on their number, their time and their size.
+//! Connections: one request on each, with limits on their number, duration and size.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -18,46 +18,46 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tracing::{debug, warn};
 
-use super::handler::{Answer, AnswerBody, HttpHandler};
+use super::handler::{HttpBody, HttpHandler, HttpResponse};
 use crate::metrics;
 
-/// Connections at once; more are closed.
+/// Most connections at once; further ones are closed.
 const CONNECTIONS_MAX: usize = 256;
-/// A request has come whole after so long, or never.
+/// How long a client may take to send its request.
 const HEAD_TIME_MAX: Duration = Duration::from_secs(5);
-/// A connection lives no longer, whatever either side does.
+/// The longest duration of a connection.
 const CONNECTION_TIME_MAX: Duration = Duration::from_secs(120);
-/// A request's line and headers are no longer.
+/// Most bytes of a request line and its headers.
 const HEAD_BYTES_MAX: usize = 16 << 10;
-/// What an order says besides.
+/// Most bytes of the body of an order.
 const BODY_BYTES_MAX: usize = 64 << 10;
 
-/// Takes the address.
+/// Binds an address.
 ///
 /// # Errors
-/// If it is not to be had.
+/// If it cannot be bound.
 pub async fn bind(listen: SocketAddr) -> anyhow::Result<TcpListener> {
     TcpListener::bind(listen).await.with_context(|| format!("http: listen at {listen}"))
 }
 
-/// Answers until the task that is given back is aborted.
-pub fn serve(listener: TcpListener, answering: Arc<HttpHandler>) -> JoinHandle<()> {
+/// Serves until the returned task is aborted.
+pub fn serve(listener: TcpListener, handler: Arc<HttpHandler>) -> JoinHandle<()> {
     tokio::spawn(async move {
-        let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+        let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
         loop {
             match listener.accept().await {
                 Ok((stream, peer)) => {
-                    let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
-                        debug!(%peer, "http: {CONNECTIONS_MAX} connections are open; closed");
+                    let Ok(permit) = Arc::clone(&permits).try_acquire_owned() else {
+                        debug!(%peer, "http: closed a connection: {CONNECTIONS_MAX} are open already");
                         continue;
                     };
-                    let answering = Arc::clone(&answering);
+                    let handler = Arc::clone(&handler);
                     tokio::spawn(async move {
-                        let talk = converse(stream, answering);
-                        if tokio::time::timeout(CONNECTION_TIME_MAX, talk).await.is_err() {
-                            debug!(%peer, "http: the connection took too long");
+                        let served = serve_connection(stream, handler);
+                        if tokio::time::timeout(CONNECTION_TIME_MAX, served).await.is_err() {
+                            debug!(%peer, "http: closed a connection after {} s", CONNECTION_TIME_MAX.as_secs());
                         }
-                        drop(place);
+                        drop(permit);
                     });
                 }
                 Err(error) => {
@@ -69,16 +69,16 @@ pub fn serve(listener: TcpListener, answering: Arc<HttpHandler>) -> JoinHandle<(
     })
 }
 
-async fn converse(stream: TcpStream, answering: Arc<HttpHandler>) {
+async fn serve_connection(stream: TcpStream, handler: Arc<HttpHandler>) {
     let service = service_fn(|request| {
-        let answering = Arc::clone(&answering);
-        async move { Ok::<_, Infallible>(respond(request, &answering).await) }
+        let handler = Arc::clone(&handler);
+        async move { Ok::<_, Infallible>(respond(request, &handler).await) }
     });
     let served = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIME_MAX)
         .max_buf_size(HEAD_BYTES_MAX)
-        // Checks come seldom, and a connection that waits takes another's place.
+        // Checks are rare, and an idle connection counts towards the limit.
         .keep_alive(false)
         .serve_connection(TokioIo::new(stream), service)
         .await;
@@ -87,32 +87,35 @@ async fn converse(stream: TcpStream, answering: Arc<HttpHandler>) {
     }
 }
 
-async fn respond(request: Request<Incoming>, answering: &HttpHandler) -> Response<Full<Bytes>> {
+async fn respond(request: Request<Incoming>, handler: &HttpHandler) -> Response<Full<Bytes>> {
     let (head, body) = request.into_parts();
     let credential = head.headers.get(AUTHORIZATION).map(HeaderValue::as_bytes);
     let body = tokio::time::timeout(HEAD_TIME_MAX, Limited::new(body, BODY_BYTES_MAX).collect()).await;
-    let answer = match body {
+    let response = match body {
         Ok(Ok(body)) => {
             let (path, query) = (head.uri.path(), head.uri.query());
-            answering.answer(&head.method, path, query, credential, &body.to_bytes()).await
+            handler.handle(&head.method, path, query, credential, &body.to_bytes()).await
         }
-        Ok(Err(_)) => Answer::failed(StatusCode::PAYLOAD_TOO_LARGE, "the body is cut off or too long"),
-        Err(_) => Answer::failed(StatusCode::REQUEST_TIMEOUT, "the body did not come"),
+        Ok(Err(_)) => {
+            HttpResponse::failed(StatusCode::PAYLOAD_TOO_LARGE, "the body is incomplete or too long")
+        }
+        Err(_) => HttpResponse::failed(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time"),
     };
-    let (text, content_type) = match answer.body {
-        AnswerBody::Json(value) => (format!("{value}\n"), "application/json"),
-        AnswerBody::Metrics(text) => (text, metrics::CONTENT_TYPE),
+    let HttpResponse { status, body, allowed } = response;
+    let (text, content_type) = match body {
+        HttpBody::Json(value) => (format!("{value}\n"), "application/json"),
+        HttpBody::Metrics(text) => (text, metrics::CONTENT_TYPE),
     };
     let mut response = Response::new(Full::new(Bytes::from(text)));
-    *response.status_mut() = answer.status;
+    *response.status_mut() = status;
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
-    // What was true a second ago may send a client to the wrong server.
+    // An old response may send a client to the wrong server.
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    if let Some(allowed) = answer.allowed {
+    if let Some(allowed) = allowed {
         headers.insert(ALLOW, HeaderValue::from_static(allowed));
     }
-    if answer.status == StatusCode::UNAUTHORIZED {
+    if status == StatusCode::UNAUTHORIZED {
         headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     }
     response

@@ -1,27 +1,27 @@
-//! What a request asks for. Pure.
+//! Parses the line of a request. Pure.
 
 use hyper::Method;
 
-/// What can be asked for.
-#[derive(Debug, Clone, PartialEq, Eq)]
+use crate::api::commands::ControlCommand;
+
+/// The target of a request.
+#[derive(Debug, Clone)]
 pub(super) enum Route {
-    /// Whether the process answers.
+    /// The process answers.
     Health,
-    /// Every cluster, as a tree.
+    /// All clusters, as trees.
     Status,
     /// Metrics of captures, channels and the manager.
     Metrics,
-    /// Whether a server is the primary; which server is, if none is named.
-    Primary { of: PrimaryQuery },
-    /// Whether a server may be read from.
-    Replica { server: String, source: Option<String>, lag_seconds_max: Option<u64> },
-    /// How a source's capture stands, and what it holds.
+    /// A check of a server's role, with the server and the source that the request names.
+    Check { command: ControlCommand, server: Option<String>, source: Option<String> },
+    /// The state of a source's capture, and the content of its log.
     Acker { source: String },
     /// An order to a source's capture.
     Order { source: String, order: OrderKind },
 }
 
-/// What a capture can be ordered; the body says the rest.
+/// Kinds of orders to a capture; the body has the parameters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum OrderKind {
     Stop,
@@ -29,31 +29,22 @@ pub(super) enum OrderKind {
     Follow,
 }
 
-/// Whose question it is.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum PrimaryQuery {
-    /// This server's, in whichever cluster it is, or in the one that is named.
-    Server { server: String, source: Option<String> },
-    /// That of a cluster; the only one, if it is not named.
-    Cluster { source: Option<String> },
-}
-
-/// Why a request asks for nothing.
+/// Why a request is invalid.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum RouteError {
-    /// There is no such path.
+    /// The path does not exist.
     NotFound,
-    /// The path is asked in other ways.
+    /// The path accepts other methods only.
     Method { allowed: &'static str },
-    /// The query is wrong.
+    /// A parameter is invalid.
     Bad(String),
 }
 
-const READING: &str = "GET, HEAD, OPTIONS";
-const ASKING: &str = "GET";
-const ORDERING: &str = "POST";
+const CHECK_METHODS: &str = "GET, HEAD, OPTIONS";
+const QUERY_METHODS: &str = "GET";
+const ORDER_METHODS: &str = "POST";
 
-/// Reads a request's line. OPTIONS is answered as GET is: load balancers check with it.
+/// Parses a request line. OPTIONS is handled like GET: load balancers check with it.
 pub(super) fn route(method: &Method, path: &str, query: Option<&str>) -> Result<Route, RouteError> {
     let segments: Vec<&str> = path.trim_matches('/').split('/').collect();
     let mut query = Query::read(query)?;
@@ -61,54 +52,60 @@ pub(super) fn route(method: &Method, path: &str, query: Option<&str>) -> Result<
         ["healthz"] => Route::Health,
         ["status"] => Route::Status,
         ["metrics"] => Route::Metrics,
-        ["primary"] => match query.take("server") {
-            Some(server) => Route::Primary {
-                of: PrimaryQuery::Server { server: named(&server)?, source: query.take("source") },
-            },
-            None => Route::Primary { of: PrimaryQuery::Cluster { source: query.take("source") } },
-        },
-        ["primary", server] => Route::Primary {
-            of: PrimaryQuery::Server { server: named(server)?, source: query.take("source") },
-        },
+        ["primary"] => {
+            let server = query.take("server").map(|server| name(&server)).transpose()?;
+            primary(server, &mut query)
+        }
+        ["primary", server] => primary(Some(name(server)?), &mut query),
         ["replica"] => {
             let server =
                 query.take("server").ok_or_else(|| RouteError::Bad("server= is missing".to_owned()))?;
             replica(&server, &mut query)?
         }
         ["replica", server] => replica(server, &mut query)?,
-        ["acker", source] => Route::Acker { source: named(source)? },
+        ["acker", source] => Route::Acker { source: name(source)? },
         ["acker", source, "stop"] => order(source, OrderKind::Stop)?,
         ["acker", source, "start"] => order(source, OrderKind::Start)?,
         ["acker", source, "follow"] => order(source, OrderKind::Follow)?,
         _ => return Err(RouteError::NotFound),
     };
-    query.is_used_up()?;
+    query.check_all_used()?;
     let (is_allowed, allowed) = match found {
-        Route::Order { .. } => (*method == Method::POST, ORDERING),
-        Route::Acker { .. } => (*method == Method::GET, ASKING),
-        _ => (matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS), READING),
+        Route::Order { .. } => (*method == Method::POST, ORDER_METHODS),
+        Route::Acker { .. } => (*method == Method::GET, QUERY_METHODS),
+        _ => (matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS), CHECK_METHODS),
     };
     if is_allowed { Ok(found) } else { Err(RouteError::Method { allowed }) }
 }
 
 fn order(source: &str, order: OrderKind) -> Result<Route, RouteError> {
-    Ok(Route::Order { source: named(source)?, order })
+    Ok(Route::Order { source: name(source)?, order })
+}
+
+fn primary(server: Option<String>, query: &mut Query) -> Route {
+    let source = query.take("source");
+    let command = ControlCommand::CheckPrimary { server: server.clone(), source: source.clone() };
+    Route::Check { command, server, source }
 }
 
 fn replica(server: &str, query: &mut Query) -> Result<Route, RouteError> {
     let lag = query.take("lag");
     let lag = lag.map(|text| {
-        text.parse().map_err(|_| RouteError::Bad(format!("lag={text}: whole seconds, such as lag=10")))
+        text.parse().map_err(|_| {
+            RouteError::Bad(format!("lag={text} is invalid; give whole seconds, such as lag=10"))
+        })
     });
-    Ok(Route::Replica {
-        server: named(server)?,
-        source: query.take("source"),
+    let (server, source) = (name(server)?, query.take("source"));
+    let command = ControlCommand::CheckReplica {
+        server: server.clone(),
+        source: source.clone(),
         lag_seconds_max: lag.transpose()?,
-    })
+    };
+    Ok(Route::Check { command, server: Some(server), source })
 }
 
-/// Names have no characters that a URL has to hide, so nothing is decoded.
-fn named(text: &str) -> Result<String, RouteError> {
+/// Names have no characters that a URL must encode, so nothing is decoded.
+fn name(text: &str) -> Result<String, RouteError> {
     let legal = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
     if text.is_empty() || text.len() > 64 || !text.chars().all(legal) {
         return Err(RouteError::Bad("a name is 1 to 64 of a-z, A-Z, 0-9, `_`, `-`, `.`".to_owned()));
@@ -116,7 +113,7 @@ fn named(text: &str) -> Result<String, RouteError> {
     Ok(text.to_owned())
 }
 
-/// The parameters behind a path, each once.
+/// The parameters of a request, each once.
 struct Query(Vec<(String, String)>);
 
 impl Query {
@@ -137,10 +134,10 @@ impl Query {
         Some(self.0.swap_remove(at).1)
     }
 
-    /// A parameter that is spelt wrongly must not be one that is not given.
-    fn is_used_up(&self) -> Result<(), RouteError> {
+    /// A misspelt parameter must not count as an absent one.
+    fn check_all_used(&self) -> Result<(), RouteError> {
         match self.0.first() {
-            Some((key, _)) => Err(RouteError::Bad(format!("{key}= means nothing here"))),
+            Some((key, _)) => Err(RouteError::Bad(format!("{key}= is not a parameter of this path"))),
             None => Ok(()),
         }
     }
@@ -158,31 +155,42 @@ mod tests {
         route(&Method::GET, path, query)
     }
 
-    #[test]
-    fn paths_are_read() {
-        let of = |server: &str, source: Option<&str>| {
-            let (server, source) = (server.to_owned(), source.map(str::to_owned));
-            Ok(Route::Primary { of: PrimaryQuery::Server { server, source } })
-        };
-        assert_eq!(read("/primary/db1"), of("db1", None));
-        assert_eq!(read("/primary?server=db1&source=orders"), of("db1", Some("orders")));
-        let source = Some("orders".to_owned());
-        assert_eq!(
-            read("/primary?source=orders"),
-            Ok(Route::Primary { of: PrimaryQuery::Cluster { source } })
-        );
-        let replica =
-            |lag_seconds_max| Ok(Route::Replica { server: "db2".to_owned(), source: None, lag_seconds_max });
-        assert_eq!(read("/replica/db2"), replica(None));
-        assert_eq!(read("/replica/db2?lag=5"), replica(Some(5)));
-        assert_eq!(read("/replica?server=db2&lag=5"), replica(Some(5)));
-        assert_eq!(read("/status"), Ok(Route::Status));
-        assert_eq!(read("/metrics"), Ok(Route::Metrics));
-        assert_eq!(read("/healthz"), Ok(Route::Health));
+    fn primary_of(target: &str) -> Option<(Option<String>, Option<String>)> {
+        match read(target) {
+            Ok(Route::Check { command: ControlCommand::CheckPrimary { server, source }, .. }) => {
+                Some((server, source))
+            }
+            _ => None,
+        }
+    }
+
+    fn replica_of(target: &str) -> Option<(String, Option<u64>)> {
+        match read(target) {
+            Ok(Route::Check {
+                command: ControlCommand::CheckReplica { server, source: None, lag_seconds_max },
+                ..
+            }) => Some((server, lag_seconds_max)),
+            _ => None,
+        }
     }
 
     #[test]
-    fn what_is_wrong_is_no_other_question() {
+    fn paths_are_parsed() {
+        let text = |text: &str| Some(text.to_owned());
+        assert_eq!(primary_of("/primary/db1"), Some((text("db1"), None)));
+        assert_eq!(primary_of("/primary?server=db1&source=orders"), Some((text("db1"), text("orders"))));
+        assert_eq!(primary_of("/primary?source=orders"), Some((None, text("orders"))));
+        assert_eq!(replica_of("/replica/db2"), Some(("db2".to_owned(), None)));
+        for target in ["/replica/db2?lag=5", "/replica?server=db2&lag=5"] {
+            assert_eq!(replica_of(target), Some(("db2".to_owned(), Some(5))), "{target}");
+        }
+        assert!(matches!(read("/status"), Ok(Route::Status)));
+        assert!(matches!(read("/metrics"), Ok(Route::Metrics)));
+        assert!(matches!(read("/healthz"), Ok(Route::Health)));
+    }
+
+    #[test]
+    fn invalid_requests_are_refused() {
         for wrong in [
             "/replica/db2?lag=ten",
             "/replica/db2?lags=5",
@@ -193,20 +201,17 @@ mod tests {
         ] {
             assert!(matches!(read(wrong), Err(RouteError::Bad(_))), "{wrong}: {:?}", read(wrong));
         }
-        assert_eq!(read("/"), Err(RouteError::NotFound));
-        assert_eq!(read("/primary/db1/x"), Err(RouteError::NotFound));
-        assert_eq!(route(&Method::POST, "/primary/db1", None), Err(RouteError::Method { allowed: READING }));
-        assert_eq!(route(&Method::OPTIONS, "/healthz", None), Ok(Route::Health));
-        // Nothing is changed by who follows a link.
+        let error = |method: &Method, path: &str| route(method, path, None).expect_err(path);
+        assert_eq!(error(&Method::GET, "/"), RouteError::NotFound);
+        assert_eq!(error(&Method::GET, "/primary/db1/x"), RouteError::NotFound);
+        assert_eq!(error(&Method::POST, "/primary/db1"), RouteError::Method { allowed: CHECK_METHODS });
+        assert!(matches!(route(&Method::OPTIONS, "/healthz", None), Ok(Route::Health)));
+        // Following a link must not change anything.
         for path in ["/acker/orders/stop", "/acker/orders/start", "/acker/orders/follow"] {
-            assert_eq!(
-                route(&Method::GET, path, None),
-                Err(RouteError::Method { allowed: ORDERING }),
-                "{path}"
-            );
+            assert_eq!(error(&Method::GET, path), RouteError::Method { allowed: ORDER_METHODS }, "{path}");
             assert!(matches!(route(&Method::POST, path, None), Ok(Route::Order { .. })), "{path}");
         }
-        assert_eq!(route(&Method::GET, "/acker/orders/purge", None), Err(RouteError::NotFound));
+        assert_eq!(error(&Method::GET, "/acker/orders/purge"), RouteError::NotFound);
     }
 
     proptest! {

@@ -1,4 +1,4 @@
-//! The token of those who may order something.
+//! The token that orders need.
 
 use std::fmt;
 use std::path::Path;
@@ -24,14 +24,14 @@ impl BearerToken {
     /// The first line of a file.
     ///
     /// # Errors
-    /// If the file cannot be read, or what stands there is no token.
+    /// If the file cannot be read, or its first line is no token.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
         let text = tailwater_files::read_user_file_text(path, 1 << 20)
             .map_err(|error| ConfigError::of_file(path, format!("the token cannot be read: {error}")))?;
         Self::of(&text).ok_or_else(|| {
             let message = format!(
-                "its first line is to be a token of at least {CHARACTERS_MIN} letters, digits and signs, without a space: \
-                 `openssl rand -hex 32` makes one"
+                "its first line must be a token of at least {CHARACTERS_MIN} letters, digits and signs, without a space; \
+                 `openssl rand -hex 32` creates one"
             );
             ConfigError::of_file(path, message)
         })
@@ -48,7 +48,7 @@ impl BearerToken {
         format!("Bearer {}", self.0)
     }
 
-    /// Whether a header `Authorization` carries it. Takes as long wherever the two differ.
+    /// Whether a header `Authorization` carries it. The duration does not depend on where the two differ.
     pub fn is_in(&self, header: &[u8]) -> bool {
         let Some((scheme, token)) = header.split_at_checked("Bearer ".len()) else { return false };
         scheme.eq_ignore_ascii_case(b"Bearer ") && bool::from(token.ct_eq(self.0.as_bytes()))
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_be_guessed_is_no_token() {
+    fn a_token_that_could_be_guessed_is_refused() {
         for wrong in ["", "short", "0123456789 abcdef", "0123456789abcdé"] {
             assert!(BearerToken::of(wrong).is_none(), "{wrong}");
         }

@@ -1,10 +1,8 @@
-//! Relays as ackers that the manager can order about: those of this process, and those of another daemon on this machine.
-//! Orders and answers as text are the same wherever they are carried.
+//! Relays as ackers that take orders of the manager: those of this process, and those of another daemon on this machine.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
 use tailwater_capture::persisted_orders::AckerState;
 use tailwater_capture::{CaptureAcker, CaptureError};
 use tailwater_manager::action_executor::{AckerControl, AckerError, AckerFuture, AckerReport};
@@ -15,60 +13,15 @@ use tailwater_wire::gtid::GtidSet;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 
-use crate::control::{Answer, LINE_BYTES_MAX, Request};
+use crate::api::ackers::{AckerFailure, AckerOrder, AckerStatus};
+use crate::api::commands::{ControlAnswer, ControlCommand};
+use crate::socket::LINE_BYTES_MAX;
 
-/// How long an acker may take until it streams from a new source. It goes on trying afterwards; who asked goes on, too.
+/// How long an order to follow waits until the acker streams from the new source. It keeps trying afterwards.
 const FOLLOW_PATIENCE: Duration = Duration::from_secs(20);
 
-/// How long another daemon may take to answer: longer than it takes itself at the most.
+/// How long another daemon may take to answer: longer than its own limits.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(30);
-
-/// An order to an acker, or the question how it stands.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "order", rename_all = "snake_case", deny_unknown_fields)]
-pub enum AckerOrder {
-    /// Stop capturing and acknowledging, over restarts too.
-    Stop {
-        /// The term of the lease.
-        token: u64,
-    },
-    /// Say what is held, and change nothing.
-    Read,
-    /// Go on, with whom it followed.
-    Start {
-        /// The term of the lease.
-        token: u64,
-    },
-    /// Capture from another server.
-    Follow {
-        /// The term of the lease.
-        token: u64,
-        /// The `[[server]]`'s name, or the source's own.
-        server: String,
-    },
-}
-
-/// How an acker stands and what its log holds, as text.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct AckerStatus {
-    /// The highest term of the lease that an order came from.
-    pub token: u64,
-    /// Since when it stands still by order, in milliseconds since 1970; absent if it does not.
-    pub stopped_since_ms: Option<u64>,
-    /// The server that it was told to follow; its own source if absent.
-    pub follows: Option<String>,
-    /// The term in which it was told that; 0 if it never was, or does not say.
-    #[serde(default)]
-    pub followed_in: u64,
-    /// Whether it acknowledges only what a power cut would leave.
-    pub durable: bool,
-    /// The family of the sets; absent while the log is empty.
-    pub is_mariadb: Option<bool>,
-    /// All that its log holds durably, and what was before it; absent while it is empty.
-    pub holds: Option<String>,
-    /// What of that its log cannot give any more.
-    pub before: Option<String>,
-}
 
 impl From<&AckerState> for AckerStatus {
     fn from(state: &AckerState) -> Self {
@@ -86,15 +39,15 @@ impl From<&AckerState> for AckerStatus {
 }
 
 impl AckerStatus {
-    /// The same as the manager takes it, of the acker that it calls `name`.
+    /// Converts it to the report of the acker that the manager calls `name`.
     ///
     /// # Errors
-    /// In words, if a set is none.
+    /// If a GTID set cannot be parsed.
     pub fn report(&self, name: &str) -> Result<AckerReport, String> {
         let flavour = if self.is_mariadb == Some(true) { Flavour::MariaDb } else { Flavour::MySql };
         let parse = |set: &String| {
             GtidSet::parse(flavour, set)
-                .map_err(|error| format!("{name} answers with a set that is none: {error}"))
+                .map_err(|error| format!("{name} answers with an invalid GTID set: {error}"))
         };
         let holds = self.holds.as_ref().map(parse).transpose()?;
         let before = self.before.as_ref().map(parse).transpose()?.unwrap_or_else(|| GtidSet::empty(flavour));
@@ -110,15 +63,6 @@ impl AckerStatus {
     }
 }
 
-/// Why an order was not obeyed, as text.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct AckerFailure {
-    /// The stable code, if there is one.
-    pub code: Option<String>,
-    /// Why.
-    pub message: String,
-}
-
 impl From<CaptureError> for AckerFailure {
     fn from(error: CaptureError) -> Self {
         Self { code: Some(error.code().to_owned()), message: error.to_string() }
@@ -127,7 +71,7 @@ impl From<CaptureError> for AckerFailure {
 
 impl From<AckerFailure> for AckerError {
     fn from(failure: AckerFailure) -> Self {
-        // Of these nothing was done; of all others who knows.
+        // After these the order was not carried out; after others it may have been.
         const REFUSALS: [&str; 2] = ["TW-RELAY-0015", "TW-RELAY-0016"];
         let is_refusal = failure.code.as_deref().is_some_and(|code| REFUSALS.contains(&code));
         let message = match failure.code {
@@ -138,11 +82,11 @@ impl From<AckerFailure> for AckerError {
     }
 }
 
-/// Has a capture of this process obey, and says how it stands then. Back in bounded time.
+/// Carries out an order to a capture of this process, and returns its state after that. Takes a bounded time.
 ///
 /// # Errors
 /// [`AckerFailure`] with the code of the [`CaptureError`].
-pub async fn obey(acker: &CaptureAcker, order: &AckerOrder) -> Result<AckerStatus, AckerFailure> {
+pub async fn execute(acker: &CaptureAcker, order: &AckerOrder) -> Result<AckerStatus, AckerFailure> {
     match order {
         AckerOrder::Stop { token } => return Ok(AckerStatus::from(&acker.stop(*token).await?)),
         AckerOrder::Read => {}
@@ -160,14 +104,14 @@ pub struct LocalAcker {
 }
 
 impl LocalAcker {
-    /// The capture as the manager's acker `name`.
+    /// The capture, under the acker name `name`.
     pub fn new(name: &str, acker: CaptureAcker) -> Self {
         Self { name: name.to_owned(), acker }
     }
 
-    async fn give(&self, order: AckerOrder) -> Result<AckerReport, AckerError> {
-        let text = obey(&self.acker, &order).await?;
-        text.report(&self.name).map_err(AckerError::Unknown)
+    async fn send(&self, order: AckerOrder) -> Result<AckerReport, AckerError> {
+        let status = execute(&self.acker, &order).await?;
+        status.report(&self.name).map_err(AckerError::Unknown)
     }
 }
 
@@ -180,43 +124,43 @@ pub struct SocketAcker {
 }
 
 impl SocketAcker {
-    /// The capture of `source` by the daemon that listens at `socket`, as the manager's acker `name`.
+    /// The capture of `source` by the daemon that listens at `socket`, under the acker name `name`.
     pub fn new(name: &str, socket: &Path, source: &str) -> Self {
         Self { name: name.to_owned(), socket: socket.to_owned(), source: source.to_owned() }
     }
 
-    async fn give(&self, order: AckerOrder) -> Result<AckerReport, AckerError> {
+    async fn send(&self, order: AckerOrder) -> Result<AckerReport, AckerError> {
         let (name, socket) = (&self.name, self.socket.display());
         let stream = UnixStream::connect(&self.socket).await.map_err(|error| {
             AckerError::Refused(format!("{name}: no daemon listens at {socket}: {error}"))
         })?;
         let unknown = |reason: String| AckerError::Unknown(format!("{name}, at {socket}: {reason}"));
-        let answer = match tokio::time::timeout(ANSWER_PATIENCE, converse(stream, &self.request(order))).await
+        let answer = match tokio::time::timeout(ANSWER_PATIENCE, exchange(stream, &self.command(order))).await
         {
             Ok(answer) => answer.map_err(|error| unknown(error.to_string()))?,
             Err(_) => return Err(unknown(format!("no answer within {} s", ANSWER_PATIENCE.as_secs()))),
         };
         match answer {
-            Answer::Acker(text) => text.report(name).map_err(AckerError::Unknown),
-            Answer::Failed { code, message } => Err(AckerFailure { code, message }.into()),
-            _ => Err(unknown("it answered something else".into())),
+            ControlAnswer::Acker(status) => status.report(name).map_err(AckerError::Unknown),
+            ControlAnswer::Failed { code, message } => Err(AckerFailure { code, message }.into()),
+            _ => Err(unknown("its answer is not about an acker".into())),
         }
     }
 
-    fn request(&self, order: AckerOrder) -> Request {
+    fn command(&self, order: AckerOrder) -> ControlCommand {
         let source = self.source.clone();
         match order {
-            AckerOrder::Stop { token } => Request::AckerStop { source, token },
-            AckerOrder::Read => Request::AckerRead { source },
-            AckerOrder::Start { token } => Request::AckerStart { source, token },
-            AckerOrder::Follow { token, server } => Request::AckerFollow { source, token, server },
+            AckerOrder::Stop { token } => ControlCommand::AckerStop { source, token },
+            AckerOrder::Read => ControlCommand::AckerRead { source },
+            AckerOrder::Start { token } => ControlCommand::AckerStart { source, token },
+            AckerOrder::Follow { token, server } => ControlCommand::AckerFollow { source, token, server },
         }
     }
 }
 
-async fn converse(stream: UnixStream, request: &Request) -> std::io::Result<Answer> {
+async fn exchange(stream: UnixStream, command: &ControlCommand) -> std::io::Result<ControlAnswer> {
     let (read, mut write) = stream.into_split();
-    let mut line = serde_json::to_vec(request)?;
+    let mut line = serde_json::to_vec(command)?;
     line.push(b'\n');
     write.write_all(&line).await?;
     let mut answer = Vec::new();
@@ -224,27 +168,27 @@ async fn converse(stream: UnixStream, request: &Request) -> std::io::Result<Answ
     Ok(serde_json::from_slice(&answer)?)
 }
 
-macro_rules! acker_port {
+macro_rules! impl_acker_control {
     ($($acker:ty),*) => { $(
         impl AckerControl for $acker {
             fn stop(&self, token: LeaseToken) -> AckerFuture<'_, AckerReport> {
-                Box::pin(self.give(AckerOrder::Stop { token: token.0 }))
+                Box::pin(self.send(AckerOrder::Stop { token: token.0 }))
             }
 
             fn read(&self) -> AckerFuture<'_, AckerReport> {
-                Box::pin(self.give(AckerOrder::Read))
+                Box::pin(self.send(AckerOrder::Read))
             }
 
             fn start(&self, token: LeaseToken) -> AckerFuture<'_, ()> {
-                Box::pin(async move { self.give(AckerOrder::Start { token: token.0 }).await.map(drop) })
+                Box::pin(async move { self.send(AckerOrder::Start { token: token.0 }).await.map(drop) })
             }
 
             fn follow<'a>(&'a self, token: LeaseToken, server: &'a str) -> AckerFuture<'a, ()> {
                 let order = AckerOrder::Follow { token: token.0, server: server.to_owned() };
-                Box::pin(async move { self.give(order).await.map(drop) })
+                Box::pin(async move { self.send(order).await.map(drop) })
             }
         }
     )* };
 }
 
-acker_port!(LocalAcker, SocketAcker);
+impl_acker_control!(LocalAcker, SocketAcker);

@@ -1,4 +1,4 @@
-//! Channels of this process as what feeds servers that may become primary.
+//! Channels of this process whose targets may become primary, for the manager.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,17 +9,17 @@ use tailwater_manager::action_executor::AckerError;
 use tailwater_manager::actions::{ChannelControl, ChannelFuture};
 use tailwater_wire::gtid::GtidSet;
 
-/// By the channel's name.
+/// Channels by name.
 pub type ChannelControls = BTreeMap<String, Arc<dyn ChannelControl>>;
 
-/// A channel, and the log that it reads.
+/// A channel and the log that it reads.
 pub struct ApplyChannelControl {
     channel: Arc<Channel>,
     log: LogHandle,
 }
 
 impl ApplyChannelControl {
-    /// Of a channel that reads that log.
+    /// A channel that reads that log.
     pub fn new(channel: Arc<Channel>, log: LogHandle) -> Self {
         Self { channel, log }
     }
@@ -30,7 +30,7 @@ impl ChannelControl for ApplyChannelControl {
         let flavour = self.log.source()?.flavour;
         let status = self.channel.status();
         let status = status.borrow();
-        // What the target has is read when it is connected to.
+        // The GTIDs of the target are read when the channel connects to it.
         let is_known = status.state == ChannelState::Running || !status.gtids.is_empty();
         is_known.then(|| GtidSet::parse(flavour, &status.gtids).ok()).flatten()
     }
@@ -45,12 +45,12 @@ impl ChannelControl for ApplyChannelControl {
 
     fn pause(&self) -> ChannelFuture<'_, GtidSet> {
         Box::pin(async {
-            let because = "the manager holds it: its target is made the primary";
+            let reason = "the manager has paused it: its target becomes the primary";
             self.channel
-                .pause_with_reason(because)
+                .pause_with_reason(reason)
                 .await
                 .map_err(|error| AckerError::Unknown(error.to_string()))?;
-            let unknown = || AckerError::Unknown("it does not tell what it has brought".to_owned());
+            let unknown = || AckerError::Unknown("it does not report the applied GTIDs".to_owned());
             self.progress().ok_or_else(unknown)
         })
     }

@@ -1,9 +1,9 @@
-//! One source's cluster: its watch, and its runs, of which there is one at a time.
+//! One source's cluster: its watch and its runs, one at a time.
 //!
-//! - `runs`: how runs begin, and what follows from their ends. `interrupted_runs`: what they leave. `relay_repoint`: relays that do not follow the primary.
-//! - `supervisor`: what the manager does by itself.
-//! - `report`: how it all is, for any client that asks. `readiness`: whether a failover would go through. `term_check`:
-//!   whether relays obey.
+//! - `runs`: starts runs and handles their ends. `interrupted_runs`: recovers what runs left undone.
+//! - `relay_repoint`: repoints relays that do not follow the primary. `term_check`: finds relays that refuse this manager.
+//! - `supervisor`: starts failovers without an operator.
+//! - `report`: the report for clients. `readiness`: whether a failover would succeed.
 
 pub(super) mod interrupted_runs;
 mod readiness;
@@ -24,7 +24,7 @@ use tailwater_manager::action_executor::ActionExecutor;
 use tailwater_manager::analysis::FailoverGuard;
 use tailwater_manager::candidates::{GtidOrigin, ServerVersion};
 use tailwater_manager::cluster_watch::{
-    ClusterState, ClusterWatch, ManagerClock, WatchedCluster, WatchedRelay,
+    ClusterState, ClusterWatch, ManagerClock, ServerPoller, WatchedCluster, WatchedRelay,
 };
 use tailwater_manager::driver::{AuditError, AuditFolder};
 use tailwater_manager::lease::LeaseHandle;
@@ -42,67 +42,68 @@ use super::shared_audits::SharedAudits;
 use crate::config::ManagerConfig;
 use crate::wiring::ClusterWiring;
 
-pub use report::{ClusterReport, FindingReport};
 pub use runs::PreparedRun;
 pub use term_check::TermFloor;
 
-/// Makes what does the acts of the run of that name, for a cluster as it is now.
+/// Creates the executor of a run of that name, for the present state of a cluster.
 pub type MakeExecutor<H> = dyn Fn(&str, &ClusterWiring, &ClusterState) -> anyhow::Result<H> + Send + Sync;
 
-/// Who belongs to a cluster that a server leads.
+/// The servers and relays of a cluster with that primary.
 pub type MakeWiring = dyn Fn(Option<&str>) -> anyhow::Result<ClusterWiring> + Send + Sync;
 
-/// What a cluster is managed with.
+/// What the manager of a cluster consists of.
 pub struct ClusterParts<H> {
     /// The source's name.
     pub source: String,
-    /// As configured.
+    /// Its configuration.
     pub config: ManagerConfig,
     /// This manager's name.
     pub manager: String,
-    /// Who belongs to it, led by the server of that name; by the one that the log follows if none is given.
+    /// The cluster with that primary; with the server that the log follows if none is given.
     pub wiring: Box<MakeWiring>,
-    /// Whom the log follows by order, now; its own source's server if nobody.
+    /// Probes its servers.
+    pub poller: Arc<ServerPoller>,
+    /// The server that the log follows by order now; `None` for the source's own.
     pub followed: Box<dyn Fn() -> Option<String> + Send + Sync>,
     /// The server that the log came from last.
     pub log_origin: Box<dyn Fn() -> Option<(GtidOrigin, ServerVersion)> + Send + Sync>,
     /// All relays that acknowledge.
     pub relays: Vec<WatchedRelay>,
-    /// Who acts.
-    pub hands: Box<MakeExecutor<H>>,
-    /// The channels that feed servers which may become primary.
-    pub feeds: ChannelControls,
+    /// Creates executors of runs.
+    pub make_executor: Box<MakeExecutor<H>>,
+    /// The channels whose targets may become primary.
+    pub channels: ChannelControls,
     /// Whether this manager may act.
     pub lease: LeaseHandle,
-    /// What holds failovers back.
+    /// What holds back failovers.
     pub guard: PersistedGuard,
-    /// Where records lie.
+    /// The audit records of its runs.
     pub records: AuditFolder,
-    /// Where other managers find them; nothing if this one is alone.
+    /// The audit records that managers share in etcd; `None` for a single manager.
     pub shared: Option<Arc<SharedAudits>>,
-    /// What all terms of the lease are above; nothing if its terms cannot be raised.
-    pub above: Option<TermFloor>,
-    /// Where lies what the manager that comes behind this one may have to know.
-    pub memory: WatchCheckpointFile,
+    /// The floor of the lease's terms; `None` if they cannot be raised.
+    pub term_floor: Option<TermFloor>,
+    /// What the next manager process may need to know.
+    pub checkpoint: WatchCheckpointFile,
 }
 
-/// A cluster that is managed; it no longer is when this is dropped.
+/// A managed cluster. Dropping it ends the watch.
 pub struct ManagedCluster<H> {
     parts: ClusterParts<H>,
     clock: ManagerClock,
     watched: Mutex<Watched>,
-    /// The run that is under way, or was the last.
+    /// The present or last run.
     run: Mutex<Option<Run>>,
-    /// Does what the last run left; ended before another begins, which may stop what this would start.
+    /// Finishes what the last run left undone. It ends before another run begins, which may stop what this would start.
     finishing: Mutex<Option<AbortHandle>>,
-    /// A run of this manager's own was cut off, and nobody has looked at that yet.
+    /// A run of this manager was cut off, and is not yet examined for recovery.
     was_cut_off: AtomicBool,
-    /// Relays that refuse this manager, each with why.
+    /// Relays that refuse this manager, each with the reason.
     refusing: watch::Sender<Vec<String>>,
-    /// Told whenever another primary is watched.
-    recast: watch::Sender<u64>,
-    /// Told whenever a run begins that may change something.
-    begun: watch::Sender<u64>,
+    /// Counts changes of the watched primary.
+    primary_changes: watch::Sender<u64>,
+    /// Counts runs that may change something.
+    runs_begun: watch::Sender<u64>,
 }
 
 struct Watched {
@@ -111,22 +112,22 @@ struct Watched {
 }
 
 impl<H: ActionExecutor + 'static> ManagedCluster<H> {
-    /// Takes over what other managers are told, for as long as it runs.
+    /// Reads the guard that managers share, until it is cancelled.
     pub async fn follow_guard(&self) {
         self.parts.guard.follow(&self.parts.source).await;
     }
 
-    /// Begins to watch, and to act by itself if that is configured; on a runtime.
+    /// Starts the watch, and automatic failovers if configured. To be called on a runtime.
     ///
     /// # Errors
-    /// If it is not known who belongs to the cluster.
+    /// If the servers of the cluster are unknown.
     pub fn start(parts: ClusterParts<H>) -> anyhow::Result<(Arc<Self>, JoinHandle<()>)> {
         let clock = ManagerClock::start();
         parts.guard.begin_at(clock.now_ms());
-        let watched = watch_now(&parts, None, clock)?;
-        if let Some((memory, ago_ms)) = parts.memory.read(&watched.wiring.primary.name) {
-            info!(source = parts.source, ago_ms, "the manager before this one has looked at the primary");
-            watched.watch.restore_checkpoint(memory, ago_ms);
+        let watched = start_watch(&parts, None, clock)?;
+        if let Some((checkpoint, ago_ms)) = parts.checkpoint.read(&watched.wiring.primary.name) {
+            info!(source = parts.source, ago_ms, "restoring the checkpoint of the previous manager");
+            watched.watch.restore_checkpoint(checkpoint, ago_ms);
         }
         let cluster = Arc::new(Self {
             parts,
@@ -136,27 +137,27 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
             finishing: Mutex::new(None),
             was_cut_off: AtomicBool::new(false),
             refusing: watch::Sender::default(),
-            recast: watch::Sender::new(0),
-            begun: watch::Sender::new(0),
+            primary_changes: watch::Sender::new(0),
+            runs_begun: watch::Sender::new(0),
         });
-        let (supervised, leading) =
-            (supervise(Arc::clone(&cluster)), relay_repoint::lead(Arc::clone(&cluster)));
-        let rehearsing = readiness::rehearse_for_ever(Arc::clone(&cluster));
+        let supervising = supervise(Arc::clone(&cluster));
+        let repointing = relay_repoint::repoint_forever(Arc::clone(&cluster));
+        let rehearsing = readiness::rehearse_forever(Arc::clone(&cluster));
         let supervisor = tokio::spawn(async move {
-            tokio::join!(supervised, leading, rehearsing);
+            tokio::join!(supervising, repointing, rehearsing);
         });
         Ok((cluster, supervisor))
     }
 
-    /// Watches the cluster with another primary from now on.
+    /// Watches the cluster with another primary.
     fn watch_primary(&self, primary: Option<&str>) -> anyhow::Result<()> {
-        let watched = watch_now(&self.parts, primary, self.clock)?;
+        let watched = start_watch(&self.parts, primary, self.clock)?;
         *self.watched() = watched;
-        self.recast.send_modify(|count| *count += 1);
+        self.primary_changes.send_modify(|count| *count += 1);
         Ok(())
     }
 
-    /// Changes what holds failovers back. Moments are of the manager's clock: it is given its present one.
+    /// Changes what holds back failovers. `change` gets the present time of the manager's clock, in milliseconds.
     ///
     /// # Errors
     /// As [`PersistedGuard::change`].
@@ -167,20 +168,20 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
         Ok(())
     }
 
-    /// Whether a server or relay of that name belongs to it.
-    pub fn knows(&self, name: &str) -> bool {
+    /// Whether it has a server or relay of that name.
+    pub fn has_member(&self, name: &str) -> bool {
         let watched = self.watched();
         let wiring = &watched.wiring;
         let mut servers = wiring.followers.iter().chain([&wiring.primary]);
         servers.any(|server| server.name == name) || self.parts.relays.iter().any(|relay| relay.name == name)
     }
 
-    /// Where the records of its runs lie.
+    /// The audit records of its runs.
     pub fn records(&self) -> &AuditFolder {
         &self.parts.records
     }
 
-    /// How this server was replaced last, `leader` being the present primary.
+    /// How this server was replaced last. `leader` is the present primary.
     pub fn past_of(&self, server: &str, leader: &str) -> Past {
         let records = &self.parts.records;
         let read = || -> Result<Vec<_>, AuditError> {
@@ -193,13 +194,13 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
         }
     }
 
-    /// Whether a run was left half done, by this manager or the one before it, or nobody can tell: who leads is not certain before it
-    /// is undone or finished.
+    /// Whether a run of this or another manager is incomplete, or that is unknown: which server is primary is uncertain until it is
+    /// undone or finished.
     pub fn is_half_way(&self) -> bool {
         interrupted_runs::is_half_way(&self.parts)
     }
 
-    /// What was heard of everybody, for whoever answers for the cluster.
+    /// The present state of the watch.
     pub fn cluster_state(&self) -> ClusterState {
         self.watched().watch.cluster_state()
     }
@@ -217,13 +218,13 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
     }
 }
 
-/// Whose stream the watch counts on, and who is looked at.
-fn watch_now<H>(
+/// Starts a watch with that primary.
+fn start_watch<H>(
     parts: &ClusterParts<H>,
     primary: Option<&str>,
     clock: ManagerClock,
 ) -> anyhow::Result<Watched> {
-    let wiring = (parts.wiring)(primary).context("who belongs to the cluster")?;
+    let wiring = (parts.wiring)(primary).context("the servers of the cluster")?;
     let cluster = WatchedCluster {
         plan: wiring.plan.clone(),
         followers: wiring.followers.iter().map(|subject| subject.name.clone()).collect(),
@@ -232,7 +233,7 @@ fn watch_now<H>(
     };
     let watch = ClusterWatch::start(
         cluster,
-        (wiring.primary.clone(), wiring.followers.clone()),
+        (wiring.primary.clone(), Arc::clone(&parts.poller)),
         parts.relays.clone(),
         (parts.config.analysis, parts.config.pace),
         (parts.guard.shared(), clock),

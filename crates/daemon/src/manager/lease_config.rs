@@ -1,4 +1,4 @@
-//! The lease as configured.
+//! The lease of the configuration.
 
 use std::path::Path;
 
@@ -9,10 +9,10 @@ use tailwater_manager::lease::{
 use crate::config::{LeaseConfig, ManagerConfig};
 use crate::wiring;
 
-/// Begins to ask for the lease of one source's cluster. A file of it lies in `folder`.
+/// Starts to acquire the lease of one source's cluster. A lease in a file is in `folder`.
 ///
 /// # Errors
-/// If its times, or the endpoints, make no sense, or a file of it cannot be read.
+/// If its times or the endpoints are invalid, or a file cannot be read.
 pub fn start(config: &ManagerConfig, holder: &str, folder: &Path, source: &str) -> anyhow::Result<LeaseTask> {
     let terms = LeaseTimes::of(config.lease_ttl_ms)?;
     Ok(match config.lease {
@@ -27,7 +27,7 @@ pub fn start(config: &ManagerConfig, holder: &str, folder: &Path, source: &str) 
     })
 }
 
-/// Reads what the lease needs from files, without asking for it.
+/// Reads the files that the lease needs, without acquiring it.
 ///
 /// # Errors
 /// As [`start`].
@@ -39,11 +39,11 @@ pub fn check(config: &ManagerConfig) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What lies beside the lease of one source's cluster under `name`; nothing if one manager has it for itself.
+/// A value in etcd next to the lease of one source's cluster; `None` with a lease in a file, which only one manager uses.
 ///
 /// # Errors
 /// As [`start`].
-pub fn beside(
+pub fn etcd_value(
     config: &ManagerConfig,
     holder: &str,
     source: &str,

@@ -1,20 +1,17 @@
-//! The manager in the daemon: watches the cluster of each source, and leads it where that is asked for or configured.
+//! The manager in the daemon: watches the cluster of each source, and runs failovers, switchovers and rejoins.
 //!
-//! - [`acker`]: relays as ackers that can be ordered about.
-//! - [`automatic_rejoin`]: rejoins former primaries without an operator.
-//! - [`cluster`]: one source's cluster: its watch, its runs, one at a time.
-//! - [`relay_probes`]: how captures stand, of this process and of others.
-//! - [`channel_controls`]: channels as what feeds servers that may become primary.
-//! - [`former_primary`]: makes a former primary a replica again.
-//! - [`persisted_guard`]: what holds failovers back, over restarts.
-//! - [`lease_config`]: the lease as configured.
-//! - [`run_requests`]: what was known of a primary becomes the order of a failover.
-//! - [`checkpoint_file`]: where lies what a manager knew, for the one that comes behind it.
-//! - [`remote`]: relays on other machines.
-//! - [`replacement_history`]: how a former primary was replaced, as records tell.
-//! - [`requests`]: what the manager can be told and asked.
-//! - [`shared_audits`]: records where every manager finds them.
-//! - [`startup`]: the configuration and the captures become a manager.
+//! - [`requests`]: the clusters of this daemon, and the requests of its clients. [`startup`]: starts them.
+//! - [`cluster`]: one source's cluster: its watch and its runs, one at a time.
+//! - [`acker`], [`remote`]: relays of this process, of this machine and of others, as ackers that take orders.
+//! - [`relay_probes`]: the state of relays, for the watch and for other readers.
+//! - [`channel_controls`]: channels whose targets may become primary.
+//! - [`persisted_guard`]: what holds back failovers, across restarts.
+//! - [`lease_config`]: the lease of the configuration.
+//! - [`run_requests`]: builds the requests of runs.
+//! - [`automatic_rejoin`]: rejoins former primaries without an operator. [`former_primary`]: makes one a replica again.
+//! - [`checkpoint_file`]: what a manager knows, for the next manager process.
+//! - [`replacement_history`]: how a former primary was replaced, by the audit records.
+//! - [`shared_audits`]: audit records in etcd, for all managers.
 
 pub mod acker;
 pub mod automatic_rejoin;

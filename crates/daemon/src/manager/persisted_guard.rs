@@ -1,5 +1,5 @@
-//! What holds failovers of a cluster back, over restarts, and for all managers that share a lease: a pause that the next manager
-//! did not know of would be none.
+//! The guard that holds back failovers of a cluster, across restarts and for all managers that share a lease. A pause would have no
+//! effect if the next manager did not know it.
 
 use std::fs;
 use std::io;
@@ -16,47 +16,47 @@ use tailwater_manager::analysis::FailoverGuard;
 use tailwater_manager::lease::EtcdValue;
 use tracing::{error, info, warn};
 
-/// How often it is looked what other managers have been told.
-const LOOK: Duration = Duration::from_secs(1);
+/// Interval of reads of the shared guard.
+const READ_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A thousand downtimes with long reasons have less.
+/// A thousand downtimes with long reasons take less.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 
-/// A change that others were faster than is made again so often.
+/// Attempts of a change while other managers change the value at the same time.
 const TRIES_MAX: u32 = 20;
 
-/// A guard with its file, and with its key in etcd where several managers share it. The file has what was last known then.
+/// A guard with its file, and with its key in etcd where several managers share it. The file then holds the last known value.
 pub struct PersistedGuard {
     path: PathBuf,
     guard: Arc<Mutex<FailoverGuard>>,
     /// One request at a time.
     etcd: Option<tokio::sync::Mutex<EtcdValue>>,
-    beside: Mutex<Beside>,
+    shared: Mutex<SharedState>,
 }
 
-/// What there is to know of the key in etcd.
+/// State of the exchange with etcd.
 #[derive(Debug, Default)]
-struct Beside {
-    /// It has been read.
+struct SharedState {
+    /// The key has been read.
     is_read: bool,
-    /// When a failover of this manager's own began that could not be noted there yet.
+    /// When a failover of this manager began that is not recorded in etcd yet.
     owes_failover_ms: Option<u64>,
-    /// When this manager began, until it has been seen to that nothing is noted as later.
+    /// When this manager started, until etcd is known to hold no later time.
     begins_at_ms: Option<u64>,
 }
 
-/// What the file has.
+/// The content of the file.
 #[derive(Debug, Default, Serialize)]
-struct Kept {
+struct GuardFile {
     #[serde(flatten)]
     guard: FailoverGuard,
-    /// As in [`Beside`]: who begins with this file still has to tell.
+    /// As in [`SharedState`]: a manager that starts with this file still has to record it in etcd.
     #[serde(skip_serializing_if = "Option::is_none")]
     owes_failover_ms: Option<u64>,
 }
 
-impl Kept {
-    /// Not derived: a flattened [`FailoverGuard`] would pass over every field that is not known, a misspelt one among them.
+impl GuardFile {
+    /// Not derived: a flattened [`FailoverGuard`] would ignore unknown fields, and so misspelt ones.
     fn parse(bytes: &[u8]) -> serde_json::Result<Self> {
         let mut fields: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(bytes)?;
         let owes_failover_ms = fields.remove("owes_failover_ms").map(serde_json::from_value).transpose()?;
@@ -75,47 +75,49 @@ impl std::fmt::Debug for PersistedGuard {
 }
 
 impl PersistedGuard {
-    /// The guard in the file at `path`; one that holds nothing back if there is no file. Shared with other managers by `etcd`.
+    /// Opens the guard in the file at `path`; without a file it holds nothing back. `etcd` shares it with other managers.
     ///
     /// # Errors
-    /// If there is a file that cannot be read: nobody knows then whether failovers are paused.
+    /// If there is a file that cannot be read: whether failovers are paused is then unknown.
     pub fn open(path: PathBuf, etcd: Option<EtcdValue>) -> anyhow::Result<Self> {
-        let Kept { guard, owes_failover_ms } = match tailwater_files::read_regular(&path, FILE_BYTES_MAX) {
-            Ok(bytes) => Kept::parse(&bytes)
-                .with_context(|| format!("{} is not understood; remove it to begin anew", path.display()))?,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Kept::default(),
+        let GuardFile { guard, owes_failover_ms } = match tailwater_files::read_regular(&path, FILE_BYTES_MAX)
+        {
+            Ok(bytes) => GuardFile::parse(&bytes).with_context(|| {
+                format!("{} cannot be parsed; remove it to start with an empty guard", path.display())
+            })?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => GuardFile::default(),
             Err(error) => return Err(error).with_context(|| format!("read {}", path.display())),
         };
         let etcd = etcd.map(tokio::sync::Mutex::new);
-        let beside = Beside { owes_failover_ms, ..Beside::default() };
-        Ok(Self { path, guard: Arc::new(Mutex::new(guard)), etcd, beside: Mutex::new(beside) })
+        let shared = SharedState { owes_failover_ms, ..SharedState::default() };
+        Ok(Self { path, guard: Arc::new(Mutex::new(guard)), etcd, shared: Mutex::new(shared) })
     }
 
-    /// A manager begins at `now_ms`, by a clock that may have been set back since the guard was kept.
+    /// Notes that a manager starts at `now_ms`, by a clock that may have been set back since the guard was stored.
     pub fn begin_at(&self, now_ms: u64) {
         self.lock().begin_at(now_ms);
-        self.beside().begins_at_ms = Some(now_ms);
+        self.shared_state().begins_at_ms = Some(now_ms);
     }
 
-    /// The guard, as it is asked.
+    /// The guard, shared with its readers.
     pub fn shared(&self) -> Arc<Mutex<FailoverGuard>> {
         Arc::clone(&self.guard)
     }
 
-    /// What it is now, as far as this manager knows.
+    /// Its value, as far as this manager knows.
     pub fn now(&self) -> FailoverGuard {
         self.lock().clone()
     }
 
-    /// Whether it is known what holds failovers back: what other managers were told has been read.
+    /// Whether the shared value has been read.
     pub fn is_known(&self) -> bool {
-        self.etcd.is_none() || self.beside().is_read
+        self.etcd.is_none() || self.shared_state().is_read
     }
 
-    /// Changes it; the change counts once it is durable, and where it is shared once etcd has it.
+    /// Changes it. The change takes effect when it is durable; if the guard is shared, when etcd has it.
     ///
     /// # Errors
-    /// If it cannot be stored; it may be all the same where it is shared, if etcd did not answer.
+    /// If it cannot be stored. If etcd did not answer, the change may have taken effect.
     pub async fn change(&self, change: impl Fn(&mut FailoverGuard)) -> anyhow::Result<()> {
         let changed = match &self.etcd {
             None => {
@@ -125,50 +127,55 @@ impl PersistedGuard {
             }
             Some(etcd) => self.change_in(&mut *etcd.lock().await, change).await?,
         };
-        self.keep(changed)
+        self.store(changed)
     }
 
-    /// Notes that a failover has begun at `at_ms`. Where etcd does not answer it is noted there as soon as it does.
+    /// Records a failover that began at `at_ms`. If etcd does not answer, it is recorded there later.
     ///
     /// # Errors
-    /// If it is not noted everywhere.
-    pub async fn failed_over(&self, at_ms: u64) -> anyhow::Result<()> {
-        let noted = self.change(|guard| guard.failed_over(at_ms)).await;
-        if noted.is_err() {
+    /// If it is not recorded everywhere yet.
+    pub async fn record_failover(&self, at_ms: u64) -> anyhow::Result<()> {
+        let recorded = self.change(|guard| guard.failed_over(at_ms)).await;
+        if recorded.is_err() {
             let mut guard = self.now();
             guard.failed_over(at_ms);
-            self.beside().owes_failover_ms = self.etcd.as_ref().map(|_| at_ms);
-            self.keep(guard)?;
+            self.shared_state().owes_failover_ms = self.etcd.as_ref().map(|_| at_ms);
+            self.store(guard)?;
         }
-        noted
+        recorded
     }
 
-    /// Takes over what other managers are told, for as long as it runs; at once over if it is not shared.
+    /// Reads the shared value at intervals, until it is cancelled; returns at once if the guard is not shared.
     pub async fn follow(&self, source: &str) {
         let Some(etcd) = &self.etcd else { return };
-        let mut is_told = false;
+        let mut is_logged = false;
         loop {
-            match self.look(&mut *etcd.lock().await).await {
-                Ok(()) => is_told = false,
-                Err(reason) if !is_told => {
-                    warn!(source, "what holds failovers back cannot be asked: {}", ErrorChain(&reason));
-                    is_told = true;
+            match self.exchange(&mut *etcd.lock().await).await {
+                Ok(()) => is_logged = false,
+                Err(reason) if !is_logged => {
+                    warn!(
+                        source,
+                        "the shared pauses and downtimes cannot be read from etcd: {}",
+                        ErrorChain(&reason)
+                    );
+                    is_logged = true;
                 }
                 Err(_) => {}
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(READ_INTERVAL).await;
         }
     }
 
-    async fn look(&self, etcd: &mut EtcdValue) -> anyhow::Result<()> {
+    /// Reads the shared value, and records there what is owed.
+    async fn exchange(&self, etcd: &mut EtcdValue) -> anyhow::Result<()> {
         let (owed_ms, begins_at_ms) = {
-            let beside = self.beside();
-            (beside.owes_failover_ms, beside.begins_at_ms)
+            let shared = self.shared_state();
+            (shared.owes_failover_ms, shared.begins_at_ms)
         };
         let read = etcd.read().await?;
-        // What one was told before there were several stands in its file.
+        // The file of a single manager holds the requests from before there were several.
         let only_here = read.bytes.is_none() && self.now() != FailoverGuard::default();
-        let guard = self.understood(read.bytes.as_deref())?;
+        let guard = self.parse(read.bytes.as_deref())?;
         let is_later =
             begins_at_ms.is_some_and(|now_ms| guard.last_failover_ms().is_some_and(|at_ms| at_ms > now_ms));
         let guard = if owed_ms.is_some() || only_here || is_later {
@@ -180,22 +187,22 @@ impl PersistedGuard {
         } else {
             guard
         };
-        let mut beside = self.beside();
-        beside.is_read = true;
-        beside.begins_at_ms = None;
-        let is_told = beside.owes_failover_ms == owed_ms;
-        if is_told {
-            beside.owes_failover_ms = None;
+        let mut shared = self.shared_state();
+        shared.is_read = true;
+        shared.begins_at_ms = None;
+        let is_recorded = shared.owes_failover_ms == owed_ms;
+        if is_recorded {
+            shared.owes_failover_ms = None;
         }
-        drop(beside);
+        drop(shared);
         if guard == self.now() {
-            return if owed_ms.is_some() && is_told { self.keep(guard) } else { Ok(()) };
+            return if owed_ms.is_some() && is_recorded { self.store(guard) } else { Ok(()) };
         }
-        info!(path = %self.path.display(), "another manager was told what holds failovers back, or no longer does");
-        self.keep(guard)
+        info!(path = %self.path.display(), "another manager has changed the pauses and downtimes that hold back failovers");
+        self.store(guard)
     }
 
-    /// Changes what stands in etcd, whatever others change meanwhile.
+    /// Changes the value in etcd, also while others change it.
     async fn change_in(
         &self,
         etcd: &mut EtcdValue,
@@ -203,36 +210,36 @@ impl PersistedGuard {
     ) -> anyhow::Result<FailoverGuard> {
         for _ in 0..TRIES_MAX {
             let read = etcd.read().await?;
-            let mut guard = self.understood(read.bytes.as_deref())?;
+            let mut guard = self.parse(read.bytes.as_deref())?;
             change(&mut guard);
             let bytes = serde_json::to_vec(&guard)?;
-            // Another member may have been asked because the first was slow, and had done it all the same.
+            // The request may have been sent to a second member because the first was slow, and both carried it out.
             if etcd.replace(read.revision, &bytes).await?.is_some()
                 || etcd.read().await?.bytes.as_deref() == Some(bytes.as_slice())
             {
                 return Ok(guard);
             }
         }
-        anyhow::bail!("others change it all the time; {TRIES_MAX} tries came too late")
+        anyhow::bail!("other managers changed the guard in etcd during each of {TRIES_MAX} attempts")
     }
 
-    /// What stands in etcd; what this manager knows if nothing does.
-    fn understood(&self, bytes: Option<&[u8]>) -> anyhow::Result<FailoverGuard> {
+    /// The value in etcd; the known one if there is none.
+    fn parse(&self, bytes: Option<&[u8]>) -> anyhow::Result<FailoverGuard> {
         let Some(bytes) = bytes else { return Ok(self.now()) };
         serde_json::from_slice(bytes)
-            .context("the guard in etcd is not understood; remove its key to begin anew")
+            .context("the guard in etcd cannot be parsed; remove its key to start with an empty guard")
     }
 
-    /// On disk, and then in force.
-    fn keep(&self, guard: FailoverGuard) -> anyhow::Result<()> {
-        let kept = Kept { guard, owes_failover_ms: self.beside().owes_failover_ms };
-        let bytes = serde_json::to_vec_pretty(&kept)?;
-        let guard = kept.guard;
-        let kept = replace(&self.path, &bytes).with_context(|| format!("write {}", self.path.display()));
-        match kept {
-            // Etcd has it: the file is only what a manager begins with.
+    /// Stores it on disk, and then makes it effective.
+    fn store(&self, guard: FailoverGuard) -> anyhow::Result<()> {
+        let file = GuardFile { guard, owes_failover_ms: self.shared_state().owes_failover_ms };
+        let bytes = serde_json::to_vec_pretty(&file)?;
+        let guard = file.guard;
+        let stored = replace(&self.path, &bytes).with_context(|| format!("write {}", self.path.display()));
+        match stored {
+            // Etcd has it: the file is only the initial value of a manager.
             Err(reason) if self.etcd.is_some() => error!("{}", ErrorChain(&reason)),
-            kept => kept?,
+            stored => stored?,
         }
         *self.lock() = guard;
         Ok(())
@@ -242,8 +249,8 @@ impl PersistedGuard {
         self.guard.lock()
     }
 
-    fn beside(&self) -> MutexGuard<'_, Beside> {
-        self.beside.lock()
+    fn shared_state(&self) -> MutexGuard<'_, SharedState> {
+        self.shared.lock()
     }
 }
 
@@ -265,13 +272,13 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(30);
 
     #[tokio::test]
-    async fn a_pause_outlives_a_restart_and_what_cannot_be_read_is_no_permission() {
+    async fn a_pause_survives_a_restart_and_a_broken_file_is_an_error() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("manager").join("orders.guard");
         let kept = PersistedGuard::open(path.clone(), None).unwrap();
         assert!(!kept.now().is_paused() && kept.is_known());
         kept.change(FailoverGuard::pause).await.unwrap();
-        kept.failed_over(7).await.unwrap();
+        kept.record_failover(7).await.unwrap();
         let again = PersistedGuard::open(path.clone(), None).unwrap();
         assert_eq!(again.now(), kept.now());
         assert!(again.now().is_paused());
@@ -291,7 +298,7 @@ mod tests {
             assert_ne!(wrong, sound);
             fs::write(&path, &wrong).unwrap();
             let refused = PersistedGuard::open(path.clone(), None);
-            assert!(refused.is_err_and(|error| error.to_string().contains("not understood")), "{wrong}");
+            assert!(refused.is_err_and(|error| error.to_string().contains("cannot be parsed")), "{wrong}");
         }
     }
 
@@ -308,28 +315,28 @@ mod tests {
     async fn until(what: &str, is_so: impl Fn() -> bool) {
         let begun = std::time::Instant::now();
         while !is_so() {
-            assert!(begun.elapsed() < PATIENCE, "not so: {what}");
+            assert!(begun.elapsed() < PATIENCE, "timed out: {what}");
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
 
     #[tokio::test]
-    async fn what_one_manager_is_told_counts_for_all() {
+    async fn a_change_of_one_manager_applies_to_all() {
         let folder = tempfile::tempdir().unwrap();
         let Some(program) = Etcd::require() else { return };
         let mut etcd = Etcd::start(&program, folder.path()).await.unwrap();
-        // It was told before there were several.
+        // It was paused before there were several managers.
         let alone = PersistedGuard::open(folder.path().join("one"), None).unwrap();
         alone.change(FailoverGuard::pause).await.unwrap();
         let (one, two) = (in_etcd(&etcd, folder.path(), "one"), in_etcd(&etcd, folder.path(), "two"));
-        assert!(!one.is_known(), "nobody has asked yet");
+        assert!(!one.is_known(), "etcd was not read yet");
         let followed = [&one, &two].map(|guard| {
             let guard = Arc::clone(guard);
             tokio::spawn(async move { guard.follow("orders").await })
         });
         until("two is paused", || two.now().is_paused()).await;
 
-        // None undoes what the other did meanwhile.
+        // Neither undoes the change of the other.
         let down = |server: &str| Downtime {
             server: Some(server.to_owned()),
             from_ms: 0,
@@ -344,29 +351,33 @@ mod tests {
         b.unwrap();
         until("both have both", || [&one, &two].iter().all(|guard| guard.now().downtimes().len() == 2)).await;
 
-        // What cannot be told does not count, but for a failover, which is told later.
+        // A change that etcd does not take has no effect, except for a failover, which is recorded later.
         etcd.pause().unwrap();
         let failed = two.change(FailoverGuard::resume).await.unwrap_err();
         assert!(failed.to_string().contains("etcd"), "{failed:#}");
         assert!(two.now().is_paused());
-        assert!(two.failed_over(7).await.is_err());
+        assert!(two.record_failover(7).await.is_err());
         assert_eq!(two.now().last_failover_ms(), Some(7));
         let after_a_restart = in_etcd(&etcd, folder.path(), "two");
-        assert_eq!(after_a_restart.beside().owes_failover_ms, Some(7), "whoever takes over would not know");
+        assert_eq!(
+            after_a_restart.shared_state().owes_failover_ms,
+            Some(7),
+            "the next manager would not know"
+        );
         etcd.resume().unwrap();
-        until("one hears of the failover", || one.now().last_failover_ms() == Some(7)).await;
+        until("one reads the failover", || one.now().last_failover_ms() == Some(7)).await;
         one.change(FailoverGuard::acknowledge).await.unwrap();
-        until("two hears that it was looked at", || two.now().last_failover_ms().is_none()).await;
+        until("two reads that it was acknowledged", || two.now().last_failover_ms().is_none()).await;
 
-        // A clock that was set back since holds nothing back for longer.
-        one.failed_over(1_000_000).await.unwrap();
+        // After the clock was set back, an old failover does not hold back others for longer.
+        one.record_failover(1_000_000).await.unwrap();
         two.begin_at(5_000);
-        until("one hears what two made of it", || one.now().last_failover_ms() == Some(5_000)).await;
+        until("one reads the corrected time", || one.now().last_failover_ms() == Some(5_000)).await;
         for task in followed {
             task.abort();
         }
 
-        // Another that begins while etcd is away knows nothing yet, and what it was told last.
+        // A manager that starts while etcd is away has not read the guard, and starts with its file.
         etcd.pause().unwrap();
         let again = in_etcd(&etcd, folder.path(), "two");
         assert!(!again.is_known() && again.now().downtimes().len() == 2);

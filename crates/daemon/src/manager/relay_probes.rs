@@ -1,71 +1,127 @@
-//! How captures stand to their sources, as the manager asks: those of this process, and those of other daemons.
+//! Probes of relays: the captures of this process, and those of other daemons.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Instant;
 
 use tailwater_capture::{CaptureState, CaptureStatus};
 use tailwater_manager::cluster_watch::{RelayAssignment, RelayProbe, RelayProbeFuture, RelayProbeResult};
 use tailwater_manager::lease::LeaseToken;
+use tokio::sync::watch;
 
 use super::remote::RemoteRelay;
-use crate::http::RelayStatus;
+use crate::api::ackers::RelayStatus;
+use crate::control::ChangeCounter;
 use crate::wiring::ClusterWiring;
 
-/// Looks at a capture of this process.
+/// Probes a capture of this process.
 #[derive(Debug, Clone)]
 pub struct LocalRelayProbe {
-    /// Whose state.
+    /// Its status.
     pub status: Arc<CaptureStatus>,
-    /// Whether it asks for semi-sync.
+    /// Whether it acknowledges commits.
     pub acknowledges: bool,
-    /// What the source's own server is called.
+    /// The name of the source's own server.
     pub own: String,
 }
 
 impl RelayProbe for LocalRelayProbe {
     fn probe(&self) -> RelayProbeFuture<'_> {
-        let ordered = self.status.orders();
-        let look = RelayProbeResult {
+        let orders = self.status.orders();
+        let result = RelayProbeResult {
             is_streaming: self.status.snapshot().state == CaptureState::Streaming,
             acknowledges: self.acknowledges,
             heard_ago_ms: self.status.received_ago_ms(),
             heartbeat_ms: Some(self.status.heartbeat_ms()),
             assignment: RelayAssignment {
-                term: LeaseToken(ordered.token),
-                source: ordered.follows.unwrap_or_else(|| self.own.clone()),
-                assigned_term: LeaseToken(ordered.followed_in),
-                is_stopped: ordered.stopped.is_some(),
+                term: LeaseToken(orders.token),
+                source: orders.follows.unwrap_or_else(|| self.own.clone()),
+                assigned_term: LeaseToken(orders.followed_in),
+                is_stopped: orders.stopped.is_some(),
             },
         };
-        Box::pin(async move { Ok(look) })
+        Box::pin(async move { Ok(result) })
     }
 }
 
-/// Looks at a capture of another daemon.
+/// An answer of a relay on another machine.
 #[derive(Debug, Clone)]
+pub struct RelayAnswer {
+    /// When it was asked.
+    pub asked: Instant,
+    /// Its status, or why there is none.
+    pub answer: Result<RelayStatus, String>,
+}
+
+/// Probes a capture of another daemon, and keeps the last answer for other readers.
+#[derive(Debug)]
 pub struct RemoteRelayProbe {
-    /// Which.
-    pub relay: RemoteRelay,
-    /// What servers are called here.
-    pub names: ServerNames,
+    relay: RemoteRelay,
+    /// The names of the servers in this configuration.
+    names: ServerNames,
+    last: watch::Sender<Option<RelayAnswer>>,
+    changes: ChangeCounter,
+}
+
+impl RemoteRelayProbe {
+    /// Each answer counts in `changes`.
+    pub fn new(relay: RemoteRelay, names: ServerNames, changes: ChangeCounter) -> Self {
+        Self { relay, names, last: watch::Sender::new(None), changes }
+    }
+
+    /// The relay.
+    pub fn relay(&self) -> &RemoteRelay {
+        &self.relay
+    }
+
+    /// The last answer.
+    pub fn last(&self) -> Option<RelayAnswer> {
+        self.last.borrow().clone()
+    }
+}
+
+/// A probe under way. If it is dropped, the caller's time-out was shorter than the relay's.
+struct PendingProbe<'a> {
+    probe: &'a RemoteRelayProbe,
+    asked: Instant,
+    is_answered: bool,
+}
+
+impl PendingProbe<'_> {
+    fn record(&mut self, answer: Result<RelayStatus, String>) {
+        self.is_answered = true;
+        self.probe.last.send_replace(Some(RelayAnswer { asked: self.asked, answer }));
+        self.probe.changes.count();
+    }
+}
+
+impl Drop for PendingProbe<'_> {
+    fn drop(&mut self) {
+        if !self.is_answered {
+            self.record(Err(format!("no answer within {} ms", self.asked.elapsed().as_millis())));
+        }
+    }
 }
 
 impl RelayProbe for RemoteRelayProbe {
     fn probe(&self) -> RelayProbeFuture<'_> {
         Box::pin(async move {
-            let text = self.relay.text().await.map_err(|unreached| unreached.failure)?;
+            let mut pending = PendingProbe { probe: self, asked: Instant::now(), is_answered: false };
+            let answer = self.relay.status().await;
+            pending.record(answer.clone().map_err(|unreached| unreached.message));
+            let status = answer.map_err(|unreached| unreached.failure)?;
             Ok(RelayProbeResult {
-                is_streaming: text.is_streaming,
-                acknowledges: text.acknowledges,
-                heard_ago_ms: text.heard_ago_ms,
-                heartbeat_ms: text.heartbeat_ms,
-                assignment: self.names.led(&text),
+                is_streaming: status.is_streaming,
+                acknowledges: status.acknowledges,
+                heard_ago_ms: status.heard_ago_ms,
+                heartbeat_ms: status.heartbeat_ms,
+                assignment: self.names.assignment(&status),
             })
         })
     }
 }
 
-/// What the servers of a cluster are called in this configuration.
+/// The names of a cluster's servers in this configuration.
 #[derive(Debug, Clone)]
 pub struct ServerNames {
     own: String,
@@ -73,26 +129,26 @@ pub struct ServerNames {
 }
 
 impl ServerNames {
-    /// Those of a cluster, whoever leads it.
+    /// Those of a cluster, whichever server is its primary.
     pub fn of(wiring: &ClusterWiring) -> Self {
         let plan = &wiring.plan;
         let all = plan.servers.iter().chain([&plan.primary]).map(|member| member.name.clone());
         Self { own: wiring.own.clone(), all: all.collect() }
     }
 
-    /// Whom a relay follows. Its source's own server may be called otherwise there, or be another one than here, as of a relay that
-    /// was set up after a failover.
-    pub fn follows(&self, text: &RelayStatus) -> String {
-        let own_there = || text.own.clone().filter(|own| self.all.contains(own));
-        text.acker.follows.clone().or_else(own_there).unwrap_or_else(|| self.own.clone())
+    /// The server that a relay follows. Its source's own server may have another name there, or be another server than here, for a
+    /// relay that was set up after a failover.
+    pub fn follows(&self, status: &RelayStatus) -> String {
+        let own_there = || status.own.clone().filter(|own| self.all.contains(own));
+        status.acker.follows.clone().or_else(own_there).unwrap_or_else(|| self.own.clone())
     }
 
-    fn led(&self, text: &RelayStatus) -> RelayAssignment {
+    fn assignment(&self, status: &RelayStatus) -> RelayAssignment {
         RelayAssignment {
-            term: LeaseToken(text.acker.token),
-            source: self.follows(text),
-            assigned_term: LeaseToken(text.acker.followed_in),
-            is_stopped: text.acker.stopped_since_ms.is_some(),
+            term: LeaseToken(status.acker.token),
+            source: self.follows(status),
+            assigned_term: LeaseToken(status.acker.followed_in),
+            is_stopped: status.acker.stopped_since_ms.is_some(),
         }
     }
 }
@@ -103,9 +159,9 @@ mod tests {
 
     use super::*;
 
-    /// As daemons of this version and of earlier ones answer.
+    /// The answers of daemons of this version and of earlier ones.
     #[test]
-    fn whom_a_relay_follows_is_known_by_the_names_of_here() {
+    fn the_followed_server_has_its_name_of_this_configuration() {
         let member = |name: &str| Member { name: name.to_owned(), ..Member::default() };
         let plan =
             ClusterPlan { primary: member("db1"), servers: vec![member("db2")], ..ClusterPlan::default() };
@@ -124,10 +180,10 @@ mod tests {
                 r#"{{"server_id":7,"is_streaming":true,"acknowledges":true,"heard_ago_ms":1,"own":{own},"acker":{{"token":3,
                 "stopped_since_ms":null,"follows":{follows},"durable":true,"is_mariadb":null,"holds":null,"before":null}}}}"#
             );
-            let text: RelayStatus = serde_json::from_str(&text).unwrap();
-            let led = names.led(&text);
+            let status: RelayStatus = serde_json::from_str(&text).unwrap();
+            let assignment = names.assignment(&status);
             assert_eq!(
-                (led.source.as_str(), led.term, led.assigned_term),
+                (assignment.source.as_str(), assignment.term, assignment.assigned_term),
                 (expected, LeaseToken(3), LeaseToken(0))
             );
         }

@@ -1,4 +1,4 @@
-//! A relay on another machine as an acker, over its daemon's HTTP listener.
+//! A relay on another machine as an acker, over the HTTP listener of its daemon.
 
 use std::time::Duration;
 
@@ -10,16 +10,16 @@ use tailwater_manager::lease::LeaseToken;
 use tailwater_manager::observation::ProbeError;
 use tailwater_manager::probe_failure::ProbeFailure;
 
-use super::acker::AckerFailure;
+use crate::api::ackers::{AckerFailure, OrderBody, RelayStatus};
 use crate::config::{Config, RelayConfig};
 use crate::error_chain::ErrorChain;
-use crate::http::{BearerToken, OrderBody, RelayStatus};
-use crate::wiring::{ClusterWiring, other_state};
+use crate::http::BearerToken;
+use crate::wiring::{ClusterWiring, remote_relay_state};
 
-/// An answer is no longer: two sets of GTIDs, and some words.
+/// Most bytes of an answer: two GTID sets and some text.
 const ANSWER_BYTES_MAX: usize = 4 << 20;
 
-/// How long a relay may take until it streams from another server: longer than it waits itself.
+/// How long an order to follow may take: longer than the relay itself waits.
 const FOLLOW_TIME_MAX: Duration = Duration::from_secs(35);
 
 /// A capture of a daemon on another machine.
@@ -34,19 +34,19 @@ pub struct RemoteRelay {
     time_max: Duration,
 }
 
-/// Why nothing came of a request.
+/// Why a request failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum RelayRequestError {
-    /// It did not reach the relay, or the relay says that it did nothing.
+    /// It did not reach the relay, or the relay reports that it did nothing.
     NotDone(ProbeFailure, String),
-    /// Who knows.
+    /// It may have been carried out.
     Unknown(ProbeFailure, String),
-    /// The capture's own word.
+    /// The capture reports a failure.
     Failed(AckerFailure),
 }
 
 impl RemoteRelay {
-    /// The relay of a `[[relay]]`. Nothing is asked of it yet.
+    /// The relay of a `[[relay]]`. Sends no request.
     ///
     /// # Errors
     /// If its token or the authorities cannot be read.
@@ -55,21 +55,21 @@ impl RemoteRelay {
         let secret = BearerToken::read(&config.token_file).with_context(named)?;
         let mut authorization = HeaderValue::from_str(&secret.bearer()).with_context(named)?;
         authorization.set_sensitive(true);
-        // Fails if the process has a provider already, which is as good.
+        // Fails if the process has a provider already, which serves as well.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let mut client = Client::builder()
             .connect_timeout(Duration::from_millis(config.connect_timeout_ms))
-            // What goes by way of a proxy or elsewhere is not the relay that was named.
+            // Behind a proxy or a redirect there could be another relay than the configured one.
             .no_proxy()
             .redirect(reqwest::redirect::Policy::none())
-            // One request on each connection: one that was closed meanwhile would look as if it had been sent.
+            // One request on each connection: on one that was closed meanwhile a request would look as if it had been sent.
             .pool_max_idle_per_host(0);
         if let Some(file) = &config.ca_file {
             let pem = tailwater_files::read_user_file(file, 16 << 20)
                 .with_context(|| format!("read {}", file.display()))?;
             let authorities =
                 Certificate::from_pem_bundle(&pem).with_context(|| file.display().to_string())?;
-            ensure!(!authorities.is_empty(), "{}: no certificate stands there", file.display());
+            ensure!(!authorities.is_empty(), "{}: there is no certificate in this file", file.display());
             client = client.tls_certs_only(authorities);
         }
         let source = config.source_there.as_ref().unwrap_or(&config.source);
@@ -88,11 +88,11 @@ impl RemoteRelay {
         &self.name
     }
 
-    /// How it stands.
+    /// Queries its state. Takes no longer than its time-out.
     ///
     /// # Errors
-    /// Why that is not known; never longer than its time-out.
-    pub async fn text(&self) -> Result<RelayStatus, ProbeError> {
+    /// Why it is not known.
+    pub async fn status(&self) -> Result<RelayStatus, ProbeError> {
         self.ask(self.client.get(&self.base), self.time_max).await.map_err(|trouble| {
             let (failure, reason) = match trouble {
                 RelayRequestError::NotDone(failure, reason) | RelayRequestError::Unknown(failure, reason) => {
@@ -108,7 +108,7 @@ impl RemoteRelay {
         self.report(self.ask(self.client.get(&self.base), self.time_max).await)
     }
 
-    async fn give(
+    async fn send(
         &self,
         order: &str,
         body: OrderBody,
@@ -138,7 +138,7 @@ impl RemoteRelay {
         let mut response = request.send().await.map_err(|error| not_sent(&error))?;
         let status = response.status();
         let mut body = Vec::new();
-        while let Some(part) = response.chunk().await.map_err(|error| unheard(&error))? {
+        while let Some(part) = response.chunk().await.map_err(|error| unanswered(&error))? {
             if body.len() + part.len() > ANSWER_BYTES_MAX {
                 return Err(RelayRequestError::Unknown(
                     ProbeFailure::ProtocolError,
@@ -147,11 +147,11 @@ impl RemoteRelay {
             }
             body.extend_from_slice(&part);
         }
-        let text = understood(status, &body)?;
-        // Some other relay's word proves nothing about this one.
+        let text = parse_answer(status, &body)?;
+        // The answer of another relay proves nothing about this one.
         if text.server_id != self.server_id {
             let reason = format!(
-                "who answers has server_id {}, and [[relay]] says {}: is url that of another relay?",
+                "the relay that answers has server_id {}, and [[relay]] has {}: is url the address of another relay?",
                 text.server_id, self.server_id
             );
             return Err(RelayRequestError::Unknown(ProbeFailure::ProtocolError, reason));
@@ -160,11 +160,11 @@ impl RemoteRelay {
     }
 }
 
-/// Puts into the plans what relays on other machines say of themselves. Who does not answer is a finding, and no error.
+/// Sets the states of relays on other machines in the plans. A relay that does not answer is a finding, and no error.
 pub async fn ask_others(config: &Config, clusters: &mut [ClusterWiring]) {
     let asked = config.relays.iter().map(|relay| async move {
         match RemoteRelay::of(relay) {
-            Ok(remote) => remote.text().await.map_err(|unreached| unreached.message),
+            Ok(remote) => remote.status().await.map_err(|unreached| unreached.message),
             Err(error) => Err(ErrorChain(&error).to_string()),
         }
     });
@@ -173,7 +173,7 @@ pub async fn ask_others(config: &Config, clusters: &mut [ClusterWiring]) {
         let Some(cluster) = clusters.iter_mut().find(|cluster| cluster.plan.name == relay.source) else {
             continue;
         };
-        let answer = answer.map(|text| other_state(&text, cluster));
+        let answer = answer.map(|status| remote_relay_state(&status, cluster));
         let Some(other) = cluster.plan.others.iter_mut().find(|other| other.name == relay.name) else {
             continue;
         };
@@ -186,7 +186,7 @@ pub async fn ask_others(config: &Config, clusters: &mut [ClusterWiring]) {
 
 fn not_sent(error: &reqwest::Error) -> RelayRequestError {
     if !error.is_connect() {
-        return unheard(error);
+        return unanswered(error);
     }
     let refused = causes(error).any(|cause| {
         cause
@@ -198,32 +198,35 @@ fn not_sent(error: &reqwest::Error) -> RelayRequestError {
         (_, true) => ProbeFailure::TimedOut,
         _ => ProbeFailure::NoRoute,
     };
-    RelayRequestError::NotDone(failure, words(error))
+    RelayRequestError::NotDone(failure, cause_text(error))
 }
 
-fn unheard(error: &reqwest::Error) -> RelayRequestError {
+fn unanswered(error: &reqwest::Error) -> RelayRequestError {
     let failure = if error.is_timeout() { ProbeFailure::TimedOut } else { ProbeFailure::ConnectionLost };
-    RelayRequestError::Unknown(failure, words(error))
+    RelayRequestError::Unknown(failure, cause_text(error))
 }
 
 fn causes<'a>(error: &'a reqwest::Error) -> impl Iterator<Item = &'a (dyn std::error::Error + 'static)> {
     std::iter::successors(std::error::Error::source(error), |cause| cause.source())
 }
 
-/// Without the address, which stands there already; with the cause, which says what is the matter.
-fn words(error: &reqwest::Error) -> String {
+/// The innermost cause, without the address, which the message contains already.
+fn cause_text(error: &reqwest::Error) -> String {
     match causes(error).last() {
         Some(cause) => cause.to_string(),
         None => error.to_string(),
     }
 }
 
-/// What an answer says. Of a status that the listener gives before it turns to a capture nothing was done.
-fn understood(status: StatusCode, body: &[u8]) -> Result<RelayStatus, RelayRequestError> {
+/// Parses an answer. After a status that the listener returns before it reaches a capture, nothing was done.
+fn parse_answer(status: StatusCode, body: &[u8]) -> Result<RelayStatus, RelayRequestError> {
     let said = || String::from_utf8_lossy(&body[..body.len().min(300)]).trim().to_owned();
     match status {
         StatusCode::OK => serde_json::from_slice(body).map_err(|error| {
-            RelayRequestError::Unknown(ProbeFailure::ProtocolError, format!("not understood: {error}"))
+            RelayRequestError::Unknown(
+                ProbeFailure::ProtocolError,
+                format!("the answer cannot be parsed: {error}"),
+            )
         }),
         StatusCode::CONFLICT => Err(match serde_json::from_slice(body) {
             Ok(failure) => RelayRequestError::Failed(failure),
@@ -244,7 +247,7 @@ fn understood(status: StatusCode, body: &[u8]) -> Result<RelayStatus, RelayReque
 impl AckerControl for RemoteRelay {
     fn stop(&self, token: LeaseToken) -> AckerFuture<'_, AckerReport> {
         let body = OrderBody { token: token.0, server: None };
-        Box::pin(self.give("stop", body, self.time_max))
+        Box::pin(self.send("stop", body, self.time_max))
     }
 
     fn read(&self) -> AckerFuture<'_, AckerReport> {
@@ -253,12 +256,12 @@ impl AckerControl for RemoteRelay {
 
     fn start(&self, token: LeaseToken) -> AckerFuture<'_, ()> {
         let body = OrderBody { token: token.0, server: None };
-        Box::pin(async move { self.give("start", body, self.time_max).await.map(drop) })
+        Box::pin(async move { self.send("start", body, self.time_max).await.map(drop) })
     }
 
     fn follow<'a>(&'a self, token: LeaseToken, server: &'a str) -> AckerFuture<'a, ()> {
         let body = OrderBody { token: token.0, server: Some(server.to_owned()) };
-        Box::pin(async move { self.give("follow", body, FOLLOW_TIME_MAX).await.map(drop) })
+        Box::pin(async move { self.send("follow", body, FOLLOW_TIME_MAX).await.map(drop) })
     }
 }
 
@@ -267,21 +270,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_certainly_was_not_done_is_a_refusal() {
+    fn an_order_is_refused_only_if_it_was_certainly_not_carried_out() {
         let not_done = |status: u16| {
             let status = StatusCode::from_u16(status).expect("a status");
-            matches!(understood(status, b"{}"), Err(RelayRequestError::NotDone(..)))
+            matches!(parse_answer(status, b"{}"), Err(RelayRequestError::NotDone(..)))
         };
         for status in [400, 401, 403, 404, 405] {
             assert!(not_done(status), "{status}");
         }
-        // A gateway may have passed the order on.
+        // A gateway may have forwarded the order.
         for status in [200, 204, 302, 408, 409, 413, 500, 502, 503, 504] {
             assert!(!not_done(status), "{status}");
         }
         let stale = br#"{"code":"TW-RELAY-0015","message":"a lower term"}"#;
-        let Err(RelayRequestError::Failed(failure)) = understood(StatusCode::CONFLICT, stale) else {
-            panic!("not its word")
+        let Err(RelayRequestError::Failed(failure)) = parse_answer(StatusCode::CONFLICT, stale) else {
+            panic!("no failure of the capture")
         };
         assert!(matches!(AckerError::from(failure), AckerError::Refused(_)));
     }

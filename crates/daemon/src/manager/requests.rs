@@ -1,4 +1,4 @@
-//! What the manager can be told and asked, over the control socket.
+//! The manager of this daemon: its clusters, and the requests of its clients.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,93 +6,16 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use parking_lot::Mutex;
-use serde::{Deserialize, Serialize};
 use tailwater_manager::actions::ServerExecutor;
 use tailwater_manager::analysis::{Downtime, FailoverGuard};
-use tailwater_manager::failover::Audit;
 use tailwater_manager::lease::LeaseTask;
 use tokio::task::JoinHandle;
 
-use super::cluster::{ClusterReport, ManagedCluster};
-use super::run_requests::{FailoverWish, SwitchoverWish};
+use super::cluster::ManagedCluster;
+use crate::api::failovers::{ManagerAnswer, ManagerRequest};
 
-/// How long the daemon's end waits for a run that is under way.
+/// How long the end of the daemon waits for a run that is under way.
 const RUN_PATIENCE: Duration = Duration::from_secs(15);
-
-/// What the manager is told or asked.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(tag = "order", rename_all = "snake_case", deny_unknown_fields)]
-pub enum ManagerRequest {
-    /// How its clusters are.
-    Status,
-    /// Begin a failover; the answer names it.
-    FailOver {
-        /// The source.
-        source: String,
-        /// How.
-        wish: FailoverWish,
-    },
-    /// Begin a switchover; the answer names it.
-    SwitchOver {
-        /// The source.
-        source: String,
-        /// How.
-        wish: SwitchoverWish,
-    },
-    /// The record of a run, as far as it is.
-    Audit {
-        /// The source.
-        source: String,
-        /// The run.
-        id: String,
-    },
-    /// No failover by itself until resumed; of all sources if none is given.
-    Pause {
-        /// The source.
-        source: Option<String>,
-    },
-    /// Failovers again.
-    Resume {
-        /// The source.
-        source: Option<String>,
-    },
-    /// Somebody has looked at the last failover: another may follow at once.
-    Acknowledge {
-        /// The source.
-        source: Option<String>,
-    },
-    /// Where leases lie was made anew: relays are to obey this manager again.
-    RaiseTerms {
-        /// The source.
-        source: String,
-    },
-    /// A server is down on purpose.
-    Downtime {
-        /// The source.
-        source: String,
-        /// The server; the whole cluster if absent.
-        server: Option<String>,
-        /// For so long from now, in milliseconds; 0 ends it.
-        for_ms: u64,
-        /// Why.
-        reason: String,
-    },
-}
-
-/// What the manager answers.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ManagerAnswer {
-    /// How its clusters are, after what was told.
-    Clusters(Vec<ClusterReport>),
-    /// A run has begun.
-    Begun {
-        /// Its name.
-        id: String,
-    },
-    /// The record; nothing before the first step.
-    Audit(Option<Box<Audit>>),
-}
 
 /// All clusters that this daemon manages.
 #[derive(Default)]
@@ -121,8 +44,8 @@ impl Manager {
         self.supervisors.push(supervisor);
     }
 
-    /// Something that goes on for as long as the manager does.
-    pub(super) fn accompany(&mut self, task: JoinHandle<()>) {
+    /// Adds a task that ends with the manager.
+    pub(super) fn add_task(&mut self, task: JoinHandle<()>) {
         self.supervisors.push(task);
     }
 
@@ -142,19 +65,19 @@ impl Manager {
         self.clusters.iter().map(|(source, cluster)| (source.as_str(), cluster))
     }
 
-    /// Does as it is told.
+    /// Carries out a request.
     ///
     /// # Errors
-    /// If it cannot.
-    pub async fn obey(&self, request: ManagerRequest) -> anyhow::Result<ManagerAnswer> {
+    /// If it fails.
+    pub async fn execute(&self, request: ManagerRequest) -> anyhow::Result<ManagerAnswer> {
         match request {
             ManagerRequest::Status => {}
-            ManagerRequest::FailOver { source, mut wish } => {
-                wish.is_automatic = false;
-                return Ok(ManagerAnswer::Begun { id: self.cluster(&source)?.fail_over(&wish)? });
+            ManagerRequest::FailOver { source, mut options } => {
+                options.is_automatic = false;
+                return Ok(ManagerAnswer::Begun { id: self.cluster(&source)?.fail_over(&options)? });
             }
-            ManagerRequest::SwitchOver { source, wish } => {
-                return Ok(ManagerAnswer::Begun { id: self.cluster(&source)?.switch_over(&wish)? });
+            ManagerRequest::SwitchOver { source, options } => {
+                return Ok(ManagerAnswer::Begun { id: self.cluster(&source)?.switch_over(&options)? });
             }
             ManagerRequest::Audit { source, id } => {
                 return Ok(ManagerAnswer::Audit(self.cluster(&source)?.audit(&id)?.map(Box::new)));
@@ -171,10 +94,10 @@ impl Manager {
             ManagerRequest::RaiseTerms { source } => self.cluster(&source)?.raise_terms().await?,
             ManagerRequest::Downtime { source, server, for_ms, reason } => {
                 let cluster = self.cluster(&source)?;
-                if let Some(server) = server.as_deref().filter(|server| !cluster.knows(server)) {
+                if let Some(server) = server.as_deref().filter(|server| !cluster.has_member(server)) {
                     bail!("there is no server {server:?} in the cluster of source {source}");
                 }
-                let told = cluster.change_guard(|guard, now_ms| {
+                let changed = cluster.change_guard(|guard, now_ms| {
                     guard.end_downtime(server.as_deref());
                     if for_ms > 0 {
                         let until_ms = now_ms.saturating_add(for_ms);
@@ -182,7 +105,7 @@ impl Manager {
                         guard.add_downtime(Downtime { server, from_ms: now_ms, until_ms, reason });
                     }
                 });
-                told.await?;
+                changed.await?;
             }
         }
         Ok(ManagerAnswer::Clusters(self.clusters.values().map(|cluster| cluster.report()).collect()))
@@ -197,13 +120,13 @@ impl Manager {
         Ok(())
     }
 
-    /// Waits for a run that is under way, not for ever; then gives the leases back, so that another manager need not wait for
-    /// their end.
+    /// Waits for a run that is under way, for a bounded time. Then it releases the leases, so that another manager need not wait
+    /// for their end.
     pub async fn stop(&self) {
         for supervisor in &self.supervisors {
             supervisor.abort();
         }
-        // A run that ends in the midst of it leaves things half done: a primary that is read-only, say.
+        // A run that is interrupted leaves work undone: a primary that is read-only, for example.
         let begun = Instant::now();
         while self.clusters.values().any(|cluster| cluster.is_busy()) && begun.elapsed() < RUN_PATIENCE {
             tokio::time::sleep(Duration::from_millis(50)).await;

@@ -1,7 +1,8 @@
-//! The configuration and the captures of this process become a manager.
+//! Starts the manager of the configuration.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ use tailwater_manager::candidates::{GtidOrigin, ServerVersion};
 use tailwater_manager::cluster_watch::cluster_state::gtid_origin;
 use tailwater_manager::cluster_watch::{ClusterState, WatchedRelay};
 use tailwater_manager::driver::AuditFolder;
-use tailwater_manager::lease::TERM_FLOOR_KEY;
+use tailwater_manager::lease::{LeaseHandle, TERM_FLOOR_KEY};
 use tailwater_session::PasswordText;
 
 use super::acker::LocalAcker;
@@ -27,16 +28,17 @@ use super::checkpoint_file::WatchCheckpointFile;
 use super::cluster::{ClusterParts, ManagedCluster, TermFloor};
 use super::lease_config;
 use super::persisted_guard::PersistedGuard;
-use super::relay_probes::{LocalRelayProbe, RemoteRelayProbe, ServerNames};
+use super::relay_probes::LocalRelayProbe;
 use super::remote::RemoteRelay;
 use super::requests::Manager;
 use super::shared_audits::SharedAudits;
+use crate::cluster_observer::ClusterObserver;
 use crate::config::{
     Config, HookConfig, ManagerConfig, RelayConfig, ServeConfig, ServeTlsConfig, SourceConfig,
 };
 use crate::wiring::{self, ClusterWiring};
 
-/// What this daemon's own relay is called among the ackers of a source, and as a log that replicas read.
+/// The name of this daemon's own relay among the ackers of a source, and among the logs that replicas read from.
 pub const OWN_RELAY: &str = "tailwater";
 
 /// A capture of this process.
@@ -44,176 +46,176 @@ pub const OWN_RELAY: &str = "tailwater";
 pub struct LocalCapture {
     /// The source's name.
     pub source: String,
-    /// To give it orders.
+    /// Takes orders to it.
     pub acker: CaptureAcker,
-    /// How it is.
+    /// Its status.
     pub status: Arc<CaptureStatus>,
     /// Its log.
     pub log: LogHandle,
 }
 
-/// Starts the manager of the configuration, if it has one; on a runtime.
+/// Starts the manager of the configuration, if it has one. `observers` probe its clusters. To be called on a runtime.
 ///
 /// # Errors
-/// If a file of it cannot be read, or the configuration contradicts itself.
+/// If a file cannot be read, or the configuration contradicts itself.
 pub fn start(
     config: &Config,
     captures: &[LocalCapture],
-    feeds: &ChannelControls,
+    channels: &ChannelControls,
+    observers: &[ClusterObserver],
 ) -> anyhow::Result<Option<Manager>> {
-    let Some(managing) = &config.manager else { return Ok(None) };
-    let name = managing.name.clone().unwrap_or_else(own_name);
+    let Some(manager_config) = &config.manager else { return Ok(None) };
+    let name = manager_config.name.clone().unwrap_or_else(own_name);
     let mut manager = Manager::default();
     for source in &config.sources {
         let capture = captures.iter().find(|capture| capture.source == source.name);
         let capture = capture.with_context(|| format!("source {} is not captured", source.name))?;
-        let begun = start_cluster(config, managing, (source, capture), feeds, &name, &mut manager);
-        begun.with_context(|| format!("the manager of source {}", source.name))?;
+        let observer = observers.iter().find(|observer| observer.wiring().plan.name == source.name);
+        let observer = observer.with_context(|| format!("source {} has no cluster", source.name))?;
+        let setup = ClusterSetup { config, manager_config, source, capture, channels, observer, name: &name };
+        setup.start(&mut manager).with_context(|| format!("the manager of source {}", source.name))?;
     }
     Ok(Some(manager))
 }
 
-fn start_cluster(
-    config: &Config,
-    managing: &ManagerConfig,
-    (source, capture): (&SourceConfig, &LocalCapture),
-    feeds: &ChannelControls,
-    name: &str,
-    manager: &mut Manager,
-) -> anyhow::Result<()> {
-    let folder = config.log.directory.join("manager");
-    let lease = lease_config::start(managing, name, &folder, &source.name)?;
-    let relays = relays(config, source, capture)?;
-    let acting = ExecutorParts::of(config, managing, source, &relays, feeds)?;
-    let (of, wired) = (config.clone(), source.clone());
-    let parts = ClusterParts {
-        source: source.name.clone(),
-        config: managing.clone(),
-        manager: name.to_owned(),
-        wiring: Box::new(move |leader| wiring::cluster_led_by(&of, &wired, leader)),
-        followed: {
-            let status = Arc::clone(&capture.status);
-            Box::new(move || status.orders().follows)
-        },
-        log_origin: Box::new({
-            let log = capture.log.clone();
-            move || log_origin(&log)
-        }),
-        relays,
-        hands: Box::new(move |id, wiring, cluster_state| acting.actor(id, wiring, cluster_state)),
-        feeds: feeds.clone(),
-        lease: lease.handle(),
-        guard: PersistedGuard::open(
-            folder.join(format!("{}.guard", source.name)),
-            lease_config::beside(managing, name, &source.name, "guard")?,
-        )?,
-        records: AuditFolder::new(folder.join(&source.name)),
-        shared: lease_config::beside(managing, name, &source.name, "run")?
-            .map(|etcd| Arc::new(SharedAudits::new(etcd))),
-        above: lease_config::beside(managing, name, &source.name, TERM_FLOOR_KEY)?
-            .map(|etcd| TermFloor::new(etcd, Duration::from_millis(managing.lease_ttl_ms))),
-        memory: {
-            let status = Arc::clone(&capture.status);
-            let path = folder.join(format!("{}.seen", source.name));
-            WatchCheckpointFile::new(path, Box::new(move || status.orders().token))
-        },
-    };
-    let (cluster, supervisor) = ManagedCluster::start(parts)?;
-    let following = Arc::clone(&cluster);
-    manager.accompany(tokio::spawn(async move { following.follow_guard().await }));
-    let following = Arc::clone(&cluster);
-    manager.accompany(tokio::spawn(async move { following.follow_terms().await }));
-    if managing.rejoin {
-        let rejoin = rejoin_former_primaries(config.clone(), source.clone(), Arc::clone(&cluster));
-        manager.accompany(tokio::spawn(rejoin));
-    }
-    manager.add(&source.name, cluster, lease, supervisor);
-    Ok(())
+/// What the manager of one cluster is started with.
+struct ClusterSetup<'a> {
+    config: &'a Config,
+    manager_config: &'a ManagerConfig,
+    source: &'a SourceConfig,
+    capture: &'a LocalCapture,
+    channels: &'a ChannelControls,
+    observer: &'a ClusterObserver,
+    /// The name of the manager.
+    name: &'a str,
 }
 
-/// What the log says of the server that it came from last.
+impl ClusterSetup<'_> {
+    fn start(&self, manager: &mut Manager) -> anyhow::Result<()> {
+        let (manager_config, source) = (self.manager_config, self.source);
+        let folder = self.config.log.directory.join("manager");
+        let lease = lease_config::start(manager_config, self.name, &folder, &source.name)?;
+        let parts = self.parts(&folder, lease.handle())?;
+        let (cluster, supervisor) = ManagedCluster::start(parts)?;
+        let guarded = Arc::clone(&cluster);
+        manager.add_task(tokio::spawn(async move { guarded.follow_guard().await }));
+        let checked = Arc::clone(&cluster);
+        manager.add_task(tokio::spawn(async move { checked.check_terms_forever().await }));
+        if manager_config.rejoin {
+            let rejoin = rejoin_former_primaries(self.config.clone(), source.clone(), Arc::clone(&cluster));
+            manager.add_task(tokio::spawn(rejoin));
+        }
+        manager.add(&source.name, cluster, lease, supervisor);
+        Ok(())
+    }
+
+    fn parts(&self, folder: &Path, lease: LeaseHandle) -> anyhow::Result<ClusterParts<ServerExecutor>> {
+        let (manager_config, source) = (self.manager_config, self.source);
+        let etcd_value = |key: &str| lease_config::etcd_value(manager_config, self.name, &source.name, key);
+        let relays = self.relays()?;
+        let executor_parts = ExecutorParts::of(self.config, manager_config, source, &relays, self.channels)?;
+        let (config, wired) = (self.config.clone(), source.clone());
+        let (followed, ordered) = (Arc::clone(&self.capture.status), Arc::clone(&self.capture.status));
+        let log = self.capture.log.clone();
+        Ok(ClusterParts {
+            source: source.name.clone(),
+            config: manager_config.clone(),
+            manager: self.name.to_owned(),
+            wiring: Box::new(move |primary| wiring::cluster_led_by(&config, &wired, primary)),
+            poller: self.observer.poller(),
+            followed: Box::new(move || followed.orders().follows),
+            log_origin: Box::new(move || log_origin(&log)),
+            relays,
+            make_executor: Box::new(move |id, wiring, state| executor_parts.executor(id, wiring, state)),
+            channels: self.channels.clone(),
+            lease,
+            guard: PersistedGuard::open(folder.join(format!("{}.guard", source.name)), etcd_value("guard")?)?,
+            records: AuditFolder::new(folder.join(&source.name)),
+            shared: etcd_value("run")?.map(|etcd| Arc::new(SharedAudits::new(etcd))),
+            term_floor: etcd_value(TERM_FLOOR_KEY)?
+                .map(|etcd| TermFloor::new(etcd, Duration::from_millis(manager_config.lease_ttl_ms))),
+            checkpoint: WatchCheckpointFile::new(
+                folder.join(format!("{}.seen", source.name)),
+                Box::new(move || ordered.orders().token),
+            ),
+        })
+    }
+
+    /// All relays that acknowledge the source's commits: this daemon's own, and those on other machines.
+    fn relays(&self) -> anyhow::Result<Vec<WatchedRelay>> {
+        let own = WatchedRelay {
+            name: OWN_RELAY.to_owned(),
+            probe: Arc::new(LocalRelayProbe {
+                status: Arc::clone(&self.capture.status),
+                acknowledges: self.source.semi_sync,
+                own: self.observer.wiring().own.clone(),
+            }),
+            control: Arc::new(LocalAcker::new(OWN_RELAY, self.capture.acker.clone())),
+        };
+        // A relay that does not acknowledge is no acker, and proves nothing.
+        let mut relays = if self.source.semi_sync { vec![own] } else { Vec::new() };
+        for other in self.config.relays.iter().filter(|relay| relay.source == self.source.name) {
+            let probe = self.observer.relay_probe(&other.name);
+            let probe = probe.with_context(|| format!("relay {} is not probed", other.name))?;
+            let control = Arc::new(probe.relay().clone());
+            relays.push(WatchedRelay { name: other.name.clone(), probe, control });
+        }
+        Ok(relays)
+    }
+}
+
+/// The server that the log came from last.
 fn log_origin(log: &LogHandle) -> Option<(GtidOrigin, ServerVersion)> {
     let source = log.source()?;
     let origin = gtid_origin(source.flavour, source.server_uuid.as_deref(), source.server_id)?;
-    // Logs of earlier versions have MariaDB's version as its greeting spells it.
+    // Logs of earlier versions have MariaDB's version as in its greeting.
     let version = source.server_version.trim_start_matches("5.5.5-");
     Some((origin, ServerVersion::read(version)))
 }
 
-/// All that acknowledge a source's commits: this daemon's own relay, and those on other machines.
-fn relays(
-    config: &Config,
-    source: &SourceConfig,
-    capture: &LocalCapture,
-) -> anyhow::Result<Vec<WatchedRelay>> {
-    let wiring = wiring::cluster_led_by(config, source, None)?;
-    let names = ServerNames::of(&wiring);
-    let own = WatchedRelay {
-        name: OWN_RELAY.to_owned(),
-        probe: Arc::new(LocalRelayProbe {
-            status: Arc::clone(&capture.status),
-            acknowledges: source.semi_sync,
-            own: wiring.own,
-        }),
-        control: Arc::new(LocalAcker::new(OWN_RELAY, capture.acker.clone())),
-    };
-    // One that does not acknowledge is no acker, and proves nothing.
-    let mut relays = if source.semi_sync { vec![own] } else { Vec::new() };
-    for other in config.relays.iter().filter(|relay| relay.source == source.name) {
-        let remote = RemoteRelay::of(other)?;
-        relays.push(WatchedRelay {
-            name: other.name.clone(),
-            probe: Arc::new(RemoteRelayProbe { relay: remote.clone(), names: names.clone() }),
-            control: Arc::new(remote),
-        });
-    }
-    Ok(relays)
-}
-
-/// What acts are done with, whoever leads.
+/// The parts of executors that do not depend on the primary.
 struct ExecutorParts {
     relays: Vec<WatchedRelay>,
     logs: Vec<RelayEndpoint>,
     account: ReplicaAccount,
     hooks: Vec<Hook>,
     limits: ActionTimeouts,
-    feeds: ChannelControls,
+    channels: ChannelControls,
 }
 
 impl ExecutorParts {
     fn of(
         config: &Config,
-        managing: &ManagerConfig,
+        manager_config: &ManagerConfig,
         source: &SourceConfig,
         relays: &[WatchedRelay],
-        feeds: &ChannelControls,
+        channels: &ChannelControls,
     ) -> anyhow::Result<Self> {
         let serves: Vec<_> = config.serves.iter().filter(|serve| serve.source == source.name).collect();
-        let account = account(managing, &serves)?;
-        let own = serves.iter().map(|serve| log(managing, serve, &account));
+        let account = account(manager_config, &serves)?;
+        let own = serves.iter().map(|serve| log(manager_config, serve, &account));
         let others = config.relays.iter().filter(|relay| relay.source == source.name);
-        let logs = own.chain(others.filter_map(|relay| log_there(relay, &account))).collect();
-        let catch_up = Duration::from_millis(managing.catch_up_ms_max);
+        let logs = own.chain(others.filter_map(|relay| remote_log(relay, &account))).collect();
+        let catch_up = Duration::from_millis(manager_config.catch_up_ms_max);
         let limits = ActionTimeouts { supply: catch_up, drain: catch_up, ..ActionTimeouts::default() };
-        let hooks = managing.fence_hooks.iter().chain(&managing.route_hooks).map(hook).collect();
-        Ok(Self { relays: relays.to_vec(), logs, account, hooks, limits, feeds: feeds.clone() })
+        let hooks = manager_config.fence_hooks.iter().chain(&manager_config.route_hooks).map(hook).collect();
+        Ok(Self { relays: relays.to_vec(), logs, account, hooks, limits, channels: channels.clone() })
     }
 
-    /// Who acts in one run, on the cluster as it is then.
-    fn actor(
+    /// The executor of one run, for the present state of the cluster.
+    fn executor(
         &self,
         id: &str,
         wiring: &ClusterWiring,
         cluster_state: &ClusterState,
     ) -> anyhow::Result<ServerExecutor> {
         let known = cluster_state.known_primary();
-        let known = known.ok_or_else(|| {
-            anyhow!("the primary was never seen alive by this manager, and its log is empty")
-        })?;
+        let known = known
+            .ok_or_else(|| anyhow!("this manager has never reached the primary, and its log is empty"))?;
         let servers = wiring.plan.servers.iter().filter_map(|member| {
             let subject = wiring.followers.iter().find(|subject| subject.name == member.name)?;
             let target = wiring.plan.targets.iter().find(|target| target.address == member.address);
-            let feed = target.and_then(|target| self.feeds.get(&target.channel)).cloned();
+            let feed = target.and_then(|target| self.channels.get(&target.channel)).cloned();
             Some(ManagedServer { subject: subject.clone(), member: member.clone(), feed })
         });
         let primary = ManagedServer {
@@ -238,20 +240,22 @@ impl ExecutorParts {
     }
 }
 
-/// Where servers that become replicas read a source's log; nothing if nobody serves it.
+/// The address at which new replicas read a source's log; `None` if it is not served.
 ///
 /// # Errors
 /// If a file with a password cannot be read.
 pub fn read_from(config: &Config, source: &SourceConfig) -> anyhow::Result<Option<ReplicationSource>> {
-    let managing = config.manager.clone().unwrap_or_default();
+    let manager_config = config.manager.clone().unwrap_or_default();
     let serves: Vec<_> = config.serves.iter().filter(|serve| serve.source == source.name).collect();
-    let account = account(&managing, &serves)?;
-    let log =
-        serves.first().filter(|_| !account.user.is_empty()).map(|serve| log(&managing, serve, &account));
+    let account = account(&manager_config, &serves)?;
+    let log = serves
+        .first()
+        .filter(|_| !account.user.is_empty())
+        .map(|serve| log(&manager_config, serve, &account));
     Ok(log.map(|log| log.address))
 }
 
-/// Reads what the manager needs from files, without asking anybody.
+/// Reads the files that the manager needs, without queries.
 ///
 /// # Errors
 /// As [`start`].
@@ -261,23 +265,23 @@ pub fn check(config: &Config) -> anyhow::Result<()> {
         for relay in relays {
             RemoteRelay::of(relay)?;
         }
-        let Some(managing) = &config.manager else { continue };
+        let Some(manager_config) = &config.manager else { continue };
         let serves: Vec<_> = config.serves.iter().filter(|serve| serve.source == source.name).collect();
-        account(managing, &serves)?;
-        lease_config::check(managing)?;
+        account(manager_config, &serves)?;
+        lease_config::check(manager_config)?;
     }
     Ok(())
 }
 
-/// As whom replicas that are led elsewhere read.
-fn account(managing: &ManagerConfig, serves: &[&ServeConfig]) -> anyhow::Result<ReplicaAccount> {
+/// The account of replicas that the manager repoints.
+fn account(manager_config: &ManagerConfig, serves: &[&ServeConfig]) -> anyhow::Result<ReplicaAccount> {
     let named = |user: String, password: String| ReplicaAccount {
         user,
         password: PasswordText::new(password),
         tls: ReplicaTls::default(),
     };
-    if let Some(user) = &managing.replica_user {
-        let password = match &managing.replica_password_file {
+    if let Some(user) = &manager_config.replica_user {
+        let password = match &manager_config.replica_password_file {
             Some(file) => wiring::first_line(file)?,
             None => String::new(),
         };
@@ -290,17 +294,17 @@ fn account(managing: &ManagerConfig, serves: &[&ServeConfig]) -> anyhow::Result<
             (None, None) => {}
         }
     }
-    // Nobody can be led to the log then; a promotion needs no account.
+    // No replica can be repointed to the log then; a promotion needs no account.
     Ok(ReplicaAccount::default())
 }
 
-fn log(managing: &ManagerConfig, serve: &ServeConfig, account: &ReplicaAccount) -> RelayEndpoint {
+fn log(manager_config: &ManagerConfig, serve: &ServeConfig, account: &ReplicaAccount) -> RelayEndpoint {
     let listeners = match serve.listen.ip() {
         ip if ip.is_unspecified() => own_name(),
         IpAddr::V4(ip) => ip.to_string(),
         IpAddr::V6(ip) => ip.to_string(),
     };
-    let host = managing.replica_host.clone().unwrap_or(listeners);
+    let host = manager_config.replica_host.clone().unwrap_or(listeners);
     let mut address =
         ReplicationSource::new(&host, serve.listen.port(), &account.user, account.password.clone());
     if serve.tls == ServeTlsConfig::Required {
@@ -309,8 +313,8 @@ fn log(managing: &ManagerConfig, serve: &ServeConfig, account: &ReplicaAccount) 
     RelayEndpoint { name: OWN_RELAY.to_owned(), address }
 }
 
-/// Where replicas read from a relay on another machine, if anywhere; as the same account.
-fn log_there(relay: &RelayConfig, account: &ReplicaAccount) -> Option<RelayEndpoint> {
+/// The address at which replicas read from a relay on another machine, if it has one; with the same account.
+fn remote_log(relay: &RelayConfig, account: &ReplicaAccount) -> Option<RelayEndpoint> {
     let (host, port) = relay.serves.first()?.rsplit_once(':')?;
     let host = host.trim_start_matches('[').trim_end_matches(']');
     let address = ReplicationSource::new(host, port.parse().ok()?, &account.user, account.password.clone());
@@ -326,7 +330,7 @@ fn hook(config: &HookConfig) -> Hook {
     }
 }
 
-/// This machine's name.
+/// The name of this machine.
 fn own_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }

@@ -1,7 +1,8 @@
 //! The values of a scrape as OpenMetrics text.
 //!
-//! A family without samples is left out. Values that are not known have no sample, so that no alert takes them for 0.
+//! A family without samples is left out. Unknown values have no sample, so that no alert takes them for 0.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use prometheus_client::collector::Collector;
@@ -14,7 +15,10 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 use tailwater_manager::FailoverReadiness;
 
-use super::snapshot::{CAPTURE_STATES, CHANNEL_STATES, MetricsSnapshot};
+use crate::api::captures::CaptureSnapshot;
+use crate::api::channels::{ChannelSnapshot, ChannelState};
+use crate::api::clusters::ClusterReport;
+use crate::api::snapshot::DaemonSnapshot;
 
 /// The media type of the text: OpenMetrics 1.0.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -23,81 +27,91 @@ pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; cha
 ///
 /// # Errors
 /// If the encoder refuses a value: an integer gauge beyond `i64`.
-pub fn render(snapshot: MetricsSnapshot) -> Result<String, fmt::Error> {
+pub fn render(snapshot: DaemonSnapshot) -> Result<String, fmt::Error> {
     let mut registry = Registry::default();
-    registry.register_collector(Box::new(snapshot));
+    registry.register_collector(Box::new(MetricsCollector(snapshot)));
     let mut text = String::new();
     encode(&mut text, &registry)?;
     Ok(text)
 }
 
-impl Collector for MetricsSnapshot {
+/// Exposes names and codes only: no GTID, no value of a row, no statement and no text of a server.
+#[derive(Debug)]
+struct MetricsCollector(DaemonSnapshot);
+
+impl Collector for MetricsCollector {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let mut families = Families(encoder);
         families.version()?;
         self.encode_clusters(&mut families)?;
         self.encode_captures(&mut families)?;
+        self.encode_capture_totals(&mut families)?;
         self.encode_channels(&mut families)
     }
 }
 
-impl MetricsSnapshot {
+impl MetricsCollector {
     fn encode_clusters(&self, families: &mut Families<'_>) -> fmt::Result {
+        let managers: Vec<_> =
+            self.0.clusters.iter().filter_map(|cluster| cluster.manager.as_ref()).collect();
+        let reports = || managers.iter().map(|manager| &manager.report);
         families.gauge(
             "tailwater_manager_leader",
             None,
             "1 if this manager holds the lease of the cluster and may act",
-            self.clusters.iter().map(|one| ([("cluster", one.cluster.as_str())], i64::from(one.holds_lease))),
+            managers
+                .iter()
+                .map(|one| ([("cluster", one.report.source.as_str())], i64::from(one.holds_lease))),
         )?;
-        let known = |readiness: &FailoverReadiness| !matches!(readiness, FailoverReadiness::Unknown { .. });
+        let known = |report: &ClusterReport| !matches!(report.readiness, FailoverReadiness::Unknown { .. });
         families.gauge(
             "tailwater_manager_failover_readiness_known",
             None,
             "1 if it is known whether a failover would go through now",
-            self.clusters
-                .iter()
-                .map(|one| ([("cluster", one.cluster.as_str())], i64::from(known(&one.readiness)))),
+            reports().map(|one| ([("cluster", one.source.as_str())], i64::from(known(one)))),
         )?;
         families.gauge(
             "tailwater_manager_failover_ready",
             None,
             "1 if a failover would promote a server if the primary died now, 0 if a rule would refuse it",
-            self.clusters.iter().filter(|one| known(&one.readiness)).map(|one| {
-                let is_ready = one.readiness.rule().is_none();
-                ([("cluster", one.cluster.as_str())], i64::from(is_ready))
-            }),
+            reports()
+                .filter(|one| known(one))
+                .map(|one| ([("cluster", one.source.as_str())], i64::from(one.readiness.rule().is_none()))),
         )?;
         families.gauge(
             "tailwater_manager_failover_refused_by",
             None,
             "1 for the rule that would refuse every failover",
-            self.clusters.iter().filter_map(|one| {
-                Some(([("cluster", one.cluster.as_str()), ("rule", one.readiness.rule()?)], 1_i64))
+            reports().filter_map(|one| {
+                Some(([("cluster", one.source.as_str()), ("rule", one.readiness.rule()?)], 1_i64))
             }),
         )?;
-        let findings = self.clusters.iter().flat_map(|one| {
-            one.findings.iter().map(move |(code, server)| (&one.cluster, code.to_string(), server))
-        });
-        let findings: Vec<_> = findings.collect();
+        // A set, since two samples with the same labels are not valid.
+        let findings: BTreeSet<_> = reports()
+            .flat_map(|one| one.findings.iter().map(|finding| (&one.source, &finding.code, &finding.server)))
+            .collect();
         families.gauge(
             "tailwater_manager_findings",
             None,
             "1 for each finding of the manager",
-            findings.iter().map(|(cluster, code, server)| {
+            findings.into_iter().map(|(cluster, code, server)| {
                 ([("cluster", cluster.as_str()), ("code", code), ("server", server)], 1_i64)
             }),
         )
     }
 
     fn encode_captures(&self, families: &mut Families<'_>) -> fmt::Result {
-        let captures = &self.captures;
+        let captures = &self.0.captures;
         families.gauge(
             "tailwater_capture_state",
             None,
             "1 for the state of the capture, 0 for the others",
             captures.iter().flat_map(|one| {
                 CAPTURE_STATES.map(|state| {
-                    ([("source", one.source.as_str()), ("state", state)], i64::from(one.state == state))
+                    (
+                        [("source", one.report.source.as_str()), ("state", state)],
+                        i64::from(one.state == state),
+                    )
                 })
             }),
         )?;
@@ -106,79 +120,78 @@ impl MetricsSnapshot {
             Some(Unit::Seconds),
             "Time since an event or a heartbeat last came from the source",
             captures.iter().filter_map(|one| {
-                let silence = std::time::Duration::from_millis(one.heard_ago_ms?);
-                Some(([("source", one.source.as_str())], silence.as_secs_f64()))
+                let silence = std::time::Duration::from_millis(one.report.heard_ago_ms?);
+                Some((of_source(one), silence.as_secs_f64()))
             }),
         )?;
         families.gauge(
             "tailwater_capture_semi_sync_in_force",
             None,
             "1 if commits on the source wait for this log, by the last check of the source",
-            captures.iter().filter_map(|one| {
-                Some(([("source", one.source.as_str())], i64::from(one.semi_sync_in_force?)))
-            }),
+            captures.iter().filter_map(|one| Some((of_source(one), i64::from(one.semi_sync_in_force?)))),
         )?;
         families.gauge(
             "tailwater_capture_semi_sync_alarms",
             None,
             "1 for each alarm of the last check of semi-sync on the source",
             captures.iter().flat_map(|one| {
-                let alarms = one.semi_sync_alarms.iter();
-                alarms.map(move |code| ([("source", one.source.as_str()), ("code", code)], 1_i64))
+                let alarms = one.alarm_codes.iter();
+                alarms.map(move |code| ([("source", one.report.source.as_str()), ("code", code)], 1_i64))
             }),
-        )?;
+        )
+    }
+
+    fn encode_capture_totals(&self, families: &mut Families<'_>) -> fmt::Result {
+        let captures = &self.0.captures;
         families.counter(
             "tailwater_capture_transactions",
             None,
             "Transactions appended to the log",
-            captures.iter().map(|one| ([("source", one.source.as_str())], one.transactions_total)),
+            captures.iter().map(|one| (of_source(one), one.transactions_total)),
         )?;
         families.counter(
             "tailwater_capture_event",
             Some(Unit::Bytes),
             "Bytes of events appended to the log",
-            captures.iter().map(|one| ([("source", one.source.as_str())], one.event_bytes_total)),
+            captures.iter().map(|one| (of_source(one), one.event_bytes_total)),
         )?;
         families.counter(
             "tailwater_capture_acks",
             None,
             "Semi-sync ACKs sent to the source",
-            captures.iter().map(|one| ([("source", one.source.as_str())], one.acks_total)),
+            captures.iter().map(|one| (of_source(one), one.acks_total)),
         )?;
         families.counter(
             "tailwater_capture_connections",
             None,
             "Streams opened from the source",
-            captures.iter().map(|one| ([("source", one.source.as_str())], one.connections_total)),
+            captures.iter().map(|one| (of_source(one), one.connections_total)),
         )?;
         families.gauge(
             "tailwater_log_durable_segment",
             None,
             "Number of the segment that the durable end of the log is in, 0 for an empty log",
-            captures.iter().map(|one| ([("source", one.source.as_str())], one.durable.segment)),
+            captures.iter().map(|one| (of_source(one), one.durable_segment)),
         )?;
         families.gauge(
             "tailwater_log_durable_offset",
             Some(Unit::Bytes),
             "Offset of the durable end of the log in its segment",
-            captures.iter().map(|one| ([("source", one.source.as_str())], one.durable.offset)),
+            captures.iter().map(|one| (of_source(one), one.durable_offset)),
         )
     }
 
     fn encode_channels(&self, families: &mut Families<'_>) -> fmt::Result {
-        let channels = &self.channels;
+        let channels = &self.0.channels;
         families.gauge(
             "tailwater_apply_state",
             None,
             "1 for the state of the channel, 0 for the others",
             channels.iter().flat_map(|one| {
+                let [channel, source] = of_channel(one);
                 CHANNEL_STATES.map(|state| {
-                    let labels = [
-                        ("channel", one.channel.as_str()),
-                        ("source", one.source.as_str()),
-                        ("state", state),
-                    ];
-                    (labels, i64::from(one.state == state))
+                    let is_current = channel_state(one.status.state) == state;
+                    ([channel, source, ("state", state)], i64::from(is_current))
                 })
             }),
         )?;
@@ -186,47 +199,60 @@ impl MetricsSnapshot {
             "tailwater_apply_lag",
             Some(Unit::Seconds),
             "Age of the oldest transaction in the log that is not applied, 0 if all are",
-            channels.iter().filter_map(|one| {
-                Some(([("channel", one.channel.as_str()), ("source", one.source.as_str())], one.lag_seconds?))
-            }),
+            channels.iter().filter_map(|one| Some((of_channel(one), one.status.lag_seconds?))),
         )?;
         families.gauge(
             "tailwater_apply_fault",
             None,
             "1 for the error that the channel failed with or tries again after",
             channels.iter().filter_map(|one| {
-                let labels = [
-                    ("channel", one.channel.as_str()),
-                    ("source", one.source.as_str()),
-                    ("code", one.fault.as_deref()?),
-                ];
-                Some((labels, 1_i64))
+                let [channel, source] = of_channel(one);
+                let code = one.status.fault.as_ref()?.code.as_str();
+                Some(([channel, source, ("code", code)], 1_i64))
             }),
         )?;
         families.counter(
             "tailwater_apply_transactions",
             None,
             "Transactions applied to the target",
-            channels.iter().map(|one| {
-                ([("channel", one.channel.as_str()), ("source", one.source.as_str())], one.transactions_total)
-            }),
+            channels.iter().map(|one| (of_channel(one), one.status.transactions_total)),
         )?;
         families.counter(
             "tailwater_apply_rows",
             None,
             "Rows applied to the target",
-            channels.iter().map(|one| {
-                ([("channel", one.channel.as_str()), ("source", one.source.as_str())], one.rows_total)
-            }),
+            channels.iter().map(|one| (of_channel(one), one.status.rows_total)),
         )?;
         families.counter(
             "tailwater_apply_commits",
             None,
             "Commits on the target, each of one or more transactions of the source",
-            channels.iter().map(|one| {
-                ([("channel", one.channel.as_str()), ("source", one.source.as_str())], one.commits_total)
-            }),
+            channels.iter().map(|one| (of_channel(one), one.status.commits_total)),
         )
+    }
+}
+
+fn of_source(capture: &CaptureSnapshot) -> Labels<'_, 1> {
+    [("source", capture.report.source.as_str())]
+}
+
+fn of_channel(channel: &ChannelSnapshot) -> Labels<'_, 2> {
+    [("channel", channel.status.name.as_str()), ("source", channel.source.as_str())]
+}
+
+/// All states of a capture.
+pub const CAPTURE_STATES: [&str; 6] =
+    ["connecting", "streaming", "waiting", "refused", "stopped_by_order", "stopped"];
+
+/// All states of a channel.
+pub const CHANNEL_STATES: [&str; 4] = ["connecting", "running", "stopped", "failed"];
+
+fn channel_state(state: ChannelState) -> &'static str {
+    match state {
+        ChannelState::Connecting => "connecting",
+        ChannelState::Running => "running",
+        ChannelState::Stopped => "stopped",
+        ChannelState::Failed => "failed",
     }
 }
 
@@ -289,16 +315,37 @@ impl Families<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
+    use std::collections::BTreeMap;
 
-    use tailwater_log::LogPosition;
-    use tailwater_manager::analysis::FailureCode;
+    use serde_json::{Value, json};
+    use tailwater_manager::topology::Cluster;
 
-    use super::super::snapshot::{CaptureMetrics, ChannelMetrics, ClusterMetrics};
     use super::*;
+    use crate::api::captures::FollowedServer;
+    use crate::api::channels::{ChannelFault, ChannelStatus};
+    use crate::api::clusters::{ClusterSnapshot, ClusterView, ManagerSnapshot};
 
-    fn cluster(name: &str, readiness: FailoverReadiness) -> ClusterMetrics {
-        ClusterMetrics { cluster: name.to_owned(), holds_lease: true, readiness, findings: BTreeSet::new() }
+    fn cluster(name: &str, readiness: FailoverReadiness, findings: &Value) -> ClusterSnapshot {
+        let report = json!({
+            "source": name, "primary": "db1", "lease": "", "automatic": true, "now_ms": 0, "findings": findings,
+            "guard": { "is_paused": false, "downtimes": [], "last_failover_ms": null },
+        });
+        let report: ClusterReport = serde_json::from_value(report).expect("a report");
+        let report = ClusterReport { readiness, ..report };
+        ClusterSnapshot {
+            source: name.to_owned(),
+            own: "db1".to_owned(),
+            followed: FollowedServer { server: "db1".to_owned(), withheld: None },
+            servers: Vec::new(),
+            stale_after_ms: 0,
+            view: ClusterView {
+                cluster: Cluster { name: name.to_owned(), nodes: Vec::new() },
+                findings: Vec::new(),
+                readiness: None,
+            },
+            relay_silence_ms: BTreeMap::new(),
+            manager: Some(ManagerSnapshot { holds_lease: true, report }),
+        }
     }
 
     fn refused() -> FailoverReadiness {
@@ -308,33 +355,66 @@ mod tests {
         }
     }
 
-    /// One sample of every family.
-    fn all() -> MetricsSnapshot {
-        let mut cluster = cluster("orders", refused());
-        cluster.findings = BTreeSet::from([(FailureCode::FailoverNotReady, "db1".to_owned())]);
-        let capture = CaptureMetrics {
-            source: "orders".to_owned(),
+    /// One sample of every family, and texts that must not be exposed.
+    fn all() -> DaemonSnapshot {
+        let findings = json!([{
+            "code": "FailoverNotReady", "server": "db1", "since_ms": 0, "evidence": ["secret"], "action": "secret",
+        }]);
+        let report = json!({
+            "source": "orders", "is_streaming": true, "doing": "secret", "heard_ago_ms": 250, "is_mariadb": false,
+            "gtids": "3e11fa47-71ca-11e1-9e33-c80aa9429562:1-9", "durable": "", "alarms": ["secret"], "readers": [],
+        });
+        let capture = CaptureSnapshot {
+            report: serde_json::from_value(report).expect("a report"),
             state: "streaming",
-            heard_ago_ms: Some(250),
+            followed: FollowedServer { server: "db1".to_owned(), withheld: None },
+            server_id: 4201,
+            semi_sync: true,
             semi_sync_in_force: Some(false),
-            semi_sync_alarms: BTreeSet::from(["TW-RELAY-0102"]),
+            alarm_codes: BTreeSet::from(["TW-RELAY-0102"]),
+            heartbeat_ms: 250,
             transactions_total: 7,
             event_bytes_total: 900,
             acks_total: 6,
             connections_total: 1,
-            durable: LogPosition { segment: 2, offset: 4096 },
+            durable_segment: 2,
+            durable_offset: 4096,
         };
-        let channel = ChannelMetrics {
-            channel: "reports".to_owned(),
-            source: "orders".to_owned(),
-            state: "failed",
+        let status = ChannelStatus {
+            name: "reports".to_owned(),
+            state: ChannelState::Failed,
             lag_seconds: Some(1.5),
-            fault: Some("TW-APP-0002".to_owned()),
+            fault: Some(ChannelFault {
+                code: "TW-APP-0002".to_owned(),
+                message: "key 'secret'".to_owned(),
+                has_detail: true,
+                detail: Some("INSERT INTO t VALUES ('secret')".to_owned()),
+            }),
+            gtids: "3e11fa47-71ca-11e1-9e33-c80aa9429562:1-9".to_owned(),
             transactions_total: 5,
             rows_total: 50,
             commits_total: 2,
+            ..ChannelStatus::default()
         };
-        MetricsSnapshot { clusters: vec![cluster], captures: vec![capture], channels: vec![channel] }
+        DaemonSnapshot {
+            clusters: vec![cluster("orders", refused(), &findings)],
+            captures: vec![capture],
+            channels: vec![ChannelSnapshot { source: "orders".to_owned(), status }],
+        }
+    }
+
+    #[test]
+    fn every_state_is_listed() {
+        let channels =
+            [ChannelState::Connecting, ChannelState::Running, ChannelState::Stopped, ChannelState::Failed];
+        assert_eq!(channels.map(channel_state), CHANNEL_STATES);
+    }
+
+    #[test]
+    fn only_names_and_codes_are_exposed() {
+        let text = render(all()).expect("text");
+        assert!(text.contains("TW-APP-0002"), "{text}");
+        assert!(!text.contains("secret") && !text.contains("3e11fa47"), "{text}");
     }
 
     fn samples(text: &str) -> Vec<&str> {
@@ -379,15 +459,15 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_has_no_sample() {
+    fn unknown_values_have_no_sample() {
         let mut snapshot = all();
-        let unknown = FailoverReadiness::Unknown { reason: "not every server was asked yet".to_owned() };
+        let unknown = FailoverReadiness::Unknown { reason: "not every server was probed yet".to_owned() };
         let ready = FailoverReadiness::Ready { server: "db2".to_owned() };
-        snapshot.clusters = vec![cluster("a", unknown), cluster("b", ready)];
-        snapshot.captures[0].heard_ago_ms = None;
+        snapshot.clusters = vec![cluster("a", unknown, &json!([])), cluster("b", ready, &json!([]))];
+        snapshot.captures[0].report.heard_ago_ms = None;
         snapshot.captures[0].semi_sync_in_force = None;
-        snapshot.channels[0].lag_seconds = None;
-        snapshot.channels[0].fault = None;
+        snapshot.channels[0].status.lag_seconds = None;
+        snapshot.channels[0].status.fault = None;
         let text = render(snapshot).expect("text");
         let of_readiness: Vec<_> =
             samples(&text).into_iter().filter(|sample| sample.contains("_failover_")).collect();
@@ -406,9 +486,9 @@ mod tests {
 
     #[test]
     fn labels_are_escaped() {
-        let text = render(MetricsSnapshot {
-            clusters: vec![cluster("a\"b\\c\nd", refused())],
-            ..MetricsSnapshot::default()
+        let text = render(DaemonSnapshot {
+            clusters: vec![cluster("a\"b\\c\nd", refused(), &json!([]))],
+            ..DaemonSnapshot::default()
         });
         let text = text.expect("text");
         assert!(text.contains(r#"tailwater_manager_leader{cluster="a\"b\\c\nd"} 1"#), "{text}");

@@ -1,10 +1,5 @@
-//! The daemon's metrics, as Prometheus scrapes them. docs/reference/metrics.md is the reference of each.
-//!
-//! - `snapshot`: the values, read from the state that the process keeps. A scrape queries no server.
-//! - `exposition`: the values as OpenMetrics text. Pure.
+//! The daemon's metrics for Prometheus; docs/reference/metrics.md describes each.
 
 mod exposition;
-mod snapshot;
 
-pub use exposition::{CONTENT_TYPE, render};
-pub use snapshot::{ClusterMetrics, MetricsSnapshot};
+pub use exposition::{CAPTURE_STATES, CHANNEL_STATES, CONTENT_TYPE, render};

@@ -1,10 +1,10 @@
-//! What a check must know of channels: how far they are on a target, in the words of `apply`.
+//! Reads the progress of channels on a target, for checks.
 
 use tailwater_apply::progress::AppliedSet;
 use tailwater_check::check::channel_progress::{AppliedRange, ChannelProgressReader};
 use tailwater_log::LogPosition;
 
-/// Reads what channels of this version, and older ones, note on their targets.
+/// Reads the progress rows that channels of this and older versions store on their targets.
 #[derive(Debug, Clone, Copy)]
 pub struct AppliedProgress;
 

@@ -1,4 +1,4 @@
-//! `[[channel]]` as the applier takes it.
+//! Converts `[[channel]]` to the options of channels.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use tailwater_apply::ChannelOptions;
 use super::connect_options;
 use crate::config::{ChannelConfig, Config};
 
-/// One channel per `[[channel]]`, with the name of its source, and whether it is to wait.
+/// One channel per `[[channel]]`, with the name of its source, and whether it stays stopped at the start.
 ///
 /// # Errors
 /// If an option file with a target's credentials cannot be read.

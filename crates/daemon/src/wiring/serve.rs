@@ -1,4 +1,4 @@
-//! `[[serve]]` as the binlog server takes it.
+//! Converts `[[serve]]` to the options of binlog servers.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -22,7 +22,7 @@ use crate::config::{
 /// One binlog server per `[[serve]]`, with the name of its source.
 ///
 /// # Errors
-/// If a password file cannot be read, or a hash or a password is none.
+/// If a password file cannot be read, or a hash or password is invalid.
 pub fn serves(config: &Config) -> anyhow::Result<Vec<(String, ServeOptions)>> {
     config
         .serves
@@ -34,7 +34,7 @@ pub fn serves(config: &Config) -> anyhow::Result<Vec<(String, ServeOptions)>> {
         .collect()
 }
 
-/// What a binlog server serves from.
+/// The log that a binlog server serves.
 ///
 /// # Errors
 /// If the option file with the source's credentials cannot be read.
@@ -94,7 +94,7 @@ fn serve_options(config: &Config, serve: &ServeConfig) -> anyhow::Result<ServeOp
 /// The `server_id` and the `server_uuid` that replicas see.
 ///
 /// # Errors
-/// If the configuration's `server_uuid` is none.
+/// If the configuration's `server_uuid` is invalid.
 pub(super) fn identity_of(source: &SourceConfig, serve: &ServeConfig) -> anyhow::Result<(u32, String)> {
     let server_id = serve.server_id.unwrap_or(source.server_id);
     let uuid = match &serve.server_uuid {
@@ -117,10 +117,10 @@ pub fn first_line(file: &Path) -> Result<String, ConfigError> {
     }
 }
 
-/// A relay on another machine, as those see it that read from it.
+/// A relay on another machine, as its replicas see it.
 ///
 /// # Errors
-/// If the configuration's `serve_server_uuid` is none.
+/// If the configuration's `serve_server_uuid` is invalid.
 pub(super) fn other_relay(relay: &RelayConfig) -> anyhow::Result<RemoteRelay> {
     let source = relay.source_there.as_ref().unwrap_or(&relay.source);
     let uuid = match &relay.serve_server_uuid {
@@ -158,7 +158,7 @@ fn credentials(user: &UserConfig) -> anyhow::Result<Vec<Credential>> {
         .collect()
 }
 
-/// The same at each start, and another for each relay of the same source, as these have server ids of their own.
+/// The same at each start. Relays of one source differ, since each has its own server id.
 fn own_uuid(source: &str, server_id: u32) -> String {
     let name = format!("tailwater/{source}/{server_id}");
     Uuid::new_v5(&Uuid::NAMESPACE_OID, name.as_bytes()).to_string()

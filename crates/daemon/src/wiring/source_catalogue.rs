@@ -1,4 +1,4 @@
-//! How a channel asks its source about tables: with a session of the account that captures from it.
+//! Queries the source of a channel about tables, with the account of the capture.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use tailwater_session::{ConnectOptions, Connection};
 use super::connect_options;
 use crate::config::Config;
 
-/// The server that a capture follows now. A session lasts for one question.
+/// The server that a capture follows now. Each query has its own session.
 #[derive(Debug)]
 struct CapturedSource {
     /// The capture's own source.

@@ -1,4 +1,4 @@
-//! The configuration as the manager takes it: who belongs to which cluster, and where each is.
+//! The clusters of the configuration: their servers and relays, and the addresses.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,46 +7,51 @@ use anyhow::{Context, bail};
 use tailwater_apply::channel::{ChannelState, ChannelStatus};
 use tailwater_capture::persisted_orders::PersistedOrders;
 use tailwater_manager::FailoverReadiness;
+use tailwater_manager::analysis::ClusterFinding;
+use tailwater_manager::analysis::snapshot::analyse_snapshot;
 use tailwater_manager::observation::Observation;
 use tailwater_manager::probe::{ProbeTarget, probe_servers};
 use tailwater_manager::topology::{
-    ClusterPlan, ListenerPlan, Member, RelayPlan, RelayState, TargetPlan, TargetState,
+    ClusterPlan, ListenerPlan, Member, RelayPlan, RelayState, TargetPlan, TargetState, build_tree,
 };
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::GtidSet;
 
 use super::connect_options;
 use super::serve::{identity_of, other_relay};
+use crate::api::ackers::RelayStatus;
+use crate::api::captures::SourceReport;
+use crate::api::clusters::ClusterView;
+use crate::api::commands::{ControlAnswer, ControlCommand};
+use crate::api::failovers::{ManagerAnswer, ManagerRequest};
 use crate::config::{Config, SourceConfig};
-use crate::control::{Answer, Request, SourceReport, ask, socket_of};
 use crate::error_chain::ErrorChain;
-use crate::http::RelayStatus;
 use crate::manager::relay_probes::ServerNames;
-use crate::manager::requests::{ManagerAnswer, ManagerRequest};
+use crate::socket::{ask, socket_of};
 
-/// A source's cluster, and whom to look at.
+/// A source's cluster, with the servers to probe.
 #[derive(Debug, Clone)]
 pub struct ClusterWiring {
-    /// What the configuration says.
+    /// The cluster of the configuration.
     pub plan: ClusterPlan,
     /// The server that the log follows: the source's own, or the one that its capture was ordered to follow.
     pub primary: ProbeTarget,
-    /// All others.
+    /// All other servers.
     pub followers: Vec<ProbeTarget>,
     /// The name of the source's own server: the source's, or that of the `[[server]]` with its address.
     pub own: String,
 }
 
-/// The cluster of each source, led by the server that its capture follows.
+/// The cluster of each source, with the server that its capture follows as the primary.
 ///
 /// # Errors
-/// If an option file with credentials, or what a capture was ordered, cannot be read; or if it follows a server that the
-/// configuration does not name.
+/// If an option file with credentials, or the orders to a capture, cannot be read; or if the configuration has no server of the name
+/// that a capture follows.
 pub fn clusters(config: &Config) -> anyhow::Result<Vec<ClusterWiring>> {
     config.sources.iter().map(|source| cluster_led_by(config, source, None)).collect()
 }
 
-/// The cluster of one source, led by that server; by the one that its capture follows if none is given.
+/// The cluster of one source with that primary; with the server that its capture follows if none is given.
 ///
 /// # Errors
 /// As [`clusters`].
@@ -87,7 +92,7 @@ fn cluster(config: &Config, source: &SourceConfig, leader: Option<&str>) -> anyh
             promotion: server.promotion,
             region: server.region.clone(),
         };
-        // The primary may be named among the servers, for its rule and region; it is looked at once, as the manager's account.
+        // The primary may also be a [[server]], for its promotion rule and region. It is probed once, with the account of that.
         if connect.endpoint == primary.connect.endpoint {
             primary = ProbeTarget { name: server.name.clone(), connect };
             plan.primary = member;
@@ -102,7 +107,7 @@ fn cluster(config: &Config, source: &SourceConfig, leader: Option<&str>) -> anyh
         None => PersistedOrders::read(&config.log.directory.join(name))?.follows,
     };
     if let Some(leader) = followed {
-        lead(&mut plan, &mut primary, &mut followers, &leader)?;
+        set_primary(&mut plan, &mut primary, &mut followers, &leader)?;
     }
     for channel in config.channels.iter().filter(|channel| channel.source == *name) {
         let connect =
@@ -118,23 +123,23 @@ fn cluster(config: &Config, source: &SourceConfig, leader: Option<&str>) -> anyh
 }
 
 impl ClusterWiring {
-    /// Whether the target of the channel of that name leads: what the log has of it must not be brought to it again.
-    pub fn is_led_by_target(&self, channel: &str) -> bool {
+    /// Whether the target of a channel is the primary: the log then contains its own transactions, which must not be applied to it.
+    pub fn is_target_primary(&self, channel: &str) -> bool {
         let target = self.plan.targets.iter().find(|target| target.channel == channel);
         target.is_some_and(|target| target.address == self.plan.primary.address)
     }
 
-    /// The same cluster, led by the server of that name; as it is, if there is none or it leads already.
-    pub fn led_by(&self, server: &str) -> Self {
-        let mut led = self.clone();
-        // Nothing has changed then.
-        let _ = lead(&mut led.plan, &mut led.primary, &mut led.followers, server);
-        led
+    /// The same cluster with another primary; unchanged, if it has no server of that name.
+    pub fn with_primary(&self, server: &str) -> Self {
+        let mut changed = self.clone();
+        // It fails only for an unknown name, and then changes nothing.
+        let _ = set_primary(&mut changed.plan, &mut changed.primary, &mut changed.followers, server);
+        changed
     }
 }
 
-/// Puts the server that the capture follows by order into the place of the source's own, which becomes one of the others.
-fn lead(
+/// Swaps the primary with the server that the capture follows by order.
+fn set_primary(
     plan: &mut ClusterPlan,
     primary: &mut ProbeTarget,
     followers: &mut [ProbeTarget],
@@ -153,25 +158,39 @@ fn lead(
     Ok(())
 }
 
-/// Puts into the plans what the daemon of this configuration says; nothing if none answers.
-pub fn ask_daemon(config: &Config, clusters: &mut [ClusterWiring]) {
-    let socket = socket_of(&config.log.directory);
-    // A daemon that is not there is a finding, and no error.
-    let Ok(Answer::Topology(sources)) = ask(&socket, &Request::Topology) else { return };
-    let channels = match ask(&socket, &Request::List) {
-        Ok(Answer::Channels(channels)) => channels,
-        _ => Vec::new(),
-    };
-    put_states(clusters, &sources, &channels);
+impl ClusterView {
+    /// The view of one observation of each server.
+    pub fn of(wired: &ClusterWiring, seen: &[Observation], readiness: Option<FailoverReadiness>) -> Self {
+        let cluster = build_tree(&wired.plan, seen);
+        let mut findings = analyse_snapshot(&wired.plan, &cluster, seen);
+        let primary = &wired.plan.primary.name;
+        // As in the manager: without semi-sync there is no promise that a failover could break.
+        let promised = readiness.as_ref().filter(|_| wired.plan.relay.semi_sync);
+        findings.extend(promised.and_then(|readiness| ClusterFinding::not_ready(primary, readiness, 0)));
+        findings.sort_by_key(|finding| finding.code);
+        Self { cluster, findings, readiness }
+    }
 }
 
-/// Whether failovers would go through, by the source's name, as the manager in the daemon of this configuration says; nothing if none
-/// is configured.
+/// Sets the states of captures and channels in the plans, as the daemon of this configuration reports them.
+pub fn ask_daemon(config: &Config, clusters: &mut [ClusterWiring]) {
+    let socket = socket_of(&config.log.directory);
+    // A daemon that does not run is a finding, and no error.
+    let Ok(ControlAnswer::Topology(sources)) = ask(&socket, &ControlCommand::Topology) else { return };
+    let channels = match ask(&socket, &ControlCommand::List) {
+        Ok(ControlAnswer::Channels(channels)) => channels,
+        _ => Vec::new(),
+    };
+    set_states(clusters, &sources, &channels);
+}
+
+/// Whether a failover would succeed, by the source's name, as the manager in the daemon of this configuration reports; empty without
+/// a manager.
 pub fn ask_readiness(config: &Config) -> BTreeMap<String, FailoverReadiness> {
     if config.manager.is_none() {
         return BTreeMap::new();
     }
-    let asked = ask(&socket_of(&config.log.directory), &Request::Manager(ManagerRequest::Status));
+    let asked = ask(&socket_of(&config.log.directory), &ControlCommand::Manager(ManagerRequest::Status));
     let unknown = |reason: String| {
         let of = |source: &SourceConfig| {
             (source.name.clone(), FailoverReadiness::Unknown { reason: reason.clone() })
@@ -179,17 +198,17 @@ pub fn ask_readiness(config: &Config) -> BTreeMap<String, FailoverReadiness> {
         config.sources.iter().map(of).collect()
     };
     match asked {
-        Ok(Answer::Manager(ManagerAnswer::Clusters(clusters))) => {
+        Ok(ControlAnswer::Manager(ManagerAnswer::Clusters(clusters))) => {
             clusters.into_iter().map(|cluster| (cluster.source, cluster.readiness)).collect()
         }
-        Ok(Answer::Failed { message, .. }) => unknown(format!("the daemon answered: {message}")),
+        Ok(ControlAnswer::Failed { message, .. }) => unknown(format!("the daemon answered: {message}")),
         Ok(_) => unknown("the daemon gave an answer that is not about clusters".to_owned()),
         Err(error) => unknown(format!("{}", ErrorChain(&error))),
     }
 }
 
-/// Puts into the plans what a daemon says of its sources and channels.
-pub fn put_states(clusters: &mut [ClusterWiring], sources: &[SourceReport], channels: &[ChannelStatus]) {
+/// Sets the states of captures and channels in the plans.
+pub fn set_states(clusters: &mut [ClusterWiring], sources: &[SourceReport], channels: &[ChannelStatus]) {
     for ClusterWiring { plan, .. } in clusters {
         let source = sources.iter().find(|source| source.source == plan.name);
         plan.relay.state = source.map(relay_state);
@@ -200,27 +219,28 @@ pub fn put_states(clusters: &mut [ClusterWiring], sources: &[SourceReport], chan
     }
 }
 
-/// What a relay on another machine says of itself, seen from a cluster of that primary. One that follows another server reads a
-/// stream that is nothing to this one.
-pub fn other_state(text: &RelayStatus, wiring: &ClusterWiring) -> RelayState {
-    let acker = &text.acker;
-    let follows = ServerNames::of(wiring).follows(text);
+/// The state of a relay on another machine, for a cluster with that primary. A relay that follows another server does not stream
+/// from this one.
+pub fn remote_relay_state(status: &RelayStatus, wiring: &ClusterWiring) -> RelayState {
+    let acker = &status.acker;
+    let follows = ServerNames::of(wiring).follows(status);
     let is_ours = follows == wiring.plan.primary.name;
-    let is_streaming = text.is_streaming && is_ours;
+    let is_streaming = status.is_streaming && is_ours;
     let flavour = if acker.is_mariadb == Some(true) { Flavour::MariaDb } else { Flavour::MySql };
     RelayState {
         is_streaming,
         doing: match (is_streaming, acker.stopped_since_ms) {
             (true, _) => "reading the source's stream".to_owned(),
             (false, Some(_)) => "stopped by order of the manager".to_owned(),
-            (false, None) if text.is_streaming => format!("it follows {follows}"),
+            (false, None) if status.is_streaming => format!("it follows {follows}"),
             (false, None) => {
-                "it does not read the source's stream; its own `tailwater topology` says why".to_owned()
+                "it does not read the source's stream; `tailwater topology` on its machine shows the reason"
+                    .to_owned()
             }
         },
-        heard_ago_ms: text.heard_ago_ms.filter(|_| is_ours),
+        heard_ago_ms: status.heard_ago_ms.filter(|_| is_ours),
         gtids: acker.holds.as_deref().and_then(|gtids| GtidSet::parse(flavour, gtids).ok()),
-        // Its places say nothing here.
+        // Positions in its log mean nothing here.
         durable: String::new(),
         alarms: Vec::new(),
         readers: Vec::new(),
@@ -259,7 +279,7 @@ fn target_state(channel: &ChannelStatus) -> TargetState {
     }
 }
 
-/// Looks at everybody of a cluster, the primary last; each look takes no longer than `timeout`.
+/// Probes all servers of a cluster, the primary last. Each probe takes at most `timeout`.
 pub async fn observe(cluster: &ClusterWiring, timeout: Duration) -> Vec<Observation> {
     let primary = std::slice::from_ref(&cluster.primary);
     let (mut all, primaries) = probe_servers(&cluster.followers, primary, timeout).await;

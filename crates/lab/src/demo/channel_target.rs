@@ -12,7 +12,8 @@ use tailwater_wire::Flavour;
 use tailwater_wire::gtid::GtidSet;
 
 use crate::trial::SOURCE_NAME;
-use tailwater_daemon::control::{Answer, Request, ask, socket_of};
+use tailwater_daemon::api::commands::{ControlAnswer, ControlCommand};
+use tailwater_daemon::socket::{ask, socket_of};
 
 /// The channel's name.
 const CHANNEL: &str = "applied";
@@ -67,8 +68,8 @@ impl ChannelTarget {
 
     /// Status of the channel; `None` while the relay does not answer.
     pub fn status(&self) -> Option<ChannelStatus> {
-        match ask(&self.socket, &Request::List).ok()? {
-            Answer::Channels(channels) => channels.into_iter().find(|channel| channel.name == CHANNEL),
+        match ask(&self.socket, &ControlCommand::List).ok()? {
+            ControlAnswer::Channels(channels) => channels.into_iter().find(|channel| channel.name == CHANNEL),
             _ => None,
         }
     }

@@ -12,10 +12,11 @@ use tailwater_sandbox::{Server, ServerKind, ServerSpec};
 use tailwater_wire::Flavour;
 
 use super::{SOURCE_NAME, Trial, primary_options};
+use tailwater_daemon::api::clusters::ClusterReport;
+use tailwater_daemon::api::commands::{ControlAnswer, ControlCommand};
+use tailwater_daemon::api::failovers::{ManagerAnswer, ManagerRequest};
 use tailwater_daemon::config::Config;
-use tailwater_daemon::control::{Answer, Request, ask, socket_of};
-use tailwater_daemon::manager::cluster::ClusterReport;
-use tailwater_daemon::manager::requests::{ManagerAnswer, ManagerRequest};
+use tailwater_daemon::socket::{ask, socket_of};
 
 /// Name of the primary among the servers of its cluster.
 pub const PRIMARY_NAME: &str = "db1";
@@ -189,10 +190,10 @@ impl Trial {
 /// The manager's view of the first cluster in this configuration; `None` while the daemon does not answer.
 pub fn report(config: &Path) -> Option<ClusterReport> {
     let config = Config::load(config).ok()?;
-    let status = Request::Manager(ManagerRequest::Status);
+    let status = ControlCommand::Manager(ManagerRequest::Status);
     let asked = ask(&socket_of(&config.log.directory), &status);
     match asked.ok()? {
-        Answer::Manager(ManagerAnswer::Clusters(clusters)) => clusters.into_iter().next(),
+        ControlAnswer::Manager(ManagerAnswer::Clusters(clusters)) => clusters.into_iter().next(),
         _ => None,
     }
 }

@@ -2,18 +2,21 @@
 //!
 //! - [`cluster_state`]: events in, findings out. Pure.
 //! - [`relay_probe`]: the state of a relay's stream.
-//! - [`watcher`]: the tasks that probe servers and relays.
+//! - [`server_poller`]: probes each server once for all who read the results.
+//! - [`watcher`]: the tasks that ping the primary, probe relays and record all events.
 //! - [`watch_checkpoint`]: what is kept for the next manager process. Pure.
 //! - [`failure_confirmation`]: asks all observers once more before a run acts.
 
 pub mod cluster_state;
 pub mod failure_confirmation;
 pub mod relay_probe;
+pub mod server_poller;
 pub mod watch_checkpoint;
 pub mod watcher;
 
 pub use cluster_state::{ClusterEvent, ClusterState, KnownPrimary, WatchedCluster};
 pub use failure_confirmation::{FailoverTrigger, FailureConfirmation};
 pub use relay_probe::{RelayAssignment, RelayProbe, RelayProbeFuture, RelayProbeResult};
+pub use server_poller::{PolledObservation, ServerPoller};
 pub use watch_checkpoint::WatchCheckpoint;
 pub use watcher::{ClusterWatch, ManagerClock, ProbeIntervals, WatchedRelay};

@@ -16,12 +16,14 @@ use tokio::task::JoinSet;
 
 use super::cluster_state::{ClusterEvent, ClusterState, WatchedCluster};
 use super::relay_probe::RelayProbe;
+use super::server_poller::{PolledObservation, ServerPoller};
 use super::watch_checkpoint::WatchCheckpoint;
 use crate::action_executor::{AckerControl, AckerError};
 use crate::analysis::{AnalysisSettings, ClusterFinding, FailoverGuard};
 use crate::failover_readiness::FailoverReadiness;
+use crate::observation::Observation;
+use crate::probe::ProbeTarget;
 use crate::probe::ping::{Ping, PingKind, Pinger};
-use crate::probe::{ProbeTarget, probe_server};
 use crate::probe_failure::{Liveness, ProbeFailure};
 
 /// Probe intervals and time-outs, in milliseconds.
@@ -158,10 +160,10 @@ pub struct ClusterWatch {
 
 impl ClusterWatch {
     /// Starts the watch. `manager` names this manager in the rows that it writes. `guard` holds back
-    /// failovers.
+    /// failovers. `poller` probes the servers, and serves other readers too.
     pub fn start(
         cluster: WatchedCluster,
-        (primary, followers): (ProbeTarget, Vec<ProbeTarget>),
+        (primary, poller): (ProbeTarget, Arc<ServerPoller>),
         relays: Vec<WatchedRelay>,
         (settings, pace): (AnalysisSettings, ProbeIntervals),
         (guard, clock): (Arc<Mutex<FailoverGuard>>, ManagerClock),
@@ -183,10 +185,12 @@ impl ClusterWatch {
         if let Some(write_ms) = pace.write_ms {
             tasks.spawn(write(Arc::clone(&shared), primary.clone(), manager.to_owned(), write_ms));
         }
-        for subject in followers {
-            tasks.spawn(poll_server(Arc::clone(&shared), subject));
+        let started = Instant::now();
+        for probes in poller.servers().filter_map(|server| poller.probes(server)) {
+            tasks.spawn(record_probes(Arc::clone(&shared), probes, started));
         }
-        tasks.spawn(poll_primary(Arc::clone(&shared), primary.clone()));
+        poller.watch(&primary.name, pace);
+        tasks.spawn(report_trouble(Arc::clone(&shared), poller));
         for relay in relays {
             tasks.spawn(poll_relay(Arc::clone(&shared), relay.clone()));
             tasks.spawn(poll_acker(Arc::clone(&shared), relay));
@@ -310,20 +314,27 @@ async fn write(shared: Arc<WatchShared>, primary: ProbeTarget, manager: String, 
     }
 }
 
-async fn poll_server(shared: Arc<WatchShared>, subject: ProbeTarget) {
-    let timeout = Duration::from_millis(shared.pace.poll_timeout_ms);
-    let ask = || async {
-        shared.apply(ClusterEvent::ServerProbed(Box::new(probe_server(&subject, timeout).await)));
-    };
-    poll_loop(&shared, ask).await;
+/// Records the probes that began after the start of the watch.
+async fn record_probes(
+    shared: Arc<WatchShared>,
+    mut probes: watch::Receiver<Option<PolledObservation>>,
+    started: Instant,
+) {
+    while probes.changed().await.is_ok() {
+        let probe = probes.borrow_and_update().clone();
+        if let Some(probe) = probe.filter(|probe| probe.began >= started) {
+            let observation = Box::new(Observation::clone(&probe.observation));
+            shared.apply(ClusterEvent::ServerProbed(observation));
+        }
+    }
 }
 
-/// Always at the normal interval: a slow primary is under load, and pings detect its recovery.
-async fn poll_primary(shared: Arc<WatchShared>, primary: ProbeTarget) {
-    let timeout = Duration::from_millis(shared.pace.poll_timeout_ms);
-    loop {
-        shared.apply(ClusterEvent::ServerProbed(Box::new(probe_server(&primary, timeout).await)));
-        tokio::time::sleep(Duration::from_millis(shared.pace.poll_ms)).await;
+/// Has the other servers probed more often while the primary does not answer.
+async fn report_trouble(shared: Arc<WatchShared>, poller: Arc<ServerPoller>) {
+    let mut trouble = shared.trouble.subscribe();
+    while trouble.changed().await.is_ok() {
+        let trouble = *trouble.borrow_and_update();
+        poller.set_trouble(trouble);
     }
 }
 

@@ -9,8 +9,9 @@ use tailwater_wire::printable;
 
 use crate::cli::{ChannelCommand, Output};
 use crate::exit::Exit;
+use tailwater_daemon::api::commands::{ControlAnswer, ControlCommand};
 use tailwater_daemon::config::{Config, parse_toml};
-use tailwater_daemon::control::{Answer, Request, ask, socket_of};
+use tailwater_daemon::socket::{ask, socket_of};
 
 /// Sends the request to the daemon, and prints the state of the channels afterwards.
 ///
@@ -38,7 +39,7 @@ pub fn channel(command: ChannelCommand, output: Output, show_values: bool) -> an
     }
     let mut channels = send(&config, &request)?;
     if show_values {
-        channels = send(&config, &Request::ListWithValues)?;
+        channels = send(&config, &ControlCommand::ListWithValues)?;
     }
     print(&channels, only.as_deref(), output)
 }
@@ -47,7 +48,7 @@ pub fn channel(command: ChannelCommand, output: Output, show_values: bool) -> an
 ///
 /// # Errors
 /// If no daemon runs with that configuration, or it refuses the request.
-pub(super) fn send(config: &Config, request: &Request) -> anyhow::Result<Vec<ChannelStatus>> {
+pub(super) fn send(config: &Config, request: &ControlCommand) -> anyhow::Result<Vec<ChannelStatus>> {
     channels_of(ask(&socket_of(&config.log.directory), request)?)
 }
 
@@ -55,10 +56,10 @@ pub(super) fn send(config: &Config, request: &Request) -> anyhow::Result<Vec<Cha
 ///
 /// # Errors
 /// If the daemon reports a failure.
-pub(super) fn channels_of(answer: Answer) -> anyhow::Result<Vec<ChannelStatus>> {
+pub(super) fn channels_of(answer: ControlAnswer) -> anyhow::Result<Vec<ChannelStatus>> {
     match answer {
-        Answer::Channels(channels) => Ok(channels),
-        Answer::Failed { code, message } => {
+        ControlAnswer::Channels(channels) => Ok(channels),
+        ControlAnswer::Failed { code, message } => {
             bail!("{}{message}", code.map(|code| format!("{code}: ")).unwrap_or_default())
         }
         _ => bail!("unexpected answer from the daemon; it may be of another version"),
@@ -82,40 +83,40 @@ pub(super) fn print(channels: &[ChannelStatus], only: Option<&str>, output: Outp
     Ok(Exit::Done)
 }
 
-type ChannelRequest = (std::path::PathBuf, Option<String>, Request);
+type ChannelRequest = (std::path::PathBuf, Option<String>, ControlCommand);
 
 fn request(command: ChannelCommand) -> anyhow::Result<ChannelRequest> {
     Ok(match command {
         ChannelCommand::Add(_) => bail!("adding is no single request"),
-        ChannelCommand::List(file) => (file.config, None, Request::List),
+        ChannelCommand::List(file) => (file.config, None, ControlCommand::List),
         ChannelCommand::Start { channel, idempotent_once, idempotent_until, .. }
             if idempotent_once || idempotent_until.is_some() =>
         {
             let until_gtid = idempotent_until;
-            let request = Request::Tolerate { channel: channel.name.clone(), until_gtid };
+            let request = ControlCommand::Tolerate { channel: channel.name.clone(), until_gtid };
             (channel.file.config, Some(channel.name), request)
         }
         ChannelCommand::Start { channel, until_gtid, until_time, .. } => {
             let until_time_us = until_time.map(|moment| moment.0);
             let name = channel.name.clone();
-            let request = Request::Start { channel: channel.name, until_gtid, until_time_us };
+            let request = ControlCommand::Start { channel: channel.name, until_gtid, until_time_us };
             (channel.file.config, Some(name), request)
         }
         ChannelCommand::Stop(channel) => {
-            let request = Request::Stop { channel: channel.name.clone() };
+            let request = ControlCommand::Stop { channel: channel.name.clone() };
             (channel.file.config, Some(channel.name), request)
         }
         ChannelCommand::Skip { channel, gtid, .. } => {
-            let request = Request::Skip { channel: channel.name.clone(), gtid };
+            let request = ControlCommand::Skip { channel: channel.name.clone(), gtid };
             (channel.file.config, Some(channel.name), request)
         }
         ChannelCommand::Seek { channel, gtids, .. } => {
-            let request = Request::Seek { channel: channel.name.clone(), gtids };
+            let request = ControlCommand::Seek { channel: channel.name.clone(), gtids };
             (channel.file.config, Some(channel.name), request)
         }
         ChannelCommand::Filter { channel, filters, from_gtid } => {
             let filters = read_filters(&filters)?;
-            let request = Request::Filter { channel: channel.name.clone(), filters, from_gtid };
+            let request = ControlCommand::Filter { channel: channel.name.clone(), filters, from_gtid };
             (channel.file.config, Some(channel.name), request)
         }
         ChannelCommand::Set { channel, edit } => {
@@ -131,7 +132,7 @@ fn request(command: ChannelCommand) -> anyhow::Result<ChannelRequest> {
             if edit == ChannelEdit::default() {
                 bail!("nothing to set: see `tailwater channel set --help`");
             }
-            let request = Request::Set { channel: channel.name.clone(), edit };
+            let request = ControlCommand::Set { channel: channel.name.clone(), edit };
             (channel.file.config, Some(channel.name), request)
         }
     })

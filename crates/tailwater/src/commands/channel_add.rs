@@ -17,8 +17,8 @@ use super::copy::{options, print_report, run};
 use super::copy_binary::{clone_options, clone_server};
 use crate::cli::{ChannelAdd, Output};
 use crate::exit::Exit;
+use tailwater_daemon::api::commands::ControlCommand;
 use tailwater_daemon::config::{ChannelConfig, Config, ServerAddress};
-use tailwater_daemon::control::Request;
 use tailwater_daemon::wiring::connect_options;
 
 /// Time limit for the channel to start.
@@ -38,7 +38,7 @@ pub(super) async fn add(arguments: &ChannelAdd, output: Output) -> anyhow::Resul
     let target = connect_options(channel.server())?;
     let source = source(&config, channel, arguments)?;
     ensure_same_family(&source, &target).await?;
-    send(&config, &Request::Hold { channel: name.clone() })?;
+    send(&config, &ControlCommand::Hold { channel: name.clone() })?;
 
     if arguments.binary {
         refuse_running_events(&source, &target).await?;
@@ -61,7 +61,7 @@ pub(super) async fn add(arguments: &ChannelAdd, output: Output) -> anyhow::Resul
         && has_progress(&target, name).await?
     {
         // The old progress belongs to the data that were replaced.
-        send(&config, &Request::Seek { channel: name.clone(), gtids })?;
+        send(&config, &ControlCommand::Seek { channel: name.clone(), gtids })?;
     }
     start(&config, name, output).await
 }
@@ -85,7 +85,7 @@ async fn has_progress(target: &ConnectOptions, name: &str) -> anyhow::Result<boo
 }
 
 async fn start(config: &Config, name: &str, output: Output) -> anyhow::Result<Exit> {
-    let start = Request::Start { channel: name.to_owned(), until_gtid: None, until_time_us: None };
+    let start = ControlCommand::Start { channel: name.to_owned(), until_gtid: None, until_time_us: None };
     send(config, &start)?;
     let channels = wait_running(config, name).await?;
     print(&channels, Some(name), output)
@@ -178,7 +178,7 @@ async fn ensure_same_family(source: &ConnectOptions, target: &ConnectOptions) ->
 async fn wait_running(config: &Config, name: &str) -> anyhow::Result<Vec<ChannelStatus>> {
     let begin = Instant::now();
     loop {
-        let channels = send(config, &Request::List)?;
+        let channels = send(config, &ControlCommand::List)?;
         let channel = channels.iter().find(|channel| channel.name == name);
         match channel.map(|channel| channel.state) {
             Some(ChannelState::Running) => return Ok(channels),

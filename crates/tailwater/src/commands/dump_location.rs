@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use tailwater_files::store::{FileStore, LocalFiles};
 
-use tailwater_daemon::object_files::ObjectFiles;
+use super::object_dump::ObjectFiles;
 
 /// Opens a dump location.
 ///

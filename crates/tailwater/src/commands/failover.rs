@@ -9,9 +9,9 @@ use tailwater_manager::failover::{Audit, RunOutcome};
 use super::manager::send;
 use crate::cli::{FailoverArgs, Output};
 use crate::exit::Exit;
+use tailwater_daemon::api::failovers::FailoverOptions;
+use tailwater_daemon::api::failovers::{ManagerAnswer, ManagerRequest};
 use tailwater_daemon::config::Config;
-use tailwater_daemon::manager::requests::{ManagerAnswer, ManagerRequest};
-use tailwater_daemon::manager::run_requests::FailoverWish;
 
 /// Interval between queries for new steps.
 const POLL_INTERVAL: Duration = Duration::from_millis(30);
@@ -23,14 +23,14 @@ const POLL_INTERVAL: Duration = Duration::from_millis(30);
 pub fn failover(arguments: FailoverArgs, output: Output) -> anyhow::Result<Exit> {
     let config = Config::load(&arguments.file.config)?;
     let source = arguments.source;
-    let wish = FailoverWish {
+    let options = FailoverOptions {
         to: arguments.to,
         dry_run: arguments.dry_run,
         allow_data_loss: arguments.allow_data_loss,
         across_regions: arguments.across_regions,
         is_automatic: false,
     };
-    let begin = ManagerRequest::FailOver { source: source.clone(), wish };
+    let begin = ManagerRequest::FailOver { source: source.clone(), options };
     let ManagerAnswer::Begun { id } = send(&config, begin)? else {
         bail!("the daemon's answer is not understood");
     };

@@ -5,10 +5,11 @@ use std::fmt::Write;
 use crate::cli::{ManagerCommand, Output};
 use crate::exit::Exit;
 use tailwater_binlog_stats::LocalTime;
+use tailwater_daemon::api::clusters::ClusterReport;
+use tailwater_daemon::api::commands::{ControlAnswer, ControlCommand};
+use tailwater_daemon::api::failovers::{ManagerAnswer, ManagerRequest};
 use tailwater_daemon::config::Config;
-use tailwater_daemon::control::{Answer, Request, ask, socket_of};
-use tailwater_daemon::manager::cluster::ClusterReport;
-use tailwater_daemon::manager::requests::{ManagerAnswer, ManagerRequest};
+use tailwater_daemon::socket::{ask, socket_of};
 use tailwater_manager::FailoverReadiness;
 
 /// Sends the request to the daemon, and prints the state of its clusters afterwards.
@@ -56,10 +57,10 @@ pub fn manager(command: ManagerCommand, output: Output) -> anyhow::Result<Exit> 
 /// # Errors
 /// If there is no such daemon, or the request fails.
 pub(super) fn send(config: &Config, request: ManagerRequest) -> anyhow::Result<ManagerAnswer> {
-    match ask(&socket_of(&config.log.directory), &Request::Manager(request))? {
-        Answer::Manager(answer) => Ok(answer),
-        Answer::Failed { code: Some(code), message } => anyhow::bail!("{code}: {message}"),
-        Answer::Failed { code: None, message } => anyhow::bail!("{message}"),
+    match ask(&socket_of(&config.log.directory), &ControlCommand::Manager(request))? {
+        ControlAnswer::Manager(answer) => Ok(answer),
+        ControlAnswer::Failed { code: Some(code), message } => anyhow::bail!("{code}: {message}"),
+        ControlAnswer::Failed { code: None, message } => anyhow::bail!("{message}"),
         _ => anyhow::bail!("the daemon's answer is not understood"),
     }
 }

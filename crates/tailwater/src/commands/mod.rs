@@ -22,6 +22,7 @@ mod log_archive;
 mod log_purge;
 mod log_source;
 mod manager;
+mod object_dump;
 mod paused_channels;
 mod progress_text;
 mod rejoin;
@@ -52,8 +53,8 @@ use tailwater_wire::print::PrintError;
 use crate::cli::{Cli, Command, Output};
 use crate::exit::Exit;
 use tailwater_daemon::config::ConfigError;
-use tailwater_daemon::control::ControlError;
 use tailwater_daemon::error_chain::ErrorChain;
+use tailwater_daemon::socket::ControlError;
 
 /// Runs the given command.
 ///

@@ -7,13 +7,14 @@ use tracing::info;
 
 use super::channel::channels_of;
 use crate::cli::DumpArgs;
+use tailwater_daemon::api::commands::ControlCommand;
 use tailwater_daemon::config::Config;
-use tailwater_daemon::control::{ControlConnection, Request, socket_of};
+use tailwater_daemon::socket::{ControlConnection, socket_of};
 
 /// Paused channels. The daemon resumes them when the connection closes, also if this process is killed.
 #[derive(Debug)]
 pub(super) struct PausedChannels {
-    conversation: Option<ControlConnection>,
+    connection: Option<ControlConnection>,
     names: Vec<String>,
 }
 
@@ -24,12 +25,12 @@ impl PausedChannels {
     /// If no daemon runs with that configuration, it has no such channel, or the target does not know its
     /// GTIDs.
     pub(super) fn stop(arguments: &DumpArgs) -> anyhow::Result<Self> {
-        let mut paused = Self { conversation: None, names: Vec::new() };
+        let mut paused = Self { connection: None, names: Vec::new() };
         let Some(config) = &arguments.config else { return Ok(paused) };
         let config = Config::load(config)?;
-        let mut conversation = ControlConnection::open(&socket_of(&config.log.directory))?;
+        let mut connection = ControlConnection::open(&socket_of(&config.log.directory))?;
         for name in &arguments.pause_channel {
-            let channels = channels_of(conversation.ask(&Request::Pause { channel: name.clone() })?)?;
+            let channels = channels_of(connection.ask(&ControlCommand::Pause { channel: name.clone() })?)?;
             let channel = channels.iter().find(|channel| channel.name == *name);
             let channel = channel.with_context(|| format!("the daemon has no channel {name:?}"))?;
             ensure!(
@@ -43,7 +44,7 @@ impl PausedChannels {
             info!(channel = name, "paused until the snapshot is taken");
             paused.names.push(name.clone());
         }
-        paused.conversation = Some(conversation);
+        paused.connection = Some(connection);
         Ok(paused)
     }
 
@@ -62,7 +63,7 @@ impl PausedChannels {
     }
 
     fn go_on(&mut self) {
-        if self.conversation.take().is_some() {
+        if self.connection.take().is_some() {
             for channel in std::mem::take(&mut self.names) {
                 info!(channel, "resumed");
             }

@@ -6,9 +6,9 @@ use super::failover::follow;
 use super::manager::send;
 use crate::cli::{Output, SwitchoverArgs};
 use crate::exit::Exit;
+use tailwater_daemon::api::failovers::SwitchoverOptions;
+use tailwater_daemon::api::failovers::{ManagerAnswer, ManagerRequest};
 use tailwater_daemon::config::Config;
-use tailwater_daemon::manager::requests::{ManagerAnswer, ManagerRequest};
-use tailwater_daemon::manager::run_requests::SwitchoverWish;
 
 /// Starts a switchover, prints its steps, and returns its outcome.
 ///
@@ -17,13 +17,13 @@ use tailwater_daemon::manager::run_requests::SwitchoverWish;
 pub fn switchover(arguments: SwitchoverArgs, output: Output) -> anyhow::Result<Exit> {
     let config = Config::load(&arguments.file.config)?;
     let source = arguments.source;
-    let wish = SwitchoverWish {
+    let options = SwitchoverOptions {
         to: arguments.to,
         dry_run: arguments.dry_run,
         across_regions: arguments.across_regions,
         write_pause_ms_max: arguments.max_write_pause_ms,
     };
-    let begin = ManagerRequest::SwitchOver { source: source.clone(), wish };
+    let begin = ManagerRequest::SwitchOver { source: source.clone(), options };
     let ManagerAnswer::Begun { id } = send(&config, begin)? else {
         bail!("the daemon's answer is not understood");
     };

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::topology_text::{TextStyle, write_cluster};
 use crate::cli::{Output, TopologyArgs};
 use crate::exit::Exit;
-use tailwater_daemon::cluster_view::ClusterView;
+use tailwater_daemon::api::clusters::ClusterView;
 use tailwater_daemon::config::Config;
 use tailwater_daemon::manager::remote;
 use tailwater_daemon::wiring::{self, ClusterWiring};

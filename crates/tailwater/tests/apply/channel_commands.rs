@@ -38,7 +38,7 @@ fn a_channels_configuration_is_checked() -> Result<()> {
     shell.write("digits.toml", &channel(&format!("{target}\nold_temporal_precision = \"target\"")))?;
     shell.run("config check -c digits.toml")?.exits(0);
     for (more, complaint) in [
-        ("", "where is the target?"),
+        ("", "the address of its target is missing"),
         ("host = \"db2\"\nsocket = \"sock\"", "either socket, or host and port"),
         ("host = \"db2\"\nworkers = 0", "workers is 1 to 64"),
         ("host = \"db2\"\nworkers = 65", "workers is 1 to 64"),

@@ -89,6 +89,55 @@ async fn checks_follow_the_servers(kind: ServerKind) -> Result<()> {
     trial.kill_relay().await
 }
 
+/// With a manager and `[http]` each server is probed once an interval, over one connection at a time.
+#[tokio::test]
+async fn manager_and_http_share_their_probes() -> Result<()> {
+    const INTERVAL_MS: u128 = 100;
+    let kind = ServerKind::Mysql97;
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let shell = Shell::new()?;
+    let (mut trial, port) = daemon(&shell, kind, "").await?;
+    let beside = follower(kind, 12, "beside").await?;
+    trial.add_channel(&member("db2", &beside))?;
+    trial.add_channel(&format!("\n[manager]\n[manager.pace]\npoll_ms = {INTERVAL_MS}\n"))?;
+    trial.start_relay()?;
+    trial.wait_captured().await?;
+    // A probe executes this statement once.
+    let count = async || -> Result<(u128, u128)> {
+        let variables = "'Com_show_replica_status', 'Connections'";
+        let rows = beside.sql(&format!("SHOW GLOBAL STATUS WHERE Variable_name IN ({variables})")).await?;
+        let value = |name: &str| -> Result<u128> {
+            let row = rows.iter().find(|row| row.starts_with(name)).context("a status variable")?;
+            Ok(row.trim_start_matches(name).trim().parse()?)
+        };
+        Ok((value("Com_show_replica_status")?, value("Connections")?))
+    };
+    let begun = Instant::now();
+    while count().await?.0 == 0 {
+        ensure!(begun.elapsed() < PATIENCE, "the manager does not probe db2: {}", trial.relay_log_tail());
+    }
+    let http = Http { port: port.number() };
+    for asks in [false, true] {
+        let (begun, (probes, connections)) = (Instant::now(), count().await?);
+        while begun.elapsed() < Duration::from_secs(4) {
+            if asks {
+                for path in ["/primary", "/replica/db2", "/status"] {
+                    http.ask("GET", path)?;
+                }
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        let (probes, connections) = (count().await?.0 - probes, count().await?.1 - connections);
+        let limit = begun.elapsed().as_millis() / INTERVAL_MS + 2;
+        ensure!(probes > 0 && probes <= limit, "{asks}: {probes} probes, {limit} at most");
+        // And those of the counts themselves.
+        ensure!(connections <= limit + 3, "{asks}: {connections} connections, {limit} probes at most");
+    }
+    trial.kill_relay().await
+}
+
 /// A daemon's capture as another machine's manager sees it.
 #[tokio::test]
 async fn remote_relay_accepts_orders() -> Result<()> {
@@ -117,7 +166,7 @@ async fn remote_relay_accepts_orders() -> Result<()> {
     };
     let url = format!("http://127.0.0.1:{}/", port.number());
     let right = relay(url.clone(), "http.token", 4201)?;
-    ensure!(right.text().await.is_err_and(|unreached| unreached.failure == ProbeFailure::Refused));
+    ensure!(right.status().await.is_err_and(|unreached| unreached.failure == ProbeFailure::Refused));
     let refused = |answer: Result<(), AckerError>| match answer {
         Err(AckerError::Refused(reason)) => Ok(reason),
         other => Err(anyhow!("{other:?}")),
@@ -134,7 +183,7 @@ async fn remote_relay_accepts_orders() -> Result<()> {
     let is_told = |reason: &str| reason.contains("server_id 4201") && reason.contains("4202");
     ensure!(matches!(&answer, Err(AckerError::Unknown(reason)) if is_told(reason)), "{answer:?}");
 
-    let look = right.text().await.map_err(|unreached| anyhow!("{}", unreached.message))?;
+    let look = right.status().await.map_err(|unreached| anyhow!("{}", unreached.message))?;
     ensure!(look.is_streaming && look.acknowledges && look.heard_ago_ms.is_some(), "{look:?}");
     let report = right.read().await.map_err(|error| anyhow!("{error:?}"))?;
     ensure!(report.acker.name == "relay2" && report.acker.stop == AckerStop::Unknown, "{report:?}");
@@ -147,7 +196,7 @@ async fn remote_relay_accepts_orders() -> Result<()> {
     let commit = tokio::spawn(async move { client.execute("INSERT INTO shop.t VALUES (1)").await.map(drop) });
     let http = Http { port: port.number() };
     http.until("/primary/primary", 503, |body| {
-        body["reason"].as_str().is_some_and(|reason| reason.contains("told to stop"))
+        body["reason"].as_str().is_some_and(|reason| reason.contains("stopped by order"))
     })?;
     let reason = refused(right.start(LeaseToken(2)).await)?;
     ensure!(reason.starts_with("TW-RELAY-0015"), "{reason}");

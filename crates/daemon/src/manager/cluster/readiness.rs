@@ -1,5 +1,5 @@
-//! Whether a failover would go through if the primary died now: rehearsed again and again, so that it is reported
-//! before it matters.
+//! Whether a failover would succeed if the primary died now. It is rehearsed at intervals, so that a problem is reported before the
+//! primary dies.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,15 +10,16 @@ use tailwater_manager::candidates::CandidateServer;
 use tailwater_manager::cluster_watch::ClusterState;
 use tailwater_manager::failover_readiness::rehearse;
 
-use super::super::run_requests::{self, FailoverWish};
+use super::super::run_requests;
 use super::ManagedCluster;
+use crate::api::failovers::FailoverOptions;
 
-/// Rehearses at the pace of looks, for ever.
-pub(super) async fn rehearse_for_ever<H: ActionExecutor + 'static>(cluster: Arc<ManagedCluster<H>>) {
+/// Rehearses at the interval of probes, for ever.
+pub(super) async fn rehearse_forever<H: ActionExecutor + 'static>(cluster: Arc<ManagedCluster<H>>) {
     let pause = Duration::from_millis(cluster.parts.config.pace.poll_ms);
     loop {
         tokio::time::sleep(pause).await;
-        // Kept with what was heard of this primary: of another one it says nothing.
+        // Stored in the watch of this primary: it says nothing about another one.
         let watch = Arc::clone(&cluster.watched().watch);
         let readiness = cluster.readiness(&watch.cluster_state());
         watch.set_readiness(readiness);
@@ -26,36 +27,36 @@ pub(super) async fn rehearse_for_ever<H: ActionExecutor + 'static>(cluster: Arc<
 }
 
 impl<H: ActionExecutor + 'static> ManagedCluster<H> {
-    /// Whether a failover would go through if the primary died now.
+    /// Whether a failover would succeed if the primary died now.
     pub fn readiness_now(&self) -> FailoverReadiness {
         self.readiness(&self.cluster_state())
     }
 
-    /// Whether a failover would go through, as far as was heard.
+    /// Whether a failover would succeed, by that state.
     pub(super) fn readiness(&self, cluster_state: &ClusterState) -> FailoverReadiness {
         let unknown = |reason: &str| FailoverReadiness::Unknown { reason: reason.to_owned() };
         if self.is_busy() {
             return unknown("a failover or a switchover is under way");
         }
         if !cluster_state.has_polled_all() {
-            return unknown("not every server and relay was asked yet");
+            return unknown("not every server and relay was probed yet");
         }
-        let wish = FailoverWish { dry_run: true, ..FailoverWish::default() };
-        let order = match run_requests::failover(String::new(), cluster_state, &self.parts.config, &wish) {
+        let options = FailoverOptions { dry_run: true, ..FailoverOptions::default() };
+        let order = match run_requests::failover(String::new(), cluster_state, &self.parts.config, &options) {
             Ok(order) => order,
             Err(refusal) => return FailoverReadiness::refused(&refusal),
         };
         let plan = &cluster_state.cluster().plan;
-        let feed_of = |address: &str| {
+        let channel_of = |address: &str| {
             let target = plan.targets.iter().find(|target| target.address == address)?;
-            self.parts.feeds.get(&target.channel).map(|feed| feed.state())
+            self.parts.channels.get(&target.channel).map(|channel| channel.state())
         };
         let servers: Vec<CandidateServer> = plan
             .servers
             .iter()
             .map(|member| {
-                let (seen, feed) = (cluster_state.last_observation(member), feed_of(&member.address));
-                CandidateServer::fed(member, &seen, feed.as_ref(), order.origin.flavour(), order.version)
+                let (seen, channel) = (cluster_state.last_observation(member), channel_of(&member.address));
+                CandidateServer::fed(member, &seen, channel.as_ref(), order.origin.flavour(), order.version)
             })
             .collect();
         rehearse(order, cluster_state.acker_reports(), &servers)

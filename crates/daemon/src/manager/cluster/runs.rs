@@ -1,4 +1,4 @@
-//! The runs of a cluster, of which there is one at a time: how they begin, and what follows from their ends.
+//! The runs of a cluster, one at a time: starts them, and handles their ends.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,106 +15,120 @@ use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinHandle};
 use tracing::{error, info, warn};
 
-use super::super::run_requests::{self, FailoverWish, SwitchoverWish};
+use super::super::run_requests;
 use super::super::shared_audits::AuditRecords;
 use super::{ManagedCluster, interrupted_runs};
+use crate::api::failovers::{FailoverOptions, SwitchoverOptions};
 use crate::error_chain::ErrorChain;
 
-/// The run that is under way, or was the last.
+/// The present or last run.
 pub(super) struct Run {
     pub(super) id: String,
     pub(super) progress: watch::Receiver<Option<Audit>>,
-    /// Ends when what follows from the run is done, too.
+    /// Ends after the run and what follows from its end.
     task: AbortHandle,
 }
 
-/// A run that is to begin.
+/// A run before its start.
 pub struct PreparedRun<M> {
-    /// What orders.
+    /// Its state machine.
     pub machine: M,
     /// Answers [`tailwater_manager::failover::RunAction::ConfirmFailure`].
     pub confirm: Arc<dyn ConfirmFailure>,
-    /// Who led before, if that is not the primary that is watched.
-    pub led_by: Option<String>,
+    /// The previous primary, if that is not the watched one.
+    pub previous_primary: Option<String>,
     /// Whether it may change something.
     pub changes: bool,
 }
 
 impl<H: ActionExecutor + 'static> ManagedCluster<H> {
-    /// Begins a failover and gives its name; [`ManagedCluster::audit`] tells what becomes of it. It goes on whatever becomes of
-    /// who asked for it.
+    /// Starts a failover and returns its name; [`ManagedCluster::audit`] returns its progress. It continues when the client
+    /// disconnects.
     ///
     /// # Errors
-    /// If a run is under way, or not enough is known for one.
-    pub fn fail_over(self: &Arc<Self>, wish: &FailoverWish) -> anyhow::Result<String> {
-        self.begin_failover(wish).map(|(id, _)| id)
+    /// If a run is under way, or a record cannot be stored.
+    pub fn fail_over(self: &Arc<Self>, options: &FailoverOptions) -> anyhow::Result<String> {
+        self.begin_failover(options).map(|(id, _)| id)
     }
 
-    /// The same, with a handle that tells whether a server was promoted, when all that follows from it is done.
+    /// The same, with a task that returns whether a server was promoted, after all that follows from it is done.
     pub(super) fn begin_failover(
         self: &Arc<Self>,
-        wish: &FailoverWish,
+        options: &FailoverOptions,
     ) -> anyhow::Result<(String, JoinHandle<bool>)> {
-        info!(source = self.parts.source, dry_run = wish.dry_run, automatic = wish.is_automatic, "failover");
-        self.begin(if wish.dry_run { "dry-run" } else { "failover" }, |id, watch, cluster_state| {
-            let confirm = Arc::new(self.confirmation(watch, wish.of_primary()));
-            Ok(match run_requests::failover(id.clone(), cluster_state, &self.parts.config, wish) {
+        info!(
+            source = self.parts.source,
+            dry_run = options.dry_run,
+            automatic = options.is_automatic,
+            "failover"
+        );
+        self.begin(if options.dry_run { "dry-run" } else { "failover" }, |id, watch, cluster_state| {
+            let confirm = Arc::new(self.confirmation(watch, run_requests::trigger_of(options)));
+            Ok(match run_requests::failover(id.clone(), cluster_state, &self.parts.config, options) {
                 Ok(order) => PreparedRun {
                     machine: Failover::new(order),
                     confirm,
-                    led_by: None,
-                    changes: !wish.dry_run,
+                    previous_primary: None,
+                    changes: !options.dry_run,
                 },
                 Err(refusal) => {
-                    return Err(run_requests::refused(id, RunKind::Failover, cluster_state, wish, refusal));
+                    return Err(run_requests::refused(
+                        id,
+                        RunKind::Failover,
+                        cluster_state,
+                        options,
+                        refusal,
+                    ));
                 }
             })
         })
     }
 
-    /// Begins a switchover and gives its name, as [`ManagedCluster::fail_over`].
+    /// Starts a switchover and returns its name, as [`ManagedCluster::fail_over`].
     ///
     /// # Errors
-    /// If a run is under way, or not enough is known for one.
-    pub fn switch_over(self: &Arc<Self>, wish: &SwitchoverWish) -> anyhow::Result<String> {
-        info!(source = self.parts.source, dry_run = wish.dry_run, "switchover");
-        let (id, _) =
-            self.begin(if wish.dry_run { "dry-run" } else { "switchover" }, |id, watch, cluster_state| {
-                // It never asks whether the primary has failed.
+    /// If a run is under way, or a record cannot be stored.
+    pub fn switch_over(self: &Arc<Self>, options: &SwitchoverOptions) -> anyhow::Result<String> {
+        info!(source = self.parts.source, dry_run = options.dry_run, "switchover");
+        let (id, _) = self.begin(
+            if options.dry_run { "dry-run" } else { "switchover" },
+            |id, watch, cluster_state| {
+                // A switchover never asks for a confirmation of a failure.
                 let confirm = Arc::new(self.confirmation(watch, FailoverTrigger::DryRun));
-                Ok(match run_requests::switchover(id.clone(), cluster_state, &self.parts.config, wish) {
+                Ok(match run_requests::switchover(id.clone(), cluster_state, &self.parts.config, options) {
                     Ok(order) => PreparedRun {
                         machine: Switchover::new(order),
                         confirm,
-                        led_by: None,
-                        changes: !wish.dry_run,
+                        previous_primary: None,
+                        changes: !options.dry_run,
                     },
                     Err(refusal) => {
-                        let wish = FailoverWish { dry_run: wish.dry_run, ..FailoverWish::default() };
+                        let options =
+                            FailoverOptions { dry_run: options.dry_run, ..FailoverOptions::default() };
                         return Err(run_requests::refused(
                             id,
                             RunKind::Switchover,
                             cluster_state,
-                            &wish,
+                            &options,
                             refusal,
                         ));
                     }
                 })
-            })?;
+            },
+        )?;
         Ok(id)
     }
 
-    /// Begins the run that `make` makes of its name, if none is under way; or keeps the record of one that was refused before it
-    /// began.
+    /// Starts the run that `make` prepares under a new name. If `make` refuses, stores the record of the refused run.
     ///
     /// # Errors
-    /// If one is under way, or a record cannot be stored.
+    /// If a run is under way, or a record cannot be stored.
     pub fn begin<M: RunMachine + 'static>(
         self: &Arc<Self>,
         kind: &str,
         make: impl FnOnce(String, &ClusterWatch, &ClusterState) -> Result<PreparedRun<M>, Box<Audit>>,
     ) -> anyhow::Result<(String, JoinHandle<bool>)> {
-        // Held until the new run is noted: two at once find out here.
+        // Locked until the new run is stored, so that a second one at the same time is refused.
         let mut run = self.lock_run();
         if let Some(busy) = run.as_ref().filter(|run| !run.task.is_finished()) {
             anyhow::bail!("{} is under way", busy.id);
@@ -126,7 +140,7 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
         let cluster_state = watch.cluster_state();
         let id = self.new_id(kind);
         let (sender, progress) = watch::channel(None);
-        let PreparedRun { mut machine, confirm, led_by, changes } =
+        let PreparedRun { mut machine, confirm, previous_primary, changes } =
             match make(id.clone(), &watch, &cluster_state) {
                 Ok(begun) => begun,
                 Err(refused) => {
@@ -137,9 +151,9 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
                     return Ok((id, task));
                 }
             };
-        let wiring = led_by.map_or_else(|| wiring.clone(), |leader| wiring.led_by(&leader));
+        let wiring = previous_primary.map_or_else(|| wiring.clone(), |primary| wiring.with_primary(&primary));
         let driver = RunDriver {
-            executor: Arc::new((self.parts.hands)(&id, &wiring, &cluster_state)?),
+            executor: Arc::new((self.parts.make_executor)(&id, &wiring, &cluster_state)?),
             term: self.parts.lease.clone(),
             confirm,
             records: Arc::new(AuditRecords {
@@ -152,7 +166,7 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
             finishing.abort();
         }
         if changes {
-            self.begun.send_modify(|count| *count += 1);
+            self.runs_begun.send_modify(|count| *count += 1);
         }
         let cluster = Arc::clone(self);
         let task = tokio::spawn(async move {
@@ -160,7 +174,7 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
                 watch.freeze_ack_policies(true);
             }
             let audit = driver.drive(&mut machine, &sender).await;
-            cluster.take_end(&audit, &watch).await;
+            cluster.handle_outcome(&audit, &watch).await;
             if let Some(RunOutcome::Promoted { left, .. }) = &audit.outcome {
                 let (run, left) = ((audit.id.clone(), machine.token()), left.clone());
                 let finish = interrupted_runs::finish(Arc::clone(&cluster), run, driver.executor, left);
@@ -172,30 +186,30 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
         Ok((id, task))
     }
 
-    pub(super) fn confirmation(&self, watch: &ClusterWatch, wish: FailoverTrigger) -> FailureConfirmation {
+    pub(super) fn confirmation(&self, watch: &ClusterWatch, trigger: FailoverTrigger) -> FailureConfirmation {
         let config = &self.parts.config;
         let ping_timeout = Duration::from_millis(config.pace.ping_timeout_ms);
-        // As long as it takes until silence is told from a pause, and the looks that show it.
+        // The time after which silence counts as a failure, and one probe.
         let patience = Duration::from_millis(config.analysis.detect_after_ms + config.pace.poll_timeout_ms);
-        FailureConfirmation::new(watch, wish, patience, ping_timeout)
+        FailureConfirmation::new(watch, trigger, patience, ping_timeout)
     }
 
-    /// What follows from how a run ended.
-    async fn take_end(&self, audit: &Audit, watch: &ClusterWatch) {
+    /// Acts on the outcome of a run.
+    async fn handle_outcome(&self, audit: &Audit, watch: &ClusterWatch) {
         let source = &self.parts.source;
         match &audit.outcome {
             Some(RunOutcome::Promoted { server, left }) => {
                 warn!(source, id = audit.id, server, left = left.len(), "a new primary takes writes");
                 let now_ms = self.clock.now_ms();
-                // One that somebody wished needs nobody to look at it before the next.
+                // Only a failover must be acknowledged before the next; an operator has requested a switchover.
                 let is_failover = audit.kind == RunKind::Failover;
                 if let Err(reason) = self.watch_primary(Some(server)) {
                     error!(source, server, "the new primary cannot be watched: {}", ErrorChain(&reason));
                 }
-                if is_failover && let Err(reason) = self.parts.guard.failed_over(now_ms).await {
+                if is_failover && let Err(reason) = self.parts.guard.record_failover(now_ms).await {
                     error!(
                         source,
-                        "the failover cannot be noted, and another may follow it sooner: {}",
+                        "the failover cannot be recorded in the guard, so another may follow too soon: {}",
                         ErrorChain(&reason)
                     );
                 }
@@ -210,10 +224,10 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
                     source,
                     id = audit.id,
                     code = refusal.code(),
-                    "half way: {refusal}; to undo it: {}; or begin the failover again",
+                    "the run is incomplete: {refusal}; to undo it: {}; or start the failover again",
                     to_undo.join("; ")
                 );
-                // Somebody puts it right, and from then on it counts again who acknowledges.
+                // After an operator has corrected it, ack policies count again.
                 watch.freeze_ack_policies(false);
                 self.was_cut_off.fetch_or(audit.is_interrupted(), Ordering::Relaxed);
             }
@@ -221,7 +235,7 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
         }
     }
 
-    /// The record of a run.
+    /// The audit record of a run.
     ///
     /// # Errors
     /// If it cannot be read.
@@ -234,10 +248,10 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
         }
     }
 
-    /// What is back when whoever works beside runs has to stop: a run begins after this was called, or this manager may not act
-    /// any more.
+    /// Completes, with the reason, when other work on the cluster must stop: a run begins after this call, or this manager may no longer
+    /// act.
     pub fn interrupted(&self) -> impl Future<Output = String> + Send + use<H> {
-        let (mut begun, lease) = (self.begun.subscribe(), self.parts.lease.clone());
+        let (mut begun, lease) = (self.runs_begun.subscribe(), self.parts.lease.clone());
         async move {
             tokio::select! {
                 _ = begun.changed() => "a run begins".to_owned(),
@@ -256,14 +270,14 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
         self.lock_run().as_ref().is_some_and(|run| !run.task.is_finished())
     }
 
-    /// Ends the run that is under way, if one is: its record tells how far it came.
+    /// Cancels the present run, if there is one. Its record shows how far it came.
     pub fn end_run(&self) {
         if let Some(run) = &*self.lock_run() {
             run.task.abort();
         }
     }
 
-    /// Sorts as it was made.
+    /// Names sort by the time of their creation.
     fn new_id(&self, kind: &str) -> String {
         let now = chrono::Utc::now().format("%Y%m%dT%H%M%S%3fZ");
         format!("{now}-{}-{kind}", self.parts.source)

@@ -1,8 +1,8 @@
-//! Terms of the lease that relays have obeyed. One that has obeyed a later one than that of the manager refuses it: another manager holds
-//! a lease elsewhere, or etcd was made anew and counts from the beginning.
+//! Finds relays that refuse this manager because they have obeyed a later term of the lease. Either another manager holds a lease
+//! elsewhere, or etcd was created again and counts terms from the start.
 //!
-//! Which of the two it is nobody here can tell. Managers that went above each other by themselves would both act in the first case: so
-//! it is told, and a person raises the terms in the second.
+//! This manager cannot tell which. Managers that raised their own terms would both act in the first case. So it only reports the
+//! relays, and an operator raises the terms in the second case.
 
 use std::time::Duration;
 
@@ -14,78 +14,81 @@ use tracing::{info, warn};
 
 use super::ManagedCluster;
 
-/// How often relays are asked which term they obeyed last.
-const LOOK: Duration = Duration::from_secs(5);
+/// Interval of queries of the terms that relays have obeyed.
+const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// How long one may take to answer.
+/// Time-out of one query.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(5);
 
-/// How often the number is read anew because somebody has changed it meanwhile.
+/// Attempts to raise the floor while other managers change it at the same time.
 const TRIES_MAX: u32 = 5;
 
-/// What all terms of the lease are above.
+/// The floor in etcd that all terms of the lease exceed.
 #[derive(Debug)]
 pub struct TermFloor {
     etcd: tokio::sync::Mutex<EtcdValue>,
-    /// For so long etcd grants the lease.
+    /// The time to live of the lease.
     ttl: Duration,
 }
 
 impl TermFloor {
-    /// Where it lies.
+    /// The floor in that value.
     pub fn new(etcd: EtcdValue, ttl: Duration) -> Self {
         Self { etcd: tokio::sync::Mutex::new(etcd), ttl }
     }
 
-    /// Raises it; it is never lowered.
+    /// Raises it. It is never lowered.
     async fn raise(&self, to: u64) -> anyhow::Result<()> {
         let mut etcd = self.etcd.lock().await;
         for _ in 0..TRIES_MAX {
             let read = etcd.read().await?;
             let text = String::from_utf8(read.bytes.unwrap_or_else(|| b"0".to_vec()))?;
-            let now: u64 = text.trim().parse().with_context(|| format!("{text:?} in etcd is no term"))?;
+            let now: u64 = text
+                .trim()
+                .parse()
+                .with_context(|| format!("the term floor in etcd is {text:?}, which is not a number"))?;
             if now >= to || etcd.replace(read.revision, to.to_string().as_bytes()).await?.is_some() {
                 return Ok(());
             }
         }
-        bail!("others change it all the time; {TRIES_MAX} tries came too late")
+        bail!("other managers changed the term floor in etcd during each of {TRIES_MAX} attempts")
     }
 }
 
-/// The term that a relay obeyed last, or why it does not say.
-type Obeyed = (String, Result<LeaseToken, String>);
+/// A relay, and the term that it obeyed last, or why that is unknown.
+type ObeyedTerm = (String, Result<LeaseToken, String>);
 
 impl<H: ActionExecutor + 'static> ManagedCluster<H> {
-    /// Looks for relays that refuse this manager, for as long as it runs.
-    pub async fn follow_terms(&self) {
-        let mut standing = self.parts.lease.standing();
+    /// Checks for relays that refuse this manager, for ever.
+    pub async fn check_terms_forever(&self) {
+        let mut lease = self.parts.lease.standing();
         loop {
-            self.look_at_terms().await;
+            self.check_terms().await;
             tokio::select! {
-                changed = standing.changed() => if changed.is_err() { return },
-                () = tokio::time::sleep(LOOK) => {}
+                changed = lease.changed() => if changed.is_err() { return },
+                () = tokio::time::sleep(CHECK_INTERVAL) => {}
             }
         }
     }
 
-    /// Relays that refuse this manager, each with why, as of the last look.
+    /// Relays that refuse this manager, each with the reason, by the last check.
     pub(super) fn refusing(&self) -> Vec<String> {
         self.refusing.borrow().clone()
     }
 
-    async fn look_at_terms(&self) {
+    async fn check_terms(&self) {
         let refusing = match self.parts.lease.check() {
-            Ok(term) => later(&self.obeyed().await, term),
+            Ok(term) => later_terms(&self.obeyed_terms().await, term),
             Err(_) => Vec::new(),
         };
-        let words = refusing.into_iter().map(|(words, _)| words).collect::<Vec<_>>();
-        let is_new = self.refusing.send_if_modified(|now| std::mem::replace(now, words.clone()) != words);
-        for relay in words.iter().filter(|_| is_new) {
+        let texts = refusing.into_iter().map(|(text, _)| text).collect::<Vec<_>>();
+        let is_new = self.refusing.send_if_modified(|now| std::mem::replace(now, texts.clone()) != texts);
+        for relay in texts.iter().filter(|_| is_new) {
             warn!(source = self.parts.source, "{relay}");
         }
     }
 
-    async fn obeyed(&self) -> Vec<Obeyed> {
+    async fn obeyed_terms(&self) -> Vec<ObeyedTerm> {
         let asked = self.parts.relays.iter().map(|relay| async move {
             let answer = match tokio::time::timeout(ANSWER_PATIENCE, relay.control.read()).await {
                 Ok(Ok(report)) => Ok(report.term),
@@ -99,53 +102,53 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
         futures_util::future::join_all(asked).await
     }
 
-    /// Has the next term of the lease be above all that relays have obeyed, and begins it.
+    /// Raises the terms of the lease above all that relays have obeyed, and starts the next one.
     ///
     /// # Errors
-    /// If this manager does not hold the lease, or a run is under way, or a relay does not say what it obeyed, or none refuses; if etcd
-    /// does not answer.
+    /// If this manager does not hold the lease, a run is under way, a relay does not report its term, no relay refuses this manager, or
+    /// etcd does not answer.
     pub async fn raise_terms(&self) -> anyhow::Result<()> {
-        let Some(above) = &self.parts.above else {
-            bail!("terms of a lease in a file come from this machine's clock: is it right?");
+        let Some(floor) = &self.parts.term_floor else {
+            bail!("terms of a lease in a file are times of this machine's clock; check that clock");
         };
         let term = self.parts.lease.check()?;
         ensure!(!self.is_busy(), "a run is under way");
-        let obeyed = self.obeyed().await;
+        let obeyed = self.obeyed_terms().await;
         for (_, answer) in &obeyed {
             if let Err(reason) = answer {
-                bail!("all relays have to say which term they obeyed last: {reason}");
+                bail!("a relay does not report the term that it obeyed last: {reason}");
             }
         }
-        let highest = later(&obeyed, term).into_iter().map(|(_, seen)| seen).max();
-        let highest = highest.context("no relay refuses this manager: nothing is to be raised")?;
-        // A manager whose lease etcd has forgotten has stopped by then.
-        tokio::time::sleep(above.ttl).await;
+        let highest = later_terms(&obeyed, term).into_iter().map(|(_, seen)| seen).max();
+        let highest = highest.context("no relay refuses this manager; its terms need not be raised")?;
+        // After this time, a manager whose lease etcd has lost has stopped.
+        tokio::time::sleep(floor.ttl).await;
         ensure!(self.parts.lease.check()? == term, "another term of the lease has begun");
-        above.raise(highest.0).await?;
-        ensure!(!self.is_busy(), "a run has begun meanwhile; ask again when it is over");
+        floor.raise(highest.0).await?;
+        ensure!(!self.is_busy(), "a run has begun meanwhile; try again after it has ended");
         let source = &self.parts.source;
-        info!(source, above = highest.0, "terms of the lease are raised, and another begins");
-        let mut standing = self.parts.lease.standing();
-        standing.mark_unchanged();
+        info!(source, above = highest.0, "raised the terms of the lease; starting a new one");
+        let mut lease = self.parts.lease.standing();
+        lease.mark_unchanged();
         self.parts.lease.restart_term();
-        // Another manager may get it.
-        let begun = async {
+        // Another manager may acquire it.
+        let started = async {
             while self.parts.lease.check().is_ok_and(|now| now == term) {
-                standing.changed().await?;
+                lease.changed().await?;
             }
             while self.parts.lease.check().is_err() {
-                standing.changed().await?;
+                lease.changed().await?;
             }
             anyhow::Ok(())
         };
-        let _ = tokio::time::timeout(above.ttl, begun).await;
-        self.look_at_terms().await;
+        let _ = tokio::time::timeout(floor.ttl, started).await;
+        self.check_terms().await;
         Ok(())
     }
 }
 
-/// Of the relays those that have obeyed a later term than that, each with what it means.
-fn later(obeyed: &[Obeyed], term: LeaseToken) -> Vec<(String, LeaseToken)> {
+/// The relays that have obeyed a later term than that, each with an explanation.
+fn later_terms(obeyed: &[ObeyedTerm], term: LeaseToken) -> Vec<(String, LeaseToken)> {
     let known = obeyed.iter().filter_map(|(name, answer)| Some((name, *answer.as_ref().ok()?)));
     let later = known.filter(|(_, seen)| *seen > term);
     later.map(|(name, seen)| (format!("{name} {}", stale_term_text(term.0, seen.0)), seen)).collect()

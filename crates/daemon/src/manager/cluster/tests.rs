@@ -1,4 +1,4 @@
-//! Runs of a cluster whose servers are nowhere: who waits for whom, and what the end of one means for the next.
+//! Runs of a cluster whose servers do not exist: what waits for what, and how the end of a run affects the next.
 
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -31,10 +31,10 @@ use super::supervisor::FOLLOWED_PAUSE;
 use super::*;
 use crate::manager::requests::Manager;
 
-/// Only reached when something is wrong.
+/// Reached only on failure.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Asks whether the primary has failed, and ends as it was told.
+/// Asks for a confirmation of the failure, and ends with the given outcome.
 struct Scripted {
     audit: Audit,
     end: RunOutcome,
@@ -73,7 +73,7 @@ impl RunMachine for Scripted {
     }
 }
 
-/// Says yes once it may.
+/// Confirms when it is notified.
 #[derive(Default)]
 struct Gate(Notify);
 
@@ -86,7 +86,7 @@ impl ConfirmFailure for Gate {
     }
 }
 
-/// Does nothing, and remembers what.
+/// Records the actions, and does nothing.
 #[derive(Clone, Default)]
 struct Idle(Arc<Mutex<Vec<RunAction>>>);
 
@@ -97,7 +97,7 @@ impl ActionExecutor for Idle {
     }
 }
 
-/// Finds that another manager has led all ackers in a term that is to come.
+/// Reports that another manager has repointed all ackers in a later term.
 #[derive(Clone, Default)]
 struct Superseded(Idle);
 
@@ -127,11 +127,11 @@ impl AckerControl for Away {
     }
 
     fn read(&self) -> AckerFuture<'_, AckerReport> {
-        Box::pin(async { Err(AckerError::Refused("it is away".to_owned())) })
+        Box::pin(async { Err(AckerError::Refused("it is unreachable".to_owned())) })
     }
 
     fn start(&self, _: LeaseToken) -> AckerFuture<'_, ()> {
-        Box::pin(async { Err(AckerError::Refused("it is away".to_owned())) })
+        Box::pin(async { Err(AckerError::Refused("it is unreachable".to_owned())) })
     }
 
     fn follow<'a>(&'a self, token: LeaseToken, _: &'a str) -> AckerFuture<'a, ()> {
@@ -139,13 +139,13 @@ impl AckerControl for Away {
     }
 }
 
-fn nowhere(name: &str) -> ProbeTarget {
+fn unreachable_server(name: &str) -> ProbeTarget {
     let endpoint = Endpoint::Tcp { host: "127.0.0.1".to_owned(), port: 1 };
     ProbeTarget { name: name.to_owned(), connect: ConnectOptions::new(endpoint, "nobody") }
 }
 
 fn wiring(primary: Option<&str>) -> ClusterWiring {
-    let primary = nowhere(primary.unwrap_or("db1"));
+    let primary = unreachable_server(primary.unwrap_or("db1"));
     let member = Member { name: primary.name.clone(), ..Member::default() };
     let plan = ClusterPlan { name: "orders".to_owned(), primary: member, ..ClusterPlan::default() };
     ClusterWiring { plan, primary, followers: Vec::new(), own: "db1".to_owned() }
@@ -159,7 +159,7 @@ struct Stage<H> {
 }
 
 impl<H: ActionExecutor + 'static> Stage<H> {
-    async fn set(folder: &Path, hands: Box<MakeExecutor<H>>) -> anyhow::Result<Self> {
+    async fn set(folder: &Path, make_executor: Box<MakeExecutor<H>>) -> anyhow::Result<Self> {
         let terms = LeaseTimes::of(60_000)?;
         let lease = LeaseTask::start(FileLease::new(folder.join("lease"), "one", terms.ttl_ms), terms);
         let mut standing = lease.handle().standing();
@@ -171,6 +171,7 @@ impl<H: ActionExecutor + 'static> Stage<H> {
             config: ManagerConfig::default(),
             manager: "one".to_owned(),
             wiring: Box::new(|primary| Ok(wiring(primary))),
+            poller: Arc::new(ServerPoller::start([unreachable_server("db1")], PATIENCE, || {})),
             followed: Box::new(|| None),
             log_origin: Box::new(|| None),
             relays: vec![WatchedRelay {
@@ -178,14 +179,14 @@ impl<H: ActionExecutor + 'static> Stage<H> {
                 probe: Arc::new(Away),
                 control: Arc::new(Away),
             }],
-            hands,
-            feeds: ChannelControls::new(),
+            make_executor,
+            channels: ChannelControls::new(),
             lease: lease.handle(),
             guard: PersistedGuard::open(folder.join("orders.guard"), None)?,
             records: AuditFolder::new(folder.join("records")),
             shared: None,
-            above: None,
-            memory: WatchCheckpointFile::new(folder.join("orders.seen"), Box::new(|| 0)),
+            term_floor: None,
+            checkpoint: WatchCheckpointFile::new(folder.join("orders.seen"), Box::new(|| 0)),
         })?;
         Ok(Self { cluster, lease, supervisor, token })
     }
@@ -196,7 +197,7 @@ impl<H: ActionExecutor + 'static> Stage<H> {
         let confirm: Arc<dyn ConfirmFailure> = Arc::clone(&gate) as _;
         let (_, task) = self.cluster.begin("failover", |id, _, _| {
             let machine = Scripted { audit: audit(id, "db1"), end, token: self.token };
-            Ok(PreparedRun { machine, confirm, led_by: None, changes: true })
+            Ok(PreparedRun { machine, confirm, previous_primary: None, changes: true })
         })?;
         Ok((gate, task))
     }
@@ -216,15 +217,14 @@ fn promoted() -> RunOutcome {
 }
 
 async fn idle_stage(folder: &Path) -> anyhow::Result<(Stage<Idle>, Idle)> {
-    let hands = Idle::default();
-    let given = hands.clone();
-    Ok((Stage::set(folder, Box::new(move |_, _, _| Ok(given.clone()))).await?, hands))
+    let executor = Idle::default();
+    let given = executor.clone();
+    Ok((Stage::set(folder, Box::new(move |_, _, _| Ok(given.clone()))).await?, executor))
 }
 
-/// What a run left to be done is done behind it, but not once another has begun: that one may have stopped what this would
-/// start.
+/// What a run left undone is finished after it, but not after another run has begun, which may have stopped what this would start.
 #[tokio::test]
-async fn another_run_ends_what_the_last_one_left() -> anyhow::Result<()> {
+async fn another_run_ends_the_work_that_the_last_one_left() -> anyhow::Result<()> {
     let folders = [tempfile::tempdir()?, tempfile::tempdir()?];
     let (with, followed) = idle_stage(folders[0].path()).await?;
     let (without, left_alone) = idle_stage(folders[1].path()).await?;
@@ -238,17 +238,17 @@ async fn another_run_ends_what_the_last_one_left() -> anyhow::Result<()> {
     assert!(!task.await?);
     let begun = std::time::Instant::now();
     while followed.0.lock().is_empty() {
-        assert!(begun.elapsed() < PATIENCE, "what was left is not done");
+        assert!(begun.elapsed() < PATIENCE, "the work that was left is not done");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     tokio::time::sleep(interrupted_runs::FINISH_PAUSE / 2).await;
-    assert!(left_alone.0.lock().is_empty(), "it is done though another run has begun");
+    assert!(left_alone.0.lock().is_empty(), "it is done although another run has begun");
     Ok(())
 }
 
-/// While a run is under way nothing is noted of who can acknowledge; afterwards it is, however it ended.
+/// During a run ack policies are not recorded; after it they are, whatever its outcome.
 #[tokio::test]
-async fn regimes_are_noted_again_behind_a_run_that_was_left_half_way() -> anyhow::Result<()> {
+async fn ack_policies_are_recorded_again_after_an_incomplete_run() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let (stage, _) = idle_stage(folder.path()).await?;
     let Stage { cluster, .. } = &stage;
@@ -261,7 +261,7 @@ async fn regimes_are_noted_again_behind_a_run_that_was_left_half_way() -> anyhow
         let (gate, task) = stage.begin(end)?;
         let begun = std::time::Instant::now();
         while !cluster.cluster_state().is_frozen() {
-            assert!(begun.elapsed() < PATIENCE, "it goes on noting");
+            assert!(begun.elapsed() < PATIENCE, "ack policies are still recorded");
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         gate.0.notify_one();
@@ -271,9 +271,9 @@ async fn regimes_are_noted_again_behind_a_run_that_was_left_half_way() -> anyhow
     Ok(())
 }
 
-/// Two runs at once are refused, and who works beside them hears that one begins.
+/// A second run at the same time is refused, and the start of a run interrupts other work on the cluster.
 #[tokio::test]
-async fn a_run_interrupts_what_is_done_beside_it() -> anyhow::Result<()> {
+async fn a_run_interrupts_other_work_on_the_cluster() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let (stage, _) = idle_stage(folder.path()).await?;
     let mut interrupted = std::pin::pin!(stage.cluster.interrupted());
@@ -289,7 +289,7 @@ async fn a_run_interrupts_what_is_done_beside_it() -> anyhow::Result<()> {
     assert!(stage.begin(unchanged()).is_err_and(|error| error.to_string().contains("is under way")));
     gate.0.notify_one();
     task.await?;
-    // And of the end of the lease.
+    // The end of the lease interrupts it too.
     let interrupted = stage.cluster.interrupted();
     stage.lease.release().await;
     assert!(tokio::time::timeout(PATIENCE, interrupted).await?.contains("released"));
@@ -297,9 +297,10 @@ async fn a_run_interrupts_what_is_done_beside_it() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A server that may have the only copy of acknowledged commits is not written over by itself; what cannot be read proves nothing.
+/// A server that may have the only copy of acknowledged commits is not overwritten automatically. A record that cannot be read proves
+/// nothing.
 #[tokio::test]
-async fn who_may_hold_what_is_missing_is_told_by_the_records() -> anyhow::Result<()> {
+async fn the_records_show_which_server_may_hold_missing_commits() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let (stage, _) = idle_stage(folder.path()).await?;
     let records = AuditFolder::new(folder.path().join("records"));
@@ -320,12 +321,12 @@ async fn who_may_hold_what_is_missing_is_told_by_the_records() -> anyhow::Result
     Ok(())
 }
 
-/// While a run that was begun is neither undone nor finished it is not certain who leads: nobody is taken for a former primary.
+/// While an interrupted run is neither undone nor finished, the primary is uncertain: no server counts as a former primary.
 #[tokio::test]
-async fn a_run_that_was_left_half_done_is_told_until_it_is_recovered() -> anyhow::Result<()> {
+async fn an_interrupted_run_is_reported_until_it_is_recovered() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let (stage, _) = idle_stage(folder.path()).await?;
-    // What is left half done is tried to be recovered, and kept from that here.
+    // The supervisor would recover the run.
     stage.supervisor.abort();
     let records = AuditFolder::new(folder.path().join("records"));
     let name = |ago_s: i64, kind: &str| {
@@ -345,7 +346,7 @@ async fn a_run_that_was_left_half_done_is_told_until_it_is_recovered() -> anyhow
         ..audit(id, "db1")
     };
     assert!(!stage.cluster.is_half_way());
-    // Too old: people have set it right.
+    // Too old: an operator has corrected it.
     records.save(&begun(name(4000, "switchover")))?;
     assert!(!stage.cluster.is_half_way());
     let run = name(9, "switchover");
@@ -362,18 +363,18 @@ async fn a_run_that_was_left_half_done_is_told_until_it_is_recovered() -> anyhow
     Ok(())
 }
 
-/// A run that lost the lease half way is gone on with by who holds it next, be it the same manager; one that could not be undone
-/// is left to people.
+/// A run that lost the lease is recovered by the next holder, which may be the same manager. A run that could not be undone is left to
+/// an operator.
 #[tokio::test]
-async fn a_run_that_lost_the_lease_half_way_is_gone_on_with() -> anyhow::Result<()> {
+async fn a_run_that_lost_the_lease_is_recovered() -> anyhow::Result<()> {
     let held = RunAction::PauseWrites { server: "db1".to_owned(), within_ms: 500, grace_ms: 100 };
     let released = RunAction::ResumeWrites { server: "db1".to_owned(), acks: 0 };
     let lost = SafetyRefusal::NoLease { reason: "as the script says".to_owned() };
     let failed =
         SafetyRefusal::StepFailed { step: "drain db2".to_owned(), reason: "as the script says".to_owned() };
-    for (refusal, is_gone_on_with) in [(lost, true), (failed, false)] {
+    for (refusal, is_recovered) in [(lost, true), (failed, false)] {
         let folder = tempfile::tempdir()?;
-        let (stage, hands) = idle_stage(folder.path()).await?;
+        let (stage, executor) = idle_stage(folder.path()).await?;
         let gate = Arc::new(Gate::default());
         let confirm: Arc<dyn ConfirmFailure> = Arc::clone(&gate) as _;
         let (_, task) = stage.cluster.begin("switchover", |id, _, _| {
@@ -390,37 +391,37 @@ async fn a_run_that_lost_the_lease_half_way_is_gone_on_with() -> anyhow::Result<
             Ok(PreparedRun {
                 machine: Scripted { audit, end, token: stage.token },
                 confirm,
-                led_by: None,
+                previous_primary: None,
                 changes: true,
             })
         })?;
         gate.0.notify_one();
         assert!(!task.await?);
-        assert_eq!(stage.cluster.is_half_way(), is_gone_on_with);
+        assert_eq!(stage.cluster.is_half_way(), is_recovered);
         let begun = std::time::Instant::now();
-        while is_gone_on_with && stage.cluster.is_half_way() {
-            assert!(begun.elapsed() < PATIENCE, "nobody goes on with it");
+        while is_recovered && stage.cluster.is_half_way() {
+            assert!(begun.elapsed() < PATIENCE, "it is not recovered");
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        if !is_gone_on_with {
+        if !is_recovered {
             tokio::time::sleep(5 * FOLLOWED_PAUSE).await;
         }
-        assert_eq!(hands.0.lock().contains(&released), is_gone_on_with);
+        assert_eq!(executor.0.lock().contains(&released), is_recovered);
     }
     Ok(())
 }
 
-/// A failover that was cut off is over once another manager has led the cluster: it is asked for once, and keeps nobody from bringing
-/// former primaries back.
+/// An interrupted failover is over after another manager has changed the cluster. Its recovery is tried once, and does not block the
+/// rejoin of former primaries.
 #[tokio::test]
 async fn a_run_that_another_manager_has_superseded_is_over() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
-    let hands = Superseded::default();
-    let given = hands.clone();
+    let executor = Superseded::default();
+    let given = executor.clone();
     let stage = Stage::set(folder.path(), Box::new(move |_, _, _| Ok(given.clone()))).await?;
     let records = AuditFolder::new(folder.path().join("records"));
     let began = chrono::Utc::now() - chrono::TimeDelta::seconds(9);
-    // By the name that another manager gives it.
+    // Under the name that another manager uses.
     let stopped = RunAction::StopAcker { acker: "tailwater".to_owned() };
     let steps = vec![AuditEntry {
         at_ms: 1,
@@ -430,11 +431,11 @@ async fn a_run_that_another_manager_has_superseded_is_over() -> anyhow::Result<(
     let id = format!("{}-orders-failover", began.format("%Y%m%dT%H%M%S%3fZ"));
     records.save(&Audit { token: Some(stage.token.0), steps, ..audit(id.clone(), "db1") })?;
     assert!(stage.cluster.is_half_way());
-    // As behind a run of this manager's own.
+    // As after a run of this manager.
     stage.cluster.was_cut_off.store(true, Ordering::Relaxed);
     let begun = std::time::Instant::now();
     while stage.cluster.is_half_way() {
-        assert!(begun.elapsed() < PATIENCE, "it stays half way");
+        assert!(begun.elapsed() < PATIENCE, "it is not over");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     let recoveries = records.list()?.into_iter().filter(|record| *record != id).collect::<Vec<_>>();
@@ -444,15 +445,15 @@ async fn a_run_that_another_manager_has_superseded_is_over() -> anyhow::Result<(
         matches!(&recovery.outcome, Some(RunOutcome::Unchanged { refusal }) if refusal.code() == "TW-MGR-0073"),
         "{recovery}"
     );
-    assert!(hands.0.0.lock().iter().all(|act| !act.changes_state()));
+    assert!(executor.0.0.lock().iter().all(|act| !act.changes_state()));
     Ok(())
 }
 
-/// The daemon's end waits for a run that is under way: half way it would leave a primary read-only, say.
+/// The end of the daemon waits for a run that is under way: an interrupted one could leave a primary read-only, for example.
 #[tokio::test]
 async fn the_end_of_the_daemon_waits_for_a_run() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
-    let nobody = || ExecutorConfig {
+    let config = || ExecutorConfig {
         run: String::new(),
         primary: HookServer { name: "db1".to_owned(), host: "127.0.0.1".to_owned(), port: 1 },
         flavour: Flavour::MySql,
@@ -464,19 +465,19 @@ async fn the_end_of_the_daemon_waits_for_a_run() -> anyhow::Result<()> {
         hooks: Vec::new(),
         limits: ActLimits::default(),
     };
-    let stage = Stage::set(folder.path(), Box::new(move |_, _, _| Ok(ServerExecutor::new(nobody())))).await?;
+    let stage = Stage::set(folder.path(), Box::new(move |_, _, _| Ok(ServerExecutor::new(config())))).await?;
     let (gate, _) = stage.begin(unchanged())?;
     let Stage { cluster, lease, supervisor, .. } = stage;
     let mut manager = Manager::default();
     manager.add("orders", Arc::clone(&cluster), lease, supervisor);
     let stopping = tokio::spawn(async move { manager.stop().await });
     tokio::time::sleep(Duration::from_millis(200)).await;
-    assert!(!stopping.is_finished() && cluster.is_busy(), "it does not wait");
-    assert!(cluster.parts.lease.check().is_ok(), "the run has no lease any more");
+    assert!(!stopping.is_finished() && cluster.is_busy(), "it does not wait for the run");
+    assert!(cluster.parts.lease.check().is_ok(), "the run has lost its lease");
     gate.0.notify_one();
     tokio::time::timeout(PATIENCE, stopping).await??;
     let id = cluster.report().run.context("a run")?;
     assert_eq!(cluster.audit(&id)?.context("its record")?.outcome, Some(unchanged()));
-    assert!(cluster.parts.lease.check().is_err(), "another manager need not wait for the end of the lease");
+    assert!(cluster.parts.lease.check().is_err(), "the lease is not released");
     Ok(())
 }

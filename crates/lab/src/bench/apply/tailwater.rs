@@ -13,7 +13,8 @@ use super::steady_stream::SourceAckMode;
 use super::target::ReplayTarget;
 use crate::bench::existing_binlog::durable_bytes;
 use crate::trial::SOURCE_NAME;
-use tailwater_daemon::control::{self, Answer, Request};
+use tailwater_daemon::api::commands::{ControlAnswer, ControlCommand};
+use tailwater_daemon::socket;
 
 const CHANNEL_NAME: &str = "replica";
 /// Connections to the target.
@@ -120,8 +121,8 @@ pub async fn start_ready(
     )?;
     wait_until("starting the daemon", PATIENCE, async || {
         daemon.ensure_running()?;
-        let answer = control::ask(&daemon.socket(), &Request::List);
-        Ok(matches!(answer, Ok(Answer::Channels(channels)) if channels.iter().all(|it| it.state == ChannelState::Stopped)))
+        let answer = socket::ask(&daemon.socket(), &ControlCommand::List);
+        Ok(matches!(answer, Ok(ControlAnswer::Channels(channels)) if channels.iter().all(|it| it.state == ChannelState::Stopped)))
     })
     .await?;
     Ok(daemon)
@@ -168,7 +169,7 @@ impl ApplyDaemon {
     }
 
     fn socket(&self) -> PathBuf {
-        control::socket_of(&self.folder.join("log"))
+        socket::socket_of(&self.folder.join("log"))
     }
 
     /// Has the channel begin.
@@ -177,9 +178,9 @@ impl ApplyDaemon {
     /// If it is refused.
     pub fn begin(&self) -> anyhow::Result<()> {
         let channel = CHANNEL_NAME.to_owned();
-        let start = Request::Start { channel, until_gtid: None, until_time_us: None };
-        match control::ask(&self.socket(), &start)? {
-            Answer::Failed { message, .. } => bail!("the channel does not start: {message}"),
+        let start = ControlCommand::Start { channel, until_gtid: None, until_time_us: None };
+        match socket::ask(&self.socket(), &start)? {
+            ControlAnswer::Failed { message, .. } => bail!("the channel does not start: {message}"),
             _ => Ok(()),
         }
     }

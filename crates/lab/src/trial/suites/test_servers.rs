@@ -13,7 +13,8 @@ use tailwater_wire::Flavour;
 use super::server_contents::{ServerContents, capture};
 use super::settings::ServerRotation;
 use crate::trial::{SOURCE_NAME, Trial, TrialDurability, TrialFolder, TrialSpec};
-use tailwater_daemon::control::{Answer, Request, ask, socket_of};
+use tailwater_daemon::api::commands::{ControlAnswer, ControlCommand};
+use tailwater_daemon::socket::{ask, socket_of};
 
 /// The channel's name.
 pub const CHANNEL: &str = "target";
@@ -195,16 +196,16 @@ impl TestServers {
     /// # Errors
     /// If the daemon does not answer.
     pub fn channel(&self) -> anyhow::Result<ChannelStatus> {
-        self.obey(&Request::List)
+        self.obey(&ControlCommand::List)
     }
 
-    fn obey(&self, request: &Request) -> anyhow::Result<ChannelStatus> {
+    fn obey(&self, request: &ControlCommand) -> anyhow::Result<ChannelStatus> {
         match ask(&self.control, request)? {
-            Answer::Channels(channels) => channels
+            ControlAnswer::Channels(channels) => channels
                 .into_iter()
                 .find(|channel| channel.name == CHANNEL)
                 .context("the daemon has no channel"),
-            Answer::Failed { message, .. } => bail!("{message}"),
+            ControlAnswer::Failed { message, .. } => bail!("{message}"),
             other => bail!("unexpected answer: {other:?}"),
         }
     }
@@ -214,7 +215,7 @@ impl TestServers {
     /// # Errors
     /// If the daemon refuses.
     pub fn skip_on_channel(&self, gtid: &str) -> anyhow::Result<()> {
-        self.obey(&Request::Skip { channel: CHANNEL.into(), gtid: gtid.into() })?;
+        self.obey(&ControlCommand::Skip { channel: CHANNEL.into(), gtid: gtid.into() })?;
         self.start_channel()
     }
 
@@ -223,7 +224,8 @@ impl TestServers {
     /// # Errors
     /// If the daemon refuses.
     pub fn start_channel(&self) -> anyhow::Result<()> {
-        let request = Request::Start { channel: CHANNEL.into(), until_gtid: None, until_time_us: None };
+        let request =
+            ControlCommand::Start { channel: CHANNEL.into(), until_gtid: None, until_time_us: None };
         self.obey(&request).map(drop)
     }
 
@@ -232,7 +234,7 @@ impl TestServers {
     /// # Errors
     /// If the daemon refuses.
     pub fn set_channel(&self, edit: ChannelEdit) -> anyhow::Result<()> {
-        self.obey(&Request::Set { channel: CHANNEL.into(), edit }).map(drop)
+        self.obey(&ControlCommand::Set { channel: CHANNEL.into(), edit }).map(drop)
     }
 
     /// All that the primary has committed.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use tailwater_daemon::manager::cluster::ClusterReport;
+use tailwater_daemon::api::clusters::ClusterReport;
 use tailwater_lab::trial::managed_cluster::{PRIMARY_NAME, report};
 use tailwater_lab::trial::{Trial, TrialDurability, TrialSpec, primary_options};
 use tailwater_log::AckMode;

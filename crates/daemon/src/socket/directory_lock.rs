@@ -1,4 +1,4 @@
-//! One daemon alone has a log's folder, whatever its sources are called.
+//! Makes sure that one daemon alone uses a log's folder, whatever the names of its sources.
 
 use std::fs::{DirBuilder, File};
 use std::io::{self, Read, Write};
@@ -10,25 +10,25 @@ use rustix::io::Errno;
 
 use super::ControlError;
 
-/// The file that is locked. It stays when the daemon ends; only the lock counts.
+/// The locked file. It remains when the daemon ends; only the lock counts.
 pub(super) const NAME: &str = "daemon.lock";
 
-/// The lock on a log's folder, which ends with the process, however it ends.
+/// The lock on a log's folder. The kernel releases it when the process ends.
 #[derive(Debug)]
 pub struct DirectoryLock {
     _file: File,
 }
 
 impl DirectoryLock {
-    /// Takes the lock, and makes the folder if it is not there.
+    /// Takes the lock, and creates the folder if it does not exist.
     ///
     /// # Errors
-    /// [`ControlError::DirectoryInUse`] if another daemon has it; [`ControlError::Directory`] if the folder or the file cannot
-    /// be made.
+    /// [`ControlError::DirectoryInUse`] if another daemon has it; [`ControlError::Directory`] if the folder or the file cannot be
+    /// created.
     pub fn take(directory: &Path) -> Result<Self, ControlError> {
         let failed = |source| ControlError::Directory { directory: directory.into(), source };
         DirBuilder::new().recursive(true).mode(0o750).create(directory).map_err(failed)?;
-        // Never another's file: a link is not followed.
+        // A link is not followed: it could lead to a file of another program.
         let path = directory.join(NAME);
         let mut file =
             tailwater_files::open_or_create(&path, tailwater_files::PRIVATE_FILE_MODE).map_err(failed)?;
@@ -67,7 +67,7 @@ mod tests {
         assert!(error.to_string().contains(&format!("process {}", std::process::id())), "{error}");
         drop(lock);
         DirectoryLock::take(&directory).unwrap();
-        // What is there belongs to another.
+        // The link leads to a file of another program.
         let other = folder.path().join("other");
         std::fs::create_dir(&other).unwrap();
         std::fs::write(folder.path().join("precious"), "text").unwrap();

@@ -1,4 +1,4 @@
-//! The daemon's side of a connection.
+//! The daemon's side of the control socket.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
@@ -12,16 +12,16 @@ use tokio::net::unix::OwnedWriteHalf;
 use tokio::net::{UnixListener, UnixStream};
 use tracing::{debug, warn};
 
-use super::dispatch::{answered, obey, pause};
-use super::protocol::too_long;
-use super::{Answer, DaemonState, LINE_BYTES_MAX, Request, SIGN_OF_LIFE_EVERY};
+use super::{KEEPALIVE_INTERVAL, LINE_BYTES_MAX, too_long};
+use crate::api::commands::{CommandError, ControlAnswer, ControlCommand};
+use crate::control::{Control, ControlSession};
 
-/// Listens at `socket` until the task that is given back is dropped.
+/// Listens at `socket` until the returned task is aborted.
 ///
 /// # Errors
-/// If the socket cannot be made.
-pub fn listen(socket: &Path, controlled: Arc<DaemonState>) -> anyhow::Result<tokio::task::JoinHandle<()>> {
-    // Left by one that was killed; one that lives holds the folder's lock, and we would not be here.
+/// If the socket cannot be created.
+pub fn listen(socket: &Path, control: Arc<Control>) -> anyhow::Result<tokio::task::JoinHandle<()>> {
+    // A daemon that was killed left it. A running one would hold the folder's lock.
     match std::fs::remove_file(socket) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
             return Err(error).with_context(|| format!("remove {}", socket.display()));
@@ -35,7 +35,7 @@ pub fn listen(socket: &Path, controlled: Arc<DaemonState>) -> anyhow::Result<tok
         loop {
             match listener.accept().await {
                 Ok((stream, _)) => {
-                    tokio::spawn(converse(stream, Arc::clone(&controlled)));
+                    tokio::spawn(serve(stream, Arc::clone(&control)));
                 }
                 Err(error) => {
                     warn!("control socket: {error}");
@@ -46,19 +46,14 @@ pub fn listen(socket: &Path, controlled: Arc<DaemonState>) -> anyhow::Result<tok
     }))
 }
 
-async fn converse(stream: UnixStream, controlled: Arc<DaemonState>) {
-    let mut paused = Vec::new();
-    talk(stream, &controlled, &mut paused).await;
-    for name in paused {
-        let Some((channel, _)) = controlled.channels.get(&name) else { continue };
-        if let Err(error) = channel.resume(None).await {
-            warn!(channel = name, "it was paused, and cannot go on: {error}");
-        }
-    }
+async fn serve(stream: UnixStream, control: Arc<Control>) {
+    let mut session = control.session();
+    answer_commands(stream, &mut session).await;
+    session.close().await;
 }
 
-/// Until the other side ends it; `paused` are the channels that go on then.
-async fn talk(stream: UnixStream, controlled: &DaemonState, paused: &mut Vec<String>) {
+/// Answers commands until the client closes the connection.
+async fn answer_commands(stream: UnixStream, session: &mut ControlSession) {
     let (read, mut write) = stream.into_split();
     let mut read = BufReader::new(read);
     loop {
@@ -67,21 +62,20 @@ async fn talk(stream: UnixStream, controlled: &DaemonState, paused: &mut Vec<Str
             Ok(0) | Err(_) => return,
             Ok(_) => {}
         }
-        // What follows is the rest of it, and no request.
+        // The next line would be the rest of this one, and no command.
         let is_cut = line.len() as u64 == LINE_BYTES_MAX && !line.ends_with(b"\n");
         let answer = async {
             if is_cut {
-                return Answer::Failed { code: None, message: too_long("the request") };
+                return ControlAnswer::Failed { code: None, message: too_long("the request") };
             }
-            match serde_json::from_slice::<Request>(&line) {
-                Ok(Request::Pause { channel }) => {
-                    answered(pause(&channel, controlled, paused).await, controlled)
+            match serde_json::from_slice::<ControlCommand>(&line) {
+                Ok(command) => session.execute(command).await.unwrap_or_else(ControlAnswer::from),
+                Err(error) => {
+                    ControlAnswer::Failed { code: None, message: format!("not understood: {error}") }
                 }
-                Ok(request) => obey(request, controlled).await,
-                Err(error) => Answer::Failed { code: None, message: format!("not understood: {error}") },
             }
         };
-        let answer = alive(&write, SIGN_OF_LIFE_EVERY, answer).await;
+        let answer = with_keepalive(&write, KEEPALIVE_INTERVAL, answer).await;
         let Ok(mut answer) = serde_json::to_vec(&answer) else { return };
         answer.push(b'\n');
         if let Err(error) = write.write_all(&answer).await {
@@ -94,13 +88,19 @@ async fn talk(stream: UnixStream, controlled: &DaemonState, paused: &mut Vec<Str
     }
 }
 
-/// Does the work, and tells the other side meanwhile that it is being done.
-async fn alive<T>(write: &OwnedWriteHalf, every: Duration, work: impl Future<Output = T>) -> T {
+impl From<CommandError> for ControlAnswer {
+    fn from(error: CommandError) -> Self {
+        Self::Failed { code: error.code, message: error.message }
+    }
+}
+
+/// Does the work, and sends empty lines meanwhile.
+async fn with_keepalive<T>(write: &OwnedWriteHalf, interval: Duration, work: impl Future<Output = T>) -> T {
     tokio::pin!(work);
     loop {
-        match tokio::time::timeout(every, &mut work).await {
+        match tokio::time::timeout(interval, &mut work).await {
             Ok(done) => return done,
-            // Who is gone, or does not read, is told by the answer.
+            // A client that is gone, or does not read, is noticed when the answer is written.
             Err(_) => drop(write.try_write(b"\n")),
         }
     }
@@ -110,18 +110,18 @@ async fn alive<T>(write: &OwnedWriteHalf, every: Duration, work: impl Future<Out
 mod tests {
     use super::*;
 
-    async fn answers(stream: &mut BufReader<UnixStream>) -> anyhow::Result<Answer> {
+    async fn answers(stream: &mut BufReader<UnixStream>) -> anyhow::Result<ControlAnswer> {
         let mut line = String::new();
         stream.read_line(&mut line).await?;
         Ok(serde_json::from_str(&line)?)
     }
 
     #[tokio::test]
-    async fn what_takes_long_gives_signs_of_life() -> anyhow::Result<()> {
+    async fn a_slow_command_sends_empty_lines() -> anyhow::Result<()> {
         let (mut ours, theirs) = UnixStream::pair()?;
         let (_read, write) = theirs.into_split();
         let (end, ends) = tokio::sync::oneshot::channel();
-        let work = tokio::spawn(async move { alive(&write, Duration::from_millis(10), ends).await });
+        let work = tokio::spawn(async move { with_keepalive(&write, Duration::from_millis(10), ends).await });
         let mut signs = [0; 3];
         ours.read_exact(&mut signs).await?;
         assert_eq!(signs, *b"\n\n\n");
@@ -131,16 +131,18 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_line_that_is_too_long_is_refused_and_what_follows_it_is_no_request() -> anyhow::Result<()> {
+    async fn a_line_that_is_too_long_is_refused_and_its_rest_is_no_command() -> anyhow::Result<()> {
         let (ours, theirs) = UnixStream::pair()?;
-        let conversation = tokio::spawn(converse(theirs, Arc::default()));
+        let conversation = tokio::spawn(serve(theirs, Arc::default()));
         let mut ours = BufReader::new(ours);
         ours.write_all(b"{\"request\": \"channel_list\"}\n").await?;
-        assert!(matches!(answers(&mut ours).await?, Answer::Channels(channels) if channels.is_empty()));
+        assert!(
+            matches!(answers(&mut ours).await?, ControlAnswer::Channels(channels) if channels.is_empty())
+        );
         ours.write_all(b"nonsense\n").await?;
         let answer = answers(&mut ours).await?;
         assert!(
-            matches!(&answer, Answer::Failed { message, .. } if message.starts_with("not understood")),
+            matches!(&answer, ControlAnswer::Failed { message, .. } if message.starts_with("not understood")),
             "{answer:?}"
         );
 
@@ -150,9 +152,12 @@ mod tests {
         let _ = ours.write_all(&line).await;
         let answer = answers(&mut ours).await?;
         let expected = "the request is longer than 4194304 bytes";
-        assert!(matches!(&answer, Answer::Failed { message, .. } if message == expected), "{answer:?}");
+        assert!(
+            matches!(&answer, ControlAnswer::Failed { message, .. } if message == expected),
+            "{answer:?}"
+        );
         conversation.await?;
-        assert!(answers(&mut ours).await.is_err(), "it goes on");
+        assert!(answers(&mut ours).await.is_err(), "the connection is still open");
         Ok(())
     }
 }

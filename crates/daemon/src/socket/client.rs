@@ -1,4 +1,4 @@
-//! Asking a daemon.
+//! The client side of the control socket.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -8,35 +8,35 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 
-use super::protocol::too_long;
-use super::{Answer, LINE_BYTES_MAX, Request, SIGN_OF_LIFE_EVERY};
+use super::{KEEPALIVE_INTERVAL, LINE_BYTES_MAX, too_long};
+use crate::api::commands::{ControlAnswer, ControlCommand};
 
-/// A daemon that lives gives many signs of it in this time, however long what it was told takes.
-const SILENCE_MAX: Duration = SIGN_OF_LIFE_EVERY.saturating_mul(10);
+/// A healthy daemon sends many empty lines in this time, however long the command takes.
+const SILENCE_MAX: Duration = KEEPALIVE_INTERVAL.saturating_mul(10);
 
-/// A daemon cannot be asked.
+/// Why the daemon cannot be reached, or cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
-    /// There is none.
+    /// There is no daemon.
     #[error("no daemon listens at {}; is `tailwater run` running with this configuration?", socket.display())]
     NoDaemon {
-        /// Where it was looked for.
+        /// The socket.
         socket: PathBuf,
-        /// What the system says.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// It is there, and does not answer.
+    /// The daemon does not answer.
     #[error(
-        "the daemon that listens at {} has given no sign of life for {silent_ms} ms: it stands still; what it was told it may do yet",
+        "the daemon that listens at {} has sent nothing for {silent_ms} ms: it hangs, and may still carry out the command",
         socket.display()
     )]
     Silent {
-        /// Where it listens.
+        /// The socket.
         socket: PathBuf,
-        /// For how long, in milliseconds.
+        /// Duration of the silence, in milliseconds.
         silent_ms: u128,
     },
-    /// Another daemon has the log's folder.
+    /// Another daemon uses the log's folder.
     #[error(
         "the log's folder {} is in use by {holder}, another `tailwater run`; stop that, or give log.directory another folder",
         directory.display()
@@ -44,7 +44,7 @@ pub enum ControlError {
     DirectoryInUse {
         /// The folder.
         directory: PathBuf,
-        /// Who has it.
+        /// The process that uses it.
         holder: String,
     },
     /// The log's folder cannot be used.
@@ -52,7 +52,7 @@ pub enum ControlError {
     Directory {
         /// The folder.
         directory: PathBuf,
-        /// What the system says.
+        /// The error of the operating system.
         source: io::Error,
     },
 }
@@ -69,15 +69,15 @@ impl ControlError {
     }
 }
 
-/// Asks the daemon that listens at `socket`.
+/// Sends a command to the daemon that listens at `socket`.
 ///
 /// # Errors
-/// If there is none, or it does not answer.
-pub fn ask(socket: &Path, request: &Request) -> anyhow::Result<Answer> {
-    ControlConnection::open(socket)?.ask(request)
+/// If there is no daemon, or it does not answer.
+pub fn ask(socket: &Path, command: &ControlCommand) -> anyhow::Result<ControlAnswer> {
+    ControlConnection::open(socket)?.ask(command)
 }
 
-/// A connection to a daemon, for requests that count as long as it stands.
+/// A connection to a daemon, for commands that hold until it is closed.
 #[derive(Debug)]
 pub struct ControlConnection {
     socket: PathBuf,
@@ -86,7 +86,7 @@ pub struct ControlConnection {
 }
 
 impl ControlConnection {
-    /// With the daemon that listens at `socket`.
+    /// Connects to the daemon that listens at `socket`.
     ///
     /// # Errors
     /// [`ControlError`].
@@ -102,25 +102,25 @@ impl ControlConnection {
         Ok(Self { socket: socket.to_owned(), stream: BufReader::new(stream), silence_max })
     }
 
-    /// Asks it.
+    /// Sends a command and waits for the answer.
     ///
     /// # Errors
-    /// If it does not answer, [`ControlError::Silent`] if it gives no sign of life either.
-    pub fn ask(&mut self, request: &Request) -> anyhow::Result<Answer> {
-        let mut line = serde_json::to_vec(request)?;
+    /// If there is no answer; [`ControlError::Silent`] if the daemon hangs.
+    pub fn ask(&mut self, command: &ControlCommand) -> anyhow::Result<ControlAnswer> {
+        let mut line = serde_json::to_vec(command)?;
         line.push(b'\n');
         ensure!(line.len() as u64 <= LINE_BYTES_MAX, too_long("the request"));
         let answer = self.exchange(&line).map_err(|error| match is_late(&error) {
             true => silent(&self.socket, self.silence_max).into(),
             false => anyhow::Error::new(error),
         })?;
-        serde_json::from_slice(&answer).context("the daemon's answer is not understood")
+        serde_json::from_slice(&answer).context("the daemon's answer cannot be parsed")
     }
 
     fn exchange(&mut self, line: &[u8]) -> io::Result<Vec<u8>> {
         self.stream.get_mut().write_all(line)?;
         let mut answer = Vec::new();
-        // Empty lines are signs of life.
+        // Empty lines show that the daemon is working on the command.
         while matches!(answer.as_slice(), [] | [b'\n']) {
             answer.clear();
             if (&mut self.stream).take(LINE_BYTES_MAX).read_until(b'\n', &mut answer)? == 0 {
@@ -131,8 +131,8 @@ impl ControlConnection {
     }
 }
 
-/// A connection on which nothing waits for longer than that, its own making included: a daemon that stands still accepts nobody, and
-/// once enough have asked in vain there is no room to wait for it.
+/// A connection whose time-out also limits connecting: a daemon that hangs accepts no connection, and connecting blocks once its
+/// backlog is full.
 fn connect(socket: &Path, silence_max: Duration) -> io::Result<UnixStream> {
     let stream =
         rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
@@ -143,7 +143,7 @@ fn connect(socket: &Path, silence_max: Duration) -> io::Result<UnixStream> {
     Ok(stream.into())
 }
 
-/// How a time-out of a socket shows.
+/// Whether an error is a time-out of the socket.
 fn is_late(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
 }
@@ -157,7 +157,7 @@ mod tests {
     use std::os::unix::net::UnixListener;
 
     use super::*;
-    use crate::control::socket_of;
+    use crate::socket::socket_of;
 
     const SHORT: Duration = Duration::from_millis(100);
 
@@ -176,7 +176,7 @@ mod tests {
             ControlError::Directory { directory: socket(), source: io::ErrorKind::NotFound.into() },
         ];
         for error in &errors {
-            // A variant that is added must be listed above, too.
+            // A new variant must be added to the list above.
             match error {
                 ControlError::NoDaemon { .. }
                 | ControlError::Silent { .. }
@@ -189,12 +189,12 @@ mod tests {
     }
 
     #[test]
-    fn a_daemon_that_stands_still_is_not_waited_for() -> anyhow::Result<()> {
+    fn a_daemon_that_hangs_is_not_waited_for() -> anyhow::Result<()> {
         let folder = tempfile::tempdir()?;
         let socket = socket_of(folder.path());
-        let absent = ControlConnection::open_within(&socket, SHORT).expect_err("nobody listens");
+        let absent = ControlConnection::open_within(&socket, SHORT).expect_err("no daemon listens");
         assert!(matches!(absent.downcast_ref(), Some(ControlError::NoDaemon { .. })), "{absent:#}");
-        // It accepts nobody: connections wait, until there is no room for more.
+        // It accepts no connection: they wait, until the backlog is full.
         let listener = UnixListener::bind(&socket)?;
         rustix::net::listen(&listener, 1)?;
         let mut waiting = Vec::new();
@@ -206,13 +206,13 @@ mod tests {
         };
         assert!(is_silent(&full), "{full:#}");
         let mut first = waiting.swap_remove(0);
-        let asked = first.ask(&Request::List).expect_err("nobody answers");
+        let asked = first.ask(&ControlCommand::List).expect_err("no answer");
         assert!(is_silent(&asked), "{asked:#}");
         Ok(())
     }
 
     #[test]
-    fn an_answer_that_takes_long_is_waited_for_while_there_are_signs_of_life() -> anyhow::Result<()> {
+    fn a_slow_answer_is_waited_for_while_empty_lines_come() -> anyhow::Result<()> {
         let folder = tempfile::tempdir()?;
         let socket = socket_of(folder.path());
         let listener = UnixListener::bind(&socket)?;
@@ -224,8 +224,8 @@ mod tests {
             }
             stream.write_all(b"{\"channels\": []}\n")
         });
-        let answer = ControlConnection::open_within(&socket, SHORT * 10)?.ask(&Request::List)?;
-        assert!(matches!(answer, Answer::Channels(channels) if channels.is_empty()));
+        let answer = ControlConnection::open_within(&socket, SHORT * 10)?.ask(&ControlCommand::List)?;
+        assert!(matches!(answer, ControlAnswer::Channels(channels) if channels.is_empty()));
         daemon.join().expect("it ends")?;
         Ok(())
     }
@@ -236,7 +236,7 @@ mod tests {
         let socket = socket_of(folder.path());
         let _listener = UnixListener::bind(&socket)?;
         let gtids = "x".repeat(LINE_BYTES_MAX as usize);
-        let error = ask(&socket, &Request::Seek { channel: "replica".into(), gtids });
+        let error = ask(&socket, &ControlCommand::Seek { channel: "replica".into(), gtids });
         assert!(error.is_err_and(|error| error.to_string().contains("longer than 4194304 bytes")));
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! A dump's files in S3: chunks go up in parts while they are written and come down in ranges, with bounded memory.
+//! The files of a dump in S3: uploaded in parts while they are written, and downloaded in ranges, with bounded memory.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -15,34 +15,34 @@ use tailwater_files::store::{FileStore, NewFile};
 use tailwater_log::archive::ArchiveStore;
 use tokio::task::JoinHandle;
 
-use crate::object_archive::{ArchiveAddress, ObjectArchive};
+use tailwater_daemon::object_archive::{ArchiveAddress, ObjectArchive};
 
 /// Parts of an upload. S3 takes 10,000 of them, so later ones are larger: a file may have 300 GB.
 const PART_BYTES_FIRST: usize = 8 << 20;
 const PARTS_OF_A_SIZE: usize = 2500;
 
-/// Parts of one file on their way at the same time.
+/// Parts of one file that are uploaded at the same time.
 const PARTS_MAX: usize = 2;
 
-/// What is asked for at once when a file is read, and how many such answers are on their way.
+/// Bytes of one range when a file is read, and ranges that are downloaded at the same time.
 const RANGE_BYTES: u64 = 4 << 20;
 const RANGES_MAX: usize = 2;
 
-/// How often a range is asked for again when its answer breaks off. What the client tries again by itself comes to it.
+/// How often a range is requested again after its response broke off. The retries of the client come on top.
 const RANGE_TRIES_MAX: u32 = 5;
 
 /// The files of a dump in a bucket, below a prefix.
 #[derive(Debug)]
-pub struct ObjectFiles {
+pub(super) struct ObjectFiles {
     archive: Arc<ObjectArchive>,
 }
 
 impl ObjectFiles {
-    /// Those at `s3://BUCKET/PREFIX`. The store is not asked yet.
+    /// The files at `s3://BUCKET/PREFIX`. Sends no request.
     ///
     /// # Errors
-    /// `InvalidInput` for an address that makes no sense; what the system says of a thread.
-    pub fn open(url: &str) -> io::Result<Self> {
+    /// `InvalidInput` for an invalid address; the system's error for a thread.
+    pub(super) fn open(url: &str) -> io::Result<Self> {
         Ok(Self { archive: Arc::new(ObjectArchive::open_existing(&ArchiveAddress::at(url))?) })
     }
 }
@@ -96,15 +96,15 @@ impl FileStore for ObjectFiles {
     }
 }
 
-/// An object that is being uploaded: visible only as a whole.
+/// An object during its upload. It becomes visible when it is complete.
 struct NewObject {
     archive: Arc<ObjectArchive>,
     path: ObjectPath,
     part: Vec<u8>,
-    /// Parts sent.
+    /// Number of uploaded parts.
     parts: usize,
     bytes: u64,
-    /// There is one as soon as the object is larger than a part.
+    /// Present as soon as the object is larger than a part.
     upload: Option<Box<dyn MultipartUpload>>,
     on_their_way: VecDeque<JoinHandle<object_store::Result<()>>>,
 }
@@ -179,7 +179,7 @@ impl NewFile for NewObject {
 
 impl Drop for NewObject {
     fn drop(&mut self) {
-        // What a killed process leaves of an upload takes space until the bucket's own rules remove it.
+        // The parts of a killed process take space until the lifecycle rules of the bucket remove them.
         if let Some(mut upload) = self.upload.take() {
             let on_their_way = std::mem::take(&mut self.on_their_way);
             let abort = async move {
@@ -193,7 +193,7 @@ impl Drop for NewObject {
     }
 }
 
-/// An object that is read from its beginning to its end.
+/// An object that is read sequentially.
 struct ObjectReader {
     archive: Arc<ObjectArchive>,
     path: ObjectPath,
@@ -219,7 +219,7 @@ impl Read for ObjectReader {
         if self.piece.is_empty() {
             self.ask()?;
             let Some(next) = self.on_their_way.pop_front() else { return Ok(0) };
-            // Of a kind of its own: the file is not damaged when the way to it is.
+            // A separate kind: a network failure does not mean that the file is damaged.
             let failed = |error: io::Error| match error.kind() {
                 ErrorKind::Other => io::Error::new(ErrorKind::ConnectionAborted, error),
                 _ => error,
@@ -232,7 +232,7 @@ impl Read for ObjectReader {
     }
 }
 
-/// A part of an object; again if the answer breaks off.
+/// A range of an object. It is requested again if the response breaks off.
 async fn fetch(
     store: Arc<dyn ObjectStore>,
     path: ObjectPath,

@@ -1,0 +1,63 @@
+//! Commands that hold until a connection ends.
+
+use std::sync::Arc;
+
+use anyhow::anyhow;
+use tailwater_apply::channel::ChannelState;
+use tracing::warn;
+
+use super::{Control, dispatch};
+use crate::api::commands::{CommandError, ControlAnswer, ControlCommand};
+
+/// The commands of one connection. The channels that it paused are started again by [`ControlSession::close`].
+#[derive(Debug)]
+pub struct ControlSession {
+    control: Arc<Control>,
+    paused: Vec<String>,
+}
+
+impl ControlSession {
+    pub(super) fn new(control: Arc<Control>) -> Self {
+        Self { control, paused: Vec::new() }
+    }
+
+    /// Carries out a command, [`ControlCommand::Pause`] included.
+    ///
+    /// # Errors
+    /// As [`Control::execute`].
+    pub async fn execute(&mut self, command: ControlCommand) -> Result<ControlAnswer, CommandError> {
+        match command {
+            ControlCommand::Pause { channel } => {
+                let paused = self.pause(&channel).await;
+                dispatch::channels_after(paused, &self.control)
+            }
+            command => self.control.execute(command).await,
+        }
+    }
+
+    async fn pause(&mut self, name: &str) -> anyhow::Result<()> {
+        let channel = self.control.state().channels.get(name);
+        let (channel, _) = channel.ok_or_else(|| anyhow!("the daemon has no channel {name:?}"))?;
+        let state = channel.status().borrow().state;
+        if matches!(state, ChannelState::Running | ChannelState::Connecting) {
+            // It is started again even if the pause fails half way.
+            self.paused.push(name.to_owned());
+            channel
+                .pause_with_reason(
+                    "a job that reads its target has paused it, and starts it again at its end",
+                )
+                .await?;
+        }
+        Ok(())
+    }
+
+    /// Starts the paused channels again.
+    pub async fn close(self) {
+        for name in self.paused {
+            let Some((channel, _)) = self.control.state().channels.get(&name) else { continue };
+            if let Err(error) = channel.resume(None).await {
+                warn!(channel = name, "the channel was paused by a job and cannot start again: {error}");
+            }
+        }
+    }
+}

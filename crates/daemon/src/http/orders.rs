@@ -1,0 +1,113 @@
+//! Requests of a manager on another machine: all need the token.
+
+use hyper::StatusCode;
+use serde_json::json;
+
+use super::handler::{HttpBody, HttpResponse};
+use super::route::OrderKind;
+use super::token::BearerToken;
+use crate::api::ackers::{AckerFailure, AckerStatus, OrderBody, RelayStatus};
+use crate::api::captures::CaptureSnapshot;
+use crate::api::clusters::ClusterSnapshot;
+use crate::api::commands::{CommandError, CommandErrorKind, ControlAnswer, ControlCommand};
+use crate::api::snapshot::DaemonSnapshot;
+
+/// Whether a request carries the token; or the response that it does not.
+pub(super) fn authorize(token: Option<&BearerToken>, credential: Option<&[u8]>) -> Result<(), HttpResponse> {
+    let token = token.ok_or_else(|| {
+        HttpResponse::failed(
+            StatusCode::FORBIDDEN,
+            "orders are refused here: [http] has no token_file; add one and restart the daemon",
+        )
+    })?;
+    if credential.is_some_and(|credential| token.is_in(credential)) {
+        return Ok(());
+    }
+    Err(HttpResponse::failed(
+        StatusCode::UNAUTHORIZED,
+        "the header `Authorization: Bearer TOKEN` with the token of token_file is missing or wrong",
+    ))
+}
+
+/// The command of an order.
+pub(super) fn command(source: String, kind: OrderKind, body: &[u8]) -> Result<ControlCommand, HttpResponse> {
+    parse(source, kind, body).map_err(|reason| HttpResponse::failed(StatusCode::BAD_REQUEST, &reason))
+}
+
+fn parse(source: String, kind: OrderKind, body: &[u8]) -> Result<ControlCommand, String> {
+    let body: OrderBody = serde_json::from_slice(body).map_err(|error| {
+        format!("the body must be an object such as {{\"token\": 7}}, with \"server\" to follow: {error}")
+    })?;
+    match (kind, body) {
+        (OrderKind::Stop, OrderBody { token, server: None }) => {
+            Ok(ControlCommand::AckerStop { source, token })
+        }
+        (OrderKind::Start, OrderBody { token, server: None }) => {
+            Ok(ControlCommand::AckerStart { source, token })
+        }
+        (OrderKind::Follow, OrderBody { token, server: Some(server) }) => {
+            Ok(ControlCommand::AckerFollow { source, token, server })
+        }
+        (OrderKind::Follow, _) => Err("\"server\" is missing: the server to follow".to_owned()),
+        (OrderKind::Stop | OrderKind::Start, _) => Err("\"server\" is only for orders to follow".to_owned()),
+    }
+}
+
+/// The response to an order or query. Its code tells a manager whether the order may have been carried out.
+pub(super) fn response(
+    source: &str,
+    answer: Result<ControlAnswer, CommandError>,
+    snapshot: &DaemonSnapshot,
+) -> HttpResponse {
+    let capture = snapshot.captures.iter().find(|capture| capture.report.source == source);
+    let cluster = snapshot.clusters.iter().find(|cluster| cluster.source == source);
+    match (answer, capture, cluster) {
+        (Ok(ControlAnswer::Acker(acker)), Some(capture), Some(cluster)) => {
+            HttpResponse::ok(json!(relay_status(capture, cluster, acker)))
+        }
+        (Err(CommandError { kind: CommandErrorKind::Failed, code, message }), ..) => HttpResponse {
+            status: StatusCode::CONFLICT,
+            body: HttpBody::Json(json!(AckerFailure { code, message })),
+            allowed: None,
+        },
+        _ => HttpResponse::failed(StatusCode::NOT_FOUND, "the configuration has no source of that name"),
+    }
+}
+
+fn relay_status(capture: &CaptureSnapshot, cluster: &ClusterSnapshot, acker: AckerStatus) -> RelayStatus {
+    RelayStatus {
+        server_id: capture.server_id,
+        is_streaming: capture.report.is_streaming,
+        acknowledges: capture.semi_sync,
+        heard_ago_ms: capture.report.heard_ago_ms,
+        heartbeat_ms: Some(capture.heartbeat_ms),
+        own: Some(cluster.own.clone()),
+        acker,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn orders_are_parsed_whole() {
+        let parse = |kind, body: &str| parse("orders".to_owned(), kind, body.as_bytes());
+        let stop = parse(OrderKind::Stop, r#"{"token":7}"#);
+        assert!(matches!(stop, Ok(ControlCommand::AckerStop { source, token: 7 }) if source == "orders"));
+        let follow = parse(OrderKind::Follow, r#"{"token":7,"server":"db2"}"#);
+        assert!(
+            matches!(follow, Ok(ControlCommand::AckerFollow { token: 7, server, .. }) if server == "db2")
+        );
+        for (kind, wrong) in [
+            (OrderKind::Stop, ""),
+            (OrderKind::Stop, "{}"),
+            (OrderKind::Stop, r#"{"token":-1}"#),
+            (OrderKind::Stop, r#"{"token":7,"server":"db2"}"#),
+            (OrderKind::Start, r#"{"token":7,"force":true}"#),
+            (OrderKind::Follow, r#"{"token":7}"#),
+        ] {
+            assert!(parse(kind, wrong).is_err(), "{kind:?} {wrong}");
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! Probes the servers of a cluster for all who read the results: the watch of the manager, and clients of the daemon.
+//!
+//! One task and one connection at a time for each server. Its interval is the shortest that is requested; without a request it
+//! is idle.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use super::watcher::ProbeIntervals;
+use crate::observation::Observation;
+use crate::probe::{ProbeTarget, probe_server};
+
+/// A finished probe.
+#[derive(Debug, Clone)]
+pub struct PolledObservation {
+    /// Its start.
+    pub began: Instant,
+    /// What it saw.
+    pub observation: Arc<Observation>,
+}
+
+/// What is requested of the tasks.
+#[derive(Debug, Clone, Default)]
+struct PollDemand {
+    /// The requests of the manager's watch; `None` without a manager.
+    watch: Option<WatchDemand>,
+    /// The interval that clients need, and until when.
+    clients: Option<(Duration, Instant)>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct WatchDemand {
+    primary: String,
+    intervals: ProbeIntervals,
+    /// The primary does not answer.
+    trouble: bool,
+    /// Counts the watches: each probes every server at its start.
+    watch: u64,
+    /// Counts changes of `trouble`: each probes every server but the primary at once.
+    troubles: u64,
+}
+
+impl PollDemand {
+    /// When a server is due whose last probe was `last` and began under `under`; `None` while nobody needs it.
+    fn due(&self, server: &str, last: Option<(Instant, Instant)>, under: &Self) -> Option<Instant> {
+        let now = Instant::now();
+        let for_clients = self.clients.filter(|(_, until)| now < *until).map(|(interval, _)| match last {
+            Some((began, _)) => began + interval,
+            None => now,
+        });
+        let for_watch = self.watch.as_ref().map(|watch| match (last, &under.watch) {
+            (Some((_, ended)), Some(then)) if !watch.is_renewed(then, server) => {
+                ended + Duration::from_millis(watch.interval_ms(server))
+            }
+            _ => now,
+        });
+        for_clients.into_iter().chain(for_watch).min()
+    }
+}
+
+impl WatchDemand {
+    /// A slow primary is under load, and pings detect its recovery: it is never probed more often.
+    fn interval_ms(&self, server: &str) -> u64 {
+        let hurries = self.trouble && server != self.primary;
+        if hurries { self.intervals.failure_poll_ms } else { self.intervals.poll_ms }
+    }
+
+    fn is_renewed(&self, then: &Self, server: &str) -> bool {
+        self.watch != then.watch || (self.troubles != then.troubles && server != self.primary)
+    }
+}
+
+/// Probes the servers of one cluster. Dropping it ends its tasks.
+#[derive(Debug)]
+pub struct ServerPoller {
+    servers: Vec<(String, watch::Receiver<Option<PolledObservation>>)>,
+    demand: watch::Sender<PollDemand>,
+    _tasks: JoinSet<()>,
+}
+
+impl ServerPoller {
+    /// Starts the tasks. A probe takes at most `timeout`. `published` is called after each probe.
+    pub fn start(
+        targets: impl IntoIterator<Item = ProbeTarget>,
+        timeout: Duration,
+        published: impl Fn() + Clone + Send + Sync + 'static,
+    ) -> Self {
+        let (demand, _) = watch::channel(PollDemand::default());
+        let mut tasks = JoinSet::new();
+        let mut servers = Vec::new();
+        for target in targets {
+            let (sender, last) = watch::channel(None);
+            servers.push((target.name.clone(), last));
+            let (demand, published) = (demand.subscribe(), published.clone());
+            tasks.spawn(poll(target, timeout, demand, move |probe| {
+                sender.send_replace(Some(probe));
+                published();
+            }));
+        }
+        Self { servers, demand, _tasks: tasks }
+    }
+
+    /// Names of the probed servers.
+    pub fn servers(&self) -> impl Iterator<Item = &str> {
+        self.servers.iter().map(|(name, _)| name.as_str())
+    }
+
+    /// The last finished probe of a server, whatever its age.
+    pub fn last(&self, server: &str) -> Option<PolledObservation> {
+        let (_, last) = self.servers.iter().find(|(name, _)| name == server)?;
+        last.borrow().clone()
+    }
+
+    /// The probes of a server, as they finish.
+    pub(super) fn probes(&self, server: &str) -> Option<watch::Receiver<Option<PolledObservation>>> {
+        let (_, last) = self.servers.iter().find(|(name, _)| name == server)?;
+        let mut probes = last.clone();
+        probes.mark_unchanged();
+        Some(probes)
+    }
+
+    /// Probes every server at least once in `interval`, for `duration` from now.
+    pub fn request(&self, interval: Duration, duration: Duration) {
+        let now = Instant::now();
+        self.demand.send_if_modified(|demand| {
+            // Not each request wakes every task.
+            let extends = demand.clients.is_none_or(|(_, until)| until < now + duration / 2);
+            if extends {
+                demand.clients = Some((interval, now + duration));
+            }
+            extends
+        });
+    }
+
+    /// Probes every server at once, and from then on at the intervals of a watch with that primary.
+    pub(super) fn watch(&self, primary: &str, intervals: ProbeIntervals) {
+        self.demand.send_modify(|demand| {
+            let watches = demand.watch.as_ref().map_or(0, |before| before.watch + 1);
+            demand.watch = Some(WatchDemand {
+                primary: primary.to_owned(),
+                intervals,
+                trouble: false,
+                watch: watches,
+                troubles: 0,
+            });
+        });
+    }
+
+    /// Reports whether the primary answers: while it does not, the others are probed more often, and at once when that changes.
+    pub(super) fn set_trouble(&self, trouble: bool) {
+        self.demand.send_if_modified(|demand| {
+            let Some(watch) = demand.watch.as_mut().filter(|watch| watch.trouble != trouble) else {
+                return false;
+            };
+            watch.trouble = trouble;
+            watch.troubles += 1;
+            true
+        });
+    }
+}
+
+async fn poll(
+    target: ProbeTarget,
+    timeout: Duration,
+    mut demand: watch::Receiver<PollDemand>,
+    publish: impl Fn(PolledObservation),
+) {
+    let mut last = None;
+    let mut under = PollDemand::default();
+    loop {
+        let due = demand.borrow_and_update().due(&target.name, last, &under);
+        let changed = tokio::select! {
+            () = until(due) => false,
+            changed = demand.changed() => match changed {
+                Ok(()) => true,
+                Err(_) => return,
+            },
+        };
+        if changed {
+            continue;
+        }
+        under = demand.borrow().clone();
+        let began = Instant::now();
+        // A new watch trusts no probe that began before it.
+        let renewed = demand.wait_for(|demand| {
+            let of = |demand: &PollDemand| demand.watch.as_ref().map(|watch| watch.watch);
+            of(demand) != of(&under)
+        });
+        tokio::select! {
+            observation = probe_server(&target, timeout) => {
+                last = Some((began, Instant::now()));
+                publish(PolledObservation { began, observation: Arc::new(observation) });
+            }
+            renewed = renewed => match renewed {
+                Ok(_) => {}
+                Err(_) => return,
+            },
+        }
+    }
+}
+
+async fn until(due: Option<Instant>) {
+    match due {
+        Some(due) => tokio::time::sleep_until(due.into()).await,
+        None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const POLL: Duration = Duration::from_millis(1_000);
+    const FAILURE_POLL: Duration = Duration::from_millis(100);
+
+    fn watched(watch: u64, trouble: bool, troubles: u64) -> PollDemand {
+        let watch = WatchDemand {
+            primary: "db1".to_owned(),
+            intervals: ProbeIntervals::default(),
+            trouble,
+            watch,
+            troubles,
+        };
+        PollDemand { watch: Some(watch), clients: None }
+    }
+
+    #[test]
+    fn the_shortest_requested_interval_counts() {
+        let now = Instant::now();
+        let last = Some((now, now));
+        let none = PollDemand::default();
+        assert_eq!(none.due("db1", last, &none), None);
+        let clients = |until| PollDemand { clients: Some((POLL / 2, until)), ..PollDemand::default() };
+        assert_eq!(clients(now + POLL).due("db1", last, &none), Some(now + POLL / 2));
+        assert_eq!(clients(now).due("db1", last, &none), None, "the request is over");
+        let watch = watched(0, false, 0);
+        assert_eq!(watch.due("db1", last, &watch), Some(now + POLL));
+        let both = PollDemand { watch: watch.watch.clone(), ..clients(now + POLL) };
+        assert_eq!(both.due("db1", last, &watch), Some(now + POLL / 2));
+    }
+
+    #[test]
+    fn a_new_watch_and_trouble_probe_at_once() {
+        let ended = Instant::now() + POLL;
+        let last = Some((ended, ended));
+        let is_at_once = |due: Option<Instant>| due.is_some_and(|due| due <= Instant::now());
+        let (before, trouble) = (watched(0, false, 0), watched(0, true, 1));
+        assert!(is_at_once(before.due("db1", None, &PollDemand::default())));
+        assert!(is_at_once(watched(1, false, 0).due("db1", last, &before)));
+        assert!(is_at_once(trouble.due("db2", last, &before)));
+        assert_eq!(trouble.due("db2", last, &trouble), Some(ended + FAILURE_POLL));
+        assert_eq!(trouble.due("db1", last, &before), Some(ended + POLL), "the primary keeps its interval");
+    }
+}
