@@ -24,7 +24,8 @@ pub struct Schedule {
     pub retention: Option<Duration>,
 }
 
-/// Archives in a new thread until the process ends. The process may end at any time: a partial upload leaves no object.
+/// Archives in a new thread until the process ends. The process may end at any time: a partial upload leaves
+/// no object.
 ///
 /// # Errors
 /// If no thread can be started.

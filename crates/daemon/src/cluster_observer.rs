@@ -1,7 +1,8 @@
-//! Probes the servers and relays of a cluster, once for all who read the results: the manager and the front ends.
+//! Probes the servers and relays of a cluster, once for all who read the results: the manager and the front
+//! ends.
 //!
-//! With a manager its watch sets the intervals, and clients only shorten them. Without one, servers and relays are probed only
-//! while clients ask: [`ClusterObserver::request`].
+//! With a manager its watch sets the intervals, and clients only shorten them. Without one, servers and
+//! relays are probed only while clients ask: [`ClusterObserver::request`].
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -39,8 +40,8 @@ pub struct ClusterObserver {
 }
 
 impl ClusterObserver {
-    /// One observer for each cluster of the configuration, in its order. Each finished probe counts in `changes`. To be called on a
-    /// runtime.
+    /// One observer for each cluster of the configuration, in its order. Each finished probe counts in
+    /// `changes`. To be called on a runtime.
     ///
     /// # Errors
     /// If an option file with credentials, or the token of a relay, cannot be read.

@@ -1,4 +1,5 @@
-//! The configuration file of `tailwater run`, in TOML. docs/reference/config.md documents every key; unknown keys are refused.
+//! The configuration file of `tailwater run`, in TOML. docs/reference/config.md documents every key; unknown
+//! keys are refused.
 
 // Before the modules that use its macro.
 #[macro_use]
@@ -62,13 +63,15 @@ pub struct Config {
 pub struct LogConfig {
     /// The folder with one subfolder per source; relative to the configuration file.
     pub directory: PathBuf,
-    /// When a commit is acknowledged and channels may apply it. The default depends on the source: [`LogConfig::ack_of`].
+    /// When a commit is acknowledged and channels may apply it. The default depends on the source:
+    /// [`LogConfig::ack_of`].
     pub ack: Option<AckConfig>,
     /// Sealed segments older than this are removed; unlimited if absent.
     pub retention_hours_max: Option<u64>,
     /// The oldest sealed segments are removed while a source's log is larger than this; unlimited if absent.
     pub retention_bytes_max: Option<u64>,
-    /// The archive of sealed segments: `s3://BUCKET/PREFIX`, or a folder, relative to the configuration file; none if absent.
+    /// The archive of sealed segments: `s3://BUCKET/PREFIX`, or a folder, relative to the configuration file;
+    /// none if absent.
     pub archive: Option<String>,
     /// The endpoint of an S3 store other than Amazon's.
     pub archive_endpoint: Option<String>,
@@ -81,7 +84,8 @@ pub struct LogConfig {
     /// Interval of archiving, in milliseconds.
     #[serde(default = "default_archive_interval_ms")]
     pub archive_interval_ms: u64,
-    /// Archived segments older than this, which the log no longer holds itself, are removed; unlimited if absent.
+    /// Archived segments older than this, which the log no longer holds itself, are removed; unlimited if
+    /// absent.
     pub archive_retention_hours_max: Option<u64>,
     /// Step of disk space reservation, in bytes.
     #[serde(default = "default_preallocate_bytes")]
@@ -99,8 +103,9 @@ pub enum AckConfig {
 }
 
 impl LogConfig {
-    /// The mode of a source. Clients that wait for the log are promised that it is durable. Without semi-sync the log is like a relay
-    /// log, and channels do not wait for the disk either (docs/adr/029-asynchronous-source-log.md).
+    /// The mode of a source. Clients that wait for the log are promised that it is durable. Without semi-sync
+    /// the log is like a relay log, and channels do not wait for the disk either
+    /// (docs/adr/029-asynchronous-source-log.md).
     pub fn ack_of(&self, source: &SourceConfig) -> AckConfig {
         self.ack.unwrap_or(if source.semi_sync { AckConfig::Durable } else { AckConfig::Received })
     }
@@ -111,7 +116,8 @@ server_section! {
     pub struct SourceConfig {
         /// The name of the source in messages, and of its folder in the log.
         pub name: String,
-        /// The `server_id` under which Tailwater registers as a replica; unique among all replicas of the source.
+        /// The `server_id` under which Tailwater registers as a replica; unique among all replicas of the
+        /// source.
         pub server_id: u32,
         /// Request semi-sync, and refuse a source without it.
         #[serde(default = "default_true")]
@@ -119,11 +125,12 @@ server_section! {
         /// The start of an empty log: `current`, `oldest`, or `FILE:POSITION`.
         #[serde(default)]
         pub start: StartConfig,
-        /// Interval of the source's heartbeats, in milliseconds. A stream that is silent for three times as long is broken, but not
-        /// before it was so for eight times as long, or 2 s.
+        /// Interval of the source's heartbeats, in milliseconds. A stream that is silent for three times as
+        /// long is broken, but not before it was so for eight times as long, or 2 s.
         #[serde(default = "default_heartbeat_ms")]
         pub heartbeat_ms: u64,
-        /// Interval of the checks of the source's semi-sync settings, in milliseconds. The old spelling is `watch_ms`.
+        /// Interval of the checks of the source's semi-sync settings, in milliseconds. The old spelling is
+        /// `watch_ms`.
         #[serde(default = "default_semi_sync_check_ms", alias = "watch_ms")]
         pub semi_sync_check_ms: u64,
     }
@@ -195,8 +202,8 @@ pub struct ConfigError {
 }
 
 impl ConfigError {
-    /// The stable code: `TW-CFG-0001` cannot be read, `TW-CFG-0002` is not valid (syntax, unknown key, wrong type),
-    /// `TW-CFG-0003` contradicts itself.
+    /// The stable code: `TW-CFG-0001` cannot be read, `TW-CFG-0002` is not valid (syntax, unknown key, wrong
+    /// type), `TW-CFG-0003` contradicts itself.
     pub fn code(&self) -> &'static str {
         self.code
     }

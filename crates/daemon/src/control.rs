@@ -73,7 +73,8 @@ struct CachedTree {
 }
 
 impl Control {
-    /// Front ends of `state`. `observers` probe its clusters and count in `changes`. To be called on a runtime.
+    /// Front ends of `state`. `observers` probe its clusters and count in `changes`. To be called on a
+    /// runtime.
     pub fn new(state: DaemonState, observers: Vec<ClusterObserver>, changes: ChangeCounter) -> Self {
         let mut tasks = JoinSet::new();
         for (channel, _) in state.channels.values() {
@@ -97,7 +98,8 @@ impl Control {
         DaemonSnapshot { clusters: clusters.collect(), captures, channels }
     }
 
-    /// The number of changes so far: of probes of servers and relays, and of channels. The receiver is notified of each.
+    /// The number of changes so far: of probes of servers and relays, and of channels. The receiver is
+    /// notified of each.
     pub fn subscribe(&self) -> watch::Receiver<u64> {
         self.changes.0.subscribe()
     }
@@ -115,8 +117,8 @@ impl Control {
         ControlSession::new(Arc::clone(self))
     }
 
-    /// Whether the probes of all servers and relays are fresh in the cluster of that server, of that source; in all if neither is
-    /// named.
+    /// Whether the probes of all servers and relays are fresh in the cluster of that server, of that source;
+    /// in all if neither is named.
     pub fn is_probed(&self, server: Option<&str>, source: Option<&str>) -> bool {
         let observers = self.clusters.iter().map(|cluster| &cluster.observer);
         let mut named = observers.filter(|one| {

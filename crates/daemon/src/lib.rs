@@ -1,10 +1,14 @@
-//! All long-running parts: the daemon that captures sources, serves their logs, applies channels and manages clusters.
+//! All long-running parts: the daemon that captures sources, serves their logs, applies channels and manages
+//! clusters.
 //!
 //! - [`config`]: the configuration file. [`wiring`]: converts it to the options of the engines.
 //! - [`run`]: starts the parts that the configuration names, and supervises them until a signal.
-//! - [`control`]: the seam between the daemon and its front ends: snapshots, changes, commands. [`api`]: the types that clients see.
-//! - [`socket`]: the control socket, both sides. [`http`]: health checks and relay orders over HTTP. [`metrics`]: for Prometheus.
-//! - [`cluster_observer`]: probes the servers and relays of a cluster once for all readers. [`role_check`]: primary or replica.
+//! - [`control`]: the seam between the daemon and its front ends: snapshots, changes, commands. [`api`]: the
+//!   types that clients see.
+//! - [`socket`]: the control socket, both sides. [`http`]: health checks and relay orders over HTTP.
+//!   [`metrics`]: for Prometheus.
+//! - [`cluster_observer`]: probes the servers and relays of a cluster once for all readers. [`role_check`]:
+//!   primary or replica.
 //! - [`manager`]: watches each source's cluster and runs failovers, switchovers and rejoins.
 //! - [`object_archive`]: an archive in a directory or in S3. `archiver`: uploads segments.
 //! - [`error_chain`]: errors with their causes.

@@ -1,5 +1,5 @@
-//! The archive in a directory or in S3, through the `object_store` crate. The log calls it and blocks; the requests run on a separate
-//! runtime.
+//! The archive in a directory or in S3, through the `object_store` crate. The log calls it and blocks; the
+//! requests run on a separate runtime.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read};
@@ -26,7 +26,8 @@ const PART_BYTES: usize = 8 << 20;
 /// Parts that are uploaded at the same time.
 const PARTS_MAX: usize = 3;
 
-/// Time-outs: of connecting, of the next bytes of a response, and of a whole request, the upload of a part included.
+/// Time-outs: of connecting, of the next bytes of a response, and of a whole request, the upload of a part
+/// included.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
 const SILENCE_MAX: Duration = Duration::from_secs(20);
 const REQUEST_MAX: Duration = Duration::from_secs(120);
@@ -41,7 +42,8 @@ const RETRY_MAX: Duration = Duration::from_secs(15);
 pub struct ArchiveAddress {
     /// `s3://BUCKET/PREFIX`, `file:///FOLDER`, or a folder's path.
     pub url: String,
-    /// The endpoint of a store other than Amazon's: `https://minio.internal:9000`. `AWS_ENDPOINT_URL` if absent.
+    /// The endpoint of a store other than Amazon's: `https://minio.internal:9000`. `AWS_ENDPOINT_URL` if
+    /// absent.
     pub endpoint: Option<String>,
     /// `AWS_REGION` or `AWS_DEFAULT_REGION` if absent, or else `us-east-1`.
     pub region: Option<String>,
@@ -135,7 +137,8 @@ impl ObjectArchive {
                 "the name of a bucket follows s3://; give credentials only in the environment",
             ));
         }
-        // The client needs a provider of ciphers. It fails if the process has one already, which serves as well.
+        // The client needs a provider of ciphers. It fails if the process has one already, which serves as
+        // well.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let builder = s3(address, bucket);
         if is_plain_but_forbidden(&builder) {
@@ -163,7 +166,8 @@ impl ObjectArchive {
             .map_err(|error| failure(ErrorKind::InvalidInput, &format_args!("{path}: {error}")))
     }
 
-    /// Runs a request and waits for it. Callers may be on a runtime themselves, which must not be entered twice.
+    /// Runs a request and waits for it. Callers may be on a runtime themselves, which must not be entered
+    /// twice.
     pub fn wait<T: Send + 'static>(
         &self,
         request: impl Future<Output = object_store::Result<T>> + Send + 'static,
@@ -293,7 +297,8 @@ fn s3(address: &ArchiveAddress, bucket: &str) -> AmazonS3Builder {
     }
 }
 
-/// Whether the endpoint has no TLS and that is not allowed: requests would fail with an error that does not say so.
+/// Whether the endpoint has no TLS and that is not allowed: requests would fail with an error that does not
+/// say so.
 fn is_plain_but_forbidden(builder: &AmazonS3Builder) -> bool {
     let value = |key| builder.get_config_value(&key);
     let is_plain = value(AmazonS3ConfigKey::Endpoint).is_some_and(|endpoint| endpoint.starts_with("http://"));
@@ -369,8 +374,9 @@ impl ArchiveStore for ObjectArchive {
     }
 }
 
-/// Removes an object. The client does not repeat this request after a network failure, but removing twice is harmless. Unlike S3, some
-/// stores return an error for an object that does not exist, so its existence is checked.
+/// Removes an object. The client does not repeat this request after a network failure, but removing twice is
+/// harmless. Unlike S3, some stores return an error for an object that does not exist, so its existence is
+/// checked.
 async fn delete_object(store: Arc<dyn ObjectStore>, path: ObjectPath) -> object_store::Result<()> {
     let mut tries = 0;
     loop {

@@ -1,7 +1,9 @@
-//! Whether a server is the primary of its cluster, or a replica that clients may read from. Pure: a snapshot in, an answer out.
+//! Whether a server is the primary of its cluster, or a replica that clients may read from. Pure: a snapshot
+//! in, an answer out.
 //!
-//! The primary is the server that the log follows, and no other, whatever a server reports about itself: a former primary that
-//! returns writable is none. While the log is stopped by order there is no primary: that is how a failover begins.
+//! The primary is the server that the log follows, and no other, whatever a server reports about itself: a
+//! former primary that returns writable is none. While the log is stopped by order there is no primary: that
+//! is how a failover begins.
 
 use tailwater_manager::topology::{Cluster, NodeRole, ProblemCode, TopologyNode};
 
@@ -134,8 +136,8 @@ fn fresh(probe: Option<&WritableProbe>, stale_after_ms: u64) -> Result<&Writable
     Ok(probe)
 }
 
-/// The lag of `server`, in seconds, if clients may read from it; or why they may not. `silent_ms` returns the time since a relay
-/// last received from the primary, heartbeats included; `None` if it never did.
+/// The lag of `server`, in seconds, if clients may read from it; or why they may not. `silent_ms` returns the
+/// time since a relay last received from the primary, heartbeats included; `None` if it never did.
 ///
 /// Lags add up along the path: a replica of a server that is stopped has no lag to that server.
 fn replica(

@@ -28,16 +28,17 @@ type RunningCapture = (String, Capture, CancellationToken);
 
 /// Captures every source of the configuration until SIGTERM or SIGINT, or until no capture is left.
 ///
-/// A source that the capture refuses (its history is behind the log's, for example) stops alone. Where the configuration names other
-/// servers of its cluster, the capture waits for orders instead. A log that cannot be written ends the process: continuing would
-/// break the promise of the ACKs.
+/// A source that the capture refuses (its history is behind the log's, for example) stops alone. Where the
+/// configuration names other servers of its cluster, the capture waits for orders instead. A log that cannot
+/// be written ends the process: continuing would break the promise of the ACKs.
 ///
 /// # Errors
 /// If the configuration or a log cannot be opened, or the first error that ended a capture.
 pub fn run(config: &Config) -> anyhow::Result<()> {
     // Binlog servers, managers, the control socket and HTTP: they must answer whatever the disk does.
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    // Channels, and the captures that only channels wait for. Captures that a source waits for have their own threads.
+    // Channels, and the captures that only channels wait for. Captures that a source waits for have their own
+    // threads.
     let apply_runtime =
         tokio::runtime::Builder::new_multi_thread().thread_name("replay").enable_all().build()?;
     // Before the first capture: a signal at any time after that must close its log properly.
@@ -50,7 +51,8 @@ pub fn run(config: &Config) -> anyhow::Result<()> {
         let name = options.name.clone();
         opened.push((name.clone(), Capture::open(options).with_context(|| format!("source {name}"))?));
     }
-    // After the logs are opened and before anything is captured: a daemon that uses the logs uses the addresses too.
+    // After the logs are opened and before anything is captured: a daemon that uses the logs uses the
+    // addresses too.
     let mut bound = Vec::new();
     for (source, options) in serves {
         bound.push((source, runtime.block_on(BinlogServer::bind(options))?));
@@ -96,8 +98,8 @@ pub fn run(config: &Config) -> anyhow::Result<()> {
     ended
 }
 
-/// Starts the channels on `apply_runtime`, each with the name of its source and whether it is to stay stopped; and the manager, if one
-/// is configured.
+/// Starts the channels on `apply_runtime`, each with the name of its source and whether it is to stay
+/// stopped; and the manager, if one is configured.
 fn start(
     config: &Config,
     channels: Vec<(String, ChannelOptions, bool)>,
@@ -208,7 +210,8 @@ async fn supervise(
         let finished = tokio::select! {
             () = signals.recv() => {
                 info!("stopping after a signal");
-                // While the logs are open: the transactions under way commit, and the targets record their GTIDs.
+                // While the logs are open: the transactions under way commit, and the targets record their
+                // GTIDs.
                 control.state().stop().await;
                 stop.cancel();
                 continue;

@@ -1,9 +1,11 @@
-//! The control socket: a Unix socket in the log's folder. The client sends one JSON object a line, and gets one line for each.
+//! The control socket: a Unix socket in the log's folder. The client sends one JSON object a line, and gets
+//! one line for each.
 //!
-//! While a command is carried out the daemon sends empty lines: a daemon that sends none hangs. Only processes that may write in the
-//! log's folder may connect.
+//! While a command is carried out the daemon sends empty lines: a daemon that sends none hangs. Only
+//! processes that may write in the log's folder may connect.
 //!
-//! - `listener`: the daemon's side. It parses commands, and prints the answers of [`crate::control::Control`].
+//! - `listener`: the daemon's side. It parses commands, and prints the answers of
+//!   [`crate::control::Control`].
 //! - `client`: the other side.
 //! - `directory_lock`: makes sure that one daemon alone uses the folder.
 

@@ -37,8 +37,8 @@ use crate::config::{
 use crate::object_archive::{ArchiveAddress, ObjectArchive};
 use crate::{http, manager};
 
-/// A configuration with all files that it names, read before any log is opened or server queried: `config check` and `run` refuse the
-/// same configurations.
+/// A configuration with all files that it names, read before any log is opened or server queried: `config
+/// check` and `run` refuse the same configurations.
 #[derive(Debug)]
 pub struct ResolvedConfig {
     /// See [`captures`].
@@ -168,7 +168,8 @@ fn archive_at(config: &Config) -> Option<ArchiveAddress> {
     })
 }
 
-/// Sets the archive of each capture's log, if one is configured. Returns the logs to archive in the background, and the schedule.
+/// Sets the archive of each capture's log, if one is configured. Returns the logs to archive in the
+/// background, and the schedule.
 ///
 /// # Errors
 /// As [`archive`].

@@ -36,7 +36,8 @@ pub struct AckerStatus {
     pub stopped_since_ms: Option<u64>,
     /// The server that it was ordered to follow; absent for its own source.
     pub follows: Option<String>,
-    /// The term of the order to follow that server; 0 if there was none, or a daemon of an earlier version answers.
+    /// The term of the order to follow that server; 0 if there was none, or a daemon of an earlier version
+    /// answers.
     #[serde(default)]
     pub followed_in: u64,
     /// Whether it acknowledges only what is durable.
@@ -69,7 +70,8 @@ pub struct RelayStatus {
     pub acknowledges: bool,
     /// Time since the last message in the stream, in milliseconds; absent if there was none.
     pub heard_ago_ms: Option<u64>,
-    /// The longest time between two messages of a healthy source, in milliseconds; absent from a daemon of an earlier version.
+    /// The longest time between two messages of a healthy source, in milliseconds; absent from a daemon of an
+    /// earlier version.
     #[serde(default)]
     pub heartbeat_ms: Option<u64>,
     /// The name of the source's own server there; absent from a daemon of an earlier version.

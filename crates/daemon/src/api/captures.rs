@@ -20,7 +20,8 @@ pub struct SourceReport {
     pub is_stopped_by_order: bool,
     /// What its capture is doing, as text.
     pub doing: String,
-    /// Time since the last message from the source, heartbeats included, in milliseconds; absent if there was none.
+    /// Time since the last message from the source, heartbeats included, in milliseconds; absent if there was
+    /// none.
     pub heard_ago_ms: Option<u64>,
     /// Whether the source is a MariaDB server; absent before it was first reached.
     pub is_mariadb: Option<bool>,
@@ -47,7 +48,8 @@ pub struct CaptureSnapshot {
     pub server_id: u32,
     /// Whether it is configured to acknowledge commits.
     pub semi_sync: bool,
-    /// Whether commits on the source wait for this log, by the last check of the source; absent without `semi_sync`.
+    /// Whether commits on the source wait for this log, by the last check of the source; absent without
+    /// `semi_sync`.
     pub semi_sync_in_force: Option<bool>,
     /// The codes of the alarms of the last semi-sync check.
     pub alarm_codes: BTreeSet<&'static str>,

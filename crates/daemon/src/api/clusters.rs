@@ -48,7 +48,8 @@ pub struct ClusterView {
     pub cluster: Cluster,
     /// Failures that one observation of each server can prove.
     pub findings: Vec<ClusterFinding>,
-    /// Whether a failover would succeed if the primary died now, by the daemon's manager; absent where none is configured.
+    /// Whether a failover would succeed if the primary died now, by the daemon's manager; absent where none
+    /// is configured.
     pub readiness: Option<FailoverReadiness>,
 }
 
@@ -71,7 +72,8 @@ pub struct ClusterReport {
     /// Whether the guard that managers share was read.
     #[serde(default)]
     pub guard_is_known: bool,
-    /// The present time of the manager's clock, in milliseconds; times of the guard and of findings are of that clock.
+    /// The present time of the manager's clock, in milliseconds; times of the guard and of findings are of
+    /// that clock.
     pub now_ms: u64,
     /// Whether a failover would succeed if the primary died now.
     #[serde(default = "readiness_not_reported")]

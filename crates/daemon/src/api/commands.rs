@@ -43,8 +43,8 @@ pub enum ControlCommand {
         /// The channel.
         channel: String,
     },
-    /// Stop a channel after the transactions under way have committed, and start it again when this connection ends. A stopped
-    /// channel stays stopped.
+    /// Stop a channel after the transactions under way have committed, and start it again when this
+    /// connection ends. A stopped channel stays stopped.
     #[serde(rename = "channel_pause")]
     Pause {
         /// The channel.

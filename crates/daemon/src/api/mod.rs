@@ -1,10 +1,11 @@
 //! The data that clients of the daemon see: plain serde types without logic.
 //!
-//! The control socket and HTTP exchange them as JSON, so the names of fields and variants are part of the interface
-//! (docs/reference). [`crate::control::Control`] produces and takes them.
+//! The control socket and HTTP exchange them as JSON, so the names of fields and variants are part of the
+//! interface (docs/reference). [`crate::control::Control`] produces and takes them.
 //!
 //! - [`commands`]: what a client can request, and the answers.
-//! - [`snapshot`]: the state of the whole daemon. [`captures`], [`channels`], [`clusters`], [`servers`]: its parts.
+//! - [`snapshot`]: the state of the whole daemon. [`captures`], [`channels`], [`clusters`], [`servers`]: its
+//!   parts.
 //! - [`ackers`]: orders to the capture of a source, also from another machine.
 //! - [`failovers`]: requests to the manager.
 

@@ -22,7 +22,8 @@ server_section! {
         /// The GTIDs of the transactions on the target.
         #[serde(default)]
         pub gtid: GtidMode,
-        /// How to apply a `CREATE TABLE` whose table exists on the target, and a `DROP TABLE` whose table does not.
+        /// How to apply a `CREATE TABLE` whose table exists on the target, and a `DROP TABLE` whose table
+        /// does not.
         #[serde(default)]
         pub ddl_exec_mode: DdlExecMode,
         /// The start of a channel that is new on its target.

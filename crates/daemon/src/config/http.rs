@@ -11,8 +11,8 @@ use serde::Deserialize;
 pub struct HttpConfig {
     /// Address and port to listen on.
     pub listen: SocketAddr,
-    /// A file whose first line is the token that orders need; without it all orders are refused. Relative to the configuration
-    /// file.
+    /// A file whose first line is the token that orders need; without it all orders are refused. Relative to
+    /// the configuration file.
     pub token_file: Option<PathBuf>,
     /// Interval of probes of each server while clients ask, in milliseconds.
     #[serde(default = "default_look_interval_ms")]

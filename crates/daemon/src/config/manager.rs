@@ -9,7 +9,8 @@ use tailwater_manager::analysis::AnalysisSettings;
 use tailwater_manager::cluster_watch::ProbeIntervals;
 use tailwater_manager::lossless::PRIMARY_STATE_MAX_AGE_MS;
 
-/// The least `unanimous_detect_after_ms`, in milliseconds: a manager does not notice a shorter stall of its own process.
+/// The least `unanimous_detect_after_ms`, in milliseconds: a manager does not notice a shorter stall of its
+/// own process.
 const UNANIMOUS_DETECT_AFTER_MS_MIN: u64 = 500;
 
 /// `[manager]`
@@ -30,14 +31,16 @@ pub struct ManagerConfig {
     /// Whether a server of another region than the old primary's may be promoted automatically.
     #[serde(default)]
     pub across_regions: bool,
-    /// A server that needs longer than this to execute its relay log, in milliseconds, is promoted only if there is no other.
+    /// A server that needs longer than this to execute its relay log, in milliseconds, is promoted only if
+    /// there is no other.
     #[serde(default = "default_catch_up_ms_max")]
     pub catch_up_ms_max: u64,
-    /// How old the last state of the primary may be, counted back from its last sign of life, in milliseconds. The old spelling
-    /// is `unverified_ms_max`.
+    /// How old the last state of the primary may be, counted back from its last sign of life, in
+    /// milliseconds. The old spelling is `unverified_ms_max`.
     #[serde(default = "default_primary_state_max_age_ms", alias = "unverified_ms_max")]
     pub primary_state_max_age_ms: u64,
-    /// The account of replicas that the manager repoints to the log; the first `[[serve.user]]` with a known password if absent.
+    /// The account of replicas that the manager repoints to the log; the first `[[serve.user]]` with a known
+    /// password if absent.
     pub replica_user: Option<String>,
     /// A file whose first line is the password of `replica_user`.
     pub replica_password_file: Option<PathBuf>,

@@ -19,8 +19,8 @@ pub struct RelayConfig {
     pub url: String,
     /// A file whose first line is its token; relative to the configuration file.
     pub token_file: PathBuf,
-    /// PEM file of the authorities that may have signed its certificate, where `url` begins with https; those of the system
-    /// if absent. Relative to the configuration file.
+    /// PEM file of the authorities that may have signed its certificate, where `url` begins with https; those
+    /// of the system if absent. Relative to the configuration file.
     pub ca_file: Option<PathBuf>,
     /// The `server_id` of the source there, under which it registers with the primary.
     pub server_id: u32,
@@ -54,7 +54,8 @@ impl RelayConfig {
         }
     }
 
-    /// Checks the section for contradictions; `sources` are the names of the sources, each with its `server_id`.
+    /// Checks the section for contradictions; `sources` are the names of the sources, each with its
+    /// `server_id`.
     pub(super) fn check(&self, sources: &[(&String, u32)]) -> Result<(), String> {
         let name = &self.name;
         let legal = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);

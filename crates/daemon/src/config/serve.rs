@@ -15,7 +15,8 @@ pub struct ServeConfig {
     pub source: String,
     /// Address and port to listen on.
     pub listen: SocketAddr,
-    /// The `server_id` that clients see; the source's `server_id`, under which Tailwater is its replica, if absent.
+    /// The `server_id` that clients see; the source's `server_id`, under which Tailwater is its replica, if
+    /// absent.
     pub server_id: Option<u32>,
     /// The `server_uuid` that MySQL replicas see; derived from the source's name and `server_id` if absent.
     pub server_uuid: Option<String>,

@@ -58,8 +58,8 @@ impl ServerAddress<'_> {
     }
 }
 
-/// Defines a section with the keys of a server and its own keys. With `#[serde(flatten)]` an error would lack the line of the key and the
-/// list of known keys.
+/// Defines a section with the keys of a server and its own keys. With `#[serde(flatten)]` an error would lack
+/// the line of the key and the list of known keys.
 macro_rules! server_section {
     ($(#[$about:meta])* pub struct $name:ident { $($own:tt)* }) => {
         $(#[$about])*

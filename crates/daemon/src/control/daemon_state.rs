@@ -77,8 +77,8 @@ impl DaemonState {
         Some(ManagerSnapshot { holds_lease: cluster.holds_lease(), report: cluster.report() })
     }
 
-    /// Ends the manager, and has every channel commit the transactions under way, in bounded time. What a channel does not commit
-    /// in time is applied at the next start. To be called while the logs are open.
+    /// Ends the manager, and has every channel commit the transactions under way, in bounded time. What a
+    /// channel does not commit in time is applied at the next start. To be called while the logs are open.
     pub async fn stop(&self) {
         if let Some(manager) = &self.manager {
             manager.stop().await;
@@ -178,7 +178,8 @@ fn describe(state: &CaptureState) -> String {
     }
 }
 
-/// Whether commits on the source wait for an ACK at all. Other alarms are about the duration and the time of the wait.
+/// Whether commits on the source wait for an ACK at all. Other alarms are about the duration and the time of
+/// the wait.
 fn is_semi_sync_on(alarms: &[SemiSyncAlarm]) -> bool {
     !alarms.iter().any(|alarm| matches!(alarm, SemiSyncAlarm::Disabled | SemiSyncAlarm::FallenBack))
 }

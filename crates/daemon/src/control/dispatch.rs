@@ -188,7 +188,8 @@ fn refuse_if_target_is_primary(channel: &Channel, state: &DaemonState) -> anyhow
     Ok(())
 }
 
-/// Keeps new transactions in the log for a channel whose target will be provisioned with what the source has now.
+/// Keeps new transactions in the log for a channel whose target will be provisioned with what the source has
+/// now.
 ///
 /// # Errors
 /// If the channel runs, or the log could not tell later what the target lacks.

@@ -9,7 +9,8 @@ use tracing::warn;
 use super::{Control, dispatch};
 use crate::api::commands::{CommandError, ControlAnswer, ControlCommand};
 
-/// The commands of one connection. The channels that it paused are started again by [`ControlSession::close`].
+/// The commands of one connection. The channels that it paused are started again by
+/// [`ControlSession::close`].
 #[derive(Debug)]
 pub struct ControlSession {
     control: Arc<Control>,

@@ -1,4 +1,5 @@
-//! Maps requests to commands and snapshots of [`Control`], and the answers to JSON and to the text of metrics.
+//! Maps requests to commands and snapshots of [`Control`], and the answers to JSON and to the text of
+//! metrics.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -180,8 +181,8 @@ impl HttpHandler {
         }
     }
 
-    /// Requests probes, and waits until those of the cluster of a server or source are fresh. While clients ask regularly, they
-    /// are.
+    /// Requests probes, and waits until those of the cluster of a server or source are fresh. While clients
+    /// ask regularly, they are.
     async fn keep_probed(&self, server: Option<&str>, source: Option<&str>) {
         let mut changes = self.control.subscribe();
         let requested = self.control.execute(ControlCommand::KeepProbed).await;

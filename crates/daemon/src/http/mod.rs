@@ -1,5 +1,5 @@
-//! The daemon's HTTP listener: health checks of load balancers, monitoring, and orders of managers on other machines.
-//! docs/reference/http.md is its reference.
+//! The daemon's HTTP listener: health checks of load balancers, monitoring, and orders of managers on other
+//! machines. docs/reference/http.md is its reference.
 //!
 //! - `route`: parses a request line. Pure.
 //! - `handler`: maps requests to [`crate::control::Control`], and answers to JSON and the text of metrics.

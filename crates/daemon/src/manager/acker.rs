@@ -1,4 +1,5 @@
-//! Relays as ackers that take orders of the manager: those of this process, and those of another daemon on this machine.
+//! Relays as ackers that take orders of the manager: those of this process, and those of another daemon on
+//! this machine.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

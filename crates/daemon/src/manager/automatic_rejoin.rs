@@ -29,9 +29,9 @@ const POLL_INTERVAL: Duration = Duration::from_secs(2);
 /// have had a reason to leave them alone.
 const REPLACED_HOURS_MAX: i64 = 24;
 
-/// Makes former primaries replicas when they answer again. Runs until it is dropped. A server that is refused,
-/// or differs from the primary, is left to operators. So is one that may have acknowledged commits that no
-/// other server has.
+/// Makes former primaries replicas when they answer again. Runs until it is dropped. A server that is
+/// refused, or differs from the primary, is left to operators. So is one that may have acknowledged commits
+/// that no other server has.
 ///
 /// Former primaries are: the servers that were primary at the start or later, those that were replaced within
 /// [`REPLACED_HOURS_MAX`] before, and the configured primary of a log that follows another server. The server
@@ -64,8 +64,8 @@ pub async fn rejoin_former_primaries<H: ActionExecutor + 'static>(
         for server in
             wired.followers.iter().filter(|server| former.contains(&server.name)).collect::<Vec<_>>()
         {
-            // A rejoin can take long. It ends when a run begins, so that it cannot change the replication of a
-            // server that becomes primary.
+            // A rejoin can take long. It ends when a run begins, so that it cannot change the replication of
+            // a server that becomes primary.
             let interrupted = cluster.interrupted();
             if !cluster.is_free() || cluster.is_half_way() {
                 break;

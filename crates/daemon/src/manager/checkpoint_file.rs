@@ -1,4 +1,5 @@
-//! The checkpoint of a manager: a file that is written while its primary is healthy, and read by the next manager process.
+//! The checkpoint of a manager: a file that is written while its primary is healthy, and read by the next
+//! manager process.
 
 use std::fs;
 use std::io::{self, ErrorKind, Write};
@@ -11,7 +12,8 @@ use tracing::{debug, info};
 /// Most bytes of a checkpoint.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 
-/// Identifies the boot of this machine. A checkpoint is not valid after a reboot: it is not synced, and clocks start again.
+/// Identifies the boot of this machine. A checkpoint is not valid after a reboot: it is not synced, and
+/// clocks start again.
 const BOOT: &str = "/proc/sys/kernel/random/boot_id";
 
 /// The checkpoint file of one cluster.
@@ -27,7 +29,8 @@ impl WatchCheckpointFile {
         Self { path, term }
     }
 
-    /// The checkpoint of the previous manager for that primary, if it is valid, and the age of its probe in milliseconds.
+    /// The checkpoint of the previous manager for that primary, if it is valid, and the age of its probe in
+    /// milliseconds.
     pub fn read(&self, primary: &str) -> Option<(WatchCheckpoint, u64)> {
         let bytes = match tailwater_files::read_regular(&self.path, FILE_BYTES_MAX) {
             Ok(bytes) => bytes,
@@ -46,7 +49,8 @@ impl WatchCheckpointFile {
         stored.for_start(&ManagerStart { primary, now_ms: now().0, boot: &boot, term: (self.term)() })
     }
 
-    /// Writes a checkpoint, based on a probe `ago_ms` ago. It is not synced: it serves the next process, not a restart of the machine.
+    /// Writes a checkpoint, based on a probe `ago_ms` ago. It is not synced: it serves the next process, not
+    /// a restart of the machine.
     pub fn write(&self, checkpoint: WatchCheckpoint, ago_ms: u64) {
         let Some(boot) = boot() else { return };
         let probed_at_ms = now().0.saturating_sub(ago_ms);

@@ -1,7 +1,8 @@
 //! One source's cluster: its watch and its runs, one at a time.
 //!
 //! - `runs`: starts runs and handles their ends. `interrupted_runs`: recovers what runs left undone.
-//! - `relay_repoint`: repoints relays that do not follow the primary. `term_check`: finds relays that refuse this manager.
+//! - `relay_repoint`: repoints relays that do not follow the primary. `term_check`: finds relays that refuse
+//!   this manager.
 //! - `supervisor`: starts failovers without an operator.
 //! - `report`: the report for clients. `readiness`: whether a failover would succeed.
 
@@ -94,7 +95,8 @@ pub struct ManagedCluster<H> {
     watched: Mutex<Watched>,
     /// The present or last run.
     run: Mutex<Option<Run>>,
-    /// Finishes what the last run left undone. It ends before another run begins, which may stop what this would start.
+    /// Finishes what the last run left undone. It ends before another run begins, which may stop what this
+    /// would start.
     finishing: Mutex<Option<AbortHandle>>,
     /// A run of this manager was cut off, and is not yet examined for recovery.
     was_cut_off: AtomicBool,
@@ -157,7 +159,8 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
         Ok(())
     }
 
-    /// Changes what holds back failovers. `change` gets the present time of the manager's clock, in milliseconds.
+    /// Changes what holds back failovers. `change` gets the present time of the manager's clock, in
+    /// milliseconds.
     ///
     /// # Errors
     /// As [`PersistedGuard::change`].
@@ -194,8 +197,8 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
         }
     }
 
-    /// Whether a run of this or another manager is incomplete, or that is unknown: which server is primary is uncertain until it is
-    /// undone or finished.
+    /// Whether a run of this or another manager is incomplete, or that is unknown: which server is primary is
+    /// uncertain until it is undone or finished.
     pub fn is_half_way(&self) -> bool {
         interrupted_runs::is_half_way(&self.parts)
     }

@@ -173,8 +173,8 @@ impl FormerPrimary {
     /// Rejoins the server. It is read-only from the first step on, and stays so.
     ///
     /// # Errors
-    /// As [`tailwater_rejoin::repair`]; errors of the copy, of replication or of the comparison. The next call
-    /// continues.
+    /// As [`tailwater_rejoin::repair`]; errors of the copy, of replication or of the comparison. The next
+    /// call continues.
     pub async fn run(&self) -> anyhow::Result<RejoinReport> {
         let _lock = self.lock()?;
         let mut report = self.report();
@@ -182,14 +182,14 @@ impl FormerPrimary {
             report.rows_copied = Some(self.copy().await?.load.rows);
         } else {
             if !self.options.may_undo {
-                // Before the server becomes read-only, so that a refusal changes nothing. `repair` inspects it
-                // again once it is quiet.
+                // Before the server becomes read-only, so that a refusal changes nothing. `repair` inspects
+                // it again once it is quiet.
                 self.inspect().await?;
             }
             report.repair = Some(tailwater_rejoin::repair(&self.options, &self.log).await?);
         }
-        // From here on the server has a replication channel, so that the channel does not show that the rejoin
-        // is incomplete.
+        // From here on the server has a replication channel, so that the channel does not show that the
+        // rejoin is incomplete.
         let marker = self.marker();
         tailwater_files::create_replacing(&marker, 0o640)
             .with_context(|| format!("create {}", marker.display()))?;

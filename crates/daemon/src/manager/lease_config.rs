@@ -39,7 +39,8 @@ pub fn check(config: &ManagerConfig) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A value in etcd next to the lease of one source's cluster; `None` with a lease in a file, which only one manager uses.
+/// A value in etcd next to the lease of one source's cluster; `None` with a lease in a file, which only one
+/// manager uses.
 ///
 /// # Errors
 /// As [`start`].

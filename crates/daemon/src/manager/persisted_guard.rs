@@ -1,5 +1,5 @@
-//! The guard that holds back failovers of a cluster, across restarts and for all managers that share a lease. A pause would have no
-//! effect if the next manager did not know it.
+//! The guard that holds back failovers of a cluster, across restarts and for all managers that share a lease.
+//! A pause would have no effect if the next manager did not know it.
 
 use std::fs;
 use std::io;
@@ -25,7 +25,8 @@ const FILE_BYTES_MAX: u64 = 64 << 20;
 /// Attempts of a change while other managers change the value at the same time.
 const TRIES_MAX: u32 = 20;
 
-/// A guard with its file, and with its key in etcd where several managers share it. The file then holds the last known value.
+/// A guard with its file, and with its key in etcd where several managers share it. The file then holds the
+/// last known value.
 pub struct PersistedGuard {
     path: PathBuf,
     guard: Arc<Mutex<FailoverGuard>>,
@@ -75,7 +76,8 @@ impl std::fmt::Debug for PersistedGuard {
 }
 
 impl PersistedGuard {
-    /// Opens the guard in the file at `path`; without a file it holds nothing back. `etcd` shares it with other managers.
+    /// Opens the guard in the file at `path`; without a file it holds nothing back. `etcd` shares it with
+    /// other managers.
     ///
     /// # Errors
     /// If there is a file that cannot be read: whether failovers are paused is then unknown.
@@ -93,7 +95,8 @@ impl PersistedGuard {
         Ok(Self { path, guard: Arc::new(Mutex::new(guard)), etcd, shared: Mutex::new(shared) })
     }
 
-    /// Notes that a manager starts at `now_ms`, by a clock that may have been set back since the guard was stored.
+    /// Notes that a manager starts at `now_ms`, by a clock that may have been set back since the guard was
+    /// stored.
     pub fn begin_at(&self, now_ms: u64) {
         self.lock().begin_at(now_ms);
         self.shared_state().begins_at_ms = Some(now_ms);
@@ -145,7 +148,8 @@ impl PersistedGuard {
         recorded
     }
 
-    /// Reads the shared value at intervals, until it is cancelled; returns at once if the guard is not shared.
+    /// Reads the shared value at intervals, until it is cancelled; returns at once if the guard is not
+    /// shared.
     pub async fn follow(&self, source: &str) {
         let Some(etcd) = &self.etcd else { return };
         let mut is_logged = false;
@@ -213,7 +217,8 @@ impl PersistedGuard {
             let mut guard = self.parse(read.bytes.as_deref())?;
             change(&mut guard);
             let bytes = serde_json::to_vec(&guard)?;
-            // The request may have been sent to a second member because the first was slow, and both carried it out.
+            // The request may have been sent to a second member because the first was slow, and both carried
+            // it out.
             if etcd.replace(read.revision, &bytes).await?.is_some()
                 || etcd.read().await?.bytes.as_deref() == Some(bytes.as_slice())
             {

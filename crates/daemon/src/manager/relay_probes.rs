@@ -136,8 +136,8 @@ impl ServerNames {
         Self { own: wiring.own.clone(), all: all.collect() }
     }
 
-    /// The server that a relay follows. Its source's own server may have another name there, or be another server than here, for a
-    /// relay that was set up after a failover.
+    /// The server that a relay follows. Its source's own server may have another name there, or be another
+    /// server than here, for a relay that was set up after a failover.
     pub fn follows(&self, status: &RelayStatus) -> String {
         let own_there = || status.own.clone().filter(|own| self.all.contains(own));
         status.acker.follows.clone().or_else(own_there).unwrap_or_else(|| self.own.clone())

@@ -62,7 +62,8 @@ impl RemoteRelay {
             // Behind a proxy or a redirect there could be another relay than the configured one.
             .no_proxy()
             .redirect(reqwest::redirect::Policy::none())
-            // One request on each connection: on one that was closed meanwhile a request would look as if it had been sent.
+            // One request on each connection: on one that was closed meanwhile a request would look as if it
+            // had been sent.
             .pool_max_idle_per_host(0);
         if let Some(file) = &config.ca_file {
             let pem = tailwater_files::read_user_file(file, 16 << 20)
@@ -160,7 +161,8 @@ impl RemoteRelay {
     }
 }
 
-/// Sets the states of relays on other machines in the plans. A relay that does not answer is a finding, and no error.
+/// Sets the states of relays on other machines in the plans. A relay that does not answer is a finding, and
+/// no error.
 pub async fn ask_others(config: &Config, clusters: &mut [ClusterWiring]) {
     let asked = config.relays.iter().map(|relay| async move {
         match RemoteRelay::of(relay) {

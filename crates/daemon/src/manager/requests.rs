@@ -120,8 +120,8 @@ impl Manager {
         Ok(())
     }
 
-    /// Waits for a run that is under way, for a bounded time. Then it releases the leases, so that another manager need not wait
-    /// for their end.
+    /// Waits for a run that is under way, for a bounded time. Then it releases the leases, so that another
+    /// manager need not wait for their end.
     pub async fn stop(&self) {
         for supervisor in &self.supervisors {
             supervisor.abort();

@@ -38,7 +38,8 @@ use crate::config::{
 };
 use crate::wiring::{self, ClusterWiring};
 
-/// The name of this daemon's own relay among the ackers of a source, and among the logs that replicas read from.
+/// The name of this daemon's own relay among the ackers of a source, and among the logs that replicas read
+/// from.
 pub const OWN_RELAY: &str = "tailwater";
 
 /// A capture of this process.
@@ -54,7 +55,8 @@ pub struct LocalCapture {
     pub log: LogHandle,
 }
 
-/// Starts the manager of the configuration, if it has one. `observers` probe its clusters. To be called on a runtime.
+/// Starts the manager of the configuration, if it has one. `observers` probe its clusters. To be called on a
+/// runtime.
 ///
 /// # Errors
 /// If a file cannot be read, or the configuration contradicts itself.

@@ -131,8 +131,8 @@ impl ControlConnection {
     }
 }
 
-/// A connection whose time-out also limits connecting: a daemon that hangs accepts no connection, and connecting blocks once its
-/// backlog is full.
+/// A connection whose time-out also limits connecting: a daemon that hangs accepts no connection, and
+/// connecting blocks once its backlog is full.
 fn connect(socket: &Path, silence_max: Duration) -> io::Result<UnixStream> {
     let stream =
         rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;

@@ -23,8 +23,8 @@ impl DirectoryLock {
     /// Takes the lock, and creates the folder if it does not exist.
     ///
     /// # Errors
-    /// [`ControlError::DirectoryInUse`] if another daemon has it; [`ControlError::Directory`] if the folder or the file cannot be
-    /// created.
+    /// [`ControlError::DirectoryInUse`] if another daemon has it; [`ControlError::Directory`] if the folder
+    /// or the file cannot be created.
     pub fn take(directory: &Path) -> Result<Self, ControlError> {
         let failed = |source| ControlError::Directory { directory: directory.into(), source };
         DirBuilder::new().recursive(true).mode(0o750).create(directory).map_err(failed)?;

@@ -45,8 +45,8 @@ pub struct ClusterWiring {
 /// The cluster of each source, with the server that its capture follows as the primary.
 ///
 /// # Errors
-/// If an option file with credentials, or the orders to a capture, cannot be read; or if the configuration has no server of the name
-/// that a capture follows.
+/// If an option file with credentials, or the orders to a capture, cannot be read; or if the configuration
+/// has no server of the name that a capture follows.
 pub fn clusters(config: &Config) -> anyhow::Result<Vec<ClusterWiring>> {
     config.sources.iter().map(|source| cluster_led_by(config, source, None)).collect()
 }
@@ -92,7 +92,8 @@ fn cluster(config: &Config, source: &SourceConfig, leader: Option<&str>) -> anyh
             promotion: server.promotion,
             region: server.region.clone(),
         };
-        // The primary may also be a [[server]], for its promotion rule and region. It is probed once, with the account of that.
+        // The primary may also be a [[server]], for its promotion rule and region. It is probed once, with
+        // the account of that.
         if connect.endpoint == primary.connect.endpoint {
             primary = ProbeTarget { name: server.name.clone(), connect };
             plan.primary = member;
@@ -123,7 +124,8 @@ fn cluster(config: &Config, source: &SourceConfig, leader: Option<&str>) -> anyh
 }
 
 impl ClusterWiring {
-    /// Whether the target of a channel is the primary: the log then contains its own transactions, which must not be applied to it.
+    /// Whether the target of a channel is the primary: the log then contains its own transactions, which must
+    /// not be applied to it.
     pub fn is_target_primary(&self, channel: &str) -> bool {
         let target = self.plan.targets.iter().find(|target| target.channel == channel);
         target.is_some_and(|target| target.address == self.plan.primary.address)
@@ -184,8 +186,8 @@ pub fn ask_daemon(config: &Config, clusters: &mut [ClusterWiring]) {
     set_states(clusters, &sources, &channels);
 }
 
-/// Whether a failover would succeed, by the source's name, as the manager in the daemon of this configuration reports; empty without
-/// a manager.
+/// Whether a failover would succeed, by the source's name, as the manager in the daemon of this configuration
+/// reports; empty without a manager.
 pub fn ask_readiness(config: &Config) -> BTreeMap<String, FailoverReadiness> {
     if config.manager.is_none() {
         return BTreeMap::new();
@@ -219,8 +221,8 @@ pub fn set_states(clusters: &mut [ClusterWiring], sources: &[SourceReport], chan
     }
 }
 
-/// The state of a relay on another machine, for a cluster with that primary. A relay that follows another server does not stream
-/// from this one.
+/// The state of a relay on another machine, for a cluster with that primary. A relay that follows another
+/// server does not stream from this one.
 pub fn remote_relay_state(status: &RelayStatus, wiring: &ClusterWiring) -> RelayState {
     let acker = &status.acker;
     let follows = ServerNames::of(wiring).follows(status);

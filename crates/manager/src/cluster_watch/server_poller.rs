@@ -1,7 +1,8 @@
-//! Probes the servers of a cluster for all who read the results: the watch of the manager, and clients of the daemon.
+//! Probes the servers of a cluster for all who read the results: the watch of the manager, and clients of the
+//! daemon.
 //!
-//! One task and one connection at a time for each server. Its interval is the shortest that is requested; without a request it
-//! is idle.
+//! One task and one connection at a time for each server. Its interval is the shortest that is requested;
+//! without a request it is idle.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -44,7 +45,8 @@ struct WatchDemand {
 }
 
 impl PollDemand {
-    /// When a server is due whose last probe was `last` and began under `under`; `None` while nobody needs it.
+    /// When a server is due whose last probe was `last` and began under `under`; `None` while nobody needs
+    /// it.
     fn due(&self, server: &str, last: Option<(Instant, Instant)>, under: &Self) -> Option<Instant> {
         let now = Instant::now();
         let for_clients = self.clients.filter(|(_, until)| now < *until).map(|(interval, _)| match last {
@@ -149,7 +151,8 @@ impl ServerPoller {
         });
     }
 
-    /// Reports whether the primary answers: while it does not, the others are probed more often, and at once when that changes.
+    /// Reports whether the primary answers: while it does not, the others are probed more often, and at once
+    /// when that changes.
     pub(super) fn set_trouble(&self, trouble: bool) {
         self.demand.send_if_modified(|demand| {
             let Some(watch) = demand.watch.as_mut().filter(|watch| watch.trouble != trouble) else {

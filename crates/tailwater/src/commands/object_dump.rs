@@ -1,4 +1,5 @@
-//! The files of a dump in S3: uploaded in parts while they are written, and downloaded in ranges, with bounded memory.
+//! The files of a dump in S3: uploaded in parts while they are written, and downloaded in ranges, with
+//! bounded memory.
 
 use std::collections::VecDeque;
 use std::fmt;

@@ -1,5 +1,5 @@
-//! Whether a failover would succeed if the primary died now. It is rehearsed at intervals, so that a problem is reported before the
-//! primary dies.
+//! Whether a failover would succeed if the primary died now. It is rehearsed at intervals, so that a problem
+//! is reported before the primary dies.
 
 use std::sync::Arc;
 use std::time::Duration;

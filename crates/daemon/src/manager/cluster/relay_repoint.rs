@@ -1,5 +1,6 @@
-//! Repoints relays that do not follow the primary, whenever they return. A relay that was away when another server became primary
-//! still follows the former one, and reports that server to load balancers. This goes on while this manager may act.
+//! Repoints relays that do not follow the primary, whenever they return. A relay that was away when another
+//! server became primary still follows the former one, and reports that server to load balancers. This goes
+//! on while this manager may act.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -114,7 +115,8 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
         }
     }
 
-    /// Whether another server than the watched one is certainly the primary: then the watched one must not be replaced.
+    /// Whether another server than the watched one is certainly the primary: then the watched one must not be
+    /// replaced.
     pub(super) fn has_other_primary(&self, term: LeaseToken) -> bool {
         let cluster_state = self.cluster_state();
         let Some(decision) = self.decision(&cluster_state, term) else { return false };
@@ -127,7 +129,8 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
         PrimaryRecord::of(&recorded, assignments(cluster_state), (self.parts.config.semi_sync_acks, term))
     }
 
-    /// Watches the recorded primary, although this manager's own log does not follow it yet. Returns whether it can.
+    /// Watches the recorded primary, although this manager's own log does not follow it yet. Returns whether
+    /// it can.
     fn watch_recorded_primary(&self, server: &str, attempts: &mut RepointAttempts) -> bool {
         let source = &self.parts.source;
         match self.watch_primary(Some(server)) {
@@ -170,7 +173,8 @@ fn takes_writes(cluster_state: &ClusterState, server: &str) -> bool {
     cluster_state.last_state(server).is_some_and(|state| state.is_writable() && state.channels.is_empty())
 }
 
-/// The primary of this manager's audit records; `None` if they cannot be read, or those of other managers were not read yet.
+/// The primary of this manager's audit records; `None` if they cannot be read, or those of other managers
+/// were not read yet.
 fn recorded<H>(parts: &ClusterParts<H>) -> Option<RecordedPrimary> {
     if !interrupted_runs::is_adopted(parts) {
         return None;

@@ -42,8 +42,8 @@ pub struct PreparedRun<M> {
 }
 
 impl<H: ActionExecutor + 'static> ManagedCluster<H> {
-    /// Starts a failover and returns its name; [`ManagedCluster::audit`] returns its progress. It continues when the client
-    /// disconnects.
+    /// Starts a failover and returns its name; [`ManagedCluster::audit`] returns its progress. It continues
+    /// when the client disconnects.
     ///
     /// # Errors
     /// If a run is under way, or a record cannot be stored.
@@ -51,7 +51,8 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
         self.begin_failover(options).map(|(id, _)| id)
     }
 
-    /// The same, with a task that returns whether a server was promoted, after all that follows from it is done.
+    /// The same, with a task that returns whether a server was promoted, after all that follows from it is
+    /// done.
     pub(super) fn begin_failover(
         self: &Arc<Self>,
         options: &FailoverOptions,
@@ -119,7 +120,8 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
         Ok(id)
     }
 
-    /// Starts the run that `make` prepares under a new name. If `make` refuses, stores the record of the refused run.
+    /// Starts the run that `make` prepares under a new name. If `make` refuses, stores the record of the
+    /// refused run.
     ///
     /// # Errors
     /// If a run is under way, or a record cannot be stored.
@@ -201,7 +203,8 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
             Some(RunOutcome::Promoted { server, left }) => {
                 warn!(source, id = audit.id, server, left = left.len(), "a new primary takes writes");
                 let now_ms = self.clock.now_ms();
-                // Only a failover must be acknowledged before the next; an operator has requested a switchover.
+                // Only a failover must be acknowledged before the next; an operator has requested a
+                // switchover.
                 let is_failover = audit.kind == RunKind::Failover;
                 if let Err(reason) = self.watch_primary(Some(server)) {
                     error!(source, server, "the new primary cannot be watched: {}", ErrorChain(&reason));
@@ -248,8 +251,8 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
         }
     }
 
-    /// Completes, with the reason, when other work on the cluster must stop: a run begins after this call, or this manager may no longer
-    /// act.
+    /// Completes, with the reason, when other work on the cluster must stop: a run begins after this call, or
+    /// this manager may no longer act.
     pub fn interrupted(&self) -> impl Future<Output = String> + Send + use<H> {
         let (mut begun, lease) = (self.runs_begun.subscribe(), self.parts.lease.clone());
         async move {

@@ -1,4 +1,5 @@
-//! Acts without an operator: recovers interrupted runs, watches the server that the log follows, and replaces a dead primary.
+//! Acts without an operator: recovers interrupted runs, watches the server that the log follows, and replaces
+//! a dead primary.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -86,9 +87,9 @@ async fn dead_primary(findings: &mut watch::Receiver<Vec<ClusterFinding>>) {
 }
 
 impl<H: ActionExecutor + 'static> ManagedCluster<H> {
-    /// Watches the server that the log follows, after that has changed from `last`: the manager with the lease, or an operator, has
-    /// repointed the log. A run of this manager does so itself, and may promote a server long before the log follows it. So only a
-    /// change counts.
+    /// Watches the server that the log follows, after that has changed from `last`: the manager with the
+    /// lease, or an operator, has repointed the log. A run of this manager does so itself, and may promote a
+    /// server long before the log follows it. So only a change counts.
     fn watch_followed_server(&self, last: &mut Option<String>) {
         let followed = (self.parts.followed)();
         if followed == *last {

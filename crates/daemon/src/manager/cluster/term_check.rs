@@ -1,8 +1,8 @@
-//! Finds relays that refuse this manager because they have obeyed a later term of the lease. Either another manager holds a lease
-//! elsewhere, or etcd was created again and counts terms from the start.
+//! Finds relays that refuse this manager because they have obeyed a later term of the lease. Either another
+//! manager holds a lease elsewhere, or etcd was created again and counts terms from the start.
 //!
-//! This manager cannot tell which. Managers that raised their own terms would both act in the first case. So it only reports the
-//! relays, and an operator raises the terms in the second case.
+//! This manager cannot tell which. Managers that raised their own terms would both act in the first case. So
+//! it only reports the relays, and an operator raises the terms in the second case.
 
 use std::time::Duration;
 
@@ -105,8 +105,8 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
     /// Raises the terms of the lease above all that relays have obeyed, and starts the next one.
     ///
     /// # Errors
-    /// If this manager does not hold the lease, a run is under way, a relay does not report its term, no relay refuses this manager, or
-    /// etcd does not answer.
+    /// If this manager does not hold the lease, a run is under way, a relay does not report its term, no
+    /// relay refuses this manager, or etcd does not answer.
     pub async fn raise_terms(&self) -> anyhow::Result<()> {
         let Some(floor) = &self.parts.term_floor else {
             bail!("terms of a lease in a file are times of this machine's clock; check that clock");

@@ -1,4 +1,5 @@
-//! Runs of a cluster whose servers do not exist: what waits for what, and how the end of a run affects the next.
+//! Runs of a cluster whose servers do not exist: what waits for what, and how the end of a run affects the
+//! next.
 
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -222,7 +223,8 @@ async fn idle_stage(folder: &Path) -> anyhow::Result<(Stage<Idle>, Idle)> {
     Ok((Stage::set(folder, Box::new(move |_, _, _| Ok(given.clone()))).await?, executor))
 }
 
-/// What a run left undone is finished after it, but not after another run has begun, which may have stopped what this would start.
+/// What a run left undone is finished after it, but not after another run has begun, which may have stopped
+/// what this would start.
 #[tokio::test]
 async fn another_run_ends_the_work_that_the_last_one_left() -> anyhow::Result<()> {
     let folders = [tempfile::tempdir()?, tempfile::tempdir()?];
@@ -297,8 +299,8 @@ async fn a_run_interrupts_other_work_on_the_cluster() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A server that may have the only copy of acknowledged commits is not overwritten automatically. A record that cannot be read proves
-/// nothing.
+/// A server that may have the only copy of acknowledged commits is not overwritten automatically. A record
+/// that cannot be read proves nothing.
 #[tokio::test]
 async fn the_records_show_which_server_may_hold_missing_commits() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
@@ -321,7 +323,8 @@ async fn the_records_show_which_server_may_hold_missing_commits() -> anyhow::Res
     Ok(())
 }
 
-/// While an interrupted run is neither undone nor finished, the primary is uncertain: no server counts as a former primary.
+/// While an interrupted run is neither undone nor finished, the primary is uncertain: no server counts as a
+/// former primary.
 #[tokio::test]
 async fn an_interrupted_run_is_reported_until_it_is_recovered() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
@@ -363,8 +366,8 @@ async fn an_interrupted_run_is_reported_until_it_is_recovered() -> anyhow::Resul
     Ok(())
 }
 
-/// A run that lost the lease is recovered by the next holder, which may be the same manager. A run that could not be undone is left to
-/// an operator.
+/// A run that lost the lease is recovered by the next holder, which may be the same manager. A run that could
+/// not be undone is left to an operator.
 #[tokio::test]
 async fn a_run_that_lost_the_lease_is_recovered() -> anyhow::Result<()> {
     let held = RunAction::PauseWrites { server: "db1".to_owned(), within_ms: 500, grace_ms: 100 };
@@ -411,8 +414,8 @@ async fn a_run_that_lost_the_lease_is_recovered() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// An interrupted failover is over after another manager has changed the cluster. Its recovery is tried once, and does not block the
-/// rejoin of former primaries.
+/// An interrupted failover is over after another manager has changed the cluster. Its recovery is tried once,
+/// and does not block the rejoin of former primaries.
 #[tokio::test]
 async fn a_run_that_another_manager_has_superseded_is_over() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
@@ -449,7 +452,8 @@ async fn a_run_that_another_manager_has_superseded_is_over() -> anyhow::Result<(
     Ok(())
 }
 
-/// The end of the daemon waits for a run that is under way: an interrupted one could leave a primary read-only, for example.
+/// The end of the daemon waits for a run that is under way: an interrupted one could leave a primary
+/// read-only, for example.
 #[tokio::test]
 async fn the_end_of_the_daemon_waits_for_a_run() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
