@@ -1,28 +1,30 @@
-//! How a server that led before was replaced, as the records of runs tell. Pure.
+//! How a former primary was replaced, by the audit records of runs. Pure.
 //!
-//! What such a server has alone was never acknowledged if the failover that replaced it proved so. That counts only if it is the last
-//! one that did: records that do not lead from there to whoever leads now may lack one.
+//! Transactions that only such a server has were never acknowledged, if the failover that replaced it proved
+//! so. This counts only for its last replacement: if the records do not lead from there to the present
+//! primary, one may be missing.
 
 use tailwater_manager::failover::{Audit, RunOutcome};
 
-/// What is known of it.
+/// What the records prove.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Past {
-    /// Nothing that was acknowledged was left behind on it.
+    /// No acknowledged commit exists only on it.
     Proven,
-    /// Somebody accepted in this run that acknowledged commits may be missing: it may be the only one that has them.
+    /// An operator accepted in this run that acknowledged commits may be missing: only this server may have
+    /// them.
     Accepted(String),
-    /// Nobody knows; why.
+    /// The records prove nothing; the reason.
     Unknown(String),
 }
 
-/// How `server` was replaced last, `leader` being the present primary, of records with the newest first.
+/// How `server` was replaced last. `leader` is the present primary; the records are in order from the newest.
 pub fn past(server: &str, leader: &str, newest_first: impl Iterator<Item = Audit>) -> Past {
     let mut led = leader.to_owned();
     let mut last_run = None;
     for audit in newest_first {
         let Some(RunOutcome::Promoted { server: new, .. }) = &audit.outcome else { continue };
-        // A recovery tells of the same change as the run that it finished.
+        // A recovery records the same change as the run that it finished.
         let run = audit.resumes.clone().unwrap_or_else(|| audit.id.clone());
         if last_run.as_ref() == Some(&run) {
             continue;
@@ -77,7 +79,7 @@ mod tests {
         let accepted = |id: &str| Past::Accepted(id.to_owned());
         let first = lossy(change("1", "db1", "db2"));
         assert_eq!(of("db1", "db2", std::slice::from_ref(&first)), accepted("1"));
-        // One that replaced nobody says nothing.
+        // A run that replaced no server proves nothing.
         assert_eq!(of("db1", "db2", &[refused("2"), first.clone()]), accepted("1"));
         let back = change("3", "db2", "db1");
         assert_eq!(of("db2", "db1", &[back.clone(), first.clone()]), Past::Proven);
@@ -103,7 +105,7 @@ mod tests {
         assert!(is_unknown(of("db1", "db2", &[refused("1")])));
         let first = change("1", "db1", "db2");
         assert!(is_unknown(of("db3", "db2", std::slice::from_ref(&first))), "nobody tells that it ever led");
-        // Somebody has replaced db2, and perhaps db1 once more.
+        // An unknown run has replaced db2, and perhaps db1 again.
         assert!(is_unknown(of("db1", "db3", std::slice::from_ref(&first))));
         let third = change("3", "db1", "db2");
         assert!(is_unknown(of("db3", "db2", &[third, first])));

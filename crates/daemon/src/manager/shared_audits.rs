@@ -1,6 +1,6 @@
-//! The records of runs where every manager finds them: in etcd, beside the lease. Whoever takes the lease over knows from them what
-//! another left half done, be it a primary that takes no writes or ackers that stand still, and how each server that led before was
-//! replaced.
+//! Audit records of runs in etcd, next to the lease, for all managers. The next holder of the lease learns
+//! from them which run was interrupted, for example with a read-only primary or stopped ackers, and how each
+//! former primary was replaced.
 
 use std::io;
 use std::sync::Arc;
@@ -16,21 +16,22 @@ use tracing::warn;
 use super::cluster::interrupted_runs::unfinished;
 use crate::error_chain::ErrorChain;
 
-/// How often a record is stored anew because another manager has stored one meanwhile.
+/// Attempts to store a record while other managers store theirs.
 const TRIES_MAX: u32 = 5;
 
-/// How many earlier changes of the primary are told: who was replaced before those is not brought back by itself by others.
+/// Most earlier changes of the primary that are kept. Other managers do not rejoin servers that were replaced
+/// before those.
 const CHANGES_MAX: usize = 32;
 
-/// No more of an answer is told: etcd takes no more than 1.5 MiB, and sets of GTIDs may be long.
+/// Most characters of an answer that are kept: etcd takes at most 1.5 MiB, and GTID sets may be long.
 const ANSWER_CHARS_MAX: usize = 200;
 
-/// What lies in etcd.
+/// The value in etcd.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Shared {
-    /// The highest term in which something was stored.
+    /// The highest term in which a record was stored.
     term: u64,
-    /// The last run and what was done about it, and the changes of the primary before it, the oldest first.
+    /// The earlier changes of the primary, then the last run with its recoveries; in order from the oldest.
     #[serde(deserialize_with = "readable")]
     records: Vec<Audit>,
 }
@@ -46,17 +47,17 @@ pub struct SharedAudits {
 #[derive(Debug)]
 struct InEtcd {
     value: EtcdValue,
-    /// What this manager has written last, with its revision: within a run nothing has to be read.
+    /// The value that this manager wrote last, with its revision, so that a run need not read.
     written: Option<(u64, Shared)>,
 }
 
 impl SharedAudits {
-    /// Under that key.
+    /// The records under that key.
     pub fn new(value: EtcdValue) -> Self {
         Self { etcd: tokio::sync::Mutex::new(InEtcd { value, written: None }), read_in: Mutex::default() }
     }
 
-    /// Whether they were read in this term: who holds the lease longer than that has written what came since.
+    /// Whether they were read in this term. All later records of the term are of this manager.
     pub fn is_read_in(&self, term: LeaseToken) -> bool {
         *self.lock() == Some(term)
     }
@@ -66,15 +67,16 @@ impl SharedAudits {
         *self.lock() = Some(term);
     }
 
-    /// What there is, the oldest first.
+    /// The records, in order from the oldest.
     ///
     /// # Errors
-    /// If etcd does not answer, or what it has is not understood.
+    /// If etcd does not answer, or the value cannot be parsed.
     pub async fn read(&self) -> anyhow::Result<Vec<Audit>> {
         Ok(self.etcd.lock().await.read().await?.1.records)
     }
 
-    /// Stores a record, unless a manager of a later term has stored one: then this one's lease is over.
+    /// Stores a record, unless a manager of a later term has stored one: then this manager has lost the
+    /// lease.
     async fn store(&self, audit: &Audit, term: u64) -> anyhow::Result<()> {
         let mut etcd = self.etcd.lock().await;
         for _ in 0..TRIES_MAX {
@@ -91,7 +93,8 @@ impl SharedAudits {
                 etcd.written = Some((revision, shared));
                 return Ok(());
             }
-            // Another member may have been asked because the first was slow, and had done it all the same.
+            // The request may have been sent to a second member because the first was slow, and both carried
+            // it out.
             let now = etcd.value.read().await?;
             if now.bytes.as_deref() == Some(bytes.as_slice()) {
                 etcd.written = Some((now.revision, shared));
@@ -101,14 +104,13 @@ impl SharedAudits {
         bail!("others change it all the time; {TRIES_MAX} tries came too late")
     }
 
-    // Nothing panics while it is held.
     fn lock(&self) -> MutexGuard<'_, Option<LeaseToken>> {
         self.read_in.lock()
     }
 }
 
 impl InEtcd {
-    /// What there is, and its revision.
+    /// The value and its revision.
     async fn read(&mut self) -> anyhow::Result<(u64, Shared)> {
         let stored = self.value.read().await?;
         Ok((stored.revision, understood(stored.bytes.as_deref())?))
@@ -121,8 +123,8 @@ fn understood(bytes: Option<&[u8]>) -> anyhow::Result<Shared> {
         .context("the records in etcd are not understood; remove their key to begin anew")
 }
 
-/// The records that can be read: those of a manager of a later version may tell of what this one does not know, and it may act as if
-/// they were not there.
+/// The records that can be parsed. Those of a later version may contain unknown events; this manager may act
+/// as if they did not exist.
 fn readable<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Audit>, D::Error> {
     let records = Vec::<serde_json::Value>::deserialize(from)?;
     let read = records.into_iter().filter_map(|record| {
@@ -133,11 +135,11 @@ fn readable<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Audit>, D::Error> 
     Ok(read.collect())
 }
 
-/// The records with this one among them: all of them while something is left half done. Otherwise this one, and what is to be known
-/// of the changes of the primary before it.
+/// The records with this one added. While a run is interrupted all are kept; otherwise this one, and a brief
+/// form of the earlier changes of the primary.
 fn with(mut records: Vec<Audit>, audit: &Audit) -> Vec<Audit> {
     records.retain(|record| record.id != audit.id);
-    // Refused again and again they would pile up behind what was left.
+    // Refused runs would accumulate after an interrupted one.
     if changes_nothing(audit) {
         return records;
     }
@@ -153,12 +155,12 @@ fn with(mut records: Vec<Audit>, audit: &Audit) -> Vec<Audit> {
     records
 }
 
-/// A run that was refused before it did anything, and is no recovery.
+/// Whether a run was refused before it did anything, and is no recovery.
 fn changes_nothing(audit: &Audit) -> bool {
     audit.resumes.is_none() && matches!(audit.outcome, Some(RunOutcome::Unchanged { .. }))
 }
 
-/// What others have to know of a run; the rest has the machine where it was done.
+/// The part of a record that other managers need. The machine of the run has all of it.
 fn brief(audit: &Audit) -> Audit {
     let mut audit = Audit { holds: None, choice: None, ..audit.clone() };
     for step in &mut audit.steps {
@@ -169,17 +171,17 @@ fn brief(audit: &Audit) -> Audit {
     audit
 }
 
-/// Where the records of a source's runs lie: on this machine, and where others find them, too.
+/// The audit records of a source's runs: on this machine, and in etcd for other managers.
 #[derive(Debug, Clone)]
 pub struct AuditRecords {
     /// On this machine.
     pub folder: AuditFolder,
-    /// Where others find them; nothing if one manager is alone.
+    /// In etcd; `None` for a single manager.
     pub shared: Option<Arc<SharedAudits>>,
 }
 
 impl AuditStore for AuditRecords {
-    /// Blocks; on a thread of a runtime's for blocking work.
+    /// Blocks: to be called on a runtime's thread for blocking work.
     fn save(&self, audit: &Audit) -> Result<(), AuditError> {
         let wanted = self.shared.as_ref().filter(|_| !audit.dry_run);
         let shared = match (wanted, audit.token) {
@@ -188,7 +190,7 @@ impl AuditStore for AuditRecords {
             }
             _ => Ok(()),
         };
-        // Where people look it stands, whatever becomes of the other.
+        // Operators read this one, so it is stored even if etcd fails.
         self.folder.save(audit)?;
         shared.map_err(|reason| {
             let source = io::Error::other(ErrorChain(&reason).to_string());
@@ -207,7 +209,7 @@ mod tests {
 
     use super::*;
 
-    /// A switchover whose writes were held, in that term.
+    /// A switchover that paused writes, in that term.
     fn held(id: &str, term: u64) -> Audit {
         let act = RunAction::PauseWrites { server: "db1".to_owned(), within_ms: 500, grace_ms: 100 };
         let note = AuditEvent::ActionOrdered { number: 1, what: act };
@@ -291,7 +293,7 @@ mod tests {
         assert_eq!(records[0].steps.len(), 2);
         assert!(records[0].to_string().chars().count() < 2 * ANSWER_CHARS_MAX + 200);
         assert!(records[0].holds.is_none());
-        // Of earlier ones only how they ended.
+        // Of earlier runs only the outcome.
         let records = with(records, &undone(fenced("b", 2)));
         let records = with(records, &promoted(held("c", 3), "db3"));
         assert_eq!(ids(&records), ["a", "c"]);
@@ -335,7 +337,7 @@ mod tests {
         assert!(found(&two).await.is_empty());
         save(&one, held("a", 1)).await.unwrap();
         assert_eq!(ids(&found(&two).await), ["a"]);
-        // A failover is everybody's, too, from the fence on; what changes nothing is nobody else's.
+        // A failover is shared from the fence on; a run that changes nothing is not.
         save(&one, undone(held("a", 1))).await.unwrap();
         save(&one, fenced("b", 1)).await.unwrap();
         save(&one, Audit { dry_run: true, ..held("c", 1) }).await.unwrap();
@@ -343,14 +345,14 @@ mod tests {
         assert_eq!((left.run, left.ackers), ("b".to_owned(), vec!["relay1".to_owned()]));
         assert_eq!(one.folder.list().unwrap(), ["a", "b", "c"]);
 
-        // Whose lease is over cannot act on, and overwrites nothing.
+        // A manager that lost the lease cannot continue, and overwrites nothing.
         let recovery = Audit { resumes: Some("b".to_owned()), ..fenced("d", 2) };
         save(&two, recovery.clone()).await.unwrap();
         let refused = save(&one, fenced("b", 1)).await.unwrap_err();
         assert!(refused.to_string().contains("term 2"), "{refused}");
         save(&two, promoted(recovery, "db2")).await.unwrap();
         assert_eq!(ids(&found(&one).await), ["d"]);
-        // What cannot be stored is not begun, and has its record here all the same.
+        // A run whose record cannot be stored does not start, but has a local record.
         drop(etcd);
         assert!(save(&two, held("e", 3)).await.is_err());
         assert!(two.folder.load("e").unwrap().is_some());

@@ -1,5 +1,5 @@
-//! What runs leave: acts behind a promotion that failed, and records of those that were cut off. Relays that were left behind are
-//! another matter: see `relay_repoint`.
+//! Work that runs leave undone: actions that failed after a promotion, and runs that were cut off.
+//! `relay_repoint` handles relays that still follow the old primary.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,19 +20,19 @@ use super::super::shared_audits::SharedAudits;
 use super::{ClusterParts, ManagedCluster, PreparedRun};
 use crate::error_chain::ErrorChain;
 
-/// How often replicas that were left behind a promotion are led again, and the pause before each time.
+/// Attempts to repoint replicas that a run did not repoint after its promotion, and the pause before each.
 const FINISH_TRIES_MAX: u32 = 300;
 pub(super) const FINISH_PAUSE: Duration = Duration::from_secs(1);
 
-/// How often what was left half done is tried to be undone or finished, and the pause before the second time, which doubles.
+/// Attempts to undo or finish an interrupted run, and the pause before the second one, which doubles.
 const RECOVERIES_MAX: u32 = 10;
 const RECOVERY_PAUSE: Duration = Duration::from_secs(1);
-/// Between two questions what other managers left.
+/// Pause after a failure to read the records of other managers.
 const ADOPTION_PAUSE: Duration = Duration::from_secs(1);
-/// What began longer ago is left to people.
+/// Runs that began longer ago are left to operators.
 const RECENT_SECONDS: i64 = 3600;
 
-/// A run that this manager, or the one before it, did not bring to an end, and that is to be undone or finished.
+/// An interrupted run of this manager or a previous one, to be undone or finished.
 struct Unfinished {
     traces: InterruptedRun,
     tries: u32,
@@ -40,7 +40,7 @@ struct Unfinished {
 }
 
 impl Unfinished {
-    /// The last run that changed anything, if it was cut off and nobody has recovered it.
+    /// The last run that changed anything, if it was cut off and is not recovered.
     fn of<H>(parts: &ClusterParts<H>) -> Option<Self> {
         let names = match parts.records.list() {
             Ok(names) => names,
@@ -57,7 +57,8 @@ impl Unfinished {
             }
         }))?;
         if traces.kind == RunKind::Switchover || !traces.ackers.is_empty() {
-            // Either reads or stops all there are; another manager's record has its own names for them.
+            // Both kinds of run read or stop all relays. The record of another manager has other names for
+            // them.
             traces.ackers = parts.relays.iter().map(|relay| relay.name.clone()).collect();
         }
         let (source, id) = (&parts.source, &traces.run);
@@ -70,8 +71,9 @@ impl Unfinished {
     }
 }
 
-/// Whether the last run that changed anything was cut off and nobody has recovered it, or led the cluster since, as [`Unfinished::of`] has it; also while
-/// records cannot be listed, or it is not known what another manager left.
+/// Whether the last run that changed anything was cut off, is not recovered and not superseded, as in
+/// [`Unfinished::of`]. Also true while the records cannot be listed, or those of another manager are not
+/// read.
 pub(super) fn is_half_way<H>(parts: &ClusterParts<H>) -> bool {
     if !is_adopted(parts) {
         return true;
@@ -81,24 +83,24 @@ pub(super) fn is_half_way<H>(parts: &ClusterParts<H>) -> bool {
     unfinished(records).is_some_and(|traces| is_recent(&traces.run, chrono::Utc::now()))
 }
 
-/// Whether a run of that name, which says when it began, is recent enough that nobody has set things right by hand.
+/// Whether a run is recent, by the time in its name: later an operator may have corrected its effects.
 fn is_recent(id: &str, now: chrono::DateTime<chrono::Utc>) -> bool {
     let began = id.split('-').next().unwrap_or_default();
     let began = chrono::NaiveDateTime::parse_from_str(began, "%Y%m%dT%H%M%S%3fZ");
     began.is_ok_and(|began| (now - began.and_utc()).num_seconds() < RECENT_SECONDS)
 }
 
-/// Of records, the newest first, that which was left half done. Runs that changed nothing do not matter.
+/// The interrupted run of records in order from the newest. Runs that changed nothing are ignored.
 pub(in crate::manager) fn unfinished(newest_first: impl Iterator<Item = Audit>) -> Option<InterruptedRun> {
     let mut recovered = Vec::new();
-    // What a recovery that did not get through has ordered is no sign of anybody else.
+    // Orders of a recovery that failed are no sign of another manager.
     let mut terms = BTreeMap::<String, u64>::new();
     for audit in newest_first {
         match (&audit.outcome, &audit.resumes) {
             (Some(RunOutcome::Unchanged { refusal: SafetyRefusal::Superseded { .. } }), Some(run)) => {
                 recovered.push(run.clone());
             }
-            // What was left is to be tried again.
+            // The recovery is tried again.
             (None | Some(RunOutcome::Unchanged { .. } | RunOutcome::Incomplete { .. }), Some(run)) => {
                 let term = terms.entry(run.clone()).or_default();
                 *term = audit.token.unwrap_or_default().max(*term);
@@ -120,7 +122,7 @@ pub(in crate::manager) fn unfinished(newest_first: impl Iterator<Item = Audit>) 
     None
 }
 
-/// Whether this manager knows what another that held the lease before it left, or does not hold it itself.
+/// Whether this manager has read the records of previous lease holders, or does not hold the lease.
 pub(super) fn is_adopted<H>(parts: &ClusterParts<H>) -> bool {
     match (&parts.shared, parts.lease.check()) {
         (Some(shared), Ok(term)) => shared.is_read_in(term),
@@ -128,23 +130,23 @@ pub(super) fn is_adopted<H>(parts: &ClusterParts<H>) -> bool {
     }
 }
 
-/// What a manager knows of runs that were cut off.
+/// The runs that were cut off, as far as this manager knows.
 #[derive(Default)]
 pub(super) struct Leftovers {
     unfinished: Option<Unfinished>,
-    /// The term in which it has looked for one.
+    /// The term in which it last searched for one.
     looked_in: Option<LeaseToken>,
 }
 
 impl Leftovers {
-    /// Whether something comes before all else: it may have another server take writes.
+    /// Whether a recovery must come before any failover: it may make another server writable.
     pub(super) fn wait(&self, now: Option<LeaseToken>) -> bool {
         self.looked_in != now || self.unfinished.as_ref().is_some_and(|left| left.tries == 0)
     }
 }
 
-/// Looks for what was left half done, once in each term, and again when a run of this manager's own was cut off. Takes over the
-/// records of other managers before: what they left is this one's to undo or to finish.
+/// Searches for an interrupted run, once in each term, and again after a run of this manager was cut off.
+/// Before that it reads the records of other managers: this one must undo or finish their runs.
 pub(super) async fn look<H>(cluster: &ManagedCluster<H>, leftovers: &mut Leftovers) {
     let parts = &cluster.parts;
     let Ok(term) = parts.lease.check() else { return };
@@ -162,7 +164,7 @@ pub(super) async fn look<H>(cluster: &ManagedCluster<H>, leftovers: &mut Leftove
     *leftovers = Leftovers { unfinished: Unfinished::of(parts), looked_in: Some(term) };
 }
 
-/// Takes over the records of other managers; whether it did.
+/// Stores the records of other managers here. Returns whether it succeeded.
 async fn adopt<H>(parts: &ClusterParts<H>, shared: &SharedAudits, term: LeaseToken) -> bool {
     let source = &parts.source;
     let records = match shared.read().await {
@@ -175,13 +177,13 @@ async fn adopt<H>(parts: &ClusterParts<H>, shared: &SharedAudits, term: LeaseTok
     };
     for record in records {
         let id = &record.id;
-        // One's own is as good, but for an end that did not get there.
+        // A local record is as good, unless it lacks the end of the run.
         let known = parts.records.load(id).ok().flatten();
         if known.is_some_and(|known| known.outcome.is_some() || record.outcome.is_none()) {
             continue;
         }
         if let Err(error) = parts.records.save(&record) {
-            // Nothing is done before it is: no run could keep a record of its own either.
+            // Nothing is done before this succeeds: a run could not store its own record either.
             error!(source, id, "what another manager left half done cannot be stored here: {error}");
             return false;
         }
@@ -190,8 +192,8 @@ async fn adopt<H>(parts: &ClusterParts<H>, shared: &SharedAudits, term: LeaseTok
     true
 }
 
-/// Undoes or finishes what was left half done, if this manager may act and it is time. Another run that is begun meanwhile goes
-/// on from what it finds, and ends this.
+/// Undoes or finishes an interrupted run, if this manager may act and the pause is over. Another run that
+/// starts meanwhile continues from the state that it finds, and ends the recovery.
 pub(super) async fn recover<H: ActionExecutor + 'static>(
     cluster: &Arc<ManagedCluster<H>>,
     Leftovers { unfinished, .. }: &mut Leftovers,
@@ -200,7 +202,7 @@ pub(super) async fn recover<H: ActionExecutor + 'static>(
     if !cluster.is_free() || Instant::now() < left.next {
         return;
     }
-    // The lease may have been waited for, for days.
+    // This manager may have waited days for the lease.
     match Unfinished::of(&cluster.parts).filter(|now| now.traces.run == left.traces.run) {
         Some(now) => left.traces = now.traces,
         None => {
@@ -219,7 +221,7 @@ pub(super) async fn recover<H: ActionExecutor + 'static>(
     });
     let ended = match begun {
         Ok((id, task)) => {
-            // It tells by its record how it ended.
+            // Its record has the outcome.
             let _ = task.await;
             cluster.audit(&id).ok().flatten().and_then(|audit| audit.outcome)
         }
@@ -240,8 +242,9 @@ pub(super) async fn recover<H: ActionExecutor + 'static>(
     }
 }
 
-/// Leads the replicas that a run left behind a promotion, until it is done, another run has begun, or the lease was in other hands.
-/// Relays are led by [`super::leading`], and hooks are not repeated: what they have done nobody knows.
+/// Repoints the replicas that a run did not repoint after its promotion, until that is done, another run
+/// begins, or another manager has held the lease. [`super::relay_repoint`] repoints relays. Hooks are not
+/// repeated, because their effect is unknown.
 pub(super) async fn finish<H: ActionExecutor + 'static>(
     cluster: Arc<ManagedCluster<H>>,
     (id, token): (String, Option<LeaseToken>),
@@ -288,7 +291,7 @@ mod tests {
 
     use super::*;
 
-    /// A switchover whose writes were held, or what was done about one.
+    /// A switchover that paused writes, or its recovery.
     fn record(id: &str, resumes: Option<&str>, outcome: Option<RunOutcome>) -> Audit {
         let held = RunAction::PauseWrites { server: "db1".to_owned(), within_ms: 500, grace_ms: 100 };
         let note = AuditEvent::ActionOrdered { number: 1, what: held };
@@ -324,7 +327,7 @@ mod tests {
         assert_eq!(found(&[]), "");
         assert_eq!(found(&[record("b", None, promoted())]), "");
         assert_eq!(found(&[record("b", None, None), record("a", None, promoted())]), "b");
-        // One that could not be undone is left to people, but for one whose lease was lost.
+        // A run that could not be undone is left to operators, unless it lost the lease.
         assert_eq!(found(&[record("b", None, left()), record("a", None, None)]), "");
         let mut lost = record("b", None, left());
         lost.steps.push(AuditEntry {
@@ -333,10 +336,10 @@ mod tests {
             note: AuditEvent::RuleRefused { refusal: refusal() },
         });
         assert_eq!(found(&[lost]), "b");
-        // A failover that was refused changes nothing of it.
+        // A refused failover makes no difference.
         assert_eq!(found(&[record("c", None, unchanged()), record("b", None, None)]), "b");
         assert_eq!(found(&[record("c", None, undone()), record("b", None, None)]), "");
-        // Recoveries: died themselves, could do nothing, did a part; did it.
+        // Recoveries that were cut off, had no effect, or were incomplete; then complete ones.
         for half in [None, unchanged(), left()] {
             assert_eq!(found(&[record("c", Some("b"), half), record("b", None, None)]), "b");
         }
@@ -349,12 +352,12 @@ mod tests {
             ];
             assert_eq!(found(&records), "");
         }
-        // Another manager leads: that is the end of it.
+        // Another manager has superseded the run, so it is over.
         let superseded =
             SafetyRefusal::Superseded { run: "b".to_owned(), by: "relay was led in term 8".to_owned() };
         let over = Some(RunOutcome::Unchanged { refusal: superseded });
         assert_eq!(found(&[record("c", Some("b"), over), record("b", None, None)]), "");
-        // What it ordered itself does not keep the next from it.
+        // The orders of the recovery do not prevent the next one.
         let half = Audit { token: Some(9), ..record("c", Some("b"), left()) };
         let traces = unfinished([half, record("b", None, None)].into_iter());
         assert_eq!(traces.map(|traces| traces.term), Some(9));
