@@ -23,7 +23,7 @@ use crate::dump::{self, DumpOptions, DumpPlan};
 use crate::folder::DumpCompression;
 use crate::folder::MemoryFiles;
 use crate::load::contents::DumpContents;
-use crate::load::{LoadOptions, LoadReport, run, tailwater_folder};
+use crate::load::{LoadOptions, LoadReport, definitions, run, tailwater_folder};
 use table_copier::CopySource;
 use tailwater_tables::error::BulkError;
 use tailwater_tables::progress::BulkProgress;
@@ -43,7 +43,7 @@ pub struct CopyOptions {
 }
 
 impl CopyOptions {
-    /// Copies `selection` from `source`, as `load` says. Chunks are smaller than those of a dump: each is one
+    /// Copies `selection` from `source`, with the options `load`. Chunks are smaller than those of a dump: each is one
     /// transaction of the target.
     pub fn new(source: tailwater_session::ConnectOptions, selection: Selection, load: LoadOptions) -> Self {
         let files = Arc::new(MemoryFiles::default());
@@ -105,7 +105,7 @@ pub async fn dry_run(options: &CopyOptions) -> Result<CopyPlan, BulkError> {
     let source = dump::dry_run(&options.source).await?;
     let mut target = Connection::connect(&options.load.connect).await?;
     let names = source.tables.iter().map(|table| &table.name);
-    let there = run::existing_tables(&mut target, names).await?;
+    let there = definitions::existing_tables(&mut target, names).await?;
     target.close().await;
     Ok(CopyPlan { source, there })
 }

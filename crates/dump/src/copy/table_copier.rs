@@ -15,11 +15,12 @@ use tracing::warn;
 use crate::dump::chunk_queue::{DumpChunk, DumpTable};
 use crate::dump::worker::DumpContext;
 use crate::folder::{ObjectEntry, WrittenChunk};
+use crate::load::LoadOptions;
 use crate::load::contents::{DumpContents, FileCompression, LoadChunk};
 use crate::load::indexes;
 use crate::load::load_record::{LoadRecord, WHOLE_TABLE};
 use crate::load::load_source::LoadSource;
-use crate::load::run::{LoadOptions, TRIES_MAX, backoff, is_temporary};
+use crate::load::retry::{TRIES_MAX, backoff, is_temporary};
 use crate::load::table_loader::LoadTarget;
 use crate::load::table_order::{LoadSize, TableOrder, TableToLoad};
 use crate::load::target_session;
@@ -241,8 +242,8 @@ impl CopySource {
         }
         // The first error ends the copy: dropping the set aborts the other workers, whose transactions are
         // rolled back.
-        while let Some(ended) = workers.join_next().await {
-            match ended {
+        while let Some(joined) = workers.join_next().await {
+            match joined {
                 Ok(result) => result?,
                 Err(error) => std::panic::resume_unwind(error.into_panic()),
             }
@@ -323,7 +324,7 @@ impl CopyWorker {
         table: &TableName,
     ) -> Result<(), BulkError> {
         let CopyContext { options, record, .. } = &*self.copying;
-        let mut connection = target_session::taken(slot, options).await?;
+        let mut connection = target_session::take_or_connect(slot, options).await?;
         indexes::create_deferred(&mut connection, record, table, options).await?;
         *slot = Some(connection);
         Ok(())
@@ -364,7 +365,7 @@ impl CopyWorker {
         number: u32,
     ) -> Result<WrittenChunk, BulkError> {
         let CopyContext { options, record, progress, .. } = &*self.copying;
-        let mut connection = target_session::taken(slot, options).await?;
+        let mut connection = target_session::take_or_connect(slot, options).await?;
         let chunk = LoadChunk {
             number,
             path: format!("chunk {number} of the source").into(),

@@ -71,12 +71,12 @@ pub(super) async fn load(
         let AccountScripts { user, host, create, .. } = account;
         let mark = mark(account);
         let ours = started.contains(&(mark.clone(), 0));
-        let there = is_there(connection, user, host).await?;
-        if there && !ours && (!replace || own == format!("{user}@{host}")) {
+        let exists = is_there(connection, user, host).await?;
+        if exists && !ours && (!replace || own == format!("{user}@{host}")) {
             report.kept.push(format!("{user}@{host}"));
             continue;
         }
-        if there && !ours {
+        if exists && !ours {
             drop_account(connection, user, host).await?;
         }
         // This comes first: the mark distinguishes an account that a killed load has created from one that
@@ -84,8 +84,8 @@ pub(super) async fn load(
         if !ours {
             record.record_chunk(connection, &mark, 0).await?;
         }
-        if !there || !ours {
-            definitions::make(connection, contents.files.as_ref(), create, false, false).await?;
+        if !exists || !ours {
+            definitions::create(connection, contents.files.as_ref(), create, false, false).await?;
         }
         report.made += 1;
         made.push(account);

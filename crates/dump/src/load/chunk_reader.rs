@@ -117,14 +117,14 @@ mod tests {
         let files = LocalFiles::new(chunk.path.parent().expect("a folder"));
         let result = send(&files, chunk, &sender);
         drop(sender);
-        let (mut bytes, mut ended) = (Vec::new(), false);
+        let (mut bytes, mut complete) = (Vec::new(), false);
         while let Some(piece) = receiver.blocking_recv() {
             match piece {
                 LoadPiece::Bytes(piece) => bytes.extend_from_slice(&piece),
-                LoadPiece::End => ended = true,
+                LoadPiece::End => complete = true,
             }
         }
-        (bytes, ended, result)
+        (bytes, complete, result)
     }
 
     #[test]
@@ -135,27 +135,29 @@ mod tests {
         let packed = zstd::encode_all(&rows[..], 1).expect("packed");
         std::fs::write(&path, &packed).expect("written");
         let good = chunk(path.clone(), FileCompression::Zstd, &rows);
-        let (bytes, ended, result) = received(&good);
-        assert!(bytes == rows && ended && result.is_ok());
+        let (bytes, complete, result) = received(&good);
+        assert!(bytes == rows && complete && result.is_ok());
 
         let other = LoadChunk { crc32: Some(1), ..good.clone() };
         let shorter = LoadChunk { bytes: Some(1), ..good.clone() };
         for wrong in [other, shorter] {
-            let (_, ended, result) = received(&wrong);
-            assert!(!ended && result.is_err_and(|error| error.code() == "TW-BULK-0002"));
+            let (_, complete, result) = received(&wrong);
+            assert!(!complete && result.is_err_and(|error| error.code() == "TW-BULK-0002"));
         }
         std::fs::write(&path, &packed[..packed.len() / 2]).expect("written");
-        let (_, ended, result) = received(&good);
-        assert!(!ended && result.is_err_and(|error| error.code() == "TW-BULK-0002"));
+        let (_, complete, result) = received(&good);
+        assert!(!complete && result.is_err_and(|error| error.code() == "TW-BULK-0002"));
         std::fs::write(&path, &rows).expect("written");
-        let (_, ended, result) = received(&good);
-        assert!(!ended && result.is_err_and(|error| error.code() == "TW-BULK-0002"));
+        let (_, complete, result) = received(&good);
+        assert!(!complete && result.is_err_and(|error| error.code() == "TW-BULK-0002"));
         // A gigabyte in a few compressed kilobytes: none of it is sent.
         let bomb = zstd::encode_all(std::io::Read::take(std::io::repeat(b'x'), 1 << 30), 1).expect("packed");
         std::fs::write(&path, &bomb).expect("written");
-        let (bytes, ended, result) = received(&LoadChunk { bytes: Some(1000), ..good.clone() });
+        let (bytes, complete, result) = received(&LoadChunk { bytes: Some(1000), ..good.clone() });
         assert!(
-            bytes.is_empty() && !ended && result.is_err_and(|error| error.to_string().contains("more than"))
+            bytes.is_empty()
+                && !complete
+                && result.is_err_and(|error| error.to_string().contains("more than"))
         );
         let missing = chunk(folder.path().join("no.tsv"), FileCompression::None, b"");
         assert!(received(&missing).2.is_err_and(|error| error.code() == "TW-BULK-0001"));

@@ -20,7 +20,7 @@ const MARIADB_TYPES: [&str; 4] = ["uuid", "inet4", "inet6", "xmltype"];
 pub(super) async fn check(
     connection: &mut Connection,
     contents: &DumpContents,
-    there: &HashSet<TableName>,
+    existing: &HashSet<TableName>,
 ) -> Result<(), BulkError> {
     let target = connection.server().flavour;
     if contents.flavour == Some(target)
@@ -29,7 +29,7 @@ pub(super) async fn check(
         return Ok(());
     }
     let has = collations(connection).await?;
-    for table in contents.tables.iter().filter(|table| !there.contains(&table.name)) {
+    for table in contents.tables.iter().filter(|table| !existing.contains(&table.name)) {
         let script = definitions::read(contents.files.as_ref(), &table.definition)?;
         let text = String::from_utf8_lossy(&script);
         for line in text.lines() {
@@ -52,13 +52,14 @@ pub(super) async fn check(
 pub(super) async fn check_engines(
     connection: &mut Connection,
     contents: &DumpContents,
-    there: &HashSet<TableName>,
+    existing: &HashSet<TableName>,
 ) -> Result<(), BulkError> {
     let sql = "SELECT LOWER(engine) FROM information_schema.engines WHERE support IN ('YES', 'DEFAULT')";
     let has: HashSet<_> =
         texts(&connection.query(sql).await?)?.into_iter().map(|[engine]: [String; 1]| engine).collect();
-    let is_made =
-        |table: &&TableFiles| table.definition.dialect == ScriptDialect::Own && !there.contains(&table.name);
+    let is_made = |table: &&TableFiles| {
+        table.definition.dialect == ScriptDialect::Own && !existing.contains(&table.name)
+    };
     for table in contents.tables.iter().filter(is_made) {
         let script = definitions::read(contents.files.as_ref(), &table.definition)?;
         let text = String::from_utf8_lossy(&script);
@@ -177,7 +178,7 @@ mod tests {
         let has = HashSet::from(["utf8mb4_bin".to_owned()]);
         let problem = |line, target| super::problem(line, target, &has);
         let line = "  `a COLLATE x` varchar(9) COLLATE utf8mb4_0900_ai_ci DEFAULT 'COLLATE y',";
-        assert!(problem(line, Flavour::MariaDb).is_some_and(|said| said.contains("utf8mb4_0900_ai_ci")));
+        assert!(problem(line, Flavour::MariaDb).is_some_and(|text| text.contains("utf8mb4_0900_ai_ci")));
         assert_eq!(quoted_name(line), Some("a COLLATE x"));
         assert!(problem("  `a` text COLLATE utf8mb4_bin,", Flavour::MariaDb).is_none());
         assert!(

@@ -55,13 +55,13 @@ pub(crate) async fn existing_tables<'a>(
         true => TableName::new(schema.to_lowercase(), table.to_lowercase()),
         false => TableName::new(schema, table),
     };
-    let mut there = std::collections::HashSet::new();
+    let mut existing = std::collections::HashSet::new();
     let mut rows = connection.query_stream(&sql).await?;
     while let Some(row) = rows.next().await? {
         let text = |column| row.get_str(column).unwrap_or_default();
-        there.insert(folded(text(0), text(1)));
+        existing.insert(folded(text(0), text(1)));
     }
-    Ok(names.filter(|name| there.contains(&folded(&name.schema, &name.name))).cloned().collect())
+    Ok(names.filter(|name| existing.contains(&folded(&name.schema, &name.name))).cloned().collect())
 }
 
 /// Runs the script of a definition. With `skip_existing`, as after an interrupted load, an existing object is skipped
@@ -70,7 +70,7 @@ pub(crate) async fn existing_tables<'a>(
 /// # Errors
 /// [`BulkError::DefinitionRejected`] if the server rejects a statement; [`BulkError::Session`] if the
 /// connection breaks.
-pub(crate) async fn make(
+pub(crate) async fn create(
     connection: &mut Connection,
     files: &dyn FileStore,
     definition: &DefinitionScript,
@@ -81,10 +81,10 @@ pub(crate) async fn make(
     run_script_ignoring(connection, files, definition, passed, events_disabled).await
 }
 
-/// As [`make`], but skips statements that the server rejects with one of these error numbers.
+/// As [`create`], but skips statements that the server rejects with one of these error numbers.
 ///
 /// # Errors
-/// As [`make`].
+/// As [`create`].
 pub(super) async fn run_script_ignoring(
     connection: &mut Connection,
     files: &dyn FileStore,

@@ -26,8 +26,8 @@ pub(crate) fn disabled(statement: &[u8], status: &str) -> Option<Vec<u8>> {
         let rest = &statement[at..];
         if let Some(before) = BEFORE.iter().find(|before| rest.starts_with(before)) {
             let from = at + before.len();
-            let behind = statement[from..].strip_prefix(b"ENABLE")?;
-            return Some([&statement[..from], status.as_bytes(), behind].concat());
+            let rest = statement[from..].strip_prefix(b"ENABLE")?;
+            return Some([&statement[..from], status.as_bytes(), rest].concat());
         }
         at += match rest[0] {
             quote @ (b'`' | b'\'') => quoted_bytes(rest, quote)?,

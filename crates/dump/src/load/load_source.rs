@@ -7,7 +7,7 @@ use tailwater_session::Connection;
 
 use super::contents::DumpContents;
 use super::load_record::LoadRecord;
-use super::run::LoadOptions;
+use super::options::LoadOptions;
 use tailwater_tables::error::BulkError;
 use tailwater_tables::progress::BulkProgress;
 use tailwater_tables::schema::TableName;

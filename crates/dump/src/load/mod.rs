@@ -1,19 +1,20 @@
 //! Loads a dump into a server.
 //!
 //! The order is: databases, sequences, tables, rows on several connections, and then views, routines,
-//! triggers and events. A data file and the record that it is loaded are one transaction of the target. So a
-//! load that ended for any reason continues after what it has loaded, and loads no row twice.
+//! triggers and events. A data file and the record that it is loaded are one transaction of the target. So
+//! an interrupted load continues after its last loaded file, and loads no row twice.
 //!
 //! - [`contents`]: the contents of a dump, independent of the tool that wrote it. [`folder_format`] detects
 //!   the tool; [`tailwater_folder`], [`mydumper`] and [`mysql_shell`] read its folder.
-//! - [`run`]: the load from beginning to end.
+//! - [`run`]: the phases in their order. `load_start`: which phase comes first; `object_creation`: objects before and
+//!   after the rows; `parallel_load`: rows over several connections, with `file_queue` and `load_worker`; `retry`:
+//!   which errors are tried again.
 //! - `load_record`: the record of a load on the target. `target_session`: sessions on the target.
 //!   `definitions`: creates objects.
 //! - `table_loader`: loads a data file; `chunk_reader` reads it. `bulk_statement` and `bulk_rows` convert it
-//!   to values for a prepared statement, `insert_builder` to INSERT statements; `statement_splitter` reads
-//!   files of statements.
-//! - `load_source`: the interface to rows that do not come from files. `table_order`: which table's rows come next. [`indexes`]: indexes that are created after all rows of
-//!   their table.
+//!   to values for a prepared statement.
+//! - `load_source`: the interface to rows that do not come from files. `table_order`: which table's rows come
+//!   next. [`indexes`]: indexes that are created after all rows of their table.
 //! - [`accounts`]: users and roles. `compatibility`: what a server of another family or version lacks.
 //! - `events`: creates events disabled.
 //! - `gtid`: sets the GTID state of the target.
@@ -24,15 +25,22 @@ mod bulk_statement;
 pub mod chunk_reader;
 mod compatibility;
 pub mod contents;
-mod definitions;
+pub(crate) mod definitions;
 mod events;
+mod file_queue;
 pub mod folder_format;
 mod gtid;
 pub mod indexes;
 pub(crate) mod load_record;
 pub(crate) mod load_source;
+mod load_start;
+mod load_worker;
 pub mod mydumper;
 pub mod mysql_shell;
+mod object_creation;
+mod options;
+mod parallel_load;
+pub(crate) mod retry;
 pub mod run;
 pub(crate) mod table_loader;
 pub(crate) mod table_order;
@@ -41,4 +49,5 @@ pub(crate) mod target_session;
 
 pub use contents::DumpContents;
 pub use indexes::DeferIndexes;
-pub use run::{LoadOptions, LoadReport, load};
+pub use options::{LoadOptions, LoadReport};
+pub use run::load;

@@ -50,11 +50,6 @@ pub fn read(files: Arc<dyn FileStore>) -> Result<DumpContents, BulkError> {
     }
     let refused = |reason: String| BulkError::ForeignDump { path: files.path(""), tool: "mydumper", reason };
     let point = point(&metadata);
-    let mut id = Sha256::new();
-    id.update(&metadata);
-    for (name, bytes) in &listed {
-        id.update(format!("{name}\0{bytes}\n"));
-    }
     let sorted = MydumperFiles::of(listed.keys().map(String::as_str)).map_err(refused)?;
     let definition = |what: String, schema: &str, file: &str, is_program: bool| DefinitionScript {
         what,
@@ -68,30 +63,25 @@ pub fn read(files: Arc<dyn FileStore>) -> Result<DumpContents, BulkError> {
     };
     let mut tables = Vec::new();
     for (name, file) in &sorted.tables {
-        let mut chunks = Vec::new();
-        for (number, file) in (0..).zip(sorted.rows.get(name).into_iter().flatten()) {
-            chunks.push(LoadChunk {
-                number,
-                path: files.path(file),
-                packing: FileCompression::of(file),
-                rows: None,
-                bytes: None,
-                crc32: None,
-                file_bytes: listed.get(file).copied().unwrap_or(0),
-            });
-        }
+        let chunk = |(number, file): (u32, &String)| LoadChunk {
+            number,
+            path: files.path(file),
+            packing: FileCompression::of(file),
+            rows: None,
+            bytes: None,
+            crc32: None,
+            file_bytes: listed.get(file).copied().unwrap_or(0),
+        };
+        let chunks: Vec<_> = (0..).zip(sorted.rows.get(name).into_iter().flatten()).map(chunk).collect();
         let definition = definition(format!("table {name}"), &name.schema, file, false);
-        if let Some(first) = chunks.first() {
-            let script = definitions::read(files.as_ref(), &definition)?;
-            if let Some(column) = definitions::timestamp_column(&String::from_utf8_lossy(&script))
-                && !sets_time_zone(files.as_ref(), first)?
-            {
-                return Err(refused(format!(
-                    "column {column} of {name} is a TIMESTAMP, and {} does not say in which time zone its values are \
-                     (--skip-tz-utc); dump without that, or begin each file of the table with SET TIME_ZONE",
-                    file_name(&first.path)
-                )));
-            }
+        if let Some(first) = chunks.first()
+            && let Some(column) = column_without_time_zone(files.as_ref(), &definition, first)?
+        {
+            return Err(refused(format!(
+                "column {column} of {name} is a TIMESTAMP, and {} does not say in which time zone its values are \
+                 (--skip-tz-utc); dump without that, or begin each file of the table with SET TIME_ZONE",
+                file_name(&first.path)
+            )));
         }
         tables.push(TableFiles { name: name.clone(), definition, columns: None, text: None, chunks });
     }
@@ -106,7 +96,7 @@ pub fn read(files: Arc<dyn FileStore>) -> Result<DumpContents, BulkError> {
         .iter()
         .map(|(name, file)| definition(format!("triggers of {name}"), &name.schema, file, true));
     Ok(DumpContents {
-        id: id.finalize()[..16].iter().map(|byte| format!("{byte:02x}")).collect(),
+        id: id(&metadata, &listed),
         flavour: point.gtid_set.as_deref().map(flavour_of),
         schemas: sorted.schemas.iter().map(database).collect(),
         sequences: Vec::new(),
@@ -116,6 +106,32 @@ pub fn read(files: Arc<dyn FileStore>) -> Result<DumpContents, BulkError> {
         accounts: Vec::new(),
         files: Arc::clone(&files),
     })
+}
+
+/// The identity of the dump: a digest of its metadata, and of the names and sizes of its files.
+fn id(metadata: &str, listed: &BTreeMap<String, u64>) -> String {
+    let mut id = Sha256::new();
+    id.update(metadata);
+    for (name, bytes) in listed {
+        id.update(format!("{name}\0{bytes}\n"));
+    }
+    id.finalize()[..16].iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The first TIMESTAMP column of a table whose first data file does not begin with the time zone of its values.
+///
+/// # Errors
+/// [`BulkError::File`]
+fn column_without_time_zone(
+    files: &dyn FileStore,
+    definition: &DefinitionScript,
+    first: &LoadChunk,
+) -> Result<Option<String>, BulkError> {
+    let script = definitions::read(files, definition)?;
+    match definitions::timestamp_column(&String::from_utf8_lossy(&script)) {
+        Some(column) if !sets_time_zone(files, first)? => Ok(Some(column.to_owned())),
+        _ => Ok(None),
+    }
 }
 
 /// Whether a data file begins with the time zone of its values.

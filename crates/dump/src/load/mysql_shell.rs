@@ -261,27 +261,9 @@ impl ShellDumpReader<'_> {
         if !table.includes_ddl {
             return Err(refused(format!("the dump has no definition of {what}; dump without dataOnly")));
         }
-        let ShellOptions { columns, decode_columns, .. } = &table.options;
         check_format(&table.options).map_err(refused)?;
-        let mut decoded = BTreeMap::new();
-        for (column, method) in decode_columns {
-            let method = match method.as_str() {
-                "FROM_BASE64" => Decoding::Base64,
-                "UNHEX" => Decoding::Hex,
-                other => {
-                    return Err(refused(format!("column {column} needs the unsupported decoding {other}")));
-                }
-            };
-            decoded.insert(column.clone(), method);
-        }
-        let compression = table.compression.as_ref().or(table.options.compression.as_ref());
-        let packing = match compression.map(String::as_str) {
-            Some("none") => FileCompression::None,
-            Some("zstd") => FileCompression::Zstd,
-            Some("gzip") => FileCompression::Gzip,
-            None => FileCompression::of(&table.extension),
-            Some(other) => return Err(refused(format!("its rows have the unsupported compression {other}"))),
-        };
+        let decoded = table.options.decodings().map_err(refused)?;
+        let packing = table.packing().map_err(refused)?;
         let mut chunks = Vec::new();
         if table.includes_data {
             let one = [base.to_owned()];
@@ -303,12 +285,7 @@ impl ShellDumpReader<'_> {
                 )));
             }
         }
-        let character_set = table.options.default_character_set.clone();
-        let character_set = character_set.or_else(|| dump.default_character_set.clone());
-        let character_set = character_set.unwrap_or_else(|| "utf8mb4".to_owned());
-        if !character_set.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
-            return Err(refused(format!("{character_set:?} is not a valid name of a character set")));
-        }
+        let character_set = table.character_set(dump).map_err(refused)?;
         if !table.triggers.is_empty() {
             let file = format!("{base}.triggers.sql");
             triggers.push(self.definition(format!("triggers of {what}"), Some(schema), &file));
@@ -316,7 +293,7 @@ impl ShellDumpReader<'_> {
         contents.tables.push(TableFiles {
             definition,
             name: what,
-            columns: Some(columns.clone()),
+            columns: Some(table.options.columns.clone()),
             text: Some(TextFields { character_set, decoded }),
             chunks,
         });
@@ -355,6 +332,51 @@ impl ShellDumpReader<'_> {
             }
         }
         Ok(())
+    }
+}
+
+impl ShellOptions {
+    /// How the fields of columns are decoded.
+    ///
+    /// # Errors
+    /// The column with an unsupported decoding.
+    fn decodings(&self) -> Result<BTreeMap<String, Decoding>, String> {
+        let decoding = |(column, method): (&String, &String)| match method.as_str() {
+            "FROM_BASE64" => Ok((column.clone(), Decoding::Base64)),
+            "UNHEX" => Ok((column.clone(), Decoding::Hex)),
+            other => Err(format!("column {column} needs the unsupported decoding {other}")),
+        };
+        self.decode_columns.iter().map(decoding).collect()
+    }
+}
+
+impl ShellTable {
+    /// The compression of the data files.
+    ///
+    /// # Errors
+    /// The unsupported compression.
+    fn packing(&self) -> Result<FileCompression, String> {
+        let compression = self.compression.as_ref().or(self.options.compression.as_ref());
+        match compression.map(String::as_str) {
+            Some("none") => Ok(FileCompression::None),
+            Some("zstd") => Ok(FileCompression::Zstd),
+            Some("gzip") => Ok(FileCompression::Gzip),
+            None => Ok(FileCompression::of(&self.extension)),
+            Some(other) => Err(format!("its rows have the unsupported compression {other}")),
+        }
+    }
+
+    /// The character set of the data files.
+    ///
+    /// # Errors
+    /// The invalid name.
+    fn character_set(&self, dump: &ShellDump) -> Result<String, String> {
+        let own = self.options.default_character_set.as_ref();
+        let name = own.or(dump.default_character_set.as_ref()).map_or("utf8mb4", String::as_str);
+        match name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
+            true => Ok(name.to_owned()),
+            false => Err(format!("{name:?} is not a valid name of a character set")),
+        }
     }
 }
 

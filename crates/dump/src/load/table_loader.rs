@@ -57,8 +57,8 @@ pub(crate) struct LoadTarget {
     generated: Vec<String>,
     /// Whether a rolled-back transaction leaves no rows.
     pub(crate) transactional: bool,
-    /// The engine, if it stores no rows of its own.
-    pub(crate) elsewhere: Option<String>,
+    /// The engine, if it stores no rows.
+    pub(crate) engine_without_rows: Option<String>,
     method: LoadMethod,
 }
 
@@ -95,13 +95,13 @@ async fn described(
     );
     let mut tries = 0;
     loop {
-        let (there, columns) = (connection.query(&engine).await?, connection.query(&columns).await?);
+        let (shown, columns) = (connection.query(&engine).await?, connection.query(&columns).await?);
         // MariaDB omits tables that are being altered, for example by the index creation of an interrupted
         // load.
-        let left_out = there.first().is_some_and(|row| row.get_str(1).is_none() || columns.rows.is_empty());
+        let left_out = shown.first().is_some_and(|row| row.get_str(1).is_none() || columns.rows.is_empty());
         tries += 1;
         if !left_out || tries == DESCRIBED_TRIES_MAX {
-            return Ok((there, columns));
+            return Ok((shown, columns));
         }
         tokio::time::sleep(DESCRIBED_PAUSE).await;
     }
@@ -121,15 +121,15 @@ impl LoadTarget {
             what,
             server: connection.endpoint().into(),
         };
-        let (there, columns_there) = described(connection, &table.name).await?;
+        let (shown, columns_shown) = described(connection, &table.name).await?;
         // A table without an engine is a view, or is being altered all the time.
-        let Some(there) = there.first().filter(|there| there.get_str(1).is_some()) else {
+        let Some(shown) = shown.first().filter(|shown| shown.get_str(1).is_some()) else {
             return Err(missing(format!("table {}", table.name), connection));
         };
-        let transactional = there.get_str(0) == Some("YES");
-        let elsewhere = there.get_str(1).filter(|engine| !keeps_rows(engine)).map(str::to_owned);
+        let transactional = shown.get_str(0) == Some("YES");
+        let engine_without_rows = shown.get_str(1).filter(|engine| !keeps_rows(engine)).map(str::to_owned);
         let data_type = |name: &str| {
-            let row = columns_there.rows.iter().find(|row| row.get_str(0) == Some(name))?;
+            let row = columns_shown.rows.iter().find(|row| row.get_str(0) == Some(name))?;
             row.get_str(1).map(str::to_owned)
         };
         let mut columns = Vec::new();
@@ -140,14 +140,14 @@ impl LoadTarget {
             }
         }
         let zero_text = |(name, data_type): &(String, String)| {
-            let row = columns_there.rows.iter().find(|row| row.get_str(0) == Some(name))?;
+            let row = columns_shown.rows.iter().find(|row| row.get_str(0) == Some(name))?;
             // Digits of several bytes are not handled here: storing them gives a warning, and the rows are
             // rejected.
             let of_bytes = !row.get_str(4).is_some_and(|charset| WIDE_CHARSETS.contains(&charset));
             enum_members::index_zero(data_type, row.get_str(3)?).filter(|_| of_bytes)
         };
         let zero_texts = columns.iter().map(zero_text).collect();
-        let computed = columns_there.rows.iter().filter(|row| row.get_str(2) == Some("1"));
+        let computed = columns_shown.rows.iter().filter(|row| row.get_str(2) == Some("1"));
         let generated = computed.filter_map(|row| row.get_str(0)).map(str::to_owned).collect();
         let method = match (&table.columns, &table.text) {
             (None, _) => LoadMethod::Statements,
@@ -174,18 +174,18 @@ impl LoadTarget {
             zero_texts,
             generated,
             transactional,
-            elsewhere,
+            engine_without_rows,
             method,
         })
     }
 
-    /// Whether the table stores no rows of its own; logs that it is skipped. Its rows arrive, if at all, with
+    /// Whether the table stores no rows; logs that it is skipped. Its rows arrive, if at all, with
     /// the tables that store them.
     pub(crate) fn is_skipped(&self) -> bool {
-        if let Some(engine) = &self.elsewhere {
-            warn!(table = %self.table, engine, "table skipped: its engine stores no rows of its own");
+        if let Some(engine) = &self.engine_without_rows {
+            warn!(table = %self.table, engine, "table skipped: its engine stores no rows");
         }
-        self.elsewhere.is_some()
+        self.engine_without_rows.is_some()
     }
 
     fn load_data_statement(
@@ -280,8 +280,9 @@ impl LoadTarget {
             // With GTIDs, servers do not allow a transaction that changes such a table and another one. The
             // record comes last: a table whose record is missing is emptied when the load continues.
             let rows = self.send(connection, chunk, feed).await?;
-            let noted = record.record_chunk(connection, &self.table, chunk.number).await.map_err(failed)?;
-            return Ok(noted.then_some(rows));
+            let recorded =
+                record.record_chunk(connection, &self.table, chunk.number).await.map_err(failed)?;
+            return Ok(recorded.then_some(rows));
         }
         connection.execute("START TRANSACTION").await.map_err(failed)?;
         if !record.record_chunk(connection, &self.table, chunk.number).await.map_err(failed)? {
@@ -366,12 +367,12 @@ impl LoadTarget {
         };
         let mut rows = bulk.rows(&statement, self.zero_texts.clone());
         let mut sum = OkInfo::default();
-        let mut ended = false;
-        while !ended {
+        let mut complete = false;
+        while !complete {
             let batches = match pieces.recv().await {
                 Some(LoadPiece::Bytes(bytes)) => rows.push(&bytes).map_err(refused)?,
                 Some(LoadPiece::End) => {
-                    ended = true;
+                    complete = true;
                     rows.finish().map_err(refused)?.into_iter().collect()
                 }
                 None => return Err(self.failed(chunk, SessionError::LoadBody)),
@@ -406,12 +407,12 @@ impl LoadTarget {
         let flavour = connection.server().flavour;
         let mut inserts = InsertBuilder::new(&self.table, &self.columns, flavour, bytes_max);
         let mut sum = OkInfo::default();
-        let mut ended = false;
-        while !ended {
+        let mut complete = false;
+        while !complete {
             let statements = match pieces.recv().await {
                 Some(LoadPiece::Bytes(bytes)) => inserts.push(&bytes).map_err(malformed)?,
                 Some(LoadPiece::End) => {
-                    ended = true;
+                    complete = true;
                     inserts.finish().map_err(malformed)?.into_iter().collect()
                 }
                 None => return Err(self.failed(chunk, SessionError::LoadBody)),
@@ -441,12 +442,12 @@ impl LoadTarget {
         connection.execute(&format!("USE {}", quote_identifier(&self.table.schema))).await.map_err(failed)?;
         let mut splitter = StatementSplitter::new(FOREIGN_STATEMENT_BYTES_MAX);
         let mut sum = OkInfo::default();
-        let mut ended = false;
-        while !ended {
+        let mut complete = false;
+        while !complete {
             let statements = match pieces.recv().await {
                 Some(LoadPiece::Bytes(bytes)) => splitter.push(&bytes).map_err(malformed)?,
                 Some(LoadPiece::End) => {
-                    ended = true;
+                    complete = true;
                     splitter.finish().map_err(malformed)?.into_iter().collect()
                 }
                 None => return Err(self.failed(chunk, SessionError::LoadBody)),

@@ -3,7 +3,7 @@
 use tailwater_session::{ConnectOptions, Connection, SessionError, SessionPreset};
 use tailwater_wire::Flavour;
 
-use super::run::LoadOptions;
+use super::options::LoadOptions;
 use tailwater_tables::error::BulkError;
 use tailwater_tables::session_settings::allow_violations;
 
@@ -123,7 +123,7 @@ async fn log_rows(connection: &mut Connection) -> Result<(), BulkError> {
 ///
 /// # Errors
 /// As [`connect`].
-pub(crate) async fn taken(
+pub(crate) async fn take_or_connect(
     slot: &mut Option<Connection>,
     options: &LoadOptions,
 ) -> Result<Connection, BulkError> {

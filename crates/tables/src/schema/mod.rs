@@ -3,15 +3,17 @@
 //! - [`inventory`]: the existing objects, in an order in which they can be created; [`privileges`]: whether
 //!   the account sees all of them.
 //! - [`ddl`]: the definition of one object. [`prepare`] the connection first.
+//! - [`index_definitions`]: the keys of a table definition, and which of them can be created after the rows.
 //! - [`accounts`]: users and roles.
 //! - [`script`]: definitions as files, and files as statements.
 //!
 //! Definitions are bytes. Routines, triggers, events and views are stored in the character set of the session
 //! that created them, and are read and written in it. Each script sets everything that its definition depends
-//! on, so it can be run by itself.
+//! on, so it can run alone.
 
 pub mod accounts;
 mod ddl;
+pub mod index_definitions;
 mod inventory;
 mod object_kind;
 mod privileges;

@@ -1,0 +1,27 @@
+//! When work on rows is tried again.
+
+use std::time::Duration;
+
+use tailwater_session::{Backoff, SessionError, SessionRetry};
+
+use tailwater_tables::error::BulkError;
+
+/// Maximum number of tries per file when the target is unavailable or rows are locked.
+pub(crate) const TRIES_MAX: u32 = 6;
+
+/// The pauses between tries.
+pub(crate) fn backoff(seed: u64) -> Backoff {
+    Backoff::new(Duration::from_millis(250), Duration::from_secs(8), seed)
+}
+
+/// Whether another try may succeed.
+pub(crate) fn is_temporary(error: &BulkError) -> bool {
+    let session = |error: &SessionError| error.retry() == SessionRetry::Later;
+    match error {
+        BulkError::Session(error) => session(error),
+        BulkError::RowsRejected { error, .. } => session(error),
+        // The next try uses another method.
+        BulkError::RowExceedsPacket { .. } => true,
+        _ => false,
+    }
+}
