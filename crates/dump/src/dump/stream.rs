@@ -3,8 +3,10 @@
 //! For the rest of the dump it is a file store. Definitions are kept until they are needed; the pieces of
 //! data files, each of whole statements, are written in the order in which connections have them. A stream
 //! cannot be resumed.
+//!
+//! Rows with document identifiers ([`DOCUMENT_ID`]) come before the full-text indexes of their table.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
@@ -13,11 +15,14 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use crate::folder::names::journal_number;
-use crate::folder::{DumpedFlavour, Manifest};
+use crate::folder::{DumpedFlavour, Manifest, TableEntry};
 use tailwater_files::store::{FileStore, NewFile};
 use tailwater_tables::error::BulkError;
 use tailwater_tables::error::file_error;
 use tailwater_tables::schema::ObjectKind;
+use tailwater_tables::schema::index_definitions::{DOCUMENT_ID, deferrable};
+use tailwater_tables::schema::script::Script;
+use tailwater_wire::sql_quote::{qualified_name, quote_identifier};
 
 /// The start of the last line of a complete stream.
 pub const END: &str = "-- End of the dump: ";
@@ -27,6 +32,8 @@ pub(super) struct StatementStream {
     out: Arc<Mutex<Box<dyn Write + Send>>>,
     /// Small files that were written.
     kept: Mutex<HashMap<String, Vec<u8>>>,
+    /// Statements that create the full-text indexes after the rows.
+    late_indexes: Mutex<Vec<String>>,
 }
 
 impl fmt::Debug for StatementStream {
@@ -37,7 +44,7 @@ impl fmt::Debug for StatementStream {
 
 impl StatementStream {
     pub(super) fn new(out: Box<dyn Write + Send>) -> Self {
-        Self { out: Arc::new(Mutex::new(out)), kept: Mutex::default() }
+        Self { out: Arc::new(Mutex::new(out)), kept: Mutex::default(), late_indexes: Mutex::default() }
     }
 
     /// Writes everything that precedes the rows.
@@ -63,9 +70,14 @@ impl StatementStream {
         }
         let sequences = manifest.objects.iter().filter(|object| object.kind == ObjectKind::Sequence);
         let schemas = manifest.schemas.iter().map(|schema| &schema.file);
-        let tables = manifest.tables.iter().map(|table| &table.file);
-        for file in schemas.chain(sequences.map(|object| &object.file)).chain(tables) {
+        for file in schemas.chain(sequences.map(|object| &object.file)) {
             head.extend(self.definition(file));
+        }
+        for table in &manifest.tables {
+            let definition = self.definition(&table.file);
+            let drop = self.defer_fulltext_indexes(table, &definition);
+            head.extend(definition);
+            head.extend(drop);
         }
         self.write(&head)
     }
@@ -75,7 +87,8 @@ impl StatementStream {
     /// # Errors
     /// [`BulkError::File`]
     pub(super) fn end(&self, manifest: &Manifest) -> Result<(), BulkError> {
-        let mut rest = Vec::new();
+        let late = self.late_indexes.lock().drain(..).fold(Script::default(), Script::then);
+        let mut rest = late.into_bytes();
         for object in manifest.objects.iter().filter(|object| object.kind != ObjectKind::Sequence) {
             rest.extend(self.definition(&object.file));
         }
@@ -86,6 +99,25 @@ impl StatementStream {
         let rows: u64 = manifest.tables.iter().map(|table| table.rows).sum();
         rest.extend_from_slice(format!("{END}{rows} rows of {} tables\n", manifest.tables.len()).as_bytes());
         self.write(&rest)
+    }
+
+    /// If the rows of a table have document identifiers, records its full-text indexes for the end of the stream, and
+    /// returns the script that drops them from the empty table.
+    fn defer_fulltext_indexes(&self, table: &TableEntry, definition: &[u8]) -> Vec<u8> {
+        if table.columns.iter().all(|column| column.name != DOCUMENT_ID) {
+            return Vec::new();
+        }
+        let definition = String::from_utf8_lossy(definition);
+        // Servers print full-text keys last, so the other keys keep their order.
+        let keys = deferrable(&definition, &HashSet::new(), false);
+        let altered = format!("ALTER TABLE {}", qualified_name(&table.schema, &table.table));
+        let mut script = Script::default();
+        let mut late = self.late_indexes.lock();
+        for key in keys {
+            script = script.then(format!("{altered} DROP KEY {}", quote_identifier(&key.name)));
+            late.push(format!("{altered} ADD {}", key.definition));
+        }
+        script.into_bytes()
     }
 
     fn definition(&self, file: &str) -> Vec<u8> {
