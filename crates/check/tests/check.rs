@@ -49,7 +49,7 @@ async fn single_bit_changes_are_found_and_repaired_during_writes(kind: ServerKin
         return Ok(());
     }
     let is_long = std::env::var_os("TAILWATER_LONG").is_some();
-    // This is the longest of these tests, and the two versions are much alike.
+    // This is the longest of these tests, and the two versions differ little.
     if kind == ServerKind::Mariadb118 && !is_long {
         return Ok(());
     }
@@ -105,7 +105,7 @@ async fn single_bit_changes_are_found_and_repaired_during_writes(kind: ServerKin
     let report = run(&options).await?;
     ensure!(report.is_equal(), "seed {seed}: after the last write: {:#?}", report.differences);
     let errant = errant(&servers, kind).await?;
-    ensure!(errant, "the target has transactions of its own, beyond {executed:?}");
+    ensure!(errant, "the target has transactions that the source lacks: {executed:?}");
     Ok(())
 }
 
@@ -151,7 +151,7 @@ async fn differences_do_not_cancel_in_sums(kind: ServerKind) -> Result<()> {
     ensure!(servers.target.wait_for_gtids(&gtids, Duration::from_secs(60)).await?);
     for digests in ALL_DIGESTS {
         let options = CheckOptions { digests, ..options.clone() };
-        let said = StatementLog::listen(&servers.target).await?;
+        let log = StatementLog::start(&servers.target).await?;
         let report = run(&options).await?;
         ensure!(report.is_equal() && report.tables == 6, "{digests:?}: {report:#?}");
         // Without the table that has no key, and without the one that the source warns about before the
@@ -164,7 +164,7 @@ async fn differences_do_not_cancel_in_sums(kind: ServerKind) -> Result<()> {
             Digests::OnServers => (0, if kind == ServerKind::Mysql97 { 6 } else { 7 }),
         };
         // Row hashes are only read where sums differ.
-        let found = (said.count("BIT_XOR(CRC32(").await?, said.count("SHA2(").await?);
+        let found = (log.count("BIT_XOR(CRC32(").await?, log.count("SHA2(").await?);
         ensure!(found == wanted, "{digests:?}: sums and hashes {found:?}");
     }
     let changes = [
@@ -270,11 +270,11 @@ async fn different_declarations_give_equal_sums(kind: ServerKind) -> Result<()> 
         ..CheckOptions::new(source.connect_options(), target.connect_options())
     };
     for digests in ALL_DIGESTS {
-        let said = StatementLog::listen(&target).await?;
+        let log = StatementLog::start(&target).await?;
         let report = run(&CheckOptions { digests, ..options.clone() }).await?;
         let found: Vec<_> = report.differences.iter().map(table_key_and_what).collect();
         ensure!(found == [("bits".into(), "1".into(), "n,w".into())], "{digests:?}: {found:?}");
-        let (sums, hashes) = (said.count("BIT_XOR(CRC32(").await?, said.count("SHA2(").await?);
+        let (sums, hashes) = (log.count("BIT_XOR(CRC32(").await?, log.count("SHA2(").await?);
         let are_summed = matches!(digests, Digests::Quick { .. });
         ensure!(sums == if are_summed { 3 } else { 0 }, "{digests:?}: {sums} sums");
         ensure!(!are_summed || hashes == 1, "{hashes} tables were compared by row hashes");
@@ -289,7 +289,7 @@ struct StatementLog<'s> {
 
 impl<'s> StatementLog<'s> {
     /// From now on.
-    async fn listen(server: &'s Server) -> Result<Self> {
+    async fn start(server: &'s Server) -> Result<Self> {
         server.sql("SET sql_log_bin = 0; SET GLOBAL log_output = 'TABLE'; SET GLOBAL general_log = 0; TRUNCATE mysql.general_log; \
              SET GLOBAL general_log = 1").await?;
         Ok(Self { server })
@@ -420,8 +420,8 @@ async fn objects_of_one_side_only_are_reported(kind: ServerKind) -> Result<()> {
     let selection = Selection { schemas: vec!["long_rows".into()], ..Selection::default() };
     let options = CheckOptions { selection, ..servers.options() };
     let too_long = run(&CheckOptions { digests: Digests::OnServers, ..options.clone() }).await?;
-    let said = format!("{:?}", too_long.findings);
-    ensure!(said.starts_with("[Unreadable") && said.contains("1 rows"), "{said}");
+    let findings = format!("{:?}", too_long.findings);
+    ensure!(findings.starts_with("[Unreadable") && findings.contains("1 rows"), "{findings}");
     ensure!(run(&options).await?.is_equal(), "a long row that is equal");
     // Nor if neither server can.
     servers.target.sql("SET GLOBAL max_allowed_packet = 1048576").await?;
@@ -480,6 +480,6 @@ async fn a_lagging_target_is_not_a_difference(kind: ServerKind) -> Result<()> {
     ensure!(report.is_equal() && report.tables == 2, "{report:?}");
     let mut connection = Connection::connect(&servers.source.connect_options()).await?;
     let marks = connection.query("SELECT COUNT(*) FROM tailwater.check_marks").await?;
-    ensure!(marks.scalar().context("a count")? == "0", "marks were left behind");
+    ensure!(marks.scalar().context("a count")? == "0", "marks remain");
     Ok(())
 }

@@ -142,8 +142,8 @@ async fn meaningless_gtids_are_refused(kind: ServerKind) -> Result<()> {
         other => format!("no refusal: {other:?}"),
     };
     // The target does not have them, but may still get them.
-    let behind = run(&options).await;
-    ensure!(matches!(behind, Err(BulkError::TargetBehind { .. })), "{behind:?}");
+    let outcome = run(&options).await;
+    ensure!(matches!(outcome, Err(BulkError::TargetBehind { .. })), "{outcome:?}");
     if kind.flavour() == Flavour::MariaDb {
         // As on servers that have replicated something.
         for server in [&source, &target] {
@@ -241,15 +241,15 @@ async fn an_unreadable_table_is_reported(kind: ServerKind) -> Result<()> {
         let report = run(&options).await?;
         let found: Vec<_> = report.differences.iter().map(|difference| difference.table.as_str()).collect();
         ensure!(found == ["first", "last"], "{digests:?}: {report:#?}");
-        let said: Vec<_> = report.findings.iter().map(|finding| format!("{finding:?}")).collect();
-        ensure!(said.len() == 2 && !report.is_equal(), "{digests:?}: {said:#?}");
+        let texts: Vec<_> = report.findings.iter().map(|finding| format!("{finding:?}")).collect();
+        ensure!(texts.len() == 2 && !report.is_equal(), "{digests:?}: {texts:#?}");
         ensure!(
-            said.iter().any(|said| said.contains("gone") && said.contains("on the target: error")),
-            "{said:#?}"
+            texts.iter().any(|text| text.contains("gone") && text.contains("on the target: error")),
+            "{texts:#?}"
         );
         ensure!(
-            said.iter().any(|said| said.contains("whole") && said.contains("on the source: error")),
-            "{said:#?}"
+            texts.iter().any(|text| text.contains("whole") && text.contains("on the source: error")),
+            "{texts:#?}"
         );
     }
     // A resumed check tries them again.
@@ -274,7 +274,7 @@ async fn a_mark_is_kept_on_a_new_connection(kind: ServerKind) -> Result<()> {
     SyncMethod::Mark.prepare(&mut first).await?;
     let mut waiting = SyncWaiter::new(SyncMethod::Mark, PATIENCE, "kept-1-0".into(), None);
     waiting.position(&mut first).await?;
-    // The first session still exists, as if its server had not noticed yet that the client is gone.
+    // The first session still exists, as if its server had not detected yet that the client disconnected.
     waiting.reconnected(&mut second).await?;
     let position = waiting.position(&mut second).await?;
     first.close().await;

@@ -84,7 +84,7 @@ async fn hidden_objects_are_an_error(kind: ServerKind) -> Result<()> {
             .await?
             .contains("nothing is selected")
     );
-    // A wrong name leaves nothing behind that makes the right one fail.
+    // After a wrong name, the same command with the right one succeeds.
     ensure!(error("root", of(&["sene"], &[], &[])).await?.contains("no database sene"));
     let whole = attempt("seen_all", of(&["seen"], &[], &[]), "refused").await?;
     ensure!(whole.manifest.tables.len() == 2, "{:?}", whole.manifest);

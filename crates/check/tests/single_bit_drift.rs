@@ -261,7 +261,7 @@ const TABLES: [Table; 4] = [
 /// The expected differences: the table, the row's key, and the column or the kind of difference.
 pub type Planted = BTreeSet<(String, String, String)>;
 
-/// A row of which a value is changed on the target.
+/// A row with one changed value on the target.
 struct Row {
     table: Table,
     key: String,

@@ -65,7 +65,7 @@ async fn ensure_copy(source: &Server, copy: &Server) -> Result<()> {
     ensure!(counters.len() == 2 && counters[0] == counters[1], "a transaction in two: {counters:?}");
     copy.replicate_from(source).await?;
     let sums = "CHECKSUM TABLE shop.counter, shop.orders";
-    let (want, begun) = (source.sql(sums).await?, std::time::Instant::now());
+    let (want, start) = (source.sql(sums).await?, std::time::Instant::now());
     loop {
         let there = copy.sql(sums).await?;
         if there == want {
@@ -73,7 +73,7 @@ async fn ensure_copy(source: &Server, copy: &Server) -> Result<()> {
         }
         let status = copy.replica_status().await?.context("the copy is not a replica")?;
         ensure!(status.sql_error.0 == 0 && status.io_error.0 == 0, "{status:?}");
-        ensure!(begun.elapsed() < PATIENCE, "{there:?} is not {want:?}: {status:?}");
+        ensure!(start.elapsed() < PATIENCE, "{there:?} is not {want:?}: {status:?}");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }
@@ -134,20 +134,20 @@ async fn a_mysql_server_is_cloned_while_it_is_written_to() -> Result<()> {
     ensure!(plan.bytes_estimate > 1 << 20 && plan.donor_address.1 == donor.port(), "{plan:?}");
     // So slow that it cannot end before it is cancelled.
     recipient.sql("SET GLOBAL clone_max_data_bandwidth = 1").await?;
-    let told = CancellationToken::new();
-    told.cancel();
-    let stopped = clone_plugin::clone(&options, &Arc::default(), &told).await;
-    let says = |error: &BulkError| {
+    let cancel = CancellationToken::new();
+    cancel.cancel();
+    let stopped = clone_plugin::clone(&options, &Arc::default(), &cancel).await;
+    let is_expected = |error: &BulkError| {
         error.code() == "TW-BULK-0103" && error.to_string().contains("run the same command again")
     };
-    ensure!(stopped.as_ref().is_err_and(says), "{stopped:?}");
+    ensure!(stopped.as_ref().is_err_and(is_expected), "{stopped:?}");
     recipient.sql("SET GLOBAL clone_max_data_bandwidth = 0").await?;
 
     let stop = Arc::new(AtomicBool::new(false));
     let writer = write(&donor, &stop);
     let progress = Arc::new(BulkProgress::default());
-    let (of_task, told) = (Arc::clone(&progress), CancellationToken::new());
-    let cloning = tokio::spawn(async move { clone_plugin::clone(&options, &of_task, &told).await });
+    let (of_task, cancel) = (Arc::clone(&progress), CancellationToken::new());
+    let cloning = tokio::spawn(async move { clone_plugin::clone(&options, &of_task, &cancel).await });
     // No supervisor restarts it, so it stays down when it should serve its new data.
     while !cloning.is_finished() {
         if !recipient.is_running() {
@@ -181,8 +181,8 @@ async fn a_clone_that_cannot_log_in_changes_nothing() -> Result<()> {
     let progress = Arc::new(BulkProgress::default());
     match clone_plugin::clone(&options, &progress, &CancellationToken::new()).await {
         Err(error @ BulkError::BinaryFailed { .. }) => {
-            let said = error.to_string();
-            ensure!(said.contains("CLONE INSTANCE") && !said.contains(CLONER_PASSWORD), "{said}");
+            let text = error.to_string();
+            ensure!(text.contains("CLONE INSTANCE") && !text.contains(CLONER_PASSWORD), "{text}");
         }
         other => bail!("the clone did not fail on the unreachable donor: {other:?}"),
     }
@@ -236,12 +236,12 @@ async fn back_up(kind: ServerKind, other: ServerKind) -> Result<()> {
     let stop = Arc::new(AtomicBool::new(false));
     let writer = write(&source, &stop);
     let progress = Arc::new(BulkProgress::default());
-    let told = CancellationToken::new();
-    let done = mariadb_backup::back_up(&options, &progress, &told).await;
+    let cancel = CancellationToken::new();
+    let done = mariadb_backup::back_up(&options, &progress, &cancel).await;
     stop.store(true, Ordering::Relaxed);
     let (done, written) = (done?, writer.await??);
     ensure!(written > 0 && done.bytes > 1 << 20, "{written} {done:?}");
-    let gtids = done.point.gtid_set.context("it does not say where it stands")?;
+    let gtids = done.point.gtid_set.context("the copy has no GTID set")?;
     let copy = Server::start(ServerSpec::new(kind).name("copy").data(&options.directory)).await?;
     copy.sql(&format!("SET GLOBAL gtid_slave_pos = '{gtids}'")).await?;
     ensure_copy(&source, &copy).await
@@ -265,13 +265,13 @@ async fn a_failed_backup_reports_why_and_a_cancelled_one_stops() -> Result<()> {
         memory_bytes: 64 << 20,
     };
     let progress = Arc::new(BulkProgress::default());
-    let told = CancellationToken::new();
-    told.cancel();
-    let stopped = mariadb_backup::back_up(&good, &progress, &told).await;
-    let says = |error: &BulkError| {
+    let cancel = CancellationToken::new();
+    cancel.cancel();
+    let stopped = mariadb_backup::back_up(&good, &progress, &cancel).await;
+    let is_expected = |error: &BulkError| {
         error.code() == "TW-BULK-0103" && error.to_string().contains("data has what was copied; remove it")
     };
-    ensure!(stopped.as_ref().is_err_and(says), "{stopped:?}");
+    ensure!(stopped.as_ref().is_err_and(is_expected), "{stopped:?}");
     // An account that may connect but not lock.
     source
         .sql("CREATE USER weak@localhost IDENTIFIED BY 'a\"b\\\\c'; GRANT SELECT ON *.* TO weak@localhost")
@@ -305,7 +305,7 @@ async fn back_up_a_replica(kind: ServerKind) -> Result<()> {
     fill(&primary).await?;
     let gtids = primary.sql("SELECT @@gtid_binlog_pos").await?.concat();
     ensure!(replica.sql(&format!("SELECT MASTER_GTID_WAIT('{gtids}', 60)")).await? == ["0"]);
-    // It has also written something of its own.
+    // It has also written a transaction that its source lacks.
     replica.sql("SET SESSION gtid_domain_id = 7; CREATE DATABASE own").await?;
     let folder = tempfile::tempdir()?;
     let options = BackupOptions {

@@ -162,8 +162,8 @@ async fn a_restarted_copy_is_of_one_point_in_time(kind: ServerKind) -> Result<()
     let mut connection = Connection::connect(&source.connect_options()).await?;
     connection.execute("DELETE FROM shop.small WHERE id > 3").await?;
     let says_anew = |done: &Result<CopyReport, BulkError>, code: &str| {
-        let says = |said: &str| said.contains("--restart") && !said.contains("--resume");
-        done.as_ref().is_err_and(|error| error.code() == code && says(&error.to_string()))
+        let is_expected = |text: &str| text.contains("--restart") && !text.contains("--resume");
+        done.as_ref().is_err_and(|error| error.code() == code && is_expected(&error.to_string()))
     };
     let again = run(&options).await;
     ensure!(says_anew(&again, "TW-BULK-0023"), "{again:?}");

@@ -84,12 +84,12 @@ async fn features_of_one_family_are_refused_by_name() -> Result<()> {
         );
         run_script(&source, script.as_bytes())?;
         let error = load_from(&source, &target).await?.err().context("it was loaded")?;
-        let said = error.to_string();
+        let text = error.to_string();
         ensure!(
-            error.code() == "TW-BULK-0085" && said.contains("column the column of table far.t"),
-            "{said}"
+            error.code() == "TW-BULK-0085" && text.contains("column the column of table far.t"),
+            "{text}"
         );
-        ensure!(said.contains(wanted), "{said}");
+        ensure!(text.contains(wanted), "{text}");
         ensure!(target.sql("SHOW DATABASES LIKE 'far'").await?.is_empty());
     }
     Ok(())

@@ -290,9 +290,9 @@ async fn dump_beside(load: &Load, server: &Server, has_binlog: bool) -> Result<(
     let Load { before, writer, .. } = load;
     let kind = server.kind();
     let mut control = Connection::connect(&server.socket_options()).await?;
-    let begun = std::time::Instant::now();
+    let start = std::time::Instant::now();
     while count(&mut control).await.is_err() {
-        ensure!(begun.elapsed() < PATIENCE, "the tables do not come");
+        ensure!(start.elapsed() < PATIENCE, "the tables were not written in time");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     let folder = tempfile::tempdir()?;
@@ -301,7 +301,7 @@ async fn dump_beside(load: &Load, server: &Server, has_binlog: bool) -> Result<(
         let at = folder.path().join(round.to_string());
         let seen = count(&mut control).await?;
         while count(&mut control).await? < seen + 50 {
-            ensure!(!writer.is_finished(), "the writer has ended");
+            ensure!(!writer.is_finished(), "the writer stopped");
         }
         let options = DumpOptions {
             chunk_rows_max: 40,
@@ -376,7 +376,7 @@ async fn an_interrupted_dump_resumes(kind: ServerKind) -> Result<()> {
             tokio::task::yield_now().await;
         }
         cancel.cancel();
-        let ended = running.await?;
+        let outcome = running.await?;
         // Finished chunks stay unchanged.
         let manifest = DumpFolder::read(&folder)?;
         for chunk in manifest.tables.iter().flat_map(|entry| &entry.chunks) {
@@ -384,7 +384,7 @@ async fn an_interrupted_dump_resumes(kind: ServerKind) -> Result<()> {
             let first = finished.entry(chunk.file.clone()).or_insert(written);
             ensure!(*first == written, "{} was dumped again", chunk.file);
         }
-        match ended {
+        match outcome {
             Ok(report) => break report.manifest,
             Err(BulkError::Interrupted) => interruptions += 1,
             Err(error) => return Err(error.into()),

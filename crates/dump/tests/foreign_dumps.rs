@@ -123,10 +123,10 @@ async fn dumps_of_mydumper_are_loaded(kind: ServerKind) -> Result<()> {
     let zoned = folder.path().join("zoned");
     mydumper(&source, &zoned, &["--skip-tz-utc"])?.context("it was there")?;
     let refused = contents(&zoned);
-    let says = |error: &BulkError| {
+    let is_expected = |error: &BulkError| {
         error.code() == "TW-BULK-0082" && error.to_string().contains("column ts of sh-op.t is a TIMESTAMP")
     };
-    ensure!(refused.as_ref().is_err_and(says), "{refused:?}");
+    ensure!(refused.as_ref().is_err_and(is_expected), "{refused:?}");
     // Incomplete dumps are refused.
     let plain = folder.path().join("plain");
     let rows = plain.join("sh-op.t.sql");
@@ -240,7 +240,7 @@ async fn dumps_of_mysql_shell_are_loaded() -> Result<()> {
         let folder = tempfile::tempdir()?;
         shell_folder(folder.path())?;
         let contents = contents(folder.path())?;
-        // MySQL Shell records the progress of its own loads in the folder. For Tailwater it is the same dump.
+        // MySQL Shell records the progress of its loads in the folder. For Tailwater it is the same dump.
         let noted = folder.path().join("load-progress.8a94f357-aab4-11df-86ab-c80aa9429562.json");
         std::fs::write(noted, r#"{"op":"SERVER-UUID","done":true}"#)?;
         let loaded_before = crate::foreign_dumps::contents(folder.path())?;
@@ -276,30 +276,30 @@ async fn dumps_of_mysql_shell_are_loaded() -> Result<()> {
 
         // TIMESTAMP values have an unknown time zone, unless they are in UTC.
         let (dump, table) = (folder.path().join("@.json"), folder.path().join("s%20h@t.sql"));
-        let said = std::fs::read_to_string(&dump)?;
-        std::fs::write(&dump, said.replace("\"tzUtc\": true", "\"tzUtc\": false"))?;
+        let original = std::fs::read_to_string(&dump)?;
+        std::fs::write(&dump, original.replace("\"tzUtc\": true", "\"tzUtc\": false"))?;
         crate::foreign_dumps::contents(folder.path())?;
         let definition = std::fs::read_to_string(&table)?;
         std::fs::write(&table, definition.replace("`j` text", "`j` timestamp"))?;
         let zoned = crate::foreign_dumps::contents(folder.path());
-        let says = |error: &BulkError| {
+        let is_expected = |error: &BulkError| {
             error.code() == "TW-BULK-0082" && error.to_string().contains("column j of s h.t is a TIMESTAMP")
         };
-        ensure!(zoned.as_ref().is_err_and(says), "{zoned:?}");
-        std::fs::write(&dump, said)?;
+        ensure!(zoned.as_ref().is_err_and(is_expected), "{zoned:?}");
+        std::fs::write(&dump, original)?;
         crate::foreign_dumps::contents(folder.path())?;
 
         // A table that was removed from the list is not omitted silently.
         let list = folder.path().join("s%20h.json");
-        let said = std::fs::read_to_string(&list)?;
-        let cut = said.replace(r#"["t", "chunked", "empty"]"#, r#"["t", "empty"]"#);
-        ensure!(cut != said, "{said}");
+        let original = std::fs::read_to_string(&list)?;
+        let cut = original.replace(r#"["t", "chunked", "empty"]"#, r#"["t", "empty"]"#);
+        ensure!(cut != original, "{original}");
         std::fs::write(&list, cut)?;
         let short = crate::foreign_dumps::contents(folder.path());
-        let says =
+        let is_expected =
             |error: &BulkError| error.to_string().contains("chunked") && error.code() == "TW-BULK-0082";
-        ensure!(short.as_ref().is_err_and(says), "{short:?}");
-        std::fs::write(&list, said)?;
+        ensure!(short.as_ref().is_err_and(is_expected), "{short:?}");
+        std::fs::write(&list, original)?;
 
         std::fs::remove_file(folder.path().join("s%20h@chunked@1.tsv.zst"))?;
         let missing = crate::foreign_dumps::contents(folder.path());

@@ -193,8 +193,8 @@ async fn a_dump_waits_for_a_slow_reader(kind: ServerKind) -> Result<()> {
     ensure!(seen.0 * 1000 < seen.1 as u64 + 2 * (1 << 20), "{seen:?}");
     cancel.cancel();
     reader.limit.store(usize::MAX, SeqCst);
-    let ended = dumping.join().map_err(|_| anyhow::anyhow!("the dump failed"))?;
-    ensure!(matches!(ended, Err(BulkError::StreamInterrupted)), "{ended:?}");
+    let outcome = dumping.join().map_err(|_| anyhow::anyhow!("the dump failed"))?;
+    ensure!(matches!(outcome, Err(BulkError::StreamInterrupted)), "{outcome:?}");
     let text = reader.bytes();
     ensure!(
         !text.windows(END.len()).any(|window| window == END.as_bytes()),

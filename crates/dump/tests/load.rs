@@ -285,8 +285,8 @@ async fn the_target_may_restart(kind: ServerKind) -> Result<()> {
     match loading.await? {
         Ok(_) => {}
         Err(error) => {
-            let said = error.to_string();
-            ensure!(!said.is_empty() && error.code() != "TW-BULK-0029", "{} {said}", error.code());
+            let text = error.to_string();
+            ensure!(!text.is_empty() && error.code() != "TW-BULK-0029", "{} {text}", error.code());
             load(
                 &contents,
                 &LoadOptions { resume: true, ..options },

@@ -56,8 +56,8 @@ async fn a_target_with_more_transactions_than_the_dump_is_refused() -> Result<()
         target.sql(&format!("RESET BINARY LOGS AND GTIDS; SET GLOBAL gtid_purged = '{sets}'")).await
     };
     let refused = |done: &Result<LoadReport, BulkError>, more: &str| {
-        let says = |said: &str| said.contains(more) && said.contains("RESET BINARY LOGS");
-        done.as_ref().is_err_and(|error| error.code() == "TW-BULK-0031" && says(&error.to_string()))
+        let is_expected = |text: &str| text.contains(more) && text.contains("RESET BINARY LOGS");
+        done.as_ref().is_err_and(|error| error.code() == "TW-BULK-0031" && is_expected(&error.to_string()))
     };
 
     purge(&[&format!("{uuid}:1-1000")]).await?;

@@ -115,8 +115,8 @@ fn number(data_type: &str, text: &str, is_text: bool) -> Result<String> {
         "float" | "double" => format!("{:e}", text.parse::<f64>()?),
         "decimal" if is_text => hex(text.as_bytes()),
         "decimal" => {
-            let behind = text.split_once('.').map_or(0, |(_, behind)| behind.len());
-            format!("{} E-{behind}", text.replace('.', "").parse::<i128>()?)
+            let scale = text.split_once('.').map_or(0, |(_, fraction)| fraction.len());
+            format!("{} E-{scale}", text.replace('.', "").parse::<i128>()?)
         }
         "tinyint" | "smallint" | "mediumint" | "int" | "bigint" | "year" | "bit" | "time" => {
             text.parse::<i128>()?.to_string()
@@ -210,7 +210,7 @@ async fn every_value_equals_the_result_of_a_query(kind: ServerKind) -> Result<()
         let folder = folder.path().join(RowFormat::Tsv.ending(compression));
         let options = DumpOptions { compression, chunk_rows_max: 3, ..options(&source) };
         let mut manifest = dumped(&source, &folder, options).await?;
-        // A table without columns of its own still has its rows.
+        // A table with only computed columns still has its rows.
         let computed = manifest.tables.iter().position(|entry| entry.table == "only_computed");
         let entry = manifest.tables.remove(computed.context("no table only_computed")?);
         let column = ColumnEntry { name: "1".into(), data_type: "int".into() };
@@ -241,10 +241,10 @@ async fn invalid_dates_are_null_and_reported(kind: ServerKind) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let options = DumpOptions { chunk_rows_max: 2, ..options(&source) };
     let manifest = dumped(&source, folder.path(), options).await?;
-    let told: Vec<_> = manifest.nulled().into_iter().collect();
+    let nulled: Vec<_> = manifest.nulled().into_iter().collect();
     ensure!(
-        told == [(("dates", "t", "d"), 3), (("dates", "t", "dt"), 2), (("dates", "t", "ts"), 3)],
-        "{told:?}"
+        nulled == [(("dates", "t", "d"), 3), (("dates", "t", "dt"), 2), (("dates", "t", "ts"), 3)],
+        "{nulled:?}"
     );
     compare(&source, folder.path(), &manifest).await
 }

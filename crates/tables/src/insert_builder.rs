@@ -37,8 +37,8 @@ impl InsertBuilder {
         );
         let around = |(_, data_type): &(String, String)| {
             let expression = stored("\0", flavour, data_type).unwrap_or_else(|| "\0".into());
-            let (before, behind) = expression.split_once('\0').unwrap_or_default();
-            (before.as_bytes().to_vec(), behind.as_bytes().to_vec())
+            let (before, after) = expression.split_once('\0').unwrap_or_default();
+            (before.as_bytes().to_vec(), after.as_bytes().to_vec())
         };
         Self {
             head: head.into_bytes(),
@@ -100,7 +100,7 @@ impl InsertBuilder {
         let mut found = 0;
         for (index, field) in TsvFields(Some(row)).enumerate() {
             found = index + 1;
-            let Some((before, behind)) = self.around.get(index) else { continue };
+            let Some((before, after)) = self.around.get(index) else { continue };
             if index > 0 {
                 values.push(b',');
             }
@@ -109,7 +109,7 @@ impl InsertBuilder {
             } else {
                 values.extend_from_slice(before);
                 put_literal(field, &mut values);
-                values.extend_from_slice(behind);
+                values.extend_from_slice(after);
             }
         }
         values.push(b')');

@@ -36,10 +36,10 @@ fn put_plain_row(lines: &mut Vec<u8>, row: &RawRow<'_>) -> bool {
     lines.extend_from_slice(first);
     lines.push(b'\n');
     let (mut rest, mut values) = (row.bytes(), 0);
-    while let Some((&length, behind)) = rest.split_first() {
-        let value = behind.get(..usize::from(length)).filter(|_| length <= SHORT_BYTES_MAX);
+    while let Some((&length, after)) = rest.split_first() {
+        let value = after.get(..usize::from(length)).filter(|_| length <= SHORT_BYTES_MAX);
         let Some(value) = value.filter(|value| is_plain(value)) else { break };
-        rest = &behind[value.len()..];
+        rest = &after[value.len()..];
         values += 1;
         // The position to which the next value's length was copied; after the last value, that of the end of
         // the line.

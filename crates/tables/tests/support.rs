@@ -27,8 +27,8 @@ pub fn run_script(server: &Server, script: &[u8]) -> Result<()> {
     let written = stdin.write_all(script);
     drop(stdin);
     let output = child.wait_with_output()?;
-    let said = String::from_utf8_lossy(&output.stderr);
+    let messages = String::from_utf8_lossy(&output.stderr);
     let front = &script[..script.len().min(4096)];
-    ensure!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(front));
+    ensure!(output.status.success(), "{messages}\n{}", String::from_utf8_lossy(front));
     Ok(written?)
 }

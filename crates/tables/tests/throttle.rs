@@ -26,8 +26,8 @@ async fn until(throttle: &Throttle, part: Option<&str>) -> Result<()> {
             }
         }
     };
-    let said = tokio::time::timeout(PATIENCE, wanted).await;
-    ensure!(said.is_ok(), "expected {part:?}, but the reason is {:?}", throttle.reason());
+    let decided = tokio::time::timeout(PATIENCE, wanted).await;
+    ensure!(decided.is_ok(), "expected {part:?}, but the reason is {:?}", throttle.reason());
     Ok(())
 }
 
@@ -136,7 +136,7 @@ async fn a_server_without_replication_pauses_work() -> Result<()> {
     let server = shared(kind).await?;
     let alone = ThrottleRules { replicas: vec![server.connect_options()], ..rules() };
     until(&Throttle::start(alone, server.connect_options()), Some("the server is not a replica")).await?;
-    let nobody = ConnectOptions { user: "nobody".into(), ..server.connect_options() };
-    let denied = ThrottleRules { replicas: vec![nobody], ..rules() };
+    let unknown = ConnectOptions { user: "nobody".into(), ..server.connect_options() };
+    let denied = ThrottleRules { replicas: vec![unknown], ..rules() };
     until(&Throttle::start(denied, server.connect_options()), Some("cannot be read")).await
 }

@@ -57,12 +57,12 @@ impl MarkProgress {
         let wanted = self.wanted.get_or_insert_with(|| {
             reaches.iter().map(|(channel, reach)| (channel.clone(), reach.high)).collect()
         });
-        Ok(behind(wanted, &reaches))
+        Ok(missing_range(wanted, &reaches))
     }
 }
 
 /// The first channel with a gap before its wanted position. A removed channel has no gaps.
-fn behind(
+fn missing_range(
     wanted: &BTreeMap<String, ChannelPosition>,
     reaches: &BTreeMap<String, AppliedRange>,
 ) -> Option<String> {
@@ -117,10 +117,10 @@ mod tests {
             channels.iter().map(|(name, reach)| ((*name).to_owned(), *reach)).collect()
         };
         let wanted = BTreeMap::from([("a".to_owned(), (1, 20)), ("b".to_owned(), (1, 5))]);
-        let missing = behind(&wanted, &all(&[("a", reach(10, 20)), ("b", reach(5, 5))]));
+        let missing = missing_range(&wanted, &all(&[("a", reach(10, 20)), ("b", reach(5, 5))]));
         assert!(missing.is_some_and(|text| text.contains("channel a") && text.contains("1:10")));
         // Newer transactions may be missing, and a channel may be removed.
-        assert_eq!(behind(&wanted, &all(&[("a", reach(20, 90))])), None);
-        assert!(behind(&wanted, &all(&[("a", reach(20, 20)), ("b", reach(4, 20))])).is_some());
+        assert_eq!(missing_range(&wanted, &all(&[("a", reach(20, 90))])), None);
+        assert!(missing_range(&wanted, &all(&[("a", reach(20, 20)), ("b", reach(4, 20))])).is_some());
     }
 }

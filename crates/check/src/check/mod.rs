@@ -361,8 +361,8 @@ async fn run(
         workers.spawn(worker.run());
     }
     // The first error ends the check: dropping the set aborts the other workers.
-    while let Some(ended) = workers.join_next().await {
-        match ended {
+    while let Some(joined) = workers.join_next().await {
+        match joined {
             Ok(result) => result?,
             Err(error) => std::panic::resume_unwind(error.into_panic()),
         }

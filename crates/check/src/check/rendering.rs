@@ -122,69 +122,14 @@ impl TypeClass {
 
 /// How two columns are compared; `None` if their types are not comparable.
 pub fn rendering(source: &ColumnInfo, target: &ColumnInfo, flavours: [Flavour; 2]) -> Option<Rendering> {
-    use TypeClass::{Document, Member, Moment, Number, Text};
+    use TypeClass::{Document, Member, Moment, Number};
     let classes = [TypeClass::of(source), TypeClass::of(target)];
     let sides = [source, target];
-    let mut documents = false;
-    let utf8 = || LiteralKind::Text("utf8mb4".to_owned());
-    let mut literal = match classes[0] {
-        Number => LiteralKind::Number,
-        TypeClass::Real => LiteralKind::Real,
-        Moment => LiteralKind::Moment,
-        TypeClass::Bytes => LiteralKind::Bytes,
-        Member | Text | Document => utf8(),
-    };
-    let expressions = match classes {
-        [Member, Member] if source.column_type == target.column_type => {
-            literal = match enum_members::index_zero(&target.data_type, &target.column_type) {
-                Some(zero) => LiteralKind::Member { zero },
-                None => LiteralKind::Number,
-            };
-            // With `+ 0` MySQL would convert to a floating-point number, which cannot represent 64 members of
-            // a SET.
-            sides.map(|column| format!("CAST({} AS UNSIGNED)", quote_identifier(&column.name)))
-        }
-        [Member | Text, Member | Text] => {
-            let alike = is_same_text(source, target);
-            if let Some(charset) = source.charset.clone().filter(|_| alike) {
-                literal = LiteralKind::Text(charset);
-            }
-            let text = |column: &ColumnInfo| if alike { bytes(column) } else { as_utf8(column) };
-            sides.map(|column| match classes {
-                [Member, Member] => enum_members::compared(column, text(column)),
-                _ => text(column),
-            })
-        }
-        [Document | Text, Document | Text] => {
-            documents = flavours[0] != flavours[1];
-            sides.map(|column| match TypeClass::of(column) {
-                Document => format!("CAST({} AS CHAR CHARACTER SET utf8mb4)", quote_identifier(&column.name)),
-                _ => as_utf8(column),
-            })
-        }
-        [Number, Number] => {
-            // As many decimals as either side has; otherwise equal numbers would have different texts.
-            let alike = is_same_number(source, target);
-            sides.map(|column| number(column, alike))
-        }
-        [Moment, Moment] if source.data_type != target.data_type && !are_date_times([source, target]) => {
-            return None;
-        }
-        [one, other] if one == other => sides.map(|column| match one {
-            // The text of a FLOAT has six digits, and that of a DOUBLE(7,3) three decimals; this has all
-            // digits.
-            TypeClass::Real => format!("({} * 1.0e0)", quote_identifier(&column.name)),
-            TypeClass::Bytes if !is_binary_string(column) => {
-                format!("CAST({} AS BINARY)", quote_identifier(&column.name))
-            }
-            _ => quote_identifier(&column.name),
-        }),
-        _ => return None,
-    };
+    let (literal, [on_source, on_target]) = literal_and_expressions(source, target, classes)?;
+    let documents = flavours[0] != flavours[1] && is_document_comparison(classes);
     let is_ordinal = classes == [Member, Member] && source.column_type == target.column_type;
     let is_plain = is_ordinal || matches!(classes[0], Number | TypeClass::Real | Moment);
     let read = read(sides, classes);
-    let [on_source, on_target] = expressions;
     let rendered = |expression: String, column: &ColumnInfo| RenderedColumn {
         column: quote_identifier(&column.name),
         alone: if expression == in_binary(column) {
@@ -212,6 +157,76 @@ pub fn rendering(source: &ColumnInfo, target: &ColumnInfo, flavours: [Flavour; 2
         literal,
         read,
     })
+}
+
+/// The kind of literals, and the expressions that give equal values of both sides equal bytes; `None` if the types are
+/// not comparable.
+fn literal_and_expressions(
+    source: &ColumnInfo,
+    target: &ColumnInfo,
+    classes: [TypeClass; 2],
+) -> Option<(LiteralKind, [String; 2])> {
+    use TypeClass::{Document, Member, Moment, Number, Text};
+    let utf8 = || LiteralKind::Text("utf8mb4".to_owned());
+    let mut literal = match classes[0] {
+        Number => LiteralKind::Number,
+        TypeClass::Real => LiteralKind::Real,
+        Moment => LiteralKind::Moment,
+        TypeClass::Bytes => LiteralKind::Bytes,
+        Member | Text | Document => utf8(),
+    };
+    let sides = [source, target];
+    let expressions = match classes {
+        [Member, Member] if source.column_type == target.column_type => {
+            literal = match enum_members::index_zero(&target.data_type, &target.column_type) {
+                Some(zero) => LiteralKind::Member { zero },
+                None => LiteralKind::Number,
+            };
+            // With `+ 0` MySQL would convert to a floating-point number, which cannot represent 64 members of
+            // a SET.
+            sides.map(|column| format!("CAST({} AS UNSIGNED)", quote_identifier(&column.name)))
+        }
+        [Member | Text, Member | Text] => {
+            let is_same_kind = is_same_text(source, target);
+            if let Some(charset) = source.charset.clone().filter(|_| is_same_kind) {
+                literal = LiteralKind::Text(charset);
+            }
+            let text = |column: &ColumnInfo| if is_same_kind { bytes(column) } else { as_utf8(column) };
+            sides.map(|column| match classes {
+                [Member, Member] => enum_members::compared(column, text(column)),
+                _ => text(column),
+            })
+        }
+        [Document | Text, Document | Text] => sides.map(|column| match TypeClass::of(column) {
+            Document => format!("CAST({} AS CHAR CHARACTER SET utf8mb4)", quote_identifier(&column.name)),
+            _ => as_utf8(column),
+        }),
+        [Number, Number] => {
+            // As many decimals as either side has; otherwise equal numbers would have different texts.
+            let is_same_kind = is_same_number(source, target);
+            sides.map(|column| number(column, is_same_kind))
+        }
+        [Moment, Moment] if source.data_type != target.data_type && !are_date_times([source, target]) => {
+            return None;
+        }
+        [one, other] if one == other => sides.map(|column| match one {
+            // The text of a FLOAT has six digits, and that of a DOUBLE(7,3) three decimals; this has all
+            // digits.
+            TypeClass::Real => format!("({} * 1.0e0)", quote_identifier(&column.name)),
+            TypeClass::Bytes if !is_binary_string(column) => {
+                format!("CAST({} AS BINARY)", quote_identifier(&column.name))
+            }
+            _ => quote_identifier(&column.name),
+        }),
+        _ => return None,
+    };
+    Some((literal, expressions))
+}
+
+/// Whether the columns are compared as JSON documents.
+fn is_document_comparison(classes: [TypeClass; 2]) -> bool {
+    use TypeClass::{Document, Text};
+    matches!(classes, [Document, Document | Text] | [Text, Document])
 }
 
 /// How both sides read the columns, so that equal values are read in the same way. JSON is not read, because
@@ -285,11 +300,11 @@ fn is_same_number(source: &ColumnInfo, target: &ColumnInfo) -> bool {
         || (decimal(source) && decimal(target) && scale(source) == scale(target))
 }
 
-fn number(column: &ColumnInfo, alike: bool) -> String {
+fn number(column: &ColumnInfo, is_same_kind: bool) -> String {
     let name = quote_identifier(&column.name);
     // The display width only shows in texts with leading zeros.
     let needs_number = column.data_type == "bit" || column.column_type.contains("zerofill");
-    match (alike, needs_number) {
+    match (is_same_kind, needs_number) {
         (false, _) => format!("CAST({name}+0 AS DECIMAL(65,30))"),
         (true, true) => format!("({name}+0)"),
         (true, false) => name,

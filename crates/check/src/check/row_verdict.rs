@@ -124,11 +124,11 @@ mod tests {
         #[test]
         fn a_replicating_target_never_differs(steps in prop::collection::vec((0..3u16, 0..4u16, 0..3u16), 1..40)) {
             let (mut trial, mut source, mut applied) = (RowTrial::default(), 0u16, 0u16);
-            for (during, behind, later) in steps {
+            for (during, lag, later) in steps {
                 let before = source;
                 source += during;
                 // It has at least what the source had, and at most what the source has.
-                applied = applied.max(before).max(source.saturating_sub(behind));
+                applied = applied.max(before).max(source.saturating_sub(lag));
                 let target = applied;
                 source += later;
                 let of = |value: u16| Some(vec![Some(value.to_be_bytes().to_vec())]);

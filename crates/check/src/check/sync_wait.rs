@@ -114,11 +114,11 @@ impl SyncMethod {
             (Flavour::MariaDb, Flavour::MariaDb) => {
                 let sql = "SELECT @@GLOBAL.log_bin, @@GLOBAL.gtid_binlog_pos, @@GLOBAL.gtid_slave_pos";
                 let answer = source.query(sql).await?;
-                let says =
+                let value =
                     |index| answer.first().and_then(|row| row.get_str(index)).unwrap_or_default().to_owned();
-                let (logged, applied) = (says(1), says(2));
+                let (logged, applied) = (value(1), value(2));
                 match replica_logging::of(source).await? {
-                    _ if says(0) != "1" => Some("the source writes no binlog"),
+                    _ if value(0) != "1" => Some("the source writes no binlog"),
                     ReplicaLogging::Logged => None,
                     // A replica that became a primary, and has written after everything that it applied.
                     ReplicaLogging::Unlogged { running: false }
@@ -325,8 +325,8 @@ impl SyncWaiter {
         let started = Instant::now();
         let mut wait_guard = None;
         let mut poll = MARK_POLL[0];
-        let mut behind = MarkProgress::default();
-        while let Some(missing) = self.missing(target, &position, &mut behind).await? {
+        let mut mark = MarkProgress::default();
+        while let Some(missing) = self.missing(target, &position, &mut mark).await? {
             if started.elapsed() >= self.wait_max {
                 return Err(BulkError::TargetBehind {
                     target: target.endpoint().into(),
@@ -355,13 +355,13 @@ impl SyncWaiter {
         &self,
         target: &mut Connection,
         position: &SyncPosition,
-        behind: &mut MarkProgress,
+        mark: &mut MarkProgress,
     ) -> Result<Option<String>, BulkError> {
         if !has(target, position).await? {
             return Ok(Some(format!("{position:?}")));
         }
         match position {
-            SyncPosition::Mark(..) => behind.missing(target, self.progress_reader.as_deref()).await,
+            SyncPosition::Mark(..) => mark.missing(target, self.progress_reader.as_deref()).await,
             SyncPosition::Gtids(_) | SyncPosition::None => Ok(None),
         }
     }

@@ -173,11 +173,11 @@ pub(super) async fn unreadable(
             break;
         }
     }
-    let said = match error {
+    let message = match error {
         BulkError::Session(SessionError::Server { error, .. }) => error.to_string(),
         error => error.to_string(),
     };
-    TableFinding::Unreadable(name.clone(), format!("{side}: {said}"))
+    TableFinding::Unreadable(name.clone(), format!("{side}: {message}"))
 }
 
 #[cfg(test)]

@@ -121,39 +121,7 @@ pub async fn clone(
         () = stop.cancelled() => give_up(&options.recipient, id, cloning).await,
         never = watch(&options.recipient, progress) => match never {},
     };
-    let cut = || BulkError::BinaryInterrupted {
-        left: format!(
-            "the clone was cancelled on {}, which keeps nothing of it: run the same command again",
-            options.recipient.endpoint
-        ),
-    };
-    let silent = || BulkError::BinaryInterrupted {
-        left: format!(
-            "the clone was cancelled on {}, which has not answered: performance_schema.clone_status there shows whether \
-             it still copies",
-            options.recipient.endpoint
-        ),
-    };
-    match cloned.ok_or_else(silent)? {
-        // A supervised server restarts immediately, which breaks the connection.
-        Ok(()) => {}
-        Err(SessionError::Server { error, .. }) if error.number != RESTART_FAILED && stop.is_cancelled() => {
-            return Err(cut());
-        }
-        Err(SessionError::Server { error, .. }) if error.number != RESTART_FAILED => {
-            return Err(BulkError::BinaryFailed {
-                what: "the recipient's CLONE INSTANCE".into(),
-                reason: error.to_string(),
-                left: "its former data is lost, unless it failed at the very start".into(),
-            });
-        }
-        Err(SessionError::Server { .. }) => {
-            info!(
-                "the recipient has all data and shuts down: start it, unless something restarts it automatically"
-            );
-        }
-        Err(error) => debug!(%error, "the recipient restarts"),
-    }
+    check_cloned(options, cloned, stop.is_cancelled())?;
     let (point, bytes) = tokio::select! {
         back = wait_for_restart(options) => back?,
         () = stop.cancelled() => {
@@ -167,7 +135,53 @@ pub async fn clone(
     Ok(CloneReport { point, bytes, elapsed: started.elapsed() })
 }
 
-/// Runs the statement, and repeats it while a cancelled operation has not ended yet. The recipient had no
+/// Checks the result of the statement; `None` if the recipient did not answer after it was cancelled.
+///
+/// # Errors
+/// As [`clone`].
+fn check_cloned(
+    options: &CloneOptions,
+    cloned: Option<Result<(), SessionError>>,
+    is_cancelled: bool,
+) -> Result<(), BulkError> {
+    let recipient = &options.recipient.endpoint;
+    let Some(cloned) = cloned else {
+        let left = format!(
+            "the clone was cancelled on {recipient}, which has not answered: performance_schema.clone_status there \
+             shows whether it still copies"
+        );
+        return Err(BulkError::BinaryInterrupted { left });
+    };
+    match cloned {
+        // A supervised server restarts immediately, which breaks the connection.
+        Ok(()) => Ok(()),
+        Err(SessionError::Server { error, .. }) if error.number != RESTART_FAILED && is_cancelled => {
+            let left = format!(
+                "the clone was cancelled on {recipient}, which keeps nothing of it: run the same command again"
+            );
+            Err(BulkError::BinaryInterrupted { left })
+        }
+        Err(SessionError::Server { error, .. }) if error.number != RESTART_FAILED => {
+            Err(BulkError::BinaryFailed {
+                what: "the recipient's CLONE INSTANCE".into(),
+                reason: error.to_string(),
+                left: "its former data is lost, unless it failed at the very start".into(),
+            })
+        }
+        Err(SessionError::Server { .. }) => {
+            info!(
+                "the recipient has all data and shuts down: start it, unless something restarts it automatically"
+            );
+            Ok(())
+        }
+        Err(error) => {
+            debug!(%error, "the recipient restarts");
+            Ok(())
+        }
+    }
+}
+
+/// Runs the statement, and repeats it until the server has ended a cancelled operation. The recipient had no
 /// databases to lose.
 async fn execute_when_free(recipient: &mut Connection, sql: &str) -> Result<(), SessionError> {
     let started = Instant::now();
@@ -228,14 +242,14 @@ async fn prepare(options: &CloneOptions) -> Result<PreparedClone, BulkError> {
             format!("only InnoDB tables are cloned, and these would be empty in the copy: {left_out}");
         return Err(BulkError::BinaryUnsupported { reason });
     }
-    let there = names(
+    let databases = names(
         &mut recipient,
         &format!("SELECT SCHEMA_NAME FROM information_schema.SCHEMATA WHERE SCHEMA_NAME NOT IN ({system}) ORDER BY 1"),
     )
     .await?;
-    if let Some(there) = there {
+    if let Some(databases) = databases {
         let reason = format!(
-            "{} is not empty, and cloning drops all its data: it has the databases {there}; drop them first",
+            "{} is not empty, and cloning drops all its data: it has the databases {databases}; drop them first",
             recipient.endpoint()
         );
         return Err(BulkError::BinaryUnsupported { reason });
@@ -320,7 +334,7 @@ async fn kill(recipient: &ConnectOptions, id: u32) -> Result<(), BulkError> {
     Ok(())
 }
 
-/// Reports the progress of the recipient. Never returns; a failed query does not matter.
+/// Reports the progress of the recipient. Never returns; failed queries are ignored.
 async fn watch(recipient: &ConnectOptions, progress: &BulkProgress) -> Infallible {
     let mut connection = None;
     let mut shown = 0;

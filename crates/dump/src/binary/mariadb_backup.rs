@@ -88,14 +88,14 @@ pub async fn plan(options: &BackupOptions) -> Result<BackupPlan, BulkError> {
     let bytes_estimate = source.query(bytes).await?.first().and_then(|row| row.get_u64(0)).unwrap_or(0);
     source.close().await;
     let program = options.program.display();
-    let said = Command::new(&options.program).arg("--version").stdin(Stdio::null()).output().await;
-    let said = said.map_err(|error| {
+    let output = Command::new(&options.program).arg("--version").stdin(Stdio::null()).output().await;
+    let output = output.map_err(|error| {
         unsupported(format!("{program} does not run: {error}; install MariaDB's backup program"))
     })?;
-    let text = [said.stdout, said.stderr].concat();
+    let text = [output.stdout, output.stderr].concat();
     version_check::may_back_up(&String::from_utf8_lossy(&text), &version)
         .map_err(|reason| unsupported(format!("{program}: {reason}")))?;
-    if std::fs::read_dir(&options.directory).is_ok_and(|mut there| there.next().is_some()) {
+    if std::fs::read_dir(&options.directory).is_ok_and(|mut entries| entries.next().is_some()) {
         return Err(unsupported(format!("{} is not empty", options.directory.display())));
     }
     Ok(BackupPlan { version, bytes_estimate })
@@ -179,7 +179,7 @@ fn login_file(source: &ConnectOptions) -> std::io::Result<tempfile::NamedTempFil
     Ok(file)
 }
 
-/// Runs the program. Its output goes to a file beside the data, which servers ignore.
+/// Runs the program. Its output goes to a file next to the data, which servers ignore.
 async fn run(
     mut command: Command,
     what: &str,
@@ -187,16 +187,17 @@ async fn run(
     progress: &BulkProgress,
     stop: &CancellationToken,
 ) -> Result<(), BulkError> {
-    let said = tempfile::tempfile().and_then(|file| Ok((file.try_clone()?, file)));
-    let (said, to_read) =
-        said.map_err(|source| BulkError::File { action: "make", path: std::env::temp_dir(), source })?;
+    let messages = tempfile::tempfile().and_then(|file| Ok((file.try_clone()?, file)));
+    let (messages, to_read) =
+        messages.map_err(|source| BulkError::File { action: "make", path: std::env::temp_dir(), source })?;
     let left = || format!("{} has what was copied; remove it before another try", directory.display());
     let failed = |reason: String| BulkError::BinaryFailed {
         what: format!("mariadb-backup, {what},"),
         reason,
         left: left(),
     };
-    let spawned = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(said).kill_on_drop(true).spawn();
+    let spawned =
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(messages).kill_on_drop(true).spawn();
     let mut child = spawned.map_err(|error| failed(error.to_string()))?;
     let watch = watch(directory, progress);
     let status = tokio::select! {

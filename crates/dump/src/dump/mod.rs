@@ -276,15 +276,15 @@ async fn run(
 /// Waits for all workers; the first error ends the others.
 async fn join(mut workers: JoinSet<Result<(), BulkError>>) -> Result<(), BulkError> {
     let mut outcome = Ok(());
-    while let Some(ended) = workers.join_next().await {
-        let ended = match ended {
-            Ok(ended) => ended,
+    while let Some(joined) = workers.join_next().await {
+        let result = match joined {
+            Ok(result) => result,
             // Workers that were aborted.
             Err(error) if error.is_cancelled() => continue,
             Err(error) => std::panic::resume_unwind(error.into_panic()),
         };
-        if ended.is_err() && outcome.is_ok() {
-            outcome = ended;
+        if result.is_err() && outcome.is_ok() {
+            outcome = result;
             workers.abort_all();
         }
     }

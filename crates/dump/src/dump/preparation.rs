@@ -30,7 +30,7 @@ use tailwater_tables::fields::is_slow_to_print;
 use tailwater_tables::progress::BulkProgress;
 use tailwater_tables::schema::accounts::Account;
 use tailwater_tables::schema::{self, SchemaInventory, SchemaObject, Selection, TableName, VisibilityScope};
-use tailwater_tables::snapshot::{FinishedTables, Snapshot, SnapshotOptions, SnapshotReader};
+use tailwater_tables::snapshot::{FinishedTables, Snapshot, SnapshotOptions, SnapshotPoint, SnapshotReader};
 
 /// How often objects are listed again because one was dropped before it was locked, or created before the
 /// snapshot.
@@ -81,19 +81,7 @@ pub(crate) async fn prepare(
         }
     };
     check_finished_files(&mut folder)?;
-    let mut tries = 0;
-    let snapshot = loop {
-        tries += 1;
-        match take_snapshot(options, &selection, &folder).await {
-            Err(error)
-                if (is_dropped(&error) || matches!(error, BulkError::SchemaChanged { .. }))
-                    && tries < LIST_TRIES_MAX =>
-            {
-                info!(%error, "objects have changed since they were listed; listing them again");
-            }
-            other => break other?,
-        }
-    };
+    let snapshot = take_snapshot(options, &selection, &folder).await?;
     let Snapshot { readers, inventory, tables: left, definitions, point, method, stall } = snapshot;
     options.snapshot_taken.cancel();
     for table in schema::hidden_triggers(&granted, &inventory) {
@@ -105,22 +93,7 @@ pub(crate) async fn prepare(
     }
     let definitions = DefinitionWriter { connection: &mut connection, folder: &mut folder, definitions };
     let infos = definitions.write(&inventory, &left, accounts).await?;
-    // Snapshots without finished chunks have no data.
-    let used = folder.manifest().snapshots_used();
-    origin::check_history(folder.manifest(), &point).map_err(resume_error)?;
-    if used.is_empty() {
-        folder.manifest_mut().snapshots.clear();
-        folder.manifest_mut().snapshots.push(point);
-        folder.checkpoint()?;
-    } else if left.is_empty() {
-        // No chunk belongs to this snapshot.
-        folder.checkpoint()?;
-    } else {
-        folder.checkpoint()?;
-        folder.record(JournalEntry::Snapshot(point))?;
-        let points = used.len() + 1;
-        warn!(points, "the dump resumes at another point in time, so its data has several points in time");
-    }
+    record_snapshot(&mut folder, point, left.is_empty())?;
     let number = folder.manifest().snapshots.len() - 1;
     let not_in_snapshot = not_in_snapshot(&infos);
     left_out.extend(omissions::of_tables(&infos));
@@ -183,11 +156,63 @@ pub(super) async fn check_selection(
     }
 }
 
-/// A snapshot with locks on all tables that are still to be read.
+/// Records the point in time of a snapshot; `is_finished` if no table is left to be read.
+///
+/// # Errors
+/// [`BulkError::ResumeImpossible`] if the dump's earlier points are not in its history; [`BulkError::File`].
+fn record_snapshot(
+    folder: &mut DumpFolder,
+    point: SnapshotPoint,
+    is_finished: bool,
+) -> Result<(), BulkError> {
+    // Snapshots without finished chunks have no data.
+    let used = folder.manifest().snapshots_used();
+    origin::check_history(folder.manifest(), &point).map_err(resume_error)?;
+    if used.is_empty() {
+        folder.manifest_mut().snapshots.clear();
+        folder.manifest_mut().snapshots.push(point);
+        return folder.checkpoint();
+    }
+    folder.checkpoint()?;
+    // Otherwise no chunk belongs to this snapshot.
+    if !is_finished {
+        folder.record(JournalEntry::Snapshot(point))?;
+        let points = used.len() + 1;
+        warn!(points, "the dump resumes at another point in time, so its data has several points in time");
+    }
+    Ok(())
+}
+
+/// A snapshot with locks on all tables that are still to be read. Lists the objects again if some have changed since
+/// they were listed.
+///
+/// # Errors
+/// As [`super::dump`].
+async fn take_snapshot(
+    options: &DumpOptions,
+    selection: &Selection,
+    folder: &DumpFolder,
+) -> Result<Snapshot, BulkError> {
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        match try_snapshot(options, selection, folder).await {
+            Err(error)
+                if (is_dropped(&error) || matches!(error, BulkError::SchemaChanged { .. }))
+                    && tries < LIST_TRIES_MAX =>
+            {
+                info!(%error, "objects have changed since they were listed; listing them again");
+            }
+            other => return other,
+        }
+    }
+}
+
+/// One attempt of [`take_snapshot`].
 ///
 /// # Errors
 /// As [`super::dump`]; also if a table is dropped in between, see [`is_dropped`].
-async fn take_snapshot(
+async fn try_snapshot(
     options: &DumpOptions,
     selection: &Selection,
     folder: &DumpFolder,
@@ -431,9 +456,9 @@ fn without_auto_increment(definition: &[u8]) -> Vec<u8> {
     let Some(at) = definition.windows(COUNTER.len()).rposition(|window| window == COUNTER) else {
         return definition.to_vec();
     };
-    let behind = &definition[at + COUNTER.len()..];
-    let digits = behind.iter().take_while(|byte| byte.is_ascii_digit()).count();
-    [&definition[..at], &behind[digits..]].concat()
+    let after = &definition[at + COUNTER.len()..];
+    let digits = after.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    [&definition[..at], &after[digits..]].concat()
 }
 
 fn not_in_snapshot(infos: &[(TableName, TableInfo)]) -> Vec<TableName> {

@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn invalid_fields_are_named_and_no_chunk_counts_as_unwritten() {
-        for (from, to, said) in [
+        for (from, to, expected) in [
             (r#""crc32": 7"#, r#""crc3r": 7"#, "crc3r"),
             (r#""rows": 2, "bytes""#, r#""rows": -1, "bytes""#, "-1"),
             (r#""rows": 2, "bytes""#, r#""rows": "abc", "bytes""#, "abc"),
@@ -169,7 +169,7 @@ mod tests {
         ] {
             assert!(OLDER.contains(from), "{from}");
             let reason = damaged(&OLDER.replacen(from, to, 1));
-            assert!(reason.contains(said), "{to}: {reason}");
+            assert!(reason.contains(expected), "{to}: {reason}");
         }
         assert_eq!(
             decode(&OLDER.replacen(r#""format": 1"#, r#""format": 2"#, 1).into_bytes()),

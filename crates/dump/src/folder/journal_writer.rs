@@ -37,7 +37,7 @@ pub(super) struct NumberedJournal {
     /// Identifies this process.
     writer: String,
     /// The numbers of existing files.
-    there: Vec<u32>,
+    existing: Vec<u32>,
     next: u32,
     lines: String,
     entries: usize,
@@ -65,12 +65,12 @@ impl JournalWriter {
         }
         let writer = unique_name();
         files.put(WRITER, writer.as_bytes()).map_err(file_error("write", &files.path(WRITER)))?;
-        let there = numbers(files.as_ref())?;
+        let existing = numbers(files.as_ref())?;
         Ok(Self::NumberedJournal(NumberedJournal {
             files: Arc::clone(files),
             writer,
-            next: there.last().map_or(0, |last| last.saturating_add(1)),
-            there,
+            next: existing.last().map_or(0, |last| last.saturating_add(1)),
+            existing,
             lines: String::new(),
             entries: 0,
             file_bytes: 0,
@@ -94,8 +94,8 @@ impl JournalWriter {
             }
             Self::NumberedJournal(numbered) => {
                 // The former owner of the journal may just have emptied it.
-                numbered.there = numbers(files)?;
-                numbered_entries(files, &numbered.there)
+                numbered.existing = numbers(files)?;
+                numbered_entries(files, &numbered.existing)
             }
         }
     }
@@ -143,7 +143,7 @@ impl JournalWriter {
                 numbered.check_mine()?;
                 write()?;
                 numbered.forget_lines();
-                for number in numbered.there.drain(..) {
+                for number in numbered.existing.drain(..) {
                     let name = numbered_journal(number);
                     files.remove(&name).map_err(file_error("remove", &files.path(&name)))?;
                 }
@@ -159,7 +159,7 @@ impl NumberedJournal {
         let name = numbered_journal(self.next);
         let put = self.files.put(&name, self.lines.as_bytes());
         put.map_err(file_error("write", &self.files.path(&name)))?;
-        self.there.push(self.next);
+        self.existing.push(self.next);
         self.next += 1;
         self.forget_lines();
         Ok(())
@@ -202,14 +202,14 @@ fn parsed(bytes: &[u8], path: &Path) -> Result<(Vec<JournalEntry>, usize), BulkE
 /// The numbers of the existing parts of a journal.
 fn numbers(files: &dyn FileStore) -> Result<Vec<u32>, BulkError> {
     let listed = files.list().map_err(file_error("list", &files.path("")))?;
-    let mut there: Vec<_> = listed.iter().filter_map(|(name, _)| journal_number(name)).collect();
-    there.sort_unstable();
-    Ok(there)
+    let mut existing: Vec<_> = listed.iter().filter_map(|(name, _)| journal_number(name)).collect();
+    existing.sort_unstable();
+    Ok(existing)
 }
 
-fn numbered_entries(files: &dyn FileStore, there: &[u32]) -> Result<Vec<JournalEntry>, BulkError> {
+fn numbered_entries(files: &dyn FileStore, existing: &[u32]) -> Result<Vec<JournalEntry>, BulkError> {
     let mut all = Vec::new();
-    for &number in there {
+    for &number in existing {
         let name = numbered_journal(number);
         let bytes = document(files, &name)?;
         let (entries, good_bytes) = parsed(&bytes, &files.path(&name))?;

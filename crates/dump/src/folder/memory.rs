@@ -88,7 +88,7 @@ mod tests {
     #[test]
     fn a_file_exists_once_it_is_finished() {
         let files = MemoryFiles::default();
-        let mut file = files.create("a").expect("begun");
+        let mut file = files.create("a").expect("a new file");
         file.write_all(b"text").expect("written");
         assert!(files.open("a").is_err_and(|error| error.kind() == io::ErrorKind::NotFound));
         assert_eq!(file.finish(true).expect("finished"), 4);

@@ -59,7 +59,7 @@ fn first_gap_of(ranges: &[&KeyRange], nullable: bool) -> Option<String> {
     match (reached, rest.is_empty()) {
         (None, _) => None,
         (_, true) => Some("there is only the chunk for NULL".to_owned()),
-        (Some(reached), false) => Some(format!("nothing behind {reached:?}")),
+        (Some(reached), false) => Some(format!("no chunk after {reached:?}")),
     }
 }
 

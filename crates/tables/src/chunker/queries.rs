@@ -70,7 +70,7 @@ impl ChunkStatement {
     }
 }
 
-/// Compares the number of rows that the last statement returned with the number that the server says it sent.
+/// Compares the number of rows that the last statement returned with the number that the server reports as sent.
 ///
 /// # Errors
 /// [`BulkError::RowCountMismatch`] if they differ; [`BulkError::Session`].
@@ -89,7 +89,7 @@ pub async fn check_row_count(
     Err(BulkError::RowCountMismatch { table: of.to_string(), reason })
 }
 
-/// How the server is told to read the rows of a range.
+/// How the server reads the rows of a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RangeScan {
     /// The index hint.
@@ -116,7 +116,7 @@ impl RangeScan {
 
 const SELECT_BY_HYPERGRAPH: &str = "SELECT /*+ SET_VAR(optimizer_switch = 'hypergraph_optimizer=on') */";
 
-/// How the server is told which index to use.
+/// The hint that selects the index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IndexHint {
     /// `FORCE INDEX`: use this index whatever the optimizer estimates.

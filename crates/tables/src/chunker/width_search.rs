@@ -88,12 +88,12 @@ mod tests {
         ) {
             let rest = u128::from(rest.max(1));
             let mut search = WidthSearch::new(rows, guess, rest);
-            let mut told = estimates.iter().cycle();
+            let mut answers = estimates.iter().cycle();
             let mut asked = 0;
             loop {
                 prop_assert!((1..=rest).contains(&search.width()));
                 asked += 1;
-                if let Some(found) = search.estimated(*told.next().unwrap()) {
+                if let Some(found) = search.estimated(*answers.next().unwrap()) {
                     prop_assert!((1..=rest).contains(&found));
                     break;
                 }

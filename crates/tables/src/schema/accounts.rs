@@ -123,8 +123,8 @@ pub fn account_name(user: &str, host: &str, is_role: bool) -> String {
 fn without_default_role(create: &str) -> String {
     let Some(from) = outside_quotes(create, " DEFAULT ROLE ") else { return create.to_owned() };
     let rest = &create[from..];
-    let behind = outside_quotes(rest, " REQUIRE ").map_or("", |at| &rest[at..]);
-    format!("{}{behind}", &create[..from])
+    let requirement = outside_quotes(rest, " REQUIRE ").map_or("", |at| &rest[at..]);
+    format!("{}{requirement}", &create[..from])
 }
 
 /// The position of a text outside of quotes.

@@ -187,16 +187,16 @@ async fn listed(connection: &mut Connection, sql: &str) -> Result<QueryResult, B
 
 async fn schemas(connection: &mut Connection, selection: &Selection) -> Result<Vec<String>, BulkError> {
     let sql = "SELECT schema_name FROM information_schema.schemata ORDER BY schema_name";
-    let there: Vec<_> = texts(&connection.query(sql).await?)?.into_iter().map(|[name]| name).collect();
+    let existing: Vec<_> = texts(&connection.query(sql).await?)?.into_iter().map(|[name]| name).collect();
     let named = selection.schemas.iter().chain(selection.tables.iter().map(|table| &table.schema));
     let mut wanted: Vec<_> = named.cloned().collect();
     wanted.sort();
     wanted.dedup();
     if wanted.is_empty() {
         let is_system = |name: &String| SYSTEM_SCHEMAS.iter().any(|system| name.eq_ignore_ascii_case(system));
-        return Ok(there.into_iter().filter(|name| !is_system(name)).collect());
+        return Ok(existing.into_iter().filter(|name| !is_system(name)).collect());
     }
-    match wanted.iter().find(|name| !there.contains(name)) {
+    match wanted.iter().find(|name| !existing.contains(name)) {
         None => Ok(wanted),
         Some(name) => Err(BulkError::NotFound {
             what: format!("database {name}"),

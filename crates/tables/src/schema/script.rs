@@ -60,26 +60,26 @@ fn free_delimiter(statement: &[u8]) -> String {
 pub fn statements(script: &[u8]) -> Vec<&[u8]> {
     let mut found = Vec::new();
     let mut delimiter = DELIMITER.as_bytes();
-    let mut begun: Option<usize> = None;
+    let mut start: Option<usize> = None;
     let mut offset = 0;
     for line in script.split_inclusive(|&byte| byte == b'\n') {
         let trimmed = line.trim_ascii_end();
         let end = offset + trimmed.len();
-        if begun.is_none() {
+        if start.is_none() {
             if let Some(rest) = command(trimmed) {
                 delimiter = rest;
             } else if !is_filler(trimmed) {
-                begun = Some(offset);
+                start = Some(offset);
             }
         }
-        if let Some(from) = begun.filter(|_| trimmed.ends_with(delimiter)) {
+        if let Some(from) = start.filter(|_| trimmed.ends_with(delimiter)) {
             found.push(script[from..end - delimiter.len()].trim_ascii());
-            begun = None;
+            start = None;
         }
         offset += line.len();
     }
     // The last statement may have no delimiter.
-    found.extend(begun.map(|from| script[from..].trim_ascii()));
+    found.extend(start.map(|from| script[from..].trim_ascii()));
     found.retain(|statement| !statement.is_empty());
     found
 }

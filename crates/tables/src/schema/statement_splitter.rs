@@ -54,21 +54,21 @@ impl StatementSplitter {
         }
     }
 
-    /// Takes the next bytes and returns the statements that ended in them, without their semicolons.
+    /// Takes the next bytes and returns the statements that end in them, without their semicolons.
     ///
     /// # Errors
     /// If a statement is too long.
     pub fn push(&mut self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, String> {
-        let mut ended = Vec::new();
+        let mut complete = Vec::new();
         for &byte in bytes {
             if self.take(byte) {
-                ended.extend(self.end());
+                complete.extend(self.end());
             }
             if self.statement.len() > self.bytes_max {
                 return Err(format!("a statement is longer than {} bytes", self.bytes_max));
             }
         }
-        Ok(ended)
+        Ok(complete)
     }
 
     /// The last statement, if there is one. It needs no semicolon.

@@ -175,8 +175,8 @@ impl ParquetFile {
     pub fn end(mut self) -> Result<WrittenParquet, BulkError> {
         self.write_group()?;
         // Taken out of the writer, which would convert an error to a text.
-        let ended = self.writer.finish().map(|_| mem::take(self.writer.inner_mut()));
-        let ChecksumWriter { file, checksum } = ended.map_err(|error| not_written(&self.path, error))?;
+        let finished = self.writer.finish().map(|_| mem::take(self.writer.inner_mut()));
+        let ChecksumWriter { file, checksum } = finished.map_err(|error| not_written(&self.path, error))?;
         let file = file.ok_or(BulkError::File {
             action: "finish",
             path: self.path.clone(),
@@ -409,8 +409,8 @@ impl ByteValues {
             }
             Some(levels) => {
                 for levels in levels.chunks(BATCH_ROWS) {
-                    let there = levels.iter().filter(|&&level| level > 0).count();
-                    let values: Vec<_> = values.by_ref().take(there).collect();
+                    let present = levels.iter().filter(|&&level| level > 0).count();
+                    let values: Vec<_> = values.by_ref().take(present).collect();
                     write(&values, Some(levels))?;
                 }
             }

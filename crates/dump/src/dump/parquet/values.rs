@@ -48,15 +48,15 @@ pub fn unscaled(value: &[u8], scale: u8) -> Option<i128> {
         Some(text) => (true, text),
         None => (false, text),
     };
-    let (whole, behind) = text.split_once('.').unwrap_or((text, ""));
-    let missing = usize::from(scale).checked_sub(behind.len())?;
-    let digits = whole.bytes().chain(behind.bytes()).chain(std::iter::repeat_n(b'0', missing));
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+    let missing = usize::from(scale).checked_sub(fraction.len())?;
+    let digits = whole.bytes().chain(fraction.bytes()).chain(std::iter::repeat_n(b'0', missing));
     let mut number: i128 = 0;
     for digit in digits {
         let digit = digit.is_ascii_digit().then(|| digit - b'0')?;
         number = number.checked_mul(10)?.checked_add(digit.into())?;
     }
-    (!whole.is_empty() || !behind.is_empty()).then_some(if negative { -number } else { number })
+    (!whole.is_empty() || !fraction.is_empty()).then_some(if negative { -number } else { number })
 }
 
 /// A number of double precision.
@@ -272,10 +272,10 @@ mod tests {
         #[test]
         fn decimals_round_trip(number in -(10i128.pow(38) - 1)..10i128.pow(38), scale in 0u8..=38) {
             let digits = format!("{:0width$}", number.unsigned_abs(), width = usize::from(scale) + 1);
-            let (whole, behind) = digits.split_at(digits.len() - usize::from(scale));
+            let (whole, fraction) = digits.split_at(digits.len() - usize::from(scale));
             let sign = if number < 0 { "-" } else { "" };
             let point = if scale > 0 { "." } else { "" };
-            let value = format!("{sign}{whole}{point}{behind}");
+            let value = format!("{sign}{whole}{point}{fraction}");
             prop_assert_eq!(unscaled(value.as_bytes(), scale), Some(number));
         }
 

@@ -83,16 +83,16 @@ impl Model {
             }
             ChunkQuery::Boundary { after, rows } => {
                 let range = KeyRange::Keys { after: after.clone(), to: None };
-                let mut behind: Vec<_> = self
+                let mut following: Vec<_> = self
                     .of(partition)
                     .filter(|row| self.holds(row, &range))
                     .map(|row| row.iter().flatten().cloned().map(KeyLiteral).collect::<Vec<_>>())
                     .collect();
-                behind.sort_by(|one, other| {
+                following.sort_by(|one, other| {
                     let one: Row = one.iter().map(|value| Some(value.0.clone())).collect();
                     self.compare(&one, other).unwrap()
                 });
-                ChunkQueryResult::Boundary(behind.into_iter().nth(usize::try_from(rows - 1).unwrap()))
+                ChunkQueryResult::Boundary(following.into_iter().nth(usize::try_from(rows - 1).unwrap()))
             }
         }
     }
@@ -144,9 +144,9 @@ fn table() -> impl Strategy<Value = (Model, bool, usize)> {
                 let null = row.iter().any(Option::is_none);
                 // Unique as the server sees it, except for NULL.
                 let is_there = !null
-                    && model.rows.iter().any(|(_, there)| {
-                        !there.iter().any(Option::is_none)
-                            && model.compare(there, &literals) == Some(Ordering::Equal)
+                    && model.rows.iter().any(|(_, row)| {
+                        !row.iter().any(Option::is_none)
+                            && model.compare(row, &literals) == Some(Ordering::Equal)
                     });
                 if !is_there {
                     model.rows.push((partition, row));
