@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::random;
 use crate::replica_pair::{ReplicaPair, gtids};
-use crate::single_bit_drift::{self, Planted, Writers};
+use crate::single_bit_drift::{self, InjectedDifferences, Writers};
 use crate::support::run_script;
 use crate::type_edges;
 
@@ -29,7 +29,7 @@ on_each_server!(single_bit_changes_are_found_and_repaired_during_writes);
 
 impl ReplicaPair {
     pub fn options(&self) -> CheckOptions {
-        let selection = Selection { schemas: vec!["planted".into()], ..Selection::default() };
+        let selection = Selection { schemas: vec!["drift".into()], ..Selection::default() };
         CheckOptions {
             selection,
             wait_max: Duration::from_secs(60),
@@ -66,20 +66,20 @@ async fn single_bit_changes_are_found_and_repaired_during_writes(kind: ServerKin
     ensure!(report.is_equal(), "seed {seed}: before any change: {report:#?}");
     ensure!(report.tables == 5 && report.rows >= 4 * plan.rows as u64, "{} rows", report.rows);
 
-    let planted = plan.plant(&servers.target, count).await?;
+    let injected = plan.inject(&servers.target, count).await?;
     for digests in ALL_DIGESTS {
         let committed = writers.committed();
         // One row per chunk, so that each difference is found on its own.
         let chunk_rows_max = if matches!(digests, Digests::Quick { .. }) { 1 } else { 150 };
         let report = run(&CheckOptions { chunk_rows_max, digests, ..options.clone() }).await?;
-        let found: Planted = report.differences.iter().map(table_key_and_what).collect();
-        let missed: Vec<_> = planted.difference(&found).collect();
-        let wrong: Vec<_> = found.difference(&planted).collect();
+        let found: InjectedDifferences = report.differences.iter().map(table_key_and_what).collect();
+        let missed: Vec<_> = injected.difference(&found).collect();
+        let wrong: Vec<_> = found.difference(&injected).collect();
         ensure!(
             missed.is_empty() && wrong.is_empty(),
             "seed {seed}, {digests:?}: missed {missed:?}, wrongly found {wrong:?}"
         );
-        ensure!(report.findings.is_empty() && planted.len() == count, "{:?}", report.findings);
+        ensure!(report.findings.is_empty() && injected.len() == count, "{:?}", report.findings);
         ensure!(writers.committed() > committed + 10, "the writers committed nothing meanwhile");
     }
 
@@ -371,22 +371,22 @@ async fn objects_of_one_side_only_are_reported(kind: ServerKind) -> Result<()> {
         return Ok(());
     }
     let servers = ReplicaPair::start(kind).await?;
-    let script = "CREATE DATABASE planted; USE planted; CREATE TABLE both_have (id INT PRIMARY KEY, a INT, b DATE); \
+    let script = "CREATE DATABASE drift; USE drift; CREATE TABLE both_have (id INT PRIMARY KEY, a INT, b DATE); \
          INSERT INTO both_have VALUES (1, 2, '2020-01-01'), (2, NULL, NULL); CREATE TABLE only_here (id INT); \
          CREATE TABLE keyless (a INT, b VARCHAR(9)); INSERT INTO keyless VALUES (1, 'x'), (1, 'x'), (2, NULL); \
          CREATE TABLE nullable (a INT UNIQUE, b INT); INSERT INTO nullable VALUES (NULL, 1), (NULL, 1), (3, 4)";
     run_script(&servers.source, script.as_bytes())?;
     let gtids = servers.source.sql(gtids(kind)).await?.concat().replace("\\n", "");
     ensure!(servers.target.wait_for_gtids(&gtids, Duration::from_secs(60)).await?);
-    let apart = "SET sql_log_bin = 0; USE planted; DROP TABLE only_here; CREATE TABLE only_there (id INT); \
+    let apart = "SET sql_log_bin = 0; USE drift; DROP TABLE only_here; CREATE TABLE only_there (id INT); \
          ALTER TABLE both_have DROP COLUMN a, ADD c INT, MODIFY b VARCHAR(20); INSERT INTO keyless VALUES (1, 'x'); \
          DELETE FROM keyless WHERE a = 2; UPDATE nullable SET b = 2 WHERE a IS NULL LIMIT 1";
     run_script(&servers.target, apart.as_bytes())?;
     let report = run(&servers.options()).await?;
     let findings = format!("{:?}", report.findings);
     for part in [
-        "OnlySource(TableName { schema: \"planted\", name: \"only_here\" })",
-        "OnlyTarget(TableName { schema: \"planted\", name: \"only_there\" })",
+        "OnlySource(TableName { schema: \"drift\", name: \"only_here\" })",
+        "OnlyTarget(TableName { schema: \"drift\", name: \"only_there\" })",
         "only_source: [\"a\"], only_target: [\"c\"], incomparable: [\"b (date on the source, varchar(20) on the target)\"]",
     ] {
         ensure!(findings.contains(part), "{part} in {findings}");
@@ -446,12 +446,12 @@ async fn a_lagging_target_is_not_a_difference(kind: ServerKind) -> Result<()> {
         return Ok(());
     }
     let servers = ReplicaPair::start(kind).await?;
-    let script = "CREATE DATABASE planted; CREATE TABLE planted.t (id INT PRIMARY KEY, a INT); \
-         INSERT INTO planted.t VALUES (1, 2), (2, 3); CREATE TABLE planted.old (id INT PRIMARY KEY)";
+    let script = "CREATE DATABASE drift; CREATE TABLE drift.t (id INT PRIMARY KEY, a INT); \
+         INSERT INTO drift.t VALUES (1, 2), (2, 3); CREATE TABLE drift.old (id INT PRIMARY KEY)";
     run_script(&servers.source, script.as_bytes())?;
     ensure!(run(&servers.options()).await?.is_equal());
     servers.target.sql(tailwater_sandbox::replica::stop_statement(kind.flavour())).await?;
-    servers.source.sql("UPDATE planted.t SET a = 9").await?;
+    servers.source.sql("UPDATE drift.t SET a = 9").await?;
     let hasty = CheckOptions { wait_max: Duration::ZERO, ..servers.options() };
     ensure!(matches!(run(&hasty).await, Err(BulkError::TargetBehind { .. })));
     for sync_method in [None, Some(SyncMethod::Mark)] {
@@ -464,12 +464,12 @@ async fn a_lagging_target_is_not_a_difference(kind: ServerKind) -> Result<()> {
         let report = waits.await??;
         ensure!(report.is_equal(), "{report:?}");
         servers.target.sql(tailwater_sandbox::replica::stop_statement(kind.flavour())).await?;
-        servers.source.sql("UPDATE planted.t SET a = a + 1").await?;
+        servers.source.sql("UPDATE drift.t SET a = a + 1").await?;
     }
     // Tables that the target does not have yet, or has with other columns, are not reported either.
     servers
         .source
-        .sql("CREATE TABLE planted.new (id INT PRIMARY KEY); ALTER TABLE planted.t ADD COLUMN b INT; DROP TABLE planted.old")
+        .sql("CREATE TABLE drift.new (id INT PRIMARY KEY); ALTER TABLE drift.t ADD COLUMN b INT; DROP TABLE drift.old")
         .await?;
     let options = CheckOptions { sync_method: None, ..servers.options() };
     let waits = tokio::spawn(async move { run(&options).await });

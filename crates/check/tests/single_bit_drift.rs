@@ -259,7 +259,7 @@ const TABLES: [Table; 4] = [
 ];
 
 /// The expected differences: the table, the row's key, and the column or the kind of difference.
-pub type Planted = BTreeSet<(String, String, String)>;
+pub type InjectedDifferences = BTreeSet<(String, String, String)>;
 
 /// A row with one changed value on the target.
 struct Row {
@@ -277,7 +277,7 @@ pub struct Plan {
     random: Random,
     /// Number of rows of each table.
     pub rows: i64,
-    plantable: Vec<Row>,
+    candidates: Vec<Row>,
     script: String,
 }
 
@@ -288,12 +288,12 @@ impl Plan {
         // Some of them stay unchanged.
         let rows = (count * 3 / TABLES.len()) as i64;
         let mut script = String::from(
-            "CREATE DATABASE planted CHARACTER SET utf8mb4; USE planted; SET NAMES utf8mb4; \
+            "CREATE DATABASE drift CHARACTER SET utf8mb4; USE drift; SET NAMES utf8mb4; \
              SET time_zone = '+00:00', sql_mode = 'STRICT_ALL_TABLES,ALLOW_INVALID_DATES';\n\
              CREATE TABLE hot (id VARCHAR(20) PRIMARY KEY, n BIGINT NOT NULL, t TEXT);\n\
              INSERT INTO hot VALUES ('a', 0, ''), ('B', 0, ''), ('c ', 0, NULL);\n",
         );
-        let mut plantable = Vec::new();
+        let mut candidates = Vec::new();
         for table in TABLES {
             let is_sysbench = table.name == "sbtest1";
             let columns: Vec<_> = match (is_sysbench, kind.flavour()) {
@@ -325,7 +325,14 @@ impl Plan {
                     values.push(value);
                     if number == changed && id % 2 == 1 {
                         let (key, column) = (key.clone(), column.name);
-                        plantable.push(Row { table, key, column, is_nullable: !is_sysbench, is_null, other });
+                        candidates.push(Row {
+                            table,
+                            key,
+                            column,
+                            is_nullable: !is_sysbench,
+                            is_null,
+                            other,
+                        });
                     }
                 }
                 let values = values.join(", ");
@@ -333,7 +340,7 @@ impl Plan {
             }
             script.push_str("COMMIT;\n");
         }
-        Self { random, rows, plantable, script }
+        Self { random, rows, candidates, script }
     }
 
     /// The script that creates the tables and their rows.
@@ -342,24 +349,24 @@ impl Plan {
     }
 
     /// Changes `count` rows of the target; returns the expected differences.
-    pub async fn plant(&self, target: &Server, count: usize) -> Result<Planted> {
+    pub async fn inject(&self, target: &Server, count: usize) -> Result<InjectedDifferences> {
         let mut connection = Connection::connect(&target.connect_options()).await?;
         connection.execute("SET NAMES utf8mb4").await?;
         let sql = "SET SESSION sql_log_bin = 0, time_zone = '+00:00', sql_mode = 'STRICT_ALL_TABLES,ALLOW_INVALID_DATES'";
         connection.execute(sql).await?;
         let mut random = self.random.clone();
-        let mut rows: Vec<_> = self.plantable.iter().collect();
-        let mut planted = Planted::new();
-        while planted.len() < count {
+        let mut rows: Vec<_> = self.candidates.iter().collect();
+        let mut injected = InjectedDifferences::new();
+        while injected.len() < count {
             ensure!(!rows.is_empty(), "too few rows");
             let row = rows.swap_remove(random.below(rows.len() as u64) as usize);
             let Row { table: Table { name, literal, .. }, key, column, .. } = row;
-            let at = format!("planted.{name} SET {column}");
+            let at = format!("drift.{name} SET {column}");
             let (sql, key, what) = match random.below(20) {
-                0 => (format!("DELETE FROM planted.{name} WHERE id = {key}"), key.clone(), "missing"),
+                0 => (format!("DELETE FROM drift.{name} WHERE id = {key}"), key.clone(), "missing"),
                 1 => {
-                    let extra = literal(-1 - planted.len() as i64);
-                    (format!("INSERT INTO planted.{name} (id) VALUES ({extra})"), extra, "extra")
+                    let extra = literal(-1 - injected.len() as i64);
+                    (format!("INSERT INTO drift.{name} (id) VALUES ({extra})"), extra, "extra")
                 }
                 2 | 3 if row.is_nullable && !row.is_null => {
                     (format!("UPDATE {at} = NULL WHERE id = {key}"), key.clone(), *column)
@@ -371,10 +378,10 @@ impl Plan {
             // For servers 0.0 and -0.0 are equal, so they keep the stored one.
             ensure!(done.affected_rows == 1 || *column == "zero", "the row was not changed: {}", start());
             if done.affected_rows == 1 {
-                planted.insert((name.to_string(), key, what.to_owned()));
+                injected.insert((name.to_string(), key, what.to_owned()));
             }
         }
-        Ok(planted)
+        Ok(injected)
     }
 }
 
@@ -438,13 +445,13 @@ async fn transact(connection: &mut Connection, random: &mut Random, rows: i64) -
     connection.execute("BEGIN").await?;
     for (update, id) in updates.iter().zip([one, other]) {
         let set = update.replace("{number}", &number);
-        connection.execute(&format!("UPDATE planted.{name} SET {set} WHERE id = {id}")).await?;
+        connection.execute(&format!("UPDATE drift.{name} SET {set} WHERE id = {id}")).await?;
     }
-    connection.execute(&format!("DELETE FROM planted.{name} WHERE id = {third}")).await?;
-    connection.execute(&format!("INSERT INTO planted.{name} (id) VALUES ({third})")).await?;
+    connection.execute(&format!("DELETE FROM drift.{name} WHERE id = {third}")).await?;
+    connection.execute(&format!("INSERT INTO drift.{name} (id) VALUES ({third})")).await?;
     if random.below(4) == 0 {
         let hot = ["n = n ^ 1, t = n WHERE id = 'a'", "n = n + 1"][random.below(2) as usize];
-        connection.execute(&format!("UPDATE planted.hot SET {hot}")).await?;
+        connection.execute(&format!("UPDATE drift.hot SET {hot}")).await?;
     }
     connection.execute("COMMIT").await?;
     Ok(())

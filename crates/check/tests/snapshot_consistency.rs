@@ -40,7 +40,7 @@ async fn a_dump_under_writes_and_ddl_equals_the_source_at_one_point_in_time(kind
     let seed = random::seed();
     let plan = single_bit_drift::Plan::new(seed, kind, 300);
     run_script(&source, plan.script().as_bytes())?;
-    source.sql("CREATE TABLE planted.renamed_a (id INT PRIMARY KEY, n INT)").await?;
+    source.sql("CREATE TABLE drift.renamed_a (id INT PRIMARY KEY, n INT)").await?;
     let writers = Writers::start(&source, plan.rows).await?;
     let stop = CancellationToken::new();
     let altering: Vec<_> = [
@@ -61,7 +61,7 @@ async fn a_dump_under_writes_and_ddl_equals_the_source_at_one_point_in_time(kind
     ]
     .into_iter()
     .map(|statements| {
-        tokio::spawn(alter(source.socket_options().database("planted"), statements, stop.clone()))
+        tokio::spawn(alter(source.socket_options().database("drift"), statements, stop.clone()))
     })
     .collect();
 
@@ -82,7 +82,7 @@ async fn a_dump_under_writes_and_ddl_equals_the_source_at_one_point_in_time(kind
             anyhow::bail!("{:?}", report.manifest.snapshots)
         };
         let gtids = point.gtid_set.as_deref().context("no GTIDs")?;
-        target.sql("DROP DATABASE IF EXISTS planted; DROP DATABASE IF EXISTS tailwater").await?;
+        target.sql("DROP DATABASE IF EXISTS drift; DROP DATABASE IF EXISTS tailwater").await?;
         let contents = tailwater_folder::read(folder.path(), false)?;
         let options = LoadOptions::new(target.connect_options());
         load(&contents, &options, &Arc::default(), &CancellationToken::new()).await?;
@@ -91,7 +91,7 @@ async fn a_dump_under_writes_and_ddl_equals_the_source_at_one_point_in_time(kind
         let context = || format!("seed {seed}, round {round}: {} at {gtids}", report.method);
         ensure_equal(&all(&replica).await?, &all(&target).await?).with_context(context)?;
         let options = CheckOptions {
-            selection: Selection { schemas: vec!["planted".into()], ..Selection::default() },
+            selection: Selection { schemas: vec!["drift".into()], ..Selection::default() },
             sync_method: Some(SyncMethod::None),
             ..CheckOptions::new(replica.connect_options(), target.connect_options())
         };

@@ -160,14 +160,14 @@ const MARIADB_CASES: &[Case] = &[
     case("hashed", "t TEXT, i INT NOT NULL UNIQUE, UNIQUE (t)", "t, i", "n, n"),
 ];
 
-/// A connection to a server with a table of the numbers up to 199 in the database `walking`.
+/// A connection to a server with a table of the numbers up to 199 in the database `chunks`.
 async fn with_numbers(server: &Server, table: &str) -> Result<Connection> {
     let mut connection = Connection::connect(&server.socket_options()).await?;
     connection.execute(SESSION_SETTINGS).await?;
-    connection.execute("CREATE DATABASE IF NOT EXISTS walking CHARACTER SET utf8mb4").await?;
-    connection.execute(&format!("CREATE TABLE walking.{table} (n INT PRIMARY KEY)")).await?;
+    connection.execute("CREATE DATABASE IF NOT EXISTS chunks CHARACTER SET utf8mb4").await?;
+    connection.execute(&format!("CREATE TABLE chunks.{table} (n INT PRIMARY KEY)")).await?;
     let numbers: Vec<_> = (0..200).map(|n| format!("({n})")).collect();
-    connection.execute(&format!("INSERT INTO walking.{table} VALUES {}", numbers.join(","))).await?;
+    connection.execute(&format!("INSERT INTO chunks.{table} VALUES {}", numbers.join(","))).await?;
     Ok(connection)
 }
 
@@ -180,7 +180,7 @@ async fn every_row_is_in_one_chunk(kind: ServerKind) -> Result<()> {
     let more = if kind.flavour() == Flavour::MariaDb { MARIADB_CASES } else { MYSQL_CASES };
     let mut wrong = Vec::new();
     for case in CASES.iter().chain(more) {
-        if let Err(error) = walk_case(&mut connection, case).await {
+        if let Err(error) = check_case(&mut connection, case).await {
             wrong.push(format!("table {} on {kind}: {error:#}", case.name));
         }
     }
@@ -188,8 +188,8 @@ async fn every_row_is_in_one_chunk(kind: ServerKind) -> Result<()> {
     Ok(())
 }
 
-async fn walk_case(connection: &mut Connection, case: &Case) -> Result<()> {
-    let name = format!("`walking`.`{}`", case.name.replace('`', "``"));
+async fn check_case(connection: &mut Connection, case: &Case) -> Result<()> {
+    let name = format!("`chunks`.`{}`", case.name.replace('`', "``"));
     // The number of the row, which is in no key.
     let sql = match case.definition.strip_suffix(" COMMENT=('") {
         Some(definition) => format!("CREATE TABLE {name} (row_n INT, {definition}"),
@@ -198,19 +198,19 @@ async fn walk_case(connection: &mut Connection, case: &Case) -> Result<()> {
     connection.execute(&sql).await.context(sql)?;
     let Case { columns, values, rows, .. } = case;
     let sql = format!(
-        "INSERT INTO {name} (row_n, {columns}) SELECT n, {values} FROM walking.numbers WHERE n < {rows}"
+        "INSERT INTO {name} (row_n, {columns}) SELECT n, {values} FROM chunks.numbers WHERE n < {rows}"
     );
     connection.execute(&sql).await.context(sql)?;
-    let (seen, chunks) = walk(connection, case.name).await?;
+    let (seen, chunks) = read_chunks(connection, case.name).await?;
     ensure!(seen == (0..u64::from(*rows)).collect::<Vec<_>>(), "{chunks} chunks held {seen:?}");
     ensure!((chunks > 2) == case.many || case.rows == 0, "{chunks} chunks");
     Ok(())
 }
 
 /// The numbers of the rows in a table's chunks, in order, and the number of chunks.
-async fn walk(connection: &mut Connection, table: &str) -> Result<(Vec<u64>, u32)> {
-    connection.query(&format!("ANALYZE TABLE {}", qualified_name("walking", table))).await?;
-    let info = TableInfo::read(connection, "walking", table).await?.context("it is there")?;
+async fn read_chunks(connection: &mut Connection, table: &str) -> Result<(Vec<u64>, u32)> {
+    connection.query(&format!("ANALYZE TABLE {}", qualified_name("chunks", table))).await?;
+    let info = TableInfo::read(connection, "chunks", table).await?.context("the table exists")?;
     let limits = ChunkSizeLimits { rows_first: 17, rows_max: 30, cost_max: u64::MAX };
     let plan = ChunkPlan {
         key: ChunkKey::choose(&info.keys).cloned(),
@@ -218,18 +218,18 @@ async fn walk(connection: &mut Connection, table: &str) -> Result<(Vec<u64>, u32
         rows_estimate: info.rows_estimate,
         limits,
     };
-    let mut walk = Chunker::new(plan.clone());
+    let mut chunker = Chunker::new(plan.clone());
     let (mut seen, mut chunks) = (Vec::new(), 0);
-    while let Some(range) = next_chunk(&mut walk, connection, "walking", table).await? {
+    while let Some(range) = next_chunk(&mut chunker, connection, "chunks", table).await? {
         let statement = statement(connection, &plan, table, &range, "row_n");
         let answer = connection.query(&statement).await?;
         let rows: Vec<_> = answer.rows.iter().filter_map(|row| row.get_u64(0)).collect();
-        walk.record_chunk(rows.len() as u64, 1);
+        chunker.record_chunk(rows.len() as u64, 1);
         seen.extend(rows);
         chunks += 1;
         ensure!(chunks < 1000, "the chunker does not end");
         if chunks % 3 == 0 {
-            walk = Chunker::resume(plan.clone(), Some(&range)).map_err(anyhow::Error::msg)?;
+            chunker = Chunker::resume(plan.clone(), Some(&range)).map_err(anyhow::Error::msg)?;
         }
     }
     seen.sort_unstable();
@@ -245,7 +245,7 @@ fn statement(
 ) -> String {
     let scan = RangeScan::new(connection.server(), &range.keys, plan.rows_estimate);
     let index = plan.key.as_ref().map(|key| (key, scan.hint));
-    let from = from_clause("walking", table, range.partition.as_deref(), index);
+    let from = from_clause("chunks", table, range.partition.as_deref(), index);
     let holds = condition(plan.key.as_ref(), &range.keys).unwrap_or_else(|| "TRUE".into());
     format!("{} {column} {from} WHERE {holds}", scan.select)
 }
@@ -264,14 +264,14 @@ async fn mysql_reads_rows_of_integer_ranges_once() -> Result<()> {
         ("plan_unique", "(a INT, id BIGINT UNSIGNED NOT NULL UNIQUE, x DOUBLE)"),
         ("plan_parts", "(id INT PRIMARY KEY, a INT, x DOUBLE) PARTITION BY HASH (id) PARTITIONS 3"),
     ] {
-        connection.execute(&format!("CREATE TABLE walking.{table} {definition}")).await?;
-        let numbers = "walking.for_plans one, walking.for_plans other";
+        connection.execute(&format!("CREATE TABLE chunks.{table} {definition}")).await?;
+        let numbers = "chunks.for_plans one, chunks.for_plans other";
         let insert = format!(
-            "INSERT INTO walking.{table} (id, a) SELECT one.n * 200 + other.n + 1, one.n FROM {numbers}"
+            "INSERT INTO chunks.{table} (id, a) SELECT one.n * 200 + other.n + 1, one.n FROM {numbers}"
         );
         connection.execute(&insert).await?;
-        connection.query(&format!("ANALYZE TABLE walking.{table}")).await?;
-        let info = TableInfo::read(&mut connection, "walking", table).await?.context("it is there")?;
+        connection.query(&format!("ANALYZE TABLE chunks.{table}")).await?;
+        let info = TableInfo::read(&mut connection, "chunks", table).await?.context("the table exists")?;
         let plan = ChunkPlan {
             key: ChunkKey::choose(&info.keys).cloned(),
             partitions: info.partitions.clone(),
@@ -357,21 +357,21 @@ async fn random_tables_are_covered(kind: ServerKind) -> Result<()> {
             if is_parted { format!(" PARTITION BY KEY ({names}) PARTITIONS 3") } else { String::new() };
         let table = format!("random_{number}");
         let create =
-            format!("CREATE TABLE walking.{table} (row_n INT, {definitions}, {key} ({directions})){parted}");
+            format!("CREATE TABLE chunks.{table} (row_n INT, {definitions}, {key} ({directions})){parted}");
         let context = || format!("seed {seed}: {create} with {values}");
         connection.execute(&create).await.with_context(context)?;
         // Rows that are duplicates under the collation are skipped.
         let insert = format!(
-            "INSERT IGNORE INTO walking.{table} (row_n, {names}) SELECT n, {values} FROM walking.random_numbers \
+            "INSERT IGNORE INTO chunks.{table} (row_n, {names}) SELECT n, {values} FROM chunks.random_numbers \
              WHERE n < {}",
             random.below(200)
         );
         connection.execute(&insert).await.with_context(context)?;
-        let there = connection.query(&format!("SELECT row_n FROM walking.{table} ORDER BY row_n")).await?;
+        let there = connection.query(&format!("SELECT row_n FROM chunks.{table} ORDER BY row_n")).await?;
         let there: Vec<_> = there.rows.iter().filter_map(|row| row.get_u64(0)).collect();
-        let (seen, chunks) = walk(&mut connection, &table).await.with_context(context)?;
+        let (seen, chunks) = read_chunks(&mut connection, &table).await.with_context(context)?;
         ensure!(seen == there, "{}: {chunks} chunks held {seen:?} of {there:?}", context());
-        connection.execute(&format!("DROP TABLE walking.{table}")).await?;
+        connection.execute(&format!("DROP TABLE chunks.{table}")).await?;
     }
     Ok(())
 }
