@@ -120,15 +120,15 @@ async fn crowd(kind: ServerKind) -> Result<()> {
 
     // Clients that request everything and read nothing are disconnected, and no other client waits for them
     // meanwhile.
-    let deaf = [dump(&tailwater, flavour, 901).await?, dump(&tailwater, flavour, 902).await?];
-    tailwater.until_streams("the deaf", |now| of_reader(now) == 2).await?;
+    let stalled = [dump(&tailwater, flavour, 901).await?, dump(&tailwater, flavour, 902).await?];
+    tailwater.until_streams("the clients that read nothing", |now| of_reader(now) == 2).await?;
     write_megabytes(&source, MEGABYTES).await?;
     source.write(10).await?;
     check_equal(&first, &source.server, &source.ledger).await?;
     let resident = resident_bytes()?;
     ensure!(resident < resident_before + GROWTH_MAX, "memory went from {resident_before} to {resident}");
     tailwater.until_streams("the end of those who read nothing", |now| of_reader(now) == 0).await?;
-    drop(deaf);
+    drop(stalled);
     drop(idle);
     let begin = Instant::now();
     while tailwater.sql("SHOW PROCESSLIST").await?.len() > 5 {
@@ -147,19 +147,28 @@ async fn crowd(kind: ServerKind) -> Result<()> {
     link.restore();
     check_equal(&second, &source.server, &source.ledger).await?;
     let came_again = |now: &[(u32, String)]| now.len() == 2 && ids(now) != ids(&before);
-    tailwater.until_streams("the second again, once", came_again).await?;
+    tailwater.until_streams("the second replica, connected once", came_again).await?;
 
-    // Replicas whose connections were killed reconnect.
+    killed_connections_return(&tailwater, &mut source, [&first, &second]).await?;
+    tailwater.stop().await
+}
+
+/// Replicas whose connections were killed reconnect.
+async fn killed_connections_return(
+    tailwater: &Tailwater,
+    source: &mut Source,
+    replicas: [&Server; 2],
+) -> Result<()> {
     for (id, _) in tailwater.streams().await? {
         tailwater.sql(&format!("KILL {id}")).await?;
     }
     source.write(5).await?;
-    for replica in [&first, &second] {
+    for replica in replicas {
         check_equal(replica, &source.server, &source.ledger).await?;
         let status = replica.replica_status().await?.context("it is no replica")?;
         ensure!(status.io_running == "Yes", "{status:?}");
     }
-    tailwater.stop().await
+    Ok(())
 }
 
 /// A client that reads nothing, not even the shutdown error, does not keep the server from stopping.

@@ -64,12 +64,21 @@ async fn under_load(kind: ServerKind) -> Result<()> {
     let semi_sync = source.server.semi_sync_status().await?;
     ensure!(semi_sync.unacknowledged == 0 && semi_sync.acknowledged > 0, "{semi_sync:?}");
 
-    // From the oldest file, and from the middle of another, without semi-sync.
+    other_starts(&mut source, &live).await?;
+    live.stop().await?;
+
+    missing_start(&source).await?;
+    source.server.kill().await?;
+    Ok(())
+}
+
+/// Captures from the oldest file, and from the middle of another, without semi-sync.
+async fn other_starts(source: &mut Source, live: &Running) -> Result<()> {
     let mut oldest = source.options("oldest", 13);
     oldest.semi_sync = false;
     oldest.start = StartPolicy::Oldest;
     let oldest = Running::start(oldest)?;
-    let (file, position) = middle_of_a_file(&source).await?;
+    let (file, position) = middle_of_a_file(source).await?;
     let mut middle = source.options("middle", 14);
     middle.semi_sync = false;
     middle.start = StartPolicy::Position { file: file.clone(), position };
@@ -87,14 +96,15 @@ async fn under_load(kind: ServerKind) -> Result<()> {
     source.rotate().await?;
     source.check_complete("middle").await?;
     from_middle.stop().await?;
-    live.stop().await?;
+    Ok(())
+}
 
-    // At a position that does not exist.
+/// A start position that does not exist is refused.
+async fn missing_start(source: &Source) -> Result<()> {
     let mut nowhere = source.options("nowhere", 15);
     nowhere.start = StartPolicy::Position { file: "binlog.999999".into(), position: 4 };
     let error = Running::start(nowhere)?.refusal().await?;
     ensure!(error.code() == "TW-RELAY-0013" && error.to_string().contains("binlog.999999:4"), "{error}");
-    source.server.kill().await?;
     Ok(())
 }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use tailwater_capture::persisted_orders::AckerState;
-use tailwater_capture::{CaptureError, CaptureState};
+use tailwater_capture::{CaptureAcker, CaptureError, CaptureState};
 use tailwater_log::LogDir;
 use tailwater_sandbox::{BinlogCheck, Server, ServerKind};
 use tailwater_wire::Flavour;
@@ -46,7 +46,7 @@ async fn streams(server: &Server) -> Result<usize> {
 
 fn code<T: std::fmt::Debug>(result: Result<T, CaptureError>) -> Result<&'static str> {
     match result {
-        Ok(state) => bail!("it executed the order: {state:?}"),
+        Ok(state) => bail!("the order was executed: {state:?}"),
         Err(error) => Ok(error.code()),
     }
 }
@@ -124,11 +124,17 @@ async fn stops_permanently(kind: ServerKind) -> Result<()> {
     ensure!(report.errors.is_empty(), "{:?}", report.errors);
     source.check_complete("log").await?;
     source.check_ledger("log")?;
-    let held = acker.read()?.holds.context("it holds nothing")?;
+    let held = acker.read()?.holds.context("the log is empty")?;
     let written = GtidSet::parse(source.flavour(), &written_by(&source.server).await?)?;
     ensure!(held == written, "it holds {held}, and there is {written}");
 
-    // A source that does not wait without an acker is not fenced by a stop; that is why it must wait.
+    stop_does_not_fence_an_asynchronous_source(&mut source, &acker).await?;
+    source.check_complete("log").await?;
+    capture.stop().await
+}
+
+/// A source that does not wait without an acker is not fenced by a stop; that is why it must wait.
+async fn stop_does_not_fence_an_asynchronous_source(source: &mut Source, acker: &CaptureAcker) -> Result<()> {
     let wait = semi_sync(source.flavour(), "wait_no_replica", "wait_no_slave");
     source.server.sql(&format!("SET GLOBAL {wait} = 0")).await?;
     acker.stop(9).await?;
@@ -149,8 +155,7 @@ async fn stops_permanently(kind: ServerKind) -> Result<()> {
         after.acknowledged > before.acknowledged && after.unacknowledged == before.unacknowledged,
         "{after:?}"
     );
-    source.check_complete("log").await?;
-    capture.stop().await
+    Ok(())
 }
 
 /// A native replica of the source that could take its place.
@@ -218,7 +223,7 @@ async fn follows(kind: ServerKind) -> Result<()> {
     let pending = source.load(1, None);
     until_waiting(&source.server).await?;
     let begin = Instant::now();
-    let held = stopped.holds.context("it holds nothing")?;
+    let held = stopped.holds.context("the log is empty")?;
     loop {
         let has = GtidSet::parse(source.flavour(), &everything(&stand_in).await?)?;
         if held.is_subset_of(&has) {
@@ -262,7 +267,11 @@ async fn follows(kind: ServerKind) -> Result<()> {
     check_healthy(&by_gtid).await?;
     check_log(&source)?;
 
-    // Without the server's name in the configuration it waits for orders.
+    waits_for_orders_without_the_server(&mut tailwater).await
+}
+
+/// Without the name of the followed server in the configuration, the capture waits for orders.
+async fn waits_for_orders_without_the_server(tailwater: &mut Tailwater) -> Result<()> {
     tailwater.stop().await?;
     tailwater.capture.servers.clear();
     tailwater.open().await?;
@@ -298,7 +307,7 @@ async fn follows_one_set_up_at_a_position(kind: ServerKind) -> Result<()> {
     let begin = Instant::now();
     let newest = written_by(&second).await?;
     loop {
-        let holds = capture.acker().read()?.holds.context("it holds nothing")?.to_string();
+        let holds = capture.acker().read()?.holds.context("the log is empty")?.to_string();
         if holds.split(',').any(|gtid| gtid == newest) {
             break;
         }

@@ -13,7 +13,7 @@ use tailwater_session::{Connection, TextRow};
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::GtidSet;
 
-use crate::column_type_families::families;
+use crate::column_type_families::{Family, families};
 use crate::column_type_tables::{BY_BINLOG, change, define, variants};
 use crate::support::{PATIENCE, Rig};
 
@@ -122,37 +122,13 @@ async fn rows_of_every_type_are_undone(kind: ServerKind) -> Result<()> {
     let settings =
         "SET sql_log_bin = 1, sql_mode = 'ALLOW_INVALID_DATES,NO_AUTO_VALUE_ON_ZERO', time_zone = '+00:00'";
     source.execute(settings).await?;
-    let tables = || {
-        let of = |family| variants(flavour).iter().map(move |variant| (family, *variant));
-        families.iter().flat_map(of)
-    };
-    for (family, variant) in tables() {
+    for (family, variant) in tables(flavour, &families) {
         change(&mut source, &format!("{BY_BINLOG}.{}_{variant}", family.name), family, 1).await?;
     }
     let logged = rig.capture_all().await?;
     let before = rig.rows(BY_BINLOG).await?;
 
-    for (round, compressed) in [(2, "OFF"), (3, "ON")] {
-        match flavour {
-            Flavour::MySql => {
-                source.execute(&format!("SET SESSION binlog_transaction_compression = {compressed}")).await?
-            }
-            Flavour::MariaDb => {
-                source.execute(&format!("SET GLOBAL log_bin_compress = {compressed}")).await?
-            }
-        };
-        for (family, variant) in tables() {
-            let table = format!("{BY_BINLOG}.{}_{variant}", family.name);
-            change(&mut source, &table, family, round).await?;
-            let names = family.written();
-            for (row, name) in names.iter().enumerate() {
-                let values = family.values(row);
-                let sql = format!("UPDATE {table} SET {name} = {} WHERE id % 3 = {}", values[row], row % 3);
-                source.execute(&sql).await.with_context(|| sql.clone())?;
-            }
-            source.execute(&format!("DELETE FROM {table} WHERE id % 4 = {round}")).await?;
-        }
-    }
+    change_rows(&mut source, &families).await?;
     source.close().await;
     ensure!(rig.rows(BY_BINLOG).await? != before, "nothing is to be undone");
 
@@ -175,6 +151,38 @@ async fn rows_of_every_type_are_undone(kind: ServerKind) -> Result<()> {
     // Nothing is left to do.
     let again = repair(&options, &rig.log_dir()?).await?;
     ensure!(again.undone.is_empty() && again.transactions_again == 0 && !again.resumed, "{again:?}");
+    Ok(())
+}
+
+/// The tables of all families.
+fn tables(flavour: Flavour, families: &[Family]) -> impl Iterator<Item = (&Family, &'static str)> {
+    families.iter().flat_map(move |family| variants(flavour).iter().map(move |variant| (family, *variant)))
+}
+
+/// Changes rows of every type, in transactions that are not compressed, and then in compressed ones.
+async fn change_rows(source: &mut Connection, families: &[Family]) -> Result<()> {
+    let flavour = source.server().flavour;
+    for (round, compressed) in [(2, "OFF"), (3, "ON")] {
+        match flavour {
+            Flavour::MySql => {
+                source.execute(&format!("SET SESSION binlog_transaction_compression = {compressed}")).await?
+            }
+            Flavour::MariaDb => {
+                source.execute(&format!("SET GLOBAL log_bin_compress = {compressed}")).await?
+            }
+        };
+        for (family, variant) in tables(flavour, families) {
+            let table = format!("{BY_BINLOG}.{}_{variant}", family.name);
+            change(source, &table, family, round).await?;
+            let names = family.written();
+            for (row, name) in names.iter().enumerate() {
+                let values = family.values(row);
+                let sql = format!("UPDATE {table} SET {name} = {} WHERE id % 3 = {}", values[row], row % 3);
+                source.execute(&sql).await.with_context(|| sql.clone())?;
+            }
+            source.execute(&format!("DELETE FROM {table} WHERE id % 4 = {round}")).await?;
+        }
+    }
     Ok(())
 }
 
