@@ -5,6 +5,8 @@
 //! - it creates new files (`O_EXCL`, `O_NOFOLLOW`): it does not follow a link that another user placed there, so
 //!   it never overwrites that link's target;
 //! - only the owner can read files that hold rows or passwords.
+//!
+//! [`store`]: a flat set of whole files, as dumps are stored.
 
 pub mod store;
 
