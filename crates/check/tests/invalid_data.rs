@@ -29,8 +29,8 @@ on_each_server!(
     missing_engines_are_refused
 );
 
-/// Index 0 next to a member with the same text; a member that is a zero; character sets with several bytes per
-/// letter. Computed columns that were truncated.
+/// Index 0 next to a member with the same text; a member that is a zero; character sets with several bytes
+/// per letter. Computed columns that were truncated.
 const ODD: &str = "
     SET NAMES utf8mb4; SET sql_mode = ''; CREATE DATABASE odd CHARACTER SET utf8mb4; USE odd;
     CREATE TABLE members (id INT PRIMARY KEY, e ENUM('red', 'green', ''), n ENUM('a', 'b'), z ENUM('0', '00', '', '０００'),
@@ -162,8 +162,8 @@ impl std::io::Write for Shared {
     }
 }
 
-/// Tables whose rows have the document identifiers of their full-text index, in another order than that of the
-/// primary key.
+/// Tables whose rows have the document identifiers of their full-text index, in another order than that of
+/// the primary key.
 async fn rows_with_document_identifiers_are_copied(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());

@@ -38,8 +38,9 @@ impl ResumeHint {
 
 /// Why bulk work failed. Finished work is kept, and a resumed run continues after it.
 ///
-/// The crates `tables`, `dump` and `check` share this enum. Nineteen of its variants are raised by two or three of them,
-/// and the binary decides exit codes and hints on one type; three enums would repeat these variants or wrap each other.
+/// The crates `tables`, `dump` and `check` share this enum. Nineteen of its variants are raised by two or
+/// three of them, and the binary decides exit codes and hints on one type; three enums would repeat these
+/// variants or wrap each other.
 #[derive(Debug, thiserror::Error)]
 pub enum BulkError {
     /// A connection to a server failed or broke, or a statement failed.

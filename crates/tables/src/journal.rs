@@ -1,5 +1,5 @@
-//! Journals: files of JSON lines, each with its own checksum. An incomplete line of a killed process is cut off
-//! at the first line whose checksum does not match.
+//! Journals: files of JSON lines, each with its own checksum. An incomplete line of a killed process is cut
+//! off at the first line whose checksum does not match.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;

@@ -1,4 +1,4 @@
-//! Decides which chunk of which table is compared next, for workers that finish in any order.
+//! Selects the next chunk to compare, for workers that finish in any order.
 
 use std::time::Duration;
 

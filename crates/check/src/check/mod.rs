@@ -1,5 +1,4 @@
-//! Compares two servers of which one receives the other's transactions, while both are written to and without
-//! locks.
+//! Compares a server with one that receives its transactions, without locks and while both are written to.
 //!
 //! - [`pair`]: a table on both sides; [`rendering`]: expressions that give equal values equal bytes.
 //! - [`row_verdict`]: the core: whether a row differs, decided from versions that were read one after the

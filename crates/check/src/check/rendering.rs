@@ -159,8 +159,8 @@ pub fn rendering(source: &ColumnInfo, target: &ColumnInfo, flavours: [Flavour; 2
     })
 }
 
-/// The kind of literals, and the expressions that give equal values of both sides equal bytes; `None` if the types are
-/// not comparable.
+/// The kind of literals, and the expressions that give equal values of both sides equal bytes; `None` if the
+/// types are not comparable.
 fn literal_and_expressions(
     source: &ColumnInfo,
     target: &ColumnInfo,

@@ -43,8 +43,8 @@ pub struct CopyOptions {
 }
 
 impl CopyOptions {
-    /// Copies `selection` from `source`, with the options `load`. Chunks are smaller than those of a dump: each is one
-    /// transaction of the target.
+    /// Copies `selection` from `source`, with the options `load`. Chunks are smaller than those of a dump:
+    /// each is one transaction of the target.
     pub fn new(source: tailwater_session::ConnectOptions, selection: Selection, load: LoadOptions) -> Self {
         let files = Arc::new(MemoryFiles::default());
         let mut source = DumpOptions { files, selection, ..DumpOptions::new(source, "") };

@@ -1,4 +1,4 @@
-//! Decides which chunk of which table comes next, for workers that finish in any order.
+//! Selects the next chunk of the dump, for workers that finish in any order.
 
 use tailwater_session::{Connection, ServerInfo};
 use tokio::sync::Mutex;

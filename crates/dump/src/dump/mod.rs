@@ -3,7 +3,7 @@
 //!
 //! - [`preparation`]: the selection, the folder and the snapshot; [`origin`]: whether the server is still the
 //!   same; [`omissions`]: what the dump lacks.
-//! - [`chunk_queue`]: which chunk of which table comes next; [`worker`]: dumps one chunk after the other.
+//! - [`chunk_queue`]: selects the next chunk; [`worker`]: dumps one chunk after the other.
 //! - [`chunk_file`]: the data file of a chunk; [`row_encoder`]: rows as text, with [`tsv`] as the format that
 //!   `load` reads; [`parquet`]: rows as columns.
 //! - [`stream`]: the whole dump as one stream of statements.
@@ -70,8 +70,8 @@ pub struct DumpOptions {
     pub resume: bool,
     /// Pauses the dump between chunks.
     pub throttle: Arc<Throttle>,
-    /// Channels that apply to the server past its binlog ([`tailwater_tables::snapshot::channel_target`]) and are
-    /// paused.
+    /// Channels that apply to the server past its binlog ([`tailwater_tables::snapshot::channel_target`]) and
+    /// are paused.
     pub channels_stopped: Vec<String>,
     /// Is cancelled once the snapshot is taken, so that these channels can continue.
     pub snapshot_taken: CancellationToken,

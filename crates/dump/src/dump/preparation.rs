@@ -183,8 +183,8 @@ fn record_snapshot(
     Ok(())
 }
 
-/// A snapshot with locks on all tables that are still to be read. Lists the objects again if some have changed since
-/// they were listed.
+/// A snapshot with locks on all tables that are still to be read. Lists the objects again if some have
+/// changed since they were listed.
 ///
 /// # Errors
 /// As [`super::dump`].

@@ -181,7 +181,7 @@ impl RowEncoder {
             _ => out.extend_from_slice(b",\n"),
         }
         out.push(b'(');
-        // For a table without columns of its own, one value is selected that does not count.
+        // For a table with only computed columns, a constant is selected and ignored.
         for (index, (value, form)) in row.values().zip(&self.table.forms).enumerate() {
             if index > 0 {
                 out.push(b',');

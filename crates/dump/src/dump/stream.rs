@@ -101,8 +101,8 @@ impl StatementStream {
         self.write(&rest)
     }
 
-    /// If the rows of a table have document identifiers, records its full-text indexes for the end of the stream, and
-    /// returns the script that drops them from the empty table.
+    /// If the rows of a table have document identifiers, records its full-text indexes for the end of the
+    /// stream, and returns the script that drops them from the empty table.
     fn defer_fulltext_indexes(&self, table: &TableEntry, definition: &[u8]) -> Vec<u8> {
         if table.columns.iter().all(|column| column.name != DOCUMENT_ID) {
             return Vec::new();

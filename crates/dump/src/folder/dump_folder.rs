@@ -120,7 +120,7 @@ impl DumpFolder {
         &self.files
     }
 
-    /// The files of chunks that were finished shortly before the last process ended.
+    /// The files of the last chunks that the previous process finished.
     pub fn last_files(&self) -> &[String] {
         &self.last_files
     }

@@ -64,8 +64,8 @@ pub(crate) async fn existing_tables<'a>(
     Ok(names.filter(|name| existing.contains(&folded(&name.schema, &name.name))).cloned().collect())
 }
 
-/// Runs the script of a definition. With `skip_existing`, as after an interrupted load, an existing object is skipped
-/// and the statements after it run. Events are created disabled if the options say so.
+/// Runs the script of a definition. With `skip_existing`, as after an interrupted load, an existing object is
+/// skipped and the statements after it run. Events are created disabled if the options say so.
 ///
 /// # Errors
 /// [`BulkError::DefinitionRejected`] if the server rejects a statement; [`BulkError::Session`] if the

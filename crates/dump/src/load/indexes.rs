@@ -58,8 +58,8 @@ impl DeferIndexes {
     }
 }
 
-/// Drops indexes of a table without rows, and records them on the target: all that can be created after the rows if
-/// `is_wanted`; otherwise only full-text keys of a table whose rows have document identifiers.
+/// Drops indexes of a table without rows, and records them on the target: all that can be created after the
+/// rows if `is_wanted`; otherwise only full-text keys of a table whose rows have document identifiers.
 ///
 /// # Errors
 /// [`BulkError::Session`]

@@ -6,9 +6,9 @@
 //!
 //! - [`contents`]: the contents of a dump, independent of the tool that wrote it. [`folder_format`] detects
 //!   the tool; [`tailwater_folder`], [`mydumper`] and [`mysql_shell`] read its folder.
-//! - [`run`]: the phases in their order. `load_start`: which phase comes first; `object_creation`: objects before and
-//!   after the rows; `parallel_load`: rows over several connections, with `file_queue` and `load_worker`; `retry`:
-//!   which errors are tried again.
+//! - [`run`]: the phases in their order. `load_start`: which phase comes first; `object_creation`: objects
+//!   before and after the rows; `parallel_load`: rows over several connections, with `file_queue` and
+//!   `load_worker`; `retry`: which errors are tried again.
 //! - `load_record`: the record of a load on the target. `target_session`: sessions on the target.
 //!   `definitions`: creates objects.
 //! - `table_loader`: loads a data file; `chunk_reader` reads it. `bulk_statement` and `bulk_rows` convert it

@@ -118,7 +118,8 @@ fn id(metadata: &str, listed: &BTreeMap<String, u64>) -> String {
     id.finalize()[..16].iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The first TIMESTAMP column of a table whose first data file does not begin with the time zone of its values.
+/// The first TIMESTAMP column of a table whose first data file does not begin with the time zone of its
+/// values.
 ///
 /// # Errors
 /// [`BulkError::File`]

@@ -1,5 +1,5 @@
-//! Creates the objects of a dump: databases, sequences and tables before the rows; views, routines, triggers and
-//! events after them.
+//! Creates the objects of a dump: databases, sequences and tables before the rows; views, routines, triggers
+//! and events after them.
 
 use std::collections::HashSet;
 

@@ -96,7 +96,7 @@ impl LoadRun<'_> {
         Ok(tables)
     }
 
-    /// Refuses to load a file again whose load was interrupted: the table had rows of its own, so it cannot
+    /// Refuses to load a file again whose load was interrupted: the table had rows before, so it cannot
     /// be emptied.
     fn refuse_partial_load(
         &self,

@@ -329,7 +329,7 @@ impl LoadTarget {
             loaded
         };
         let (fed, loaded) = tokio::join!(feed(sender), loading);
-        // The reason why rows ended takes precedence over the fact that they did.
+        // An error of the source of rows takes precedence over the error of the load that it causes.
         let rows = fed?;
         let loaded = loaded?;
         self.check_warnings(connection, chunk, loaded.warnings, 0).await?;

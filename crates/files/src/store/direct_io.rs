@@ -4,7 +4,6 @@
 //! evict pages in use: on the server's own machine, those of its files. So whole blocks are written directly
 //! to the disk (`O_DIRECT`), on a separate thread, so that rows are received and compressed meanwhile. File
 //! systems without support for this use the page cache.
-//! not take that way goes through the page cache.
 
 use std::fs::File;
 use std::io::{self, Write};

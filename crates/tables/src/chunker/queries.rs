@@ -70,7 +70,8 @@ impl ChunkStatement {
     }
 }
 
-/// Compares the number of rows that the last statement returned with the number that the server reports as sent.
+/// Compares the number of rows that the last statement returned with the number that the server reports as
+/// sent.
 ///
 /// # Errors
 /// [`BulkError::RowCountMismatch`] if they differ; [`BulkError::Session`].

@@ -1,10 +1,10 @@
-//! The secondary keys of a table, parsed from its definition as servers print it, and which of them can be created
-//! after the rows.
+//! The secondary keys of a table, parsed from its definition as servers print it, and which of them can be
+//! created after the rows.
 
 use std::collections::HashSet;
 
-/// The column in which the rows of a table give InnoDB's full-text index their document identifiers. While such an
-/// index exists, InnoDB refuses rows that do not come in the order of their identifiers (error 182,
+/// The column in which the rows of a table give InnoDB's full-text index their document identifiers. While
+/// such an index exists, InnoDB refuses rows that do not come in the order of their identifiers (error 182,
 /// `row_insert_for_mysql` in `row0mysql.cc`). Rows of a dump come in the order of their primary key.
 pub const DOCUMENT_ID: &str = "FTS_DOC_ID";
 
@@ -73,10 +73,10 @@ pub fn keys(definition: &str) -> Vec<IndexDefinition<'_>> {
     keys
 }
 
-/// The keys of a table that can be created after its rows: those after the last one that must exist before, so that
-/// all keep their order. Columns of foreign keys (`needed`) need theirs, on either side, and so does an
-/// AUTO_INCREMENT column. If the rows have document identifiers ([`DOCUMENT_ID`]), the full-text keys among them are
-/// always returned; other keys only if `is_wanted`.
+/// The keys of a table that can be created after its rows: those after the last one that must exist before,
+/// so that all keep their order. Columns of foreign keys (`needed`) need theirs, on either side, and so does
+/// an AUTO_INCREMENT column. If the rows have document identifiers ([`DOCUMENT_ID`]), the full-text keys
+/// among them are always returned; other keys only if `is_wanted`.
 pub fn deferrable<'a>(
     definition: &'a str,
     needed: &HashSet<String>,

@@ -42,10 +42,10 @@ pub struct SnapshotReader {
 }
 
 impl SnapshotReader {
-    /// Locks tables that will finish in about this order. With `releases_locks`, the connection releases locks that
-    /// it took after a savepoint; otherwise it keeps all until the end. An engine that joins a transaction
-    /// and has no savepoints (Aria) leaves the connection without savepoints from there on. Such tables come
-    /// first in `tables` and are locked last.
+    /// Locks tables that will finish in about this order. With `releases_locks`, the connection releases
+    /// locks that it took after a savepoint; otherwise it keeps all until the end. An engine that joins a
+    /// transaction and has no savepoints (Aria) leaves the connection without savepoints from there on. Such
+    /// tables come first in `tables` and are locked last.
     ///
     /// # Errors
     /// [`BulkError::Session`], also if a table does not exist any more or an altering session waits for it.
