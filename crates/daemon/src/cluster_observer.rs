@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use tailwater_manager::cluster_watch::{PolledObservation, RelayProbe, ServerPoller};
-use tailwater_manager::observation::{Observation, ProbeError};
-use tailwater_manager::probe_failure::ProbeFailure;
-use tailwater_manager::topology::RelayState;
+use tailwater_topology::RelayState;
+use tailwater_topology::observation::{Observation, ProbeError};
+use tailwater_topology::probe_failure::ProbeFailure;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 

@@ -518,7 +518,7 @@ mod tests {
     fn the_servers_of_a_cluster_are_checked() {
         let server = |change: &str| format!("{GOOD}\n[[server]]\nname = 'db2'\nsource = 'orders'\n{change}");
         let config = load(&server("host = 'db2'\npromotion = 'must_not'\nregion = 'north'")).unwrap();
-        assert_eq!(config.servers[0].promotion, tailwater_manager::topology::Promotion::MustNot);
+        assert_eq!(config.servers[0].promotion, tailwater_topology::Promotion::MustNot);
         let check = |text: &str, expected: &str| {
             let (message, code) = complaint(text);
             assert!(message.contains(expected), "{message}");

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use tailwater_manager::topology::RelayPlan;
+use tailwater_topology::RelayPlan;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 

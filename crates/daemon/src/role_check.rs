@@ -5,7 +5,7 @@
 //! former primary that returns writable is none. While the log is stopped by order there is no primary: that
 //! is how a failover begins.
 
-use tailwater_manager::topology::{Cluster, NodeRole, ProblemCode, TopologyNode};
+use tailwater_topology::{Cluster, NodeRole, ProblemCode, TopologyNode};
 
 use crate::api::captures::FollowedServer;
 use crate::api::clusters::ClusterSnapshot;
@@ -236,7 +236,7 @@ fn is_stopped(code: ProblemCode) -> bool {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use tailwater_manager::topology::{
+    use tailwater_topology::{
         ClusterPlan, Member, Promotion, RelayPlan, RelayState, TargetPlan, TargetState, TopologyProblem,
         build_tree,
     };

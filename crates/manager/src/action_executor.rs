@@ -6,9 +6,9 @@ use std::pin::Pin;
 
 use tailwater_wire::gtid::GtidSet;
 
-use crate::failover::{ActionOutcome, RunAction};
-use crate::lease::LeaseToken;
 use crate::lossless::AckerEvidence;
+use crate::model::LeaseToken;
+use crate::model::{ActionOutcome, RunAction};
 
 /// Executes the actions of a run, one at a time or several in parallel.
 pub trait ActionExecutor: Send + Sync {

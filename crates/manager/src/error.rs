@@ -1,6 +1,7 @@
 //! Errors with stable codes.
 
 use tailwater_session::SessionError;
+use tailwater_topology::TopologyError;
 
 use crate::safety_refusal::SafetyRefusal;
 
@@ -12,15 +13,8 @@ pub enum ManagerError {
     #[error(transparent)]
     Session(#[from] SessionError),
     /// A server's answer does not have the expected form.
-    #[error("{server}: {what} is not understood: {value:?}; is this server version supported?")]
-    UnexpectedAnswer {
-        /// The server.
-        server: String,
-        /// The query.
-        what: &'static str,
-        /// The beginning of the answer.
-        value: String,
-    },
+    #[error(transparent)]
+    UnexpectedAnswer(TopologyError),
     /// The lease time is out of range.
     #[error("a lease of {ttl_ms} ms: it must be 2000 to 86400000")]
     InvalidLeaseTtl {
@@ -67,12 +61,21 @@ impl ManagerError {
     pub fn code(&self) -> &'static str {
         match self {
             Self::Session(error) => error.code(),
-            Self::UnexpectedAnswer { .. } => "TW-MGR-0001",
+            Self::UnexpectedAnswer(error) => error.code(),
             Self::InvalidLeaseTtl { .. } => "TW-MGR-0050",
             Self::Etcd { .. } => "TW-MGR-0051",
             Self::ActionFailed { .. } => "TW-MGR-0060",
             Self::ActionTimeout { .. } => "TW-MGR-0061",
             Self::Refused(refusal) => refusal.code(),
+        }
+    }
+}
+
+impl From<TopologyError> for ManagerError {
+    fn from(error: TopologyError) -> Self {
+        match error {
+            TopologyError::Session(error) => Self::Session(error),
+            error => Self::UnexpectedAnswer(error),
         }
     }
 }

@@ -4,64 +4,19 @@
 //! a rule that refuses here also refuses a real failover.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::fmt;
 
-use serde::{Deserialize, Serialize};
+use tailwater_topology::analysis::FailoverReadiness;
 
 use crate::action_executor::AckerReport;
 use crate::candidates::CandidateServer;
-use crate::failover::{ActionOutcome, Failover, FailoverRequest, RunAction, RunOutcome};
-use crate::lease::LeaseToken;
+use crate::failover::{Failover, FailoverRequest};
+use crate::model::LeaseToken;
+use crate::model::{ActionOutcome, RunAction, RunOutcome};
 use crate::safety_refusal::SafetyRefusal;
 
-/// Result of the rehearsal for the present primary.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "state", rename_all = "snake_case")]
-pub enum FailoverReadiness {
-    /// A failover would promote a server.
-    Ready {
-        /// The server.
-        server: String,
-    },
-    /// A rule would refuse.
-    NotReady {
-        /// Code of the rule.
-        rule: String,
-        /// Object, cause and remedy.
-        reason: String,
-    },
-    /// Readiness cannot be determined now.
-    Unknown {
-        /// The reason.
-        reason: String,
-    },
-}
-
-impl FailoverReadiness {
-    /// Code of the rule that would refuse, if any.
-    pub fn rule(&self) -> Option<&str> {
-        match self {
-            Self::NotReady { rule, .. } => Some(rule),
-            Self::Ready { .. } | Self::Unknown { .. } => None,
-        }
-    }
-
-    /// From the rule that would refuse.
-    pub fn refused(refusal: &SafetyRefusal) -> Self {
-        Self::NotReady { rule: refusal.code().to_owned(), reason: refusal.to_string() }
-    }
-}
-
-impl fmt::Display for FailoverReadiness {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Ready { server } => write!(f, "ready: a failover would promote {server}"),
-            Self::NotReady { rule, reason } => {
-                write!(f, "not ready: every failover would be refused: {rule} {reason}")
-            }
-            Self::Unknown { reason } => write!(f, "not known: {reason}"),
-        }
-    }
+/// Readiness from the rule that would refuse.
+pub fn refused(refusal: &SafetyRefusal) -> FailoverReadiness {
+    FailoverReadiness::NotReady { rule: refusal.code().to_owned(), reason: refusal.to_string() }
 }
 
 /// Rehearses a failover with the last report of each relay (or why there is none) and of each server.
@@ -84,7 +39,7 @@ pub fn rehearse(
             RunOutcome::Unchanged { refusal }
             | RunOutcome::Undone { refusal, .. }
             | RunOutcome::Incomplete { refusal, .. },
-        ) => FailoverReadiness::refused(refusal),
+        ) => refused(refusal),
         None => FailoverReadiness::Unknown { reason: "the rehearsal did not end".to_owned() },
     }
 }

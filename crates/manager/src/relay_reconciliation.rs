@@ -6,67 +6,9 @@
 //! contains the last decision. If they contradict each other, or a run is unfinished, nothing is decided and
 //! no relay gets an order.
 
-use std::collections::BTreeSet;
-
-use crate::SafetyRefusal;
 use crate::cluster_watch::RelayAssignment;
-use crate::failover::{Audit, RunOutcome};
-use crate::lease::LeaseToken;
-use crate::recovery::InterruptedRun;
-
-/// The last change of primary.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PrimaryRecord {
-    /// The term of the change.
-    pub term: LeaseToken,
-    /// The new primary.
-    pub server: String,
-}
-
-/// What the audit records say, this manager's own and shared ones of other managers.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum RecordedPrimary {
-    /// No run has changed the primary.
-    NeverChanged,
-    /// The last run that changed it.
-    Known(PrimaryRecord),
-    /// A run changed something and was neither undone nor finished.
-    Unfinished {
-        /// The term.
-        term: LeaseToken,
-    },
-}
-
-impl RecordedPrimary {
-    /// Reads records, the newest first. A run that changed nothing, or was undone, is skipped.
-    pub fn of(newest_first: impl IntoIterator<Item = Audit>) -> Self {
-        let mut over = BTreeSet::new();
-        for audit in newest_first.into_iter().filter(|audit| !audit.dry_run) {
-            let term = LeaseToken(audit.token.unwrap_or_default());
-            match (&audit.outcome, &audit.resumes) {
-                (Some(RunOutcome::Promoted { server, .. }), _) => {
-                    return Self::Known(PrimaryRecord { term, server: server.clone() });
-                }
-                (Some(RunOutcome::Undone { .. }), Some(run))
-                | (Some(RunOutcome::Unchanged { refusal: SafetyRefusal::Superseded { .. } }), Some(run)) => {
-                    over.insert(run.clone());
-                }
-                // The interrupted run decides.
-                (None | Some(RunOutcome::Incomplete { .. }), Some(_)) => {}
-                (None | Some(RunOutcome::Incomplete { .. }), None) if over.contains(&audit.id) => {}
-                (None, None) if InterruptedRun::of(&audit).is_none() => {}
-                (None | Some(RunOutcome::Incomplete { .. }), None) => return Self::Unfinished { term },
-                (
-                    Some(
-                        RunOutcome::Unchanged { .. } | RunOutcome::Undone { .. } | RunOutcome::Planned { .. },
-                    ),
-                    _,
-                ) => {}
-            }
-        }
-        Self::NeverChanged
-    }
-}
+use crate::history::{PrimaryRecord, RecordedPrimary};
+use crate::model::LeaseToken;
 
 impl PrimaryRecord {
     /// The present primary by the records and by all relays that answer; `None` if it is uncertain in the
@@ -94,17 +36,17 @@ impl PrimaryRecord {
             RecordedPrimary::Known(decision) if recorded_in >= latest => decision.clone(),
             RecordedPrimary::Unfinished { .. } if recorded_in >= latest => return None,
             _ => {
-                let mut told = relays()
+                let mut assigned = relays()
                     .filter(|assignment| assignment.assigned_term == latest && latest > LeaseToken(0));
-                let server = told.next()?.source.clone();
-                if told.any(|assignment| assignment.source != server) {
+                let server = assigned.next()?.source.clone();
+                if assigned.any(|assignment| assignment.source != server) {
                     return None;
                 }
                 Self { term: latest, server }
             }
         };
         // A relay stopped since then belongs to an unfinished run, and may be all that fences a primary. The
-        // record of the own run of that term tells which relays it stopped.
+        // record of its own run of that term lists which relays it stopped.
         let is_recorded = matches!(recorded, RecordedPrimary::Known(recorded) if *recorded == decision);
         let is_begun = relays().any(|assignment| {
             let in_that = assignment.term == decision.term && !is_recorded;

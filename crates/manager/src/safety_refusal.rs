@@ -1,17 +1,17 @@
-//! Safety rules. Each is a variant with a stable code, and its message says how to satisfy it.
+//! Safety rules. Each is a variant with a stable code. Its message contains the remedy.
 
 use serde::{Deserialize, Serialize};
 
 /// A rule that is violated, so that continuing might lose an acknowledged commit or create two primaries.
 ///
-/// [`SafetyRefusal::is_overridable`] tells which ones `--allow-data-loss` overrides.
+/// `--allow-data-loss` overrides those of [`SafetyRefusal::is_overridable`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[serde(tag = "rule", rename_all = "snake_case")]
 pub enum SafetyRefusal {
     /// The primary did not wait for ackers by the lossless rules, and too few ackers have caught up since.
     #[error(
         "{primary} may have acknowledged commits that no acker holds: {problems}; let the ackers catch up while it waits \
-         as it must"
+         for ACKs by these rules"
     )]
     NotLossless {
         /// The primary.
@@ -54,7 +54,7 @@ pub enum SafetyRefusal {
     },
     /// Logs of ackers contradict each other.
     #[error(
-        "the logs of {one} and {other} each hold what the other lacks: {detail}; find out which history is the right one"
+        "the logs of {one} and {other} each hold what the other lacks: {detail}; find out which log is correct"
     )]
     Diverged {
         /// One acker.
@@ -79,7 +79,7 @@ pub enum SafetyRefusal {
         /// The reasons.
         reasons: String,
     },
-    /// The primary is not dead, or only one observer says so.
+    /// The primary is alive, or only one observer reports it dead.
     #[error("{primary} is not known to have failed: {reason}")]
     NotConfirmed {
         /// The primary.
@@ -112,8 +112,8 @@ pub enum SafetyRefusal {
     },
     /// A switchover exceeded the time limit of the write pause.
     #[error(
-        "no new primary within the {bound_ms} ms that {primary} may go without writes: it took too long to {step}; find out what \
-         holds that up, or allow more with --max-write-pause-ms"
+        "no new primary within the {bound_ms} ms that the write pause of {primary} may last: it took too long to {step}; find out what \
+         delays that, or allow more with --max-write-pause-ms"
     )]
     PauseExceeded {
         /// The primary.
@@ -141,8 +141,8 @@ pub enum SafetyRefusal {
     },
     /// A former primary may have transactions that no other server has.
     #[error(
-        "{server} may hold acknowledged commits that nobody else has, and is not brought back by itself: {reason}; see what only it has \
-         (`tailwater rejoin --dry-run`), save what is needed of it, and then `tailwater rejoin`"
+        "{server} may hold acknowledged commits that no other server has, so it does not rejoin automatically: {reason}; list them \
+         (`tailwater rejoin --dry-run`), save those that are needed, and run `tailwater rejoin`"
     )]
     #[serde(rename = "not_brought_back", alias = "rejoin_unsafe")]
     RejoinUnsafe {

@@ -23,13 +23,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
-use tailwater_manager::analysis::report::SemiSyncHealth;
-use tailwater_manager::analysis::{
+use tailwater_topology::analysis::report::SemiSyncHealth;
+use tailwater_topology::analysis::{
     AnalysisSettings, ClusterMembers, Downtime, FailoverGuard, FailureCode, ObservationHistory, Observed,
     Observer, ObserverReport, ServerHealth, analyse,
 };
-use tailwater_manager::probe::ping::PingKind;
-use tailwater_manager::probe_failure::ProbeFailure;
+use tailwater_topology::probe::ping::PingKind;
+use tailwater_topology::probe_failure::ProbeFailure;
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::GtidSet;
 

@@ -1,13 +1,13 @@
 //! What holds of the analysis whatever is said, by whom, and in which order.
 
 use proptest::prelude::*;
-use tailwater_manager::analysis::report::SemiSyncHealth;
-use tailwater_manager::analysis::{
+use tailwater_topology::analysis::report::SemiSyncHealth;
+use tailwater_topology::analysis::{
     AnalysisSettings, ClusterFinding, ClusterMembers, FailoverGuard, FailureCode, FindingAction,
     ObservationHistory, Observed, Observer, ObserverReport, ServerHealth, analyse,
 };
-use tailwater_manager::probe::ping::PingKind;
-use tailwater_manager::probe_failure::{Liveness, ProbeFailure};
+use tailwater_topology::probe::ping::PingKind;
+use tailwater_topology::probe_failure::{Liveness, ProbeFailure};
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::GtidSet;
 

@@ -3,14 +3,15 @@
 use proptest::prelude::*;
 use tailwater_manager::SafetyRefusal;
 use tailwater_manager::candidates::{
-    CandidateRanking, CandidateServer, Drawback, ExclusionReason, GtidOrigin, LogContents, Promotion,
-    ReplicationKind, SelectionInput, ServerVersion, rank_candidates,
+    CandidateRanking, CandidateServer, Drawback, ExclusionReason, GtidOrigin, LogContents, ReplicationKind,
+    SelectionInput, rank_candidates,
 };
-use tailwater_manager::observation::{
+use tailwater_topology::observation::{
     DurabilitySettings, IoState, Observation, ProbeError, ReplicaChannel, ServerState, ThreadError,
 };
-use tailwater_manager::probe_failure::ProbeFailure;
-use tailwater_manager::topology::plan::Member;
+use tailwater_topology::plan::Member;
+use tailwater_topology::probe_failure::ProbeFailure;
+use tailwater_topology::{Promotion, ServerVersion};
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::{GtidSet, MysqlGtid};
 
@@ -329,7 +330,7 @@ fn what_a_look_saw_becomes_a_candidate() {
     if let Ok(look) = &mut blind.outcome {
         look.channels.clear();
         look.unanswered =
-            vec![crate::topology::unanswered(tailwater_manager::observation::OptionalQuery::Replication)];
+            vec![crate::topology::unanswered(tailwater_topology::observation::OptionalQuery::Replication)];
     }
     let blind = seen(&blind, None);
     assert_eq!(blind.received, None);

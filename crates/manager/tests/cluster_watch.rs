@@ -3,19 +3,19 @@
 use std::time::Duration;
 
 use tailwater_manager::action_executor::AckerReport;
-use tailwater_manager::analysis::{AnalysisSettings, FailoverGuard, FailureCode, FindingAction};
 use tailwater_manager::candidates::GtidOrigin;
 use tailwater_manager::cluster_watch::watch_checkpoint::{ManagerStart, StoredCheckpoint};
 use tailwater_manager::cluster_watch::{
     ClusterEvent, ClusterState, RelayAssignment, RelayProbeResult, WatchCheckpoint, WatchedCluster,
 };
-use tailwater_manager::lease::LeaseToken;
 use tailwater_manager::lossless::{AckPolicyHistory, AckRequirement, AckerEvidence, AckerStop};
-use tailwater_manager::observation::{
+use tailwater_manager::model::LeaseToken;
+use tailwater_topology::analysis::{AnalysisSettings, FailoverGuard, FailureCode, FindingAction};
+use tailwater_topology::observation::{
     ConnectedReplica, IoState, ProbeError, SemiSyncSource, ServerState, ThreadError, WaitPoint,
 };
-use tailwater_manager::probe::ping::{Ping, PingKind};
-use tailwater_manager::probe_failure::ProbeFailure;
+use tailwater_topology::probe::ping::{Ping, PingKind};
+use tailwater_topology::probe_failure::ProbeFailure;
 
 use crate::topology::{UUIDS, follows, from, gtids, look, plan, seen};
 
@@ -212,7 +212,7 @@ fn what_was_promised_is_known_once_the_relay_holds_what_was_before() {
 
 #[test]
 fn the_log_identifies_a_primary_that_was_never_observed() {
-    let version = tailwater_manager::candidates::ServerVersion::read("10.11.6-MariaDB-log");
+    let version = tailwater_topology::ServerVersion::read("10.11.6-MariaDB-log");
     let log_origin = Some((GtidOrigin::MariaDb(7), version));
     let cluster = WatchedCluster { plan: plan(&["db2"]), log_origin, ..WatchedCluster::default() };
     let cluster_state = ClusterState::new(cluster, AnalysisSettings::default());
@@ -236,8 +236,7 @@ fn what_the_manager_before_this_one_knew_counts_until_the_first_look() {
     let text = serde_json::to_string(&memory).expect("JSON");
     assert_eq!(serde_json::from_str::<WatchCheckpoint>(&text).expect("a memory"), memory);
 
-    let log_origin =
-        Some((GtidOrigin::MySql([1; 16]), tailwater_manager::candidates::ServerVersion::read("9.7.1")));
+    let log_origin = Some((GtidOrigin::MySql([1; 16]), tailwater_topology::ServerVersion::read("9.7.1")));
     let begin = || {
         let cluster = WatchedCluster { log_origin, ..cluster_state().cluster().clone() };
         let mut cluster_state = ClusterState::new(cluster, AnalysisSettings::default());

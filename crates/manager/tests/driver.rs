@@ -10,18 +10,18 @@ use std::time::Duration;
 
 use tailwater_manager::SafetyRefusal;
 use tailwater_manager::action_executor::ActionExecutor;
-use tailwater_manager::candidates::{CandidateServer, GtidOrigin, Promotion, ReplicationKind, ServerVersion};
+use tailwater_manager::candidates::{CandidateServer, GtidOrigin, ReplicationKind};
 use tailwater_manager::driver::run_driver::ConfirmationFuture;
 use tailwater_manager::driver::{
     AuditError, AuditFolder, AuditStore, ConfirmFailure, DriverTimeouts, LeaseCheck, RunDriver,
 };
-use tailwater_manager::failover::{
-    ActionOutcome, Audit, ExpectedDurations, Failover, FailoverRequest, RunAction, RunOutcome, RunPhase,
-};
-use tailwater_manager::lease::LeaseToken;
+use tailwater_manager::failover::{ExpectedDurations, Failover, FailoverRequest};
 use tailwater_manager::lossless::{
     AckPolicyHistory, AckerEvidence, AckerStop, PolicyObservation, SemiSyncWait,
 };
+use tailwater_manager::model::LeaseToken;
+use tailwater_manager::model::{ActionOutcome, Audit, RunAction, RunOutcome, RunPhase};
+use tailwater_topology::{Promotion, ServerVersion};
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::GtidSet;
 use tokio::sync::{Notify, watch};
@@ -290,7 +290,7 @@ async fn a_panicked_action_has_an_unknown_outcome() {
     let panics: Which = |act| matches!(act, RunAction::EnableSemiSyncSource { .. });
     let (audit, _) = drive(Script { panics: Some(panics), ..Script::default() }, false).await;
     assert!(matches!(audit.outcome, Some(RunOutcome::Undone { .. })), "{audit}");
-    assert!(audit.to_string().contains("the task of the action ended"), "{audit}");
+    assert!(audit.to_string().contains("the task of the action stopped"), "{audit}");
 }
 
 #[tokio::test]

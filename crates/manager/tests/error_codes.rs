@@ -6,7 +6,11 @@ use tailwater_session::SessionError;
 #[test]
 fn every_code_is_explained_once_and_no_other() {
     let page = include_str!("../../../docs/reference/errors.md");
-    let sources = [include_str!("../src/error.rs"), include_str!("../src/safety_refusal.rs")];
+    let sources = [
+        include_str!("../src/error.rs"),
+        include_str!("../../topology/src/error.rs"),
+        include_str!("../src/safety_refusal.rs"),
+    ];
     let lines = sources.iter().flat_map(|source| source.lines());
     let codes: Vec<_> =
         lines.filter_map(|line| line.split_once("=> \"TW-MGR-")?.1.split('"').next()).collect();

@@ -5,15 +5,14 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use proptest::prelude::*;
 use tailwater_manager::SafetyRefusal;
-use tailwater_manager::candidates::{CandidateServer, GtidOrigin, Promotion, ReplicationKind, ServerVersion};
-use tailwater_manager::failover::{
-    ActionOutcome, Audit, AuditEntry, AuditEvent, ExpectedDurations, Failover, FailoverRequest, RunAction,
-    RunOutcome,
-};
-use tailwater_manager::lease::LeaseToken;
+use tailwater_manager::candidates::{CandidateServer, GtidOrigin, ReplicationKind};
+use tailwater_manager::failover::{ExpectedDurations, Failover, FailoverRequest};
 use tailwater_manager::lossless::{
     AckPolicyHistory, AckerEvidence, AckerStop, PolicyObservation, SemiSyncWait,
 };
+use tailwater_manager::model::LeaseToken;
+use tailwater_manager::model::{ActionOutcome, Audit, AuditEntry, AuditEvent, RunAction, RunOutcome};
+use tailwater_topology::{Promotion, ServerVersion};
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::{GtidSet, MysqlGtid};
 

@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tailwater_manager::FailoverReadiness;
 use tailwater_manager::action_executor::AckerReport;
-use tailwater_manager::analysis::{AnalysisSettings, FailoverGuard, FailureCode};
 use tailwater_manager::cluster_watch::{ClusterState, WatchedCluster};
 use tailwater_manager::failover::FailoverRequest;
 use tailwater_manager::failover_readiness::rehearse;
-use tailwater_manager::lease::LeaseToken;
 use tailwater_manager::lossless::{
     AckPolicyHistory, AckerEvidence, AckerStop, PolicyObservation, SemiSyncWait,
 };
+use tailwater_manager::model::LeaseToken;
+use tailwater_topology::analysis::{AnalysisSettings, FailoverGuard, FailureCode};
 
 use crate::failover::{World, order, set};
 use crate::topology::plan;

@@ -11,8 +11,9 @@ use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use serde_json::json;
 use tailwater_manager::lease::{
     BootTime, EtcdLease, EtcdOptions, EtcdUser, EtcdValue, FileLease, LeaseAnswer, LeaseChange, LeaseHandle,
-    LeaseHolder, LeaseRequest, LeaseStatus, LeaseStore, LeaseTask, LeaseTimes, LeaseToken, TERM_FLOOR_KEY,
+    LeaseHolder, LeaseRequest, LeaseStatus, LeaseStore, LeaseTask, LeaseTimes, TERM_FLOOR_KEY,
 };
+use tailwater_manager::model::LeaseToken;
 use tailwater_sandbox::{Etcd, EtcdTls};
 
 const STEP_MS: u64 = 50;
@@ -167,7 +168,7 @@ fn simulate(
                     let heard = message.heard.expect("answered");
                     manager.asking = false;
                     if let Some(LeaseChange::Active(token)) =
-                        manager.keeper.heard(now, sent, message.of, heard)
+                        manager.keeper.take_answer(now, sent, message.of, heard)
                     {
                         if token <= last_token {
                             return Err(time);
@@ -246,7 +247,7 @@ fn a_term_counts_from_its_request_and_ends_a_margin_early() {
     let granted = |token| LeaseAnswer::Granted { token: LeaseToken(token), ttl_ms: 10_000 };
     assert_eq!(keeper.next(BootTime(0)), LeaseRequest::Acquire);
     assert_eq!(
-        keeper.heard(BootTime(900), BootTime(0), None, granted(7)),
+        keeper.take_answer(BootTime(900), BootTime(0), None, granted(7)),
         Some(LeaseChange::Active(LeaseToken(7)))
     );
     assert_eq!(keeper.holds(BootTime(7_999)), Some(LeaseToken(7)));
@@ -254,7 +255,7 @@ fn a_term_counts_from_its_request_and_ends_a_margin_early() {
     // The answer to a renewal comes too late to be worth anything, and does not bring the term back.
     assert!(matches!(keeper.tick(BootTime(8_000)), Some(LeaseChange::Lost { token: LeaseToken(7), .. })));
     assert_eq!(
-        keeper.heard(
+        keeper.take_answer(
             BootTime(8_001),
             BootTime(7_000),
             Some(LeaseToken(7)),
@@ -264,7 +265,7 @@ fn a_term_counts_from_its_request_and_ends_a_margin_early() {
     );
     assert_eq!(keeper.holds(BootTime(8_001)), None);
     // Nor does a grant that was eight seconds on its way.
-    assert_eq!(keeper.heard(BootTime(20_000), BootTime(12_000), None, granted(8)), None);
+    assert_eq!(keeper.take_answer(BootTime(20_000), BootTime(12_000), None, granted(8)), None);
     assert_eq!(keeper.holds(BootTime(20_000)), None);
     assert!(LeaseTimes::of(1_999).is_err());
 }

@@ -7,7 +7,7 @@ use tailwater_manager::lossless::{
     AckPolicy, AckPolicyHistory, AckRequirement, AckerEvidence, AckerStop, LossEvidence, LossVerdict,
     PolicyObservation, SemiSyncWait, assess_loss,
 };
-use tailwater_manager::observation::{SemiSyncSource, WaitPoint};
+use tailwater_topology::observation::{SemiSyncSource, WaitPoint};
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::GtidSet;
 
@@ -151,7 +151,7 @@ fn an_acker_counts_only_if_all_of_it_holds() {
     refused(
         AckerEvidence { stop: AckerStop::Refused { term: 5, seen: 4711 }, ..good.clone() },
         &["TW-MGR-0032", "TW-MGR-0033"],
-        "a (refuses orders of term 5 of the lease, having obeyed term 4711",
+        "a (refuses orders of term 5 of the lease, and has accepted one of term 4711",
     );
     refused(
         AckerEvidence { name: "z".to_owned(), ..good },

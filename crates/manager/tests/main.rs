@@ -13,6 +13,7 @@ mod driver;
 mod error_codes;
 mod failover;
 mod failover_readiness;
+mod history;
 mod lease;
 mod lossless;
 mod lossless_model;

@@ -4,21 +4,21 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use tailwater_manager::actions::semi_sync::make_source;
-use tailwater_manager::analysis::{
-    AnalysisSettings, ClusterMembers, FailoverGuard, FailureCode, ObservationHistory, Observed, Observer,
-    ObserverReport, analyse,
-};
 use tailwater_manager::lossless::{AckRequirement, SemiSyncWait};
-use tailwater_manager::observation::{IoState, Observation};
-use tailwater_manager::probe::ping::{Ping, PingKind, Pinger};
-use tailwater_manager::probe::{ProbeTarget, probe_server, probe_servers};
-use tailwater_manager::probe_failure::ProbeFailure;
-use tailwater_manager::topology::{
-    Cluster, ClusterPlan, Member, NodeRole, ProblemCode, RelayPlan, TopologyNode, build_tree,
-};
 use tailwater_sandbox::odd_settings::{accept_odd_settings, apply_odd_settings, reset_odd_settings};
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
 use tailwater_session::{ConnectOptions, Connection};
+use tailwater_topology::analysis::{
+    AnalysisSettings, ClusterMembers, FailoverGuard, FailureCode, ObservationHistory, Observed, Observer,
+    ObserverReport, analyse,
+};
+use tailwater_topology::observation::{IoState, Observation};
+use tailwater_topology::probe::ping::{Ping, PingKind, Pinger};
+use tailwater_topology::probe::{ProbeTarget, probe_server, probe_servers};
+use tailwater_topology::probe_failure::ProbeFailure;
+use tailwater_topology::{
+    Cluster, ClusterPlan, Member, NodeRole, ProblemCode, RelayPlan, TopologyNode, build_tree,
+};
 use tailwater_wire::Flavour;
 
 /// Only reached when something is wrong.

@@ -2,12 +2,13 @@
 
 use proptest::prelude::*;
 use tailwater_manager::SafetyRefusal;
-use tailwater_manager::failover::{
+use tailwater_manager::history::InterruptedRun;
+use tailwater_manager::model::LeaseToken;
+use tailwater_manager::model::PrimaryStatus;
+use tailwater_manager::model::{
     ActionOutcome, Audit, AuditEntry, AuditEvent, RunAction, RunKind, RunOutcome, RunPhase,
 };
-use tailwater_manager::lease::LeaseToken;
-use tailwater_manager::recovery::{InterruptedRun, RecoveryRequest, RunRecovery};
-use tailwater_manager::switchover::PrimaryStatus;
+use tailwater_manager::recovery::{RecoveryRequest, RunRecovery};
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::GtidSet;
 
@@ -244,8 +245,8 @@ fn where_it_is_not_certain_nothing_is_done() {
         assert!(acts.is_empty() && reason.contains(why), "{why}: {audit}");
     };
     let silent = || ActionOutcome::Unknown("silence".to_owned());
-    nothing(&switchover, silent(), seen(false, 9), "s0 cannot be asked");
-    nothing(&switchover, seen(false, 9), silent(), "old cannot be asked");
+    nothing(&switchover, silent(), seen(false, 9), "s0 cannot be probed");
+    nothing(&switchover, seen(false, 9), silent(), "old cannot be probed");
     nothing(&switchover, seen(true, 9), seen(true, 9), "both s0 and old take writes");
     // It took writes, and was started anew: its commits were acknowledged.
     nothing(&switchover, seen(false, 10), seen(false, 9), &format!("s0 has executed {UUID}:10"));
@@ -263,7 +264,7 @@ fn where_it_is_not_certain_nothing_is_done() {
 
     // Somebody has led an acker since: that is the end of it, if they were not cut off in the midst of that.
     for (stopped, code, why) in [
-        (false, "TW-MGR-0073", "another manager has acted since: relay0 was led in term 8"),
+        (false, "TW-MGR-0073", "another manager has acted since: relay0 was repointed in term 8"),
         (true, "TW-MGR-0072", "another manager has acted since: relay0 was stopped in term 8"),
     ] {
         let mut effects = 0;
@@ -306,7 +307,7 @@ fn ackers_that_cannot_be_asked_are_not_led_back() {
         (acts, audit)
     };
     let (acts, audit) = with(&[]);
-    assert!(acts.is_empty() && audit.end().contains("none of relay0, relay1 can be asked"), "{audit}");
+    assert!(acts.is_empty() && audit.end().contains("none of relay0, relay1 answers"), "{audit}");
     let (acts, audit) = with(&["relay1"]);
     assert_eq!(acts, ["relay1"]);
     // It is tried again.

@@ -5,7 +5,7 @@ pub mod world;
 
 use proptest::prelude::*;
 use tailwater_manager::SafetyRefusal;
-use tailwater_manager::failover::{Audit, AuditEvent, RunAction, RunOutcome};
+use tailwater_manager::model::{Audit, AuditEvent, RunAction, RunOutcome};
 use tailwater_manager::switchover::SwitchoverRequest;
 
 use self::world::{Fate, PAUSE_MS_MAX, World, is_as_before, order, run};

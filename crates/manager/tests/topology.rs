@@ -1,12 +1,12 @@
 //! The tree of clusters that no real servers are needed for: whose replica somebody is, and who hangs on nothing.
 
-use tailwater_manager::analysis::report::Observed;
-use tailwater_manager::observation::{
+use tailwater_topology::analysis::report::Observed;
+use tailwater_topology::observation::{
     ConnectedReplica, DurabilitySettings, IoState, Observation, OptionalQuery, ProbeError, ReplicaChannel,
     SemiSyncSource, ServerState, ThreadError, UnansweredQuery, WaitPoint,
 };
-use tailwater_manager::probe_failure::ProbeFailure;
-use tailwater_manager::topology::{
+use tailwater_topology::probe_failure::ProbeFailure;
+use tailwater_topology::{
     Cluster, ClusterPlan, ListenerPlan, Member, NodeRole, ProblemCode, Promotion, RelayPlan, RelayReader,
     RelayState, RemoteRelay, TargetPlan, TargetState, TopologyNode, build_tree,
 };
@@ -157,7 +157,7 @@ fn replicas_hang_below_the_primary_the_relay_and_each_other() {
     ];
     let cluster = build_tree(&plan(&["db2", "db3", "db0"]), &all);
     assert_eq!(drawn(&cluster), "db1(tailwater(db0) db2(db3))");
-    assert_eq!(find(&cluster, "tailwater").notes, ["durable to 1:4", "heard the primary 120 ms ago"]);
+    assert_eq!(find(&cluster, "tailwater").notes, ["durable to 1:4", "received from the primary 120 ms ago"]);
     for name in ["db1", "db2", "db3", "db0", "tailwater"] {
         assert_eq!(problems(&cluster, name), [], "{name}");
     }

@@ -4,16 +4,16 @@
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tailwater_manager::SafetyRefusal;
-use tailwater_manager::analysis::{
-    ClusterFinding, Downtime, FailoverGuard, FailoverHold, FailureCode, FindingAction,
-};
 use tailwater_manager::candidates::{
     Advantage, BackfillSource, CandidateAssessment, CandidateRanking, Drawback, ExclusionReason,
-    ServerVersion,
 };
 use tailwater_manager::cluster_watch::watch_checkpoint::StoredCheckpoint;
-use tailwater_manager::failover::{Audit, AuditEntry, AuditEvent, RunAction, RunKind, RunOutcome, RunPhase};
 use tailwater_manager::lossless::PossibleLoss;
+use tailwater_manager::model::{Audit, AuditEntry, AuditEvent, RunAction, RunKind, RunOutcome, RunPhase};
+use tailwater_topology::ServerVersion;
+use tailwater_topology::analysis::{
+    ClusterFinding, Downtime, FailoverGuard, FailoverHold, FailureCode, FindingAction,
+};
 
 const VERSION: ServerVersion = ServerVersion { major: 9, minor: 7, patch: 1 };
 

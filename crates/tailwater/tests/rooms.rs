@@ -22,7 +22,8 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("tailwater-check", &["tailwater-files", "tailwater-wire", "tailwater-session", "tailwater-tables"]),
     ("tailwater-admin", &["tailwater-binlog-stats"]),
     ("tailwater-binlog-stats", &["tailwater-wire", "tailwater-session", "tailwater-log"]),
-    ("tailwater-manager", &["tailwater-files", "tailwater-wire", "tailwater-session"]),
+    ("tailwater-topology", &["tailwater-wire", "tailwater-session"]),
+    ("tailwater-manager", &["tailwater-files", "tailwater-wire", "tailwater-session", "tailwater-topology"]),
     (
         "tailwater-daemon",
         &[
@@ -38,6 +39,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "tailwater-tables",
             "tailwater-dump",
             "tailwater-check",
+            "tailwater-topology",
             "tailwater-manager",
         ],
     ),
@@ -49,6 +51,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "tailwater-log",
             "tailwater-apply",
             "tailwater-sandbox",
+            "tailwater-topology",
             "tailwater-manager",
             "tailwater-daemon",
         ],
@@ -70,6 +73,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "tailwater-dump",
             "tailwater-check",
             "tailwater-binlog-stats",
+            "tailwater-topology",
             "tailwater-manager",
             "tailwater-daemon",
             "tailwater-lab",

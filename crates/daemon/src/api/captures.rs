@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
-use tailwater_manager::topology::RelayReader;
+use tailwater_topology::RelayReader;
 
 /// The state of a source's log, and its readers.
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use tailwater_manager::FailoverReadiness;
-use tailwater_manager::analysis::{ClusterFinding, FailoverGuard};
-use tailwater_manager::topology::Cluster;
+use tailwater_topology::Cluster;
+use tailwater_topology::analysis::{ClusterFinding, FailoverGuard};
 
 use super::captures::FollowedServer;
 use super::servers::ServerSnapshot;

@@ -1,7 +1,7 @@
 //! Requests to the manager, and its answers.
 
 use serde::{Deserialize, Serialize};
-use tailwater_manager::failover::Audit;
+use tailwater_manager::model::Audit;
 use tailwater_manager::switchover::request::WRITE_PAUSE_MS_MAX;
 
 use super::clusters::ClusterReport;

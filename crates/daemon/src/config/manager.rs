@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use tailwater_manager::actions::hook::HookArguments;
-use tailwater_manager::analysis::AnalysisSettings;
 use tailwater_manager::cluster_watch::ProbeIntervals;
 use tailwater_manager::lossless::PRIMARY_STATE_MAX_AGE_MS;
+use tailwater_topology::analysis::AnalysisSettings;
 
 /// The least `unanimous_detect_after_ms`, in milliseconds: a manager does not notice a shorter stall of its
 /// own process.

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use tailwater_manager::topology::Promotion;
+use tailwater_topology::Promotion;
 
 server_section! {
     /// `[[server]]`

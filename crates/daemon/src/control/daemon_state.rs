@@ -10,7 +10,7 @@ use tailwater_binlog_stats::LocalTime;
 use tailwater_capture::semi_sync_monitor::SemiSyncAlarm;
 use tailwater_capture::{CaptureAcker, CaptureState, CaptureStatus};
 use tailwater_log::LogHandle;
-use tailwater_manager::topology::RelayReader;
+use tailwater_topology::RelayReader;
 use tailwater_wire::Flavour;
 use tracing::warn;
 

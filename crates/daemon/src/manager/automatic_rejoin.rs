@@ -8,19 +8,19 @@ use tailwater_manager::SafetyRefusal;
 use tailwater_manager::action_executor::ActionExecutor;
 use tailwater_manager::actions::{read_only, replication};
 use tailwater_manager::driver::AuditFolder;
-use tailwater_manager::failover::RunOutcome;
-use tailwater_manager::observation::ReplicaChannel;
-use tailwater_manager::probe::ProbeTarget;
+use tailwater_manager::model::RunOutcome;
 use tailwater_rejoin::RejoinError;
 use tailwater_session::{ConnectOptions, Connection};
+use tailwater_topology::observation::ReplicaChannel;
+use tailwater_topology::probe::ProbeTarget;
 use tracing::{debug, error, info, warn};
 
 use super::cluster::ManagedCluster;
 use super::former_primary::{FormerPrimary, RejoinReport, RejoinRequest};
-use super::replacement_history::Past;
 use crate::config::{Config, SourceConfig};
 use crate::error_chain::ErrorChain;
 use crate::wiring;
+use tailwater_manager::history::Replacement;
 
 /// Pause between two searches for former primaries.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
@@ -71,9 +71,9 @@ pub async fn rejoin_former_primaries<H: ActionExecutor + 'static>(
                 break;
             }
             let doubt = match cluster.past_of(&server.name, &primary) {
-                Past::Proven => None,
-                Past::Unknown(reason) => Some(reason),
-                Past::Accepted(run) => {
+                Replacement::Lossless => None,
+                Replacement::Unknown(reason) => Some(reason),
+                Replacement::LossAccepted(run) => {
                     let reason = format!("that was accepted in {run} (--allow-data-loss)");
                     report_unsafe(&source.name, &server.name, reason);
                     former.remove(&server.name);
@@ -262,7 +262,7 @@ fn log_result(source: &str, server: &str, result: anyhow::Result<RejoinReport>) 
 mod tests {
     use serde_json::json;
     use tailwater_manager::driver::AuditStore;
-    use tailwater_manager::failover::Audit;
+    use tailwater_manager::model::Audit;
 
     use super::*;
 

@@ -22,13 +22,14 @@ use std::sync::atomic::AtomicBool;
 use anyhow::Context;
 use parking_lot::{Mutex, MutexGuard};
 use tailwater_manager::action_executor::ActionExecutor;
-use tailwater_manager::analysis::FailoverGuard;
-use tailwater_manager::candidates::{GtidOrigin, ServerVersion};
+use tailwater_manager::candidates::GtidOrigin;
 use tailwater_manager::cluster_watch::{
     ClusterState, ClusterWatch, ManagerClock, ServerPoller, WatchedCluster, WatchedRelay,
 };
 use tailwater_manager::driver::{AuditError, AuditFolder};
 use tailwater_manager::lease::LeaseHandle;
+use tailwater_topology::ServerVersion;
+use tailwater_topology::analysis::FailoverGuard;
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinHandle};
 use tracing::info;
@@ -38,10 +39,10 @@ use self::supervisor::supervise;
 use super::channel_controls::ChannelControls;
 use super::checkpoint_file::WatchCheckpointFile;
 use super::persisted_guard::PersistedGuard;
-use super::replacement_history::{Past, past};
 use super::shared_audits::SharedAudits;
 use crate::config::ManagerConfig;
 use crate::wiring::ClusterWiring;
+use tailwater_manager::history::{Replacement, last_replacement};
 
 pub use runs::PreparedRun;
 pub use term_check::TermFloor;
@@ -185,15 +186,15 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
     }
 
     /// How this server was replaced last. `leader` is the present primary.
-    pub fn past_of(&self, server: &str, leader: &str) -> Past {
+    pub fn past_of(&self, server: &str, leader: &str) -> Replacement {
         let records = &self.parts.records;
         let read = || -> Result<Vec<_>, AuditError> {
             let names = records.list()?;
             names.iter().rev().filter_map(|id| records.load(id).transpose()).collect()
         };
         match read() {
-            Ok(newest_first) => past(server, leader, newest_first.into_iter()),
-            Err(error) => Past::Unknown(format!("a record cannot be read: {error}")),
+            Ok(newest_first) => last_replacement(server, leader, newest_first.into_iter()),
+            Err(error) => Replacement::Unknown(format!("a record cannot be read: {error}")),
         }
     }
 

@@ -13,7 +13,6 @@
 //! - [`automatic_rejoin`]: rejoins former primaries without an operator. [`former_primary`]: makes one a
 //!   replica again.
 //! - [`checkpoint_file`]: what a manager knows, for the next manager process.
-//! - [`replacement_history`]: how a former primary was replaced, by the audit records.
 //! - [`shared_audits`]: audit records in etcd, for all managers.
 
 pub mod acker;
@@ -26,7 +25,6 @@ pub mod lease_config;
 pub mod persisted_guard;
 pub mod relay_probes;
 pub mod remote;
-pub mod replacement_history;
 pub mod requests;
 pub mod run_requests;
 pub mod shared_audits;

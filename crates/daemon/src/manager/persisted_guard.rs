@@ -12,8 +12,8 @@ use parking_lot::{Mutex, MutexGuard};
 use crate::error_chain::ErrorChain;
 use anyhow::Context;
 use serde::Serialize;
-use tailwater_manager::analysis::FailoverGuard;
 use tailwater_manager::lease::EtcdValue;
+use tailwater_topology::analysis::FailoverGuard;
 use tracing::{error, info, warn};
 
 /// Interval of reads of the shared guard.
@@ -267,9 +267,9 @@ fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use tailwater_manager::analysis::Downtime;
     use tailwater_manager::lease::EtcdOptions;
     use tailwater_sandbox::etcd::Etcd;
+    use tailwater_topology::analysis::Downtime;
 
     use super::*;
 

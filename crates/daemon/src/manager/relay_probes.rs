@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use tailwater_capture::{CaptureState, CaptureStatus};
 use tailwater_manager::cluster_watch::{RelayAssignment, RelayProbe, RelayProbeFuture, RelayProbeResult};
-use tailwater_manager::lease::LeaseToken;
+use tailwater_manager::model::LeaseToken;
 use tokio::sync::watch;
 
 use super::remote::RemoteRelay;
@@ -155,7 +155,7 @@ impl ServerNames {
 
 #[cfg(test)]
 mod tests {
-    use tailwater_manager::topology::{ClusterPlan, Member};
+    use tailwater_topology::{ClusterPlan, Member};
 
     use super::*;
 

@@ -6,9 +6,9 @@ use anyhow::{Context, ensure};
 use reqwest::header::{AUTHORIZATION, HeaderValue};
 use reqwest::{Certificate, Client, RequestBuilder, StatusCode};
 use tailwater_manager::action_executor::{AckerControl, AckerError, AckerFuture, AckerReport};
-use tailwater_manager::lease::LeaseToken;
-use tailwater_manager::observation::ProbeError;
-use tailwater_manager::probe_failure::ProbeFailure;
+use tailwater_manager::model::LeaseToken;
+use tailwater_topology::observation::ProbeError;
+use tailwater_topology::probe_failure::ProbeFailure;
 
 use crate::api::ackers::{AckerFailure, OrderBody, RelayStatus};
 use crate::config::{Config, RelayConfig};

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use parking_lot::Mutex;
 use tailwater_manager::actions::ServerExecutor;
-use tailwater_manager::analysis::{Downtime, FailoverGuard};
 use tailwater_manager::lease::LeaseTask;
+use tailwater_topology::analysis::{Downtime, FailoverGuard};
 use tokio::task::JoinHandle;
 
 use super::cluster::ManagedCluster;

@@ -2,8 +2,10 @@
 
 use tailwater_manager::SafetyRefusal;
 use tailwater_manager::cluster_watch::{ClusterState, FailoverTrigger};
-use tailwater_manager::failover::{Audit, ExpectedDurations, FailoverRequest, RunKind, RunOutcome};
-use tailwater_manager::recovery::{self, InterruptedRun};
+use tailwater_manager::failover::{ExpectedDurations, FailoverRequest};
+use tailwater_manager::history::InterruptedRun;
+use tailwater_manager::model::{Audit, RunKind, RunOutcome};
+use tailwater_manager::recovery::{self};
 use tailwater_manager::switchover;
 
 use crate::api::failovers::{FailoverOptions, SwitchoverOptions};

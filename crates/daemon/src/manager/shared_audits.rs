@@ -9,12 +9,13 @@ use anyhow::{Context, bail};
 use parking_lot::{Mutex, MutexGuard};
 use serde::{Deserialize, Deserializer, Serialize};
 use tailwater_manager::driver::{AuditError, AuditFolder, AuditStore};
-use tailwater_manager::failover::{Audit, AuditEvent, RunOutcome};
-use tailwater_manager::lease::{EtcdValue, LeaseToken};
+use tailwater_manager::lease::EtcdValue;
+use tailwater_manager::model::LeaseToken;
+use tailwater_manager::model::{Audit, AuditEvent, RunOutcome};
 use tracing::warn;
 
-use super::cluster::interrupted_runs::unfinished;
 use crate::error_chain::ErrorChain;
+use tailwater_manager::history::run_to_recover;
 
 /// Attempts to store a record while other managers store theirs.
 const TRIES_MAX: u32 = 5;
@@ -144,7 +145,7 @@ fn with(mut records: Vec<Audit>, audit: &Audit) -> Vec<Audit> {
         return records;
     }
     records.push(brief(audit));
-    if unfinished(records.iter().rev().cloned()).is_some() {
+    if run_to_recover(records.iter().rev().cloned()).is_some() {
         return records;
     }
     let last = records.pop();
@@ -202,9 +203,9 @@ impl AuditStore for AuditRecords {
 #[cfg(test)]
 mod tests {
     use tailwater_manager::SafetyRefusal;
-    use tailwater_manager::failover::{AuditEntry, RunAction, RunKind, RunPhase};
     use tailwater_manager::lease::EtcdOptions;
     use tailwater_manager::lossless::PossibleLoss;
+    use tailwater_manager::model::{AuditEntry, RunAction, RunKind, RunPhase};
     use tailwater_sandbox::etcd::Etcd;
 
     use super::*;
@@ -341,7 +342,7 @@ mod tests {
         save(&one, undone(held("a", 1))).await.unwrap();
         save(&one, fenced("b", 1)).await.unwrap();
         save(&one, Audit { dry_run: true, ..held("c", 1) }).await.unwrap();
-        let left = unfinished(found(&two).await.into_iter().rev()).unwrap();
+        let left = run_to_recover(found(&two).await.into_iter().rev()).unwrap();
         assert_eq!((left.run, left.ackers), ("b".to_owned(), vec!["relay1".to_owned()]));
         assert_eq!(one.folder.list().unwrap(), ["a", "b", "c"]);
 

@@ -14,12 +14,13 @@ use tailwater_manager::actions::executor_config::{
 };
 use tailwater_manager::actions::replication::{ReplicaTls, ReplicationSource};
 use tailwater_manager::actions::{Hook, ServerExecutor};
-use tailwater_manager::candidates::{GtidOrigin, ServerVersion};
+use tailwater_manager::candidates::GtidOrigin;
 use tailwater_manager::cluster_watch::cluster_state::gtid_origin;
 use tailwater_manager::cluster_watch::{ClusterState, WatchedRelay};
 use tailwater_manager::driver::AuditFolder;
 use tailwater_manager::lease::{LeaseHandle, TERM_FLOOR_KEY};
 use tailwater_session::PasswordText;
+use tailwater_topology::ServerVersion;
 
 use super::acker::LocalAcker;
 use super::automatic_rejoin::rejoin_former_primaries;

@@ -318,7 +318,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use serde_json::{Value, json};
-    use tailwater_manager::topology::Cluster;
+    use tailwater_topology::Cluster;
 
     use super::*;
     use crate::api::captures::FollowedServer;

@@ -8,9 +8,9 @@ use std::time::Duration;
 use anyhow::{Context, anyhow};
 use tailwater_binlog_server::{ServeOptions, ServedLog};
 use tailwater_capture::Capture;
-use tailwater_manager::topology::{ListenerPlan, RelayPlan, RemoteRelay};
 use tailwater_session::server::{Accounts, ConnectionLimits, Credential, ServerTls};
 use tailwater_session::{Endpoint, TlsMode};
+use tailwater_topology::{ListenerPlan, RelayPlan, RemoteRelay};
 use uuid::Uuid;
 
 use super::capture_receiver::CaptureReceiver;

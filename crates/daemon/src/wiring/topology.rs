@@ -7,11 +7,11 @@ use anyhow::{Context, bail};
 use tailwater_apply::channel::{ChannelState, ChannelStatus};
 use tailwater_capture::persisted_orders::PersistedOrders;
 use tailwater_manager::FailoverReadiness;
-use tailwater_manager::analysis::ClusterFinding;
-use tailwater_manager::analysis::snapshot::analyse_snapshot;
-use tailwater_manager::observation::Observation;
-use tailwater_manager::probe::{ProbeTarget, probe_servers};
-use tailwater_manager::topology::{
+use tailwater_topology::analysis::ClusterFinding;
+use tailwater_topology::analysis::snapshot::analyse_snapshot;
+use tailwater_topology::observation::Observation;
+use tailwater_topology::probe::{ProbeTarget, probe_servers};
+use tailwater_topology::{
     ClusterPlan, ListenerPlan, Member, RelayPlan, RelayState, TargetPlan, TargetState, build_tree,
 };
 use tailwater_wire::Flavour;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use tailwater_log::AckMode;
-use tailwater_manager::failover::{Audit, RunOutcome, RunPhase};
+use tailwater_manager::model::{Audit, RunOutcome, RunPhase};
 use tailwater_sandbox::{Server, ServerKind};
 use tailwater_wire::Flavour;
 

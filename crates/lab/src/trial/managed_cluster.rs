@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use tailwater_manager::driver::AuditFolder;
-use tailwater_manager::failover::Audit;
+use tailwater_manager::model::Audit;
 use tailwater_sandbox::{Server, ServerKind, ServerSpec};
 use tailwater_wire::Flavour;
 

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, ensure};
-use tailwater_manager::failover::{Audit, AuditEvent, RunAction, RunOutcome, RunPhase};
+use tailwater_manager::model::{Audit, AuditEvent, RunAction, RunOutcome, RunPhase};
 use tailwater_sandbox::{Ledger, Server, Workload};
 use tailwater_session::{ConnectOptions, Connection};
 use tokio::task::JoinHandle;

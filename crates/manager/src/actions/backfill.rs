@@ -4,6 +4,7 @@
 use std::time::{Duration, Instant};
 
 use tailwater_session::Connection;
+use tailwater_topology::observation::IoState;
 
 use super::channel_control::ChannelControl;
 use super::executor_config::{ExecutorConfig, ManagedServer};
@@ -13,7 +14,6 @@ use super::replication::{
 };
 use super::required_gtids::RequiredGtids;
 use crate::error::ManagerError;
-use crate::observation::IoState;
 
 const DOING: &str = "receiving missing transactions";
 
@@ -26,7 +26,7 @@ pub(super) async fn supply(
     what: &str,
     patience: Duration,
 ) -> Result<(), ManagerError> {
-    let begun = Instant::now();
+    let started = Instant::now();
     let flavour = connection.server().flavour;
     let wanted = RequiredGtids::read(flavour, what)
         .ok_or_else(|| failed(connection, DOING, format!("{what:?} names no transactions of {flavour}")))?;
@@ -36,9 +36,9 @@ pub(super) async fn supply(
     let address = address(connection, setup, from)?;
     if !reads_from(connection, &address).await? {
         drain(connection, patience).await?;
-        read_from(connection, &address, patience.saturating_sub(begun.elapsed())).await?;
+        read_from(connection, &address, patience.saturating_sub(started.elapsed())).await?;
     }
-    wait_until_received(connection, &wanted, begun, patience).await
+    wait_until_received(connection, &wanted, started, patience).await
 }
 
 /// Makes a replica read from the log.
@@ -47,13 +47,13 @@ pub(super) async fn repoint(
     setup: &ExecutorConfig,
     patience: Duration,
 ) -> Result<(), ManagerError> {
-    let begun = Instant::now();
+    let started = Instant::now();
     let log = setup.logs.first().ok_or_else(|| no_log(connection))?;
     if reads_from(connection, &log.address).await? {
         return Ok(());
     }
     drain(connection, patience).await?;
-    read_from(connection, &log.address, patience.saturating_sub(begun.elapsed())).await
+    read_from(connection, &log.address, patience.saturating_sub(started.elapsed())).await
 }
 
 pub(super) fn no_log(connection: &Connection) -> ManagerError {
@@ -87,7 +87,7 @@ async fn reads_from(connection: &mut Connection, address: &ReplicationSource) ->
 async fn wait_until_received(
     connection: &mut Connection,
     wanted: &RequiredGtids,
-    begun: Instant,
+    started: Instant,
     patience: Duration,
 ) -> Result<(), ManagerError> {
     loop {
@@ -102,11 +102,11 @@ async fn wait_until_received(
             return Ok(());
         }
         refused_by_source(connection, &channel, DOING)?;
-        if begun.elapsed() >= patience {
+        if started.elapsed() >= patience {
             let reason = format!("{} has not come", wanted.missing_in(&received));
             return Err(too_long(connection, DOING, patience, reason));
         }
-        pause(begun).await;
+        pause(started).await;
     }
 }
 
@@ -117,13 +117,13 @@ async fn from_channel(
     wanted: &RequiredGtids,
     patience: Duration,
 ) -> Result<(), ManagerError> {
-    let begun = Instant::now();
+    let started = Instant::now();
     loop {
         let progress = feed.progress();
         if progress.as_ref().is_some_and(|progress| wanted.is_held_by(progress)) {
             return Ok(());
         }
-        if begun.elapsed() >= patience {
+        if started.elapsed() >= patience {
             let missing = progress.map(|progress| wanted.missing_in(&progress));
             let reason = match missing {
                 Some(missing) => format!("its channel has not applied {missing}"),
@@ -131,6 +131,6 @@ async fn from_channel(
             };
             return Err(too_long(connection, DOING, patience, reason));
         }
-        pause(begun).await;
+        pause(started).await;
     }
 }

@@ -5,10 +5,10 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use tailwater_session::{AccountPurpose, ConnectOptions, Connection, SessionError, check_privileges};
+use tailwater_topology::probe::ProbeTarget;
 use tokio::task::JoinSet;
 
 use crate::error::ManagerError;
-use crate::probe::ProbeTarget;
 
 /// Connections that are not in use, by server name.
 #[derive(Debug, Default)]

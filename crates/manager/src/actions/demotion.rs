@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use tailwater_session::Connection;
+use tailwater_topology::observation::{IoState, ReplicaChannel};
 use tracing::info;
 
 use super::replication::{ReplicaPosition, ReplicationSource, executed, failed, pause, read_from, status};
 use super::required_gtids::RequiredGtids;
 use super::{process_list, read_only, semi_sync};
 use crate::error::ManagerError;
-use crate::observation::{IoState, ReplicaChannel};
 
 const DOING: &str = "becoming a replica";
 
@@ -27,14 +27,14 @@ pub(super) async fn demote(
     has: &str,
     patience: Duration,
 ) -> Result<(), ManagerError> {
-    let begun = Instant::now();
+    let started = Instant::now();
     let flavour = connection.server().flavour;
     let wanted = RequiredGtids::read(flavour, has)
         .ok_or_else(|| failed(connection, DOING, format!("{has:?} names no transactions of {flavour}")))?;
     if read_only::is_writable(connection).await? {
         return Err(failed(connection, DOING, "clients may write to it: make it read-only first".to_owned()));
     }
-    // An earlier attempt may have ended before it started replication.
+    // An earlier attempt may have failed before it started replication.
     let is_done = |channel: ReplicaChannel| {
         log.is_source_of(&channel) && channel.io != IoState::Stopped && channel.sql_running
     };
@@ -50,18 +50,18 @@ pub(super) async fn demote(
     semi_sync::disable_source(connection, semi_sync::SemiSyncSides::default()).await?;
     // Its own transactions must not be requested again.
     let log = ReplicationSource { position: ReplicaPosition::WithOwnWrites, ..log.clone() };
-    read_from(connection, &log, patience.saturating_sub(begun.elapsed())).await
+    read_from(connection, &log, patience.saturating_sub(started.elapsed())).await
 }
 
-/// Ends the sessions of clients that exist now, and returns when they are gone or `patience` is over. Spares
+/// Kills the present sessions of clients, and returns when they have disappeared or `patience` is over. Spares
 /// sessions whose commit waits for ACKs: ending one would report the commit as done to its client.
 async fn end_clients(connection: &mut Connection, patience: Duration) -> Result<(), ManagerError> {
-    let begun = Instant::now();
+    let started = Instant::now();
     let found = process_list::blocking_candidates(connection).await?;
     let mut there: BTreeSet<u64> = found.iter().map(|session| session.id).collect();
     let mut ended = BTreeSet::new();
     info!(server = connection.endpoint(), sessions = there.len(), "ending the sessions of clients");
-    while !there.is_empty() && begun.elapsed() < patience {
+    while !there.is_empty() && started.elapsed() < patience {
         let now = process_list::list(connection).await?;
         let left: Vec<_> = now
             .iter()
@@ -75,7 +75,7 @@ async fn end_clients(connection: &mut Connection, patience: Duration) -> Result<
         }
         there = left.into_iter().collect();
         if !there.is_empty() {
-            pause(begun).await;
+            pause(started).await;
         }
     }
     Ok(())

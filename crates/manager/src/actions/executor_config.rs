@@ -5,15 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tailwater_session::{Endpoint, PasswordText};
+use tailwater_topology::Member;
+use tailwater_topology::ServerVersion;
+use tailwater_topology::probe::ProbeTarget;
 use tailwater_wire::Flavour;
 
 use super::channel_control::ChannelControl;
 use super::hook::{Hook, HookServer};
 use super::replication::{ReplicaPosition, ReplicaTls, ReplicationSource};
 use crate::action_executor::AckerControl;
-use crate::candidates::ServerVersion;
-use crate::probe::ProbeTarget;
-use crate::topology::Member;
 
 /// A server that may become primary or change its source.
 #[derive(Clone)]

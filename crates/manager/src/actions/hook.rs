@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 /// How much output of a hook is kept, in bytes, for each of its two streams.
 const OUTPUT_BYTES_MAX: usize = 8 << 10;
 
-/// How long to wait for a hook's output after the hook has ended: a process that it left running may hold the
+/// How long to wait for a hook's output after the hook has exited: a process that it left running may hold the
 /// stream open.
 const OUTPUT_PATIENCE: Duration = Duration::from_millis(100);
 
@@ -77,7 +77,7 @@ pub struct HookContext {
     pub gtids: Option<String>,
 }
 
-/// How a hook ended, with the beginning of its output.
+/// How a hook exited, with the beginning of its output.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HookOutcome {
     /// It reported success.
@@ -181,7 +181,7 @@ pub async fn run(hook: &Hook, situation: &HookContext) -> HookOutcome {
 async fn kill_group(child: &mut Child) {
     let group = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
     if let Some(group) = group {
-        // The group may have ended in the meantime.
+        // The group may have exited in the meantime.
         let _ = kill_process_group(group, Signal::KILL);
     }
     let _ = child.wait().await;

@@ -68,7 +68,7 @@ impl ActionGuard<'_> {
     pub(super) async fn ended(&self) {
         let mut rounds = self.rounds.clone();
         if rounds.wait_for(|round| *round != self.round).await.is_err() {
-            // The sender is gone, so nothing can cancel it.
+            // The sender was dropped, so nothing can cancel it.
             std::future::pending().await
         }
     }
@@ -101,7 +101,7 @@ impl ActionGuard<'_> {
         before.map(|(session, _)| *session).collect()
     }
 
-    /// Forgets sessions that ended or answered.
+    /// Forgets sessions that were killed or have answered.
     pub(super) fn forget(&self, sessions: &BTreeSet<u32>) {
         if let Some(there) = self.in_flight.lock().get_mut(self.server) {
             there.sessions.retain(|session, round| *round > self.round || !sessions.contains(session));

@@ -56,7 +56,7 @@ impl ProcessListEntry {
             && !self.command.starts_with("Binlog Dump")
     }
 
-    /// It executes a statement that may write, and can be ended.
+    /// It executes a statement that may write, and can be killed.
     pub(super) fn writes(&self) -> bool {
         let waits_for_us = ["global read lock", "backup lock", "commit lock"];
         let text = self.text.trim_start().to_ascii_lowercase();
@@ -132,7 +132,7 @@ pub(super) async fn blocking_candidates(
     Ok(sessions)
 }
 
-/// Ends a session. A session that has already ended is no error.
+/// Kills a session. A session that no longer exists is no error.
 ///
 /// # Errors
 /// Those of the session.

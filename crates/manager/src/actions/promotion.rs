@@ -70,7 +70,7 @@ pub(super) async fn go_on_reading(
     server: &ManagedServer,
 ) -> Result<(), ManagerError> {
     if let Some(feed) = &server.feed {
-        return feed.resume().await.map_err(|error| channel_failed(connection, "go on", error));
+        return feed.resume().await.map_err(|error| channel_failed(connection, "resume", error));
     }
     let Some(channel) = status(connection).await? else { return Ok(()) };
     if channel.sql_running && setup.logs.iter().any(|log| log.address.is_source_of(&channel)) {
@@ -90,7 +90,7 @@ async fn drain_channel(
     patience: Duration,
 ) -> Result<GtidSet, ManagerError> {
     if !feed.keeps_gtids() {
-        let reason = "its channel writes under GTIDs of its own; run: tailwater channel set NAME --gtid log";
+        let reason = "its channel writes with its own GTIDs; run: tailwater channel set NAME --gtid log";
         return Err(failed(connection, DRAINING, reason.to_owned()));
     }
     if !feed.is_whole() {
@@ -100,7 +100,7 @@ async fn drain_channel(
     let brought = feed.pause().await.map_err(|error| channel_failed(connection, "stop", error))?;
     relay_log_drain::wait_executed(connection, &brought, patience).await?;
     if let Some(own) = beyond(connection, &brought).await? {
-        let reason = format!("it has transactions of its own, which its channel did not bring: {own}");
+        let reason = format!("it has transactions that its channel did not apply: {own}");
         return Err(failed(connection, DRAINING, reason));
     }
     executed(connection).await
@@ -202,7 +202,7 @@ pub(super) async fn disable_source(
     let before = ready.and_then(|ready| ready.waits).map(|(_, before)| before).unwrap_or_default();
     semi_sync::disable_source(connection, before).await?;
     if let Some(feed) = &server.feed {
-        return feed.resume().await.map_err(|error| channel_failed(connection, "go on", error));
+        return feed.resume().await.map_err(|error| channel_failed(connection, "resume", error));
     }
     if status(connection).await?.is_some() {
         return start(connection).await;

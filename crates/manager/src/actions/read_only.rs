@@ -17,7 +17,7 @@ use crate::error::ManagerError;
 /// Marks the statements so that later actions find them.
 const MARK: &str = "/* tailwater: whether clients write */";
 
-/// How long ended sessions may take to disappear.
+/// How long killed sessions may take to disappear.
 const END_PATIENCE: Duration = Duration::from_secs(3);
 
 /// Makes the server writable until its next restart. After that its option file counts, which should say
@@ -55,17 +55,17 @@ pub(super) fn read_only(connection: &Connection) -> String {
     format!("SET GLOBAL {variable} = 1 {MARK}")
 }
 
-/// Ends all other sessions that execute a marked statement, and the sessions in `told` of this account, whose
-/// statements may still be on the way and invisible. Returns when they are gone, so their statements can no
+/// Kills all other sessions that execute a marked statement, and the sessions in `pending` of this account, whose
+/// statements may not have reached the server. Returns when they have disappeared: their statements can no
 /// longer take effect.
 ///
 /// # Errors
 /// [`ManagerError::ActionTimeout`] if a session does not end; those of the session.
 pub(super) async fn kill_pending_changes(
     connection: &mut Connection,
-    told: &BTreeSet<u32>,
+    pending: &BTreeSet<u32>,
 ) -> Result<(), ManagerError> {
-    let begun = Instant::now();
+    let started = Instant::now();
     let own = connection.server().connection_id;
     loop {
         let mut holding = process_list::list(connection).await?;
@@ -73,13 +73,13 @@ pub(super) async fn kill_pending_changes(
         // After a server restart another session may have the same id.
         let is_ours = |session: &ProcessListEntry| user.as_ref().is_none_or(|user| session.user == *user);
         holding.retain(|session| {
-            let is_told = told.contains(&session.id_32()) && is_ours(session);
-            session.id_32() != own && (is_told || session.text.contains(MARK))
+            let is_pending = pending.contains(&session.id_32()) && is_ours(session);
+            session.id_32() != own && (is_pending || session.text.contains(MARK))
         });
         if holding.is_empty() {
             return Ok(());
         }
-        if begun.elapsed() >= END_PATIENCE {
+        if started.elapsed() >= END_PATIENCE {
             let ids: Vec<String> = holding.iter().map(|session| session.id.to_string()).collect();
             let reason = format!("sessions {} may still execute a switch", ids.join(", "));
             return Err(too_long(connection, "ending pending switches", END_PATIENCE, reason));
@@ -89,7 +89,7 @@ pub(super) async fn kill_pending_changes(
             process_list::kill(connection, session.id).await?;
         }
         // A killed session takes a moment to disappear.
-        pause(begun).await;
+        pause(started).await;
     }
 }
 

@@ -12,6 +12,7 @@
 use std::time::{Duration, Instant};
 
 use tailwater_session::Connection;
+use tailwater_topology::observation::{IoState, ReplicaChannel};
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::GtidSet;
 use tailwater_wire::sql_quote::string_literal;
@@ -19,7 +20,6 @@ use tailwater_wire::sql_quote::string_literal;
 use super::replication::{executed, failed, pause, run, status, too_long, within};
 use super::replication_dialect::ReplicationDialect;
 use crate::error::ManagerError;
-use crate::observation::{IoState, ReplicaChannel};
 
 const DOING: &str = "executing what it has received";
 
@@ -122,7 +122,7 @@ async fn step_by_step(
     at_position: &mut bool,
     patience: Duration,
 ) -> Result<GtidSet, ManagerError> {
-    let begun = Instant::now();
+    let started = Instant::now();
     let (mut channel, mut received, mut starts) = (first.clone(), first.received.clone(), 0);
     let name = &first.name;
     loop {
@@ -156,7 +156,7 @@ async fn step_by_step(
                 received = resume_at_position(connection, words, &channel, &received).await?;
             }
             DrainStep::StopReceiving => run(connection, &words.verb(words.stop, "IO_THREAD", name)).await?,
-            DrainStep::Wait => _ = wait_executed_for(connection, &received, begun, patience).await?,
+            DrainStep::Wait => _ = wait_executed_for(connection, &received, started, patience).await?,
             DrainStep::Failed => {
                 let reason = match &channel.sql_error {
                     Some(error) => {
@@ -167,7 +167,7 @@ async fn step_by_step(
                 return Err(failed(connection, DOING, reason));
             }
         }
-        if begun.elapsed() >= patience {
+        if started.elapsed() >= patience {
             let left = received.subtract(&has).map(|left| left.to_string()).unwrap_or_default();
             return Err(too_long(connection, DOING, patience, format!("{left} is left")));
         }
@@ -183,12 +183,12 @@ async fn step_by_step(
 async fn wait_executed_for(
     connection: &mut Connection,
     wanted: &GtidSet,
-    begun: Instant,
+    started: Instant,
     patience: Duration,
 ) -> Result<bool, ManagerError> {
     /// After this time the applier's state is queried again.
     const SLICE: Duration = Duration::from_millis(100);
-    let slice = SLICE.min(patience.saturating_sub(begun.elapsed())).as_secs_f64();
+    let slice = SLICE.min(patience.saturating_sub(started.elapsed())).as_secs_f64();
     let question = match wanted {
         GtidSet::MySql(set) => format!("SELECT WAIT_FOR_EXECUTED_GTID_SET('{set}', {slice:.3})"),
         GtidSet::MariaDb(state) => format!("SELECT MASTER_GTID_WAIT('{}', {slice:.3})", state.position()),
@@ -205,17 +205,17 @@ pub async fn wait_executed(
     wanted: &GtidSet,
     patience: Duration,
 ) -> Result<(), ManagerError> {
-    let begun = Instant::now();
+    let started = Instant::now();
     loop {
         let has = executed(connection).await?;
         if wanted.is_subset_of(&has) {
             return Ok(());
         }
-        if begun.elapsed() >= patience {
+        if started.elapsed() >= patience {
             let left = wanted.subtract(&has).map(|left| left.to_string()).unwrap_or_default();
             return Err(too_long(connection, DOING, patience, format!("{left} is left")));
         }
-        if wait_executed_for(connection, wanted, begun, patience).await? {
+        if wait_executed_for(connection, wanted, started, patience).await? {
             continue;
         }
         // Not yet executed: the applier may have stopped.
@@ -225,7 +225,7 @@ pub async fn wait_executed(
             let reason = format!("the applier stopped with error {}: {}", error.number, error.message);
             return Err(failed(connection, DOING, reason));
         }
-        pause(begun).await;
+        pause(started).await;
     }
 }
 

@@ -7,14 +7,14 @@
 use std::time::{Duration, Instant};
 
 use tailwater_session::{Connection, PasswordText};
+use tailwater_topology::observation::{IoState, ReplicaChannel};
+use tailwater_topology::probe;
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::GtidSet;
 use tailwater_wire::sql_quote::string_literal;
 
 use super::replication_dialect::{ReplicationDialect, setting};
 use crate::error::ManagerError;
-use crate::observation::{IoState, ReplicaChannel};
-use crate::probe;
 
 /// Encryption of a replica's connection to its source. File paths are on the replica's host.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -139,7 +139,7 @@ pub async fn status(connection: &mut Connection) -> Result<Option<ReplicaChannel
 /// # Errors
 /// Those of the session, and [`ManagerError::UnexpectedAnswer`].
 pub async fn executed(connection: &mut Connection) -> Result<GtidSet, ManagerError> {
-    probe::executed(connection).await
+    Ok(probe::executed(connection).await?)
 }
 
 /// Stops the receiver; the applier continues.
@@ -163,7 +163,7 @@ pub(super) async fn within<T>(
     doing: &'static str,
     work: impl Future<Output = Result<T, ManagerError>>,
 ) -> Result<T, ManagerError> {
-    /// For the last query of work that ends by itself.
+    /// For the last query of work that has its own end.
     const GRACE: Duration = Duration::from_secs(2);
     let waited = patience + GRACE;
     tokio::time::timeout(waited, work).await.unwrap_or_else(|_| {
@@ -268,7 +268,7 @@ pub async fn forget(connection: &mut Connection) -> Result<(), ManagerError> {
 /// Waits until the replica receives. A refusal of the source is returned at once.
 async fn wait_until_receiving(connection: &mut Connection, patience: Duration) -> Result<(), ManagerError> {
     const DOING: &str = "waiting until it receives";
-    let begun = Instant::now();
+    let started = Instant::now();
     loop {
         let Some(channel) = status(connection).await? else {
             return Err(failed(connection, DOING, "its replication source was removed".to_owned()));
@@ -279,12 +279,12 @@ async fn wait_until_receiving(connection: &mut Connection, patience: Duration) -
         if channel.io == IoState::Running && !channel.received_position.0.is_empty() {
             return Ok(());
         }
-        if begun.elapsed() >= patience {
+        if started.elapsed() >= patience {
             let last = channel.io_error.map(|error| format!("{} {}", error.number, error.message));
             let reason = last.unwrap_or_else(|| "its source does not answer".to_owned());
             return Err(too_long(connection, DOING, patience, reason));
         }
-        pause(begun).await;
+        pause(started).await;
     }
 }
 
@@ -303,8 +303,8 @@ pub(super) fn refused_by_source(
 }
 
 /// Pause between two queries: short at first, because a run aims at less than a second, longer for slow work.
-pub(super) async fn pause(begun: Instant) {
-    let milliseconds = u64::try_from(begun.elapsed().as_millis() / 20).unwrap_or(u64::MAX);
+pub(super) async fn pause(started: Instant) {
+    let milliseconds = u64::try_from(started.elapsed().as_millis() / 20).unwrap_or(u64::MAX);
     tokio::time::sleep(Duration::from_millis(milliseconds.clamp(1, 50))).await;
 }
 

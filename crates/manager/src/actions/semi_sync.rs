@@ -4,13 +4,13 @@
 //! and the returned note says so.
 
 use tailwater_session::Connection;
+use tailwater_topology::observation::SEMI_SYNC_TIMEOUT_MS_MIN;
+use tailwater_topology::observation::{SemiSyncSource, WaitPoint};
+use tailwater_topology::probe;
 use tailwater_wire::Flavour;
 
 use super::replication::{failed, run};
 use crate::error::ManagerError;
-use crate::lossless::ack_policy::TIMEOUT_MS_MIN;
-use crate::observation::{SemiSyncSource, WaitPoint};
-use crate::probe;
 
 /// How long a commit waits for an ACK before the server falls back to asynchronous replication, in
 /// milliseconds: 23 days, in effect never. Below 2^31, above which deadlines overflow in some releases.
@@ -163,15 +163,15 @@ async fn set_up(connection: &mut Connection, acks: u32) -> Result<SemiSyncNames,
         Some(spelling) => spelling,
         None => load_plugin(connection).await?,
     };
-    let stands = probe::semi_sync(connection).await?.0;
+    let current = probe::semi_sync(connection).await?.0;
     let SemiSyncNames { source, wait_nobody, wait_count, persists } = found;
     let scope = if persists { "PERSIST" } else { "GLOBAL" };
     // A value from MariaDB's option file is kept: a statement would be lost in a restart, and would hide that
     // the file has the same value.
-    let stands = stands.filter(|_| !persists);
-    let is_set = |is_set: fn(&SemiSyncSource) -> bool| stands.as_ref().is_some_and(is_set);
+    let current = current.filter(|_| !persists);
+    let is_set = |is_set: fn(&SemiSyncSource) -> bool| current.as_ref().is_some_and(is_set);
     let mut settings = Vec::new();
-    if !is_set(|source| source.timeout_ms >= TIMEOUT_MS_MIN) {
+    if !is_set(|source| source.timeout_ms >= SEMI_SYNC_TIMEOUT_MS_MIN) {
         settings.push(format!("{scope} {source}_timeout = {ACK_TIMEOUT_MS}"));
     }
     if !is_set(|source| source.wait_point == WaitPoint::AfterSync) {
@@ -204,7 +204,7 @@ pub async fn verify_waiting(connection: &mut Connection, acks: u32) -> Result<()
     hold(source.enabled && source.active, "semi-sync is not in force");
     hold(source.wait_point == WaitPoint::AfterSync, "it does not wait before the engine commits");
     hold(source.wait_no_replica, "it does not wait while no acker is connected");
-    hold(source.timeout_ms >= TIMEOUT_MS_MIN, "its time-out is another");
+    hold(source.timeout_ms >= SEMI_SYNC_TIMEOUT_MS_MIN, "its time-out is another");
     hold(source.acks_needed == acks, "it waits for another number of ACKs");
     match wrong.is_empty() {
         true => Ok(()),

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 use tailwater_session::{Connection, SessionError};
+use tailwater_topology::TopologyError;
+use tailwater_topology::probe::{ProbeTarget, probe_server, probe_servers};
 use tailwater_wire::gtid::GtidSet;
 use tracing::{info, warn};
 
@@ -22,11 +24,10 @@ use super::{read_only, relay_log_drain, replication, semi_sync};
 use crate::action_executor::{AckerError, AckerReport, ActionExecutor};
 use crate::candidates::CandidateServer;
 use crate::error::ManagerError;
-use crate::failover::{ActionOutcome, RunAction};
-use crate::lease::LeaseToken;
 use crate::lossless::{AckerStop, SemiSyncWait};
-use crate::probe::{ProbeTarget, probe_server, probe_servers};
-use crate::switchover::PrimaryStatus;
+use crate::model::LeaseToken;
+use crate::model::PrimaryStatus;
+use crate::model::{ActionOutcome, RunAction};
 
 /// Time beyond an action's own limit, for its last query and its clean-up after a failure.
 const GRACE: Duration = Duration::from_secs(6);
@@ -109,9 +110,9 @@ impl ServerExecutor {
             let mut connection = self.connections.take(&participant.subject, limit).await?;
             guard.register(&connection)?;
             if undoes(act) {
-                let told = guard.sessions_of_ended_guards();
-                read_only::kill_pending_changes(&mut connection, &told).await?;
-                guard.forget(&told);
+                let pending = guard.sessions_of_ended_guards();
+                read_only::kill_pending_changes(&mut connection, &pending).await?;
+                guard.forget(&pending);
             }
             let done = self.act_on(&mut connection, participant, limit, act).await;
             answered(&guard, &connection, &done);
@@ -349,7 +350,7 @@ impl ServerExecutor {
         let work = async {
             match act {
                 RunAction::StopAcker { .. } => match port.stop(token).await {
-                    // A read tells whether the refusal was due to the term.
+                    // A read shows whether the relay refused because of the term.
                     Err(AckerError::Refused(reason)) => match port.read().await {
                         Ok(read) if read.term > token => Ok(report(read)),
                         _ => Err(AckerError::Refused(reason)),
@@ -506,11 +507,11 @@ fn second(subject: &ProbeTarget) -> ProbeTarget {
 }
 
 fn not_gtids(connection: &Connection, what: &str) -> ManagerError {
-    ManagerError::UnexpectedAnswer {
+    ManagerError::UnexpectedAnswer(TopologyError::UnexpectedAnswer {
         server: connection.endpoint().to_owned(),
         what: "a set of GTIDs that it is to have",
         value: what.chars().take(200).collect(),
-    }
+    })
 }
 
 /// Maps an error to an outcome. After a broken connection the action may have taken effect.
@@ -524,7 +525,7 @@ pub(super) fn answer_of(error: &ManagerError) -> ActionOutcome {
             | SessionError::OutOfStep
             | SessionError::Protocol { .. },
         )
-        | ManagerError::UnexpectedAnswer { .. } => ActionOutcome::Unknown(text),
+        | ManagerError::UnexpectedAnswer(_) => ActionOutcome::Unknown(text),
         _ => ActionOutcome::Failed(text),
     }
 }

@@ -34,7 +34,7 @@ pub(super) async fn hold_writes(
     within: Duration,
     grace: Duration,
 ) -> Result<GtidSet, ManagerError> {
-    let begun = Instant::now();
+    let started = Instant::now();
     let ours = [setter.server().connection_id, other.server().connection_id];
     // A pending statement that makes the server writable after this one would create two primaries.
     read_only::kill_pending_changes(other, &BTreeSet::new()).await?;
@@ -48,11 +48,11 @@ pub(super) async fn hold_writes(
                 done?;
                 return executed(other).await;
             }
-            () = tokio::time::sleep_until((begun + next).into()) => {}
+            () = tokio::time::sleep_until((started + next).into()) => {}
         }
         let mut holding = process_list::list(other).await?;
         holding.retain(|session: &ProcessListEntry| !ours.contains(&session.id_32()));
-        if begun.elapsed() >= within {
+        if started.elapsed() >= within {
             break holding;
         }
         for session in holding.iter().filter(|session| session.writes()) {
@@ -63,7 +63,7 @@ pub(super) async fn hold_writes(
             );
             process_list::kill(other, session.id).await?;
         }
-        next = (begun.elapsed() + LOOK_EVERY).min(within);
+        next = (started.elapsed() + LOOK_EVERY).min(within);
     };
     // Whether the statement was killed or completed at the last moment: the server is writable afterwards.
     let ended = match read_only::kill_pending_changes(other, &BTreeSet::from([ours[0]])).await {
@@ -117,7 +117,7 @@ mod tests {
         sessions_with_pending_switches_are_killed(ServerKind::Mariadb1011).await
     }
 
-    /// A statement in flight on a session that is ended takes no effect.
+    /// A statement in flight on a killed session takes no effect.
     async fn sessions_with_pending_switches_are_killed(kind: ServerKind) -> Result<()> {
         if require(kind).is_none() {
             return Ok(());
@@ -126,12 +126,12 @@ mod tests {
         server.sql("CREATE USER app@'%' IDENTIFIED BY 'app'").await?;
         let mut setter = Connection::connect(&server.connect_options()).await?;
         let mut other = Connection::connect(&server.connect_options()).await?;
-        let told = BTreeSet::from([setter.server().connection_id]);
+        let pending = BTreeSet::from([setter.server().connection_id]);
         // No ACKs are waited for, and their number is unknown: the server stays read-only.
         read_only::make_read_only(&mut other, Duration::from_secs(60)).await?;
         ensure!(release_writes(&mut other, 0).await.is_err());
         ensure!(!read_only::is_writable(&mut other).await?);
-        read_only::kill_pending_changes(&mut other, &told).await?;
+        read_only::kill_pending_changes(&mut other, &pending).await?;
         release_writes(&mut other, 1).await?;
         semi_sync::verify_waiting(&mut other, 1).await?;
         let late = read_only::read_only(&setter);
@@ -140,8 +140,8 @@ mod tests {
         // Spares its own session, and the session of another account with a listed id.
         let app = ConnectOptions { user: "app".into(), password: "app".into(), ..server.connect_options() };
         let mut app = Connection::connect(&app).await?;
-        let told = [other.server().connection_id, app.server().connection_id].into();
-        read_only::kill_pending_changes(&mut other, &told).await?;
+        let pending = [other.server().connection_id, app.server().connection_id].into();
+        read_only::kill_pending_changes(&mut other, &pending).await?;
         app.ping().await?;
         other.ping().await?;
         Ok(())

@@ -1,46 +1,13 @@
 //! What is known about a server that may become primary.
 
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
+use tailwater_topology::observation::{Observation, ServerState};
+use tailwater_topology::plan::Member;
+use tailwater_topology::{Promotion, ServerVersion};
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::{GtidDifference, GtidSet, MysqlGtidSet};
-use tailwater_wire::server_version::parse_version;
 
 use super::reason::ExclusionReason;
-use crate::observation::{Observation, ServerState};
-pub use crate::topology::Promotion;
-use crate::topology::plan::Member;
-
-/// A server's version.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct ServerVersion {
-    /// 9 of 9.7.1.
-    pub major: u16,
-    /// 7 of 9.7.1.
-    pub minor: u16,
-    /// 1 of 9.7.1.
-    pub patch: u16,
-}
-
-impl ServerVersion {
-    /// Parses `9.7.1`; missing numbers are 0.
-    pub fn read(text: &str) -> Self {
-        let (major, minor, patch) = parse_version(text);
-        Self { major, minor, patch }
-    }
-
-    /// The release series. Servers of one series replicate from each other in both directions.
-    pub fn series(self) -> (u16, u16) {
-        (self.major, self.minor)
-    }
-}
-
-impl fmt::Display for ServerVersion {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}.{}", self.major, self.minor, self.patch)
-    }
-}
 
 /// How a server's own transactions are recognized.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -9,13 +9,16 @@
 //! - [`reason`]: reasons for and against a server, as data and as text.
 //! - [`candidate_server`]: what is known of each server.
 
+mod candidate_choice;
 pub mod candidate_server;
 pub mod reason;
 
 use serde::{Deserialize, Serialize};
+use tailwater_topology::{Promotion, ServerVersion};
 use tailwater_wire::gtid::{GtidDifference, GtidSet};
 
-pub use candidate_server::{CandidateServer, GtidOrigin, Promotion, ReplicationKind, ServerVersion};
+pub(crate) use candidate_choice::CandidateChoice;
+pub use candidate_server::{CandidateServer, GtidOrigin, ReplicationKind};
 pub use reason::{Advantage, Drawback, ExclusionReason};
 
 use crate::safety_refusal::SafetyRefusal;
@@ -128,7 +131,7 @@ impl CandidateRanking {
     }
 }
 
-/// Ranks all servers. Their order in the input does not matter.
+/// Ranks all servers. Their order in the input has no influence.
 pub fn rank_candidates(question: &SelectionInput<'_>) -> CandidateRanking {
     let mut servers = question.servers.to_vec();
     servers.sort_by(|one, other| one.name.cmp(&other.name));

@@ -3,8 +3,7 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-
-use super::candidate_server::ServerVersion;
+use tailwater_topology::ServerVersion;
 
 /// Why a server cannot become primary.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -86,7 +85,7 @@ impl fmt::Display for ExclusionReason {
             }
             Self::Partial => f.write_str("its channel has filters, or left transactions out: it is no copy of the primary"),
             Self::OwnGtids => f.write_str(
-                "its channel writes under GTIDs of its own, from which no replica could continue; run: tailwater channel set NAME \
+                "its channel writes with its own GTIDs, from which no replica can continue; run: tailwater channel set NAME \
                  --gtid log",
             ),
             Self::ApplierStopped { error } => {

@@ -2,23 +2,24 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use tailwater_topology::ServerVersion;
+use tailwater_topology::observation::{Observation, ProbeError, ServerState};
+use tailwater_topology::probe::ping::{Ping, PingKind};
+use tailwater_topology::probe_failure::ProbeFailure;
+use tailwater_topology::{Cluster, ClusterPlan, Member, NodeRole, build_tree};
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::GtidSet;
 
 use super::relay_probe::RelayProbeResult;
 use super::watch_checkpoint::WatchCheckpoint;
 use crate::action_executor::AckerReport;
-use crate::analysis::{
+use crate::candidates::GtidOrigin;
+use crate::lossless::{self, AckPolicyHistory, SemiSyncWait};
+use tailwater_topology::analysis::FailoverReadiness;
+use tailwater_topology::analysis::{
     AnalysisSettings, ClusterFinding, ClusterMembers, FailoverGuard, ObservationHistory, Observed, Observer,
     ObserverReport, ServerHealth, analyse,
 };
-use crate::candidates::{GtidOrigin, ServerVersion};
-use crate::failover_readiness::FailoverReadiness;
-use crate::lossless::{self, AckPolicyHistory, SemiSyncWait};
-use crate::observation::{Observation, ProbeError, ServerState};
-use crate::probe::ping::{Ping, PingKind};
-use crate::probe_failure::ProbeFailure;
-use crate::topology::{Cluster, ClusterPlan, Member, NodeRole, build_tree};
 
 /// A cluster to watch.
 #[derive(Debug, Clone, Default)]
@@ -144,7 +145,9 @@ impl ClusterState {
             ClusterEvent::Pinged(server, ping) => {
                 let record_alive = match &ping.outcome {
                     Ok(()) => true,
-                    Err(unreached) => unreached.failure.liveness() == crate::probe_failure::Liveness::Alive,
+                    Err(unreached) => {
+                        unreached.failure.liveness() == tailwater_topology::probe_failure::Liveness::Alive
+                    }
                 };
                 if record_alive && server == self.cluster.plan.primary.name {
                     self.record_alive(at_ms);
@@ -156,7 +159,7 @@ impl ClusterState {
             }
             ClusterEvent::ServerProbed(observation) => self.apply_probe(at_ms, *observation),
             ClusterEvent::RelayProbed(relay, Ok(state)) => self.relay(at_ms, relay, state),
-            // A silent relay says nothing about the primary's stream.
+            // A silent relay gives no information on the primary's stream.
             ClusterEvent::RelayProbed(relay, Err(failure)) => {
                 self.asked.insert(relay.clone());
                 self.relays.remove(&relay);
@@ -240,7 +243,7 @@ impl ClusterState {
         &self.reports
     }
 
-    /// The last observation of a server, or one that says that there was none.
+    /// The last observation of a server, or a failed one if there was none.
     pub fn last_observation(&self, member: &Member) -> Observation {
         self.latest.get(&member.name).cloned().unwrap_or_else(|| Observation {
             server: member.name.clone(),
@@ -354,11 +357,11 @@ impl ClusterState {
                 if self.direct.contains(&name) {
                     let before = before.as_ref().and_then(|(_, before)| before.state());
                     let before = before.and_then(|state| state.channels.first());
-                    let said =
+                    let observed =
                         state.channels.first().and_then(|now| Observed::of_channel(before, now, at_ms));
-                    if let Some(saw) = said {
+                    if let Some(observed) = observed {
                         let primary = self.cluster.plan.primary.name.clone();
-                        self.record(at_ms, Observer::Replica(name.clone()), &primary, saw);
+                        self.record(at_ms, Observer::Replica(name.clone()), &primary, observed);
                     }
                 }
             }
@@ -371,17 +374,17 @@ impl ClusterState {
         let heard_ms = state.heard_ago_ms.map(|ago| at_ms.saturating_sub(ago));
         let heartbeat_ms = state.heartbeat_ms;
         let primary = self.cluster.plan.primary.name.clone();
-        // A relay that missed the last change of primary reads the former one, and says nothing about the
+        // A relay that missed the last change of primary reads the former one, and gives no information on the
         // present one.
-        let saw = match (state.assignment.source == primary, state.is_streaming) {
+        let observed = match (state.assignment.source == primary, state.is_streaming) {
             (false, _) => Observed::FollowsOther,
             (true, true) => Observed::Streaming { heard_ms, heartbeat_ms },
             (true, false) => Observed::StreamLost(ProbeFailure::ConnectionLost),
         };
-        if let (Observed::Streaming { .. }, Some(heard_ms)) = (&saw, heard_ms) {
+        if let (Observed::Streaming { .. }, Some(heard_ms)) = (&observed, heard_ms) {
             self.record_alive(heard_ms);
         }
-        self.record(at_ms, Observer::Relay(relay.clone()), &primary, saw);
+        self.record(at_ms, Observer::Relay(relay.clone()), &primary, observed);
         if state.acknowledges_to(&primary) {
             self.acknowledged.insert(relay.clone(), at_ms);
         }

@@ -2,13 +2,14 @@
 
 use std::time::{Duration, Instant};
 
+use tailwater_topology::probe::ProbeTarget;
+use tailwater_topology::probe::ping::{PingKind, Pinger};
+
 use super::cluster_state::ClusterEvent;
 use super::watcher::ClusterWatch;
-use crate::analysis::FailureCode;
 use crate::driver::ConfirmFailure;
 use crate::driver::run_driver::ConfirmationFuture;
-use crate::probe::ProbeTarget;
-use crate::probe::ping::{PingKind, Pinger};
+use tailwater_topology::analysis::FailureCode;
 
 /// What triggered a failover, and therefore what must be shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

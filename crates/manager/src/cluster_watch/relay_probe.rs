@@ -3,8 +3,9 @@
 use std::future::Future;
 use std::pin::Pin;
 
-use crate::lease::LeaseToken;
-use crate::probe_failure::ProbeFailure;
+use tailwater_topology::probe_failure::ProbeFailure;
+
+use crate::model::LeaseToken;
 
 /// The source that a relay was ordered to follow. The relay keeps it over restarts.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -11,8 +11,8 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::watcher::ProbeIntervals;
-use crate::observation::Observation;
-use crate::probe::{ProbeTarget, probe_server};
+use tailwater_topology::observation::Observation;
+use tailwater_topology::probe::{ProbeTarget, probe_server};
 
 /// A finished probe.
 #[derive(Debug, Clone)]

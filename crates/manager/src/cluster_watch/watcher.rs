@@ -11,6 +11,11 @@ use std::time::{Duration, Instant, SystemTime};
 
 use parking_lot::{Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
+use tailwater_topology::analysis::{AnalysisSettings, ClusterFinding, FailoverGuard, FailoverReadiness};
+use tailwater_topology::observation::Observation;
+use tailwater_topology::probe::ProbeTarget;
+use tailwater_topology::probe::ping::{Ping, PingKind, Pinger};
+use tailwater_topology::probe_failure::{Liveness, ProbeFailure};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 
@@ -19,12 +24,6 @@ use super::relay_probe::RelayProbe;
 use super::server_poller::{PolledObservation, ServerPoller};
 use super::watch_checkpoint::WatchCheckpoint;
 use crate::action_executor::{AckerControl, AckerError};
-use crate::analysis::{AnalysisSettings, ClusterFinding, FailoverGuard};
-use crate::failover_readiness::FailoverReadiness;
-use crate::observation::Observation;
-use crate::probe::ProbeTarget;
-use crate::probe::ping::{Ping, PingKind, Pinger};
-use crate::probe_failure::{Liveness, ProbeFailure};
 
 /// Probe intervals and time-outs, in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -109,7 +108,7 @@ pub(super) struct WatchShared {
     clock: ManagerClock,
     pace: ProbeIntervals,
     /// An event was recorded.
-    heard: Notify,
+    event_arrived: Notify,
     /// The primary does not answer.
     pub(super) trouble: watch::Sender<bool>,
     findings: watch::Sender<Vec<ClusterFinding>>,
@@ -121,9 +120,9 @@ impl WatchShared {
         self.cluster_state.lock()
     }
 
-    pub(super) fn apply(&self, heard: ClusterEvent) {
-        self.cluster_state().apply(self.clock.now_ms(), heard);
-        self.heard.notify_one();
+    pub(super) fn apply(&self, event: ClusterEvent) {
+        self.cluster_state().apply(self.clock.now_ms(), event);
+        self.event_arrived.notify_one();
     }
 
     /// Findings at this moment.
@@ -174,7 +173,7 @@ impl ClusterWatch {
             guard,
             clock,
             pace,
-            heard: Notify::new(),
+            event_arrived: Notify::new(),
             trouble: watch::Sender::new(false),
             findings: watch::Sender::new(Vec::new()),
         });
@@ -230,7 +229,7 @@ impl ClusterWatch {
 
     /// Runs the analysis at once, because what holds back failovers has changed.
     pub fn reanalyse(&self) {
-        self.shared.heard.notify_one();
+        self.shared.event_arrived.notify_one();
     }
 
     pub(super) fn shared(&self) -> Arc<WatchShared> {
@@ -244,28 +243,30 @@ impl ClusterWatch {
 }
 
 async fn analyse_now(shared: Arc<WatchShared>) {
-    let mut told: Vec<(crate::analysis::FailureCode, String, (String, Option<String>))> = Vec::new();
+    let mut reported: Vec<(tailwater_topology::analysis::FailureCode, String, (String, Option<String>))> =
+        Vec::new();
     loop {
         let findings = shared.analyse_now();
         let now = findings.iter().map(|one| (one.code, one.server.clone(), kind(one))).collect();
         for finding in &findings {
-            if !told.contains(&(finding.code, finding.server.clone(), kind(finding))) {
+            if !reported.contains(&(finding.code, finding.server.clone(), kind(finding))) {
                 let evidence = finding.evidence.join("; ");
                 tracing::warn!(code = %finding.code, server = finding.server, action = %finding.action, "{evidence}");
             }
         }
-        for (code, server, _) in &told {
+        for (code, server, _) in &reported {
             if !findings.iter().any(|finding| finding.code == *code && finding.server == *server) {
                 tracing::info!(%code, server, "{code} of {server} is over");
             }
         }
-        told = now;
+        reported = now;
         shared.findings.send_if_modified(|old| {
             let differs = *old != findings;
             *old = findings;
             differs
         });
-        let _ = tokio::time::timeout(Duration::from_millis(ANALYSE_MS), shared.heard.notified()).await;
+        let _ =
+            tokio::time::timeout(Duration::from_millis(ANALYSE_MS), shared.event_arrived.notified()).await;
     }
 }
 

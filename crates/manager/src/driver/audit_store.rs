@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::failover::Audit;
+use crate::model::Audit;
 
 /// Longest accepted record, in bytes.
 const RECORD_BYTES_MAX: u64 = 64 << 20;

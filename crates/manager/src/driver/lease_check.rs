@@ -3,7 +3,8 @@
 use std::future::Future;
 
 use crate::ManagerError;
-use crate::lease::{LeaseHandle, LeaseStatus, LeaseToken};
+use crate::lease::{LeaseHandle, LeaseStatus};
+use crate::model::LeaseToken;
 
 /// The lease as seen by a driver.
 pub trait LeaseCheck: Send + Sync {
@@ -26,18 +27,18 @@ impl LeaseCheck for LeaseHandle {
     }
 
     async fn ended(&self) -> String {
-        let mut standing = self.standing();
+        let mut status = self.standing();
         loop {
-            let waits = match &*standing.borrow_and_update() {
+            let waits = match &*status.borrow_and_update() {
                 LeaseStatus::Waiting(reason) => Some(reason.clone()),
                 LeaseStatus::Active(_) => None,
             };
-            // The term begins a moment before the status says so.
+            // The term begins a moment before the status shows it.
             if let Some(reason) = waits.filter(|_| Self::check(self).is_err()) {
                 return reason;
             }
-            if standing.changed().await.is_err() {
-                return "the task that keeps the lease has ended".to_owned();
+            if status.changed().await.is_err() {
+                return "the task that renews the lease has stopped".to_owned();
             }
         }
     }

@@ -13,9 +13,9 @@ use super::audit_store::AuditStore;
 use super::lease_check::LeaseCheck;
 use super::run_machine::RunMachine;
 use crate::action_executor::ActionExecutor;
-use crate::failover::state_machine::NumberedAction;
-use crate::failover::{ActionOutcome, Audit, RunAction};
-use crate::lease::LeaseToken;
+use crate::model::LeaseToken;
+use crate::model::NumberedAction;
+use crate::model::{ActionOutcome, Audit, RunAction};
 
 /// Whether the primary has failed: the evidence, or why not.
 pub type ConfirmationFuture<'a> = Pin<Box<dyn Future<Output = Result<String, String>> + Send + 'a>>;
@@ -26,7 +26,7 @@ pub trait ConfirmFailure: Send + Sync {
     fn confirm(&self) -> ConfirmationFuture<'_>;
 }
 
-/// Time limits of actions, in milliseconds. An [`ActionExecutor`] has shorter limits of its own; these apply
+/// Time limits of actions, in milliseconds. An [`ActionExecutor`] has its own, shorter limits; these apply
 /// if it exceeds them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DriverTimeouts {
@@ -71,7 +71,7 @@ pub struct RunDriver<H, T> {
 
 type ActionTasks = JoinSet<(u32, ActionOutcome)>;
 
-/// How the task of an action ended.
+/// The result of the task of an action.
 type ActionTaskResult = Result<(Id, (u32, ActionOutcome)), JoinError>;
 
 impl<H: ActionExecutor + 'static, T: LeaseCheck> RunDriver<H, T> {
@@ -100,7 +100,7 @@ impl<H: ActionExecutor + 'static, T: LeaseCheck> RunDriver<H, T> {
             if let Some(token) = machine.token() {
                 match self.term.check() {
                     Ok(held) if held == token => {}
-                    Ok(_) => machine.lease_lost(at_ms(), "another term of the lease has begun"),
+                    Ok(_) => machine.lease_lost(at_ms(), "the lease is held in another term"),
                     Err(reason) => machine.lease_lost(at_ms(), &reason),
                 }
                 if machine.audit().outcome.is_some() {
@@ -218,7 +218,7 @@ fn answered(done: Option<ActionTaskResult>, numbers: &mut HashMap<Id, u32>) -> O
         }
         Err(error) => {
             let number = numbers.remove(&error.id())?;
-            Some((number, ActionOutcome::Unknown(format!("the task of the action ended: {error}"))))
+            Some((number, ActionOutcome::Unknown(format!("the task of the action stopped: {error}"))))
         }
     }
 }

@@ -1,10 +1,6 @@
 //! Interface of the state machines.
 
-use crate::failover::state_machine::NumberedAction;
-use crate::failover::{ActionOutcome, Audit, Failover, RunPhase};
-use crate::lease::LeaseToken;
-use crate::recovery::RunRecovery;
-use crate::switchover::Switchover;
+use crate::model::{ActionOutcome, Audit, LeaseToken, NumberedAction, RunPhase};
 
 /// A pure state machine: actions out, outcomes in. It is finished when its audit record has an outcome.
 pub trait RunMachine: Send + Sync {
@@ -36,107 +32,8 @@ pub trait RunMachine: Send + Sync {
     }
 
     /// Whether clients wait for each action, so that records are not stored in between. The record stored
-    /// before says that this part had begun.
+    /// before shows that this part may have begun.
     fn skips_audit_store(&self) -> bool {
         false
-    }
-}
-
-impl RunMachine for Failover {
-    fn begin(&mut self, at_ms: u64) -> Vec<NumberedAction> {
-        Self::begin(self, at_ms)
-    }
-
-    fn answer(&mut self, at_ms: u64, number: u32, answer: ActionOutcome) -> Vec<NumberedAction> {
-        Self::answer(self, at_ms, number, answer)
-    }
-
-    fn lease_lost(&mut self, at_ms: u64, reason: &str) {
-        Self::lease_lost(self, at_ms, reason);
-    }
-
-    fn phase(&self) -> RunPhase {
-        Self::phase(self)
-    }
-
-    fn token(&self) -> Option<LeaseToken> {
-        Self::token(self)
-    }
-
-    fn audit(&self) -> &Audit {
-        Self::audit(self)
-    }
-
-    fn must_continue(&self) -> bool {
-        self.phase() > RunPhase::MakeWritable
-    }
-}
-
-impl RunMachine for RunRecovery {
-    fn begin(&mut self, at_ms: u64) -> Vec<NumberedAction> {
-        Self::begin(self, at_ms)
-    }
-
-    fn answer(&mut self, at_ms: u64, number: u32, answer: ActionOutcome) -> Vec<NumberedAction> {
-        Self::answer(self, at_ms, number, answer)
-    }
-
-    fn lease_lost(&mut self, at_ms: u64, reason: &str) {
-        Self::lease_lost(self, at_ms, reason);
-    }
-
-    fn phase(&self) -> RunPhase {
-        Self::phase(self)
-    }
-
-    fn token(&self) -> Option<LeaseToken> {
-        Self::token(self)
-    }
-
-    fn audit(&self) -> &Audit {
-        Self::audit(self)
-    }
-
-    /// Everything it does was recorded by the interrupted run.
-    fn must_continue(&self) -> bool {
-        true
-    }
-}
-
-impl RunMachine for Switchover {
-    fn begin(&mut self, at_ms: u64) -> Vec<NumberedAction> {
-        Self::begin(self, at_ms)
-    }
-
-    fn answer(&mut self, at_ms: u64, number: u32, answer: ActionOutcome) -> Vec<NumberedAction> {
-        Self::answer(self, at_ms, number, answer)
-    }
-
-    fn lease_lost(&mut self, at_ms: u64, reason: &str) {
-        Self::lease_lost(self, at_ms, reason);
-    }
-
-    fn phase(&self) -> RunPhase {
-        Self::phase(self)
-    }
-
-    fn token(&self) -> Option<LeaseToken> {
-        Self::token(self)
-    }
-
-    fn audit(&self) -> &Audit {
-        Self::audit(self)
-    }
-
-    fn must_continue(&self) -> bool {
-        Self::must_continue(self)
-    }
-
-    fn deadline_ms(&self) -> Option<u64> {
-        Self::deadline_ms(self)
-    }
-
-    fn skips_audit_store(&self) -> bool {
-        Self::skips_audit_store(self)
     }
 }

@@ -1,4 +1,4 @@
-//! The state machine of a failover. Pure: outcomes in, actions out; the driver executes them.
+//! A failover: the primary has failed. Pure.
 //!
 //! lease → confirm → fence → fence hooks → prove → choose → backfill → drain → semi-sync → make writable →
 //! repoint ackers → repoint replicas → route clients. The lease is checked before each action; parallel
@@ -7,19 +7,13 @@
 //! continues. Without the lease no action is executed, not even an undo; the record lists what is left to
 //! undo.
 //!
-//! - [`action`]: actions and their outcomes.
 //! - [`request`]: the input of a failover.
-//! - [`state_machine`]: the state machine; `run_state`: what it shares with switchovers and recoveries.
-//! - [`audit`]: the audit record.
+//! - [`procedure`]: its phases, actions and rules; [`crate::phase_machine`] runs them.
+//! - `plan`: the expected duration of a plan.
 
-pub mod action;
-pub mod audit;
+mod plan;
+pub mod procedure;
 pub mod request;
-mod run_state;
-pub mod state_machine;
 
-pub use action::{ActionOutcome, RunAction, RunPhase};
-pub use audit::{Audit, AuditEntry, AuditEvent, RunKind, RunOutcome};
+pub use procedure::{Failover, FailoverProcedure};
 pub use request::{ExpectedDurations, FailoverRequest};
-pub(crate) use run_state::RunState;
-pub use state_machine::{Failover, NumberedAction};

@@ -1,10 +1,11 @@
 //! The input of a failover.
 
-use crate::candidates::{GtidOrigin, ServerVersion};
+use crate::candidates::GtidOrigin;
 use crate::lossless::AckPolicyHistory;
+use tailwater_topology::ServerVersion;
 use tailwater_wire::gtid::GtidSet;
 
-use super::action::RunAction;
+use crate::model::RunAction;
 
 /// Expected durations of actions, in milliseconds, for the plan of a dry run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

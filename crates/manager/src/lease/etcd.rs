@@ -12,10 +12,11 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
+use super::LeaseStore;
 use super::etcd_client::{EtcdClient, EtcdOptions, number};
 use super::lease_holder::LeaseAnswer;
-use super::{LeaseStore, LeaseToken};
 use crate::ManagerError;
+use crate::model::LeaseToken;
 
 /// Suffix of the lease's key: a number that is added to all tokens.
 pub const TERM_FLOOR_KEY: &str = "above";

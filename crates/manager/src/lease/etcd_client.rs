@@ -211,10 +211,10 @@ async fn ask(
         text.extend_from_slice(&part);
     }
     if !status.is_success() {
-        let said = String::from_utf8_lossy(&text[..text.len().min(300)]).into_owned();
+        let body = String::from_utf8_lossy(&text[..text.len().min(300)]).into_owned();
         // After a change of users etcd does not answer with status 401.
-        let is_about_the_token = status == StatusCode::UNAUTHORIZED || said.contains("auth store is old");
-        return Err(EtcdRequestError { reason: format!("{status}: {said}"), is_about_the_token });
+        let is_about_the_token = status == StatusCode::UNAUTHORIZED || body.contains("auth store is old");
+        return Err(EtcdRequestError { reason: format!("{status}: {body}"), is_about_the_token });
     }
     serde_json::from_slice(&text).map_err(|error| EtcdRequestError::of(format!("not JSON: {error}")))
 }

@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
 
+use super::LeaseStore;
 use super::lease_holder::LeaseAnswer;
-use super::{LeaseStore, LeaseToken};
+use crate::model::LeaseToken;
 
 /// Longest accepted content, in bytes.
 const NOTE_BYTES_MAX: u64 = 4096;

@@ -8,8 +8,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::LeaseToken;
 use crate::ManagerError;
+use crate::model::LeaseToken;
 
 /// Time since boot in milliseconds, by a monotonic clock that also counts suspended time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -192,15 +192,15 @@ impl LeaseHolder {
     }
 
     /// Takes the answer to a request sent at `sent`; `of` is the term of a renewal.
-    pub fn heard(
+    pub fn take_answer(
         &mut self,
         now: BootTime,
         sent: BootTime,
         of: Option<LeaseToken>,
-        heard: LeaseAnswer,
+        answer: LeaseAnswer,
     ) -> Option<LeaseChange> {
         let again = now.plus_ms(self.terms.renew_ms);
-        match (&mut self.state, heard) {
+        match (&mut self.state, answer) {
             (HolderState::Waiting { .. }, LeaseAnswer::Granted { token, ttl_ms }) => {
                 let until = self.terms.end(sent, ttl_ms);
                 if until <= now {

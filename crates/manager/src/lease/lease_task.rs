@@ -8,9 +8,10 @@ use rustix::time::{ClockId, clock_gettime};
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::JoinHandle;
 
+use super::LeaseStore;
 use super::lease_holder::{BootTime, LeaseAnswer, LeaseChange, LeaseHolder, LeaseRequest, LeaseTimes};
-use super::{LeaseStore, LeaseToken};
 use crate::ManagerError;
+use crate::model::LeaseToken;
 use crate::safety_refusal::SafetyRefusal;
 
 /// Time since boot, by the clock that also counts suspended time: after a suspension the manager must know
@@ -106,7 +107,7 @@ impl LeaseTask {
         if let Some(stop) = self.stop.take() {
             let _ = stop.send(());
         }
-        // The task has ended or panicked; then the lease expires.
+        // The task returned or panicked; then the lease expires.
         let _ = (&mut self.task).await;
     }
 }
@@ -153,17 +154,17 @@ async fn keep<S: LeaseStore>(
                 (tokio::time::timeout(request_max, store.renew(token)).await, Some(token))
             }
         };
-        let heard = asked.unwrap_or_else(|_| LeaseAnswer::Failed {
+        let answer = asked.unwrap_or_else(|_| LeaseAnswer::Failed {
             reason: format!("no answer within {} ms", terms.request_ms_max),
         });
-        let waiting = match &heard {
+        let waiting = match &answer {
             LeaseAnswer::HeldByOther { holder } => Some(format!("{holder} holds the lease")),
             LeaseAnswer::Failed { reason } | LeaseAnswer::Expired { reason } => Some(reason.clone()),
             LeaseAnswer::Granted { .. } | LeaseAnswer::Renewed { .. } => None,
         };
-        let granted = matches!(heard, LeaseAnswer::Granted { .. });
-        let mut heard = Some(heard);
-        let change = with(&mut |keeper| keeper.heard(now(), sent, of, heard.take()?));
+        let granted = matches!(answer, LeaseAnswer::Granted { .. });
+        let mut answer = Some(answer);
+        let change = with(&mut |keeper| keeper.take_answer(now(), sent, of, answer.take()?));
         if !note(&shared, change.as_ref())
             && of.is_none()
             && let Some(reason) = waiting

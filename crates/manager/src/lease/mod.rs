@@ -17,10 +17,7 @@ pub mod file;
 pub mod lease_holder;
 pub mod lease_task;
 
-use std::fmt;
 use std::future::Future;
-
-use serde::{Deserialize, Serialize};
 
 pub use etcd::{EtcdLease, TERM_FLOOR_KEY};
 pub use etcd_client::{EtcdOptions, EtcdUser};
@@ -29,15 +26,7 @@ pub use file::FileLease;
 pub use lease_holder::{BootTime, LeaseAnswer, LeaseChange, LeaseHolder, LeaseRequest, LeaseTimes};
 pub use lease_task::{LeaseHandle, LeaseStatus, LeaseTask};
 
-/// Token of a lease term; higher than those of all earlier terms.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct LeaseToken(pub u64);
-
-impl fmt::Display for LeaseToken {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
+use crate::model::LeaseToken;
 
 /// Storage of the lease. Every uncertain answer is [`LeaseAnswer::Failed`].
 pub trait LeaseStore: Send {

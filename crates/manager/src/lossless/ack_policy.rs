@@ -14,19 +14,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
+use tailwater_topology::observation::{SEMI_SYNC_TIMEOUT_MS_MIN, SemiSyncSource, WaitPoint};
 use tailwater_wire::gtid::GtidSet;
 
 use super::gtid_serde;
-use crate::observation::{SemiSyncSource, WaitPoint};
 
 /// How many earlier policies are kept. Beyond it the oldest are merged into one that is at least as strict as
 /// each.
 pub const PAST_POLICIES_MAX: usize = 16;
-
-/// Time-outs of semi-sync from this value on count as infinite, in milliseconds: a day. After a failover only
-/// the wait for ACKs holds back the old primary, and an operator deals with it well within a day. A capture
-/// alarms only below ten minutes, which is longer than its own restart.
-pub const TIMEOUT_MS_MIN: u64 = 86_400_000;
 
 /// How many ACKs a commit waits for.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -129,7 +124,7 @@ impl SemiSyncWait {
         };
         note(!self.active, "semi-sync is off or has fallen back");
         note(!self.after_sync, "the wait point is not AFTER_SYNC");
-        note(self.timeout_ms < TIMEOUT_MS_MIN, "the time-out is too short");
+        note(self.timeout_ms < SEMI_SYNC_TIMEOUT_MS_MIN, "the time-out is too short");
         note(!self.waits_without_ackers, "it does not wait when there are too few ackers");
         note(self.acks_required == 0, "it needs no ACK");
         if problems.is_empty() {

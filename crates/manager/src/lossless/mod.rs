@@ -78,7 +78,7 @@ impl AckerEvidence {
         let flaw = match (self.stop, self.durable, &self.holds) {
             (AckerStop::Refused { term, seen }, ..) => return Some(stale_term_text(term, seen)),
             (AckerStop::Unknown, ..) => "did not confirm that it stopped",
-            (AckerStop::UntilRestart, ..) => "would go on after a restart",
+            (AckerStop::UntilRestart, ..) => "would capture again after a restart",
             (_, false, _) => "acknowledges before it is durable",
             (_, _, None) => "its log cannot be read",
             (AckerStop::Persistent, true, Some(_)) => return None,
@@ -90,7 +90,7 @@ impl AckerEvidence {
 /// Explains the refusal of a relay that has seen a later term.
 pub fn stale_term_text(term: u64, seen: u64) -> String {
     format!(
-        "refuses orders of term {term} of the lease, having obeyed term {seen}: etcd was made anew (`tailwater manager raise-terms`), or \
+        "refuses orders of term {term} of the lease, and has accepted one of term {seen}: etcd was created again (`tailwater manager raise-terms`), or \
          another manager holds a lease elsewhere"
     )
 }

@@ -15,11 +15,9 @@
 //! interrupted run is obsolete. An exception is an acker that was only stopped, as by a run that was itself
 //! interrupted.
 //!
-//! - [`interrupted_run`]: what a record says.
-//! - [`state_machine`]: the state machine.
+//! - [`procedure`]: its phases, actions and rules; [`crate::phase_machine`] runs them.
+//! - [`crate::history`]: what a record says.
 
-pub mod interrupted_run;
-pub mod state_machine;
+pub mod procedure;
 
-pub use interrupted_run::InterruptedRun;
-pub use state_machine::{RecoveryRequest, RunRecovery};
+pub use procedure::{RecoveryProcedure, RecoveryRequest, RunRecovery};

@@ -4,8 +4,7 @@
 //! lease → confirm → choose → prepare → catch up → **pause → fence → repoint ackers → make writable** → route
 //! clients → repoint replicas.
 //!
-//! Everything slow happens before the pause, which does not begin until the candidate is close behind the
-//! primary. In the pause the primary completes running commits, because the ackers still acknowledge, and
+//! Everything slow happens before the pause, which does not begin until the lag of the candidate is small. In the pause the primary completes running commits, because the ackers still acknowledge, and
 //! takes no more. Then ackers and candidate proceed independently. An acker that holds everything of the
 //! primary stops, which fences the primary even for accounts that `read_only` does not bind. A candidate that
 //! has executed everything becomes a semi-sync source. Then the ackers capture from the candidate, and it
@@ -17,14 +16,14 @@
 //! From then on the run only continues. Without the lease no action is executed.
 //!
 //! - [`request`]: the input of a switchover.
-//! - [`state_machine`]: the state machine; `phases` lists the actions of each phase, `readiness` has the
-//!   rules, `catch_up` decides when the pause may begin.
+//! - [`procedure`]: its phases and the write pause; [`crate::phase_machine`] runs them. `phases` lists the
+//!   actions of each phase, `readiness` has the rules, `catch_up` decides when the pause may begin.
 
 mod catch_up;
 mod phases;
+pub mod procedure;
 mod readiness;
 pub mod request;
-pub mod state_machine;
 
-pub use request::{PrimaryStatus, SwitchoverRequest};
-pub use state_machine::Switchover;
+pub use procedure::{Switchover, SwitchoverProcedure};
+pub use request::SwitchoverRequest;

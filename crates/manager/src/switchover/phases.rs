@@ -1,14 +1,14 @@
 //! The actions of each phase.
 
-use super::state_machine::Switchover;
-use crate::failover::{RunAction, RunOutcome, RunPhase};
+use super::procedure::SwitchoverProcedure;
+use crate::model::{RunAction, RunOutcome, RunPhase};
 
-impl Switchover {
-    pub(super) fn acts(&self, at_ms: u64, phase: RunPhase) -> Vec<RunAction> {
+impl SwitchoverProcedure {
+    pub(super) fn phase_actions(&self, at_ms: u64, phase: RunPhase) -> Vec<RunAction> {
         let order = &self.order;
-        let server = self.chosen.as_ref().map(|chosen| chosen.server.clone()).unwrap_or_default();
+        let server = self.choice.name();
         let each_acker = |act: &dyn Fn(String) -> RunAction| order.ackers.iter().cloned().map(act).collect();
-        let left_ms = self.deadline_ms().map_or(order.catch_up_ms_max, |end| end.saturating_sub(at_ms));
+        let left_ms = self.pause_end_ms().map_or(order.catch_up_ms_max, |end| end.saturating_sub(at_ms));
         match phase {
             // Servers before ackers: the ackers then hold every transaction seen on a server.
             RunPhase::Confirm => {
@@ -29,7 +29,7 @@ impl Switchover {
                 let (server, within_ms) = (order.primary.clone(), left_ms / 2);
                 vec![RunAction::PauseWrites { server, within_ms, grace_ms: order.grace_ms.min(within_ms) }]
             }
-            // Each proceeds independently; see `next_of`.
+            // Each proceeds independently; see `next_action`.
             RunPhase::Fence => self.wait_actions(left_ms),
             // What the promotion needs of the candidate happens while the ackers connect to it.
             RunPhase::RepointAckers => {
@@ -51,13 +51,6 @@ impl Switchover {
                 let has = self.position.as_ref().map(ToString::to_string).unwrap_or_default();
                 repoint.chain([RunAction::Demote { server: order.primary.clone(), has }]).collect()
             }
-            // A candidate that may be writable is made read-only first, alone. The rest runs in parallel:
-            // without its ackers the primary waits and loses nothing, and it must not wait for a candidate
-            // that does not answer.
-            RunPhase::Undo => {
-                let first = self.undo.iter().position(|act| matches!(act, RunAction::MakeReadOnly { .. }));
-                first.map_or_else(|| self.undo.clone(), |at| vec![self.undo[at].clone()])
-            }
             _ => Vec::new(),
         }
     }
@@ -71,15 +64,15 @@ impl Switchover {
         let ackers = self.order.ackers.iter().cloned();
         let mut acts: Vec<RunAction> =
             ackers.map(|acker| RunAction::WaitForAcker { acker, what: what.clone(), within_ms }).collect();
-        let server = self.chosen.as_ref().map(|chosen| chosen.server.clone()).unwrap_or_default();
+        let server = self.choice.name();
         acts.push(RunAction::WaitForServer { server, what, within_ms });
         acts
     }
 
     /// The action that follows a successful one while others of the phase are still in flight: a complete
     /// acker stops, and a complete candidate becomes a source.
-    pub(super) fn next_of(&mut self, at_ms: u64, act: &RunAction) -> Option<RunAction> {
-        match (self.run.phase, act) {
+    pub(super) fn next_action(&mut self, phase: RunPhase, at_ms: u64, act: &RunAction) -> Option<RunAction> {
+        match (phase, act) {
             (RunPhase::Fence, RunAction::WaitForAcker { acker, .. }) => {
                 Some(RunAction::StopAcker { acker: acker.clone() })
             }
@@ -102,25 +95,9 @@ impl Switchover {
         }
     }
 
-    /// After the promotion: unanswered actions, and those of phases not started.
-    pub(super) fn remaining_actions(&mut self) -> Vec<RunAction> {
-        let mut acts = std::mem::take(&mut self.left);
-        acts.extend(self.run.waiting.values().filter(|act| act.changes_state()).cloned());
-        acts.append(&mut self.run.queue);
-        let begun = [RunPhase::RouteClients, RunPhase::RepointReplicas]
-            .into_iter()
-            .position(|phase| phase == self.run.phase);
-        for phase in
-            [RunPhase::RouteClients, RunPhase::RepointReplicas].into_iter().skip(begun.map_or(0, |at| at + 1))
-        {
-            acts.extend(self.acts(0, phase));
-        }
-        acts
-    }
-
     /// Actions of the fence phase that change something.
     fn fence(&self) -> Vec<RunAction> {
-        let server = self.chosen.as_ref().map(|chosen| chosen.server.clone()).unwrap_or_default();
+        let server = self.choice.name();
         let ackers = self.order.ackers.iter().cloned();
         let stops = ackers.map(|acker| RunAction::StopAcker { acker });
         let drain = RunAction::DrainRelayLog { server: server.clone() };
@@ -129,7 +106,8 @@ impl Switchover {
             .collect()
     }
 
-    pub(super) fn planned(&self, server: String) -> RunOutcome {
+    pub(super) fn plan(&self) -> RunOutcome {
+        let server = self.choice.name();
         let (order, expected) = (&self.order, &self.order.expected);
         let mut acts = vec![RunAction::PrepareSemiSyncSource { server, acks: order.acks_required }];
         let mut expected_ms = expected.of(&acts[0]);
@@ -143,7 +121,7 @@ impl Switchover {
         ] {
             let of_phase = match phase {
                 RunPhase::Fence => self.fence(),
-                phase => self.acts(0, phase),
+                phase => self.phase_actions(0, phase),
             };
             let each = of_phase.iter().map(|act| expected.of(act));
             let took_ms =
@@ -151,7 +129,7 @@ impl Switchover {
             expected_ms = expected_ms.saturating_add(took_ms);
             acts.extend(of_phase);
         }
-        let server = self.chosen.as_ref().map(|chosen| chosen.server.clone()).unwrap_or_default();
+        let server = self.choice.name();
         RunOutcome::Planned { server, acts, expected_ms }
     }
 }

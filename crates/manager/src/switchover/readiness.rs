@@ -3,13 +3,14 @@
 use tailwater_wire::gtid::GtidSet;
 
 use super::catch_up::CatchUpProgress;
-use super::state_machine::Switchover;
+use super::procedure::SwitchoverProcedure;
 use crate::candidates::{CandidateRanking, LogContents, ReplicationKind, SelectionInput, rank_candidates};
-use crate::failover::{NumberedAction, RunAction, RunPhase};
 use crate::lossless::{AckRequirement, AckerEvidence, AckerStop, stale_term_text};
+use crate::model::{RunAction, RunPhase};
+use crate::phase_machine::{Decision, NextStep, RunState};
 use crate::safety_refusal::SafetyRefusal;
 
-impl Switchover {
+impl SwitchoverProcedure {
     /// What prevents a switchover, before anything is changed.
     fn not_ready(&self) -> Option<SafetyRefusal> {
         let order = &self.order;
@@ -53,33 +54,28 @@ impl Switchover {
     }
 
     /// Chooses the candidate, if nothing prevents the switchover.
-    pub(super) fn choose_candidate(&mut self, at_ms: u64) -> Vec<NumberedAction> {
+    pub(super) fn choose_candidate(&mut self, run: &mut RunState) -> Decision {
         if let Some(refusal) = self.not_ready() {
-            return self.refuse(at_ms, refusal);
+            return Decision::Refuse(refusal);
         }
-        for server in &mut self.servers {
-            if let Some(reason) = self.rejected.get(&server.name) {
-                server.fail(reason);
-            } else if server.feed != ReplicationKind::Native {
+        self.choice.mark_rejected();
+        let mut servers = std::mem::take(&mut self.choice.servers);
+        servers.retain(|server| server.name != self.order.primary);
+        for server in &mut servers {
+            if server.feed != ReplicationKind::Native && !self.choice.is_rejected(&server.name) {
                 // The ackers could not continue from its own GTIDs.
-                server.reached = Err("a channel feeds it, and its binlog has GTIDs of its own".to_owned());
+                server.reached = Err("a channel feeds it, and its binlog has its own GTIDs".to_owned());
             }
         }
-        self.servers.retain(|server| server.name != self.order.primary);
-        let choice = self.choice();
-        let best = choice.best(self.order.wanted.as_deref()).cloned();
-        self.run.audit.choice = Some(choice);
-        match best {
-            Ok(best) => {
-                self.chosen = Some(best);
-                self.catch_up = CatchUpProgress::default();
-                self.enter(at_ms, RunPhase::Prepare)
-            }
-            Err(refusal) => self.refuse(at_ms, refusal),
-        }
+        self.choice.servers = servers;
+        let ranking = self.ranking();
+        let chosen = self.choice.choose(&ranking, self.order.wanted.as_deref());
+        run.audit.choice = Some(ranking);
+        self.catch_up = CatchUpProgress::default();
+        chosen.map_or_else(Decision::Refuse, |()| Decision::Go(NextStep::Phase(RunPhase::Prepare)))
     }
 
-    fn choice(&self) -> CandidateRanking {
+    fn ranking(&self) -> CandidateRanking {
         let order = &self.order;
         // Every acker holds everything acknowledged, or will in time; the first one sends missing
         // transactions.
@@ -98,14 +94,14 @@ impl Switchover {
             version: order.version,
             origin: order.origin,
             log: &log,
-            servers: &self.servers,
+            servers: &self.choice.servers,
             across_regions: order.across_regions,
             catch_up_ms_max: order.catch_up_ms_max,
         })
     }
 
     /// Verifies that the stopped ackers hold exactly what the primary reported; more means a later write.
-    pub(super) fn not_exactly_there(&self) -> Option<SafetyRefusal> {
+    pub(super) fn position_refusal(&self) -> Option<SafetyRefusal> {
         let position = self.position.as_ref()?;
         for (name, (acker, _)) in &self.ackers {
             let refuse = |reason: String| {

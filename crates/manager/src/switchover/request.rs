@@ -1,24 +1,12 @@
 //! The input of a switchover, and the state of its primary.
 
-use tailwater_wire::gtid::GtidSet;
+use tailwater_topology::ServerVersion;
 
-use crate::candidates::{GtidOrigin, ServerVersion};
+use crate::candidates::GtidOrigin;
 use crate::failover::ExpectedDurations;
-use crate::lossless::SemiSyncWait;
 
 /// Default limit of the write pause, in milliseconds.
 pub const WRITE_PAUSE_MS_MAX: u64 = 1000;
-
-/// State of a primary that is alive.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PrimaryStatus {
-    /// Clients can write to it.
-    pub writable: bool,
-    /// How it waits for ackers; `None` if semi-sync is not loaded or was not queried.
-    pub waiting: Option<SemiSyncWait>,
-    /// All transactions executed.
-    pub executed: GtidSet,
-}
 
 /// A switchover request.
 #[derive(Debug, Clone)]

@@ -10,8 +10,8 @@ use tailwater_manager::actions::relay_log_drain::wait_executed;
 use tailwater_manager::actions::replication::{executed, read_from};
 use tailwater_manager::actions::{ActionTimeouts, ChannelControl, ChannelFuture, ServerExecutor};
 use tailwater_manager::candidates::ReplicationKind;
-use tailwater_manager::failover::{ActionOutcome, RunAction};
-use tailwater_manager::lease::LeaseToken;
+use tailwater_manager::model::LeaseToken;
+use tailwater_manager::model::{ActionOutcome, RunAction};
 use tailwater_session::{ConnectOptions, Connection};
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::GtidSet;
@@ -116,7 +116,7 @@ pub async fn what_a_channel_feeds_becomes_primary(cluster: &mut Cluster) -> Resu
     // Under GTIDs of its own nobody could go on behind it.
     channel.keeps_gtids.store(false, Ordering::Relaxed);
     ensure!(look().await?.feed == ReplicationKind::ChannelOwnGtids);
-    fails(&actor, RunAction::DrainRelayLog { server: db3() }, "GTIDs of its own").await?;
+    fails(&actor, RunAction::DrainRelayLog { server: db3() }, "its own GTIDs").await?;
     channel.keeps_gtids.store(true, Ordering::Relaxed);
 
     // Nor is a part of the data enough.
@@ -150,5 +150,6 @@ pub async fn what_a_channel_feeds_becomes_primary(cluster: &mut Cluster) -> Resu
     let now = executed(&mut connect(target).await?).await?;
     ensure!(all.is_subset_of(&now) && now.subtract(&all)?.to_string() != "", "{now} behind {all}");
     // And stands in the way of draining it once more: its channel did not bring that.
-    fails(&actor, RunAction::DrainRelayLog { server: db3() }, "transactions of its own").await
+    fails(&actor, RunAction::DrainRelayLog { server: db3() }, "transactions that its channel did not apply")
+        .await
 }

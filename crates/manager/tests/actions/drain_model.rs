@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use tailwater_manager::actions::relay_log_drain::{DrainState, DrainStep, next};
-use tailwater_manager::observation::{IoState, ReplicaChannel, ThreadError};
+use tailwater_topology::observation::{IoState, ReplicaChannel, ThreadError};
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::GtidSet;
 

@@ -10,15 +10,15 @@ use tailwater_manager::actions::semi_sync::verify_waiting;
 use tailwater_manager::actions::{
     ActionTimeouts, ExecutorConfig, HookServer, ManagedServer, RelayEndpoint, ReplicaAccount, ServerExecutor,
 };
-use tailwater_manager::candidates::ServerVersion;
-use tailwater_manager::failover::{ActionOutcome, RunAction};
-use tailwater_manager::lease::LeaseToken;
-use tailwater_manager::observation::IoState;
-use tailwater_manager::probe::ProbeTarget;
-use tailwater_manager::topology::Member;
+use tailwater_manager::model::LeaseToken;
+use tailwater_manager::model::{ActionOutcome, RunAction};
 use tailwater_sandbox::replication::{REPLICATION_PASSWORD, REPLICATION_USER};
 use tailwater_sandbox::{Server, ServerKind, require};
 use tailwater_session::Connection;
+use tailwater_topology::Member;
+use tailwater_topology::ServerVersion;
+use tailwater_topology::observation::IoState;
+use tailwater_topology::probe::ProbeTarget;
 use tailwater_wire::Flavour;
 
 use super::cluster::{

@@ -12,17 +12,18 @@ use tailwater_manager::action_executor::{
 use tailwater_manager::actions::read_only::is_writable;
 use tailwater_manager::actions::replication::{self, ReplicationSource, read_from};
 use tailwater_manager::actions::{ServerExecutor, relay_log_drain, semi_sync};
-use tailwater_manager::candidates::{GtidOrigin, ServerVersion};
+use tailwater_manager::candidates::GtidOrigin;
 use tailwater_manager::driver::RunMachine;
-use tailwater_manager::failover::{
-    self, ActionOutcome, Audit, ExpectedDurations, Failover, RunAction, RunOutcome, RunPhase,
-};
-use tailwater_manager::lease::LeaseToken;
+use tailwater_manager::failover::{self, ExpectedDurations, Failover};
+use tailwater_manager::history::InterruptedRun;
 use tailwater_manager::lossless::{AckerEvidence, AckerStop};
-use tailwater_manager::recovery::{self, InterruptedRun, RunRecovery};
+use tailwater_manager::model::LeaseToken;
+use tailwater_manager::model::{ActionOutcome, Audit, RunAction, RunOutcome, RunPhase};
+use tailwater_manager::recovery::{self, RunRecovery};
 use tailwater_manager::switchover::{Switchover, SwitchoverRequest};
 use tailwater_sandbox::{Server, ServerKind, require};
 use tailwater_session::{ConnectOptions, Connection};
+use tailwater_topology::ServerVersion;
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::{GtidSet, MysqlGtid};
 

@@ -13,16 +13,16 @@ use tailwater_manager::actions::replication::{executed, read_from, status};
 use tailwater_manager::actions::{
     ActionTimeouts, ExecutorConfig, HookServer, ManagedServer, RelayEndpoint, ReplicaAccount, ServerExecutor,
 };
-use tailwater_manager::candidates::ServerVersion;
-use tailwater_manager::failover::{ActionOutcome, RunAction};
-use tailwater_manager::lease::LeaseToken;
 use tailwater_manager::lossless::AckRequirement;
-use tailwater_manager::observation::IoState;
-use tailwater_manager::probe::ProbeTarget;
-use tailwater_manager::topology::Member;
+use tailwater_manager::model::LeaseToken;
+use tailwater_manager::model::{ActionOutcome, RunAction};
 use tailwater_sandbox::link::{Direction, LinkConditions};
 use tailwater_sandbox::{Link, Server, ServerKind, require};
 use tailwater_session::{ConnectOptions, Connection, Endpoint, SessionError};
+use tailwater_topology::Member;
+use tailwater_topology::ServerVersion;
+use tailwater_topology::observation::IoState;
+use tailwater_topology::probe::ProbeTarget;
 use tailwater_wire::gtid::GtidSet;
 use tokio::task::JoinHandle;
 

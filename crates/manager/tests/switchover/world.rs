@@ -3,11 +3,14 @@
 
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
-use tailwater_manager::candidates::{CandidateServer, GtidOrigin, Promotion, ReplicationKind, ServerVersion};
-use tailwater_manager::failover::{ActionOutcome, Audit, ExpectedDurations, RunAction};
-use tailwater_manager::lease::LeaseToken;
+use tailwater_manager::candidates::{CandidateServer, GtidOrigin, ReplicationKind};
+use tailwater_manager::failover::ExpectedDurations;
 use tailwater_manager::lossless::{AckerEvidence, AckerStop, SemiSyncWait};
-use tailwater_manager::switchover::{PrimaryStatus, Switchover, SwitchoverRequest};
+use tailwater_manager::model::LeaseToken;
+use tailwater_manager::model::PrimaryStatus;
+use tailwater_manager::model::{ActionOutcome, Audit, RunAction};
+use tailwater_manager::switchover::{Switchover, SwitchoverRequest};
+use tailwater_topology::{Promotion, ServerVersion};
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::{GtidSet, MysqlGtid};
 

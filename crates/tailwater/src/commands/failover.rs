@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use tailwater_manager::failover::{Audit, RunOutcome};
+use tailwater_manager::model::{Audit, RunOutcome};
 
 use super::manager::send;
 use crate::cli::{FailoverArgs, Output};

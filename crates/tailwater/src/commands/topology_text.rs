@@ -1,8 +1,8 @@
 //! Formats a cluster as a tree of text lines.
 
 use tailwater_manager::FailoverReadiness;
-use tailwater_manager::analysis::{ClusterFinding, FailureCode};
-use tailwater_manager::topology::{Cluster, NodeRole, Promotion, TopologyNode};
+use tailwater_topology::analysis::{ClusterFinding, FailureCode};
+use tailwater_topology::{Cluster, NodeRole, Promotion, TopologyNode};
 
 /// Whether output has colours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -169,7 +169,7 @@ fn shortened(gtids: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use tailwater_manager::topology::{ClusterPlan, Member, RelayPlan, RelayReader, RelayState, build_tree};
+    use tailwater_topology::{ClusterPlan, Member, RelayPlan, RelayReader, RelayState, build_tree};
 
     use super::*;
 

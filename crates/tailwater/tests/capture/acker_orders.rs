@@ -9,8 +9,8 @@ use tailwater_daemon::manager::acker::SocketAcker;
 use tailwater_lab::trial::{Trial, TrialDurability, TrialSpec};
 use tailwater_log::AckMode;
 use tailwater_manager::action_executor::{AckerControl, AckerError, AckerReport};
-use tailwater_manager::lease::LeaseToken;
 use tailwater_manager::lossless::AckerStop;
+use tailwater_manager::model::LeaseToken;
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
 use tailwater_wire::Flavour;
 

@@ -12,11 +12,11 @@ use tailwater_daemon::manager::remote::RemoteRelay;
 use tailwater_lab::trial::{Trial, TrialDurability, TrialSpec};
 use tailwater_log::AckMode;
 use tailwater_manager::action_executor::{AckerControl, AckerError};
-use tailwater_manager::lease::LeaseToken;
 use tailwater_manager::lossless::AckerStop;
-use tailwater_manager::probe_failure::ProbeFailure;
+use tailwater_manager::model::LeaseToken;
 use tailwater_sandbox::{ReservedPort, Server, ServerKind, ServerSpec, require};
 use tailwater_session::Connection;
+use tailwater_topology::probe_failure::ProbeFailure;
 use tailwater_wire::Flavour;
 
 use crate::shell::{PROGRAM, Shell};

@@ -107,7 +107,8 @@ async fn a_cluster_is_shown(kind: ServerKind) -> Result<()> {
     );
     let relay = child(primary, "tailwater").context("no relay")?;
     ensure!(relay["acknowledges"] == true && relay["problems"] == Value::Array(Vec::new()), "{relay:#}");
-    let heard = |note: &Value| note.as_str().is_some_and(|note| note.starts_with("heard the primary "));
+    let heard =
+        |note: &Value| note.as_str().is_some_and(|note| note.starts_with("received from the primary "));
     ensure!(relay["notes"].as_array().is_some_and(|notes| notes.iter().any(heard)), "{relay:#}");
     let named = child(relay, "db2").context("no db2")?;
     ensure!(

@@ -1,7 +1,6 @@
 //! Work that runs leave undone: actions that failed after a promotion, and runs that were cut off.
 //! `relay_repoint` handles relays that still follow the old primary.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -10,9 +9,10 @@ use tailwater_manager::SafetyRefusal;
 use tailwater_manager::action_executor::ActionExecutor;
 use tailwater_manager::cluster_watch::FailoverTrigger;
 use tailwater_manager::driver::AuditStore;
-use tailwater_manager::failover::{ActionOutcome, Audit, RunAction, RunKind, RunOutcome};
-use tailwater_manager::lease::LeaseToken;
-use tailwater_manager::recovery::{InterruptedRun, RunRecovery};
+use tailwater_manager::history::{InterruptedRun, run_to_recover};
+use tailwater_manager::model::LeaseToken;
+use tailwater_manager::model::{ActionOutcome, RunAction, RunKind, RunOutcome};
+use tailwater_manager::recovery::RunRecovery;
 use tracing::{error, info, warn};
 
 use super::super::run_requests;
@@ -49,7 +49,7 @@ impl Unfinished {
                 return None;
             }
         };
-        let mut traces = unfinished(names.iter().rev().filter_map(|id| match parts.records.load(id) {
+        let mut traces = run_to_recover(names.iter().rev().filter_map(|id| match parts.records.load(id) {
             Ok(audit) => audit,
             Err(error) => {
                 warn!(source = parts.source, id, "a record cannot be read: {error}");
@@ -80,7 +80,7 @@ pub(super) fn is_half_way<H>(parts: &ClusterParts<H>) -> bool {
     }
     let Ok(names) = parts.records.list() else { return true };
     let records = names.iter().rev().filter_map(|id| parts.records.load(id).ok().flatten());
-    unfinished(records).is_some_and(|traces| is_recent(&traces.run, chrono::Utc::now()))
+    run_to_recover(records).is_some_and(|traces| is_recent(&traces.run, chrono::Utc::now()))
 }
 
 /// Whether a run is recent, by the time in its name: later an operator may have corrected its effects.
@@ -88,38 +88,6 @@ fn is_recent(id: &str, now: chrono::DateTime<chrono::Utc>) -> bool {
     let began = id.split('-').next().unwrap_or_default();
     let began = chrono::NaiveDateTime::parse_from_str(began, "%Y%m%dT%H%M%S%3fZ");
     began.is_ok_and(|began| (now - began.and_utc()).num_seconds() < RECENT_SECONDS)
-}
-
-/// The interrupted run of records in order from the newest. Runs that changed nothing are ignored.
-pub(in crate::manager) fn unfinished(newest_first: impl Iterator<Item = Audit>) -> Option<InterruptedRun> {
-    let mut recovered = Vec::new();
-    // Orders of a recovery that failed are no sign of another manager.
-    let mut terms = BTreeMap::<String, u64>::new();
-    for audit in newest_first {
-        match (&audit.outcome, &audit.resumes) {
-            (Some(RunOutcome::Unchanged { refusal: SafetyRefusal::Superseded { .. } }), Some(run)) => {
-                recovered.push(run.clone());
-            }
-            // The recovery is tried again.
-            (None | Some(RunOutcome::Unchanged { .. } | RunOutcome::Incomplete { .. }), Some(run)) => {
-                let term = terms.entry(run.clone()).or_default();
-                *term = audit.token.unwrap_or_default().max(*term);
-            }
-            (Some(_), Some(run)) => recovered.push(run.clone()),
-            (Some(RunOutcome::Unchanged { .. } | RunOutcome::Planned { .. }), None) => {}
-            (Some(_), None) if !audit.is_interrupted() => return None,
-            (_, None) => match InterruptedRun::of(&audit) {
-                Some(traces) if recovered.contains(&traces.run) => return None,
-                Some(mut traces) => {
-                    let term = terms.get(&traces.run).copied().unwrap_or_default();
-                    traces.term = traces.term.max(term);
-                    return Some(traces);
-                }
-                None => {}
-            },
-        }
-    }
-    None
 }
 
 /// Whether this manager has read the records of previous lease holders, or does not hold the lease.
@@ -287,7 +255,7 @@ pub(super) async fn finish<H: ActionExecutor + 'static>(
 
 #[cfg(test)]
 mod tests {
-    use tailwater_manager::failover::{AuditEntry, AuditEvent, RunPhase};
+    use tailwater_manager::model::{Audit, AuditEntry, AuditEvent, RunPhase};
 
     use super::*;
 
@@ -322,7 +290,7 @@ mod tests {
             Some(RunOutcome::Incomplete { refusal: refusal(), to_undo: Vec::new(), irreversible: Vec::new() })
         };
         let found = |newest_first: &[Audit]| {
-            unfinished(newest_first.iter().cloned()).map(|traces| traces.run).unwrap_or_default()
+            run_to_recover(newest_first.iter().cloned()).map(|traces| traces.run).unwrap_or_default()
         };
         assert_eq!(found(&[]), "");
         assert_eq!(found(&[record("b", None, promoted())]), "");
@@ -359,7 +327,7 @@ mod tests {
         assert_eq!(found(&[record("c", Some("b"), over), record("b", None, None)]), "");
         // The orders of the recovery do not prevent the next one.
         let half = Audit { token: Some(9), ..record("c", Some("b"), left()) };
-        let traces = unfinished([half, record("b", None, None)].into_iter());
+        let traces = run_to_recover([half, record("b", None, None)].into_iter());
         assert_eq!(traces.map(|traces| traces.term), Some(9));
         let dry = Audit { dry_run: true, ..record("c", None, None) };
         assert_eq!(found(&[dry, record("b", None, None)]), "b");

@@ -8,7 +8,7 @@ use tailwater_manager::FailoverReadiness;
 use tailwater_manager::action_executor::ActionExecutor;
 use tailwater_manager::candidates::CandidateServer;
 use tailwater_manager::cluster_watch::ClusterState;
-use tailwater_manager::failover_readiness::rehearse;
+use tailwater_manager::failover_readiness::{refused, rehearse};
 
 use super::super::run_requests;
 use super::ManagedCluster;
@@ -44,7 +44,7 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
         let options = FailoverOptions { dry_run: true, ..FailoverOptions::default() };
         let order = match run_requests::failover(String::new(), cluster_state, &self.parts.config, &options) {
             Ok(order) => order,
-            Err(refusal) => return FailoverReadiness::refused(&refusal),
+            Err(refusal) => return refused(&refusal),
         };
         let plan = &cluster_state.cluster().plan;
         let channel_of = |address: &str| {

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tailwater_manager::action_executor::{AckerError, ActionExecutor};
-use tailwater_manager::analysis::FailureCode;
 use tailwater_manager::cluster_watch::{ClusterState, RelayAssignment, WatchedRelay};
-use tailwater_manager::lease::LeaseToken;
-use tailwater_manager::relay_reconciliation::{PrimaryRecord, RecordedPrimary};
+use tailwater_manager::history::{PrimaryRecord, RecordedPrimary};
+use tailwater_manager::model::LeaseToken;
+use tailwater_topology::analysis::FailureCode;
 use tracing::{info, warn};
 
 use super::supervisor::FOLLOWED_PAUSE;

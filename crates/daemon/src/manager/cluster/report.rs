@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use tailwater_manager::action_executor::ActionExecutor;
-use tailwater_manager::analysis::ClusterFinding;
-use tailwater_manager::failover::Audit;
 use tailwater_manager::lease::LeaseStatus;
 use tailwater_manager::lossless::{AckPolicyHistory, AckRequirement};
+use tailwater_manager::model::Audit;
+use tailwater_topology::analysis::ClusterFinding;
 
 use super::ManagedCluster;
 use crate::api::clusters::{ClusterReport, FindingReport};

@@ -9,7 +9,8 @@ use tailwater_manager::cluster_watch::{ClusterState, ClusterWatch, FailoverTrigg
 use tailwater_manager::driver::{
     AuditStore, ConfirmFailure, DriverTimeouts, LeaseCheck, RunDriver, RunMachine,
 };
-use tailwater_manager::failover::{Audit, Failover, RunKind, RunOutcome};
+use tailwater_manager::failover::Failover;
+use tailwater_manager::model::{Audit, RunKind, RunOutcome};
 use tailwater_manager::switchover::Switchover;
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinHandle};
@@ -33,7 +34,7 @@ pub(super) struct Run {
 pub struct PreparedRun<M> {
     /// Its state machine.
     pub machine: M,
-    /// Answers [`tailwater_manager::failover::RunAction::ConfirmFailure`].
+    /// Answers [`tailwater_manager::model::RunAction::ConfirmFailure`].
     pub confirm: Arc<dyn ConfirmFailure>,
     /// The previous primary, if that is not the watched one.
     pub previous_primary: Option<String>,

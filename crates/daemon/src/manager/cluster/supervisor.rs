@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tailwater_manager::action_executor::ActionExecutor;
-use tailwater_manager::analysis::{ClusterFinding, FailureCode, FindingAction};
+use tailwater_topology::analysis::{ClusterFinding, FailureCode, FindingAction};
 use tokio::sync::watch;
 use tracing::{error, info, warn};
 

@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use tailwater_manager::action_executor::{AckerError, ActionExecutor};
-use tailwater_manager::lease::{EtcdValue, LeaseToken};
+use tailwater_manager::lease::EtcdValue;
 use tailwater_manager::lossless::stale_term_text;
+use tailwater_manager::model::LeaseToken;
 use tracing::{info, warn};
 
 use super::ManagedCluster;

@@ -15,16 +15,18 @@ use tailwater_manager::actions::hook::HookServer;
 use tailwater_manager::cluster_watch::{RelayProbe, RelayProbeFuture};
 use tailwater_manager::driver::run_driver::ConfirmationFuture;
 use tailwater_manager::driver::{AuditStore, ConfirmFailure, RunMachine};
-use tailwater_manager::failover::state_machine::NumberedAction;
-use tailwater_manager::failover::{
+use tailwater_manager::history::Replacement;
+use tailwater_manager::lease::{FileLease, LeaseStatus, LeaseTask, LeaseTimes};
+use tailwater_manager::lossless::PossibleLoss;
+use tailwater_manager::model::LeaseToken;
+use tailwater_manager::model::NumberedAction;
+use tailwater_manager::model::{
     ActionOutcome, Audit, AuditEntry, AuditEvent, RunAction, RunKind, RunOutcome, RunPhase,
 };
-use tailwater_manager::lease::{FileLease, LeaseStatus, LeaseTask, LeaseTimes, LeaseToken};
-use tailwater_manager::lossless::PossibleLoss;
-use tailwater_manager::probe::ProbeTarget;
-use tailwater_manager::probe_failure::ProbeFailure;
-use tailwater_manager::topology::{ClusterPlan, Member};
 use tailwater_session::{ConnectOptions, Endpoint};
+use tailwater_topology::probe::ProbeTarget;
+use tailwater_topology::probe_failure::ProbeFailure;
+use tailwater_topology::{ClusterPlan, Member};
 use tailwater_wire::Flavour;
 use tokio::sync::Notify;
 
@@ -308,18 +310,18 @@ async fn the_records_show_which_server_may_hold_missing_commits() -> anyhow::Res
     let records = AuditFolder::new(folder.path().join("records"));
     let past = |server: &str| stage.cluster.past_of(server, "db2");
     let missing = PossibleLoss { after: None, known: None, held_by: Vec::new(), grows: true };
-    assert!(matches!(past("db1"), Past::Unknown(_)));
+    assert!(matches!(past("db1"), Replacement::Unknown(_)));
     let save = |id: &str, possible_loss: Option<PossibleLoss>, primary: &str, server: &str| {
         let outcome = Some(RunOutcome::Promoted { server: server.to_owned(), left: Vec::new() });
         records.save(&Audit { possible_loss, outcome, ..audit(id.to_owned(), primary) })
     };
     save("1", Some(missing), "db1", "db2")?;
-    assert_eq!(past("db1"), Past::Accepted("1".to_owned()));
+    assert_eq!(past("db1"), Replacement::LossAccepted("1".to_owned()));
     save("2", None, "db2", "db1")?;
     save("3", None, "db1", "db2")?;
-    assert_eq!(past("db1"), Past::Proven);
+    assert_eq!(past("db1"), Replacement::Lossless);
     std::fs::write(folder.path().join("records/4.json"), "{")?;
-    assert!(matches!(past("db1"), Past::Unknown(_)));
+    assert!(matches!(past("db1"), Replacement::Unknown(_)));
     Ok(())
 }
 

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use anyhow::ensure;
 use tailwater_log::AckMode;
-use tailwater_manager::analysis::AnalysisSettings;
 use tailwater_sandbox::workload::prepare;
 use tailwater_sandbox::{Ledger, Server, ServerKind, Workload, WorkloadSpec};
+use tailwater_topology::analysis::AnalysisSettings;
 
 use self::mha::{Mha, MhaFailover};
 use super::report::{BenchReport, MachineInfo, Measurement, Peer, setting};

@@ -1,0 +1,20 @@
+//! What the audit records say. Pure.
+//!
+//! Every question reads the records from the newest to the oldest and takes [`RunEffect`] for what each one
+//! changed, so the answers cannot contradict each other. A run that is recovered later has two records: its own,
+//! and that of the recovery.
+//!
+//! - [`run_effect`]: what one run changed.
+//! - [`interrupted_run`]: what an interrupted run may have done, and which run is to be recovered.
+//! - [`recorded_primary`]: which server the records make the primary.
+//! - [`replacement`]: how a former primary was replaced.
+
+pub mod interrupted_run;
+pub mod recorded_primary;
+pub mod replacement;
+pub mod run_effect;
+
+pub use interrupted_run::{InterruptedRun, run_to_recover};
+pub use recorded_primary::{PrimaryRecord, RecordedPrimary};
+pub use replacement::{Replacement, last_replacement};
+pub use run_effect::RunEffect;

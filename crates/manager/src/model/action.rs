@@ -1,0 +1,264 @@
+//! Actions of failover, switchover and recovery. Their JSON spelling is fixed: managers of other versions read
+//! it.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// An action with its number.
+pub type NumberedAction = (u32, RunAction);
+
+/// An action of a run.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(tag = "act", rename_all = "snake_case")]
+pub enum RunAction {
+    /// Check the lease.
+    CheckLease,
+    /// Ask all observers of the primary once more.
+    #[serde(rename = "confirm", alias = "confirm_failure")]
+    ConfirmFailure,
+    /// Stop capture on an acker durably, and read what it holds.
+    StopAcker {
+        /// The acker.
+        acker: String,
+    },
+    /// Read what an acker holds, without changing anything (`--dry-run`).
+    ReadAcker {
+        /// The acker.
+        acker: String,
+    },
+    /// Run a fence hook.
+    #[serde(rename = "fence_hook", alias = "run_fence_hook")]
+    RunFenceHook {
+        /// Name of the hook.
+        hook: String,
+    },
+    /// Probe every server that may become primary.
+    #[serde(rename = "look_at_servers", alias = "probe_candidates")]
+    ProbeCandidates,
+    /// Send missing transactions to a server. Its relay logs are drained first, not dropped.
+    #[serde(rename = "supply", alias = "backfill")]
+    Backfill {
+        /// The server.
+        server: String,
+        /// The relay or server that sends them.
+        from: String,
+        /// The GTIDs.
+        what: String,
+    },
+    /// Execute everything a server received.
+    #[serde(rename = "drain", alias = "drain_relay_log")]
+    DrainRelayLog {
+        /// The server.
+        server: String,
+    },
+    /// Make a read-only server wait for ACKs without a time-out. A prepared server waits only until a
+    /// restart, and [`RunAction::PersistSemiSyncSource`] follows.
+    #[serde(rename = "make_source", alias = "enable_semi_sync_source")]
+    EnableSemiSyncSource {
+        /// The server.
+        server: String,
+        /// ACKs that a commit waits for.
+        acks: u32,
+    },
+    /// Let clients write to a server.
+    MakeWritable {
+        /// The server.
+        server: String,
+    },
+    /// Make an acker capture from the new primary.
+    #[serde(rename = "follow", alias = "repoint_acker")]
+    RepointAcker {
+        /// The acker.
+        acker: String,
+        /// The server.
+        server: String,
+    },
+    /// Make a replica of the old primary read from the log.
+    #[serde(rename = "repoint", alias = "repoint_replica")]
+    RepointReplica {
+        /// The replica.
+        replica: String,
+    },
+    /// Run a hook that routes clients to the new primary.
+    #[serde(rename = "route_hook", alias = "run_route_hook")]
+    RunRouteHook {
+        /// Name of the hook.
+        hook: String,
+        /// The server.
+        server: String,
+    },
+    /// Ask an acker whether it accepted an order in a later term.
+    #[serde(rename = "check_acker", alias = "check_acker_term")]
+    CheckAckerTerm {
+        /// The acker.
+        acker: String,
+        /// The term.
+        term: u64,
+    },
+    /// Probe a primary that is alive: whether it takes writes, and how it waits for ACKs.
+    #[serde(rename = "look_at_primary", alias = "probe_primary")]
+    ProbePrimary,
+    /// Read whether clients can write to a server, and what it has executed.
+    #[serde(rename = "glance", alias = "probe_server")]
+    ProbeServer {
+        /// The server.
+        server: String,
+    },
+    /// Do everything that [`RunAction::EnableSemiSyncSource`] and the following actions need and that does
+    /// not affect the server as a replica.
+    #[serde(rename = "prepare", alias = "prepare_semi_sync_source")]
+    PrepareSemiSyncSource {
+        /// The server.
+        server: String,
+        /// ACKs that a commit will wait for.
+        acks: u32,
+    },
+    /// Make a prepared source wait for ACKs after a restart too, and remove its own replication source.
+    #[serde(rename = "settle_source", alias = "persist_semi_sync_source")]
+    PersistSemiSyncSource {
+        /// The server.
+        server: String,
+        /// ACKs that a commit waits for.
+        acks: u32,
+    },
+    /// Wait until a server has executed the transactions.
+    #[serde(rename = "await_server", alias = "wait_for_server")]
+    WaitForServer {
+        /// The server.
+        server: String,
+        /// The GTIDs.
+        what: String,
+        /// Time limit.
+        within_ms: u64,
+    },
+    /// Wait until an acker durably holds the transactions.
+    #[serde(rename = "await_acker", alias = "wait_for_acker")]
+    WaitForAcker {
+        /// The acker.
+        acker: String,
+        /// The GTIDs.
+        what: String,
+        /// Time limit.
+        within_ms: u64,
+    },
+    /// Pause writes on the primary, let running commits complete, and read what it has executed.
+    #[serde(rename = "hold_writes", alias = "pause_writes")]
+    PauseWrites {
+        /// The server.
+        server: String,
+        /// Time limit; after it the primary takes writes again.
+        within_ms: u64,
+        /// Statements that delay the pause are killed after this time.
+        grace_ms: u64,
+    },
+    /// Undo [`RunAction::PauseWrites`]. First makes commits wait for ACKs again: demoting the server as a
+    /// former primary, or a restart, may have disabled that.
+    #[serde(rename = "release_writes", alias = "resume_writes")]
+    ResumeWrites {
+        /// The server.
+        server: String,
+        /// ACKs that a commit waits for. 0 in records of earlier versions: then the server must already wait.
+        #[serde(default)]
+        acks: u32,
+    },
+    /// Make the old primary read from the log: sessions that delay it are killed, and semi-sync is disabled.
+    Demote {
+        /// The server.
+        server: String,
+        /// All transactions executed when writes were paused. A server with more is left as it is.
+        has: String,
+    },
+    /// Undo [`RunAction::StopAcker`]: capture from the old primary again.
+    StartAcker {
+        /// The acker.
+        acker: String,
+    },
+    /// Undo [`RunAction::EnableSemiSyncSource`] and [`RunAction::DrainRelayLog`].
+    #[serde(rename = "unmake_source", alias = "disable_semi_sync_source")]
+    DisableSemiSyncSource {
+        /// The server.
+        server: String,
+    },
+    /// Undo [`RunAction::MakeWritable`].
+    MakeReadOnly {
+        /// The server.
+        server: String,
+    },
+}
+
+impl RunAction {
+    /// Whether it changes the state of a server, a relay or a route.
+    pub fn changes_state(&self) -> bool {
+        !matches!(
+            self,
+            Self::CheckLease
+                | Self::ConfirmFailure
+                | Self::ReadAcker { .. }
+                | Self::ProbeCandidates
+                | Self::ProbePrimary
+                | Self::ProbeServer { .. }
+                | Self::CheckAckerTerm { .. }
+                | Self::WaitForServer { .. }
+                | Self::WaitForAcker { .. }
+        )
+    }
+
+    /// The action that undoes it; `None` if nothing does, if nothing needs to, or if that depends on the run.
+    /// Transactions sent to a server and effects of hooks remain.
+    pub fn undo_action(&self) -> Option<Self> {
+        match self {
+            Self::StopAcker { acker } => Some(Self::StartAcker { acker: acker.clone() }),
+            Self::EnableSemiSyncSource { server, .. } => {
+                Some(Self::DisableSemiSyncSource { server: server.clone() })
+            }
+            Self::MakeWritable { server } => Some(Self::MakeReadOnly { server: server.clone() }),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for RunAction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::CheckLease => f.write_str("check the lease"),
+            Self::ConfirmFailure => f.write_str("confirm that the primary has failed"),
+            Self::StopAcker { acker } => write!(f, "stop capture on {acker}"),
+            Self::ReadAcker { acker } => write!(f, "read what {acker} holds"),
+            Self::RunFenceHook { hook } => write!(f, "run the fence hook {hook}"),
+            Self::ProbeCandidates => f.write_str("probe the servers"),
+            Self::Backfill { server, from, what } => write!(f, "send {what} to {server} from {from}"),
+            Self::DrainRelayLog { server } => write!(f, "execute everything that {server} received"),
+            Self::EnableSemiSyncSource { server, acks } => write!(f, "have {server} wait for {acks} ACKs"),
+            Self::MakeWritable { server } => write!(f, "make {server} writable"),
+            Self::RepointAcker { acker, server } => write!(f, "have {acker} capture from {server}"),
+            Self::RepointReplica { replica } => write!(f, "have {replica} read from the log"),
+            Self::RunRouteHook { hook, server } => write!(f, "run the hook {hook} for {server}"),
+            Self::ProbePrimary => f.write_str("probe the primary"),
+            Self::ProbeServer { server } => write!(f, "read what {server} has executed"),
+            Self::CheckAckerTerm { acker, term } => {
+                write!(f, "ask {acker} for orders after term {term}")
+            }
+            Self::PersistSemiSyncSource { server, .. } => {
+                write!(f, "remove the source of {server}, and persist its semi-sync")
+            }
+            Self::PrepareSemiSyncSource { server, acks } => {
+                write!(f, "prepare {server} to wait for {acks} ACKs")
+            }
+            Self::WaitForServer { server, what, within_ms } => {
+                write!(f, "wait until {server} has executed {what}, {within_ms} ms at most")
+            }
+            Self::WaitForAcker { acker, what, within_ms } => {
+                write!(f, "wait until {acker} holds {what}, {within_ms} ms at most")
+            }
+            Self::PauseWrites { server, within_ms, .. } => {
+                write!(f, "pause writes on {server}, within {within_ms} ms")
+            }
+            Self::ResumeWrites { server, .. } => write!(f, "resume writes on {server}"),
+            Self::Demote { server, .. } => write!(f, "make {server} a replica that reads from the log"),
+            Self::StartAcker { acker } => write!(f, "have {acker} capture from the old primary again"),
+            Self::DisableSemiSyncSource { server } => write!(f, "disable semi-sync on {server}"),
+            Self::MakeReadOnly { server } => write!(f, "make {server} read-only again"),
+        }
+    }
+}

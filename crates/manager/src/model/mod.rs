@@ -1,0 +1,23 @@
+//! Plain types that the rest of the crate shares: actions, outcomes, audit records, the lease token. No driver
+//! owns them.
+//!
+//! - [`action`]: the actions of a run.
+//! - [`action_outcome`]: their outcomes.
+//! - [`audit`]: the audit record.
+//! - [`lease_token`]: the token of a lease term.
+//! - [`primary_status`]: the state of a primary.
+//! - [`run_phase`]: the phases of a run.
+
+pub mod action;
+pub mod action_outcome;
+pub mod audit;
+pub mod lease_token;
+pub mod primary_status;
+pub mod run_phase;
+
+pub use action::{NumberedAction, RunAction};
+pub use action_outcome::ActionOutcome;
+pub use audit::{Audit, AuditEntry, AuditEvent, RunKind, RunOutcome};
+pub use lease_token::LeaseToken;
+pub use primary_status::PrimaryStatus;
+pub use run_phase::RunPhase;

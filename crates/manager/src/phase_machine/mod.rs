@@ -1,0 +1,27 @@
+//! The state machine that failover, switchover and recovery share. Pure: outcomes in, actions out; the driver
+//! executes the actions.
+//!
+//! A run is a table of phases. Each phase orders its actions, in parallel or one after the other, and the next
+//! phase begins when all are answered. The lease is checked before each phase and before each further action;
+//! parallel actions share a check. Without the lease no action is executed, not even an undo; the record lists
+//! what is left to undo.
+//!
+//! Until a server may have become primary, everything is undone if a rule refuses, an action fails or the
+//! deadline passes. Nothing is undone while an action of the phase is still in flight. Once a server is
+//! primary, the run only continues, and lists the actions that failed.
+//!
+//! - [`machine`]: the state machine.
+//! - [`procedure`]: what a kind of run supplies: its phases, its actions, and its rules.
+//! - [`run_state`]: the state that every run has, and its audit record.
+//! - [`undo_log`]: how to undo the actions so far.
+
+pub mod machine;
+pub mod procedure;
+pub mod run_state;
+pub mod undo_log;
+
+pub use machine::PhaseMachine;
+pub use procedure::RunProcedure;
+pub(crate) use procedure::{Applied, Decision, NextStep, PhaseRule, UndoRule};
+pub use run_state::RunState;
+pub use undo_log::UndoLog;

@@ -1,0 +1,112 @@
+//! State that every run has.
+
+use std::collections::BTreeMap;
+
+use super::undo_log::UndoLog;
+use crate::model::{
+    ActionOutcome, Audit, AuditEntry, AuditEvent, LeaseToken, NumberedAction, RunAction, RunOutcome, RunPhase,
+};
+use crate::safety_refusal::SafetyRefusal;
+
+/// State of a run.
+#[derive(Debug, Clone)]
+pub struct RunState {
+    pub(crate) phase: RunPhase,
+    /// The lease term, once known.
+    pub(crate) token: Option<LeaseToken>,
+    next_number: u32,
+    /// Actions ordered and not answered, by number.
+    pub(crate) in_flight: BTreeMap<u32, RunAction>,
+    /// Actions of the phase that wait for earlier ones.
+    pub(crate) queue: Vec<RunAction>,
+    /// How to undo the actions so far.
+    pub(crate) undo: UndoLog,
+    /// The new primary takes writes, so the run only continues.
+    pub(crate) promoted: bool,
+    /// Actions after the promotion that failed.
+    pub(crate) remaining: Vec<RunAction>,
+    /// Why the run is not continued.
+    pub(crate) refusal: Option<SafetyRefusal>,
+    /// The audit record so far.
+    pub(crate) audit: Audit,
+}
+
+impl RunState {
+    /// The state of a run that has not started, with its empty record.
+    pub(crate) fn new(audit: Audit, undo: UndoLog) -> Self {
+        Self {
+            phase: RunPhase::Lease,
+            token: None,
+            next_number: 1,
+            in_flight: BTreeMap::new(),
+            queue: Vec::new(),
+            undo,
+            promoted: false,
+            remaining: Vec::new(),
+            refusal: None,
+            audit,
+        }
+    }
+
+    /// Records an event.
+    pub(crate) fn record(&mut self, at_ms: u64, note: AuditEvent) {
+        self.audit.steps.push(AuditEntry { at_ms, phase: self.phase, note });
+    }
+
+    /// Orders an action.
+    pub(super) fn order(&mut self, at_ms: u64, act: RunAction) -> NumberedAction {
+        let number = self.next_number;
+        self.next_number += 1;
+        self.record(at_ms, AuditEvent::ActionOrdered { number, what: act.clone() });
+        self.in_flight.insert(number, act.clone());
+        (number, act)
+    }
+
+    /// Records an outcome, and returns its action if that was in flight.
+    pub(super) fn answered(&mut self, at_ms: u64, number: u32, answer: &ActionOutcome) -> Option<RunAction> {
+        let act = self.in_flight.remove(&number).filter(|_| self.audit.outcome.is_none());
+        match &act {
+            Some(_) => {
+                let (outcome, text) = answer.summary();
+                self.record(at_ms, AuditEvent::ActionAnswered { number, outcome: outcome.to_owned(), text });
+            }
+            None => self.record(at_ms, AuditEvent::LateAnswer { number }),
+        }
+        act
+    }
+
+    /// Takes the outcome of a lease check.
+    ///
+    /// # Errors
+    /// Why the lease does not count. Another term does not either: another manager may have acted in between.
+    pub(super) fn take_lease(&mut self, answer: ActionOutcome) -> Result<(), String> {
+        match answer {
+            ActionOutcome::LeaseHeld(token) if self.token.is_none_or(|first| first == token) => {
+                self.token = Some(token);
+                self.audit.token = Some(token.0);
+                Ok(())
+            }
+            ActionOutcome::LeaseHeld(_) => Err("the lease is held in another term".to_owned()),
+            ActionOutcome::Failed(reason) | ActionOutcome::Unknown(reason) => Err(reason),
+            _ => Err("the lease check had an unexpected answer".to_owned()),
+        }
+    }
+
+    /// The next action of those executed one after the other.
+    pub(super) fn next_queued(&mut self) -> Option<RunAction> {
+        (!self.queue.is_empty()).then(|| self.queue.remove(0))
+    }
+
+    /// Drops actions that wait, and ignores the outcomes of those in flight.
+    pub(crate) fn abandon_phase(&mut self) {
+        self.queue.clear();
+        self.in_flight.clear();
+    }
+
+    /// Finishes the run.
+    pub(super) fn finish(&mut self, outcome: RunOutcome) {
+        self.audit.outcome = Some(outcome);
+        self.abandon_phase();
+        self.phase = RunPhase::Finished;
+    }
+}

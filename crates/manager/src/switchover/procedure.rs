@@ -1,0 +1,230 @@
+//! What is special to a switchover: its phases, the write pause and its limit, and what follows each outcome.
+
+use std::collections::BTreeMap;
+
+use tailwater_wire::gtid::GtidSet;
+
+use super::catch_up::{CatchUpProgress, CatchUpVerdict};
+use super::request::SwitchoverRequest;
+use crate::candidates::CandidateChoice;
+use crate::lossless::AckerEvidence;
+use crate::model::{ActionOutcome, Audit, PrimaryStatus, RunAction, RunKind, RunOutcome, RunPhase};
+use crate::phase_machine::{
+    Applied, Decision, NextStep, PhaseMachine, PhaseRule, RunProcedure, RunState, UndoLog, UndoRule,
+};
+use crate::safety_refusal::SafetyRefusal;
+
+/// A switchover.
+pub type Switchover = PhaseMachine<SwitchoverProcedure>;
+
+impl Switchover {
+    /// A switchover that has not started.
+    pub fn new(order: SwitchoverRequest) -> Self {
+        let audit =
+            Audit { dry_run: order.dry_run, ..Audit::new(&order.id, RunKind::Switchover, &order.primary) };
+        Self::start_with(SwitchoverProcedure::new(order), RunState::new(audit, UndoLog::default()))
+    }
+}
+
+/// What is special to a switchover.
+#[derive(Debug, Clone)]
+pub struct SwitchoverProcedure {
+    pub(super) order: SwitchoverRequest,
+    pub(super) primary: Option<PrimaryStatus>,
+    /// The ackers that answered, and the transactions before the beginning of each log.
+    pub(super) ackers: BTreeMap<String, (AckerEvidence, GtidSet)>,
+    pub(super) choice: CandidateChoice,
+    /// The lag of the candidate before the pause.
+    pub(super) catch_up: CatchUpProgress,
+    /// When writes on the primary were paused.
+    paused_at_ms: Option<u64>,
+    /// All transactions executed by the primary, read after its writes stopped.
+    pub(super) position: Option<GtidSet>,
+}
+
+impl SwitchoverProcedure {
+    fn new(order: SwitchoverRequest) -> Self {
+        Self {
+            order,
+            primary: None,
+            ackers: BTreeMap::new(),
+            choice: CandidateChoice::default(),
+            catch_up: CatchUpProgress::default(),
+            paused_at_ms: None,
+            position: None,
+        }
+    }
+
+    /// The end of the write pause, if it has begun.
+    pub(super) fn pause_end_ms(&self) -> Option<u64> {
+        Some(self.paused_at_ms?.saturating_add(self.order.write_pause_ms_max))
+    }
+
+    fn end_pause(&self, run: &mut RunState, at_ms: u64) {
+        run.audit.pause_ms = self.paused_at_ms.map(|began| at_ms.saturating_sub(began));
+    }
+
+    /// A candidate that never catches up would make the pause as long as its lag.
+    fn reject_lagging_candidate(&mut self, run: &mut RunState, behind_ms: u64) -> Decision {
+        let (server, primary) = (self.candidate(), self.order.primary.clone());
+        let reasons = format!(
+            "{server} keeps a lag of {behind_ms} ms to {primary}; let it execute more transactions in parallel, or wait for fewer \
+             writes"
+        );
+        if self.order.wanted.is_none() {
+            self.choice.reject(reasons);
+            return self.choose_candidate(run);
+        }
+        Decision::Refuse(SafetyRefusal::NotReady { primary, reasons })
+    }
+}
+
+impl RunProcedure for SwitchoverProcedure {
+    const PHASES: &'static [PhaseRule] = &[
+        PhaseRule::sequential(RunPhase::Confirm),
+        PhaseRule::parallel(RunPhase::Prepare),
+        PhaseRule::sequential(RunPhase::CatchUp),
+        PhaseRule::parallel(RunPhase::Pause),
+        PhaseRule::parallel(RunPhase::Fence),
+        PhaseRule::parallel(RunPhase::RepointAckers),
+        PhaseRule::parallel(RunPhase::MakeWritable),
+        PhaseRule::sequential(RunPhase::RouteClients).after_promotion(),
+        PhaseRule::parallel(RunPhase::RepointReplicas).after_promotion(),
+    ];
+
+    fn actions(&self, _run: &RunState, at_ms: u64, phase: RunPhase) -> Vec<RunAction> {
+        self.phase_actions(at_ms, phase)
+    }
+
+    fn begin_phase(&mut self, run: &mut RunState, at_ms: u64) {
+        if run.phase == RunPhase::Pause {
+            self.paused_at_ms = Some(at_ms);
+        }
+    }
+
+    fn apply(&mut self, run: &mut RunState, at_ms: u64, act: &RunAction, answer: ActionOutcome) -> Applied {
+        match (act, answer) {
+            (RunAction::ProbeCandidates, ActionOutcome::Candidates(servers)) => self.choice.servers = servers,
+            (
+                RunAction::ProbePrimary | RunAction::ProbeServer { .. },
+                ActionOutcome::ServerStatus(primary),
+            ) => {
+                let waiting = self.primary.take().and_then(|before| before.waiting);
+                self.primary = Some(PrimaryStatus { waiting: primary.waiting.or(waiting), ..primary });
+            }
+            (
+                RunAction::ReadAcker { acker: name } | RunAction::StopAcker { acker: name },
+                ActionOutcome::AckerState { acker, before },
+            ) => drop(self.ackers.insert(name.clone(), (acker, before))),
+            // The rule that needs the answer decides.
+            (RunAction::ReadAcker { .. }, _) => return Applied::Tolerated,
+            (RunAction::PauseWrites { .. }, ActionOutcome::WritesPaused(position)) => {
+                run.audit.holds = Some(position.to_string());
+                self.position = Some(position);
+            }
+            (act, answer) => {
+                let applied = Applied::of(&answer);
+                if applied != Applied::Done {
+                    return applied;
+                }
+                match act {
+                    RunAction::MakeWritable { .. } => {
+                        run.promoted = true;
+                        self.end_pause(run, at_ms);
+                    }
+                    RunAction::ResumeWrites { .. } if run.phase == RunPhase::Undo => {
+                        self.end_pause(run, at_ms)
+                    }
+                    _ => {}
+                }
+            }
+        }
+        Applied::Done
+    }
+
+    fn follow_up(&mut self, run: &RunState, at_ms: u64, act: &RunAction) -> Option<NextStep> {
+        self.next_action(run.phase, at_ms, act).map(NextStep::Action)
+    }
+
+    fn conclude(&mut self, run: &mut RunState, _at_ms: u64) -> Decision {
+        match run.phase {
+            RunPhase::Confirm => self.choose_candidate(run),
+            RunPhase::Prepare if self.order.dry_run => Decision::Finish,
+            RunPhase::CatchUp => match self.catch_up.verdict(self.order.write_pause_ms_max) {
+                CatchUpVerdict::Near => Decision::Continue,
+                CatchUpVerdict::NextRound => Decision::Go(NextStep::Phase(RunPhase::CatchUp)),
+                CatchUpVerdict::TooFarBehind { behind_ms } => self.reject_lagging_candidate(run, behind_ms),
+            },
+            RunPhase::Fence => self.position_refusal().map_or(Decision::Continue, Decision::Refuse),
+            _ => Decision::Continue,
+        }
+    }
+
+    /// Tries another candidate while nothing has changed for this one.
+    fn recover_from(&mut self, run: &mut RunState, act: &RunAction, reason: &str) -> Option<Decision> {
+        let is_candidates =
+            matches!(act, RunAction::WaitForServer { .. } | RunAction::PrepareSemiSyncSource { .. });
+        let is_before_pause = matches!(run.phase, RunPhase::Prepare | RunPhase::CatchUp);
+        if !is_before_pause || !is_candidates || self.order.wanted.is_some() {
+            return None;
+        }
+        self.choice.reject(format!("{act}: {reason}"));
+        Some(self.choose_candidate(run))
+    }
+
+    fn undo_rule(&self, run: &mut RunState, act: &RunAction) -> UndoRule {
+        match act {
+            // One undo action for all three.
+            RunAction::DrainRelayLog { server } => {
+                UndoRule::By(RunAction::DisableSemiSyncSource { server: server.clone() })
+            }
+            RunAction::EnableSemiSyncSource { .. } | RunAction::PersistSemiSyncSource { .. } => {
+                UndoRule::ByEarlierEntry
+            }
+            RunAction::PauseWrites { server, .. } => UndoRule::By(RunAction::ResumeWrites {
+                server: server.clone(),
+                acks: self.order.acks_required,
+            }),
+            // It also starts the acker.
+            RunAction::RepointAcker { acker, .. } => {
+                run.undo.remove(&RunAction::StartAcker { acker: acker.clone() });
+                UndoRule::By(RunAction::RepointAcker {
+                    acker: acker.clone(),
+                    server: self.order.primary.clone(),
+                })
+            }
+            act => UndoRule::of(act),
+        }
+    }
+
+    fn deadline_ms(&self) -> Option<u64> {
+        self.pause_end_ms()
+    }
+
+    fn deadline_refusal(&self, unfinished: &NextStep) -> SafetyRefusal {
+        let step = match unfinished {
+            NextStep::Action(act) => act.to_string(),
+            NextStep::Phase(RunPhase::MakeWritable) => "let the candidate take writes".to_owned(),
+            NextStep::Phase(_) => "have the candidate and the ackers ready".to_owned(),
+        };
+        let (primary, bound_ms) = (self.order.primary.clone(), self.order.write_pause_ms_max);
+        SafetyRefusal::PauseExceeded { primary, bound_ms, step }
+    }
+
+    fn must_continue(&self) -> bool {
+        self.paused_at_ms.is_some()
+    }
+
+    /// From the end of the phase that pauses writes until the pause is over.
+    fn skips_audit_store(&self, run: &RunState) -> bool {
+        self.paused_at_ms.is_some() && run.audit.pause_ms.is_none() && run.phase != RunPhase::Pause
+    }
+
+    fn candidate(&self) -> String {
+        self.choice.name()
+    }
+
+    fn planned(&self) -> Option<RunOutcome> {
+        self.order.dry_run.then(|| self.plan())
+    }
+}

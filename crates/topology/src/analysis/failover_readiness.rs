@@ -1,0 +1,50 @@
+//! Whether a failover would succeed if the primary died now, as the manager determines by a rehearsal.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// Result of the rehearsal for the present primary.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "state", rename_all = "snake_case")]
+pub enum FailoverReadiness {
+    /// A failover would promote a server.
+    Ready {
+        /// The server.
+        server: String,
+    },
+    /// A rule would refuse.
+    NotReady {
+        /// Code of the rule.
+        rule: String,
+        /// Object, cause and remedy.
+        reason: String,
+    },
+    /// Readiness cannot be determined now.
+    Unknown {
+        /// The reason.
+        reason: String,
+    },
+}
+
+impl FailoverReadiness {
+    /// Code of the rule that would refuse, if any.
+    pub fn rule(&self) -> Option<&str> {
+        match self {
+            Self::NotReady { rule, .. } => Some(rule),
+            Self::Ready { .. } | Self::Unknown { .. } => None,
+        }
+    }
+}
+
+impl fmt::Display for FailoverReadiness {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ready { server } => write!(f, "ready: a failover would promote {server}"),
+            Self::NotReady { rule, reason } => {
+                write!(f, "not ready: every failover would be refused: {rule} {reason}")
+            }
+            Self::Unknown { reason } => write!(f, "not known: {reason}"),
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! Errors with stable codes.
+
+use tailwater_session::SessionError;
+
+/// Errors of probes.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TopologyError {
+    /// The connection to a server.
+    #[error(transparent)]
+    Session(#[from] SessionError),
+    /// A server's answer does not have the expected form.
+    #[error("{server}: {what} is not understood: {value:?}; is this server version supported?")]
+    UnexpectedAnswer {
+        /// The server.
+        server: String,
+        /// The query.
+        what: &'static str,
+        /// The beginning of the answer.
+        value: String,
+    },
+}
+
+impl TopologyError {
+    /// The stable code, as documented in docs/reference/errors.md.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Session(error) => error.code(),
+            Self::UnexpectedAnswer { .. } => "TW-MGR-0001",
+        }
+    }
+}

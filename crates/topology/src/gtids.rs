@@ -1,0 +1,190 @@
+//! Compares the transactions of two servers.
+
+use std::collections::BTreeMap;
+
+use tailwater_wire::gtid::{GtidDifference, GtidSet, MariadbBinlogState, MariadbGtid, MysqlGtidSet};
+
+use super::tree::GtidComparison;
+use crate::observation::ServerState;
+
+/// Compares a server's transactions with the primary's; `None` if their flavours differ.
+///
+/// Probe the primary after the server: it then has all of its own transactions that the server has, unless it
+/// lost them or still waits for their ACK.
+pub fn compare(server: &ServerState, primary: &ServerState) -> Option<GtidComparison> {
+    match (&server.executed, &primary.executed) {
+        (GtidSet::MySql(has), GtidSet::MySql(primarys)) => {
+            let own = primary.uuid.as_deref().and_then(uuid_bytes);
+            Some(compare_mysql(has, primarys, own))
+        }
+        (GtidSet::MariaDb(has), GtidSet::MariaDb(primarys)) => {
+            let written = match &server.binlog_state {
+                Some(GtidSet::MariaDb(state)) => state,
+                _ => has,
+            };
+            Some(compare_mariadb(server.server_id, has, written, primary.server_id, primarys))
+        }
+        _ => None,
+    }
+}
+
+/// Number of transactions in `wanted` that `has` lacks; for MariaDB, whose sequence numbers have gaps, the
+/// most it can be.
+pub fn missing(has: &GtidSet, wanted: &GtidSet) -> Option<u64> {
+    Some(match wanted.subtract(has).ok()? {
+        GtidDifference::MySql(set) => u64::try_from(set.count()).unwrap_or(u64::MAX),
+        GtidDifference::MariaDb(ranges) => ranges
+            .iter()
+            .fold(0_u64, |sum, range| sum.saturating_add((range.last - range.first).saturating_add(1))),
+    })
+}
+
+fn compare_mysql(has: &MysqlGtidSet, primarys: &MysqlGtidSet, own: Option<[u8; 16]>) -> GtidComparison {
+    let (mut ahead, mut errant) = (MysqlGtidSet::new(), MysqlGtidSet::new());
+    for (uuid, tag, interval) in has.subtract(primarys).iter_intervals() {
+        let to = if own == Some(*uuid) { &mut ahead } else { &mut errant };
+        // It came from a set, so it fits into one.
+        let _ = to.insert_interval(*uuid, tag, interval);
+    }
+    GtidComparison {
+        behind: u64::try_from(primarys.subtract(has).count()).unwrap_or(u64::MAX),
+        errant: (!errant.is_empty()).then(|| errant.to_string()),
+        ahead: (!ahead.is_empty()).then(|| ahead.to_string()),
+    }
+}
+
+/// Transactions of a server that another lacks, as text; `None` if there are none or the flavours differ.
+/// `server_id` is the first server's.
+pub fn only(has: &GtidSet, server_id: u32, other: &GtidSet) -> Option<String> {
+    match (has, other) {
+        (GtidSet::MariaDb(has), GtidSet::MariaDb(other)) => {
+            let names: Vec<_> = mariadb_only(has, server_id, other)
+                .iter()
+                .map(|(gtid, known)| range_text(gtid, *known))
+                .collect();
+            (!names.is_empty()).then(|| names.join(","))
+        }
+        _ => {
+            let difference = has.subtract(other).ok()?;
+            (!difference.is_empty()).then(|| difference.to_string())
+        }
+    }
+}
+
+/// The last GTID of each domain and server that one has and the other lacks, with the last one of them that
+/// the other has.
+///
+/// MariaDB numbers transactions per domain, whichever server writes them. The number alone identifies little; the
+/// `server_id` identifies more. A server knows every server that ever wrote into its binlog, with that server's
+/// last number.
+fn mariadb_only(
+    written: &MariadbBinlogState,
+    server_id: u32,
+    other: &MariadbBinlogState,
+) -> Vec<(MariadbGtid, Option<u64>)> {
+    let named: BTreeMap<_, _> =
+        other.iter().map(|gtid| ((gtid.domain, gtid.server_id), gtid.sequence)).collect();
+    let mut only = Vec::new();
+    for gtid in written.iter() {
+        let known = named.get(&(gtid.domain, gtid.server_id)).copied();
+        let is_held = match known {
+            Some(last) => gtid.sequence <= last,
+            // Its own transaction, and the other has none of this server. Transactions of third servers may
+            // be older than the other's binlogs.
+            None => gtid.server_id != server_id && other.contains(&gtid),
+        };
+        if !is_held {
+            only.push((gtid, known));
+        }
+    }
+    only
+}
+
+fn compare_mariadb(
+    server_id: u32,
+    has: &MariadbBinlogState,
+    written: &MariadbBinlogState,
+    primary_id: u32,
+    primarys: &MariadbBinlogState,
+) -> GtidComparison {
+    let (mut ahead, mut errant) = (Vec::new(), Vec::new());
+    for (gtid, known) in mariadb_only(written, server_id, primarys) {
+        let to = if gtid.server_id == primary_id { &mut ahead } else { &mut errant };
+        to.push(range_text(&gtid, known));
+    }
+    let text = |list: Vec<String>| (!list.is_empty()).then(|| list.join(","));
+    let behind = missing(&GtidSet::MariaDb(has.clone()), &GtidSet::MariaDb(primarys.clone()));
+    GtidComparison { behind: behind.unwrap_or_default(), errant: text(errant), ahead: text(ahead) }
+}
+
+/// `0-2-7`, or `0-2-5..7` if the other has up to 4.
+fn range_text(last: &MariadbGtid, known: Option<u64>) -> String {
+    match known {
+        Some(known) if known + 1 < last.sequence => {
+            format!("{}-{}-{}..{}", last.domain, last.server_id, known + 1, last.sequence)
+        }
+        _ => last.to_string(),
+    }
+}
+
+fn uuid_bytes(text: &str) -> Option<[u8; 16]> {
+    let digits: String = text.chars().filter(|c| *c != '-').collect();
+    if digits.len() != 32 || !digits.is_ascii() {
+        return None;
+    }
+    let mut bytes = [0; 16];
+    for (index, byte) in bytes.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(digits.get(2 * index..2 * index + 2)?, 16).ok()?;
+    }
+    Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: &str = "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa";
+    const B: &str = "bbbbbbbb-bbbb-bbbb-bbbb-bbbbbbbbbbbb";
+
+    fn mysql(has: &str, primarys: &str) -> GtidComparison {
+        let set = |text: &str| {
+            MysqlGtidSet::parse(&text.replace("A:", &format!("{A}:")).replace("B:", &format!("{B}:")))
+        };
+        compare_mysql(&set(has).unwrap(), &set(primarys).unwrap(), uuid_bytes(A))
+    }
+
+    #[test]
+    fn mysql_tells_behind_errant_and_ahead_apart() {
+        assert_eq!(mysql("A:1-7", "A:1-10"), GtidComparison { behind: 3, ..GtidComparison::default() });
+        assert_eq!(mysql("A:1-10,B:1-2", "A:1-10").errant, Some(format!("{B}:1-2")));
+        assert_eq!(mysql("A:1-12", "A:1-10").ahead, Some(format!("{A}:11-12")));
+        assert_eq!(mysql("A:1-10", "A:1-10"), GtidComparison::default());
+    }
+
+    fn mariadb(has: &str, primarys: &str) -> GtidComparison {
+        let state = |text: &str| MariadbBinlogState::parse(text).unwrap();
+        compare_mariadb(2, &state(has), &state(has), 1, &state(primarys))
+    }
+
+    #[test]
+    fn mariadb_finds_errant_transactions_by_server_id() {
+        assert_eq!(mariadb("0-1-7", "0-1-10"), GtidComparison { behind: 3, ..GtidComparison::default() });
+        // The number is below the primary's, yet the primary never had it.
+        assert_eq!(mariadb("0-1-7,0-2-8", "0-1-10").errant.as_deref(), Some("0-2-8"));
+        assert_eq!(mariadb("0-2-4,0-1-10", "0-2-3,0-1-10").errant.as_deref(), Some("0-2-4"));
+        assert_eq!(mariadb("0-2-9,0-1-10", "0-2-3,0-1-10").errant.as_deref(), Some("0-2-4..9"));
+        assert_eq!(mariadb("0-1-12", "0-1-10").ahead.as_deref(), Some("0-1-11..12"));
+        // A third server wrote before the primary's binlogs begin.
+        assert_eq!(mariadb("0-3-5,0-1-10", "0-1-10"), GtidComparison::default());
+        assert_eq!(mariadb("0-3-11,0-1-10", "0-1-10").errant.as_deref(), Some("0-3-11"));
+        // An earlier primary wrote it, and this one replicated it.
+        assert_eq!(mariadb("0-2-5,0-1-10", "0-2-5,0-1-10"), GtidComparison::default());
+    }
+
+    #[test]
+    fn uuids_are_read() {
+        assert_eq!(uuid_bytes(A), Some([0xaa; 16]));
+        assert_eq!(uuid_bytes("aa"), None);
+        assert_eq!(uuid_bytes("éééééééééééééééé"), None);
+    }
+}

@@ -1,0 +1,142 @@
+//! Probes servers over ordinary connections, in bounded time.
+//!
+//! - `queries`: the queries of a probe in each flavour and version.
+//! - `semi_sync_persistence`: whether semi-sync survives a restart.
+//! - `named_values`: access to results by column and variable names.
+//! - [`ping`]: small, frequent checks.
+
+mod named_values;
+pub mod ping;
+mod queries;
+mod semi_sync_persistence;
+
+use std::time::{Duration, Instant, SystemTime};
+
+use tailwater_session::{ConnectOptions, Connection};
+use tailwater_wire::gtid::GtidSet;
+
+use crate::error::TopologyError;
+use crate::observation::{
+    Observation, ProbeError, ReplicaChannel, SemiSyncReplica, SemiSyncSource, ServerState, UnansweredQuery,
+};
+use crate::probe_failure::ProbeFailure;
+
+/// A server to probe.
+#[derive(Debug, Clone)]
+pub struct ProbeTarget {
+    /// Its name in the configuration.
+    pub name: String,
+    /// Its address and the account.
+    pub connect: ConnectOptions,
+}
+
+/// Probes a server over a new connection. The account needs REPLICATION CLIENT (MariaDB: BINLOG MONITOR and
+/// REPLICA MONITOR); queries refused for lack of other privileges are listed in [`ServerState::unanswered`].
+///
+/// Takes at most `timeout`.
+pub async fn probe_server(subject: &ProbeTarget, timeout: Duration) -> Observation {
+    let began = Instant::now();
+    let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let outcome = match tokio::time::timeout(timeout, look(&subject.connect, timeout)).await {
+        Ok(Ok(look)) => Ok(look),
+        Ok(Err(error)) => Err(probe_error(&error)),
+        Err(_) => Err(ProbeError {
+            failure: ProbeFailure::TimedOut,
+            message: format!(
+                "{} did not answer all questions within {} s",
+                subject.connect.endpoint,
+                timeout.as_secs_f64()
+            ),
+        }),
+    };
+    Observation {
+        server: subject.name.clone(),
+        address: subject.connect.endpoint.to_string(),
+        began_ms: u64::try_from(since_1970.as_millis()).unwrap_or(u64::MAX),
+        took_ms: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
+        outcome,
+    }
+}
+
+/// Probes `followers` in parallel, then `primaries`: a transaction seen on a follower is then also on the
+/// primary, unless the primary never had it. Returns both in their order, followers first.
+pub async fn probe_servers(
+    followers: &[ProbeTarget],
+    primaries: &[ProbeTarget],
+    timeout: Duration,
+) -> (Vec<Observation>, Vec<Observation>) {
+    (side_by_side(followers, timeout).await, side_by_side(primaries, timeout).await)
+}
+
+/// Most connections at once.
+const SIDE_BY_SIDE_MAX: usize = 64;
+
+async fn side_by_side(subjects: &[ProbeTarget], timeout: Duration) -> Vec<Observation> {
+    let mut observations = Vec::with_capacity(subjects.len());
+    for group in subjects.chunks(SIDE_BY_SIDE_MAX) {
+        let tasks: Vec<_> = group
+            .iter()
+            .cloned()
+            .map(|subject| tokio::spawn(async move { probe_server(&subject, timeout).await }))
+            .collect();
+        for task in tasks {
+            match task.await {
+                Ok(observation) => observations.push(observation),
+                Err(error) => std::panic::resume_unwind(error.into_panic()),
+            }
+        }
+    }
+    observations
+}
+
+pub(crate) fn probe_error(error: &TopologyError) -> ProbeError {
+    let failure = match error {
+        TopologyError::Session(error) => ProbeFailure::from_error(error),
+        TopologyError::UnexpectedAnswer { .. } => ProbeFailure::ProtocolError,
+    };
+    ProbeError { failure, message: format!("{}: {error}", error.code()) }
+}
+
+async fn look(connect: &ConnectOptions, timeout: Duration) -> Result<ServerState, TopologyError> {
+    let mut connection = Connection::connect(&bounded(connect, timeout)).await?;
+    let look = queries::look(&mut connection).await?;
+    connection.close().await;
+    Ok(look)
+}
+
+/// Replication channels of a server, and queries that it refused.
+pub async fn channels(
+    connection: &mut Connection,
+) -> Result<(Vec<ReplicaChannel>, Vec<UnansweredQuery>), TopologyError> {
+    let mut unanswered = Vec::new();
+    let channels = queries::channels(connection, &mut unanswered).await?;
+    Ok((channels, unanswered))
+}
+
+/// Semi-sync as a source and as a replica.
+pub async fn semi_sync(
+    connection: &mut Connection,
+) -> Result<(Option<SemiSyncSource>, Option<SemiSyncReplica>), TopologyError> {
+    queries::semi_sync(connection).await
+}
+
+/// Semi-sync as a source, without its state after a restart.
+pub async fn semi_sync_now(connection: &mut Connection) -> Result<Option<SemiSyncSource>, TopologyError> {
+    queries::semi_sync_now(connection).await
+}
+
+/// All transactions executed.
+pub async fn executed(connection: &mut Connection) -> Result<GtidSet, TopologyError> {
+    let flavour = connection.server().flavour;
+    Ok(queries::ask_gtids(connection, flavour).await?.0)
+}
+
+/// The same options with every time-out cut to `timeout`.
+pub(crate) fn bounded(connect: &ConnectOptions, timeout: Duration) -> ConnectOptions {
+    ConnectOptions {
+        connect_timeout: connect.connect_timeout.min(timeout),
+        read_timeout: Some(connect.read_timeout.map_or(timeout, |limit| limit.min(timeout))),
+        write_timeout: Some(connect.write_timeout.map_or(timeout, |limit| limit.min(timeout))),
+        ..connect.clone()
+    }
+}
