@@ -47,6 +47,10 @@ pub fn session_statement(
         let zone = std::str::from_utf8(zone).ok().filter(|zone| !zone.contains(['\'', '\\', '\n']));
         let Some(zone) = zone else { return Err(refused("a statement", "its time zone has no name")) };
         put_variable(&mut text, "time_zone", format_args!("_utf8mb4'{zone}'"));
+    } else {
+        // Servers do not log the zone of a `CREATE EVENT` without times, but store it with the event. A replica
+        // stores its own.
+        put_variable(&mut text, "time_zone", "DEFAULT");
     }
     put_variable(&mut text, "lc_time_names", vars.lc_time_names.unwrap_or(0));
     match vars.charset_database {
