@@ -10,6 +10,15 @@ use tempfile::TempDir;
 /// The program under test.
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_tailwater");
 
+/// The program that tests start and kill before the program under test continues its work: the earlier build named by
+/// `TAILWATER_EARLIER_BUILD`, so that each of them tests an upgrade too; otherwise the program under test.
+pub fn earlier_program() -> PathBuf {
+    std::env::var_os(EARLIER_BUILD).map_or_else(|| PROGRAM.into(), PathBuf::from)
+}
+
+/// Name of the variable with the path of an earlier build.
+pub const EARLIER_BUILD: &str = "TAILWATER_EARLIER_BUILD";
+
 /// A folder to run the program in.
 pub struct Shell {
     folder: TempDir,

@@ -167,6 +167,11 @@ impl Trial {
         self.write_config(&self.primary.address().ip().to_string(), self.primary.port())
     }
 
+    /// Sets the `tailwater` program, such as another build. Takes effect at the relay's next start.
+    pub fn set_program(&mut self, program: &Path) {
+        program.clone_into(&mut self.spec.program);
+    }
+
     /// Makes the primary asynchronous, and the relay use its default log durability for that. Takes effect at
     /// its next start.
     ///

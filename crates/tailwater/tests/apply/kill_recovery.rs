@@ -2,7 +2,7 @@
 //!
 //! A run prints its seed; `TAILWATER_SEED=n` repeats its choices. `TAILWATER_LONG=1` kills more often.
 
-use std::path::PathBuf;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -15,7 +15,7 @@ use tailwater_session::{ConnectOptions, Connection};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::shell::PROGRAM;
+use crate::shell::{PROGRAM, earlier_program};
 
 /// How long anything may take before it counts as stuck.
 const PATIENCE: Duration = Duration::from_secs(90);
@@ -85,6 +85,7 @@ async fn killed(kind: ServerKind, semi_sync: bool) -> Result<()> {
         }
         if !with_target || random.random() {
             trial.kill_relay().await?;
+            trial.set_program(Path::new(PROGRAM));
             trial.start_relay()?;
         }
         if with_target {
@@ -110,7 +111,7 @@ async fn start(kind: ServerKind, folder: &TrialFolder, target: &Server, workers:
         durability: TrialDurability::Reduced,
         options: Vec::new(),
         ack: AckMode::Durable,
-        program: PathBuf::from(PROGRAM),
+        program: earlier_program(),
         folder: folder.path().to_owned(),
     };
     let mut trial = Trial::start(spec).await?;

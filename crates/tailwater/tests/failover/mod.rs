@@ -11,6 +11,7 @@ mod manager_killed_mid_run;
 mod nemesis;
 mod odd_settings;
 mod rejoin;
+mod rolling_upgrade;
 mod sandbox_cluster;
 mod switchover;
 mod two_relays;

@@ -66,11 +66,19 @@ async fn other_manager_knows_the_accepted_data_loss_mariadb() -> Result<()> {
 pub struct Second {
     pub shell: Shell,
     pub process: Option<ChildProcess>,
+    /// The `tailwater` program that it runs.
+    pub program: PathBuf,
 }
 
 impl Second {
     /// The same configuration as the trial's, seen from the other side.
-    fn new(first: &Shell, trial: &Trial, mine: &ReservedPort, its: &ReservedPort) -> Result<Self> {
+    fn new(
+        first: &Shell,
+        first_program: &Path,
+        trial: &Trial,
+        mine: &ReservedPort,
+        its: &ReservedPort,
+    ) -> Result<Self> {
         let shell = Shell::new()?;
         for name in ["client.cnf", "root.cnf", "token"] {
             std::fs::copy(first.path().join(name), shell.path().join(name))?;
@@ -92,13 +100,14 @@ impl Second {
                 &format!("listen = \"127.0.0.1:{}\"", serve.number()),
             );
         shell.write("tailwater.toml", &text)?;
-        Ok(Self { shell, process: None })
+        Ok(Self { shell, process: None, program: first_program.to_owned() })
     }
 
     pub fn start(&mut self) -> Result<()> {
         let config = self.shell.path().join("tailwater.toml");
         let arguments = ["run".into(), "-c".into(), config.into_os_string()];
-        self.process = Some(ChildProcess::start(PROGRAM, arguments, &self.shell.path().join("relay.log"))?);
+        self.process =
+            Some(ChildProcess::start(&self.program, arguments, &self.shell.path().join("relay.log"))?);
         Ok(())
     }
 }
@@ -158,7 +167,20 @@ impl Pair {
     /// the primary.
     pub async fn start(
         kind: ServerKind,
+        etcd: &Path,
+        settings: &str,
+        hooks: &str,
+        durability: TrialDurability,
+        options: Vec<String>,
+    ) -> Result<Self> {
+        Self::start_program(Path::new(PROGRAM), kind, etcd, settings, hooks, durability, options).await
+    }
+
+    /// The same with both daemons of another build.
+    pub async fn start_program(
         program: &Path,
+        kind: ServerKind,
+        etcd: &Path,
         settings: &str,
         hooks: &str,
         durability: TrialDurability,
@@ -170,11 +192,11 @@ impl Pair {
             durability,
             options,
             ack: AckMode::Durable,
-            program: PathBuf::from(PROGRAM),
+            program: program.to_owned(),
             folder: shell.path().to_owned(),
         };
         let (etcd, trial, follower) =
-            tokio::join!(Etcd::start(program, folder.path()), Trial::start(spec), start_candidate(kind, 2));
+            tokio::join!(Etcd::start(etcd, folder.path()), Trial::start(spec), start_candidate(kind, 2));
         let (etcd, mut trial, follower) = (etcd?, trial?, follower?);
         let (one, two) = (ReservedPort::pick()?, ReservedPort::pick()?);
         shell.write("token", "0123456789abcdef0123456789abcdef")?;
@@ -192,7 +214,7 @@ impl Pair {
                 hooks.replace("FOLDER", &shell.path().display().to_string())
             ),
         )?;
-        let mut second = Second::new(&shell, &trial, &two, &one)?;
+        let mut second = Second::new(&shell, program, &trial, &two, &one)?;
         trial.start_relay()?;
         second.start()?;
         trial.wait_captured().await?;
@@ -208,7 +230,7 @@ impl Pair {
     }
 
     /// Both relays are seen to acknowledge, by both managers.
-    async fn watched(&self) -> Result<()> {
+    pub async fn watched(&self) -> Result<()> {
         for (shell, other) in [(&self.shell, "relay2"), (&self.second.shell, "relay1")] {
             let watched = |status: &Value| is_watched(status, &["tailwater", other]);
             until(shell, "both relays to be watched", watched).await?;

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
 use tailwater_wire::Flavour;
 
-use crate::shell::{PROGRAM, Shell};
+use crate::shell::{Shell, earlier_program};
 
 /// Only reached when something is wrong.
 const PATIENCE: Duration = Duration::from_secs(90);
@@ -53,7 +53,7 @@ async fn killed_check_resumes_and_its_state_is_repaired(kind: ServerKind) -> Res
 
     // Chunk after chunk, so that there is time to kill it.
     let check = format!("check {both} --state state --workers 1 --chunk-rows-max 20");
-    let mut child = Command::new(PROGRAM)
+    let mut child = Command::new(earlier_program())
         .args(check.split_whitespace())
         .current_dir(shell.path())
         .stdout(Stdio::null())

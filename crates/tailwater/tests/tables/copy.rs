@@ -12,7 +12,7 @@ use tailwater_session::{ConnectOptions, Connection};
 use tailwater_wire::Flavour;
 use tokio_util::sync::CancellationToken;
 
-use crate::shell::{PROGRAM, Shell};
+use crate::shell::{PROGRAM, Shell, earlier_program};
 
 /// Only reached when something is wrong.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -323,7 +323,7 @@ async fn a_dump_of_a_mariadb_target_names_the_gtids_of_its_data() -> Result<()> 
 async fn killed_on_the_way(shell: &Shell, target: &Server, link: &Link, words: &str) -> Result<()> {
     // Too slow for the copy to end soon.
     link.set_bandwidth(Some(512 << 10));
-    let mut child = Command::new(PROGRAM)
+    let mut child = Command::new(earlier_program())
         .args(words.split_whitespace())
         .current_dir(shell.path())
         .stdout(Stdio::null())

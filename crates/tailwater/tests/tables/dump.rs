@@ -10,7 +10,7 @@ use tailwater_dump::folder::DumpFolder;
 use tailwater_sandbox::{Link, Server, ServerKind, ServerSpec, require};
 use tailwater_session::Connection;
 
-use crate::shell::{PROGRAM, Shell};
+use crate::shell::{PROGRAM, Shell, earlier_program};
 
 /// Rows of each table.
 const ROWS: usize = 40_000;
@@ -40,7 +40,11 @@ async fn fill(server: &Server) -> Result<()> {
 }
 
 fn command(port: u16, folder: &Path, more: &[&str]) -> Command {
-    let mut command = Command::new(PROGRAM);
+    command_of(Path::new(PROGRAM), port, folder, more)
+}
+
+fn command_of(program: &Path, port: u16, folder: &Path, more: &[&str]) -> Command {
+    let mut command = Command::new(program);
     command.args([
         "dump",
         "--host",
@@ -60,7 +64,9 @@ fn command(port: u16, folder: &Path, more: &[&str]) -> Command {
 /// Starts a dump over a link that is too slow for it to end soon, and waits until it has finished `chunks`.
 async fn start_slow(link: &Link, folder: &Path, more: &[&str], chunks: usize) -> Result<Child> {
     link.set_bandwidth(Some(4 << 20));
-    let mut child = command(link.port(), folder, more).spawn()?;
+    let first = more.is_empty();
+    let program = if first { earlier_program() } else { PROGRAM.into() };
+    let mut child = command_of(&program, link.port(), folder, more).spawn()?;
     while finished(folder).len() < chunks {
         if child.try_wait()?.is_some() {
             let output = child.wait_with_output()?;

@@ -9,7 +9,7 @@ use rand::{Rng, SeedableRng};
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
 use tailwater_wire::Flavour;
 
-use crate::shell::{PROGRAM, Shell};
+use crate::shell::{Shell, earlier_program};
 
 /// Only reached when something is wrong.
 const PATIENCE: Duration = Duration::from_secs(90);
@@ -58,7 +58,7 @@ async fn killed_load_resumes(kind: ServerKind) -> Result<()> {
     let target = start(kind, 2).await?;
     let load = format!("load dumped {} --set-gtid --no-binlog", at(&target));
     let words = format!("{load} --workers 2");
-    let mut child = Command::new(PROGRAM)
+    let mut child = Command::new(earlier_program())
         .args(words.split_whitespace())
         .current_dir(shell.path())
         .stdout(Stdio::null())
