@@ -252,6 +252,32 @@ async fn later_definitions_are_found() -> Result<()> {
     Ok(())
 }
 
+/// A channel that lags meets rows of tables that the source has dropped since. It does not wait for them: they are dropped
+/// on the target too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rows_of_dropped_tables_are_applied() -> Result<()> {
+    let Some(rig) = begin(ServerKind::Mariadb118).await? else { return Ok(()) };
+    let old = "SET GLOBAL mysql56_temporal_format=OFF";
+    let own = "SET GLOBAL mysql56_temporal_format=ON";
+    rig.source.sql(&format!("{old}; CREATE DATABASE brief; {own}")).await?;
+    for table in ["old.dropped", "old.replaced", "brief.gone"] {
+        let make = format!("CREATE TABLE {table} (id INT PRIMARY KEY, a TIME(1)); {own}");
+        let fill = format!("INSERT INTO {table} VALUES (1, '12:34:56.7')");
+        rig.source.sql(&format!("{old}; {make}; {fill}")).await?;
+    }
+    rig.source.sql("DROP TABLE old.dropped; DROP DATABASE brief; DROP TABLE old.replaced").await?;
+    rig.source.sql("CREATE TABLE old.replaced (id INT PRIMARY KEY, a TIME(2))").await?;
+    rig.source.sql("INSERT INTO old.replaced VALUES (1, '12:34:56.78')").await?;
+    let verified = options(&rig, rig.source.socket_options());
+    let channel = rig.channel(verified);
+    rig.wait_applied(&channel).await?;
+    channel.shut_down().await;
+    ensure_same(&rig, "replaced").await?;
+    ensure!(rig.target.sql("SHOW TABLES FROM old").await? == ["replaced"]);
+    ensure!(rig.target.sql("SHOW DATABASES LIKE 'brief'").await?.is_empty());
+    Ok(())
+}
+
 /// Unverified values are the same as with native replication, right or wrong.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unverified_digits_have_the_effect_of_native_replication() -> Result<()> {

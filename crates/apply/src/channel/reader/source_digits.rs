@@ -13,7 +13,7 @@ use tracing::info;
 use super::ChannelReader;
 use super::definition_scan::{DefinitionScan, definitions_of};
 use super::digit_effect::{DigitEffect, LoggedDefinition};
-use crate::decode::DeclaredColumns;
+use crate::decode::{DeclaredColumns, OldTimeDigits};
 use crate::error::ApplyError;
 use crate::source_catalogue::SourceTable;
 
@@ -43,12 +43,6 @@ impl ChannelReader {
             |reason: String| ApplyError::SourceCatalogue { gtid: gtid.clone(), table: name.clone(), reason };
         let SourceTable { server_id, columns, position } =
             self.query_source(schema, table).await.map_err(&unavailable)?;
-        let Some(columns) = columns else {
-            return Err(unavailable(
-                "the account in [[source]] sees no such table on the source; grant it SELECT on the table, unless it was dropped"
-                    .to_owned(),
-            ));
-        };
         let mut log = self.setup.log.reader_up_to_written(entry.position)?;
         log.try_next()?;
         let logged_by = log.source().map(|(source, _)| source.server_id);
@@ -60,10 +54,21 @@ impl ChannelReader {
         }
         self.until_captured(&position).await.map_err(&unavailable)?;
         let mut was_rebuilt = false;
+        let drop_is_applied = self.target.applies_all_definitions();
         for (gtid_of, definition) in self.definitions_after(entry).await? {
             match definition.effect_on(schema, table) {
                 DigitEffect::Unrelated => {}
                 DigitEffect::KeepsDigits => was_rebuilt = true,
+                // The target's table was made by the same log or copied from the source, and its rows last only
+                // until the channel gets there.
+                DigitEffect::MayChangeDigits if drop_is_applied && definition.drops(schema, table) => {
+                    info!(
+                        channel = self.setup.shared.options.name,
+                        "rows of {name} get the digits that the target declares: transaction {gtid_of} drops the table"
+                    );
+                    self.target.keep_source(schema, table, OldTimeDigits::Target);
+                    return Ok(());
+                }
                 DigitEffect::MayChangeDigits => {
                     return Err(ApplyError::UnknownDigits {
                         gtid: gtid.clone(),
@@ -77,11 +82,21 @@ impl ChannelReader {
                 }
             }
         }
+        let Some(columns) = columns else {
+            return Err(unavailable(
+                "the account in [[source]] sees no such table on the source; grant it SELECT on the table"
+                    .to_owned(),
+            ));
+        };
         info!(
             channel = self.setup.shared.options.name,
             "read the digits of temporal columns of {name} from the source"
         );
-        self.target.keep_source(schema, table, Arc::new(DeclaredColumns { columns, was_rebuilt }));
+        self.target.keep_source(
+            schema,
+            table,
+            OldTimeDigits::Source(Arc::new(DeclaredColumns { columns, was_rebuilt })),
+        );
         Ok(())
     }
 

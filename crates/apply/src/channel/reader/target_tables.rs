@@ -12,7 +12,7 @@ use crate::catalogue::Catalogue;
 use crate::channel::options::OldTemporalPrecision;
 use crate::channel::shared_state::ChannelShared;
 use crate::channel::statement_filter::{MARKS_TABLE, OWN_SCHEMA};
-use crate::decode::{DeclaredColumns, OldTimeDigits, TableLookup};
+use crate::decode::{OldTimeDigits, TableLookup};
 use crate::error::ApplyError;
 use crate::filter::{FilterError, FilterRoute, Filters, Operation, Router, VersionedFilters};
 use crate::target::TargetTable;
@@ -28,8 +28,8 @@ pub(super) struct TargetTables {
     next_filters: Option<LogPosition>,
     /// The target has no table for check marks: they are dropped.
     lacks_check_marks: bool,
-    /// The source's declarations of its tables, by their names there. Kept until a definition names the table.
-    sources: FxHashMap<(String, String), Arc<DeclaredColumns>>,
+    /// The digits of old temporal columns of the source's tables, by their names there. Kept until a definition names the table.
+    sources: FxHashMap<(String, String), OldTimeDigits>,
 }
 
 impl TargetTables {
@@ -119,9 +119,14 @@ impl TargetTables {
         Ok(found)
     }
 
-    /// Keeps the source's declaration of a table.
-    pub(super) fn keep_source(&mut self, schema: &str, table: &str, columns: Arc<DeclaredColumns>) {
-        self.sources.insert((schema.to_owned(), table.to_owned()), columns);
+    /// Keeps the digits of a table of the source.
+    pub(super) fn keep_source(&mut self, schema: &str, table: &str, digits: OldTimeDigits) {
+        self.sources.insert((schema.to_owned(), table.to_owned()), digits);
+    }
+
+    /// Whether the target gets every definition of the source: no filter applies, now or later.
+    pub(super) fn applies_all_definitions(&self) -> bool {
+        self.next_filters.is_none() && self.router.filters().is_empty()
     }
 
     /// Whether it has the source's declaration of any table.
@@ -183,7 +188,7 @@ impl TableLookup for TargetTables {
             return OldTimeDigits::Target;
         }
         let known = self.sources.get(&(schema.to_owned(), table.to_owned()));
-        known.map_or(OldTimeDigits::Unknown, |columns| OldTimeDigits::Source(Arc::clone(columns)))
+        known.cloned().unwrap_or(OldTimeDigits::Unknown)
     }
 }
 
