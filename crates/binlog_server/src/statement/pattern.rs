@@ -172,14 +172,12 @@ pub(super) fn like(text: &str, pattern: &str) -> bool {
     let mut retry: Option<(usize, usize)> = None;
     while at < text.len() {
         match pattern.get(piece) {
-            Some(PatternPiece::Any) => {
+            Some(LikePiece::Any) => {
                 retry = Some((at, piece + 1));
                 piece += 1;
             }
-            Some(PatternPiece::One) => (at, piece) = (at + 1, piece + 1),
-            Some(PatternPiece::This(character)) if *character == text[at] => {
-                (at, piece) = (at + 1, piece + 1)
-            }
+            Some(LikePiece::One) => (at, piece) = (at + 1, piece + 1),
+            Some(LikePiece::This(character)) if *character == text[at] => (at, piece) = (at + 1, piece + 1),
             _ => match &mut retry {
                 Some((from, next)) => {
                     *from += 1;
@@ -189,24 +187,24 @@ pub(super) fn like(text: &str, pattern: &str) -> bool {
             },
         }
     }
-    pattern[piece..].iter().all(|piece| matches!(piece, PatternPiece::Any))
+    pattern[piece..].iter().all(|piece| matches!(piece, LikePiece::Any))
 }
 
-enum PatternPiece {
+enum LikePiece {
     Any,
     One,
     This(char),
 }
 
-fn parse_pattern(pattern: &[char]) -> Vec<PatternPiece> {
+fn parse_pattern(pattern: &[char]) -> Vec<LikePiece> {
     let mut pieces = Vec::with_capacity(pattern.len());
     let mut characters = pattern.iter().copied();
     while let Some(character) = characters.next() {
         pieces.push(match character {
-            '%' => PatternPiece::Any,
-            '_' => PatternPiece::One,
-            '\\' => PatternPiece::This(characters.next().unwrap_or('\\')),
-            other => PatternPiece::This(other),
+            '%' => LikePiece::Any,
+            '_' => LikePiece::One,
+            '\\' => LikePiece::This(characters.next().unwrap_or('\\')),
+            other => LikePiece::This(other),
         });
     }
     pieces
@@ -238,14 +236,14 @@ mod tests {
         check("a\\", "a\\", true);
     }
 
-    fn oracle(text: &[char], pattern: &[PatternPiece]) -> bool {
+    fn oracle(text: &[char], pattern: &[LikePiece]) -> bool {
         match (pattern.first(), text.first()) {
             (None, None) => true,
-            (Some(PatternPiece::Any), _) => {
+            (Some(LikePiece::Any), _) => {
                 oracle(text, &pattern[1..]) || (!text.is_empty() && oracle(&text[1..], pattern))
             }
-            (Some(PatternPiece::One), Some(_)) => oracle(&text[1..], &pattern[1..]),
-            (Some(PatternPiece::This(wanted)), Some(found)) => {
+            (Some(LikePiece::One), Some(_)) => oracle(&text[1..], &pattern[1..]),
+            (Some(LikePiece::This(wanted)), Some(found)) => {
                 wanted == found && oracle(&text[1..], &pattern[1..])
             }
             _ => false,
