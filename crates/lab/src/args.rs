@@ -1,4 +1,4 @@
-//! Arguments of `bench`, `demo`, `sandbox` and `trial`; the doc comments are the help texts.
+//! Arguments of `bench`, `demo` and `sandbox`; the doc comments are the help texts.
 
 #![allow(
     missing_docs,
@@ -7,7 +7,6 @@
 
 mod bench;
 mod sandbox;
-mod trial;
 
 use clap::ValueEnum;
 
@@ -16,7 +15,6 @@ pub use bench::{
     TablesBench, TablesData,
 };
 pub use sandbox::{DemoArgs, SandboxCommand};
-pub use trial::{SuitesArgs, TrialCommand};
 
 /// Server family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

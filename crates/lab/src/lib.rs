@@ -4,8 +4,7 @@
 //! The map:
 //! - [`args`]: the arguments of these commands.
 //! - [`trial`]: a primary, a relay process and a workload with a ledger, and the check that nothing was lost;
-//!   shared by the demo and the fault tests. `trial::suites`: the servers' own test suites, with native
-//!   replication beside a channel.
+//!   shared by the demo, the benchmarks and the fault tests.
 //! - [`demo`]: the whole chain from capture to failover. [`bench`]: the benchmarks, with other tools in the
 //!   same run.
 //! - [`sandbox_command`]: `tailwater sandbox`, servers that run until `down`.

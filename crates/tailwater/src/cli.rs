@@ -10,7 +10,9 @@ use std::path::PathBuf;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 #[cfg(feature = "lab")]
-use tailwater_lab::args::{BenchCommand, DemoArgs, SandboxCommand, TrialCommand};
+use tailwater_lab::args::{BenchCommand, DemoArgs, SandboxCommand};
+#[cfg(feature = "lab")]
+use tailwater_server_suites::args::TrialCommand;
 use tailwater_session::TlsMode;
 use tailwater_session::option_file::parse_tls_mode;
 use tailwater_wire::Flavour;

@@ -167,9 +167,9 @@ pub enum ApplyWorkload {
     WideRows,
     /// An insert and two updates of a table with four secondary indexes.
     SecondaryIndexes,
-    /// One small insert or update, each a transaction by itself.
+    /// Transactions of one small insert or update.
     SmallTransactions,
-    /// DDL on small tables and views; each statement commits by itself.
+    /// DDL on small tables and views; each statement is a transaction.
     Statements,
 }
 

@@ -4,7 +4,6 @@
 pub mod managed_cluster;
 pub mod primary_failure;
 mod proof;
-pub mod suites;
 
 use std::ffi::OsString;
 use std::fmt::Write;
@@ -267,7 +266,7 @@ impl Trial {
     /// Waits until the primary's commits wait for the relay, and returns how long that took.
     ///
     /// # Errors
-    /// If the relay ends, or does not get there within a minute.
+    /// If the relay ends, or commits do not wait for it within a minute.
     pub async fn wait_captured(&mut self) -> anyhow::Result<Duration> {
         let begin = Instant::now();
         loop {
@@ -279,16 +278,16 @@ impl Trial {
                 bail!("the relay ended: {}", self.relay_log_tail());
             }
             if begin.elapsed() > Duration::from_secs(60) {
-                bail!("the relay does not get hold of the primary: {}", self.relay_log_tail());
+                bail!("the primary's commits do not wait for the relay: {}", self.relay_log_tail());
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
 
-    /// Starts the killed primary again, without semi-sync, to see what its own disk kept.
+    /// Starts the killed primary again without semi-sync, to read what its own disk kept.
     ///
     /// # Errors
-    /// If it does not come up.
+    /// If it does not start.
     pub async fn restart_primary_alone(&mut self) -> anyhow::Result<()> {
         let mut options = primary_options(self.spec.kind);
         options.extend(self.spec.durability.options());

@@ -1,7 +1,10 @@
-//! `tailwater demo`, `sandbox`, `bench` and `trial`: calls into the `lab` crate, and their exit codes.
+//! `tailwater demo`, `sandbox`, `bench` and `trial`: calls into the crates `lab` and `server_suites`, and
+//! their exit codes.
 
-use tailwater_lab::args::{BenchCommand, DemoArgs, SandboxCommand, TrialCommand};
-use tailwater_lab::{bench, demo, sandbox_command, trial};
+use tailwater_lab::args::{BenchCommand, DemoArgs, SandboxCommand};
+use tailwater_lab::{bench, demo, sandbox_command};
+use tailwater_server_suites::args::TrialCommand;
+use tailwater_server_suites::suites;
 
 use crate::cli::Output;
 use crate::exit::Exit;
@@ -23,6 +26,6 @@ pub(super) async fn sandbox(command: &SandboxCommand, output: Output) -> anyhow:
 
 pub(super) async fn trial(command: &TrialCommand, output: Output) -> anyhow::Result<Exit> {
     let TrialCommand::Suites(arguments) = command;
-    let is_same = trial::suites::suites(arguments, output == Output::Json).await?;
+    let is_same = suites(arguments, output == Output::Json).await?;
     Ok(if is_same { Exit::Done } else { Exit::ProblemsFound })
 }

@@ -1,5 +1,6 @@
-//! A proxy between the client of the test suites and the primary. It holds statements that drop things until replicas have been
-//! compared, refuses those that would end the trial, and remembers all.
+//! A proxy between the client of the test suites and the primary. It delays statements that drop objects
+//! until the followers have been compared, refuses statements that would break the trial, and records all
+//! statements.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -14,15 +15,16 @@ const CLIENT_SSL: u32 = 0x800;
 const CLIENT_ZSTD: u32 = 0x0400_0000;
 const CLIENT_QUERY_ATTRIBUTES: u32 = 0x0800_0000;
 const COM_QUERY: u8 = 3;
-/// The longest statement that is looked at; longer ones pass.
+/// The longest statement that is inspected. Longer ones go to the server.
 const INSPECTED_BYTES_MAX: usize = 1 << 20;
 
-/// What is done with a statement.
+/// What the proxy does with a statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StatementAction {
     /// It goes to the server.
     Pass,
-    /// It goes to the server once replicas have been compared: it removes what could be compared.
+    /// It goes to the server after the followers have been compared, because it removes something that can be
+    /// compared.
     Hold,
     /// It does not go to the server.
     Refuse,
@@ -34,7 +36,7 @@ fn words(statement: &[u8], count: usize) -> Vec<String> {
     let mut rest = text.trim_start();
     loop {
         rest = match rest {
-            // What is inside is executed, by versions from the number on.
+            // A server whose version is not older than the number executes the inside.
             _ if rest.starts_with("/*!") || rest.starts_with("/*m!") => {
                 let inside = rest.trim_start_matches("/*").trim_start_matches('m').trim_start_matches('!');
                 inside.trim_start_matches(|c: char| c.is_ascii_digit()).trim_start()
@@ -53,7 +55,7 @@ fn words(statement: &[u8], count: usize) -> Vec<String> {
         .collect()
 }
 
-/// What is to be done with a statement.
+/// Decides what to do with a statement.
 pub fn classify(statement: &[u8]) -> StatementAction {
     let words = words(statement, 4);
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
@@ -95,7 +97,7 @@ pub fn classify(statement: &[u8]) -> StatementAction {
     }
 }
 
-/// FileSettings without which there is nothing to compare.
+/// Refuses changes of variables on which replication, and so the comparison, depends.
 fn setting(scope: &str, name: &str) -> StatementAction {
     let names = [
         "gtid_slave_pos",
@@ -127,26 +129,26 @@ fn setting(scope: &str, name: &str) -> StatementAction {
     }
 }
 
-/// A statement that waits; answered when it may run.
+/// A waiting statement. A message through this channel lets it run.
 pub type HeldStatement = oneshot::Sender<()>;
 
 /// All statements of a file, with the number of their connection.
 pub type Transcript = Arc<Mutex<Vec<(u32, String)>>>;
 
-/// The proxy, at a Unix socket and at a port of loopback. It ends when the value is dropped.
+/// The proxy. It listens on a Unix socket and on a loopback port, until the value is dropped.
 #[derive(Debug)]
 pub struct StatementProxy {
-    /// The port.
+    /// The loopback port.
     pub port: u16,
-    /// What went through since it was last emptied.
+    /// Statements since the transcript was last taken.
     pub transcript: Transcript,
-    /// Statements that wait.
+    /// Waiting statements.
     pub held: mpsc::Receiver<HeldStatement>,
     _tasks: JoinSet<()>,
 }
 
 impl StatementProxy {
-    /// Opens it before a server.
+    /// Opens a proxy for the server at this port and socket.
     ///
     /// # Errors
     /// If it cannot listen.
@@ -174,7 +176,7 @@ impl StatementProxy {
                 let shared = shared.clone();
                 tokio::spawn(async move {
                     if let Ok(server) = TcpStream::connect(("127.0.0.1", server_port)).await {
-                        // Statements are small, and wait for answers.
+                        // Statements are small, and the client waits for each answer.
                         let _ = (client.set_nodelay(true), server.set_nodelay(true));
                         shared.serve(client.into_split(), server.into_split()).await;
                     }
@@ -213,7 +215,7 @@ impl ProxyState {
             }
         };
         let requests = self.requests(number, &mut from_client, &mut to_server, &to_client);
-        // Either side that ends, ends both.
+        // The end of either connection ends both.
         tokio::select! {
             () = answers => {}
             _ = requests => {}
@@ -245,7 +247,7 @@ impl ProxyState {
             });
             if header[3] == 0
                 && let Some(statement) = statement_of(&payload, flags)
-                && self.judge(number, statement).await == StatementAction::Refuse
+                && self.decide(number, statement).await == StatementAction::Refuse
             {
                 to_client.lock().await.write_all(&refusal()).await?;
                 continue;
@@ -253,27 +255,27 @@ impl ProxyState {
             server.write_all(&header).await?;
             server.write_all(&payload).await?;
             if flags & (CLIENT_SSL | CLIENT_COMPRESS | CLIENT_ZSTD) != 0 {
-                // What comes is no plain packet any more.
+                // What follows is encrypted or compressed.
                 tokio::io::copy(client, server).await?;
                 return Ok(());
             }
         }
     }
 
-    async fn judge(&self, number: u32, statement: &[u8]) -> StatementAction {
-        let verdict = classify(statement);
+    async fn decide(&self, number: u32, statement: &[u8]) -> StatementAction {
+        let action = classify(statement);
         if let Ok(mut transcript) = self.transcript.lock() {
             let text = &statement[..statement.len().min(64 << 10)];
             transcript.push((number, String::from_utf8_lossy(text).into_owned()));
         }
-        if verdict == StatementAction::Hold {
+        if action == StatementAction::Hold {
             let (go, wait) = oneshot::channel();
-            // No comparison follows, because the file has ended: it must not change anything now.
+            // The file has ended and no comparison follows, so the statement must not change anything.
             if self.holds.send(go).await.is_err() || wait.await.is_err() {
                 return StatementAction::Refuse;
             }
         }
-        verdict
+        action
     }
 }
 
@@ -286,13 +288,13 @@ fn statement_of(payload: &[u8], capabilities: u32) -> Option<&[u8]> {
     if capabilities & CLIENT_QUERY_ATTRIBUTES == 0 {
         return Some(rest);
     }
-    // Attributes that are there are not read past.
+    // A query with attributes is not inspected.
     rest.strip_prefix(&[0, 1])
 }
 
 /// An error packet as a server sends it.
 fn refusal() -> Vec<u8> {
-    let text = b"not run: this trial needs what the statement would change";
+    let text = b"refused: the trial depends on what this statement would change";
     let mut payload = vec![0xff];
     payload.extend_from_slice(&1227_u16.to_le_bytes());
     payload.extend_from_slice(b"#42000");

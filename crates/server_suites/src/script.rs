@@ -1,7 +1,7 @@
-//! Statements out of the test files of `mysqltest`, without running them: for mixes, and for files that its own client gives
-//! up on. Control flow, variables and other connections are left out.
+//! Extracts the statements of a `mysqltest` file without its control flow, variables and other connections:
+//! for mixes, and for files that its own client cannot run.
 
-/// Words that begin a command of `mysqltest` and not a statement.
+/// First words of `mysqltest` commands, as opposed to statements.
 const COMMANDS: &[&str] = &[
     "append_file",
     "assert",
@@ -121,10 +121,10 @@ const COMMANDS: &[&str] = &[
     "xsend",
 ];
 
-/// Words in front of a statement and do not belong to it.
+/// `mysqltest` commands that precede a statement on its line.
 const PREFIXES: &[&str] = &["eval", "query", "query_vertical", "query_horizontal", "send"];
 
-/// Commands that are followed by a text up to a line of its own.
+/// Commands that are followed by a text and, on a separate line, its end marker.
 const TEXTS: &[&str] = &["perl", "write_file", "append_file"];
 
 /// The statements of a test file.
@@ -134,7 +134,7 @@ pub fn statements(text: &str) -> Vec<String> {
     let mut lines = text.lines();
     while let Some(line) = lines.next() {
         if let Some(end) = reader.line(line) {
-            // The text of a command: everything up to its end.
+            // The text of a command, up to its end marker.
             for line in lines.by_ref() {
                 if line.trim() == end {
                     break;
@@ -149,12 +149,12 @@ struct ScriptReader {
     delimiter: String,
     found: Vec<String>,
     pending: String,
-    /// Inside a quoted text.
+    /// The open quote character, inside quoted text.
     quote: Option<char>,
 }
 
 impl ScriptReader {
-    /// Takes a line; gives the line that ends a text which begins after it.
+    /// Reads a line. Returns the end marker if a command's text follows.
     fn line(&mut self, line: &str) -> Option<String> {
         let trimmed = line.trim();
         if self.pending.trim().is_empty() {
@@ -178,7 +178,7 @@ impl ScriptReader {
         }
         self.pending.push_str(rest);
         self.pending.push('\n');
-        // A block of `if` or `while` begins: what is in it is read as if it stood alone.
+        // The condition of an `if` or `while` is dropped, and the statements of its block are kept.
         if self.quote.is_none() && trimmed.ends_with('{') {
             let word = first_word(self.pending.trim());
             if matches!(word.as_str(), "if" | "while") {
@@ -188,7 +188,7 @@ impl ScriptReader {
         None
     }
 
-    /// Where in the text the statement ends, outside of quotes.
+    /// Byte offset of the delimiter that ends the statement, outside of quotes.
     fn end_of_statement(&mut self, text: &str) -> Option<usize> {
         let mut escaped = false;
         for (at, c) in text.char_indices() {
@@ -227,7 +227,7 @@ impl ScriptReader {
         let word = first_word(statement);
         let is_statement = word.starts_with(|c: char| c.is_ascii_alphabetic() || c == '(' || c == '/')
             && !COMMANDS.contains(&word.as_str());
-        // A variable of the test's own holds what is not known here.
+        // The value of a `mysqltest` variable is unknown here.
         if is_statement && !statement.contains('$') {
             self.found.push(statement.to_owned());
         }
@@ -249,7 +249,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn statements_are_told_from_commands() {
+    fn commands_are_not_statements() {
         let text = "# comment\n--source include/have_innodb.inc\n--error ER_X\ncreate table t (a int);\nlet $x= 1;\n\
                     insert into t values ('a;b'),\n('c');\nif ($x)\n{\n  select 1; select 2;\n}\neval drop table $x;\n\
                     eval drop table t;\n--eval select 3\n";
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn delimiters_and_texts_are_followed() {
+    fn delimiters_and_texts_are_recognised() {
         let text = "delimiter |;\ncreate procedure p() begin select 1; end|\ndelimiter ;|\nperl;\nprint 'drop table x;';\nEOF\n\
                     --write_file $f END\ndrop table y;\nEND\ncall p();\n";
         assert_eq!(statements(text), ["create procedure p() begin select 1; end", "call p()"]);

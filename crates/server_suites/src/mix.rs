@@ -1,4 +1,4 @@
-//! Mixes of random statements: pieces of many test files, one after the other, with settings changed in between. No I/O.
+//! Mixes of random statements: pieces of several test files, with changes of settings in between. No I/O.
 
 use rand::rngs::StdRng;
 use rand::seq::{IndexedRandom, SliceRandom};
@@ -7,12 +7,12 @@ use tailwater_sandbox::ServerKind;
 
 use super::settings::FileSettings;
 
-/// Test files that a mix is made of.
+/// Test files in a mix.
 pub const FILES: usize = 6;
-/// The most statements of each.
+/// Maximum number of statements from each file.
 const STATEMENTS_MAX: usize = 40;
 
-/// Mixes the statements of several files: those of one keep their order, and begin where the file does.
+/// Mixes statements from the start of several files. The statements of one file keep their order.
 pub fn mix(kind: ServerKind, seed: u64, files: &[Vec<String>]) -> Vec<String> {
     let mut random = StdRng::seed_from_u64(seed);
     let mut turns = Vec::new();

@@ -1,4 +1,4 @@
-//! Putting the primary back as it was before a file, by statements that replicate.
+//! Restores the primary to its state before a file, with statements that replicate.
 
 use std::collections::HashMap;
 
@@ -8,31 +8,31 @@ use tailwater_wire::sql_quote::quote_identifier;
 
 use super::test_servers::TestServers;
 
-/// Databases that stay.
-const KEPT: [&str; 6] = ["mysql", "information_schema", "performance_schema", "sys", "mtr", "tailwater"];
+/// Databases that are not dropped.
+const KEPT_DATABASES: [&str; 6] =
+    ["mysql", "information_schema", "performance_schema", "sys", "mtr", "tailwater"];
 
-/// Puts the primary back.
+/// Drops what the file left on the primary, and restores its global variables.
 ///
 /// # Errors
-/// If something cannot be put back: then the servers are started from scratch.
-pub async fn clean_up(trio: &mut TestServers) -> anyhow::Result<()> {
-    let flavour = trio.trial.primary.kind().flavour();
-    trio.on_primary.forget();
-    restore_globals(trio).await?;
-    trio.on_primary.forget();
-    let connection = trio.on_primary.connection().await?;
+/// If something cannot be restored: the servers must then be started from scratch.
+pub async fn clean_up(servers: &mut TestServers) -> anyhow::Result<()> {
+    let flavour = servers.trial.primary.kind().flavour();
+    servers.on_primary.close();
+    restore_globals(servers).await?;
+    servers.on_primary.close();
+    let connection = servers.on_primary.connection().await?;
     connection
         .execute("SET SESSION sql_mode='', foreign_key_checks=0, lock_wait_timeout=10, sql_log_bin=1")
         .await?;
     roll_back_prepared(connection).await?;
     for name in names(connection, "SHOW DATABASES").await? {
-        if !KEPT.contains(&name.to_ascii_lowercase().as_str()) {
+        if !KEPT_DATABASES.contains(&name.to_ascii_lowercase().as_str()) {
             connection.execute(&format!("DROP DATABASE {}", quote_identifier(&name))).await?;
         }
     }
     drop_accounts(connection, flavour).await?;
-    let servers = names(connection, "SELECT Server_name FROM mysql.servers").await?;
-    for name in servers {
+    for name in names(connection, "SELECT Server_name FROM mysql.servers").await? {
         connection.execute(&format!("DROP SERVER {}", quote_identifier(&name))).await?;
     }
     if flavour == Flavour::MySql {
@@ -41,14 +41,14 @@ pub async fn clean_up(trio: &mut TestServers) -> anyhow::Result<()> {
             connection.execute(&format!("DROP TABLESPACE {}", quote_identifier(&name))).await?;
         }
     } else {
-        // By statement: the rows need not be the same on replicas.
+        // Logged as statements, because replicas may have other rows.
         connection.execute("SET SESSION binlog_format=STATEMENT").await?;
         for table in ["table_stats", "column_stats", "index_stats"] {
             connection.execute(&format!("DELETE FROM mysql.{table}")).await?;
         }
     }
     connection.execute("CREATE DATABASE test").await?;
-    trio.on_primary.forget();
+    servers.on_primary.close();
     Ok(())
 }
 
@@ -60,10 +60,10 @@ async fn names(connection: &mut Connection, question: &str) -> Result<Vec<String
     Ok(answer.rows.iter().map(name).collect())
 }
 
-/// Rolls back what was prepared by XA and is open: a channel applies nothing of it before it ends.
+/// Rolls back open XA transactions: a channel applies nothing of one before its commit or rollback.
 ///
 /// # Errors
-/// If it cannot be rolled back.
+/// If the server refuses a rollback.
 pub async fn roll_back_prepared(connection: &mut Connection) -> Result<(), SessionError> {
     let prepared = connection.query("XA RECOVER").await?;
     for row in &prepared.rows {
@@ -97,16 +97,16 @@ async fn drop_accounts(connection: &mut Connection, flavour: Flavour) -> Result<
     Ok(())
 }
 
-/// Sets every global variable that is not as it was before.
-async fn restore_globals(trio: &mut TestServers) -> anyhow::Result<()> {
-    let now: HashMap<String, String> = trio.read_globals().await?.into_iter().collect();
-    let changed: Vec<_> = trio
+/// Sets every global variable that has changed to its former value.
+async fn restore_globals(servers: &mut TestServers) -> anyhow::Result<()> {
+    let now: HashMap<String, String> = servers.read_globals().await?.into_iter().collect();
+    let changed: Vec<_> = servers
         .globals
         .iter()
         .filter(|(name, value)| now.get(name).is_some_and(|is| is != value))
         .cloned()
         .collect();
-    let connection = trio.on_primary.connection().await?;
+    let connection = servers.on_primary.connection().await?;
     for (name, value) in changed {
         let is_number = !value.is_empty()
             && value.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.' || byte == b'-');
@@ -115,7 +115,7 @@ async fn restore_globals(trio: &mut TestServers) -> anyhow::Result<()> {
         } else {
             format!("'{}'", value.replace('\'', "''"))
         };
-        // Some only tell what is; those do not matter.
+        // Some are read-only.
         match connection.execute(&format!("SET GLOBAL {name}={literal}")).await {
             Ok(_) | Err(SessionError::Server { .. }) => {}
             Err(error) => return Err(error.into()),

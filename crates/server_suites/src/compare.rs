@@ -1,34 +1,34 @@
-//! Where a target differs from a native replica. No I/O.
+//! Differences between a target and a native replica. No I/O.
 
 use serde::Serialize;
 
 use super::server_contents::ServerContents;
 
-/// Lines of a difference that are shown, of each side.
+/// Lines of each side of a difference that are shown.
 const LINES_SHOWN_MAX: usize = 4;
-/// Characters of a line that are shown.
+/// Characters of each line that are shown.
 const LINE_CHARS_MAX: usize = 600;
 
-/// Something that a channel's target and a native replica do not share.
+/// An object that differs between a channel's target and a native replica.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ContentDifference {
-    /// What differs: the name of a table, `accounts`, or how one of them stopped.
+    /// Name of the object, such as a table or `accounts`, or which follower stopped.
     pub what: String,
     /// What only the native replica has.
     pub native: Vec<String>,
     /// What only the target has.
     pub target: Vec<String>,
-    /// What the primary has of it; absent if it was not asked.
+    /// What the primary has; absent if the primary was not read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub primary: Option<Vec<String>>,
-    /// Something before it went wrong in the same file, and may be its cause.
+    /// Whether an earlier stop or difference in the same file may be the cause.
     pub secondary: bool,
-    /// The target has what the primary has: it is the native replica that differs.
+    /// Whether the target agrees with the primary, so that the native replica is the one that differs.
     #[serde(skip)]
     pub native_only: bool,
 }
 
-/// All that native replica and target do not share.
+/// All objects that differ between native replica and target.
 pub fn differences(
     native: &ServerContents,
     target: &ServerContents,
@@ -59,7 +59,7 @@ pub fn differences(
     found
 }
 
-/// The lines of one side that the other has not, or not as often. Both are sorted.
+/// Lines that occur more often in `these` than in `those`. Both are sorted.
 fn only_in(these: &[String], those: &[String]) -> Vec<String> {
     let mut rest = those.iter().peekable();
     let mut only = Vec::new();
@@ -91,14 +91,14 @@ mod tests {
     }
 
     #[test]
-    fn what_native_and_target_share_is_no_difference() {
+    fn equal_native_and_target_give_no_difference() {
         let both = state(&[("rows of t", &["1", "2"])]);
         let primary = state(&[("rows of t", &["1"])]);
         assert_eq!(differences(&both, &both.clone(), Some(&primary)), []);
     }
 
     #[test]
-    fn a_target_that_has_what_the_primary_has_is_right() {
+    fn a_target_that_agrees_with_the_primary_is_right() {
         let (native, target) =
             (state(&[("a", &["1"]), ("b", &["1"])]), state(&[("a", &["2"]), ("b", &["2"])]));
         let found = differences(&native, &target, Some(&state(&[("a", &["2"]), ("b", &["3"])])));
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn every_way_to_differ_is_found() {
+    fn changed_missing_and_extra_lines_are_found() {
         let native = state(&[("a", &["1", "2", "2"]), ("b", &["x"]), ("c", &[]), ("e", &["same"])]);
         let target = state(&[("a", &["1", "2", "3"]), ("c", &["y"]), ("d", &["z"]), ("e", &["same"])]);
         let found = differences(&native, &target, None);
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_more_or_less_is_found_without_a_key() {
+    fn an_extra_duplicate_row_is_found() {
         let native = state(&[("rows", &["1", "1", "1"])]);
         let target = state(&[("rows", &["1", "1"])]);
         assert_eq!(differences(&native, &target, None).len(), 1);

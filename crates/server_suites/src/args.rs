@@ -1,4 +1,9 @@
-//! Arguments of `tailwater trial`.
+//! Arguments of `tailwater trial`; the doc comments are the help texts.
+
+#![allow(
+    missing_docs,
+    reason = "doc comments are help texts here, and those of groups would displace their parents'"
+)]
 
 use std::path::PathBuf;
 
@@ -56,7 +61,7 @@ pub struct SuitesArgs {
     /// Time limit of one file, in seconds.
     #[arg(long, value_name = "N", default_value_t = 60)]
     pub file_seconds: u64,
-    /// Append a JSON line for each file to this file, and store the statements of differing files beside it.
+    /// Append a JSON line for each file to this file, and store the statements of differing files next to it.
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,
     /// Delete a row on the target during each file, as a self-test: the trial must report it.

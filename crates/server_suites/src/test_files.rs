@@ -1,4 +1,4 @@
-//! Which test files there are, and which of them cannot be run here, with the reason.
+//! Finds the test files, and the reasons why some of them cannot run here.
 
 use std::collections::HashSet;
 use std::fs;
@@ -9,7 +9,7 @@ use serde::Deserialize;
 use tailwater_sandbox::ServerKind;
 use tailwater_wire::Flavour;
 
-/// Suites that are not about replication, of one server.
+/// Suites of MariaDB that need one server and do not test replication.
 const MARIADB_SUITES: &[&str] = &[
     "main",
     "engines/funcs",
@@ -41,6 +41,7 @@ const MARIADB_SUITES: &[&str] = &[
     "federated",
     "client",
 ];
+/// The same of MySQL.
 const MYSQL_SUITES: &[&str] = &[
     "main",
     "engines/funcs",
@@ -69,11 +70,13 @@ const MYSQL_SUITES: &[&str] = &[
 /// Known exclusions.
 const EXCLUSIONS: &str = include_str!("exclusions.toml");
 
-/// The servers of a trial run on one machine; a table with a directory of its own would be in the way of its copies.
-const OF_ONE_MACHINE: &str = "puts files where the other servers of this machine would put theirs";
+/// Reason for tables with a `DATA DIRECTORY`: the servers of a trial run on one machine and would use the
+/// same one.
+const SHARES_MACHINE: &str =
+    "writes files to a directory that the other servers of this machine would use, too";
 
-/// What a file, or a file that it sources, must not contain: without the servers' own test runner it means nothing, or it ends
-/// the trial.
+/// Texts that exclude a file, also in files that it sources: they need the servers' own test runner, or would
+/// end the trial.
 const UNUSABLE: &[(&str, &str)] = &[
     ("include/restart_mysqld", "restarts the server"),
     ("include/kill_mysqld", "kills the server"),
@@ -83,8 +86,8 @@ const UNUSABLE: &[(&str, &str)] = &[
     ("include/crash_mysqld", "kills the server"),
     ("shutdown_server", "stops the server"),
     ("include/have_debug", "needs a debug build"),
-    ("include/master-slave", "needs a replica of its own"),
-    ("include/rpl_init", "needs a replica of its own"),
+    ("include/master-slave", "needs its own replica"),
+    ("include/rpl_init", "needs its own replica"),
     ("include/not_log_bin", "runs without a binlog"),
     ("include/not_binlog", "runs without a binlog"),
     ("include/not_master", "runs without a binlog"),
@@ -97,14 +100,14 @@ const UNUSABLE: &[(&str, &str)] = &[
     ("include/have_valgrind", "needs valgrind"),
     ("include/windows.inc", "is for Windows"),
     ("include/have_windows", "is for Windows"),
-    ("have_plugin_auth", "needs a plug-in"),
-    ("include/have_example_plugin", "needs a plug-in"),
-    ("include/have_spider", "needs a plug-in"),
-    ("MYSQLD_BOOTSTRAP_CMD", "starts servers of its own"),
-    ("MYSQLD_LAST_CMD", "starts servers of its own"),
-    ("include/have_symlink", OF_ONE_MACHINE),
-    ("DATA DIRECTORY", OF_ONE_MACHINE),
-    ("data directory", OF_ONE_MACHINE),
+    ("have_plugin_auth", "needs a plugin"),
+    ("include/have_example_plugin", "needs a plugin"),
+    ("include/have_spider", "needs a plugin"),
+    ("MYSQLD_BOOTSTRAP_CMD", "starts its own servers"),
+    ("MYSQLD_LAST_CMD", "starts its own servers"),
+    ("include/have_symlink", SHARES_MACHINE),
+    ("DATA DIRECTORY", SHARES_MACHINE),
+    ("data directory", SHARES_MACHINE),
 ];
 
 /// A test file.
@@ -112,9 +115,9 @@ const UNUSABLE: &[(&str, &str)] = &[
 pub struct TestFile {
     /// `SUITE/NAME`.
     pub name: String,
-    /// Where it is.
+    /// Its path.
     pub path: PathBuf,
-    /// Why it is not run.
+    /// Why it is skipped.
     pub skipped: Option<String>,
 }
 
@@ -125,14 +128,26 @@ struct Exclusions {
     limit: Vec<KnownRefusal>,
 }
 
-/// Something that a channel refuses by design, and says so.
+/// Something that a channel refuses by design.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KnownRefusal {
-    /// What is in its message.
-    pub message: String,
-    /// Why it is no fault.
+    /// Code of the channel's error.
+    pub code: String,
+    /// Text in the error's message, where the code also covers refusals that are faults.
+    pub message: Option<String>,
+    /// Why the refusal is not a fault.
     pub reason: String,
+}
+
+impl KnownRefusal {
+    /// Whether this is the error of a channel, as `CODE: MESSAGE`.
+    pub fn matches(&self, error: &str) -> bool {
+        error
+            .strip_prefix(&self.code)
+            .and_then(|rest| rest.strip_prefix(": "))
+            .is_some_and(|text| self.message.as_ref().is_none_or(|message| text.contains(message)))
+    }
 }
 
 /// What a channel refuses by design.
@@ -147,9 +162,9 @@ pub fn limits() -> anyhow::Result<Vec<KnownRefusal>> {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Exclusion {
-    /// `mariadb`, `mysql`, or the name of one kind of server.
+    /// `mariadb`, `mysql`, or the name of one server version, such as `mariadb-11.8`.
     server: String,
-    /// `SUITE/NAME`, or its beginning followed by a `*`.
+    /// `SUITE/NAME`, or the start of names followed by `*`.
     files: Vec<String>,
     reason: String,
 }
@@ -168,7 +183,7 @@ impl Exclusion {
     }
 }
 
-/// All test files of a server's suites, in an order that mixes the suites, the same each time.
+/// All test files of a server's suites, in an order that mixes the suites and is the same each time.
 ///
 /// # Errors
 /// If the folder cannot be read.
@@ -199,7 +214,7 @@ pub fn files(kind: ServerKind, folder: &Path) -> anyhow::Result<Vec<TestFile>> {
 }
 
 fn suite_files(folder: &Path, suite: &str) -> anyhow::Result<Vec<(String, PathBuf)>> {
-    // Main lies in `main` or in `t`; others have their files in `t`, or beside everything else.
+    // The main suite is in `main` or `t`. Other suites have their files in `t` or directly in their folder.
     let candidates = match suite {
         "main" => vec![folder.join("main"), folder.join("t")],
         suite => vec![folder.join("suite").join(suite).join("t"), folder.join("suite").join(suite)],
@@ -219,10 +234,10 @@ fn suite_files(folder: &Path, suite: &str) -> anyhow::Result<Vec<(String, PathBu
 /// Why a file cannot be run without the servers' own test runner.
 fn unusable(folder: &Path, path: &Path) -> anyhow::Result<Option<String>> {
     for extension in ["opt", "cnf"] {
-        let beside = path.with_extension(extension);
+        let sibling = path.with_extension(extension);
         let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         let master = path.with_file_name(format!("{stem}-master.{extension}"));
-        if beside.is_file() || master.is_file() {
+        if sibling.is_file() || master.is_file() {
             return Ok(Some("needs options of the server".to_owned()));
         }
     }
@@ -232,7 +247,7 @@ fn unusable(folder: &Path, path: &Path) -> anyhow::Result<Option<String>> {
         if !seen.insert(path.clone()) || seen.len() > 50 {
             continue;
         }
-        // What it sources under a name that it makes up is not found, nor is it needed.
+        // A sourced name that contains a variable is not found, and is ignored.
         let Ok(bytes) = fs::read(&path) else { continue };
         let text = String::from_utf8_lossy(&bytes);
         for line in text.lines().map(str::trim).filter(|line| !line.starts_with('#')) {
@@ -242,9 +257,9 @@ fn unusable(folder: &Path, path: &Path) -> anyhow::Result<Option<String>> {
             let command = line.trim_start_matches('-').trim_start();
             if let Some(sourced) = command.strip_prefix("source ") {
                 let sourced = sourced.trim().trim_end_matches(';').trim();
-                let beside = path.parent().map(|parent| parent.join(sourced));
+                let sibling = path.parent().map(|parent| parent.join(sourced));
                 pending.extend(
-                    [Some(folder.join(sourced)), beside].into_iter().flatten().filter(|path| path.is_file()),
+                    [Some(folder.join(sourced)), sibling].into_iter().flatten().filter(|path| path.is_file()),
                 );
             }
         }
@@ -252,12 +267,12 @@ fn unusable(folder: &Path, path: &Path) -> anyhow::Result<Option<String>> {
     Ok(None)
 }
 
-/// Every N-th file, beginning with the K-th.
+/// Every N-th file, starting with the K-th.
 ///
 /// # Errors
-/// If it is not `K/N` with 1 <= K <= N.
+/// If `slice` is not `K/N` with 1 <= K <= N.
 pub fn slice(files: Vec<TestFile>, slice: &str) -> anyhow::Result<Vec<TestFile>> {
-    let wrong = || format!("--slice {slice}: want K/N, with K from 1 to N");
+    let wrong = || format!("--slice {slice}: expected K/N, with K from 1 to N");
     let (k, n) = slice.split_once('/').with_context(wrong)?;
     let (k, n): (usize, usize) = (k.parse().with_context(wrong)?, n.parse().with_context(wrong)?);
     anyhow::ensure!((1..=n).contains(&k), wrong());
@@ -269,7 +284,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_are_found_and_excluded_for_a_reason() -> anyhow::Result<()> {
+    fn files_are_found_and_skipped_with_a_reason() -> anyhow::Result<()> {
         let folder = tempfile::tempdir()?;
         let write = |path: &str, text: &str| -> anyhow::Result<()> {
             let path = folder.path().join(path);
@@ -296,13 +311,29 @@ mod tests {
     }
 
     #[test]
-    fn the_list_of_exclusions_is_read() {
+    fn the_list_of_exclusions_is_valid() {
         let exclusions: Exclusions = toml::from_str(EXCLUSIONS).expect("it parses");
         for exclusion in &exclusions.exclude {
             let servers = ["mariadb", "mysql", "mariadb-10.11", "mariadb-11.8", "mysql-9.7"];
             assert!(servers.contains(&exclusion.server.as_str()), "{exclusion:?}");
             assert!(!exclusion.files.is_empty() && exclusion.reason.len() > 5, "{exclusion:?}");
         }
-        assert!(exclusions.limit.iter().all(|limit| limit.message.len() > 10 && limit.reason.len() > 10));
+        assert!(
+            exclusions.limit.iter().all(|limit| limit.code.starts_with("TW-APP-") && limit.reason.len() > 10)
+        );
+    }
+
+    #[test]
+    fn refusals_are_recognised_by_code() {
+        let limits = limits().expect("it parses");
+        let is_known = |error: &str| limits.iter().any(|limit| limit.matches(error));
+        let create = "CREATE TABLE ... SELECT cannot be applied: with gtid = preserve";
+        assert!(is_known(&format!("TW-APP-0005: transaction 0-1-6: {create}")));
+        assert!(is_known("TW-APP-0050: any words"));
+        assert!(!is_known(
+            "TW-APP-0005: transaction 0-1-6: LOAD DATA cannot be applied: its file is missing"
+        ));
+        assert!(!is_known(&format!("TW-APP-0002: transaction 0-1-6: {create}")));
+        assert!(!is_known("TW-APP-00501: any words"));
     }
 }

@@ -1,11 +1,18 @@
-//! A differential trial: runs the servers' own test suites on a captured primary, and compares a native
-//! replica with the target of a channel. A difference between the two is a fault of the channel.
+//! `tailwater trial suites`, a differential trial: it runs the servers' own test suites on a captured
+//! primary, and compares the target of a channel with a native replica. A difference between the two is a
+//! fault of the channel.
 //!
-//! The map: [`test_files`] says which files there are, [`client`] runs one by the suites' own client through the [`statement_proxy`], [`script`]
-//! and [`mix`] take statements out of files instead; [`settings`] chooses what they run under; [`test_servers`] is the servers, [`catch_up`]
-//! waits for both followers, [`server_contents`] reads what a server holds, [`compare`] says where two differ, [`cleanup`] puts the primary
-//! back, [`report`] tells.
+//! The map:
+//! - [`args`]: the arguments of the command. [`run`]: the loop over the files.
+//! - [`test_files`]: the files of the suites, and which of them are skipped. [`script`] and [`mix`]:
+//!   statements taken from files.
+//! - [`settings`]: the settings of a file. [`test_servers`]: the servers and the daemon.
+//! - [`client`]: runs a file with the suites' own client, through the [`statement_proxy`].
+//! - [`catch_up`]: waits for both followers. [`server_contents`] reads a server, [`compare`] finds
+//!   differences.
+//! - [`cleanup`]: restores the primary after a file. [`report`]: the results.
 
+pub mod args;
 mod catch_up;
 mod cleanup;
 mod client;
@@ -33,13 +40,14 @@ use crate::args::SuitesArgs;
 use report::{FileReport, Reports};
 use run::{Runner, WorkItem};
 
-/// Runs `tailwater trial suites` and prints a report of each file, `as_json` or as text. Returns whether no file differs.
+/// Runs `tailwater trial suites` and prints a report of each file, `as_json` or as text. Returns false if a
+/// file differs.
 ///
 /// # Errors
-/// If servers or suites cannot be had or started. What differs is no error.
+/// If suites or servers are unavailable, or servers do not start. A difference is not an error.
 pub async fn suites(args: &SuitesArgs, as_json: bool) -> anyhow::Result<bool> {
-    let begun = Instant::now();
-    super::ensure_installed(args.server)?;
+    let started = Instant::now();
+    tailwater_lab::trial::ensure_installed(args.server)?;
     let suites = match args.script.is_empty() {
         true => {
             let cache = Cache::locate()?;
@@ -59,13 +67,15 @@ pub async fn suites(args: &SuitesArgs, as_json: bool) -> anyhow::Result<bool> {
     let minutes = minutes.context("--minutes")?;
     let mut ran = 0;
     for piece in work {
-        if args.files.is_some_and(|most| ran >= most) || minutes.is_some_and(|most| begun.elapsed() > most) {
+        if args.files.is_some_and(|most| ran >= most) || minutes.is_some_and(|most| started.elapsed() > most)
+        {
             break;
         }
         let mut gtid = args.gtid;
         let (mut report, mut transcript) = runner.run(&piece, gtid).await?;
         ran += usize::from(report.skipped.is_none());
-        // What follows a transaction that a channel refuses by design says nothing. Most are refused in one mode only.
+        // Results after a transaction that the channel refuses by design show nothing, and most are refused
+        // only with gtid = preserve. So the file runs again with another GTID mode.
         let is_preserved =
             report.settings.as_ref().is_some_and(|settings| settings.gtid == GtidMode::Preserve);
         if !report.limits.is_empty() && is_preserved && gtid.is_none() {
@@ -80,14 +90,14 @@ pub async fn suites(args: &SuitesArgs, as_json: bool) -> anyhow::Result<bool> {
     if !as_json {
         print!("{}", reports.summary());
     }
-    // A client that cannot be started, or servers that end, must not look like agreement.
-    anyhow::ensure!(ran > 0, "no file was run: each of those chosen is skipped");
+    // A run without a comparison, because the client or a server failed, must not look like agreement.
+    anyhow::ensure!(ran > 0, "no file ran: all chosen files are skipped");
     let trouble = reports.files.iter().find_map(|file| file.trouble.as_deref()).unwrap_or_default();
     anyhow::ensure!(reports.compared() > 0, "nothing was compared in any file: {trouble}");
     Ok(reports.counts().1 == 0)
 }
 
-/// What is to be run, in order.
+/// The items to run, in order.
 fn plan(args: &SuitesArgs, suites: Option<&TestSuites>) -> anyhow::Result<Vec<WorkItem>> {
     let Some(suites) = suites else {
         return Ok(args.script.iter().cloned().map(WorkItem::Script).collect());
@@ -106,10 +116,14 @@ fn plan(args: &SuitesArgs, suites: Option<&TestSuites>) -> anyhow::Result<Vec<Wo
     if !args.only.is_empty() {
         files.retain(|file| args.only.iter().any(|text| file.name.contains(text.as_str())));
     }
-    anyhow::ensure!(!files.is_empty(), "no test file has a name with any of {:?} (--only)", args.only);
+    anyhow::ensure!(
+        !files.is_empty(),
+        "no test file has a name that contains any of {:?} (--only)",
+        args.only
+    );
     if let Some(slice) = &args.slice {
         files = test_files::slice(files, slice)?;
-        anyhow::ensure!(!files.is_empty(), "there are no test files in --slice {slice}");
+        anyhow::ensure!(!files.is_empty(), "--slice {slice} contains no test file");
     }
     Ok(files.into_iter().map(WorkItem::File).collect())
 }

@@ -16,60 +16,60 @@ use super::settings::{FileSettings, ServerRotation};
 /// The result of one file.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct FileReport {
-    /// Its name.
+    /// Its name, SUITE/NAME.
     pub file: String,
     /// The server.
     pub server: &'static str,
-    /// What the settings were chosen by.
+    /// Seed of the settings.
     pub seed: u64,
-    /// Why it was not run.
+    /// Why it was skipped.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub skipped: Option<String>,
-    /// What changed with the set of servers.
+    /// Settings of the set of servers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rotation: Option<ServerRotation>,
-    /// What it ran with.
+    /// Settings of the file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub settings: Option<FileSettings>,
-    /// How its client ended; absent for statements that had none.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ended: Option<ClientEnd>,
+    /// How its client ended; absent if the statements ran without the client.
+    #[serde(rename = "ended", skip_serializing_if = "Option::is_none")]
+    pub end: Option<ClientEnd>,
     /// Statements that reached the primary.
     pub statements: usize,
-    /// How often replicas were compared in the midst of it.
+    /// Number of comparisons during the file and at its end.
     pub checkpoints: usize,
-    /// How long all of it took, in seconds.
+    /// Duration in seconds.
     pub seconds: f64,
     /// How long the trial waited for the native replica, in seconds.
     pub native_seconds: f64,
     /// How long it waited for the channel, in seconds.
     pub channel_seconds: f64,
-    /// Transactions that native replica and channel both stopped at.
+    /// Transactions at which native replica and channel both stopped.
     pub stopped_both: Vec<ApplyStop>,
-    /// Transactions that only the native replica stopped at. What its target has in the end is compared all the same.
+    /// Transactions at which only the native replica stopped. The contents are compared all the same.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub stopped_native: Vec<ApplyStop>,
-    /// What of the native replica differs from primary and target.
+    /// Objects of the native replica that differ from both primary and target.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub native_differs: BTreeSet<String>,
     /// Transactions that the channel refused by design, with the reason.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub limits: Vec<String>,
-    /// What they do not share.
+    /// Differences between native replica and target.
     pub differences: Vec<ContentDifference>,
-    /// What kept the trial itself from going on with these servers.
+    /// Why the trial could not continue with the same servers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trouble: Option<String>,
 }
 
 impl FileReport {
-    /// Whether native replica and target differ, and not only after something that stopped both or is refused by design: what that
-    /// leaves half done may differ.
+    /// Whether native replica and target differ. Differences after a skipped transaction do not count,
+    /// because they may be its consequence.
     pub fn is_different(&self) -> bool {
         self.differences.iter().any(|difference| !difference.secondary)
     }
 
-    /// One line.
+    /// The result as one line of text.
     pub fn line(&self) -> String {
         let Self { file, statements, checkpoints, seconds, .. } = self;
         if let Some(reason) = &self.skipped {
@@ -91,24 +91,24 @@ impl FileReport {
     }
 }
 
-/// Where reports go.
+/// All reports of a run, and the file to which they are appended.
 #[derive(Debug)]
 pub struct Reports {
     path: Option<PathBuf>,
-    /// All so far.
+    /// All reports so far.
     pub files: Vec<FileReport>,
 }
 
 impl Reports {
-    /// Into a file, or nowhere but to standard output.
+    /// Appends reports to the file `path`, if there is one.
     pub fn new(path: Option<&Path>) -> Self {
         Self { path: path.map(Path::to_owned), files: Vec::new() }
     }
 
-    /// Adds one, with the statements of a file that differs.
+    /// Adds a report. If the file differs, its statements are written next to the report file.
     ///
     /// # Errors
-    /// If it cannot be written.
+    /// If a file cannot be written.
     pub fn add(&mut self, report: FileReport, transcript: &[(u32, String)]) -> anyhow::Result<()> {
         if let Some(path) = &self.path {
             let mut file = OpenOptions::new().create(true).append(true).open(path);
@@ -122,9 +122,10 @@ impl Reports {
         Ok(())
     }
 
-    /// How many ran, differ, were skipped. A file that ran again with another GTID mode counts once.
+    /// Numbers of files that ran, differ, and were skipped. A file that ran again with another GTID mode
+    /// counts once.
     pub fn counts(&self) -> (usize, usize, usize) {
-        let count = |is_so: fn(&FileReport) -> bool| self.names(is_so).len();
+        let count = |condition: fn(&FileReport) -> bool| self.names(condition).len();
         (
             count(|file| file.skipped.is_none()),
             count(FileReport::is_different),
@@ -132,23 +133,23 @@ impl Reports {
         )
     }
 
-    fn names(&self, is_so: impl Fn(&FileReport) -> bool) -> BTreeSet<&str> {
-        self.files.iter().filter(|file| is_so(file)).map(|file| file.file.as_str()).collect()
+    fn names(&self, condition: impl Fn(&FileReport) -> bool) -> BTreeSet<&str> {
+        self.files.iter().filter(|file| condition(file)).map(|file| file.file.as_str()).collect()
     }
 
-    /// How many of the files that ran had at least one comparison. A file that is skipped amid its run may have had some, too.
+    /// Number of files with at least one comparison, among those that ran to the end.
     pub fn compared(&self) -> usize {
         self.names(|file| file.skipped.is_none() && file.checkpoints > 0).len()
     }
 
-    /// The end of a run, for people.
+    /// Summary of the run as text.
     pub fn summary(&self) -> String {
         use std::fmt::Write as _;
         let (ran, different, skipped) = self.counts();
         let comparisons: usize = self.files.iter().map(|file| file.checkpoints).sum();
         let statements: usize = self.files.iter().map(|file| file.statements).sum();
         let mut text = format!(
-            "{ran} files ran ({statements} statements, {comparisons} comparisons amid them), {different} differ, {} had no comparison, {skipped} skipped\n",
+            "{ran} files ran ({statements} statements, {comparisons} comparisons), {different} differ, {} had no comparison, {skipped} skipped\n",
             ran - self.compared(),
         );
         let mut reasons = std::collections::BTreeMap::<&str, usize>::new();
@@ -207,7 +208,7 @@ mod tests {
         let mut reports = Reports::new(None);
         let named = |file: &str| FileReport { file: file.to_owned(), ..FileReport::default() };
         for report in [
-            // Skipped amid its run.
+            // Skipped during its run.
             FileReport { skipped: Some("stops the server".to_owned()), checkpoints: 1, ..named("a") },
             // Run again with another GTID mode.
             FileReport { checkpoints: 2, ..named("b") },

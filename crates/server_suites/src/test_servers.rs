@@ -1,10 +1,13 @@
-//! A primary, a native replica of it, and a target that a channel feeds.
+//! A primary, its native replica, and the target of a channel.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use tailwater_apply::channel::{ChannelEdit, ChannelState, ChannelStatus};
+use tailwater_daemon::api::commands::{ControlAnswer, ControlCommand};
+use tailwater_daemon::socket::{ask, socket_of};
+use tailwater_lab::trial::{SOURCE_NAME, Trial, TrialDurability, TrialFolder, TrialSpec};
 use tailwater_log::AckMode;
 use tailwater_sandbox::{Server, ServerKind, ServerSpec};
 use tailwater_session::{Connection, SessionError};
@@ -12,14 +15,11 @@ use tailwater_wire::Flavour;
 
 use super::server_contents::{ServerContents, capture};
 use super::settings::ServerRotation;
-use crate::trial::{SOURCE_NAME, Trial, TrialDurability, TrialFolder, TrialSpec};
-use tailwater_daemon::api::commands::{ControlAnswer, ControlCommand};
-use tailwater_daemon::socket::{ask, socket_of};
 
 /// The channel's name.
 pub const CHANNEL: &str = "target";
 
-/// A connection as the superuser that is made again when it is lost.
+/// A connection as the superuser that reconnects when it is lost.
 #[derive(Debug)]
 pub struct SuperuserClient {
     options: tailwater_session::ConnectOptions,
@@ -27,7 +27,7 @@ pub struct SuperuserClient {
 }
 
 impl SuperuserClient {
-    /// For a server; it connects when it is first needed.
+    /// A client of a server. It connects at first use.
     pub fn new(server: &Server) -> Self {
         Self { options: server.socket_options(), connection: None }
     }
@@ -47,7 +47,7 @@ impl SuperuserClient {
         self.connection.as_mut().ok_or(SessionError::OutOfStep)
     }
 
-    /// The first value that a statement gives.
+    /// The first value of a query's result.
     ///
     /// # Errors
     /// If the server cannot be reached, or refuses.
@@ -56,29 +56,29 @@ impl SuperuserClient {
         Ok(answer.scalar().unwrap_or_default().to_owned())
     }
 
-    /// Ends the connection; the next statement makes another.
-    pub fn forget(&mut self) {
+    /// Closes the connection. The next statement opens a new one.
+    pub fn close(&mut self) {
         self.connection = None;
     }
 }
 
-/// The three servers, and the daemon between them.
+/// The three servers and the daemon.
 #[derive(Debug)]
 pub struct TestServers {
     /// The primary and the daemon that captures it.
     pub trial: Trial,
     /// The native replica.
     pub native: Server,
-    /// The channel's target, which lives as long as the value.
+    /// The channel's target; kept so that it runs as long as the value.
     _target: Server,
-    /// Superusers of the three.
+    /// Superuser of the primary.
     pub on_primary: SuperuserClient,
-    /// Of the native replica.
+    /// Superuser of the native replica.
     pub on_native: SuperuserClient,
-    /// Of the target.
+    /// Superuser of the target.
     pub on_target: SuperuserClient,
     control: PathBuf,
-    /// What native replica and target hold before the first file, and after each that was cleaned up.
+    /// Contents of native replica and target before the first file, and after each cleanup.
     pub baseline: ServerContents,
     /// The primary's global variables before the first file.
     pub globals: Vec<(String, String)>,
@@ -102,16 +102,16 @@ fn shared_options(kind: ServerKind, rotation: &ServerRotation) -> Vec<String> {
     } else {
         options.extend(["--gtid-mode=ON".to_owned(), "--enforce-gtid-consistency=ON".to_owned()]);
     }
-    // Statements that name no engine get that of the server on which they run.
+    // A table that names no engine gets the default engine of the server on which the statement runs.
     options.push(format!("--default-storage-engine={}", rotation.engine));
     options
 }
 
 impl TestServers {
-    /// Starts all, and waits until replicas follow.
+    /// Starts all servers and the daemon, and waits until the channel runs.
     ///
     /// # Errors
-    /// If one of them does not come up.
+    /// If one of them does not start.
     pub async fn start(kind: ServerKind, rotation: &ServerRotation) -> anyhow::Result<Self> {
         let folder = TrialFolder::new(None)?;
         let spec = TrialSpec {
@@ -126,7 +126,7 @@ impl TestServers {
             ServerSpec::new(kind)
                 .name(name)
                 .options(shared_options(kind, rotation))
-                // Rows come to a target as statements, and are longer as such than as events.
+                // A target gets rows as statements, which are longer than events.
                 .option("--max-allowed-packet=1G")
                 .option(format!("--server-id={id}"))
         };
@@ -136,10 +136,10 @@ impl TestServers {
             Server::start(replica("target", 20)),
         );
         let (mut trial, native, target) = (trial?, native?, target?);
-        // A daemon that has gone must not hold up the primary.
+        // The primary must not wait for a daemon that has ended.
         trial.set_asynchronous().await?;
         native.replicate_from(&trial.primary).await?;
-        // As replication of MariaDB does unless told otherwise.
+        // MariaDB's default for replication, `slave_ddl_exec_mode=IDEMPOTENT`.
         let mode = match kind.flavour() {
             Flavour::MySql => "strict",
             Flavour::MariaDb => "idempotent",
@@ -150,7 +150,7 @@ impl TestServers {
             target.socket()
         ))?;
         trial.start_relay()?;
-        let mut trio = Self {
+        let mut servers = Self {
             on_primary: SuperuserClient::new(&trial.primary),
             on_native: SuperuserClient::new(&native),
             on_target: SuperuserClient::new(&target),
@@ -162,11 +162,11 @@ impl TestServers {
             globals: Vec::new(),
             _folder: folder,
         };
-        trio.prepare().await?;
-        Ok(trio)
+        servers.prepare().await?;
+        Ok(servers)
     }
 
-    /// What the suites expect of a server: the database `test`, and one of their own.
+    /// Creates what the suites expect on a server: the database `test` and the test runner's database `mtr`.
     async fn prepare(&mut self) -> anyhow::Result<()> {
         let connection = self.on_primary.connection().await?;
         for statement in [
@@ -178,11 +178,11 @@ impl TestServers {
         ] {
             connection.execute(statement).await.with_context(|| statement.to_owned())?;
         }
-        let begun = Instant::now();
+        let started = Instant::now();
         while !self.channel().is_ok_and(|channel| channel.state == ChannelState::Running) {
             ensure!(
-                begun.elapsed() < Duration::from_secs(60),
-                "the channel does not begin: {:?}",
+                started.elapsed() < Duration::from_secs(60),
+                "the channel does not start: {:?}",
                 self.channel()
             );
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -191,15 +191,15 @@ impl TestServers {
         Ok(())
     }
 
-    /// How the channel is.
+    /// State of the channel.
     ///
     /// # Errors
     /// If the daemon does not answer.
     pub fn channel(&self) -> anyhow::Result<ChannelStatus> {
-        self.obey(&ControlCommand::List)
+        self.request(&ControlCommand::List)
     }
 
-    fn obey(&self, request: &ControlCommand) -> anyhow::Result<ChannelStatus> {
+    fn request(&self, request: &ControlCommand) -> anyhow::Result<ChannelStatus> {
         match ask(&self.control, request)? {
             ControlAnswer::Channels(channels) => channels
                 .into_iter()
@@ -210,37 +210,37 @@ impl TestServers {
         }
     }
 
-    /// Has the channel leave out the transaction that it stopped at, and continue.
+    /// Makes the channel skip the transaction at which it stopped, and continue.
     ///
     /// # Errors
     /// If the daemon refuses.
     pub fn skip_on_channel(&self, gtid: &str) -> anyhow::Result<()> {
-        self.obey(&ControlCommand::Skip { channel: CHANNEL.into(), gtid: gtid.into() })?;
+        self.request(&ControlCommand::Skip { channel: CHANNEL.into(), gtid: gtid.into() })?;
         self.start_channel()
     }
 
-    /// Has the channel continue.
+    /// Starts the channel again.
     ///
     /// # Errors
     /// If the daemon refuses.
     pub fn start_channel(&self) -> anyhow::Result<()> {
         let request =
             ControlCommand::Start { channel: CHANNEL.into(), until_gtid: None, until_time_us: None };
-        self.obey(&request).map(drop)
+        self.request(&request).map(drop)
     }
 
-    /// Has the channel work otherwise.
+    /// Changes settings of the channel.
     ///
     /// # Errors
     /// If the daemon refuses.
     pub fn set_channel(&self, edit: ChannelEdit) -> anyhow::Result<()> {
-        self.obey(&ControlCommand::Set { channel: CHANNEL.into(), edit }).map(drop)
+        self.request(&ControlCommand::Set { channel: CHANNEL.into(), edit }).map(drop)
     }
 
-    /// All that the primary has committed.
+    /// GTID set that the primary has committed.
     ///
     /// # Errors
-    /// If it cannot be asked.
+    /// If the primary does not answer.
     pub async fn committed(&mut self) -> anyhow::Result<String> {
         let question = match self.trial.primary.kind().flavour() {
             Flavour::MySql => "SELECT @@global.gtid_executed",
@@ -249,32 +249,31 @@ impl TestServers {
         Ok(self.on_primary.value(question).await?.replace('\n', ""))
     }
 
-    /// What native replica and target hold.
+    /// Contents of native replica and target.
     ///
     /// # Errors
-    /// If one of them cannot be asked.
+    /// If one of them does not answer.
     pub async fn states(&mut self) -> anyhow::Result<(ServerContents, ServerContents)> {
         let native = async { capture(self.on_native.connection().await?).await };
         let target = async { capture(self.on_target.connection().await?).await };
         let (native, target) = tokio::join!(native, target);
         let states = (native.context("read the native replica"), target.context("read the target"));
-        // The session was set up for reading.
         Ok((states.0?, states.1?))
     }
 
-    /// What the primary holds.
+    /// Contents of the primary.
     ///
     /// # Errors
-    /// If it cannot be asked.
+    /// If the primary does not answer.
     pub async fn primary_state(&mut self) -> anyhow::Result<ServerContents> {
         let mut reader = SuperuserClient::new(&self.trial.primary);
         Ok(capture(reader.connection().await?).await?)
     }
 
-    /// The primary's global variables that can be set again.
+    /// The primary's global variables, without those of GTIDs.
     ///
     /// # Errors
-    /// If it cannot be asked.
+    /// If the primary does not answer.
     pub async fn read_globals(&mut self) -> anyhow::Result<Vec<(String, String)>> {
         let answer = self.on_primary.connection().await?.query("SHOW GLOBAL VARIABLES").await?;
         let pairs = answer.rows.iter().map(|row| {
@@ -284,8 +283,8 @@ impl TestServers {
         Ok(pairs.filter(|(name, _)| !name.starts_with("gtid_")).collect())
     }
 
-    /// The last lines of the daemon.
-    pub fn last_words(&self) -> String {
+    /// The last lines of the daemon's output.
+    pub fn daemon_log_tail(&self) -> String {
         self.trial.relay_log_tail()
     }
 }

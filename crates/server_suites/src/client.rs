@@ -1,4 +1,5 @@
-//! RunningClient a test file by its own client, with what the servers' test runner would set up for it.
+//! Runs a test file with the suites' own client, in the environment that the servers' test runner would set
+//! up.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -10,7 +11,7 @@ use tailwater_wire::Flavour;
 
 use super::statement_proxy::StatementProxy;
 
-/// How the client ended.
+/// How the client's run of a file ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ClientEnd {
@@ -18,23 +19,23 @@ pub enum ClientEnd {
     Finished,
     /// The file skipped itself, for this reason.
     Skipped(String),
-    /// Before the end; what it said last.
+    /// Before the end of the file, with these last lines of output.
     GaveUp(String),
-    /// It took too long.
+    /// It exceeded the time limit of a file.
     TimedOut,
 }
 
-/// The folder of a run, as test files know it.
+/// The folder that test files know as `MYSQLTEST_VARDIR`.
 #[derive(Debug)]
 pub struct VarFolder {
     path: PathBuf,
 }
 
 impl VarFolder {
-    /// Makes it.
+    /// Creates it, with a link to the data files of the suites.
     ///
     /// # Errors
-    /// If it cannot be made.
+    /// If a folder or link cannot be created.
     pub fn make(path: PathBuf, suites: &TestSuites) -> anyhow::Result<Self> {
         let folder = Self::bare(path)?;
         let data = folder.path.join("std_data");
@@ -42,10 +43,10 @@ impl VarFolder {
         Ok(folder)
     }
 
-    /// Makes one without the files of the suites.
+    /// Creates one without the data files of the suites.
     ///
     /// # Errors
-    /// If it cannot be made.
+    /// If a folder or link cannot be created.
     pub fn bare(path: PathBuf) -> anyhow::Result<Self> {
         for name in ["tmp", "log", "run", "mysqld.1/data"] {
             std::fs::create_dir_all(path.join(name)).with_context(|| path.display().to_string())?;
@@ -53,32 +54,33 @@ impl VarFolder {
         Ok(Self { path })
     }
 
-    /// The socket that the gate listens at.
+    /// The Unix socket of the statement proxy.
     pub fn socket(&self) -> PathBuf {
-        self.path.join("gate.sock")
+        self.path.join("proxy.sock")
     }
 }
 
-/// A client that runs.
+/// A running client.
 #[derive(Debug)]
 pub struct RunningClient {
     child: tokio::process::Child,
     output: PathBuf,
 }
 
-/// Starts the client with a file; errors do not end it, as far as it lets them.
+/// Starts the client with a file, with the options that make it continue after an error.
 ///
 /// # Errors
 /// If it cannot be started.
 pub fn start(
     suites: &TestSuites,
     primary: &Server,
-    gate: &StatementProxy,
+    proxy: &StatementProxy,
     folder: &VarFolder,
     file: &Path,
 ) -> anyhow::Result<RunningClient> {
     let wrapper = folder.path.join("tmp/trial.test");
-    // Its results are not those of its own configuration, so it must not end at the first one that differs.
+    // The primary has another configuration than the file expects, so the client must not end at the first
+    // result that differs.
     std::fs::write(&wrapper, format!("--disable_abort_on_error\n--source {}\n", file.display()))?;
     let output = folder.path.join("log/client.log");
     let log = std::fs::File::create(&output)?;
@@ -88,7 +90,7 @@ pub fn start(
     command
         .arg("--no-defaults")
         .args(["--silent", "--user=root", "--host=localhost", "--database=test", "--max-connect-retries=10"])
-        .arg(format!("--port={}", gate.port))
+        .arg(format!("--port={}", proxy.port))
         .arg(format!("--socket={}", socket.display()))
         .arg(format!("--tmpdir={}", temporary.display()))
         .arg(format!("--logdir={}", folder.path.join("log").display()))
@@ -101,17 +103,17 @@ pub fn start(
             .arg(format!("--suite-dir={}", suite_folder(file).display())),
     };
     command.env("MTR_SUITE_DIR", suite_folder(file));
-    for (name, value) in environment(suites, primary, gate, folder)? {
+    for (name, value) in environment(suites, primary, proxy, folder)? {
         command.env(name, value);
     }
     command.current_dir(suites.folder()).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
-    // What it starts in turn goes with it.
+    // A process group, so that its child processes are killed with it.
     command.process_group(0).kill_on_drop(true);
     let child = command.spawn().context("start the client of the test suites")?;
     Ok(RunningClient { child, output })
 }
 
-/// The folder of a file's suite: what it sources may lie in there.
+/// The folder of a file's suite, where sourced files may be.
 fn suite_folder(file: &Path) -> &Path {
     let folder = file.parent().unwrap_or(file);
     match folder.file_name() {
@@ -126,7 +128,7 @@ fn charsets(primary: &Server) -> PathBuf {
     candidates.iter().find(|path| path.is_dir()).unwrap_or(&candidates[1]).clone()
 }
 
-/// A client program of the server as shell text, with what connects it.
+/// The shell command of one of the server's client programs, with its connection options.
 fn program(primary: &Server, names: &[&str], rest: &str) -> String {
     let command = names.iter().find_map(|name| primary.tool(name).ok());
     let Some(command) = command else { return "false".to_owned() };
@@ -140,7 +142,7 @@ fn program(primary: &Server, names: &[&str], rest: &str) -> String {
 fn environment(
     suites: &TestSuites,
     primary: &Server,
-    gate: &StatementProxy,
+    proxy: &StatementProxy,
     folder: &VarFolder,
 ) -> anyhow::Result<Vec<(&'static str, String)>> {
     let var = folder.path.display().to_string();
@@ -150,7 +152,7 @@ fn environment(
         Flavour::MySql => "--ssl-mode=DISABLED",
         Flavour::MariaDb => "--skip-ssl",
     };
-    let account = format!("--user=root --host=localhost --port={} --socket={socket} {no_tls}", gate.port);
+    let account = format!("--user=root --host=localhost --port={} --socket={socket} {no_tls}", proxy.port);
     let usr = primary.install().root().join("usr");
     let charsets = charsets(primary);
     let share = charsets.parent().unwrap_or(&usr).display().to_string();
@@ -164,12 +166,12 @@ fn environment(
         ("MYSQL_TEST_DIR", tests.clone()),
         ("MYSQL_TEST_DIR_ABS", tests.clone()),
         ("SECURE_LOAD_PATH", format!("{tests}/std_data")),
-        ("MASTER_MYPORT", gate.port.to_string()),
-        ("MASTER_MYPORT1", gate.port.to_string()),
-        ("DEFAULT_MASTER_PORT", gate.port.to_string()),
+        ("MASTER_MYPORT", proxy.port.to_string()),
+        ("MASTER_MYPORT1", proxy.port.to_string()),
+        ("DEFAULT_MASTER_PORT", proxy.port.to_string()),
         ("MASTER_MYSOCK", socket.clone()),
-        // Tests of engines that reach other servers reach the same one.
-        ("SLAVE_MYPORT", gate.port.to_string()),
+        // Tests of engines that connect to other servers connect to the same one.
+        ("SLAVE_MYPORT", proxy.port.to_string()),
         ("SLAVE_MYSOCK", socket.clone()),
         ("MASTER_X_MYPORT", "1".to_owned()),
         ("MTR_BUILD_THREAD", "1".to_owned()),
@@ -199,11 +201,11 @@ fn environment(
 }
 
 impl RunningClient {
-    /// Waits until it ends.
+    /// Waits for the end of the client.
     ///
     /// # Errors
     /// If it cannot be waited for.
-    pub async fn ended(&mut self) -> anyhow::Result<ClientEnd> {
+    pub async fn wait(&mut self) -> anyhow::Result<ClientEnd> {
         let status = self.child.wait().await?;
         let text = std::fs::read(&self.output).unwrap_or_default();
         let text = String::from_utf8_lossy(&text);
@@ -215,17 +217,17 @@ impl RunningClient {
         };
         Ok(match status.code() {
             Some(0) => ClientEnd::Finished,
-            // As the client of the suites ends for `skip`.
+            // Exit code of `mysqltest` for `skip`.
             Some(62) => ClientEnd::Skipped(last()),
             _ => ClientEnd::GaveUp(last()),
         })
     }
 
-    /// Kills it with everything that it has started.
+    /// Kills it and all its child processes.
     pub fn kill(&mut self) {
         let group = self.child.id().and_then(|id| rustix::process::Pid::from_raw(i32::try_from(id).ok()?));
         if let Some(group) = group {
-            // Gone already, if that fails.
+            // Fails only if the group has already ended.
             let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
         }
     }

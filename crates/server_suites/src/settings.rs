@@ -1,4 +1,4 @@
-//! Which settings a file runs with: chosen from a seed and the file's name, so that a run can be repeated. No I/O.
+//! Chooses the settings of a file by a seed and the file's name, so that a run can be repeated. No I/O.
 
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
@@ -9,15 +9,15 @@ use tailwater_apply::scheduler::CommitOrder;
 use tailwater_sandbox::ServerKind;
 use tailwater_wire::Flavour;
 
-/// What changes with each set of servers.
+/// Settings that differ between sets of servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct ServerRotation {
-    /// The engine of tables whose statement names none.
+    /// The default storage engine.
     pub engine: &'static str,
 }
 
 impl ServerRotation {
-    /// The next one after so many.
+    /// The settings of the set with this number, counted from 0.
     pub fn number(kind: ServerKind, number: usize) -> Self {
         let engines: &[&'static str] = match kind.flavour() {
             Flavour::MySql => &["InnoDB", "MyISAM"],
@@ -27,18 +27,18 @@ impl ServerRotation {
     }
 }
 
-/// What changes with each file.
+/// Settings that differ between files.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct FileSettings {
     /// Global variables of the primary.
     pub globals: Vec<(&'static str, &'static str)>,
-    /// The order of commits on the target.
+    /// Commit order of the channel.
     pub order: CommitOrder,
-    /// Under which identity they are committed there.
+    /// GTID mode of the channel.
     pub gtid: GtidMode,
 }
 
-/// Variables of both flavours, and what they may be.
+/// Variables of both flavours, and their possible values.
 const SHARED: &[(&str, &[&str])] = &[
     ("binlog_format", &["ROW", "MIXED", "STATEMENT"]),
     ("binlog_row_image", &["FULL", "MINIMAL", "NOBLOB"]),
@@ -110,7 +110,8 @@ const MARIADB: &[(&str, &[&str])] = &[
 ];
 
 impl FileSettings {
-    /// Those of a file. Without a seed the file runs under the servers' defaults, and only the channel's own settings change.
+    /// The settings of a file. With seed 0 the file runs with the servers' defaults, and only the channel's
+    /// settings change.
     pub fn choose(kind: ServerKind, seed: u64, file: &str) -> Self {
         let name = file.bytes().fold(seed, |sum, byte| sum.wrapping_mul(0x0100_0193) ^ u64::from(byte));
         let mut random = StdRng::seed_from_u64(name);
@@ -124,7 +125,8 @@ impl FileSettings {
                 Flavour::MariaDb => MARIADB,
             };
             for (name, values) in SHARED.iter().chain(own) {
-                // Most variables stay as they are, so that a difference has one cause. Formats change most often.
+                // Most variables keep their value, so that a difference has one cause. Formats change most
+                // often.
                 let share = if matches!(*name, "binlog_format" | "sql_mode") { 0.7 } else { 0.25 };
                 if random.random_bool(share)
                     && let Some(value) = values.choose(&mut random)
@@ -136,7 +138,7 @@ impl FileSettings {
         Self { globals, order, gtid }
     }
 
-    /// The same as a line of the daemon's configuration.
+    /// The channel's part of the settings.
     pub fn edit(&self) -> ChannelEdit {
         ChannelEdit { commit_order: Some(self.order), gtid: Some(self.gtid), ..ChannelEdit::default() }
     }

@@ -7,9 +7,9 @@ use tailwater_session::{Connection, QueryResult, SessionError};
 use tailwater_wire::Flavour;
 use tailwater_wire::sql_quote::quote_identifier;
 
-/// Databases that are the server's own, or the channel's.
-const OWN: [&str; 5] = ["mysql", "information_schema", "performance_schema", "sys", "tailwater"];
-/// Rows of a table that are kept to be shown; of a larger one only their number and sum.
+/// Databases of the server itself and of the channel.
+const SYSTEM_DATABASES: [&str; 5] = ["mysql", "information_schema", "performance_schema", "sys", "tailwater"];
+/// Maximum number of rows kept for a table. A larger table is represented by its row count and a checksum.
 const ROWS_KEPT_MAX: usize = 2000;
 
 /// The contents of a server: lines by object name.
@@ -18,28 +18,28 @@ pub type ServerContents = BTreeMap<String, Vec<String>>;
 /// Reads everything.
 ///
 /// # Errors
-/// If the connection breaks. What the server refuses to show is kept as its error number.
+/// If the connection breaks. If the server refuses a query, its error number is kept instead of the result.
 pub async fn capture(connection: &mut Connection) -> Result<ServerContents, SessionError> {
     let flavour = connection.server().flavour;
-    for statement in preparations(flavour) {
+    for statement in session_settings(flavour) {
         ignore_refusal(connection.execute(statement).await)?;
     }
     let mut state = ServerContents::new();
-    for (name, question) in questions(flavour) {
+    for (name, question) in metadata_queries(flavour) {
         put(&mut state, name, connection.query(question).await)?;
     }
     let databases = connection.query("SHOW DATABASES").await?;
     for row in &databases.rows {
         let name = text(row.get(0));
-        if !OWN.contains(&name.to_ascii_lowercase().as_str()) {
+        if !SYSTEM_DATABASES.contains(&name.to_ascii_lowercase().as_str()) {
             database(connection, &name, &mut state).await?;
         }
     }
     Ok(state)
 }
 
-/// The session in which is read: nothing is converted, nothing waits for long.
-fn preparations(flavour: Flavour) -> &'static [&'static str] {
+/// Session settings for reading: no conversion of character sets, and short time limits.
+fn session_settings(flavour: Flavour) -> &'static [&'static str] {
     match flavour {
         Flavour::MySql => &[
             "SET SESSION sql_mode='', time_zone='+00:00', character_set_results=NULL, lock_wait_timeout=5, \
@@ -53,18 +53,18 @@ fn preparations(flavour: Flavour) -> &'static [&'static str] {
     }
 }
 
-/// Accounts, routines, and what else belongs to no table.
-fn questions(flavour: Flavour) -> impl Iterator<Item = &'static (&'static str, &'static str)> {
-    let of_one = match flavour {
-        Flavour::MySql => OF_MYSQL,
-        Flavour::MariaDb => OF_MARIADB,
+/// Queries of accounts, routines and other objects that belong to no table.
+fn metadata_queries(flavour: Flavour) -> impl Iterator<Item = &'static (&'static str, &'static str)> {
+    let own = match flavour {
+        Flavour::MySql => MYSQL_QUERIES,
+        Flavour::MariaDb => MARIADB_QUERIES,
     };
-    OF_BOTH.iter().chain(of_one)
+    COMMON_QUERIES.iter().chain(own)
 }
 
-/// What both families keep in the same tables. Of events without `ORIGINATOR`: servers set it to the source's `server_id` in their own
-/// replication threads only, and to their own for everybody else (docs/how-to/apply.md).
-const OF_BOTH: &[(&str, &str)] = &[
+/// Queries that both families answer from the same tables. `ORIGINATOR` of events is left out: only a
+/// server's own replication threads set it to the source's `server_id` (docs/how-to/apply.md).
+const COMMON_QUERIES: &[(&str, &str)] = &[
     ("grants on databases", "SELECT * FROM mysql.db"),
     (
         "grants on tables",
@@ -80,7 +80,7 @@ const OF_BOTH: &[(&str, &str)] = &[
     ),
     ("proxies", "SELECT Host, User, Proxied_host, Proxied_user, With_grant, Grantor FROM mysql.proxies_priv"),
     ("servers", "SELECT * FROM mysql.servers"),
-    ("functions of libraries", "SELECT * FROM mysql.func"),
+    ("loadable functions", "SELECT * FROM mysql.func"),
     (
         "events",
         "SELECT EVENT_SCHEMA, EVENT_NAME, DEFINER, TIME_ZONE, EVENT_DEFINITION, EVENT_TYPE, EXECUTE_AT, INTERVAL_VALUE, INTERVAL_FIELD, \
@@ -96,12 +96,12 @@ const OF_BOTH: &[(&str, &str)] = &[
 ];
 
 /// What only MySQL keeps, or keeps otherwise.
-const OF_MYSQL: &[(&str, &str)] = &[
+const MYSQL_QUERIES: &[(&str, &str)] = &[
     ("accounts", "SELECT u.* FROM mysql.user u"),
     ("roles", "SELECT * FROM mysql.role_edges"),
     ("default roles", "SELECT * FROM mysql.default_roles"),
     ("dynamic grants", "SELECT * FROM mysql.global_grants"),
-    ("passwords of before", "SELECT Host, User, Password FROM mysql.password_history"),
+    ("password history", "SELECT Host, User, Password FROM mysql.password_history"),
     (
         "routines",
         "SELECT ROUTINE_SCHEMA, ROUTINE_NAME, ROUTINE_TYPE, DTD_IDENTIFIER, ROUTINE_DEFINITION, IS_DETERMINISTIC, SQL_DATA_ACCESS, \
@@ -118,14 +118,14 @@ const OF_MYSQL: &[(&str, &str)] = &[
         "SELECT NAME, FLAG, ROW_FORMAT, SPACE_TYPE FROM information_schema.innodb_tablespaces WHERE SPACE_TYPE='General' AND NAME<>'mysql'",
     ),
     (
-        "reference systems",
+        "spatial reference systems",
         "SELECT COUNT(*), MD5(GROUP_CONCAT(SRS_ID)) FROM information_schema.st_spatial_reference_systems",
     ),
     ("histograms", "SELECT SCHEMA_NAME, TABLE_NAME, COLUMN_NAME FROM information_schema.column_statistics"),
 ];
 
-/// What only MariaDB keeps, or keeps otherwise.
-const OF_MARIADB: &[(&str, &str)] = &[
+/// Queries of tables that only MariaDB has, or that differ in MySQL.
+const MARIADB_QUERIES: &[(&str, &str)] = &[
     ("accounts", "SELECT * FROM mysql.global_priv"),
     ("roles", "SELECT * FROM mysql.roles_mapping"),
     (
@@ -166,7 +166,7 @@ async fn database(
     Ok(())
 }
 
-/// All rows of a table, in an order of their own: a table need not have a key.
+/// Reads all rows of a table, sorted as text, because a table may have no key.
 async fn rows(
     connection: &mut Connection,
     table: &str,
@@ -222,7 +222,7 @@ fn put(
             lines.sort_unstable();
             lines
         }
-        // The words of the message may name files.
+        // Only the number, because the message may contain file names.
         Err(SessionError::Server { error, .. }) => vec![format!("error {}", error.number)],
         Err(error) => return Err(error),
     };
@@ -230,12 +230,12 @@ fn put(
     Ok(())
 }
 
-/// Columns that say when, and not what.
+/// Columns that contain the time of a change.
 fn is_volatile(column: &str) -> bool {
     ["password_last_changed", "last_update"].iter().any(|name| column.eq_ignore_ascii_case(name))
 }
 
-/// An error only if the connection broke: what the server refuses does not matter here.
+/// Turns an error of the server into success. Any other error means that the connection broke.
 pub fn ignore_refusal<T>(answer: Result<T, SessionError>) -> Result<(), SessionError> {
     match answer {
         Ok(_) | Err(SessionError::Server { .. }) => Ok(()),
@@ -243,7 +243,7 @@ pub fn ignore_refusal<T>(answer: Result<T, SessionError>) -> Result<(), SessionE
     }
 }
 
-/// A row as text: the same bytes give the same text.
+/// A row as text. Equal rows give equal text, and different rows different text.
 fn printable<'a>(columns: usize, value: impl Fn(usize) -> Option<&'a [u8]>) -> String {
     let values = (0..columns).map(|column| match value(column) {
         None => "NULL".to_owned(),
@@ -256,7 +256,7 @@ fn printable<'a>(columns: usize, value: impl Fn(usize) -> Option<&'a [u8]>) -> S
 }
 
 fn hash(text: &str) -> u64 {
-    // FNV-1a; sums of these tell multisets apart well enough for a trial.
+    // FNV-1a. The sum over all rows distinguishes multisets well enough for a trial.
     text.bytes()
         .fold(0xcbf2_9ce4_8422_2325, |sum, byte| (sum ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
 }
@@ -270,7 +270,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_are_told_apart() {
+    fn different_rows_give_different_text() {
         let row = |values: &[Option<&'static [u8]>]| {
             let values = values.to_vec();
             printable(values.len(), move |column| values[column])
