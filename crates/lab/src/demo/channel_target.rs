@@ -18,7 +18,7 @@ use tailwater_daemon::socket::{ask, socket_of};
 /// The channel's name.
 const CHANNEL: &str = "applied";
 
-/// How long it may take to apply what the log has, once nothing more comes.
+/// How long it may take to apply the rest of the log after the load has ended.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A server without native replication, and the channel that applies to it.
@@ -58,7 +58,7 @@ impl ChannelTarget {
         Ok(Self { server: Server::start(spec).await?, socket: socket_of(&folder.join("log")) })
     }
 
-    /// The part of the relay's configuration that feeds it.
+    /// The channel in the relay's configuration.
     pub fn channel_config(&self) -> String {
         format!(
             "\n[[channel]]\nname = \"{CHANNEL}\"\nsource = \"{SOURCE_NAME}\"\nsocket = {:?}\nuser = \"root\"\n",
@@ -74,18 +74,20 @@ impl ChannelTarget {
         }
     }
 
-    /// Waits until it has applied everything in `log`, and compares its tables with the ledger and with `replica`'s.
+    /// Waits until it has applied everything in `log`, and compares its tables with the ledger and with
+    /// `replica`'s.
     ///
     /// # Errors
-    /// If log or servers cannot be asked. What it lacks is no error but in the [`ChannelTargetOutcome`].
-    pub async fn settle(
+    /// If the log cannot be read, or a server or the relay does not answer. Missing rows are not an error;
+    /// they are in the [`ChannelTargetOutcome`].
+    pub async fn compare_at_end(
         &self,
         log: &Path,
         ledger: &Ledger,
         replica: &Server,
     ) -> anyhow::Result<ChannelTargetOutcome> {
         let wanted = LogDir::open_read_only(log)?.gtid_set()?.context("the log is empty")?;
-        let begun = Instant::now();
+        let started = Instant::now();
         let mut outcome = ChannelTargetOutcome::default();
         loop {
             if let Some(status) = self.status() {
@@ -94,14 +96,18 @@ impl ChannelTarget {
                 if has.is_ok_and(|has| wanted.is_subset_of(&has)) {
                     break;
                 }
-                if begun.elapsed() > PATIENCE {
+                if started.elapsed() > PATIENCE {
                     outcome
                         .complaints
                         .push(format!("the applied replica does not reach the end: it has {}", status.gtids));
                     return Ok(outcome);
                 }
             }
-            ensure!(begun.elapsed() < 2 * PATIENCE, "the relay does not answer at {}", self.socket.display());
+            ensure!(
+                started.elapsed() < 2 * PATIENCE,
+                "the relay does not answer at {}",
+                self.socket.display()
+            );
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         let report = ledger.compare_with_server(&self.server.connect_options()).await?;

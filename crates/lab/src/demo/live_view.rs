@@ -28,7 +28,7 @@ impl LiveView {
     }
 
     /// Prints the start of a step.
-    pub fn say(&self, message: &str) {
+    pub fn print_step(&self, message: &str) {
         let seconds = self.began.elapsed().as_secs_f64();
         let line = match self.json {
             true => serde_json::json!({ "seconds": (seconds * 10.0).round() / 10.0, "message": message })

@@ -11,7 +11,7 @@ use tailwater_wire::gtid::GtidSet;
 use crate::trial::Trial;
 use crate::trial::managed_cluster::start_candidate;
 
-/// How long a replica may take to apply what the log has, once nothing more comes.
+/// How long a replica may take to apply the rest of the log after the load has ended.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Servers that replicate from the relay.
@@ -27,7 +27,7 @@ pub struct ReplicaOutcome {
     pub replicas: u64,
     /// How many have applied everything that is in the log.
     pub at_the_end: u64,
-    /// How many have exactly the rows that the ledger knows of, with the contents that it knows.
+    /// How many have exactly the rows of the ledger.
     pub equal_to_ledger: u64,
     /// Acknowledged transactions missing on any of them.
     pub missing: u64,
@@ -72,7 +72,7 @@ impl NativeReplicas {
         self.servers.iter().collect()
     }
 
-    /// One of them, to compare others with.
+    /// The first of them, for comparisons.
     ///
     /// # Errors
     /// If there is none.
@@ -80,7 +80,7 @@ impl NativeReplicas {
         self.servers.first().context("there are no replicas")
     }
 
-    /// The one of that name.
+    /// The replica with this name.
     ///
     /// # Errors
     /// If there is none.
@@ -89,12 +89,18 @@ impl NativeReplicas {
         found.with_context(|| format!("there is no replica {name}"))
     }
 
-    /// Waits until they have applied everything in `log`, and compares their tables with the ledger. The one that is `primary`
-    /// by now has what the log has from it.
+    /// Waits until they have applied everything in `log`, and compares their tables with the ledger. The one
+    /// that is `primary` by now has what the log has from it.
     ///
     /// # Errors
-    /// If log or servers cannot be asked. What they lack is no error but in the [`ReplicaOutcome`].
-    pub async fn settle(&self, log: &Path, ledger: &Ledger, primary: &str) -> anyhow::Result<ReplicaOutcome> {
+    /// If the log cannot be read, or a server does not answer. Missing rows are not an error; they are in the
+    /// [`ReplicaOutcome`].
+    pub async fn compare_at_end(
+        &self,
+        log: &Path,
+        ledger: &Ledger,
+        primary: &str,
+    ) -> anyhow::Result<ReplicaOutcome> {
         let gtids = LogDir::open_read_only(log)?.gtid_set()?.context("the log is empty")?;
         let wanted = match &gtids {
             GtidSet::MySql(set) => set.to_string(),
@@ -142,5 +148,5 @@ impl NativeReplicas {
 
 /// The state of a replica, for messages.
 pub(super) fn replica_words(status: Option<&ReplicaStatus>) -> String {
-    status.map_or_else(|| "it is no replica".to_owned(), ToString::to_string)
+    status.map_or_else(|| "it is not a replica".to_owned(), ToString::to_string)
 }

@@ -9,7 +9,7 @@ use super::native_replicas::replica_words;
 use crate::trial::Trial;
 use crate::trial::managed_cluster::PRIMARY_NAME;
 
-/// How long something may take to be replicated.
+/// Time limit for the replication of one commit.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Result of the rejoin.
@@ -32,14 +32,14 @@ pub struct RejoinOutcome {
 /// Runs `tailwater rejoin` for the former primary, and compares it with the ledger.
 ///
 /// # Errors
-/// If it is not joined, or gets nothing.
+/// If the rejoin fails, or the server does not replicate afterwards.
 pub async fn rejoin(trial: &Trial, new_primary: &Server, ledger: &Ledger) -> anyhow::Result<RejoinOutcome> {
-    let begun = Instant::now();
+    let started = Instant::now();
     let report = trial.rejoin(PRIMARY_NAME).await?;
-    let took_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+    let took_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
     let number = |value: &serde_json::Value| value.as_u64().unwrap_or(0);
     let healed = &report["healed"];
-    arrives(new_primary, &trial.primary).await?;
+    wait_replicated(new_primary, &trial.primary).await?;
     let found = ledger.compare_with_server(&trial.primary.connect_options()).await?;
     let wrong = found.missing.count + found.altered.count + found.failed_but_present.count + found.unlisted;
     Ok(RejoinOutcome {
@@ -52,14 +52,14 @@ pub async fn rejoin(trial: &Trial, new_primary: &Server, ledger: &Ledger) -> any
     })
 }
 
-/// Waits until what is committed on one server is on the other.
-async fn arrives(from: &Server, to: &Server) -> anyhow::Result<()> {
+/// Commits on one server, and waits until the commit is on the other.
+async fn wait_replicated(from: &Server, to: &Server) -> anyhow::Result<()> {
     from.sql("CREATE DATABASE tw_back").await.context("a commit on the new primary")?;
-    let begun = Instant::now();
+    let started = Instant::now();
     while to.sql("SHOW DATABASES LIKE 'tw\\_back'").await?.is_empty() {
         ensure!(
-            begun.elapsed() < PATIENCE,
-            "the former primary gets nothing: {}",
+            started.elapsed() < PATIENCE,
+            "the former primary does not replicate: {}",
             replica_words(to.replica_status().await?.as_ref())
         );
         tokio::time::sleep(Duration::from_millis(20)).await;

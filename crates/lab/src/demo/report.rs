@@ -1,6 +1,6 @@
 //! The demo's result, as a table with explanations and as JSON.
 
-use std::fmt::Write;
+use std::fmt::{Display, Write};
 
 use serde::Serialize;
 
@@ -9,7 +9,7 @@ use serde::Serialize;
 pub struct DemoReport {
     /// `mariadb` or `mysql`.
     pub server: String,
-    /// What the server says of itself.
+    /// Version string of the server.
     pub server_version: String,
     /// Connections of the workload.
     pub clients: u32,
@@ -17,7 +17,7 @@ pub struct DemoReport {
     pub acknowledged: u64,
     /// Of these, how many are in the log.
     pub in_log: u64,
-    /// Acknowledged, and not in the log: must be 0.
+    /// Acknowledged, but not in the log: must be 0.
     pub missing_in_log: u64,
     /// In the log, but with fewer, more or other row changes than the client made.
     pub not_whole_in_log: u64,
@@ -27,21 +27,22 @@ pub struct DemoReport {
     pub unacknowledged_in_log: u64,
     /// Acknowledged while Tailwater was down: must be 0.
     pub acknowledged_while_relay_was_away: u64,
-    /// Acknowledged, and gone from the primary's tables after its restart.
+    /// Acknowledged, but missing in the primary's tables after its restart.
     pub lost_by_primary: u64,
     /// Native replicas that read from Tailwater.
     pub replicas: u64,
-    /// Of these, how many applied everything that is in the log, though the primary is dead: must be all.
+    /// Of these, how many have applied the whole log: must be all.
     pub replicas_at_the_end: u64,
-    /// Of these, how many have the rows of the ledger and no others: must be all.
+    /// Of these, how many have exactly the rows of the ledger: must be all.
     pub replicas_equal_to_ledger: u64,
-    /// Acknowledged, and missing on a replica: must be 0.
+    /// Acknowledged, but missing on a replica: must be 0.
     pub missing_on_replicas: u64,
-    /// Source transactions that the applier applied to the third replica since it was last started.
+    /// Source transactions applied to the channel's target since the restart of Tailwater.
     pub applied_transactions: u64,
-    /// Target transactions they were committed in.
+    /// Target transactions in which they were committed.
     pub applied_commits: u64,
-    /// The third replica has the rows of the ledger and no others, and the checksums of a native replica: must be so.
+    /// Whether the channel's target has exactly the rows of the ledger, and the table checksums of a native
+    /// replica: must be true.
     pub applied_equal: bool,
     /// Segments of the log.
     pub segments: u64,
@@ -49,163 +50,173 @@ pub struct DemoReport {
     pub segments_identical: u64,
     /// Bytes of all segments.
     pub log_bytes: u64,
-    /// Before the faults.
+    /// Commit rate before the faults.
     pub commits_per_second: f64,
-    /// Before the faults.
+    /// Median commit latency before the faults.
     pub commit_p50_ms: f64,
-    /// Before the faults.
+    /// 99th percentile of the commit latency before the faults.
     pub commit_p99_ms: f64,
-    /// The longest time without any commit: the relay's absence.
+    /// The longest time without any commit: while the relay was down.
     pub longest_stall_ms: f64,
-    /// How often Tailwater was killed and started again.
+    /// How often Tailwater was killed and restarted.
     pub relay_restarts: u32,
     /// Tailwater's peak memory.
     pub relay_memory_bytes_max: u64,
-    /// The replica that took the killed primary's place.
+    /// The replica that was promoted.
     pub new_primary: String,
-    /// From the kill until Tailwater began to act, in milliseconds.
+    /// From the kill until Tailwater started the failover, in milliseconds.
     pub failover_detected_ms: u64,
-    /// From the kill until it was proven that the log has every acknowledged commit.
+    /// From the kill until every acknowledged commit was proven to be in the log.
     pub failover_proven_ms: u64,
-    /// From the kill until the new primary took writes.
+    /// From the kill until the new primary accepted writes.
     pub failover_writable_ms: u64,
-    /// From the kill until a client that tried all the time was told "committed".
+    /// From the kill until the first successful commit of a client that retried continuously.
     pub failover_first_commit_ms: u64,
-    /// Acknowledged to clients after the failover.
+    /// Transactions acknowledged to clients after the failover.
     pub acknowledged_by_new_primary: u64,
-    /// How long it took until the killed primary was a replica, from its being there again.
+    /// Duration of `tailwater rejoin`, which makes the killed primary a replica.
     pub rejoin_ms: u64,
-    /// Transactions that only it had, and that no client was told of: undone.
+    /// Transactions that only the killed primary had, and that were never acknowledged: undone.
     pub rejoin_undone: u64,
-    /// Transactions that were done again on it, from the log.
+    /// Transactions that were applied to it again from the log.
     pub rejoin_redone: u64,
-    /// Its rows that were compared with the new primary's.
+    /// Rows that were compared with the new primary's.
     pub rejoin_rows_compared: u64,
-    /// It has the rows of the ledger and no others, and follows the new primary: must be so.
+    /// Whether it has exactly the rows of the ledger and receives commits of the new primary: must be true.
     pub rejoined_equal: bool,
-    /// Everything that must be 0 is, and every segment is identical.
+    /// Whether every check succeeded.
     pub ok: bool,
 }
 
+/// A table of three columns: a label, a figure, an explanation.
+struct ReportTable(String);
+
+impl ReportTable {
+    fn line(&mut self, label: &str, figure: impl Display, meaning: &str) {
+        // Writing to a String cannot fail.
+        let _ = writeln!(self.0, "  {label:<44} {:>12}   {meaning}", figure.to_string());
+    }
+
+    /// A count that must be 0.
+    fn zero(&mut self, label: &str, count: u64) {
+        self.line(label, count, if count == 0 { "" } else { "<-- must be 0" });
+    }
+}
+
 impl DemoReport {
-    /// The table.
+    /// The report as a table with a heading and a verdict.
     pub fn to_text(&self) -> String {
-        let mut text = String::new();
-        let rule = "-".repeat(96);
-        let mut line = |what: &str, figure: String, meaning: &str| {
-            // Writing to a String cannot fail.
-            let _ = writeln!(text, "  {what:<44} {figure:>12}   {meaning}");
+        let mut table = ReportTable(String::new());
+        self.put_log(&mut table);
+        self.put_replicas(&mut table);
+        self.put_primary(&mut table);
+        self.put_failover(&mut table);
+        let mib = format!("{:.1}", self.relay_memory_bytes_max as f64 / (1 << 20) as f64);
+        table.line("tailwater's peak memory (MiB)", mib, "");
+        let verdict = match self.ok {
+            true => "nothing that was acknowledged is missing",
+            false => "FAILED: see the lines that must be 0",
         };
-        line("", "transactions".into(), "");
-        line("acknowledged to clients", self.acknowledged.to_string(), "");
-        line(
+        let (rule, text) = ("-".repeat(96), table.0);
+        format!("\n{} {}\n{rule}\n{text}{rule}\n  {verdict}\n", self.server, self.server_version)
+    }
+
+    fn put_log(&self, table: &mut ReportTable) {
+        table.line("", "transactions", "");
+        table.line("acknowledged to clients", self.acknowledged, "");
+        table.line(
             "  of these in tailwater's log",
-            self.in_log.to_string(),
+            self.in_log,
             "whole, with the rows that the clients wrote",
         );
-        line(
-            "  of these missing in the log",
-            self.missing_in_log.to_string(),
-            must_be_zero(self.missing_in_log),
-        );
-        line(
-            "  in the log, but not whole or altered",
-            self.not_whole_in_log.to_string(),
-            must_be_zero(self.not_whole_in_log),
-        );
-        line("  twice in the log", self.twice_in_log.to_string(), must_be_zero(self.twice_in_log));
-        line(
-            "acknowledged while tailwater was away",
-            self.acknowledged_while_relay_was_away.to_string(),
-            must_be_zero(self.acknowledged_while_relay_was_away),
-        );
+        table.zero("  of these missing in the log", self.missing_in_log);
+        table.zero("  in the log, but not whole or altered", self.not_whole_in_log);
+        table.zero("  twice in the log", self.twice_in_log);
+        table.zero("acknowledged while tailwater was away", self.acknowledged_while_relay_was_away);
+    }
+
+    fn put_replicas(&self, table: &mut ReportTable) {
         let of_replicas = |count: u64| format!("{count} of {}", self.replicas);
-        line(
+        table.line(
             "native replicas at the end of the log",
             of_replicas(self.replicas_at_the_end),
             "they read from tailwater; one is the new primary",
         );
-        line("  with tables equal to the ledger", of_replicas(self.replicas_equal_to_ledger), "");
-        line(
-            "  acknowledged, and missing on a replica",
-            self.missing_on_replicas.to_string(),
-            must_be_zero(self.missing_on_replicas),
-        );
-        line(
+        table.line("  with tables equal to the ledger", of_replicas(self.replicas_equal_to_ledger), "");
+        table.zero("  acknowledged, and missing on a replica", self.missing_on_replicas);
+        table.line(
             "replica fed by tailwater's applier",
-            if self.applied_equal { "equal" } else { "DIFFERS" }.into(),
+            equal_or_not(self.applied_equal),
             "its tables to the ledger and, by checksum, to a native replica's",
         );
-        line(
+        table.line(
             "  transactions applied since the restart",
-            self.applied_transactions.to_string(),
+            self.applied_transactions,
             &format!("in {} commits", self.applied_commits),
         );
-        let lost = if self.lost_by_primary > 0 {
-            "the log has every one of them"
-        } else {
-            "its disk was lucky this time"
+    }
+
+    fn put_primary(&self, table: &mut ReportTable) {
+        let lost = match self.lost_by_primary {
+            0 => "its disk kept everything this time",
+            _ => "the log has every one of them",
         };
-        line("lost by the primary's own disk", self.lost_by_primary.to_string(), lost);
-        line(
+        table.line("lost by the primary's own disk", self.lost_by_primary, lost);
+        table.line(
             "in flight at the kill, kept by the log",
-            self.unacknowledged_in_log.to_string(),
+            self.unacknowledged_in_log,
             "never acknowledged; none is lost",
         );
-        let identical = format!("{} of {}", self.segments_identical, self.segments);
-        let mib = format!(
-            "{:.1} MiB, byte for byte the primary's binlog",
-            self.log_bytes as f64 / (1 << 20) as f64
+        let mib = self.log_bytes as f64 / (1 << 20) as f64;
+        table.line(
+            "log segments identical to its binlog files",
+            format!("{} of {}", self.segments_identical, self.segments),
+            &format!("{mib:.1} MiB, byte for byte the primary's binlog"),
         );
-        line("log segments identical to its binlog files", identical, &mib);
-        let latency = format!("commit p50 {:.2} ms, p99 {:.2} ms", self.commit_p50_ms, self.commit_p99_ms);
-        line("commits per second before the faults", format!("{:.0}", self.commits_per_second), &latency);
-        line(
+        table.line(
+            "commits per second before the faults",
+            format!("{:.0}", self.commits_per_second),
+            &format!("commit p50 {:.2} ms, p99 {:.2} ms", self.commit_p50_ms, self.commit_p99_ms),
+        );
+        table.line(
             "longest stall of all clients (ms)",
             format!("{:.0}", self.longest_stall_ms),
             "tailwater killed, away, and back",
         );
-        line(
+    }
+
+    fn put_failover(&self, table: &mut ReportTable) {
+        table.line(
             "primary killed, detected after (ms)",
-            self.failover_detected_ms.to_string(),
+            self.failover_detected_ms,
             "its host refuses connections, and tailwater has lost its stream",
         );
-        line(
+        table.line(
             "  proven complete after (ms)",
-            self.failover_proven_ms.to_string(),
+            self.failover_proven_ms,
             "tailwater stopped acknowledging: the old primary is fenced, the log has everything",
         );
-        line(
+        table.line(
             "  new primary after (ms)",
-            self.failover_writable_ms.to_string(),
+            self.failover_writable_ms,
             &format!("{} has applied the log, waits for tailwater, takes writes", self.new_primary),
         );
-        line(
+        table.line(
             "  first commit of a client after (ms)",
-            self.failover_first_commit_ms.to_string(),
+            self.failover_first_commit_ms,
             &format!("and {} more in this run", self.acknowledged_by_new_primary.saturating_sub(1)),
         );
-        line(
+        table.line(
             "killed primary, a replica again",
-            if self.rejoined_equal { "equal" } else { "DIFFERS" }.into(),
+            equal_or_not(self.rejoined_equal),
             &format!(
                 "in {} ms: {} undone, {} done again from the log, {} rows compared",
                 self.rejoin_ms, self.rejoin_undone, self.rejoin_redone, self.rejoin_rows_compared
             ),
         );
-        line(
-            "tailwater's peak memory (MiB)",
-            format!("{:.1}", self.relay_memory_bytes_max as f64 / (1 << 20) as f64),
-            "",
-        );
-        let verdict = match self.ok {
-            true => "nothing that was acknowledged is missing",
-            false => "FAILED: see the lines that must be 0",
-        };
-        format!("\n{} {}\n{rule}\n{text}{rule}\n  {verdict}\n", self.server, self.server_version)
     }
 }
 
-fn must_be_zero(count: u64) -> &'static str {
-    if count == 0 { "" } else { "<-- must be 0" }
+fn equal_or_not(is_equal: bool) -> &'static str {
+    if is_equal { "equal" } else { "DIFFERS" }
 }
