@@ -44,9 +44,9 @@ pub async fn sandbox(command: &SandboxCommand, as_json: bool) -> anyhow::Result<
                 semi_sync: *semi_sync,
                 options: options.clone(),
             };
-            let started = detached::up(&cache, &spec, tell).await;
+            let started = detached::up(&cache, &spec, print_progress).await;
             let servers = started.context(
-                "start the servers (those before the one that failed go on: `tailwater sandbox down` ends them)",
+                "start the servers (those that started before the failure keep running: `tailwater sandbox down` stops them)",
             )?;
             for server in &servers {
                 print_server(&mut out, server, as_json)?;
@@ -90,7 +90,7 @@ pub async fn sandbox(command: &SandboxCommand, as_json: bool) -> anyhow::Result<
 }
 
 /// Prints the progress of a download.
-fn tell(progress: InstallProgress) {
+fn print_progress(progress: InstallProgress) {
     // Byte counts arrive ten times a second and are left out; the start and the end of a download are
     // printed.
     if !matches!(progress, InstallProgress::Downloaded { .. }) {

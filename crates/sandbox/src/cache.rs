@@ -70,14 +70,15 @@ impl Cache {
     }
 }
 
-/// An advisory lock on a file, held until dropped. The kernel lets go of it when the process ends, however it ends.
+/// An advisory lock on a file, held until dropped. The kernel lets go of it when the process ends, however it
+/// ends.
 #[derive(Debug)]
 pub struct FileLock {
     _file: File,
 }
 
 impl FileLock {
-    /// Waits for the lock; `waiting` is called once if somebody else holds it.
+    /// Waits for the lock; `waiting` is called once if another process holds it.
     pub(crate) fn acquire(path: &Path, waiting: impl FnOnce()) -> Result<Self, SandboxError> {
         if let Some(lock) = Self::try_acquire(path)? {
             return Ok(lock);
@@ -89,7 +90,7 @@ impl FileLock {
         Ok(Self { _file: file })
     }
 
-    /// Takes the lock if nobody holds it.
+    /// Takes the lock if it is free.
     pub(crate) fn try_acquire(path: &Path) -> Result<Option<Self>, SandboxError> {
         let file = Self::open(path)?;
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {

@@ -119,7 +119,7 @@ impl ChildProcess {
         process::signal(self.child.id(), signal).map_err(failed)
     }
 
-    /// The most memory it has held so far, in bytes; `None` once it has ended.
+    /// Peak memory so far, in bytes; `None` once it has ended.
     pub fn memory_bytes_max(&self) -> Option<u64> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).ok()?;
         let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;

@@ -1,5 +1,5 @@
-//! Servers that keep running after the command that started them: `tailwater sandbox up`, `list`, `stop`, `kill`,
-//! `start` and `down`.
+//! Servers that keep running after the command that started them: `tailwater sandbox up`, `list`, `stop`,
+//! `kill`, `start` and `down`.
 //!
 //! Each server has a folder under the cache's `up` with its data, a file about its process, and scripts for
 //! its client programs. The file holds the process id with the start time, so that a process that later gets
@@ -389,7 +389,7 @@ fn select(
 /// were ended.
 ///
 /// # Errors
-/// [`SandboxError::WrongState`] if a name is unknown or its server does not run; then nothing was ended.
+/// [`SandboxError::WrongState`] if a name is unknown or its server does not run; then no server was stopped.
 pub async fn stop(
     cache: &Cache,
     names: &[String],
@@ -407,7 +407,7 @@ pub async fn stop(
     Ok(servers)
 }
 
-/// How a server is ended.
+/// How a server is stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StopMode {
     /// SIGTERM for a clean shutdown; SIGKILL if that takes too long.
@@ -486,10 +486,10 @@ async fn start_again(cache: &Cache, server: &mut DetachedServer) -> Result<(), S
     finished
 }
 
-/// Ends all or the named servers, and deletes their data. Returns the servers that were ended.
+/// Ends all or the named servers, and deletes their data. Returns the stopped servers.
 ///
 /// # Errors
-/// [`SandboxError::WrongState`] if a name is unknown; then nothing was ended.
+/// [`SandboxError::WrongState`] if a name is unknown; then no server was stopped.
 pub async fn down(cache: &Cache, names: &[String]) -> Result<Vec<DetachedServer>, SandboxError> {
     let servers = select(cache, names, "end it")?;
     end(&servers, StopMode::Shutdown).await;
@@ -562,7 +562,7 @@ mod tests {
         assert!(down(&cache, &["other".to_owned()]).await.is_err());
         assert_eq!(down(&cache, &[]).await.expect("down"), [server]);
         assert!(!own.exists() && !unfinished.exists());
-        assert!(stranger.try_wait().expect("wait").is_none(), "a stranger was ended");
+        assert!(stranger.try_wait().expect("wait").is_none(), "an unrelated process was killed");
         stranger.kill().expect("kill");
         stranger.wait().expect("wait");
     }

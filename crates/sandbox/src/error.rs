@@ -15,7 +15,7 @@ pub enum SandboxError {
         action: &'static str,
         /// On which file or folder.
         path: PathBuf,
-        /// What the operating system said.
+        /// Error of the operating system.
         source: io::Error,
     },
     /// No folder for servers and data can be derived from the environment.
@@ -42,11 +42,11 @@ pub enum SandboxError {
     Spawn {
         /// The program.
         program: String,
-        /// What the operating system said.
+        /// Error of the operating system.
         source: io::Error,
     },
     /// A server ended while it was starting up.
-    #[error("{name} ended while starting ({status}); the end of {log} says:\n{tail}", log = .log.display())]
+    #[error("{name} ended while starting ({status}); the end of {log}:\n{tail}", log = .log.display())]
     EndedEarly {
         /// The server's name.
         name: String,
@@ -58,7 +58,7 @@ pub enum SandboxError {
         tail: String,
     },
     /// A server did not get ready, or did not stop, in time.
-    #[error("{name} was not {what} within {seconds} s; the end of {log} says:\n{tail}", log = .log.display())]
+    #[error("{name} was not {what} within {seconds} s; the end of {log}:\n{tail}", log = .log.display())]
     TimedOut {
         /// The server's name.
         name: String,

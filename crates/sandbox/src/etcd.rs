@@ -44,8 +44,8 @@ struct EtcdPorts {
 }
 
 impl Etcd {
-    /// The program: in the cache, where `./dev setup` puts it, or of the system. `None` means that a test ends at once, and
-    /// one loud line has named it.
+    /// The program: in the cache, where `./dev setup` puts it, or of the system. `None` means that a test
+    /// ends at once, and one loud line has named it.
     ///
     /// # Panics
     /// If it is missing while `CI` is set, unless `TAILWATER_ALLOW_MISSING_SERVERS=1` is set too.

@@ -1,8 +1,9 @@
 //! A disk that becomes full and gets free space again while a server runs on it.
 //!
-//! Limits on a process count for as long as it lives ([`crate::ServerSpec::file_kib_max`]), and a server that meets one may
-//! take it for something else than a full disk. A small library of ours, compiled when it is wanted, is preloaded into the
-//! server: whatever would make a file grow fails with `ENOSPC` as long as the disk is [filled](FullDisk::fill).
+//! Limits on a process count for as long as it lives ([`crate::ServerSpec::file_kib_max`]), and a server that
+//! meets one may take it for something else than a full disk. A small library of ours, compiled when it is
+//! wanted, is preloaded into the server: whatever would make a file grow fails with `ENOSPC` as long as the
+//! disk is [filled](FullDisk::fill).
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -12,7 +13,7 @@ use crate::preload;
 
 const SOURCE: &str = include_str!("full_disk.c");
 
-/// The library, and the file that says whether the disk is full.
+/// The library, and the file that makes it simulate a full disk.
 #[derive(Debug, Clone)]
 pub struct FullDisk {
     library: PathBuf,
@@ -25,7 +26,8 @@ impl FullDisk {
         preload::is_possible()
     }
 
-    /// Compiles the library into `folder`, which must outlive the programs that are started with it. The disk has room.
+    /// Compiles the library into `folder`, which must outlive the programs that are started with it. The disk
+    /// has room.
     ///
     /// # Errors
     /// [`SandboxError::Spawn`] without a C compiler, [`SandboxError::Client`] with its message if it fails.
@@ -43,7 +45,7 @@ impl FullDisk {
     /// Makes the disk full.
     ///
     /// # Errors
-    /// [`SandboxError`] if the file that says so cannot be written.
+    /// [`SandboxError`] if that file cannot be written.
     pub fn fill(&self) -> Result<(), SandboxError> {
         std::fs::write(&self.marker, "").on_path("write", &self.marker)
     }
@@ -51,7 +53,7 @@ impl FullDisk {
     /// Makes free space.
     ///
     /// # Errors
-    /// [`SandboxError`] if the file that says otherwise cannot be removed.
+    /// [`SandboxError`] if that file cannot be removed.
     pub fn make_room(&self) -> Result<(), SandboxError> {
         std::fs::remove_file(&self.marker).on_path("remove", &self.marker)
     }

@@ -17,8 +17,8 @@ pub struct HaProxy {
 }
 
 impl HaProxy {
-    /// The program: in the cache, where `./dev setup` puts it, or of the system. `None` means that a test ends at once, and
-    /// one loud line has named it.
+    /// The program: in the cache, where `./dev setup` puts it, or of the system. `None` means that a test
+    /// ends at once, and one loud line has named it.
     ///
     /// # Panics
     /// If it is missing while `CI` is set, unless `TAILWATER_ALLOW_MISSING_SERVERS=1` is set too.
@@ -26,7 +26,8 @@ impl HaProxy {
         HAPROXY.require()
     }
 
-    /// Starts it in the foreground with the configuration in `config`; what it prints goes into `haproxy.log` beside that.
+    /// Starts it in the foreground with the configuration in `config`; its output goes to `haproxy.log` in
+    /// the same folder.
     ///
     /// # Errors
     /// [`SandboxError::Spawn`] if it cannot be started.
@@ -46,7 +47,7 @@ impl HaProxy {
     /// Ends it.
     ///
     /// # Errors
-    /// [`SandboxError::Spawn`] if it has ended by itself.
+    /// [`SandboxError::Spawn`] if it has already ended.
     pub async fn stop(self) -> Result<(), SandboxError> {
         self.process.terminate(Duration::from_secs(10)).await?;
         Ok(())

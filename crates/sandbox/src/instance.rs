@@ -59,7 +59,7 @@ fn sweep(run: &Path) -> Result<(), SandboxError> {
         // Held during removal, so that only one process removes it.
         if let Some(_lock) = FileLock::try_acquire(&lock_path)? {
             let path = lock_path.with_extension("");
-            tracing::debug!(path = %path.display(), "removing what a killed process left behind");
+            tracing::debug!(path = %path.display(), "removing files of a killed process");
             remove_instance(&path, &lock_path)?;
         }
     }
@@ -83,14 +83,14 @@ pub(crate) fn remove_folder(path: &Path) -> Result<(), SandboxError> {
     remove_tree(path).on_path("remove", path)
 }
 
-/// File with the path of the socket folder, if the path beside the data would be too long.
+/// File with the path of the socket folder, if the path in the data's folder would be too long.
 const SOCKET_FOLDER_NOTE: &str = "socket-folder";
 
-/// Chooses the socket's path: beside the data, or in the temporary folder if that path would be too long.
+/// Chooses the socket's path: next to the data, or in the temporary folder if that path would be too long.
 pub(crate) fn socket_path(folder: &Path) -> Result<PathBuf, SandboxError> {
-    let beside = folder.join("sock");
-    if fits(&beside) {
-        return Ok(beside);
+    let sibling = folder.join("sock");
+    if fits(&sibling) {
+        return Ok(sibling);
     }
     let sockets = std::env::temp_dir().join(format!("tw-{:08x}", rand::random::<u32>()));
     let path = sockets.join("sock");
@@ -104,7 +104,7 @@ pub(crate) fn socket_path(folder: &Path) -> Result<PathBuf, SandboxError> {
 }
 
 fn fits(path: &Path) -> bool {
-    // MySQL appends ".lock" for its lock file beside the socket.
+    // MySQL appends ".lock" for its lock file next to the socket.
     path.as_os_str().len() + ".lock".len() <= SOCKET_PATH_BYTES_MAX
 }
 

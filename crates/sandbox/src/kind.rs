@@ -62,8 +62,8 @@ impl ServerKind {
         }
     }
 
-    /// The kind for a flavour and, when given, a version or its beginning (`11`, `11.8`, `11.8.3`); without a version
-    /// the one that Debian 12 users meet first. `None` if the sandbox has no such server.
+    /// The kind for a flavour and, when given, a version or its beginning (`11`, `11.8`, `11.8.3`); without a
+    /// version the one that Debian 12 users meet first. `None` if the sandbox has no such server.
     pub fn choose(flavour: Flavour, version: Option<&str>) -> Option<Self> {
         let mut kinds = Self::ALL.into_iter().filter(|kind| kind.flavour() == flavour);
         match version {

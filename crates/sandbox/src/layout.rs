@@ -28,17 +28,20 @@ pub(crate) struct Layout {
     pub(crate) data: PathBuf,
     pub(crate) socket: PathBuf,
     pub(crate) pid_file: PathBuf,
-    /// Its own: a server that starts removes what it takes for its own left-overs there, also those of servers that run.
+    /// Its own: a server that starts removes what it takes for its own left-overs there, also those of
+    /// servers that run.
     pub(crate) temporary: PathBuf,
     pub(crate) error_log: PathBuf,
-    /// An option file, empty unless the user wrote to it: without any, MySQL passes over what `SET PERSIST` kept, too.
+    /// An option file, empty unless the user wrote to it: without any, MySQL passes over what `SET PERSIST`
+    /// kept, too.
     pub(crate) option_file: PathBuf,
     /// Variables added to the environment.
     pub(crate) environment: Vec<(OsString, OsString)>,
 }
 
 impl Layout {
-    /// Places a server's files in `folder`, with its data in `data` if that is given, else in a pristine copy.
+    /// Places a server's files in `folder`, with its data in `data` if that is given, else in a pristine
+    /// copy.
     pub(crate) fn prepare(
         install: Install,
         cache: &Cache,
@@ -96,8 +99,8 @@ impl Layout {
         if rustix::process::geteuid().is_root() {
             program.arg("--user=root");
         }
-        // Names are never looked up: a resolver that is slow or absent must not slow a login. Full durability and
-        // a row-based binlog, said outright because the defaults of the two families differ.
+        // Names are never looked up: a resolver that is slow or absent must not slow a login. Full durability
+        // and a row-based binlog, set explicitly because the defaults of the two families differ.
         for option in [
             "--bind-address=127.0.0.1",
             "--skip-name-resolve",
@@ -111,8 +114,8 @@ impl Layout {
         }
         match kind.flavour() {
             Flavour::MySql => program.arg("--gtid-mode=ON").arg("--enforce-gtid-consistency=ON"),
-            // From 11.4 on it would make itself an RSA key at every start, for seconds. `--ssl` brings that back, and
-            // options with certificates switch TLS on by themselves.
+            // From 11.4 on it would make itself an RSA key at every start, for seconds. `--ssl` brings that
+            // back, and options with certificates switch TLS on by themselves.
             Flavour::MariaDb => program.arg("--skip-ssl").arg("--binlog-format=ROW"),
         };
         for option in template::shape_options(kind.flavour()) {

@@ -1,5 +1,5 @@
-//! A network link with faults: a TCP relay between clients and one server, whose latency, bandwidth and breaks are set while
-//! it runs.
+//! A network link with faults: a TCP relay between clients and one server, whose latency, bandwidth and
+//! breaks are set while it runs.
 //!
 //! Clients connect to the link's port instead of the server's. Bytes of each direction wait in a bounded
 //! queue. A cut direction drops them, like a network that lost its route: neither side is notified, and
@@ -23,7 +23,8 @@ use tokio::time::Instant;
 /// sender's socket fills up as on a slow network.
 const IN_FLIGHT_BYTES_MAX: usize = 4 << 20;
 const READ_BYTES: usize = 64 << 10;
-/// Without a limit on bandwidth, what is read at once is sent at once; with one, in parts that take about this long.
+/// Without a limit on bandwidth, what is read at once is sent at once; with one, in parts that take about
+/// this long.
 const SLICE: Duration = Duration::from_millis(5);
 
 /// How one direction of a link behaves.
@@ -82,7 +83,8 @@ impl Link {
         Self::open_at((Ipv4Addr::LOCALHOST, 0).into(), target).await
     }
 
-    /// Opens one at an address of its own. All of 127.0.0.0/8 is loopback: at 127.0.0.2 it can have the very port of its server.
+    /// Opens one at another loopback address. All of 127.0.0.0/8 is loopback: at 127.0.0.2 it can have the
+    /// port of its server.
     ///
     /// # Errors
     /// If the address cannot be listened on.
@@ -340,7 +342,7 @@ async fn write(
             return;
         }
     }
-    // The sender said that it is done: so say we.
+    // The sender closed its side: do the same.
     let _ = to.shutdown().await;
 }
 
@@ -434,7 +436,7 @@ mod tests {
             assert!(silent(&mut late).await);
             link.restore();
             let error = exchange(&mut stream, b"after").await.err().map(|error| error.kind());
-            assert!(error.is_some(), "a connection that lost bytes went on");
+            assert!(error.is_some(), "a connection that lost bytes continued");
             let mut fresh = TcpStream::connect(link.address()).await.expect("connect again");
             exchange(&mut fresh, b"again").await.expect("a restored link works");
         }

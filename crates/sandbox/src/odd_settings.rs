@@ -98,7 +98,7 @@ const MARIADB_118: &[(&str, &str)] =
     &[("max_tmp_session_space_usage", "65536"), ("block_encryption_mode", "'aes-256-cbc'")];
 
 /// Variables that servers accept and ignore, so that no effect can be tested.
-const WITHOUT_EFFECT: [(ServerKind, &str); 1] = [(ServerKind::Mariadb118, "alter_algorithm")];
+const IGNORED_VARIABLES: [(ServerKind, &str); 1] = [(ServerKind::Mariadb118, "alter_algorithm")];
 
 /// Variable and value, in SQL, for a kind of server.
 pub fn odd_settings(kind: ServerKind) -> Vec<(&'static str, &'static str)> {
@@ -108,7 +108,7 @@ pub fn odd_settings(kind: ServerKind) -> Vec<(&'static str, &'static str)> {
         ServerKind::Mariadb118 => &[ALL, MARIADB_118, MARIADB],
     };
     let all = own.iter().copied().flatten().copied();
-    all.filter(|(name, _)| !WITHOUT_EFFECT.contains(&(kind, name))).collect()
+    all.filter(|(name, _)| !IGNORED_VARIABLES.contains(&(kind, name))).collect()
 }
 
 /// Server options with which all of [`odd_settings`] reach its sessions.

@@ -15,10 +15,10 @@ const TRIES_MAX: u32 = 200;
 /// Ports handed out by this process; a server that is down for a moment still owns its port.
 static TAKEN: Mutex<Option<HashSet<u16>>> = Mutex::new(None);
 
-/// A port that nobody listens on, kept from others in this process until dropped.
+/// A free port, reserved within this process until dropped.
 ///
-/// It lies below the range from which the kernel takes the local ports of outgoing connections: a port out of that range
-/// could be taken by any client while the server restarts.
+/// It lies below the range from which the kernel takes the local ports of outgoing connections: a port out of
+/// that range could be taken by any client while the server restarts.
 #[derive(Debug)]
 pub struct ReservedPort {
     number: u16,

@@ -1,4 +1,5 @@
-//! Small libraries of ours, compiled when they are wanted, that are preloaded into servers and other programs started here.
+//! Small libraries of ours, compiled when they are wanted, that are preloaded into servers and other programs
+//! started here.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -12,7 +13,8 @@ pub(crate) fn is_possible() -> bool {
     on_path("cc".as_ref()).is_some()
 }
 
-/// Compiles `source` into the library `name` in `folder`, with `options` of the compiler's, such as `-DNAME=value`.
+/// Compiles `source` into the library `name` in `folder`, with `options` of the compiler's, such as
+/// `-DNAME=value`.
 ///
 /// # Errors
 /// [`SandboxError::Spawn`] without a C compiler, [`SandboxError::Client`] with its message if it fails.

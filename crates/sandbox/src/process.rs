@@ -1,16 +1,17 @@
 //! Child processes that cannot outlive this process.
 //!
-//! A server must die with the process that started it, even when that process is killed with SIGKILL and runs no code of
-//! its own any more. Only the kernel can promise that: the parent-death signal (`PR_SET_PDEATHSIG`) is sent to a child
-//! when its parent ends. Three things make it sound without any `unsafe` code of ours:
+//! A server must die with the process that started it, even when that process is killed with SIGKILL and runs
+//! no code of its own any more. Only the kernel can promise that: the parent-death signal
+//! (`PR_SET_PDEATHSIG`) is sent to a child when its parent ends. Three things make it sound without any
+//! `unsafe` code of ours:
 //!
-//! - `setpriv --pdeathsig KILL` (util-linux, on every Debian) sets it in the child before the server is executed; it
-//!   survives `execve`. The alternative, a shell that waits for the end of a pipe and then kills the server, costs a
-//!   process per server and leaves an orphan when the shell is the one that is killed.
-//! - The signal is sent when the *thread* that forked ends, not its process. So one thread of ours, which never ends,
-//!   forks all of them.
-//! - A parent that dies before the child has asked for the signal would not be noticed. So a line of shell, run after
-//!   `setpriv`, compares its parent with the expected one before it executes the server.
+//! - `setpriv --pdeathsig KILL` (util-linux, on every Debian) sets it in the child before the server is
+//!   executed; it survives `execve`. The alternative, a shell that waits for the end of a pipe and then kills
+//!   the server, costs a process per server and leaves an orphan when the shell is the one that is killed.
+//! - The signal is sent when the *thread* that forked ends, not its process. So one thread of ours, which
+//!   never ends, forks all of them.
+//! - A parent that dies before the child has asked for the signal would not be noticed. So a line of shell,
+//!   run after `setpriv`, compares its parent with the expected one before it executes the server.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -72,8 +73,8 @@ pub(crate) struct ProcessLimits {
     pub(crate) file_kib_max: Option<u64>,
 }
 
-/// Starts `program` in its own process group, so that Ctrl-C in a terminal reaches us and not the servers, with
-/// standard output and error appended to `log`.
+/// Starts `program` in its own process group, so that Ctrl-C in a terminal reaches us and not the servers,
+/// with standard output and error appended to `log`.
 pub(crate) fn spawn(
     program: &Program,
     log: &Path,
@@ -119,12 +120,12 @@ type SpawnRequest = (Command, mpsc::SyncSender<io::Result<Child>>);
 /// Runs `spawn` on the one thread that lives as long as the process (see the module's comment).
 fn on_forking_thread(command: Command) -> io::Result<Child> {
     static REQUESTS: OnceLock<Option<mpsc::Sender<SpawnRequest>>> = OnceLock::new();
-    let gone = || io::Error::other("the thread that starts processes is gone");
+    let gone = || io::Error::other("the thread that starts processes has ended");
     let requests = REQUESTS.get_or_init(|| {
         let (sender, receiver) = mpsc::channel::<SpawnRequest>();
         let body = move || {
             for (mut command, answer) in receiver {
-                // If the receiver is gone, the child is dropped and ends with this process.
+                // If the receiver was dropped, the child is dropped and ends with this process.
                 let _ = answer.send(command.spawn());
             }
         };

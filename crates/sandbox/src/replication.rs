@@ -11,8 +11,8 @@ pub const REPLICATION_USER: &str = "tailwater";
 /// Its password. The servers listen on loopback only and hold nothing but test data.
 pub const REPLICATION_PASSWORD: &str = "sandbox-tailwater";
 
-/// How long a commit waits for an acknowledgement before the server gives up on semi-sync: 23 days, so never in a test
-/// (and below 2^31 ms, beyond which deadlines overflow in some releases).
+/// How long a commit waits for an acknowledgement before the server gives up on semi-sync: 23 days, so never
+/// in a test (and below 2^31 ms, beyond which deadlines overflow in some releases).
 const ACK_TIMEOUT_MS: u32 = 2_000_000_000;
 
 /// One semi-sync variable: its name without the prefix, and its value.
@@ -79,8 +79,9 @@ pub(crate) fn semi_sync_replica_options(flavour: Flavour) -> Vec<String> {
 }
 
 impl ServerSpec {
-    /// Lossless semi-sync from the first commit on and over restarts: every commit waits, without limit, until a replica
-    /// has acknowledged it, before engines commit it (`AFTER_SYNC`) and before the client gets its OK.
+    /// Lossless semi-sync from the first commit on and over restarts: every commit waits, without limit,
+    /// until a replica has acknowledged it, before engines commit it (`AFTER_SYNC`) and before the client
+    /// gets its OK.
     ///
     /// Create accounts with `sql_log_bin=0`, as [`Server::create_replication_user`] does; otherwise the
     /// statement waits for an acknowledgement.

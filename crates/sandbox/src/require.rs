@@ -46,7 +46,7 @@ fn have(kind: ServerKind) -> Result<Install, String> {
         Some(value) if value == "0" => Install::find(kind, &cache),
         _ => Install::ensure(kind, &cache, &mut |progress| {
             if !matches!(progress, InstallProgress::Downloaded { .. } | InstallProgress::Unpacking { .. }) {
-                // Not `eprintln!`, see below: nobody should wonder what the test waits for.
+                // Not `eprintln!`, see below: the message must be visible while the test waits.
                 let _ = writeln!(std::io::stderr(), "{progress}");
             }
         }),
@@ -54,7 +54,7 @@ fn have(kind: ServerKind) -> Result<Install, String> {
     found.map_err(|error| error.to_string())
 }
 
-/// A server with default options that tests of one process share; each works in a database of its own.
+/// A server with default options that tests of one process share; each uses its own database.
 ///
 /// It runs while a handle exists. It cannot be stopped, killed or paused through the shared handle; tests
 /// that do so start their own.

@@ -121,8 +121,8 @@ impl Server {
     /// of a build.
     ///
     /// # Errors
-    /// [`SandboxError::NotInstalled`] if the server is not on this machine; [`SandboxError::EndedEarly`] with the end of
-    /// its error log if it refuses an option or a data directory.
+    /// [`SandboxError::NotInstalled`] if the server is not on this machine; [`SandboxError::EndedEarly`] with
+    /// the end of its error log if it refuses an option or a data directory.
     pub async fn start(spec: ServerSpec) -> Result<Self, SandboxError> {
         Self::start_in(&Cache::locate()?, spec).await
     }
@@ -276,8 +276,8 @@ impl Server {
         self.spec.file_kib_max = kib;
     }
 
-    /// Stops the server cleanly and starts it again, with other options if they are given: they replace those of
-    /// [`Self::options`].
+    /// Stops the server cleanly and starts it again, with other options if they are given: they replace those
+    /// of [`Self::options`].
     ///
     /// # Errors
     /// As [`Self::stop`] and [`Self::start`].
@@ -331,7 +331,8 @@ impl Server {
         self.child.as_ref().map(Child::id)
     }
 
-    /// CPU time that the process has used so far, user and system together; `None` when it was stopped or killed.
+    /// CPU time that the process has used so far, user and system together; `None` when it was stopped or
+    /// killed.
     pub fn cpu_time(&self) -> Option<Duration> {
         process::cpu_time(self.pid()?)
     }
@@ -389,8 +390,8 @@ impl Server {
         self.layout.install.tool(name)
     }
 
-    /// Runs SQL statements as the superuser through the server's own client program, and returns the rows as text, columns
-    /// separated by tabs (with `\t`, `\n` and `\\` escaped inside values, and `NULL` for null).
+    /// Runs SQL statements as the superuser through the server's own client program, and returns the rows as
+    /// text, columns separated by tabs (with `\t`, `\n` and `\\` escaped inside values, and `NULL` for null).
     ///
     /// One process per call, so only for set-up and checks. Independent of our own protocol code.
     ///

@@ -1,8 +1,8 @@
 //! Syncs that last longer than the disk needs, for servers and other programs started here.
 //!
-//! What a commit costs on a disk without a write cache, or in a cloud, cannot be seen on a fast one. A small library of
-//! ours, compiled when it is wanted, is preloaded into the program and sleeps after each `fsync` and `fdatasync`. Servers
-//! whose `innodb_flush_method` is any but `O_DSYNC` sync with nothing else.
+//! What a commit costs on a disk without a write cache, or in a cloud, cannot be seen on a fast one. A small
+//! library of ours, compiled when it is wanted, is preloaded into the program and sleeps after each `fsync`
+//! and `fdatasync`. Servers whose `innodb_flush_method` is any but `O_DSYNC` sync with nothing else.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

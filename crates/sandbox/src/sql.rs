@@ -5,7 +5,8 @@ use tailwater_wire::Flavour;
 use crate::error::SandboxError;
 use crate::install::Install;
 
-/// What keeps MariaDB's programs from asking for TLS, which the sandbox's servers do not offer; MySQL's do not ask.
+/// What keeps MariaDB's programs from asking for TLS, which the sandbox's servers do not offer; MySQL's do
+/// not ask.
 pub(crate) fn skip_tls_option(flavour: Flavour) -> Option<&'static str> {
     match flavour {
         Flavour::MySql => None,

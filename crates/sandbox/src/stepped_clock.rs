@@ -14,7 +14,7 @@ use crate::preload;
 
 const SOURCE: &str = include_str!("stepped_clock.c");
 
-/// A clock, and the library that tells it.
+/// A clock, and the library that makes programs read it.
 #[derive(Debug)]
 pub struct SteppedClock {
     library: PathBuf,
@@ -24,8 +24,8 @@ pub struct SteppedClock {
 }
 
 impl SteppedClock {
-    /// Compiles the library into `folder`, which must outlive the programs that are started with it. The clock is the
-    /// machine's at first.
+    /// Compiles the library into `folder`, which must outlive the programs that are started with it. The
+    /// clock is the machine's at first.
     ///
     /// # Errors
     /// [`SandboxError::Spawn`] without a C compiler, [`SandboxError::Client`] with its message if it fails.
@@ -38,8 +38,8 @@ impl SteppedClock {
         Ok(clock)
     }
 
-    /// Sets its offset to the machine's clock in milliseconds, negative for behind. Running programs see it
-    /// at once.
+    /// Sets its offset to the machine's clock in milliseconds; negative if the clock is slow. Running
+    /// programs see it at once.
     ///
     /// # Errors
     /// [`SandboxError::File`] if its file cannot be written.

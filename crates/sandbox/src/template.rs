@@ -1,6 +1,7 @@
 //! Pristine data directories: initialised once per server build, then copied for each new server.
 //!
-//! Initialising takes a server seconds (system tables, time zones, keys for TLS); copying takes a fraction of one.
+//! Initialising takes a server seconds (system tables, time zones, keys for TLS); copying takes a fraction of
+//! one.
 
 use std::ffi::OsString;
 use std::fs;
@@ -19,8 +20,8 @@ const REVISION: u32 = 1;
 
 /// Fills `data`, which must not exist yet, with a pristine data directory for `install`.
 ///
-/// The superuser is `root` without a password, from 127.0.0.1 and over the socket. There is no server UUID in it: each
-/// server makes its own.
+/// The superuser is `root` without a password, from 127.0.0.1 and over the socket. There is no server UUID in
+/// it: each server makes its own.
 pub(crate) fn copy_to(install: &Install, cache: &Cache, data: &Path) -> Result<(), SandboxError> {
     let template = ensure(install, cache)?;
     let mut copy = Command::new("cp");

@@ -1,4 +1,5 @@
-//! Programs that tests run and that are no servers: in the cache, where `./dev setup` puts them, or of the system.
+//! Programs that tests run and that are no servers: in the cache, where `./dev setup` puts them, or of the
+//! system.
 
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
@@ -40,9 +41,10 @@ impl Tool {
     }
 }
 
-/// What an unpacked program's environment has to have, so that it finds the libraries that were unpacked with it.
+/// What an unpacked program's environment has to have, so that it finds the libraries that were unpacked with
+/// it.
 pub(crate) fn library_path(program: &Path) -> Option<(OsString, OsString)> {
-    // usr/sbin/NAME, and usr/lib/ARCHITECTURE beside it.
+    // usr/sbin/NAME, and usr/lib/ARCHITECTURE next to it.
     let usr = program.parent()?.parent()?;
     if usr == Path::new("/usr") {
         return None;

@@ -12,12 +12,12 @@ use tailwater_sandbox::{Cache, Server, ServerKind, ServerSpec, require};
 use crate::install::{helper, is_helper};
 
 fn alive(pid: u32) -> bool {
-    // A zombie has ended; only its parent has not noticed.
+    // A zombie has ended; only its parent has not waited for it yet.
     std::fs::read_to_string(format!("/proc/{pid}/stat"))
         .is_ok_and(|stat| stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.starts_with(" Z")))
 }
 
-async fn until_gone(pid: u32) -> Result<()> {
+async fn wait_until_gone(pid: u32) -> Result<()> {
     let deadline = Instant::now() + Duration::from_secs(20);
     while alive(pid) {
         ensure!(Instant::now() < deadline, "process {pid} lives on");
@@ -26,8 +26,8 @@ async fn until_gone(pid: u32) -> Result<()> {
     Ok(())
 }
 
-/// A cache of its own that has the real one's servers and templates.
-fn cache_beside(folder: &Path) -> Result<Cache> {
+/// A new cache with the real one's servers and templates.
+fn cache_with_servers_of(folder: &Path) -> Result<Cache> {
     let real = Cache::locate()?;
     let cache = Cache::at(folder);
     std::fs::create_dir_all(real.templates())?;
@@ -52,19 +52,20 @@ async fn helper_owns_servers() -> Result<()> {
     Ok(())
 }
 
-/// SIGKILL to the owner leaves no server behind, not even a paused one, and the next start removes their data.
+/// SIGKILL of the owner leaves no server running, not even a paused one, and the next start removes their
+/// data.
 #[tokio::test]
 async fn a_killed_owner_leaves_nothing() -> Result<()> {
     if require(ServerKind::Mysql97).is_none() || require(ServerKind::Mariadb1011).is_none() {
         return Ok(());
     }
     let folder = tempfile::tempdir()?;
-    let cache = cache_beside(folder.path())?;
+    let cache = cache_with_servers_of(folder.path())?;
     let mut owner = helper("detached::helper_owns_servers")?.env("TAILWATER_CACHE", folder.path()).spawn()?;
     let mut owned = Vec::new();
     for line in BufReader::new(owner.stdout.take().context("its output")?).lines() {
         let line = line?;
-        // The harness prints on the same line what it begins with.
+        // The harness prints on the same line as its own output.
         if let Some((_, words)) = line.split_once("owned ") {
             let (pid, data) = words.split_once(' ').context("pid and data")?;
             owned.push((pid.parse::<u32>()?, PathBuf::from(data)));
@@ -77,7 +78,7 @@ async fn a_killed_owner_leaves_nothing() -> Result<()> {
     owner.kill()?;
     owner.wait()?;
     for (pid, _) in &owned {
-        until_gone(*pid).await?;
+        wait_until_gone(*pid).await?;
     }
     let next = Server::start_in(&cache, ServerSpec::new(ServerKind::Mariadb1011)).await?;
     ensure!(owned.iter().all(|(_, data)| !data.exists()), "{owned:?}");
@@ -110,11 +111,11 @@ async fn detached_servers_run_until_down() -> Result<()> {
         return Ok(());
     }
     let folder = tempfile::tempdir()?;
-    let cache = cache_beside(folder.path())?;
+    let cache = cache_with_servers_of(folder.path())?;
     ensure!(list(&cache)?.is_empty());
     let output = helper("detached::helper_goes_up")?.env("TAILWATER_CACHE", folder.path()).output()?;
-    let result = check_standing(&cache).await;
-    // Whatever failed: none of them may live on.
+    let result = check_listed(&cache).await;
+    // Stops the servers even if the test failed.
     let ended = down(&cache, &[]).await?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
     result?;
@@ -126,7 +127,7 @@ async fn detached_servers_run_until_down() -> Result<()> {
     Ok(())
 }
 
-async fn check_standing(cache: &Cache) -> Result<()> {
+async fn check_listed(cache: &Cache) -> Result<()> {
     let servers = list(cache)?;
     let names: Vec<_> = servers.iter().map(|server| (server.name.as_str(), server.role)).collect();
     ensure!(
@@ -135,7 +136,7 @@ async fn check_standing(cache: &Cache) -> Result<()> {
     );
     ensure!(servers.iter().all(|server| server.is_running() && server.version.starts_with("10.11.")));
 
-    // The commands are pasted into a shell.
+    // A user pastes the commands into a shell.
     let sql = |server: usize, statement: &str| -> Result<String> {
         let commands = servers[server].commands();
         let (_, command) = commands.iter().find(|(purpose, _)| *purpose == "SQL").context("an SQL client")?;
@@ -145,7 +146,7 @@ async fn check_standing(cache: &Cache) -> Result<()> {
     };
     ensure!(sql(0, "SELECT @@max_connections, @@rpl_semi_sync_master_enabled")? == "66\t1");
     ensure!(sql(1, "SELECT @@rpl_semi_sync_slave_enabled, @@read_only, @@log_slave_updates")? == "0\t1\t1");
-    // Nothing acknowledges before Tailwater runs: here the replica does.
+    // Tailwater does not run yet, so here the replica acknowledges.
     sql(1, "SET GLOBAL rpl_semi_sync_slave_enabled = 1; STOP SLAVE; START SLAVE")?;
     sql(0, "CREATE DATABASE d; CREATE TABLE d.t (a INT PRIMARY KEY); INSERT INTO d.t VALUES (5)")?;
     let deadline = Instant::now() + Duration::from_secs(20);

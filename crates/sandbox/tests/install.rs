@@ -1,4 +1,4 @@
-//! Fetching servers from the mirror, for real.
+//! Fetches servers from the real mirror.
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use tailwater_sandbox::{Cache, Install, Server, ServerKind, ServerSpec};
 
-/// Runs one ignored test of this program in a process of its own, which can be killed.
+/// Runs one ignored test of this program in a separate process, which can be killed.
 pub fn helper(name: &str) -> Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
     command.args(["--exact", name, "--ignored", "--nocapture", "--test-threads=1"]);
@@ -14,7 +14,7 @@ pub fn helper(name: &str) -> Result<Command> {
     Ok(command)
 }
 
-/// Whether this process was started by [`helper`], and not by somebody who runs all ignored tests.
+/// Whether this process was started by [`helper`], and not by a run of all ignored tests.
 pub fn is_helper(name: &str) -> bool {
     std::env::var_os("TAILWATER_TEST_HELPER").is_some_and(|value| value == name)
 }
@@ -28,7 +28,7 @@ fn helper_installs() -> Result<()> {
     Ok(())
 }
 
-/// Each server is fetched into an empty cache and starts, also when the first attempt was killed half-way.
+/// Each server is fetched into an empty cache and starts, also after a first attempt was killed.
 #[tokio::test]
 async fn servers_are_fetched_and_start() -> Result<()> {
     if std::env::var_os("TAILWATER_LONG").is_none() {
@@ -60,7 +60,7 @@ async fn servers_are_fetched_and_start() -> Result<()> {
             last = line;
         })?;
         println!("{kind}: {:?}", began.elapsed());
-        // A server of the system would prove nothing.
+        // A server of the system must not be used here.
         ensure!(install.root().starts_with(folder.path()), "{}", install.root().display());
         let server = Server::start_in(&cache, ServerSpec::new(kind)).await?;
         println!("{kind}: {}", server.version());
@@ -82,9 +82,9 @@ fn helper_requires() {
     }
 }
 
-/// A missing server is named in one line; in CI it fails the test, unless that is allowed.
+/// A missing server is named in one line; in CI it fails the test, unless it is allowed to be missing.
 #[test]
-fn a_missing_server_is_loud() -> Result<()> {
+fn a_missing_server_is_reported() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let run = |ci: bool, allowed: bool| -> Result<(bool, String)> {
         let mut command = helper("install::helper_requires")?;

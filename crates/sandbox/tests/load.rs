@@ -26,7 +26,7 @@ async fn check_binlogs(server: &Server, ledger: &Ledger) -> Result<LedgerReport>
     Ok(check.finish())
 }
 
-async fn until_commits(load: &Workload, commits: u64) -> Result<()> {
+async fn wait_for_commits(load: &Workload, commits: u64) -> Result<()> {
     let deadline = Instant::now() + Duration::from_secs(60);
     while load.counters().snapshot().acknowledged < commits {
         ensure!(Instant::now() < deadline, "{:?}", load.counters().snapshot());
@@ -35,8 +35,8 @@ async fn until_commits(load: &Workload, commits: u64) -> Result<()> {
     Ok(())
 }
 
-/// What the server acknowledged is in its tables and whole in its binlog, also after it was killed, and the ledger knows what
-/// it does not know.
+/// Acknowledged transactions are in the tables and complete in the binlog, also after a kill, and the ledger
+/// lists the transactions of unknown outcome.
 async fn survives_a_kill(kind: ServerKind, options: &[&str]) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
@@ -46,11 +46,11 @@ async fn survives_a_kill(kind: ServerKind, options: &[&str]) -> Result<()> {
     let ledger = Arc::new(Ledger::new());
     let spec = WorkloadSpec { seed: 42, ..WorkloadSpec::new(4) };
     let load = Workload::start(server.connect_options(), &spec, Arc::clone(&ledger));
-    until_commits(&load, 300).await?;
+    wait_for_commits(&load, 300).await?;
     server.kill().await?;
     server.start_again().await?;
     let before = load.counters().snapshot().acknowledged;
-    until_commits(&load, before + 200).await?;
+    wait_for_commits(&load, before + 200).await?;
     let report = load.finish().await;
     ensure!(report.errors.is_empty(), "{:?}", report.errors);
     let (snapshot, totals) = (report.snapshot, ledger.totals());
@@ -91,7 +91,7 @@ async fn a_kill_loses_nothing_on_mariadb_118() -> Result<()> {
     survives_a_kill(ServerKind::Mariadb118, &[]).await
 }
 
-/// The checks find what is wrong: a row taken off the table, a transaction that the ledger does not have.
+/// The checks find problems: a row deleted from the table, a transaction that the ledger does not have.
 #[tokio::test]
 async fn a_loss_is_found() -> Result<()> {
     let kind = ServerKind::Mariadb1011;
@@ -116,7 +116,7 @@ async fn a_loss_is_found() -> Result<()> {
     let on_server = ledger.compare_with_server(&server.connect_options()).await?;
     ensure!(on_server.altered.first == [TransactionId { worker: 1, sequence: 1 }], "{on_server:?}");
 
-    // In the log: a transaction again under another name, with a digest that does not fit, and one without a name.
+    // In the log: a duplicate transaction with another name, one with a wrong digest, and one without a name.
     server.sql("INSERT INTO tw_load.tw_ledger VALUES (9, 1, 0, 5, '')").await?;
     server.sql("UPDATE tw_load.accounts SET balance=0 WHERE id=1").await?;
     let in_log = check_binlogs(&server, &ledger).await?;
@@ -133,9 +133,9 @@ async fn a_loss_is_found() -> Result<()> {
     Ok(())
 }
 
-/// A commit that waits for an acknowledgement which never comes is of unknown outcome when the workload is cut off.
+/// A commit that waits for an ACK that never comes has an unknown outcome when the workload is stopped.
 #[tokio::test]
-async fn a_commit_under_way_is_unknown() -> Result<()> {
+async fn an_unfinished_commit_is_unknown() -> Result<()> {
     let kind = ServerKind::Mariadb118;
     if require(kind).is_none() {
         return Ok(());
@@ -161,7 +161,7 @@ async fn a_commit_under_way_is_unknown() -> Result<()> {
     Ok(())
 }
 
-/// Without a server in time, the workers end and say why.
+/// Without a server within the time limit, the workers end with an error.
 #[tokio::test]
 async fn a_workload_without_a_server_ends() -> Result<()> {
     let kind = ServerKind::Mariadb1011;
@@ -173,7 +173,7 @@ async fn a_workload_without_a_server_ends() -> Result<()> {
     let ledger = Arc::new(Ledger::new());
     let spec = WorkloadSpec { reconnect: Duration::ZERO, ..WorkloadSpec::new(2) };
     let load = Workload::start(server.connect_options(), &spec, Arc::clone(&ledger));
-    until_commits(&load, 20).await?;
+    wait_for_commits(&load, 20).await?;
     server.kill().await?;
     let report = load.wait().await;
     ensure!(report.errors.len() == 2, "{report:?}");
@@ -181,7 +181,7 @@ async fn a_workload_without_a_server_ends() -> Result<()> {
     Ok(())
 }
 
-/// A link that is cut and reset under load makes outcomes unknown, and nothing worse.
+/// A link that is cut and reset under load makes outcomes unknown, and does nothing else.
 #[tokio::test]
 async fn a_broken_link_makes_outcomes_unknown() -> Result<()> {
     let kind = ServerKind::Mariadb1011;
@@ -196,13 +196,13 @@ async fn a_broken_link_makes_outcomes_unknown() -> Result<()> {
     let ledger = Arc::new(Ledger::new());
     let load = Workload::start(target, &WorkloadSpec::new(8), Arc::clone(&ledger));
     for round in 1..=3 {
-        until_commits(&load, round * 100).await?;
-        // What the server answers now is lost: commits go through and nobody learns of it.
+        wait_for_commits(&load, round * 100).await?;
+        // The server's answers are lost now: commits succeed, and no client gets the OK.
         link.cut(tailwater_sandbox::link::Direction::ToClient);
         tokio::time::sleep(Duration::from_millis(100)).await;
         link.restore();
     }
-    until_commits(&load, 400).await?;
+    wait_for_commits(&load, 400).await?;
     let report = load.finish().await;
     ensure!(report.errors.is_empty() && report.snapshot.reconnects >= 3, "{report:?}");
     let on_server = ledger.compare_with_server(&server.connect_options()).await?;

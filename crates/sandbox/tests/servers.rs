@@ -1,4 +1,4 @@
-//! Starting, stopping, killing and pausing each kind of server.
+//! Starts, stops, kills and pauses each kind of server.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, require, shared};
 use tailwater_session::Connection;
 
-async fn life_of(kind: ServerKind) -> Result<()> {
+async fn life_cycle_of(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
@@ -45,20 +45,20 @@ async fn life_of(kind: ServerKind) -> Result<()> {
 
 #[tokio::test]
 async fn life_of_mysql_97() -> Result<()> {
-    life_of(ServerKind::Mysql97).await
+    life_cycle_of(ServerKind::Mysql97).await
 }
 
 #[tokio::test]
 async fn life_of_mariadb_1011() -> Result<()> {
-    life_of(ServerKind::Mariadb1011).await
+    life_cycle_of(ServerKind::Mariadb1011).await
 }
 
 #[tokio::test]
 async fn life_of_mariadb_118() -> Result<()> {
-    life_of(ServerKind::Mariadb118).await
+    life_cycle_of(ServerKind::Mariadb118).await
 }
 
-/// A server that refuses its options says why, at once.
+/// A server that refuses its options reports the reason immediately.
 #[tokio::test]
 async fn a_bad_option_is_reported_with_the_servers_own_words() -> Result<()> {
     let kind = ServerKind::Mariadb1011;
@@ -86,7 +86,7 @@ async fn semi_sync_of(kind: ServerKind) -> Result<()> {
     let mut by_socket = Connection::connect(&source.socket_options()).await?;
     ensure!(by_socket.query("SELECT CURRENT_USER()").await?.scalar() == Some("root@localhost"));
 
-    // Nobody acknowledges: a commit must wait.
+    // No replica acknowledges: a commit must wait.
     let write = source.sql("CREATE DATABASE d");
     tokio::pin!(write);
     let waits = tokio::time::timeout(Duration::from_millis(700), &mut write).await;
@@ -141,14 +141,14 @@ async fn shared_server_is_reused_while_in_use() -> Result<()> {
     Ok(())
 }
 
-/// A server whose files may not grow says so, and keeps what it acknowledged.
+/// A server on a full disk reports it, and keeps what it acknowledged.
 #[tokio::test]
 async fn a_full_disk_fails_writes_and_loses_nothing() -> Result<()> {
     let kind = ServerKind::Mariadb1011;
     if require(kind).is_none() {
         return Ok(());
     }
-    // Room for the files that a fresh server has, and for a few rows.
+    // Space for the files of a new server, and for a few rows.
     let mut server = Server::start(ServerSpec::new(kind).file_kib_max(56 * 1024)).await?;
     server.sql("CREATE DATABASE d; CREATE TABLE d.t (a INT PRIMARY KEY, b LONGBLOB)").await?;
     let mut acknowledged = 0;

@@ -1,4 +1,4 @@
-//! Syncs made slow, under real servers.
+//! Real servers with slow syncs.
 
 use std::io::Write;
 use std::time::{Duration, Instant};
@@ -10,8 +10,8 @@ use tailwater_session::Connection;
 const DELAY: Duration = Duration::from_millis(2);
 const COMMITS: u32 = 50;
 
-/// Each commit of one client waits for one sync at least, so that so many commits cannot take less than so many delays,
-/// however fast the machine is.
+/// Each commit of one client waits for at least one sync, so N commits take at least N delays, however fast
+/// the machine is.
 async fn each_commit_waits(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Readers of a binlog stream from a source or from Tailwater: they read every byte and keep none.
+//! Readers of a binlog stream from a source or from Tailwater: they read every byte and keep nothing.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,15 +13,15 @@ use tailwater_wire::event::EventType;
 use tailwater_wire::gtid::GtidSet;
 use tokio::task::JoinHandle;
 
-/// From the oldest file's first byte.
+/// Reads from the first byte of the oldest file.
 pub fn from_the_oldest(server_id: u32) -> DumpRequest {
     DumpRequest::new(server_id, DumpStart::FilePosition { file: String::new(), position: 4 })
 }
 
-/// From behind everything that a server has now.
+/// Reads from after everything that a server has now.
 ///
 /// # Errors
-/// If it cannot be asked.
+/// If the server does not answer.
 pub async fn from_now(source: &ConnectOptions, server_id: u32) -> anyhow::Result<DumpRequest> {
     let mut connection = Connection::connect(source).await?;
     let (flavour, variable) = match connection.server().flavour {
@@ -29,7 +29,7 @@ pub async fn from_now(source: &ConnectOptions, server_id: u32) -> anyhow::Result
         Flavour::MariaDb => (Flavour::MariaDb, "gtid_binlog_pos"),
     };
     let answer = connection.query(&format!("SELECT @@global.{variable}")).await?;
-    let text = answer.scalar().context("the server says no GTIDs")?;
+    let text = answer.scalar().context("the server has no GTIDs")?;
     let start = match flavour {
         Flavour::MySql => match GtidSet::parse(flavour, text)? {
             GtidSet::MySql(set) => DumpStart::MysqlGtid { set_block: set.encode() },
@@ -41,8 +41,8 @@ pub async fn from_now(source: &ConnectOptions, server_id: u32) -> anyhow::Result
     Ok(DumpRequest::new(server_id, start))
 }
 
-/// Reads to the end of what a server has, from the oldest file on, with `readers` connections at once; MB/s of all of
-/// them together.
+/// Reads everything that a server has, from the oldest file, with `readers` concurrent connections. Returns
+/// MB/s of all connections together.
 ///
 /// # Errors
 /// If a stream breaks, or ends before `bytes_min`.
@@ -79,7 +79,7 @@ pub struct BinlogReaders {
 }
 
 impl BinlogReaders {
-    /// Connects `readers` readers, from now on.
+    /// Connects `readers` readers, which read from now on.
     ///
     /// # Errors
     /// If one cannot connect.
@@ -99,7 +99,7 @@ impl BinlogReaders {
         Ok(Self { tasks, bytes })
     }
 
-    /// Bytes that all of them have read, and how many are still connected.
+    /// Bytes that all of them have read, and the number of connected readers.
     pub fn read(&self) -> (u64, usize) {
         let connected = self.tasks.iter().filter(|task| !task.is_finished()).count();
         (self.bytes.load(Ordering::Relaxed), connected)
@@ -123,7 +123,7 @@ pub struct ArrivalRecorder {
 }
 
 impl ArrivalRecorder {
-    /// Begins with the next transaction.
+    /// Starts with the next transaction.
     ///
     /// # Errors
     /// If it cannot connect.
@@ -144,7 +144,7 @@ impl ArrivalRecorder {
     /// # Errors
     /// If the stream broke.
     pub async fn finish(self) -> anyhow::Result<HashMap<Bytes, Instant>> {
-        // What is on its way still counts.
+        // Transactions on their way still count.
         tokio::time::sleep(Duration::from_millis(500)).await;
         self.stop.cancel();
         self.task.await?

@@ -11,7 +11,7 @@ use tailwater_wire::Flavour;
 
 use crate::trial::{Trial, TrialDurability, TrialFolder, TrialSpec, primary_options};
 
-/// Who acknowledges the primary's commits.
+/// The variant that acknowledges the primary's commits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AckVariant {
     /// No semi-sync: a commit exists only on the primary.
@@ -77,7 +77,7 @@ impl Stage {
             folder: folder.path().to_owned(),
         };
         let trial = Trial::start(spec).await?;
-        // The replica at its fastest: no binlog of its own, relaxed durability, parallel appliers.
+        // The replica with its fastest settings: no binlog, relaxed durability, parallel appliers.
         let mut replica = ServerSpec::new(kind)
             .name("replica")
             .options(["--server-id=2", "--skip-log-bin", "--innodb-flush-log-at-trx-commit=0"])
@@ -124,7 +124,7 @@ impl Stage {
             self.set_semi_sync(true).await?;
             self.wait_attached().await?;
         }
-        // A commit that goes through tells that whoever is attached has caught up.
+        // A completed commit shows that the variant has caught up.
         let mut connection = Connection::connect(&self.trial.primary.connect_options()).await?;
         tokio::time::timeout(
             Duration::from_secs(60),
@@ -194,8 +194,8 @@ impl Stage {
         Ok(())
     }
 
-    /// Lets the replica pass over what the other variants' turns have written: applying all of that would only take
-    /// time. The load only inserts rows with new keys, so nothing it will apply needs what it skips.
+    /// Makes the replica skip what was written during the turns of other variants, because applying it would
+    /// only take time. The load only inserts rows with new keys, so later transactions need nothing of it.
     async fn replica_skips_to_now(&self) -> anyhow::Result<()> {
         let one = |rows: Vec<String>| rows.into_iter().next().unwrap_or_default();
         match self.replica.kind().flavour() {
@@ -219,7 +219,7 @@ impl Stage {
     }
 }
 
-/// What every server of the benchmark runs with: enough memory that no page is read, and no other work.
+/// Options of every server in the benchmark: enough memory that no page is read, and no background work.
 fn server_options(kind: ServerKind) -> Vec<String> {
     let mut options = vec!["--innodb-buffer-pool-size=512M".to_owned(), "--max-connections=300".into()];
     match kind.flavour() {

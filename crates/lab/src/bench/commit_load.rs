@@ -1,4 +1,4 @@
-//! The load that the benchmarks measure commits with.
+//! The load with which the benchmarks measure commits.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,14 +12,14 @@ use tailwater_sandbox::{Ledger, Server, Workload, WorkloadSpec};
 pub struct CommitSample {
     /// Commits per second.
     pub rate: f64,
-    /// Median time of a commit.
+    /// Median commit latency.
     pub p50_ms: f64,
-    /// The time that one commit of a hundred exceeds.
+    /// 99th percentile of the commit latency.
     pub p99_ms: f64,
 }
 
-/// Lets `clients` commit one small insert at a time, measured for `measured` after `warm_up`. No two measurements of a
-/// primary may share workers.
+/// Lets `clients` commit one small insert at a time, measured for `measured` after `warm_up`. No two
+/// measurements of a primary may share workers.
 ///
 /// # Errors
 /// If a client fails.

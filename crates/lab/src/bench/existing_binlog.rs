@@ -109,7 +109,7 @@ impl ExistingBinlog {
         self.server.version()
     }
 
-    /// Starts a relay that captures all of it; `more` is added to its configuration.
+    /// Starts a relay that captures all of it; `more` is appended to its configuration.
     fn start_tailwater(&mut self, more: &str) -> anyhow::Result<(ChildProcess, PathBuf)> {
         let folder = self.fresh_folder()?;
         let account = self.server.replication_options();
@@ -158,7 +158,7 @@ impl ExistingBinlog {
         Ok((rate, memory_mib))
     }
 
-    /// Captures all of it with Tailwater, which is then started anew and serves it.
+    /// Captures all of it with Tailwater, and restarts Tailwater, which then serves it.
     ///
     /// # Errors
     /// If the relay fails.
@@ -166,7 +166,7 @@ impl ExistingBinlog {
         let port = ReservedPort::pick()?;
         let (mut relay, folder) = self.start_tailwater(&serve_config(port.number()))?;
         self.captured(&mut relay, &folder).await?;
-        // What capturing took of memory is not what serving takes.
+        // Peak memory of capturing must not count for serving.
         relay.terminate(Duration::from_secs(30)).await?;
         let relay = start_relay(&folder)?;
         let options = serve_options(port.number());
@@ -234,7 +234,7 @@ pub fn native_tool(kind: ServerKind) -> &'static str {
 
 /// How much of a log is durable, in bytes.
 pub fn durable_bytes(log: &Path) -> u64 {
-    // Before the relay has made its log there is nothing to read, which is no error.
+    // Before the relay has created its log there is nothing to read, which is not an error.
     let segments = LogDir::open_read_only(log).and_then(|log| log.segments());
     segments.map_or(0, |segments| segments.iter().map(|segment| segment.bytes).sum())
 }

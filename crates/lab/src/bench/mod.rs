@@ -1,8 +1,10 @@
 //! `tailwater bench`: benchmarks of Tailwater and of other tools, on the same machine in the same run.
 //!
-//! The map: [`capture`], [`serve`], [`apply`], [`failover`], [`switchover`] and [`tables`] (dump, load, check) are the benchmarks; [`capture_setup`] is what they play on (a primary that can be captured
-//! by us, by a native replica, or by nobody), [`commit_load`] who commits, [`binlog_readers`] who reads, [`existing_binlog`] a binlog that is
-//! there already, [`writers`] clients that go where they may write, [`report`] what is printed.
+//! The map: [`capture`], [`serve`], [`apply`], [`failover`], [`switchover`] and [`tables`] (dump, load,
+//! check) are the benchmarks. [`capture_setup`]: a primary that Tailwater, a native replica or nothing
+//! captures. [`commit_load`]: clients that commit. [`binlog_readers`]: clients that read.
+//! [`existing_binlog`]: a primary with a binlog. [`writers`]: clients that follow the primary. [`report`]:
+//! the output.
 
 mod apply;
 mod binlog_readers;

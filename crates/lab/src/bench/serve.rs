@@ -22,7 +22,7 @@ const CATCH_UP: &str = "catching up with an existing log, all readers together";
 const CROWD: &str = "commits per second on the primary while others follow";
 const DELAY: &str = "arrival at a reader of tailwater after arrival at a reader of the primary";
 const MEMORY: &str = "tailwater's peak memory";
-const ARCHIVED: &str = "archived log against the binlog";
+const ARCHIVE_SIZE: &str = "archived log against the binlog";
 
 /// Clients that commit while readers follow.
 const CLIENTS: u32 = 16;
@@ -76,7 +76,7 @@ pub async fn serve(family: Option<ServerFamily>, quick: bool) -> anyhow::Result<
     summarise(rows, &versions, machine)
 }
 
-/// Readers of a log that is there already; gives the server's version.
+/// Readers of an existing log. Returns the server's version.
 async fn catching_up(
     plan: &ServePlan,
     kind: ServerKind,
@@ -85,7 +85,7 @@ async fn catching_up(
     let mut archive = ExistingBinlog::make(kind, plan.log_bytes).await?;
     let mut served = archive.serve_by_tailwater().await?;
     let version = archive.version().to_owned();
-    // The last bytes of what a server has may be no events: the ends of its files.
+    // The last bytes of a server's files need not be events.
     let bytes_min = archive.bytes() * 99 / 100;
     let source = archive.source();
     for &readers in plan.catching_up {
@@ -120,7 +120,7 @@ fn memory(kind: ServerKind, what: &str, relay: &mut ChildProcess, rows: &mut Vec
     rows.push(Measurement::new(MEMORY, setting, "tailwater durable", "MiB", vec![mib]));
 }
 
-/// Whom the crowd reads from.
+/// The server from which many followers read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ReadSource {
     Tailwater,
@@ -143,7 +143,7 @@ impl ReadSource {
     }
 }
 
-/// What readers that follow cost the commits, and how late they get them. Every commit waits for Tailwater's fdatasync.
+/// Costs of followers for commits, and their delay. Every commit waits for Tailwater's fdatasync.
 async fn following(plan: &ServePlan, kind: ServerKind, rows: &mut Vec<Measurement>) -> anyhow::Result<()> {
     let mut stage = Stage::start(kind, TrialDurability::Reduced).await?;
     stage.attach(AckVariant::Durable).await?;
@@ -152,7 +152,7 @@ async fn following(plan: &ServePlan, kind: ServerKind, rows: &mut Vec<Measuremen
         let (mut ours, mut native) = (Vec::new(), Vec::new());
         for repeat in 0..plan.repeats {
             for (from, samples) in [(ReadSource::Tailwater, &mut ours), (ReadSource::Primary, &mut native)] {
-                let rate = with_crowd(plan, &stage, from, readers, first_worker).await?.rate;
+                let rate = with_followers(plan, &stage, from, readers, first_worker).await?.rate;
                 first_worker += CLIENTS;
                 eprintln!("{kind}, {readers} followers, {}, repeat {}: {rate:.0}/s", from.name(), repeat + 1);
                 samples.push(rate);
@@ -182,7 +182,7 @@ async fn archived(kind: ServerKind, stage: &Stage, rows: &mut Vec<Measurement>) 
     let log = stage.trial.log_directory();
     let folder = TrialFolder::new(None)?;
     let begin = Instant::now();
-    // The segment is sealed when the next one begins.
+    // The segment is sealed when the next one starts.
     while LogDir::open_read_only(&log)?.segments()?.len() < 2 {
         ensure!(begin.elapsed() < Duration::from_secs(30), "the log does not follow the rotation");
         tokio::time::sleep(Duration::from_millis(20)).await;
@@ -206,7 +206,7 @@ async fn archived(kind: ServerKind, stage: &Stage, rows: &mut Vec<Measurement>) 
     let setting = setting(&[("server", kind.name()), ("binlog_mib", &(sealed >> 20).to_string())]);
     let percent = archived as f64 * 100.0 / sealed as f64;
     let mut row =
-        Measurement::new(ARCHIVED, setting, "zstd, indexes included", "% of the binlog", vec![percent]);
+        Measurement::new(ARCHIVE_SIZE, setting, "zstd, indexes included", "% of the binlog", vec![percent]);
     row.also.insert("mb_per_second", sealed as f64 / 1e6 / seconds);
     rows.push(row);
     Ok(())
@@ -223,7 +223,7 @@ fn bytes_of_files(folder: &Path) -> anyhow::Result<u64> {
     Ok(bytes)
 }
 
-async fn with_crowd(
+async fn with_followers(
     plan: &ServePlan,
     stage: &Stage,
     from: ReadSource,

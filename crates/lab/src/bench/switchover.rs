@@ -17,22 +17,22 @@ use crate::trial::managed_cluster::{PRIMARY_NAME, start_candidate};
 use crate::trial::{SOURCE_NAME, Trial, TrialDurability, TrialFolder, TrialSpec, ensure_installed};
 
 const MEASUREMENT: &str = "time without writes";
-const SEEN_BY_CLIENTS: &str = "as clients see it";
-const FROM_THE_RECORD: &str = "as the record has it";
+const BY_CLIENTS: &str = "as clients see it";
+const BY_RECORD: &str = "as the record has it";
 
-/// Clients that commit all the time.
+/// Clients that commit continuously.
 const CLIENTS: u32 = 8;
-/// How long they do before each switchover, and behind it.
-const AROUND: Duration = Duration::from_millis(500);
-/// The server that becomes primary, and gives it back.
-const OTHER: &str = "db2";
-/// Transactions that a replica applies at once. MySQL has as many unless told otherwise; one alone cannot keep up with clients
-/// whose commits share syncs.
+/// How long they commit before and after each switchover.
+const LOAD_AROUND_SWITCHOVER: Duration = Duration::from_millis(500);
+/// The server that becomes primary, and then replica again.
+const CANDIDATE: &str = "db2";
+/// Transactions that a replica applies concurrently; MySQL's default. One worker cannot keep up with clients
+/// that commit in groups.
 const APPLIERS: u32 = 4;
-/// How often a switchover that was undone is tried again.
+/// Attempts after a switchover was rolled back.
 const TRIES_MAX: u32 = 5;
 const PATIENCE: Duration = Duration::from_secs(60);
-/// The phases that make the pause.
+/// The phases of the pause.
 const PHASES: [(RunPhase, &str); 4] = [
     (RunPhase::Pause, "hold_ms"),
     (RunPhase::Fence, "fence_ms"),
@@ -40,15 +40,15 @@ const PHASES: [(RunPhase, &str); 4] = [
     (RunPhase::MakeWritable, "writable_ms"),
 ];
 
-/// What one switchover came to: milliseconds, and commits per second before it.
+/// Result of one switchover: milliseconds, and commits per second before it.
 #[derive(Debug, Clone)]
 struct WritePause {
     seen_by_clients: f64,
     from_the_record: Option<f64>,
     commits_per_second: f64,
-    /// Of what is on record, how much each phase took.
+    /// Duration of each phase, from the record.
     phases: Vec<(&'static str, f64)>,
-    /// The time did not do, and everything is as it was.
+    /// The time limit was exceeded, and the switchover rolled back.
     is_undone: bool,
 }
 
@@ -66,12 +66,12 @@ pub async fn switchover(options: &SwitchoverBench) -> anyhow::Result<BenchReport
     for family in families {
         let kind = choose_server(family, None)?;
         ensure_installed(kind)?;
-        let pauses = there_and_back(kind, rounds).await?;
-        rows.push(row(kind, SEEN_BY_CLIENTS, &pauses, |pause| Some(pause.seen_by_clients)));
-        rows.push(row(kind, FROM_THE_RECORD, &pauses, |pause| pause.from_the_record));
+        let pauses = round_trips(kind, rounds).await?;
+        rows.push(row(kind, BY_CLIENTS, &pauses, |pause| Some(pause.seen_by_clients)));
+        rows.push(row(kind, BY_RECORD, &pauses, |pause| pause.from_the_record));
     }
     let folder = TrialFolder::new(None)?;
-    let ours = rows.iter().filter(|row| row.variant == SEEN_BY_CLIENTS).map(|row| row.median);
+    let ours = rows.iter().filter(|row| row.variant == BY_CLIENTS).map(|row| row.median);
     Ok(BenchReport {
         name: "switchover",
         unit: "ms",
@@ -108,7 +108,7 @@ fn row(
         Measurement::new(MEASUREMENT, settings, variant, "ms", pauses.iter().filter_map(of).collect());
     let undone = pauses.iter().filter(|pause| pause.is_undone).count();
     row.also.insert("undone", undone as f64);
-    for (_, key) in PHASES.into_iter().filter(|_| variant == FROM_THE_RECORD) {
+    for (_, key) in PHASES.into_iter().filter(|_| variant == BY_RECORD) {
         let took = |pause: &WritePause| pause.phases.iter().find(|(name, _)| *name == key).map(|(_, ms)| *ms);
         let mut each: Vec<f64> = pauses.iter().filter_map(took).collect();
         each.sort_by(f64::total_cmp);
@@ -118,12 +118,13 @@ fn row(
     row
 }
 
-/// So many times to another server and back, all on the same servers.
-async fn there_and_back(kind: ServerKind, rounds: u16) -> anyhow::Result<Vec<WritePause>> {
+/// Switches to another server and back repeatedly, on the same servers.
+async fn round_trips(kind: ServerKind, rounds: u16) -> anyhow::Result<Vec<WritePause>> {
     let folder = TrialFolder::new(None)?;
     let mut spec = TrialSpec {
         kind,
-        // As its replicas have it: the log is synced before a commit is acknowledged, and one disk is here for all.
+        // As in its replicas: the log is synced before a commit is acknowledged, and all servers share one
+        // disk.
         durability: TrialDurability::Reduced,
         options: Vec::new(),
         ack: AckMode::Durable,
@@ -131,7 +132,7 @@ async fn there_and_back(kind: ServerKind, rounds: u16) -> anyhow::Result<Vec<Wri
         folder: folder.path().to_owned(),
     };
     if kind.flavour() == Flavour::MariaDb {
-        // It is a replica, too, every other time.
+        // It is a replica after every other switchover.
         spec.options
             .extend(["--log-slave-updates=1".to_owned(), format!("--slave-parallel-threads={APPLIERS}")]);
     }
@@ -153,7 +154,7 @@ async fn there_and_back(kind: ServerKind, rounds: u16) -> anyhow::Result<Vec<Wri
     let config = folder.path().join("tailwater.toml");
     let mut pauses = Vec::new();
     for number in 1..=rounds {
-        for (from, to) in [(PRIMARY_NAME, OTHER), (OTHER, PRIMARY_NAME)] {
+        for (from, to) in [(PRIMARY_NAME, CANDIDATE), (CANDIDATE, PRIMARY_NAME)] {
             for tries in 1.. {
                 let pause = switch(&writers, &config, to).await?;
                 eprintln!("{kind} {number}, to {to}: {pause}");
@@ -176,23 +177,23 @@ async fn there_and_back(kind: ServerKind, rounds: u16) -> anyhow::Result<Vec<Wri
 /// One switchover, while clients write.
 async fn switch(writers: &ClusterWriters, config: &Path, to: &'static str) -> anyhow::Result<WritePause> {
     let before = writers.commits();
-    tokio::time::sleep(AROUND).await;
-    let commits_per_second = (writers.commits() - before) as f64 / AROUND.as_secs_f64();
-    let begun = Instant::now();
+    tokio::time::sleep(LOAD_AROUND_SWITCHOVER).await;
+    let commits_per_second = (writers.commits() - before) as f64 / LOAD_AROUND_SWITCHOVER.as_secs_f64();
+    let started = Instant::now();
     let config = config.to_owned();
     let audit = tokio::task::spawn_blocking(move || run_switchover(config, to)).await??;
-    tokio::time::sleep(AROUND).await;
+    tokio::time::sleep(LOAD_AROUND_SWITCHOVER).await;
     let is_undone = match &audit.outcome {
         Some(RunOutcome::Promoted { server, left }) if server == to && left.is_empty() => false,
         Some(RunOutcome::Undone { .. }) => true,
         _ => bail!("{to} did not become primary: {audit}"),
     };
-    let seen_by_clients = writers.longest_pause(begun, Instant::now())?.as_secs_f64() * 1e3;
+    let seen_by_clients = writers.longest_pause(started, Instant::now())?.as_secs_f64() * 1e3;
     let from_the_record = audit.pause_ms.map(|ms| ms as f64);
     Ok(WritePause { seen_by_clients, from_the_record, commits_per_second, phases: phases(&audit), is_undone })
 }
 
-/// How long each phase of the pause took.
+/// Duration of each phase of the pause.
 fn phases(audit: &Audit) -> Vec<(&'static str, f64)> {
     let took = PHASES.into_iter().filter_map(|(phase, key)| {
         let mut of_phase = audit.steps.iter().filter(|step| step.phase == phase);
@@ -216,38 +217,39 @@ impl std::fmt::Display for WritePause {
     }
 }
 
-/// `tailwater switchover`, as an operator runs it: the record of what it did, or undid.
+/// Runs `tailwater switchover`, and returns the record of what it did or rolled back.
 fn run_switchover(config: PathBuf, to: &str) -> anyhow::Result<Audit> {
     let ran = std::process::Command::new(std::env::current_exe()?)
         .args(["switchover", SOURCE_NAME, "--to", to, "--output", "json", "-c"])
         .arg(config)
         .output()?;
-    let said = String::from_utf8_lossy(&ran.stderr);
-    serde_json::from_slice(&ran.stdout).with_context(|| format!("switchover to {to}: {}: {said}", ran.status))
+    let errors = String::from_utf8_lossy(&ran.stderr);
+    serde_json::from_slice(&ran.stdout)
+        .with_context(|| format!("switchover to {to}: {}: {errors}", ran.status))
 }
 
-/// Waits until the replicas know the clients' account.
+/// Waits until the replicas have the clients' account.
 async fn wait_for_account(followers: &[Server]) -> anyhow::Result<()> {
-    let begun = Instant::now();
+    let started = Instant::now();
     for follower in followers {
         while follower.sql("SELECT COUNT(*) FROM mysql.user WHERE user = 'app'").await? != ["1"] {
-            ensure!(begun.elapsed() < PATIENCE, "{} does not replicate", follower.name());
+            ensure!(started.elapsed() < PATIENCE, "{} does not replicate", follower.name());
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
     Ok(())
 }
 
-/// Waits until the manager has looked at a new primary and would do it again.
+/// Waits until the manager has observed the new primary and could switch over again.
 async fn wait_seen(trial: &Trial, name: &str) -> anyhow::Result<()> {
-    let begun = Instant::now();
+    let started = Instant::now();
     loop {
         let cluster = trial.cluster();
         if cluster.as_ref().is_some_and(|cluster| cluster.primary == name && cluster.lossless.is_some()) {
             return Ok(());
         }
         ensure!(
-            begun.elapsed() < PATIENCE,
+            started.elapsed() < PATIENCE,
             "{name} is not seen as primary: {cluster:?}: {}",
             trial.relay_log_tail()
         );

@@ -11,17 +11,17 @@ use tailwater_session::{ConnectOptions, Connection};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-/// How long a client waits between two rows: so many as a replica on the same machine keeps up with.
+/// Pause of a client between two rows, so that a replica on the same machine can keep up.
 pub const PAUSE: Duration = Duration::from_millis(5);
-/// How long a client waits when none of the servers took its row.
-const TRY_AGAIN: Duration = Duration::from_millis(5);
-/// How long it waits for a server: one that does not answer by then is not asked any more over that connection.
+/// Pause of a client after no server accepted its row.
+const RETRY_PAUSE: Duration = Duration::from_millis(5);
+/// Time limit for an answer of a server; the connection is closed afterwards.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 
-/// Makes the clients' account, which `read_only` binds, and their table.
+/// Creates the clients' account, to which `read_only` applies, and their table.
 ///
 /// # Errors
-/// With the server's message.
+/// With the server's error message.
 pub async fn prepare_writers(primary: &Server) -> anyhow::Result<()> {
     primary
         .sql(
@@ -40,7 +40,7 @@ struct CommittedRow {
     at: Instant,
 }
 
-/// Clients at work.
+/// Running clients.
 #[derive(Debug)]
 pub struct ClusterWriters {
     committed: Arc<Mutex<Vec<CommittedRow>>>,
@@ -49,13 +49,13 @@ pub struct ClusterWriters {
 }
 
 impl ClusterWriters {
-    /// Starts so many clients of these servers, the primary first.
+    /// Starts this many clients of these servers, the primary first.
     pub fn start(servers: &[&Server], clients: u32) -> Self {
         let committed = Arc::new(Mutex::new(Vec::new()));
         let stop = CancellationToken::new();
         let mut tasks = JoinSet::new();
         for number in 0..clients {
-            let links = servers.iter().map(|server| WriterConnection::new(as_app(server))).collect();
+            let links = servers.iter().map(|server| WriterConnection::new(app_options(server))).collect();
             let client = WriterClient { number, links, committed: Arc::clone(&committed) };
             tasks.spawn(client.write(stop.clone()));
         }
@@ -65,7 +65,7 @@ impl ClusterWriters {
     /// The longest time between two commits of any clients that ended between these moments.
     ///
     /// # Errors
-    /// If there was no commit before, or none behind.
+    /// If there was no commit before, or none after.
     pub fn longest_pause(&self, from: Instant, until: Instant) -> anyhow::Result<Duration> {
         let mut times: Vec<_> = locked(&self.committed).iter().map(|row| row.at).collect();
         times.sort_unstable();
@@ -77,10 +77,10 @@ impl ClusterWriters {
         locked(&self.committed).len()
     }
 
-    /// Ends the clients, and checks that every acknowledged row is on the primary.
+    /// Stops the clients, and checks that every acknowledged row is on the primary.
     ///
     /// # Errors
-    /// If anything of it is missing.
+    /// If a row is missing.
     pub async fn finish(mut self, primary: &Server) -> anyhow::Result<()> {
         self.stop.cancel();
         while self.clients.join_next().await.is_some() {}
@@ -95,14 +95,15 @@ impl ClusterWriters {
     }
 }
 
-/// The longest time between two of these moments, in order, from the last one before `from` until `until`.
+/// The longest interval between two of these moments, which are sorted, from the last one before `from` until
+/// `until`.
 fn longest_pause(times: &[Instant], from: Instant, until: Instant) -> anyhow::Result<Duration> {
     let before = times.iter().rposition(|at| *at <= from).context("no client wrote before")?;
     let behind = times.partition_point(|at| *at <= until);
     let times = times.get(before..behind).unwrap_or_default();
     let pauses = times.windows(2).map(|pair| pair[1].duration_since(pair[0]));
     let longest = pauses.max().context("no client wrote behind it")?;
-    // One that is not over is none of the switchover: somebody does not write any more.
+    // An interval that has not ended is not caused by the switchover: a client has stopped writing.
     let last = times.last().map_or(Duration::ZERO, |last| until.duration_since(*last));
     ensure!(last <= longest, "no client has written for {last:?}");
     Ok(longest)
@@ -112,7 +113,7 @@ fn locked(committed: &Mutex<Vec<CommittedRow>>) -> parking_lot::MutexGuard<'_, V
     committed.lock()
 }
 
-fn as_app(server: &Server) -> ConnectOptions {
+fn app_options(server: &Server) -> ConnectOptions {
     ConnectOptions { user: "app".into(), password: "app".into(), ..server.connect_options() }
 }
 
@@ -127,7 +128,7 @@ impl WriterClient {
         let (mut at, mut refusals) = (0, 0);
         let mut number = 0;
         while !stop.is_cancelled() {
-            // A row whose outcome nobody told is left alone, so each has a number of its own.
+            // A row with an unknown outcome is not retried, so each row has its own number.
             number += 1;
             if self.links[at].insert(self.number, number).await {
                 let row = CommittedRow { client: self.number, number, at: Instant::now() };
@@ -139,13 +140,13 @@ impl WriterClient {
             at = (at + 1) % self.links.len();
             refusals += 1;
             if refusals % self.links.len() == 0 {
-                tokio::time::sleep(TRY_AGAIN).await;
+                tokio::time::sleep(RETRY_PAUSE).await;
             }
         }
     }
 }
 
-/// A client's connection to a server, made when it is needed, and again when it broke.
+/// A client's connection to a server, opened when needed, and again after it broke.
 struct WriterConnection {
     options: ConnectOptions,
     connection: Option<Connection>,
@@ -156,7 +157,7 @@ impl WriterConnection {
         Self { options, connection: None }
     }
 
-    /// Whether the server says that the row is committed.
+    /// Whether the server acknowledged the row.
     async fn insert(&mut self, client: u32, number: u32) -> bool {
         let done = tokio::time::timeout(ANSWER_WITHIN, self.try_insert(client, number)).await;
         done.unwrap_or_else(|_| {
@@ -166,7 +167,7 @@ impl WriterConnection {
     }
 
     async fn try_insert(&mut self, client: u32, number: u32) -> bool {
-        // Cut off in the midst of an exchange, the connection is not used again.
+        // After an interrupted exchange, the connection is not used again.
         let mut connection = match self.connection.take() {
             Some(connection) => connection,
             None => match Connection::connect(&self.options).await {
@@ -203,7 +204,7 @@ mod tests {
         assert_eq!(longest(520, 650), Some(Duration::from_millis(90)));
         assert_eq!(longest(599, 605), Some(Duration::from_millis(90)));
         assert_eq!(longest(400, 605), Some(Duration::from_millis(500)));
-        // It is not over; nobody wrote behind it; nobody wrote before.
+        // An unfinished interval, no write after it, no write before it.
         assert_eq!(longest(520, 1400), None);
         assert_eq!(longest(1500, 1600), None);
         assert_eq!(longest_pause(&times[1..], at(400), at(605)).ok(), None);

@@ -97,7 +97,7 @@ impl Trial {
     /// # Errors
     /// If that does not come within a minute.
     pub async fn wait_until_observed(&self) -> anyhow::Result<()> {
-        let begun = Instant::now();
+        let started = Instant::now();
         loop {
             let cluster = self.cluster();
             let lossless = cluster.as_ref().and_then(|cluster| cluster.lossless.as_deref());
@@ -106,9 +106,9 @@ impl Trial {
             if holds && lossless.is_some_and(settled) {
                 return Ok(());
             }
-            if begun.elapsed() > Duration::from_secs(60) {
+            if started.elapsed() > Duration::from_secs(60) {
                 bail!(
-                    "the manager does not see a primary that waits: {cluster:?}: {}",
+                    "the manager does not observe a primary that waits for ACKs: {cluster:?}: {}",
                     self.relay_log_tail()
                 );
             }
@@ -121,11 +121,11 @@ impl Trial {
     /// # Errors
     /// If that does not come within a minute.
     pub async fn wait_for_primary(&self, server: &str) -> anyhow::Result<()> {
-        let begun = Instant::now();
+        let started = Instant::now();
         while self.cluster().is_none_or(|cluster| cluster.primary != server) {
             ensure!(
-                begun.elapsed() < Duration::from_secs(60),
-                "{server} does not lead: {}",
+                started.elapsed() < Duration::from_secs(60),
+                "{server} is not the primary: {}",
                 self.relay_log_tail()
             );
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -141,15 +141,15 @@ impl Trial {
         let mut command = tokio::process::Command::new(&self.spec.program);
         command.args(["rejoin", "--output", "json", "-c"]).arg(&self.config).args([SOURCE_NAME, server]);
         let ran = command.stdin(Stdio::null()).output().await.context("tailwater rejoin")?;
-        let said = String::from_utf8_lossy(&ran.stdout);
+        let text = String::from_utf8_lossy(&ran.stdout);
         ensure!(
             ran.status.success(),
-            "tailwater rejoin: {}: {said}{}",
+            "tailwater rejoin: {}: {text}{}",
             ran.status,
             String::from_utf8_lossy(&ran.stderr)
         );
-        let last = said.lines().last().unwrap_or_default();
-        serde_json::from_str(last).with_context(|| format!("what tailwater rejoin prints: {said}"))
+        let last = text.lines().last().unwrap_or_default();
+        serde_json::from_str(last).with_context(|| format!("output of tailwater rejoin: {text}"))
     }
 
     /// The record of the last finished failover.
@@ -164,7 +164,7 @@ impl Trial {
                 return Ok(audit);
             }
         }
-        bail!("no failover has ended")
+        bail!("no failover has finished")
     }
 
     /// Waits until a server other than `old` is the primary, and returns its name.
@@ -172,15 +172,15 @@ impl Trial {
     /// # Errors
     /// If that does not come within a minute.
     pub async fn wait_failed_over(&self, old: &str) -> anyhow::Result<String> {
-        let begun = Instant::now();
+        let started = Instant::now();
         loop {
             let cluster = self.cluster();
             if let Some(cluster) = cluster.as_ref().filter(|cluster| cluster.primary != old) {
                 return Ok(cluster.primary.clone());
             }
-            if begun.elapsed() > Duration::from_secs(60) {
+            if started.elapsed() > Duration::from_secs(60) {
                 let last = self.last_failover();
-                bail!("nobody takes the place of {old}: {cluster:?}; {last:?}: {}", self.relay_log_tail());
+                bail!("no server replaces {old}: {cluster:?}; {last:?}: {}", self.relay_log_tail());
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
@@ -203,13 +203,13 @@ pub fn report(config: &Path) -> Option<ClusterReport> {
 /// # Errors
 /// If that does not come within a minute.
 pub async fn wait_writable(server: &Server) -> anyhow::Result<()> {
-    let begun = Instant::now();
+    let started = Instant::now();
     loop {
         let read_only = server.sql("SELECT @@global.read_only").await.context("is it writable?")?;
         if read_only == ["0"] {
             return Ok(());
         }
-        if begun.elapsed() > Duration::from_secs(60) {
+        if started.elapsed() > Duration::from_secs(60) {
             bail!("{} stays read-only", server.name());
         }
         tokio::time::sleep(Duration::from_millis(10)).await;

@@ -14,7 +14,7 @@ use super::managed_cluster::PRIMARY_NAME;
 /// How a primary fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PrimaryFailure {
-    /// SIGKILL: its host answers, its process has ended.
+    /// SIGKILL: its host answers and refuses connections.
     Killed,
     /// SIGSTOP: nothing answers, as if the machine had failed.
     Silent,
@@ -61,7 +61,8 @@ pub async fn replace(
         PrimaryFailure::Silent => trial.primary.pause()?,
     }
     let primary = trial.wait_failed_over(PRIMARY_NAME).await?;
-    // What the dead primary told its clients they have heard by now, and the new one has told them nothing yet.
+    // What the dead primary told its clients they have heard by now, and the new one has told them nothing
+    // yet.
     let ledger = copy_of(workload.ledger());
     let acknowledged_before = workload.counters().snapshot().acknowledged;
     let server = servers.iter().find(|server| server.name() == primary).context("the new primary")?;
@@ -70,11 +71,11 @@ pub async fn replace(
     others.iter().for_each(JoinHandle::abort);
     let first_commit_ms = millis(first??.duration_since(killed));
     let audit = trial.last_failover()?;
-    let began_ms = began_ms(&audit, killed_at)?;
+    let start_ms = start_ms(&audit, killed_at)?;
     Ok(FailoverTimes {
-        detected_ms: began_ms,
-        proven_ms: began_ms + at_ms(&audit, |phase, _| phase == RunPhase::ChooseCandidate)?,
-        writable_ms: began_ms + writable_ms(&audit)?,
+        detected_ms: start_ms,
+        proven_ms: start_ms + at_ms(&audit, |phase, _| phase == RunPhase::ChooseCandidate)?,
+        writable_ms: start_ms + writable_ms(&audit)?,
         first_commit_ms,
         ledger,
         acknowledged_before,
@@ -84,14 +85,14 @@ pub async fn replace(
     })
 }
 
-/// When a client that tries all the time is told by this server that something is committed.
+/// Returns the time of the first successful commit of a client that retries continuously on this server.
 pub(crate) fn first_commit(options: ConnectOptions) -> JoinHandle<anyhow::Result<Instant>> {
     tokio::spawn(async move {
         let until = Instant::now() + PATIENCE;
         let mut connection = Connection::connect(&options).await?;
         loop {
-            ensure!(Instant::now() < until, "{} takes no writes", options.endpoint);
-            // An administrator may write where a client may not, so this one waits for what clients wait for.
+            ensure!(Instant::now() < until, "{} accepts no writes", options.endpoint);
+            // The superuser may write to a read-only server, so it waits until clients may write, too.
             let asked = connection.query("SELECT @@global.read_only").await?;
             let is_writable = asked.rows.first().and_then(|row| row.get_str(0)) == Some("0");
             if is_writable && connection.execute("CREATE DATABASE IF NOT EXISTS tw_demo").await.is_ok() {
@@ -102,18 +103,18 @@ pub(crate) fn first_commit(options: ConnectOptions) -> JoinHandle<anyhow::Result
     })
 }
 
-/// From the failure until the run began: its name says when that was.
-fn began_ms(audit: &Audit, killed_at: SystemTime) -> anyhow::Result<u64> {
-    let begun = audit.id.split('-').next().unwrap_or_default();
-    let begun = chrono::NaiveDateTime::parse_from_str(begun, "%Y%m%dT%H%M%S%3fZ")?.and_utc();
+/// From the failure until the start of the run, which is part of the run's name.
+fn start_ms(audit: &Audit, killed_at: SystemTime) -> anyhow::Result<u64> {
+    let started = audit.id.split('-').next().unwrap_or_default();
+    let started = chrono::NaiveDateTime::parse_from_str(started, "%Y%m%dT%H%M%S%3fZ")?.and_utc();
     let killed = chrono::DateTime::<chrono::Utc>::from(killed_at);
-    Ok(u64::try_from((begun - killed).num_milliseconds()).unwrap_or(0))
+    Ok(u64::try_from((started - killed).num_milliseconds()).unwrap_or(0))
 }
 
-/// When the first note of that kind was made.
-fn at_ms(audit: &Audit, is_it: impl Fn(RunPhase, &AuditEvent) -> bool) -> anyhow::Result<u64> {
-    let step = audit.steps.iter().find(|step| is_it(step.phase, &step.note));
-    step.map(|step| step.at_ms).with_context(|| format!("the record does not say it: {audit}"))
+/// Time of the first event that satisfies the condition.
+fn at_ms(audit: &Audit, condition: impl Fn(RunPhase, &AuditEvent) -> bool) -> anyhow::Result<u64> {
+    let step = audit.steps.iter().find(|step| condition(step.phase, &step.note));
+    step.map(|step| step.at_ms).with_context(|| format!("the record lacks the event: {audit}"))
 }
 
 fn writable_ms(audit: &Audit) -> anyhow::Result<u64> {
@@ -121,7 +122,7 @@ fn writable_ms(audit: &Audit) -> anyhow::Result<u64> {
         AuditEvent::ActionOrdered { number, what: RunAction::MakeWritable { .. } } => Some(*number),
         _ => None,
     });
-    let ordered = ordered.with_context(|| format!("nobody was made writable: {audit}"))?;
+    let ordered = ordered.with_context(|| format!("no server was made writable: {audit}"))?;
     at_ms(audit, |_, note| matches!(note, AuditEvent::ActionAnswered { number, .. } if *number == ordered))
 }
 

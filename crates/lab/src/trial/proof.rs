@@ -36,7 +36,7 @@ impl Proof {
 /// files in `data`.
 ///
 /// # Errors
-/// If log or files cannot be read. Differences are no errors; they are in the [`Proof`].
+/// If log or files cannot be read. Differences are not errors; they are in the [`Proof`].
 pub fn prove(log: &Path, ledger: &Ledger, flavour: Flavour, data: &Path) -> anyhow::Result<Proof> {
     let mut check = BinlogCheck::new(ledger, flavour);
     let mut proof =
@@ -56,15 +56,15 @@ pub fn prove(log: &Path, ledger: &Ledger, flavour: Flavour, data: &Path) -> anyh
     Ok(proof)
 }
 
-/// The offset of the first byte in which a segment differs from the source's own file in the folder `data`; `None` if
-/// all are the same.
+/// The offset of the first byte in which a segment differs from the source's own file in the folder `data`;
+/// `None` if all are the same.
 ///
 /// One bit may differ: the source marks its newest file as in use, on its disk but not in its stream.
 ///
 /// # Errors
-/// If either cannot be read, or the segment begins in mid-file.
+/// If either cannot be read, or the segment starts in the middle of a file.
 pub fn compare_with_source(segment: &SegmentSummary, data: &Path) -> anyhow::Result<Option<u64>> {
-    ensure!(segment.source_offset == 4, "{} begins in mid-file", segment.path.display());
+    ensure!(segment.source_offset == 4, "{} starts in the middle of a file", segment.path.display());
     let original_path = data.join(&segment.source_file);
     let open = |path: &Path| File::open(path).with_context(|| format!("open {}", path.display()));
     let (mut ours, mut original) = (open(&segment.path)?, open(&original_path)?);
@@ -88,7 +88,7 @@ pub fn compare_with_source(segment: &SegmentSummary, data: &Path) -> anyhow::Res
     Ok(None)
 }
 
-/// Clears the flag in the format description event, which begins the file behind the magic number.
+/// Clears the flag in the format description event, which follows the magic number of the file.
 fn clear_in_use(head: &mut [u8]) {
     let flags = BINLOG_MAGIC.len() + EVENT_HEADER_BYTES - 2;
     if let Some(byte) = head.get_mut(flags) {

@@ -1,7 +1,8 @@
 //! Fetches servers as Debian packages and unpacks them into the cache: no root, and no change to the system.
 //!
-//! apt resolves and downloads with a state of its own (package lists, cache, an empty list of installed packages), so that it
-//! brings everything down to the C library; `dpkg-deb` unpacks; nothing is installed, no script of a package runs.
+//! apt resolves and downloads with a separate state (package lists, cache, an empty list of installed
+//! packages), so that it brings everything down to the C library; `dpkg-deb` unpacks; nothing is installed,
+//! no script of a package runs.
 
 use std::fs;
 use std::io::{self, Read};
@@ -20,7 +21,7 @@ const MIRROR_VARIABLE: &str = "TAILWATER_DEBIAN_MIRROR";
 const KEYRINGS: [&str; 2] =
     ["/usr/share/keyrings/debian-archive-keyring.gpg", "/usr/share/keyrings/debian-archive-keyring.pgp"];
 /// Folders of a package that no server needs to run.
-const LEFT_OUT: [&str; 4] = ["usr/share/doc", "usr/share/man", "usr/share/locale", "usr/share/info"];
+const UNNEEDED_FOLDERS: [&str; 4] = ["usr/share/doc", "usr/share/man", "usr/share/locale", "usr/share/info"];
 
 /// Which packages make a tree: a server, or its test suites.
 pub(super) struct PackageSet {
@@ -143,11 +144,12 @@ impl std::fmt::Display for InstallProgress {
 }
 
 impl Install {
-    /// As [`Install::find`], and fetches the server if it is not there. Blocks for the time of a download of some 60 MB.
+    /// As [`Install::find`], and fetches the server if it is not there. Blocks for the time of a download of
+    /// some 60 MB.
     ///
     /// # Errors
-    /// [`SandboxError::Install`] with what apt said. An attempt that was interrupted leaves nothing that counts as
-    /// installed, and the next one begins with the packages that were fetched already.
+    /// [`SandboxError::Install`] with apt's output. An attempt that was interrupted leaves nothing that
+    /// counts as installed, and the next one begins with the packages that were fetched already.
     pub fn ensure(
         kind: ServerKind,
         cache: &Cache,
@@ -160,7 +162,7 @@ impl Install {
         let servers = cache.servers();
         let lock = servers.join(format!(".lock-{}", kind.name()));
         let _lock = FileLock::acquire(&lock, || progress(InstallProgress::Waiting { kind }))?;
-        // Whoever held the lock may have done the work.
+        // The process that held the lock may have done the work.
         match Self::find(kind, cache) {
             Err(SandboxError::NotInstalled { .. }) => {}
             found => return found,
@@ -274,7 +276,8 @@ impl Fetch {
         Ok(text.lines().filter_map(WantedPackage::parse).collect())
     }
 
-    /// Packages of an earlier attempt that are not wanted any more (the mirror has newer ones) must not be unpacked.
+    /// Packages of an earlier attempt that are not wanted any more (the mirror has newer ones) must not be
+    /// unpacked.
     fn drop_other_packages(&self, wanted: &[WantedPackage]) -> Result<(), SandboxError> {
         for path in self.downloaded()? {
             let name = path.file_name().unwrap_or_default();
@@ -309,7 +312,7 @@ impl Fetch {
             self.finish(command, "unpacking packages")?;
             progress(InstallProgress::Unpacking { kind, done, total: paths.len() });
         }
-        for folder in LEFT_OUT {
+        for folder in UNNEEDED_FOLDERS {
             let folder = self.work.join(folder);
             remove_tree(&folder).on_path("remove", &folder)?;
         }
@@ -323,8 +326,8 @@ impl Fetch {
         Ok(())
     }
 
-    /// Puts the complete tree where an incomplete or outdated one may lie. Servers that run from the old one keep their open
-    /// files.
+    /// Puts the complete tree where an incomplete or outdated one may lie. Servers that run from the old one
+    /// keep their open files.
     fn put_in_place(&self) -> Result<(), SandboxError> {
         let name = self.root.file_name().unwrap_or_default().to_string_lossy();
         let old = self.work.with_file_name(format!(".old-{name}"));
@@ -347,7 +350,7 @@ impl Fetch {
             Some((name, version)) => {
                 Ok(PackageVersion { name: name.to_owned(), version: version.to_owned() })
             }
-            None => Err(self.failed(format!("{} tells no name and version", path.display()))),
+            None => Err(self.failed(format!("{} has no name and version", path.display()))),
         }
     }
 
@@ -441,7 +444,7 @@ struct WantedPackage {
 }
 
 impl WantedPackage {
-    /// `'URI' FILE BYTES HASH`, as `--print-uris` says it.
+    /// `'URI' FILE BYTES HASH`, as printed by `--print-uris`.
     fn parse(line: &str) -> Option<Self> {
         let (_, rest) = line.strip_prefix('\'')?.split_once("' ")?;
         let mut words = rest.split(' ');
@@ -494,7 +497,7 @@ mod tests {
         fs::remove_dir_all(&source).expect("remove the source");
     }
 
-    /// Whatever an interrupted attempt left behind, it does not count as installed, and the next attempt succeeds.
+    /// Leftovers of an interrupted attempt do not count as installed, and the next attempt succeeds.
     #[test]
     fn an_interrupted_unpacking_is_redone() {
         if crate::process::on_path(std::ffi::OsStr::new("dpkg-deb")).is_none() {
@@ -519,7 +522,8 @@ mod tests {
         build(&fetch.packages, "mysql-server-core", "9.7.1-1", "usr/sbin/mysqld");
         let loader = format!("usr/lib/{}-linux-gnu/ld-linux.so.2", std::env::consts::ARCH);
         build(&fetch.packages, "libc6", "2.40-1", &loader);
-        // Of the first attempt: half a tree under the final name, as no attempt of ours leaves it, and half a work folder.
+        // Of the first attempt: half a tree under the final name, as no attempt of ours leaves it, and half a
+        // work folder.
         for half in [&fetch.root, &fetch.work] {
             fs::create_dir_all(half.join("usr/sbin")).expect("folder");
             fs::write(half.join("usr/sbin/mysqld"), b"\x7fEL").expect("half a file");

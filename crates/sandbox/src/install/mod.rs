@@ -1,4 +1,5 @@
-//! Servers installed in user space: found in the cache folder or on the system, or fetched without touching the system.
+//! Servers installed in user space: found in the cache folder or on the system, or fetched without touching
+//! the system.
 
 mod fetch;
 mod sources;
@@ -37,7 +38,7 @@ impl Install {
     /// Looks for a server: complete in the cache, else on the system (`PATH`) in the right release series.
     ///
     /// # Errors
-    /// [`SandboxError::NotInstalled`] says what was looked at.
+    /// [`SandboxError::NotInstalled`] names the searched paths.
     pub fn find(kind: ServerKind, cache: &Cache) -> Result<Self, SandboxError> {
         let root = cache.servers().join(kind.name());
         let reason = match Self::in_tree(kind, &root) {
@@ -62,7 +63,8 @@ impl Install {
     fn on_system(kind: ServerKind) -> Result<Self, String> {
         let daemon = process::on_path(OsStr::new(kind.daemon()))
             .ok_or_else(|| format!("{} is not on PATH", kind.daemon()))?;
-        // Relocated installations (tarballs, containers) have options of their own; only the packaged layout is known.
+        // Relocated installations (tarballs, containers) have options of their own; only the packaged layout
+        // is known.
         if daemon != Path::new("/usr/sbin").join(kind.daemon()) {
             return Err(format!("{} is not where packages put it", daemon.display()));
         }
@@ -70,7 +72,7 @@ impl Install {
         program.arg("--no-defaults").arg("--version");
         let output = process::run_to_end(&program, std::process::Stdio::null()).map_err(|e| e.to_string())?;
         let text = String::from_utf8_lossy(&output.stdout);
-        let version = version_in(&text).ok_or_else(|| format!("{} tells no version", daemon.display()))?;
+        let version = version_in(&text).ok_or_else(|| format!("{} prints no version", daemon.display()))?;
         if !version.strip_prefix(kind.series()).is_some_and(|rest| rest.starts_with('.')) {
             return Err(format!("{} is version {version}", daemon.display()));
         }
@@ -92,9 +94,9 @@ impl Install {
         &self.build
     }
 
-    /// A command for one of the client programs that came with the server, such as `mysqlbinlog`, `mysqldump`,
-    /// `mariadb-binlog`, `mariadb-dump` or `mariadb-backup`. It reads no option files unless the caller says so:
-    /// callers begin their arguments with `--no-defaults`.
+    /// A command for one of the client programs that came with the server, such as `mysqlbinlog`,
+    /// `mysqldump`, `mariadb-binlog`, `mariadb-dump` or `mariadb-backup`. It reads no option files unless the
+    /// caller asks for it: callers begin their arguments with `--no-defaults`.
     ///
     /// # Errors
     /// [`SandboxError::NotInstalled`] if there is no such compiled program.

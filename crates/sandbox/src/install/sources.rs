@@ -21,8 +21,8 @@ const SUITES: [&str; 14] = [
     "rc-buggy",
 ];
 
-/// The first mirror of Debian's main archive in the apt sources under `etc_apt` (`/etc/apt`): from `sources.list`,
-/// `sources.list.d/*.list` and `sources.list.d/*.sources`, in this order.
+/// The first mirror of Debian's main archive in the apt sources under `etc_apt` (`/etc/apt`): from
+/// `sources.list`, `sources.list.d/*.list` and `sources.list.d/*.sources`, in this order.
 pub(super) fn debian_mirror(etc_apt: &Path) -> Option<String> {
     let mut files = vec![etc_apt.join("sources.list")];
     if let Ok(entries) = fs::read_dir(etc_apt.join("sources.list.d")) {
@@ -96,13 +96,14 @@ fn deb822(stanza: &[(String, String)]) -> Option<String> {
     words("uris").find(|uri| is_debian(uri, words("suites"), words("components"))).map(str::to_owned)
 }
 
-/// Whether an entry is of Debian's main archive and not of its security archive or of somebody else's.
+/// Whether an entry is Debian's main archive, and not its security archive or a third party's.
 fn is_debian<'a>(
     uri: &str,
     mut suites: impl Iterator<Item = &'a str>,
     mut components: impl Iterator<Item = &'a str>,
 ) -> bool {
-    // An archive of single packages that calls its suites as Debian does has another name at the end of its path.
+    // An archive of single packages that calls its suites as Debian does has another name at the end of its
+    // path.
     let own = uri.trim_end_matches('/').rsplit('/').next().is_some_and(|name| name.contains("debian"));
     own && !uri.contains("security")
         && uri.contains(':')

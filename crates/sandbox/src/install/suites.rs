@@ -1,4 +1,5 @@
-//! The servers' own test suites (Debian's `mariadb-test` and `mysql-testsuite`), fetched and unpacked as the servers are.
+//! The servers' own test suites (Debian's `mariadb-test` and `mysql-testsuite`), fetched and unpacked as the
+//! servers are.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -36,10 +37,11 @@ pub struct TestSuites {
 }
 
 impl TestSuites {
-    /// Finds the suites in the cache, else fetches them: a download of 30 MB for MariaDB, 340 MB for MySQL. Blocks.
+    /// Finds the suites in the cache, else fetches them: a download of 30 MB for MariaDB, 340 MB for MySQL.
+    /// Blocks.
     ///
     /// # Errors
-    /// [`SandboxError::NotInstalled`] without the server itself; [`SandboxError::Install`] with what apt said.
+    /// [`SandboxError::NotInstalled`] without the server itself; [`SandboxError::Install`] with apt's output.
     pub fn ensure(
         kind: ServerKind,
         cache: &Cache,

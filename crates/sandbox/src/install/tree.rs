@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::kind::ServerKind;
 
-/// Name of the file whose presence says that a tree was unpacked to its end.
+/// Name of the file whose presence marks a completely unpacked tree.
 const MARKER_FILE: &str = ".tailwater-complete.json";
 
 /// Raised when what a tree must hold changes; trees with another number are fetched again.
@@ -38,7 +38,7 @@ impl InstallMarker {
         Self { recipe: RECIPE, server, packages }
     }
 
-    /// Reads the mark of a tree; the error says why the tree cannot be used.
+    /// Reads the mark of a tree; the error contains why the tree cannot be used.
     pub(super) fn read(root: &Path, kind: ServerKind) -> Result<Self, String> {
         let path = root.join(MARKER_FILE);
         let text = match fs::read(&path) {
@@ -62,8 +62,8 @@ impl InstallMarker {
         Ok(marker)
     }
 
-    /// Marks a tree as complete. Everything in it reaches the disk before the mark does, so that a power cut cannot leave
-    /// a marked tree with empty files.
+    /// Marks a tree as complete. Everything in it reaches the disk before the mark does, so that a power cut
+    /// cannot leave a marked tree with empty files.
     pub(super) fn write(&self, root: &Path) -> io::Result<()> {
         let folder = File::open(root)?;
         rustix::fs::syncfs(&folder)?;
@@ -89,9 +89,9 @@ impl PackageVersion {
     }
 }
 
-/// The C library's program loader of a tree. Programs unpacked from a newer release need its own C library, and their
-/// built-in loader path (`/lib64/...`) names the one of this machine; running them through the tree's loader needs
-/// neither a chroot nor root.
+/// The C library's program loader of a tree. Programs unpacked from a newer release need its own C library,
+/// and their built-in loader path (`/lib64/...`) names the one of this machine; running them through the
+/// tree's loader needs neither a chroot nor root.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ProgramLoader {
     pub(super) path: PathBuf,

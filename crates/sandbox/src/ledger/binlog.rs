@@ -28,7 +28,7 @@ pub enum BinlogCheckError {
     File {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// Error of the operating system.
         source: io::Error,
     },
     /// The file is not a binlog, or is damaged.
@@ -120,8 +120,8 @@ impl<'a> BinlogCheck<'a> {
         Ok(())
     }
 
-    /// Takes a whole binlog file. An unfinished event or transaction at its end, which a killed server leaves, is not
-    /// counted.
+    /// Takes a whole binlog file. An unfinished event or transaction at its end, which a killed server
+    /// leaves, is not counted.
     ///
     /// # Errors
     /// [`BinlogCheckError`] with the file and the position.

@@ -17,7 +17,7 @@ use crate::workload::schema::{
 pub struct LoggedTransaction {
     /// From its ledger row.
     id: Option<TransactionId>,
-    /// What its ledger row says it changed.
+    /// The changes listed in its ledger row.
     stated: Option<(i64, i64)>,
     /// Ledger rows in it; more than one is wrong.
     ledger_rows: u32,

@@ -53,11 +53,11 @@ pub struct LedgerEntry {
     pub digest: i64,
 }
 
-/// The transactions of a workload with their outcomes. Shared between its workers; memory grows with the number of
-/// transactions, by 16 bytes each.
+/// The transactions of a workload with their outcomes. Shared between its workers; memory grows with the
+/// number of transactions, by 16 bytes each.
 #[derive(Debug, Default)]
 pub struct Ledger {
-    // A worker's entry for sequence n stands at n - 1; `None` for a number that was never finished.
+    // A worker's entry for sequence n is at index n - 1; `None` for a number that was never finished.
     workers: Mutex<BTreeMap<u32, Vec<Option<LedgerEntry>>>>,
     file: Option<Mutex<LedgerFile>>,
 }
@@ -68,8 +68,9 @@ impl Ledger {
         Self::default()
     }
 
-    /// An empty ledger that is also written to a new file, for [`Ledger::read_file`]. Lines are buffered: the last of them
-    /// are missing when the process is killed, so such a file may know too little but never says too much.
+    /// An empty ledger that is also written to a new file, for [`Ledger::read_file`]. Lines are buffered: the
+    /// last of them are missing when the process is killed, so such a file may lack transactions but never
+    /// has too many.
     ///
     /// # Errors
     /// If the file exists or cannot be made.
@@ -149,7 +150,8 @@ impl Ledger {
         self.workers.lock()
     }
 
-    /// Compares the ledger with the rows of `tw_load.tw_ledger` on a server: what a restarted or promoted server has lost.
+    /// Compares the ledger with the rows of `tw_load.tw_ledger` on a server: what a restarted or promoted
+    /// server has lost.
     ///
     /// # Errors
     /// Anything that a connection reports.

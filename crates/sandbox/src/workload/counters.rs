@@ -179,7 +179,7 @@ impl Counters {
 pub struct WorkloadSnapshot {
     /// Time since the start.
     pub elapsed: Duration,
-    /// Transactions for which the server said OK to the commit.
+    /// Transactions whose commit the server acknowledged with OK.
     pub acknowledged: u64,
     /// Transactions that were certainly not committed.
     pub failed: u64,

@@ -33,7 +33,7 @@ pub enum TransactionMix {
         /// The longest document body, in bytes.
         body_bytes_max: usize,
     },
-    /// One insert that commits by itself: one round trip, for measurements.
+    /// One autocommitted insert: one round trip, for measurements.
     SingleInsert {
         /// Text in the row, 0..=1024 bytes.
         payload_bytes: usize,
@@ -64,7 +64,7 @@ pub struct WorkloadSpec {
 }
 
 impl WorkloadSpec {
-    /// A mixed load on so many connections that goes on until it is stopped and survives restarts of the server.
+    /// A mixed load on so many connections that runs until it is stopped and survives restarts of the server.
     pub fn new(connections: u32) -> Self {
         Self {
             connections,
@@ -109,7 +109,8 @@ pub struct WorkloadReport {
     pub snapshot: WorkloadSnapshot,
     /// Acknowledged commits in each second.
     pub per_second: Vec<u32>,
-    /// Workers that ended early, with the reason: they could not connect again in time, or the tables are missing.
+    /// Workers that ended early, with the reason: they could not connect again in time, or the tables are
+    /// missing.
     pub errors: Vec<SessionError>,
 }
 
@@ -151,7 +152,7 @@ impl Workload {
         self.target.send_replace(target);
     }
 
-    /// Whether every worker has ended, by its bounds or for want of a server.
+    /// Whether every worker has ended, because of its limits or without a server.
     pub fn is_over(&mut self) -> bool {
         while let Some(result) = self.workers.try_join_next() {
             self.errors.extend(error_of(result));
@@ -171,7 +172,8 @@ impl Workload {
         }
     }
 
-    /// Lets every worker finish its transaction, then ends. Under semi-sync this waits for the acknowledgements.
+    /// Lets every worker finish its transaction, then ends. Under semi-sync this waits for the
+    /// acknowledgements.
     pub async fn finish(self) -> WorkloadReport {
         self.command.send_replace(WorkerCommand::Finish);
         self.wait().await

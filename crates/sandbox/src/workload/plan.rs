@@ -49,7 +49,8 @@ struct OrderRow {
     items: u64,
 }
 
-/// Plans one worker's transactions. No other worker touches its orders, items and documents, so it knows which there are.
+/// Plans one worker's transactions. No other worker touches its orders, items and documents, so it knows
+/// which there are.
 #[derive(Debug)]
 pub(crate) struct TransactionPlanner {
     worker: u32,
@@ -300,7 +301,7 @@ impl TransactionPlanner {
             .field(StampField::Bytes(body.as_bytes()))
             .field(StampField::Integer(state))
             .finish();
-        // A number stands for the member of the ENUM.
+        // The number of the ENUM's member.
         ([format!("'{body}'"), state.to_string()], stamp)
     }
 

@@ -9,7 +9,7 @@ pub(crate) struct SeededRandom {
 }
 
 impl SeededRandom {
-    /// A sequence of its own for each worker of a seed.
+    /// A separate sequence for each worker of a seed.
     pub(crate) fn new(seed: u64, worker: u32) -> Self {
         Self { state: mix(seed ^ mix(u64::from(worker))) }
     }

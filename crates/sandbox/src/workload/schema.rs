@@ -45,7 +45,8 @@ impl WorkloadTable {
         Self::ALL.into_iter().find(|table| table.name() == name)
     }
 
-    /// How many columns there are, how many of them, at the front, are the primary key, and which holds the stamp.
+    /// How many columns there are, how many of them, at the front, are the primary key, and which holds the
+    /// stamp.
     pub(crate) fn shape(self) -> WorkloadTableShape {
         let shape = |columns, key_columns| WorkloadTableShape { columns, key_columns, stamp: columns - 1 };
         match self {
@@ -57,8 +58,8 @@ impl WorkloadTable {
         }
     }
 
-    /// Whether the stamp is the digest of the row's other columns. An account's is not: its balance is computed by the
-    /// server.
+    /// Whether the stamp is the digest of the row's other columns. An account's is not: its balance is
+    /// computed by the server.
     pub(crate) fn stamp_covers_row(self) -> bool {
         matches!(self, Self::Orders | Self::Items | Self::Documents)
     }
@@ -116,21 +117,22 @@ pub enum ChangeKind {
     Insert,
     /// Another version of a row.
     Update,
-    /// A row that is gone.
+    /// A deleted row.
     Delete,
 }
 
 /// Stands for the stamp of a row that is deleted: a minimal row image holds nothing but its key.
 pub(crate) const DELETED: i64 = 0;
 
-/// The digest of one row change: of the row's key and the stamp of its new version ([`DELETED`] if it has none). The
-/// digest of a transaction is the wrapping sum over its row changes, so their order does not matter.
+/// The digest of one row change: of the row's key and the stamp of its new version ([`DELETED`] if it has
+/// none). The digest of a transaction is the wrapping sum over its row changes, so their order does not
+/// matter.
 pub(crate) fn change_digest(table: WorkloadTable, kind: ChangeKind, key: [i64; 2], stamp: i64) -> i64 {
     let salt = (table as u64) << 8 | kind as u64;
     [key[0], key[1], stamp].iter().fold(mix(salt), |hash, value| mix(hash ^ *value as u64)) as i64
 }
 
-/// A column's value, as far as the stamp of a row looks at it.
+/// A column's value, as the stamp of a row includes it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum StampField<'a> {
     Null,
@@ -165,7 +167,8 @@ impl RowStamp {
     }
 }
 
-/// The digest of the ledger row's own payload; an empty one, of a transaction that changes other tables, adds nothing.
+/// The digest of the ledger row's own payload; an empty one, of a transaction that changes other tables, adds
+/// nothing.
 pub(crate) fn payload_digest(payload: &[u8]) -> i64 {
     if payload.is_empty() { 0 } else { hash_bytes(payload) as i64 }
 }

@@ -12,7 +12,8 @@ use super::plan::{PlannedStatement, TransactionPlan, TransactionPlanner};
 use super::{TransactionMix, WorkerCommand, WorkloadSpec};
 use crate::ledger::{CommitOutcome, Ledger, LedgerEntry, TransactionId};
 
-/// Failures in a row that are not the connection's fault before a worker gives up: the tables are not what it needs.
+/// Failures in a row that are not the connection's fault before a worker gives up: the tables are not what it
+/// needs.
 const REFUSALS_MAX: u32 = 100;
 
 /// How a transaction ended.
@@ -83,7 +84,7 @@ impl WorkloadWorker {
             let result = self.use_connection(&mut connection).await;
             self.counters.disconnected();
             result?;
-            // What was under way may or may not be in the tables: begin with rows of its own again.
+            // What was under way may or may not be in the tables: start again with new rows.
             self.planner.forget();
             again = true;
         }
@@ -101,7 +102,7 @@ impl WorkloadWorker {
         self.left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok()
     }
 
-    /// Connects, trying again for as long as the spec allows; `None` if the workload is told to end meanwhile.
+    /// Connects, trying again for as long as the spec allows; `None` if the workload is stopped meanwhile.
     async fn connect(&mut self) -> Result<Option<Connection>, SessionError> {
         let give_up = Instant::now() + self.reconnect;
         let (first, longest) = (Duration::from_millis(20), Duration::from_secs(1));
@@ -235,7 +236,8 @@ async fn run(
         Err(error) => error,
     };
     match &error {
-        // A statement that commits by itself may have done so before it failed, unless the server says why it did not.
+        // An autocommitted statement may have committed before the connection failed. An error of the server
+        // means that it did not.
         SessionError::Server { error: server, .. } if autocommit && !refused_before_commit(server.number) => {
             return Err(TransactionEnd::Unknown);
         }

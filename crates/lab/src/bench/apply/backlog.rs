@@ -1,4 +1,4 @@
-//! A source with a backlog, and the data that a target begins with: a copy of the source from before the backlog.
+//! A source with a backlog, and the initial data of a target: a copy of the source from before the backlog.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -15,10 +15,10 @@ use tokio::task::JoinSet;
 use super::workload::{ApplyLoad, LoadClient, SCHEMA};
 use crate::trial::{TrialDurability, primary_options};
 
-/// Clients that write the backlog: enough for the group commits that parallel replication lives on.
+/// Clients that write the backlog: enough for the group commits on which parallel replication depends.
 pub const CLIENTS: u32 = 16;
 const SEED: u64 = 0x7a11;
-/// How often a transaction that lost a deadlock is tried before it is an error.
+/// Number of attempts after which a transaction that lost a deadlock is an error.
 const TRIES_MAX: u32 = 100;
 const DEADLOCK: u16 = 1213;
 const LOCK_WAIT: u16 = 1205;
@@ -26,27 +26,27 @@ const LOCK_WAIT: u16 = 1205;
 /// A source that has written a backlog.
 #[derive(Debug)]
 pub struct Backlog {
-    /// The source, which goes on running.
+    /// The source, which keeps running.
     pub source: Server,
     /// Transactions in the backlog.
     pub transactions: u64,
-    /// Rows changed by them.
+    /// Number of changed rows.
     pub rows: u64,
-    /// At which rate the source wrote them, in transactions per second.
+    /// Commit rate of the source, in transactions per second.
     pub written_rate: f64,
-    /// A target's data at the backlog's beginning.
+    /// Data of a target at the start of the backlog.
     base: PathBuf,
     sums: Vec<String>,
 }
 
-/// How many transactions a run of clients committed.
+/// Number of transactions that a group of clients committed.
 #[derive(Debug, Default)]
 struct WrittenBacklog {
     transactions: AtomicU64,
     rows: AtomicU64,
 }
 
-/// The same for the source and every target: all data in memory, and a redo log that is not the limit.
+/// Options of the source and every target: all data fits in memory, and the redo log is not the limit.
 pub fn server_options(kind: ServerKind) -> Vec<String> {
     let mut options = vec!["--innodb-buffer-pool-size=512M".to_owned(), "--max-connections=300".into()];
     match kind.flavour() {
@@ -56,7 +56,7 @@ pub fn server_options(kind: ServerKind) -> Vec<String> {
     options
 }
 
-/// How a server syncs at a commit.
+/// Sync options of a server.
 pub fn durability_options(durability: TrialDurability) -> [String; 2] {
     let (binlog, redo) = match durability {
         TrialDurability::Full => (1, 1),
@@ -65,14 +65,15 @@ pub fn durability_options(durability: TrialDurability) -> [String; 2] {
     [format!("--sync-binlog={binlog}"), format!("--innodb-flush-log-at-trx-commit={redo}")]
 }
 
-/// As the superuser, several statements at once.
+/// Connects as the superuser, with several statements per query.
 pub fn superuser(server: &Server) -> ConnectOptions {
     ConnectOptions { multi_statements: true, ..server.socket_options() }
 }
 
 impl Backlog {
-    /// Starts a source, fills its tables, puts a copy aside, and lets clients write `transactions`. The last thing in the
-    /// backlog is the table `finished`: no applier makes it before all else is done.
+    /// Starts a source, fills its tables, keeps a copy, and lets clients write `transactions`. The last
+    /// object in the backlog is the table `finished`: no applier creates it before everything else is
+    /// applied.
     ///
     /// # Errors
     /// If the source fails.
@@ -90,7 +91,7 @@ impl Backlog {
         let mut source = Server::start(spec).await?;
         source.create_replication_user().await?;
         fill(&source, workload).await?;
-        // What is left in memory is on disk after a clean stop, and nobody writes while it is copied.
+        // After a clean stop everything is on disk, and no client writes during the copy.
         source.stop().await?;
         let base = folder.join("base");
         copy_folder(source.data(), &base)?;
@@ -116,15 +117,15 @@ impl Backlog {
         })
     }
 
-    /// Gives a target its data.
+    /// Copies the initial data to a target.
     ///
     /// # Errors
-    /// If it cannot be copied.
+    /// If the copy fails.
     pub fn copy_base(&self, to: &Path) -> anyhow::Result<()> {
         copy_folder(&self.base, to)
     }
 
-    /// Compares a target with the source, whose data must be as they were when the backlog was written.
+    /// Compares a target with the source, whose data must be unchanged since the backlog was written.
     ///
     /// # Errors
     /// If they differ.
@@ -156,9 +157,9 @@ async fn fill(source: &Server, workload: ApplyLoad) -> anyhow::Result<()> {
         Flavour::MariaDb => "RESET MASTER",
     };
     connection.execute(reset).await?;
-    // The position that a target begins at is some GTID, as that of every replica made from a copy.
+    // The start position of a target is a GTID, as for every replica that is made from a copy.
     connection.execute(&format!("INSERT INTO {SCHEMA}.beacon VALUES (0)")).await?;
-    // What is in memory when the source stops is noted, so that each target begins with it.
+    // The buffer pool is dumped when the source stops, so that each target starts with it.
     connection.execute("SET GLOBAL innodb_buffer_pool_dump_pct = 100").await?;
     if flavour == Flavour::MariaDb {
         connection.execute("SET GLOBAL gtid_slave_pos = @@global.gtid_binlog_pos").await?;
@@ -167,7 +168,7 @@ async fn fill(source: &Server, workload: ApplyLoad) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Lets clients commit so many transactions together.
+/// Lets clients together commit this many transactions.
 async fn write(
     source: &Server,
     workload: ApplyLoad,
@@ -197,10 +198,10 @@ async fn write(
     Ok(())
 }
 
-/// Commits a client's next transaction; the rows that it changed.
+/// Commits a client's next transaction, and returns the number of changed rows.
 ///
 /// # Errors
-/// If it fails for another reason than a deadlock.
+/// If it fails for another reason than a deadlock, or too often.
 pub async fn commit_next(client: &mut LoadClient, connection: &mut Connection) -> anyhow::Result<u64> {
     let transaction = client.next();
     for _ in 0..TRIES_MAX {
@@ -217,10 +218,10 @@ fn is_conflict(error: &SessionError) -> bool {
     error.server_error().is_some_and(|error| matches!(error.number, DEADLOCK | LOCK_WAIT))
 }
 
-/// Each table's name and checksum; that of the beacons is left out, as are views, which have none.
+/// Name and checksum of each table, except the table of beacons and views, which have no checksum.
 ///
 /// # Errors
-/// If the server cannot be asked.
+/// If the server does not answer.
 pub async fn checksums(server: &Server) -> anyhow::Result<Vec<String>> {
     let mut connection = Connection::connect(&superuser(server)).await?;
     let question = format!(
@@ -237,11 +238,11 @@ pub async fn checksums(server: &Server) -> anyhow::Result<Vec<String>> {
     sums.context("the server gives no checksum of a table")
 }
 
-/// Copies a folder to one that does not exist yet, all the way to the disk: else the kernel writes it out while something
-/// is measured. Never by reference: the first write to a shared block costs more than others.
+/// Copies a folder to a new one and syncs it, so that the kernel does not write it during a measurement.
+/// Never with reflinks: the first write to a shared block costs more.
 ///
 /// # Errors
-/// If it cannot be copied.
+/// If the copy fails.
 pub fn copy_folder(from: &Path, to: &Path) -> anyhow::Result<()> {
     let status = Command::new("cp").args(["-a", "--reflink=never", "--"]).arg(from).arg(to).status()?;
     ensure!(status.success(), "cannot copy {} to {}: {status}", from.display(), to.display());
@@ -250,7 +251,7 @@ pub fn copy_folder(from: &Path, to: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Removes what makes a copy the same server: its UUID and its binlog. What it has executed is in its tables.
+/// Removes the server's UUID and binlog from a copy. What it has executed is in its tables.
 fn forget_identity(data: &Path) -> anyhow::Result<()> {
     for entry in std::fs::read_dir(data)? {
         let path = entry?.path();
@@ -262,10 +263,10 @@ fn forget_identity(data: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Waits until `is` says so, looking every few milliseconds.
+/// Waits until the condition is true, which is checked every few milliseconds.
 ///
 /// # Errors
-/// If it takes longer than `patience`, or cannot be told.
+/// If it takes longer than `patience`, or the check fails.
 pub async fn wait_until(
     what: &str,
     patience: Duration,

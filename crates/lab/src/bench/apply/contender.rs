@@ -1,19 +1,19 @@
-//! Who replays: native replication with one of its settings, or Tailwater in one of its orders.
+//! The contenders: native replication with one of its settings, or Tailwater with one of its commit orders.
 
 use tailwater_sandbox::ServerKind;
 use tailwater_wire::Flavour;
 
-/// Whose commit a reader of the target may see first.
+/// The order in which a reader of the target sees commits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReplayOrder {
-    /// The source's own order.
+    /// The order of the source.
     Source,
     /// Any order of transactions that do not depend on each other.
     Independent,
 }
 
 impl ReplayOrder {
-    /// As in the configuration.
+    /// Name in the configuration.
     pub fn name(self) -> &'static str {
         match self {
             Self::Source => "source",
@@ -22,14 +22,14 @@ impl ReplayOrder {
     }
 }
 
-/// What MariaDB's workers may do at the same time: `slave_parallel_mode`. In all of them commits keep their order.
+/// What MariaDB's workers may run concurrently: `slave_parallel_mode`. All modes keep the commit order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ParallelMode {
     /// Nothing.
     None,
-    /// What the source committed as one group.
+    /// Transactions that the source committed as one group.
     Conservative,
-    /// Everything but what conflicted on the source; conflicts are rolled back and tried again.
+    /// Everything except what conflicted on the source; conflicts are rolled back and retried.
     Optimistic,
     /// Everything.
     Aggressive,
@@ -51,22 +51,22 @@ impl ParallelMode {
 pub enum NativeSettings {
     /// `slave_parallel_mode` and `slave_parallel_threads`.
     Mariadb {
-        /// What may run at the same time.
+        /// The parallel mode.
         mode: ParallelMode,
-        /// How many at a time; 0 is the thread that reads the relay log.
+        /// Number of workers; 0 means the thread that reads the relay log.
         workers: u32,
     },
     /// `replica_parallel_workers` and `replica_preserve_commit_order`, by write sets.
     Mysql {
-        /// How many at a time.
+        /// Number of workers.
         workers: u32,
-        /// Whether commits keep their order.
+        /// Whether commits keep the source's order.
         preserve_order: bool,
     },
 }
 
 impl NativeSettings {
-    /// Every setting of a flavour, the single-threaded one first; few of them for a quick run.
+    /// Every setting of a flavour, the single-threaded one first; fewer of them for a quick run.
     pub fn all(flavour: Flavour, quick: bool) -> Vec<Self> {
         let workers: &[u32] = if quick { &[4] } else { &[2, 4, 8, 16] };
         match flavour {
@@ -78,7 +78,7 @@ impl NativeSettings {
                     }
                 };
                 let single = Self::Mariadb { mode: ParallelMode::None, workers: 0 };
-                // One worker beside the thread that reads the relay log.
+                // One worker, and the thread that reads the relay log.
                 let one = Self::Mariadb { mode: ParallelMode::Conservative, workers: 1 };
                 let more = modes
                     .iter()
@@ -95,7 +95,7 @@ impl NativeSettings {
         }
     }
 
-    /// Whether one thread does it all.
+    /// Whether one thread applies everything.
     pub fn is_single(self) -> bool {
         matches!(self, Self::Mariadb { workers: 0, .. } | Self::Mysql { workers: 1, .. })
     }
@@ -119,7 +119,7 @@ impl std::fmt::Display for NativeSettings {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             single if single.is_single() => write!(f, "native, single-threaded"),
-            // The mode changes nothing for one worker.
+            // With one worker the mode has no effect.
             Self::Mariadb { workers: 1, .. } => write!(f, "native, 1 worker"),
             Self::Mariadb { mode, workers } => write!(f, "native, {}, {workers} workers", mode.name()),
             Self::Mysql { workers, preserve_order } => {
@@ -130,17 +130,17 @@ impl std::fmt::Display for NativeSettings {
     }
 }
 
-/// Who replays.
+/// A contender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Contender {
-    /// The server's own replication.
+    /// Native replication.
     Native(NativeSettings),
     /// Tailwater.
     Ours(ReplayOrder),
 }
 
 impl Contender {
-    /// Ours, the headline first.
+    /// Tailwater's contenders, the headline first.
     pub const OURS: [Self; 2] = [Self::Ours(ReplayOrder::Independent), Self::Ours(ReplayOrder::Source)];
 }
 
@@ -153,7 +153,7 @@ impl std::fmt::Display for Contender {
     }
 }
 
-/// Options that native replication is at its best with, and that cost Tailwater nothing.
+/// Options with which native replication is fastest, and which cost Tailwater nothing.
 pub fn replica_options(kind: ServerKind) -> &'static [&'static str] {
     match kind.flavour() {
         Flavour::MariaDb => {

@@ -1,4 +1,5 @@
-//! How late steady streams arrive with each who may follow, in turns: a part of `tailwater bench apply`, and all of `tailwater bench delay`.
+//! Replication delay of steady streams, with each follower in turn: part of `tailwater bench apply`, and all
+//! of `tailwater bench delay`.
 
 use std::collections::BTreeMap;
 
@@ -20,33 +21,35 @@ use crate::bench::report::{BenchReport, MachineInfo, Measurement};
 use crate::demo::choose_server;
 use crate::trial::{TrialFolder, ensure_installed};
 
-/// Of the rate at which clients commit with the machine to themselves: half of half, as others share it.
+/// Share of the clients' commit rate without replication: half load, halved again because source and target
+/// share the machine.
 const HALF_LOAD_SHARE: f64 = 0.25;
-/// By which that rate is known.
+/// Transactions from which that rate is measured.
 const PACE_TRANSACTIONS: u32 = 6_000;
 const ROWS: u32 = 250_000;
 
-/// A stream that several follow, one at a time.
+/// A stream that several followers apply, one at a time.
 #[derive(Debug, Clone, Copy)]
 pub struct DelayMeasurement {
-    /// Of source and targets.
+    /// Version of source and targets.
     pub kind: ServerKind,
-    /// What clients commit.
+    /// The workload of the clients.
     pub workload: ApplyLoad,
-    /// What they wait for.
+    /// What commits wait for.
     pub promise: SourceAckMode,
-    /// How much they commit.
+    /// The load.
     pub load: LoadLevel,
-    /// The same in transactions per second.
+    /// The load in transactions per second.
     pub rate: f64,
-    /// How long each measurement lasts.
+    /// Duration of each measurement.
     pub seconds: u64,
-    /// How often each follower is measured.
+    /// Number of measurements of each follower.
     pub repeats: usize,
 }
 
-/// Who is measured beside native replication with some settings. At half load each also at the other's promise; at full load native
-/// replication does not come back from where it falls behind, and a sync for each event is too much for it.
+/// The followers that are measured besides native replication with these settings. At half load each is also
+/// measured with the other's acknowledgement mode. At full load native replication does not recover from its
+/// lag, and a sync for each event is too much for it.
 pub fn followers(
     natives: &[NativeSettings],
     ours: bool,
@@ -67,7 +70,8 @@ pub fn followers(
 }
 
 impl DelayMeasurement {
-    /// Lets each follow a new source in turn, in another order each time; what it says of each is a line.
+    /// Lets each follower apply a new source in turn, in a random order each time. Each result is printed as
+    /// a line.
     ///
     /// # Errors
     /// As [`SteadySource::measure`].
@@ -76,7 +80,7 @@ impl DelayMeasurement {
         followers: &[MeasuredFollower],
         say: &impl Fn(&str),
     ) -> anyhow::Result<Delays> {
-        // A new source: each follower begins with all that those before it have left behind.
+        // A new source: each follower has to catch up with the transactions of earlier measurements first.
         let mut steady = SteadySource::start(self.kind, self.workload, 0).await?;
         let delays = self.measure_on(&mut steady, followers, say).await?;
         steady.stop().await?;
@@ -95,7 +99,7 @@ impl DelayMeasurement {
         let mut delays: Delays = followers.iter().map(|follower| (*follower, Vec::new())).collect();
         for repeat in 0..self.repeats {
             let mut turns: Vec<_> = delays.iter_mut().collect();
-            // In an order of its own each time: what one leaves to the disk is not always the same other's burden.
+            // Random order, because one contender's writes may burden the next one's disk.
             turns.shuffle(&mut StdRng::seed_from_u64(repeat as u64));
             for (follower, delays) in turns {
                 let delay = steady.measure(*follower, self.rate, self.seconds).await?;
@@ -122,7 +126,8 @@ impl DelayMeasurement {
     }
 }
 
-/// Where native replication is known to be fastest: there is no backlog here by which to find out.
+/// The settings with which native replication is known to be fastest, because there is no backlog to find
+/// out.
 fn natives(flavour: Flavour, quick: bool) -> Vec<NativeSettings> {
     let all = match flavour {
         Flavour::MariaDb => vec![
@@ -160,7 +165,7 @@ pub async fn delay(options: &DelayBench) -> anyhow::Result<BenchReport> {
             let load = LoadLevel::Half;
             let stream = DelayMeasurement { kind, workload, promise, load, rate, seconds, repeats };
             let mut followers = followers(&natives(kind.flavour(), options.quick), true, promise, load);
-            // It falls minutes behind, or holds the clients up: `bench apply` shows it.
+            // It would lag by minutes, or delay the clients: `bench apply` shows it.
             followers.retain(|follower| !matches!(follower, MeasuredFollower::NativeSynced(_)));
             let delays = stream.measure_on(&mut steady, &followers, &say).await?;
             rows.extend(delays.iter().map(|(follower, delays)| stream.row(*follower, delays)));

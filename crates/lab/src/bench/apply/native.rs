@@ -1,4 +1,4 @@
-//! Replaying by the server's own replication.
+//! Replay by native replication.
 
 use std::time::{Duration, Instant};
 
@@ -10,10 +10,10 @@ use super::backlog::{Backlog, wait_until};
 use super::contender::NativeSettings;
 use super::target::ReplayTarget;
 
-/// How long receiving a backlog, or applying a slice of it, may take.
+/// Time limit for receiving a backlog, or applying a slice of it.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// The word for a replica in the flavour's statements.
+/// The flavour's word for a replica in statements.
 fn replica(flavour: Flavour) -> &'static str {
     match flavour {
         Flavour::MySql => "REPLICA",
@@ -21,7 +21,7 @@ fn replica(flavour: Flavour) -> &'static str {
     }
 }
 
-/// Makes the target a replica that has received all of the backlog and applied none of it.
+/// Makes the target a replica that has received the whole backlog and applied nothing.
 ///
 /// # Errors
 /// If a server refuses, or receiving takes too long.
@@ -39,7 +39,7 @@ pub async fn receive(backlog: &Backlog, target: &mut ReplayTarget) -> anyhow::Re
     let end = (file.to_owned(), position.parse::<u64>()?);
     let target: &ReplayTarget = target;
     wait_until("receiving the backlog", PATIENCE, async || {
-        let status = target.server.replica_status().await?.context("the target is no replica")?;
+        let status = target.server.replica_status().await?.context("the target is not a replica")?;
         Ok(status.received == end)
     })
     .await?;
@@ -53,7 +53,7 @@ async fn connect(backlog: &Backlog, target: &mut ReplayTarget) -> anyhow::Result
     Ok(())
 }
 
-/// Chooses how transactions are applied, while none is.
+/// Sets how transactions are applied, while none is being applied.
 ///
 /// # Errors
 /// If the server refuses.
@@ -64,7 +64,7 @@ pub async fn set(target: &mut ReplayTarget, native: NativeSettings) -> anyhow::R
     Ok(())
 }
 
-/// Begins to apply what was received.
+/// Starts to apply what was received.
 ///
 /// # Errors
 /// If the server refuses.
@@ -80,7 +80,7 @@ async fn pause(target: &mut ReplayTarget) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Receives and applies whatever the source commits.
+/// Receives and applies what the source commits.
 ///
 /// # Errors
 /// If the server refuses.
@@ -96,8 +96,8 @@ pub async fn follow(
     Ok(())
 }
 
-/// Lets every setting apply a slice of one backlog, one after the other; transactions per second of each. Slices of a
-/// backlog are alike, so this tells the settings apart in the time of one replay.
+/// Lets every setting apply one slice of the same backlog, and returns its rate in transactions per second.
+/// The slices are similar, so one replay compares all settings.
 ///
 /// # Errors
 /// If a server fails.
@@ -107,14 +107,15 @@ pub async fn screen(
     all: &[NativeSettings],
 ) -> anyhow::Result<Vec<(NativeSettings, f64)>> {
     receive(backlog, target).await?;
-    // One slice more for warming up, and as much again for what is applied until a pause takes effect.
+    // One more slice for warming up, and another for transactions that are applied until a pause takes
+    // effect.
     let slice = backlog.transactions / (2 * all.len() as u64 + 2);
     let mut rates = Vec::new();
     for (number, native) in all.first().into_iter().chain(all).enumerate() {
         set(target, *native).await?;
         let before = target.applied().await?;
         apply(target).await?;
-        // Starting the workers is no part of a setting's rate: that counts from a fifth of the slice on.
+        // The rate counts from a fifth of the slice, because it must not include the start of the workers.
         let first = (applied_from(target, before + slice / 5).await?, Instant::now());
         let last = applied_from(target, before + slice).await?;
         let seconds = first.1.elapsed().as_secs_f64();
@@ -127,7 +128,7 @@ pub async fn screen(
     Ok(rates)
 }
 
-/// Waits until so many transactions are applied, and tells how many are.
+/// Waits until this many transactions are applied, and returns how many are.
 async fn applied_from(target: &mut ReplayTarget, wanted: u64) -> anyhow::Result<u64> {
     let mut applied = 0;
     wait_until("a slice of the backlog", PATIENCE, async || {

@@ -13,41 +13,42 @@ use super::tailwater::{self, ApplyDaemon, CapturedLog};
 use super::target::ReplayTarget;
 use crate::trial::TrialFolder;
 
-/// How often the target is asked whether it is done.
-const LOOK: Duration = Duration::from_millis(8);
-/// How often it is looked whether the contender still works at it.
+/// How often the target is asked whether it has finished.
+const POLL_INTERVAL: Duration = Duration::from_millis(8);
+/// How often the contender is checked for errors.
 const CHECK: Duration = Duration::from_millis(500);
 const PATIENCE: Duration = Duration::from_secs(900);
 
-/// What replays are made of.
+/// The inputs of replays.
 #[derive(Debug)]
 pub struct ReplaySetup {
-    /// What is replayed.
+    /// The backlog.
     pub backlog: Backlog,
-    /// The same in a log of ours, if ours is measured.
+    /// The backlog in Tailwater's log, if Tailwater is measured.
     pub captured: Option<CapturedLog>,
-    /// What makes syncs slow, where that is wanted and possible.
+    /// The library that makes syncs slow, if that is wanted and possible.
     pub slow: Option<SlowSync>,
-    /// For everything on disk.
+    /// Folder for all files.
     pub folder: TrialFolder,
 }
 
-/// How a replay went.
+/// Result of a replay.
 #[derive(Debug, Clone, Copy)]
 pub struct Replay {
-    /// From the order to begin (`START REPLICA`, `tailwater channel start`) until the last transaction was visible on the
-    /// target. Servers and daemon are up by then, and all of the backlog is on the target's side.
+    /// From the start command (`START REPLICA`, `tailwater channel start`) until the last transaction was
+    /// visible on the target. Servers and daemon are running before, and the target or Tailwater's log has
+    /// the whole backlog.
     pub seconds: f64,
-    /// CPU time of the target and of ours together.
+    /// CPU time of target and Tailwater together.
     pub cpu_seconds: f64,
-    /// The most memory that ours held.
+    /// Peak memory of Tailwater.
     pub memory_mib: Option<f64>,
 }
 
 /// Replays the whole backlog.
 ///
 /// # Errors
-/// If a server or the contender fails, or the target's data are not the source's in the end.
+/// If a server or the contender fails, or the target differs from the source at the end.
 pub async fn replay(
     stage: &ReplaySetup,
     conditions: Conditions,
@@ -105,7 +106,7 @@ async fn wait_finished(
     let begin = Instant::now();
     let mut checked = begin;
     while !target.is_finished().await? {
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
         if checked.elapsed() < CHECK {
             continue;
         }

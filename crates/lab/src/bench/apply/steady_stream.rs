@@ -1,7 +1,8 @@
-//! The delay of a steady stream: from a commit on the source until the target shows it, while clients write at a set rate.
+//! The delay of a steady stream: from a commit on the source until the target shows it, while clients write
+//! at a set rate.
 //!
-//! A client of its own commits beacons among the load, a hundred each second at random moments; another looks for beacons on the target.
-//! Both read the same clock.
+//! A separate client commits beacons among the load, a hundred each second at random moments; another one
+//! looks for beacons on the target. Both read the same clock.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,12 +27,12 @@ use crate::trial::TrialFolder;
 
 const CLIENTS: u32 = 8;
 const BEACON_EVERY: Duration = Duration::from_millis(10);
-/// The time between two looks at the target while a beacon is on its way, which is what a delay is known to.
-const LOOK: Duration = Duration::from_micros(100);
+/// Time between two reads of the target while a beacon is on its way; the resolution of a delay.
+const POLL_INTERVAL: Duration = Duration::from_micros(100);
 const WARM_UP: Duration = Duration::from_secs(1);
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A source without a backlog, whose targets follow it.
+/// A source without a backlog, which targets follow.
 #[derive(Debug)]
 pub struct SteadySource {
     backlog: Backlog,
@@ -42,17 +43,17 @@ pub struct SteadySource {
     folder: TrialFolder,
 }
 
-/// What the source's clients wait for.
+/// What commits of the source's clients wait for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SourceAckMode {
-    /// For nobody.
+    /// Nothing.
     None,
-    /// For whoever follows to have acknowledged each commit: lossless semi-sync.
+    /// An ACK of the follower for each commit: lossless semi-sync.
     Lossless,
 }
 
 impl SourceAckMode {
-    /// As rows name it.
+    /// Name in rows.
     pub fn name(self) -> &'static str {
         match self {
             Self::None => "asynchronous",
@@ -61,14 +62,15 @@ impl SourceAckMode {
     }
 }
 
-/// Who brings a stream to the target.
+/// The follower that brings the stream to the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MeasuredFollower {
-    /// NativeSettings replication, which does not sync its relay log, as its default is.
+    /// Native replication with its default of not syncing the relay log.
     Native(NativeSettings),
-    /// NativeSettings replication that holds what it received as durably as Tailwater does before it applies it, and acknowledges it.
+    /// Native replication that syncs what it receives before it applies and acknowledges it, as Tailwater
+    /// does.
     NativeSynced(NativeSettings),
-    /// Tailwater, which holds what it received as it does by default, or otherwise.
+    /// Tailwater, with its default log durability or another one.
     Ours(ReplayOrder, LogDurability),
 }
 
@@ -89,17 +91,17 @@ impl std::fmt::Display for MeasuredFollower {
     }
 }
 
-/// How much clients commit.
+/// The load of the clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LoadLevel {
-    /// As much as they come to, with source, target and whoever joins them on one machine, up to a rate.
+    /// The maximum of the clients, up to a rate; source, target and follower share one machine.
     Most,
     /// Half of that.
     Half,
 }
 
 impl LoadLevel {
-    /// As rows name it.
+    /// Name in rows.
     pub fn name(self) -> &'static str {
         match self {
             Self::Most => "full",
@@ -108,23 +110,24 @@ impl LoadLevel {
     }
 }
 
-/// How late commits arrived.
+/// Delays of commits.
 #[derive(Debug, Clone, Copy)]
 pub struct StreamDelay {
     /// The median.
     pub p50_ms: f64,
-    /// What one of a hundred exceeds.
+    /// The 99th percentile.
     pub p99_ms: f64,
-    /// What the clients committed meanwhile, in transactions per second.
+    /// Commit rate of the clients meanwhile, in transactions per second.
     pub rate: f64,
-    /// How many beacons were measured.
+    /// Number of measured beacons.
     pub beacons: usize,
-    /// CPU time of target and follower for each transaction of the clients, in microseconds; the beacons', and who looks for them, count.
+    /// CPU time of target and follower for each transaction of the clients, in microseconds; including the
+    /// beacons and the reads that look for them.
     pub cpu_us: f64,
 }
 
 impl SteadySource {
-    /// Starts a source, whose clients commit so many transactions before anybody follows.
+    /// Starts a source, whose clients commit this many transactions before any target follows.
     ///
     /// # Errors
     /// If it cannot be started or filled.
@@ -138,7 +141,7 @@ impl SteadySource {
         Ok(Self { backlog, workload, next_beacon: 1, next_seed: 1_000, promise: SourceAckMode::None, folder })
     }
 
-    /// How fast clients committed when it was started, in transactions per second.
+    /// Commit rate of the clients at its start, in transactions per second.
     pub fn written_rate(&self) -> f64 {
         self.backlog.written_rate
     }
@@ -148,7 +151,7 @@ impl SteadySource {
         self.backlog.source.version()
     }
 
-    /// Has commits wait from now on until whoever follows has acknowledged them.
+    /// From now on, commits wait for the follower's ACK.
     ///
     /// # Errors
     /// If the source refuses.
@@ -158,10 +161,10 @@ impl SteadySource {
         Ok(())
     }
 
-    /// Lets somebody follow while clients commit `rate` transactions per second.
+    /// Lets a follower apply the stream while clients commit `rate` transactions per second.
     ///
     /// # Errors
-    /// If a server, a client or the follower fails, or the target's data are not the source's in the end.
+    /// If a server, a client or the follower fails, or the target differs from the source at the end.
     pub async fn measure(
         &mut self,
         follower: MeasuredFollower,
@@ -188,7 +191,7 @@ impl SteadySource {
         self.catch_up(&source, &mut target, daemon.as_mut())
             .await
             .with_context(|| format!("following: {follower}"))?;
-        // Not sooner: what the measurements before have left behind would take minutes.
+        // Not earlier: the transactions of earlier measurements would take minutes.
         if matches!(follower, MeasuredFollower::NativeSynced(_)) {
             target.connection.execute("SET GLOBAL sync_relay_log = 1").await?;
         }
@@ -233,7 +236,7 @@ impl SteadySource {
         })
     }
 
-    /// Waits until the target has all that earlier measurements left behind.
+    /// Waits until the target has applied the transactions of earlier measurements.
     async fn catch_up(
         &mut self,
         source: &ConnectOptions,
@@ -259,7 +262,7 @@ impl SteadySource {
         self.next_beacon - 1
     }
 
-    /// When each beacon was committed.
+    /// Commits beacons, and returns when each was committed.
     async fn send_beacons(
         &mut self,
         source: &ConnectOptions,
@@ -276,7 +279,7 @@ impl SteadySource {
                     arrivals.wait();
                     connection.execute(&insert_beacon(beacon)).await?;
                     sent.push((beacon, Instant::now()));
-                    // Whoever looks for it says why in the end, if it has ended.
+                    // If the reader has ended, its own error is reported at the end.
                     let _ = committed.send(beacon);
                     beacon += 1;
                 }
@@ -284,12 +287,12 @@ impl SteadySource {
             },
             source,
         );
-        let sent = joined(sent).await?;
+        let sent = join(sent).await?;
         self.next_beacon += sent.len() as u64;
         Ok(sent)
     }
 
-    /// Waits until the target has everything, in whatever order it comes.
+    /// Waits until the target has everything, in any order.
     async fn ensure_equal(&self, target: &ReplayTarget) -> anyhow::Result<()> {
         let want = checksums(&self.backlog.source).await?;
         wait_until("the target's data to be the source's", PATIENCE, async || {
@@ -301,7 +304,7 @@ impl SteadySource {
     /// Stops the source.
     ///
     /// # Errors
-    /// If it has ended by itself.
+    /// If it has already ended.
     pub async fn stop(mut self) -> anyhow::Result<()> {
         self.backlog.source.kill().await?;
         Ok(())
@@ -312,13 +315,13 @@ fn insert_beacon(id: u64) -> String {
     format!("INSERT INTO {SCHEMA}.beacon VALUES ({id})")
 }
 
-/// Of sorted values the one that so many percent do not exceed; NaN of none.
+/// The value that the given percentage of sorted values does not exceed; NaN of no values.
 fn percentile(sorted: &[f64], percent: usize) -> f64 {
     sorted.get((sorted.len().saturating_sub(1)) * percent / 100).copied().unwrap_or(f64::NAN)
 }
 
-/// When somebody is to commit who does so at a set rate on average, and knows nothing of the others: the time between two moments is
-/// exponentially distributed. At equal intervals clients would keep step with each other, and with the beacons.
+/// Moments of commits at a set average rate, independent of other clients: the intervals are exponentially
+/// distributed. With equal intervals, clients would synchronise with each other and with the beacons.
 #[derive(Debug)]
 struct Arrivals {
     random: StdRng,
@@ -331,12 +334,13 @@ impl Arrivals {
         Self { random: StdRng::seed_from_u64(seed), every, due: Instant::now() }
     }
 
-    /// Time until the next.
+    /// Time until the next commit.
     fn gap(&mut self) -> Duration {
         self.every.mul_f64(-(1.0 - self.random.random::<f64>()).ln())
     }
 
-    /// Blocks until the next, as timers of tasks know milliseconds only. What was missed is made up for, so that the rate holds.
+    /// Blocks until the next commit, because timers of tasks have a resolution of a millisecond. Delays are
+    /// made up for, so that the rate is kept.
     fn wait(&mut self) {
         let gap = self.gap();
         self.due += gap;
@@ -344,7 +348,7 @@ impl Arrivals {
     }
 }
 
-/// Has a thread of its own talk with a server.
+/// Runs a connection to a server in a separate thread.
 fn with_runtime<T: Send + 'static>(
     work: impl AsyncFnOnce(&mut Connection) -> anyhow::Result<T> + Send + 'static,
     server: ConnectOptions,
@@ -360,10 +364,10 @@ fn with_runtime<T: Send + 'static>(
     })
 }
 
-/// What such a thread has come to.
-async fn joined<T: Send + 'static>(thread: JoinHandle<anyhow::Result<T>>) -> anyhow::Result<T> {
+/// The result of such a thread.
+async fn join<T: Send + 'static>(thread: JoinHandle<anyhow::Result<T>>) -> anyhow::Result<T> {
     let ended = tokio::task::spawn_blocking(|| thread.join()).await?;
-    ended.unwrap_or_else(|_| bail!("a thread that measures has died"))
+    ended.unwrap_or_else(|_| bail!("a measuring thread panicked"))
 }
 
 /// Clients that commit at a set rate.
@@ -371,13 +375,13 @@ async fn joined<T: Send + 'static>(thread: JoinHandle<anyhow::Result<T>>) -> any
 struct PacedClients {
     clients: Vec<JoinHandle<anyhow::Result<()>>>,
     committed: Arc<AtomicU64>,
-    /// Ends the clients, also if a measurement fails.
+    /// Stops the clients, also if a measurement fails.
     stop: DropGuard,
 }
 
 impl PacedClients {
     fn start(source: &ConnectOptions, workload: ApplyLoad, rate: f64, seed: u64) -> anyhow::Result<Self> {
-        ensure!(rate > 0.0, "a rate of {rate} transactions per second is none");
+        ensure!(rate > 0.0, "the rate must be above 0: {rate} transactions per second");
         let (committed, stop) = (Arc::<AtomicU64>::default(), CancellationToken::new());
         let every = Duration::from_secs_f64(f64::from(CLIENTS) / rate);
         let clients = (0..CLIENTS)
@@ -402,16 +406,16 @@ impl PacedClients {
     async fn stop(self) -> anyhow::Result<()> {
         drop(self.stop);
         for client in self.clients {
-            joined(client).await.context("a client of the load failed")?;
+            join(client).await.context("a client of the load failed")?;
         }
         Ok(())
     }
 }
 
-/// Somebody who looks for beacons.
+/// A reader that looks for beacons.
 struct BeaconWatcher {
     thread: JoinHandle<anyhow::Result<HashMap<u64, Instant>>>,
-    /// Told each beacon when it is committed.
+    /// Gets each beacon when it is committed.
     committed: mpsc::Sender<u64>,
 }
 
@@ -420,18 +424,21 @@ impl BeaconWatcher {
         let (committed, beacons) = mpsc::channel();
         let thread = with_runtime(
             async move |connection| {
-                let (mut seen, begun) = (HashMap::new(), Instant::now());
+                let (mut seen, started) = (HashMap::new(), Instant::now());
                 for beacon in beacons {
                     while !seen.contains_key(&beacon) {
-                        // They need not come in their order.
+                        // They may arrive in another order.
                         let question = format!("SELECT id FROM {SCHEMA}.beacon WHERE id >= {beacon}");
                         let rows = connection.query(&question).await?.rows;
                         let now = Instant::now();
                         for id in rows.iter().filter_map(|row| row.get_u64(0)) {
                             seen.entry(id).or_insert(now);
                         }
-                        ensure!(begun.elapsed() < PATIENCE, "beacon {beacon} does not arrive at the target");
-                        std::thread::sleep(LOOK);
+                        ensure!(
+                            started.elapsed() < PATIENCE,
+                            "beacon {beacon} does not arrive at the target"
+                        );
+                        std::thread::sleep(POLL_INTERVAL);
                     }
                 }
                 Ok(seen)
@@ -441,11 +448,11 @@ impl BeaconWatcher {
         Self { thread, committed }
     }
 
-    /// When each beacon was seen first, once all have been.
+    /// Waits for all beacons, and returns when each was first seen.
     async fn finish(self) -> anyhow::Result<HashMap<u64, Instant>> {
         let Self { thread, committed } = self;
         drop(committed);
-        joined(thread).await
+        join(thread).await
     }
 }
 

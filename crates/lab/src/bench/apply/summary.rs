@@ -1,4 +1,4 @@
-//! What came out: rows of figures, the headline, and each ratio in a sentence.
+//! The report: rows of figures, the headline, and each ratio as a sentence.
 
 use std::collections::BTreeMap;
 
@@ -62,7 +62,7 @@ pub fn replay_row(
     row
 }
 
-/// A native setting's rate on its slice.
+/// Rate of a native setting on its slice.
 pub fn screen_row(
     kind: ServerKind,
     act: &PlannedWorkload,
@@ -73,7 +73,7 @@ pub fn screen_row(
     Measurement::new(SCREEN, conditions_setting(kind, act, conditions), native.to_string(), UNIT, vec![rate])
 }
 
-/// How late a contender's steady stream arrived; `rate` is what was asked of the clients.
+/// Delay of a contender's steady stream; `rate` is the rate that the clients should commit.
 pub fn delay_row(
     kind: ServerKind,
     follower: MeasuredFollower,
@@ -104,11 +104,11 @@ pub fn delay_row(
     row
 }
 
-/// Each follower's measurements.
+/// The measurements of each follower.
 pub type Delays = Vec<(MeasuredFollower, Vec<StreamDelay>)>;
 
-/// The report of delays alone. The headline is the first setting's median, the least of ours at its default and the least of native
-/// replication's; the ratio is above 1 where ours is sooner.
+/// The report of delays alone. The headline compares medians in the first setting: Tailwater with its
+/// defaults, and the lowest of native replication. The ratio is above 1 if Tailwater's is lower.
 pub fn summarise_delays(
     rows: Vec<Measurement>,
     versions: &BTreeMap<&'static str, String>,
@@ -122,7 +122,7 @@ pub fn summarise_delays(
         rows.map(|row| row.median).min_by(f64::total_cmp).unwrap_or(f64::NAN)
     };
     let native = least(&mut first.iter().filter(|row| is_native(row)));
-    // What follows the name of one at another promise says so: see the words of `MeasuredFollower`.
+    // The names of rows with another acknowledgement mode have a suffix: see the names of `MeasuredFollower`.
     let of_default = Contender::OURS.map(|ours| format!("{ours}, p50"));
     let ours = least(&mut first.iter().filter(|row| of_default.contains(&row.variant)));
     let peers = first.iter().filter(|row| is_native(row)).map(|row| Peer {
@@ -140,12 +140,12 @@ pub fn summarise_delays(
     BenchReport { name: "delay", unit: "µs", ours, peers, ratio: native / ours, rows, machine, notes }
 }
 
-/// Whether a row is of native replication.
+/// Whether a row is native replication's.
 fn is_native(row: &Measurement) -> bool {
     row.variant.starts_with("native")
 }
 
-/// Of the rows of native replication the one that was fastest.
+/// The fastest row of native replication.
 fn best<'a>(rows: &[&'a Measurement]) -> Option<&'a Measurement> {
     rows.iter().copied().filter(|row| is_native(row)).max_by(|one, other| one.median.total_cmp(&other.median))
 }
@@ -154,14 +154,14 @@ fn variant<'a>(rows: &[&'a Measurement], name: &str) -> Option<&'a Measurement> 
     rows.iter().copied().find(|row| row.variant == name)
 }
 
-/// The whole report. Without one of the sides its figures, and the ratio, are no numbers.
+/// The whole report. If one side was not measured, its figures and the ratio are NaN.
 pub fn summarise(
     mut rows: Vec<Measurement>,
     mut notes: Vec<String>,
     versions: &BTreeMap<&'static str, String>,
     machine: MachineInfo,
 ) -> BenchReport {
-    // Measurements in turn, each in the order in which it was made.
+    // Measurements in groups, each in the order in which it was made.
     let rank = |row: &Measurement| [REPLAY, STEADY, SCREEN].iter().position(|name| *name == row.measurement);
     rows.sort_by_key(rank);
     let replays: Vec<&Measurement> = rows.iter().filter(|row| row.measurement == REPLAY).collect();
@@ -227,7 +227,7 @@ fn steady_explanations() -> Vec<String> {
     ]
 }
 
-/// Ours against the best of native replication, in a sentence.
+/// Tailwater against the best of native replication, as a sentence.
 fn ratios(setting: &BTreeMap<&'static str, String>, rows: &[&Measurement]) -> Option<String> {
     let native = best(rows)?;
     let words: Vec<_> = setting.iter().map(|(key, value)| format!("{key} {value}")).collect();

@@ -1,4 +1,4 @@
-//! Replaying by Tailwater: the daemon as an operator runs it, with the backlog in its log already.
+//! Replay by Tailwater: a daemon with default settings, whose log has the backlog.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -17,18 +17,18 @@ use tailwater_daemon::api::commands::{ControlAnswer, ControlCommand};
 use tailwater_daemon::socket;
 
 const CHANNEL_NAME: &str = "replica";
-/// Connections to the target.
+/// Number of connections to the target.
 const WORKERS: u32 = 4;
-/// How long capturing a backlog may take.
+/// Time limit for capturing a backlog.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// A log that holds all of a backlog.
+/// A log with a whole backlog.
 #[derive(Debug)]
 pub struct CapturedLog {
     folder: PathBuf,
 }
 
-/// A daemon that applies.
+/// A daemon whose channel applies.
 #[derive(Debug)]
 pub struct ApplyDaemon {
     /// Its process.
@@ -62,10 +62,10 @@ impl CapturedLog {
         Ok(Self { folder })
     }
 
-    /// Puts a copy of the log aside for one replay, so that it begins as if nothing had ever been applied from it.
+    /// Copies the log for one replay, so that it has no progress of an earlier replay.
     ///
     /// # Errors
-    /// If it cannot be copied.
+    /// If the copy fails.
     pub fn copy(&self, folder: &Path) -> anyhow::Result<PathBuf> {
         let copy = folder.join(format!("apply-{:08x}", rand::random::<u32>()));
         copy_folder(&self.folder, &copy)?;
@@ -73,19 +73,19 @@ impl CapturedLog {
     }
 }
 
-/// How surely a log holds what is acknowledged, and what its channels commit.
+/// Durability of the log before acknowledgements and commits of channels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogDurability {
-    /// As it is if nothing is said: durably where the source waits for it, else as native replication holds its relay log.
+    /// The default: durable if the source waits for it, else like native replication's relay log.
     Default,
     /// After an fdatasync.
     Durable,
-    /// As native replication holds its relay log.
+    /// Like native replication's relay log.
     Received,
 }
 
-/// Starts a daemon in a folder: it captures whatever the source commits, acknowledges it if that is promised, and applies everything
-/// to the target.
+/// Starts a daemon in a folder: it captures what the source commits, acknowledges it if the source waits for
+/// that, and applies everything to the target.
 ///
 /// # Errors
 /// If it cannot be started.
@@ -101,8 +101,8 @@ pub fn follow(
     ApplyDaemon::start(folder, &config, None)
 }
 
-/// Starts one in a folder that holds a log, of which nothing is applied before [`ApplyDaemon::begin`]: as a server is up, and has received
-/// everything, before its replication is started.
+/// Starts a daemon in a folder that has a log, and applies nothing before [`ApplyDaemon::begin`]: a native
+/// replica is also running, and has received everything, before its replication starts.
 ///
 /// # Errors
 /// If it cannot be started, or ends.
@@ -172,10 +172,10 @@ impl ApplyDaemon {
         socket::socket_of(&self.folder.join("log"))
     }
 
-    /// Has the channel begin.
+    /// Starts the channel.
     ///
     /// # Errors
-    /// If it is refused.
+    /// If the daemon refuses.
     pub fn begin(&self) -> anyhow::Result<()> {
         let channel = CHANNEL_NAME.to_owned();
         let start = ControlCommand::Start { channel, until_gtid: None, until_time_us: None };
@@ -185,32 +185,33 @@ impl ApplyDaemon {
         }
     }
 
-    /// Fails if it has ended, or has given something up: a channel that cannot go on stops alone.
+    /// Fails if the daemon has ended, or if its channel has stopped with an error: the daemon itself
+    /// continues then.
     ///
     /// # Errors
-    /// With its last words.
+    /// With the last lines of its output.
     pub fn ensure_running(&mut self) -> anyhow::Result<()> {
         let running = self.process.is_running();
-        let words = words(&self.folder);
+        let words = output_tail(&self.folder);
         ensure!(running, "the daemon ended: {words}");
-        ensure!(!words.contains("\"level\":\"ERROR\""), "the daemon does not go on: {words}");
+        ensure!(!words.contains("\"level\":\"ERROR\""), "the daemon reports an error: {words}");
         Ok(())
     }
 
-    /// Stops it in good order.
+    /// Stops it cleanly.
     ///
     /// # Errors
-    /// If it ends with an error; with its last words.
+    /// If it ends with an error; with the last lines of its output.
     pub async fn end(self) -> anyhow::Result<()> {
         let Self { process, folder } = self;
         let status = process.terminate(Duration::from_secs(30)).await?;
-        ensure!(status.success(), "the daemon ended with {status}: {}", words(&folder));
+        ensure!(status.success(), "the daemon ended with {status}: {}", output_tail(&folder));
         Ok(())
     }
 }
 
-/// The last lines that a daemon printed.
-fn words(folder: &Path) -> String {
+/// The last lines of a daemon's output.
+fn output_tail(folder: &Path) -> String {
     let text = std::fs::read_to_string(folder.join("daemon.log")).unwrap_or_default();
     let lines: Vec<_> = text.lines().rev().take(5).collect();
     lines.into_iter().rev().collect::<Vec<_>>().join("\n")

@@ -1,4 +1,4 @@
-//! A target: a fresh copy of what the source was before the backlog, and what can be seen of it from outside.
+//! A target: a new copy of the source from before the backlog, and its observable state.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -17,30 +17,30 @@ use super::workload::SCHEMA;
 const LOAD_PATIENCE: Duration = Duration::from_secs(60);
 const NO_SUCH_TABLE: u16 = 1146;
 
-/// A running target, whose data go away with it.
+/// A running target. Its data is deleted with the value.
 #[derive(Debug)]
 pub struct ReplayTarget {
     /// The server.
     pub server: Server,
-    /// For statements and for looking at it.
+    /// For statements and observation.
     pub connection: Connection,
-    // Dropped last: the server must be gone before its data.
+    // Dropped last: the server must have ended before its data is deleted.
     _data: RemovedFolder,
 }
 
-/// A folder that is removed when this value goes away.
+/// A folder that is deleted with this value.
 #[derive(Debug)]
 struct RemovedFolder(PathBuf);
 
 impl Drop for RemovedFolder {
     fn drop(&mut self) {
-        // What cannot be removed lies in the benchmark's own folder, which goes away later.
+        // A folder that cannot be deleted is in the benchmark's own folder, which is deleted later.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
 impl ReplayTarget {
-    /// Starts one. It writes no binlog: that is where native replication is fastest, and it is all that Tailwater needs.
+    /// Starts one. It writes no binlog: native replication is fastest so, and Tailwater needs none.
     ///
     /// # Errors
     /// If it cannot be started.
@@ -65,7 +65,8 @@ impl ReplayTarget {
         }
         let server = Server::start(spec).await?;
         let mut connection = Connection::connect(&superuser(&server)).await?;
-        // A replica that has run for a while has its data in memory; what loading them costs is not to be measured.
+        // A replica that has run for a while has its data in memory; loading it is not part of the
+        // measurement.
         wait_until("loading the buffer pool", LOAD_PATIENCE, async || {
             let answer = connection.query("SHOW GLOBAL STATUS LIKE 'Innodb_buffer_pool_load_status'").await?;
             let status = answer.first().and_then(|row| row.get_str(1)).unwrap_or_default();
@@ -75,10 +76,10 @@ impl ReplayTarget {
         Ok(Self { server, connection, _data: data })
     }
 
-    /// Whether all of the backlog is there.
+    /// Whether all of the backlog is applied.
     ///
     /// # Errors
-    /// If it cannot be asked.
+    /// If the server does not answer.
     pub async fn is_finished(&mut self) -> anyhow::Result<bool> {
         match self.connection.query(&format!("SELECT id FROM {SCHEMA}.finished LIMIT 1")).await {
             Ok(_) => Ok(true),
@@ -89,10 +90,10 @@ impl ReplayTarget {
         }
     }
 
-    /// How many transactions of the source its own replication has applied.
+    /// Number of source transactions that native replication has applied.
     ///
     /// # Errors
-    /// If it cannot be asked.
+    /// If the server does not answer.
     pub async fn applied(&mut self) -> anyhow::Result<u64> {
         let flavour = self.connection.server().flavour;
         let variable = match flavour {
@@ -107,12 +108,12 @@ impl ReplayTarget {
         })
     }
 
-    /// Fails if its own replication has stopped with an error.
+    /// Fails if native replication has stopped with an error.
     ///
     /// # Errors
-    /// With the server's message.
+    /// With the server's error message.
     pub async fn ensure_replicating(&self) -> anyhow::Result<()> {
-        let status = self.server.replica_status().await?.context("the target is no replica")?;
+        let status = self.server.replica_status().await?.context("the target is not a replica")?;
         for (number, message) in [&status.sql_error, &status.io_error] {
             if *number != 0 {
                 bail!("native replication stopped with error {number}: {message}");
@@ -129,10 +130,10 @@ impl ReplayTarget {
         self.server.cpu_time().context("the target does not run")
     }
 
-    /// Stops it without ceremony: nobody needs its data any more.
+    /// Kills it, because its data is not needed any more.
     ///
     /// # Errors
-    /// If it has ended by itself.
+    /// If it has already ended.
     pub async fn end(mut self) -> anyhow::Result<()> {
         self.server.kill().await?;
         Ok(())

@@ -1,5 +1,5 @@
-//! The workloads: tables, what is in them before, and the transactions of each client. No I/O: text of SQL, made from a
-//! seed.
+//! The workloads: tables, their initial rows, and the transactions of each client. No I/O: SQL text,
+//! generated from a seed.
 
 use std::fmt::Write;
 
@@ -8,34 +8,34 @@ use rand::{Rng, SeedableRng};
 
 use crate::args::ApplyWorkload;
 
-/// The schema that everything lies in.
+/// Schema of all tables.
 pub const SCHEMA: &str = "tw_bench";
-/// Tables of the workloads in the manner of sysbench.
+/// Number of tables in workloads modelled on sysbench.
 const SYSBENCH_TABLES: u32 = 10;
-/// Columns of a wide row, its key included; every third is text.
+/// Columns of a wide row, including its key; every third is text.
 const WIDE_COLUMNS: u32 = 60;
 /// Characters in a text column of a wide row, so that a row has about 4 KiB.
 const WIDE_TEXT_CHARS: usize = 198;
-/// How skewed the hot rows are: 1 gives the hottest row about a tenth of all changes of ten thousand rows.
+/// Skew of the hot rows: 1 gives the hottest row about a tenth of all changes of ten thousand rows.
 const HOT_EXPONENT: f64 = 1.0;
 /// Rows in one statement that fills a table.
 const FILL_ROWS: u32 = 500;
 
-/// Runs in the manner of one of the workloads.
+/// Parameters of a workload.
 #[derive(Debug, Clone, Copy)]
 pub struct ApplyLoad {
-    /// Which.
+    /// The workload.
     pub kind: ApplyWorkload,
     /// Rows in all tables together before the backlog.
     pub rows: u32,
 }
 
-/// What one client does next.
+/// The next transaction of a client.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ClientTransaction {
-    /// All of its statements, to be sent at once.
+    /// All of its statements, sent at once.
     pub sql: String,
-    /// Rows that it changes.
+    /// Number of changed rows.
     pub rows: u64,
 }
 
@@ -47,12 +47,12 @@ impl ApplyLoad {
         }
     }
 
-    /// Rows in each table before.
+    /// Initial rows in each table.
     fn table_rows(&self) -> u32 {
         (self.rows / self.tables()).max(1)
     }
 
-    /// The statements that make the tables.
+    /// The statements that create the tables.
     pub fn schema(&self) -> Vec<String> {
         (1..=self.tables()).map(|table| self.table(table)).collect()
     }
@@ -109,7 +109,7 @@ impl ApplyLoad {
         })
     }
 
-    /// Up to the values, with the key or without.
+    /// The statement up to VALUES, with the key or without.
     fn insert_into(&self, table: u32, key: bool) -> String {
         let (name, columns) = match self.kind {
             ApplyWorkload::OltpWriteOnly | ApplyWorkload::OltpInsert => {
@@ -157,7 +157,7 @@ impl ApplyLoad {
         }
     }
 
-    /// What one client does, from a seed of its own.
+    /// A client of the workload, with its own seed.
     pub fn client(&self, seed: u64) -> LoadClient {
         let zipf = (self.kind == ApplyWorkload::UpdateHotRows).then(|| Zipf::new(self.table_rows()));
         LoadClient { workload: *self, random: StdRng::seed_from_u64(seed), zipf, table: seed, step: 0 }
@@ -215,9 +215,9 @@ pub struct LoadClient {
     workload: ApplyLoad,
     random: StdRng,
     zipf: Option<Zipf>,
-    /// Names the table that it makes and drops.
+    /// Number in the name of the table that it creates and drops.
     table: u64,
-    /// Statements of its own table so far.
+    /// Number of statements for its own table so far.
     step: usize,
 }
 
@@ -226,7 +226,7 @@ impl LoadClient {
     pub fn next(&mut self) -> ClientTransaction {
         let statements = self.statements();
         let rows = statements.len() as u64;
-        // One statement is a transaction by itself.
+        // Each statement is a transaction.
         let sql = match statements.as_slice() {
             [one] => one.clone(),
             many => format!("BEGIN; {}; COMMIT", many.join("; ")),
@@ -234,7 +234,7 @@ impl LoadClient {
         ClientTransaction { sql, rows }
     }
 
-    /// Each changes one row.
+    /// Statements that change one row each.
     fn statements(&mut self) -> Vec<String> {
         match self.workload.kind {
             ApplyWorkload::OltpWriteOnly => self.write_only(),
@@ -258,7 +258,8 @@ impl LoadClient {
         }
     }
 
-    /// sysbench's oltp_write_only: a change that an index sees, one that none sees, and a row deleted and put in anew.
+    /// sysbench's oltp_write_only: an update of an indexed column, one of another column, a delete, and an
+    /// insert of the same row.
     fn write_only(&mut self) -> Vec<String> {
         let (indexed, plain, replaced) = (self.any_table(), self.any_table(), self.any_table());
         let (indexed_id, plain_id, id) = (self.any_id(), self.any_id(), self.any_id());
@@ -272,7 +273,7 @@ impl LoadClient {
         ]
     }
 
-    /// Two skewed rows, in the order of their keys, so that clients wait for each other but do not deadlock.
+    /// Two skewed rows in key order, so that clients wait for each other but do not deadlock.
     fn hot(&mut self) -> Vec<String> {
         let Some(zipf) = &self.zipf else { return Vec::new() };
         let mut ids = [zipf.sample(&mut self.random), zipf.sample(&mut self.random)];
@@ -287,7 +288,7 @@ impl LoadClient {
         let (customer, product) = (self.random.random_range(1..10_000), self.random.random_range(1..1_000));
         vec![
             self.insert(1),
-            // The amount makes sure that something changes.
+            // The amount guarantees that something changes.
             format!("UPDATE {SCHEMA}.orders SET status='{status}', amount=amount+1 WHERE id={first}"),
             format!(
                 "UPDATE {SCHEMA}.orders SET customer={customer}, product={product}, at={date}, amount=amount+1 WHERE id={second}"
@@ -295,7 +296,7 @@ impl LoadClient {
         ]
     }
 
-    /// The next statement of a table's short life: definitions, with few rows in between.
+    /// The next statement in the life of a table: mostly definitions, with few rows in between.
     fn definition(&mut self) -> String {
         let table = format!("{SCHEMA}.own_{}", self.table);
         let step = self.step;
@@ -319,16 +320,16 @@ impl LoadClient {
         self.random.random_range(1..=self.workload.tables())
     }
 
-    /// A row that was there before the backlog.
+    /// The id of an initial row.
     fn any_id(&mut self) -> u32 {
         self.random.random_range(1..=self.workload.table_rows())
     }
 }
 
-/// Numbers from 1 whose frequency falls with their rank.
+/// Numbers from 1 whose frequency decreases with their rank.
 #[derive(Debug)]
 struct Zipf {
-    /// Up to each number, the share of all.
+    /// Cumulative share up to each number.
     cumulated: Vec<f64>,
 }
 

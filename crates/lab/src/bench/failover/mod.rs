@@ -21,18 +21,19 @@ use crate::trial::{Trial, TrialDurability, TrialFolder, TrialSpec, ensure_instal
 
 const MEASUREMENT: &str = "from the failure of the primary";
 
-/// Clients that commit all the time.
+/// Clients that commit continuously.
 const CLIENTS: u32 = 8;
 
-/// How long they do before the primary fails.
+/// How long they commit before the primary fails.
 const WARM_UP: Duration = Duration::from_secs(1);
 
-/// The least `unanimous_detect_after_ms` that is sensible with the default heartbeat of 250 ms, of which three have to be missing. It is
-/// measured beside the default, which is what the result is about, because MHA is at its most impatient in the same run.
-const AGREED_AFTER_MS_LEAST: u64 = 800;
+/// The lowest sensible `unanimous_detect_after_ms` with the default heartbeat of 250 ms, of which three must
+/// be missed. Measured besides the default, which is the headline, because MHA has its fastest settings in
+/// the same run.
+const UNANIMOUS_DETECT_AFTER_MS_MIN: u64 = 800;
 
-/// The server that MHA still runs on.
-const BESIDE_MHA: ServerKind = ServerKind::Mariadb1011;
+/// The server on which MHA still runs.
+const MHA_SERVER: ServerKind = ServerKind::Mariadb1011;
 
 /// Runs the benchmark for one family, or for both.
 ///
@@ -48,7 +49,7 @@ pub async fn failover(options: &FailoverBench) -> anyhow::Result<BenchReport> {
     for family in families {
         let kind = choose_server(family, None)?;
         let install = ensure_installed(kind)?;
-        let mha = match kind == BESIDE_MHA && !options.no_peers {
+        let mha = match kind == MHA_SERVER && !options.no_peers {
             true => Mha::find(&install)?,
             false => None,
         };
@@ -74,7 +75,7 @@ fn notes(death: PrimaryFailure, is_beside_mha: bool, lost_by_mha: &[u64]) -> Vec
     if death == PrimaryFailure::Silent {
         let default = AnalysisSettings::default().unanimous_detect_after_ms;
         notes.push(format!(
-            "Tailwater takes silence for death after unanimous_detect_after_ms = {default}, its default, and in the rows that say so after {AGREED_AFTER_MS_LEAST}: \
+            "Tailwater takes silence for death after unanimous_detect_after_ms = {default}, its default, and in the rows that say so after {UNANIMOUS_DETECT_AFTER_MS_MIN}: \
              a primary that stands still for longer is replaced then, and one that does so for less is not"
         ));
     }
@@ -85,14 +86,14 @@ fn notes(death: PrimaryFailure, is_beside_mha: bool, lost_by_mha: &[u64]) -> Vec
                  replicas by file and position, no semi-sync; two lines of it are changed, without which it does not run \
                  with the Perl and the MariaDB of today (no warnings 'redundant' in NodeUtil.pm; no question for \
                  super_read_only in SlaveUtil.pm)",
-                BESIDE_MHA.name()
+                MHA_SERVER.name()
             ),
             format!("acknowledged commits that MHA's new primary lacked, run by run: {lost_by_mha:?}"),
         ]),
         false => notes.push(format!(
             "without MHA, which is measured on {}: ./dev bench failover fetches it (mha4mysql-manager and mha4mysql-node of \
              Debian)",
-            BESIDE_MHA.name()
+            MHA_SERVER.name()
         )),
     }
     notes
@@ -100,13 +101,13 @@ fn notes(death: PrimaryFailure, is_beside_mha: bool, lost_by_mha: &[u64]) -> Vec
 
 const FIRST_COMMIT: &str = "first commit of a client";
 
-/// What all runs came to.
+/// Results of all runs.
 #[derive(Default)]
 struct FamilyResult {
     rows: Vec<Measurement>,
     /// Median until the first commit, of the slowest server.
     slowest: f64,
-    /// The same on the server that MHA was measured on.
+    /// The same on the server with which MHA was measured.
     beside_mha: Option<f64>,
     mha: Option<Peer>,
     lost_by_mha: Vec<u64>,
@@ -122,14 +123,14 @@ impl FamilyResult {
     ) -> anyhow::Result<()> {
         let mut ours = vec![(None, Vec::new())];
         if death == PrimaryFailure::Silent {
-            ours.push((Some(AGREED_AFTER_MS_LEAST), Vec::new()));
+            ours.push((Some(UNANIMOUS_DETECT_AFTER_MS_MIN), Vec::new()));
         }
         let mut theirs = Vec::new();
         for number in 1..=rounds {
             for (unanimous_detect_after_ms, runs) in &mut ours {
                 let run = round(kind, death, *unanimous_detect_after_ms).await?;
-                let whose = whose(*unanimous_detect_after_ms);
-                eprintln!("{kind} {number}: {whose}first commit after {} ms", run.first_commit_ms);
+                let row_prefix = row_prefix(*unanimous_detect_after_ms);
+                eprintln!("{kind} {number}: {row_prefix}first commit after {} ms", run.first_commit_ms);
                 runs.push(run);
             }
             if let Some(mha) = mha {
@@ -172,8 +173,8 @@ fn row<Run>(
     Measurement::new(MEASUREMENT, settings, variant, "ms", runs.iter().map(|run| of(run) as f64).collect())
 }
 
-/// What stands before the name of a row: nothing at the default.
-fn whose(unanimous_detect_after_ms: Option<u64>) -> String {
+/// Prefix of a row's name; empty at the default.
+fn row_prefix(unanimous_detect_after_ms: Option<u64>) -> String {
     unanimous_detect_after_ms
         .map_or_else(String::new, |ms| format!("tailwater, unanimous_detect_after_ms = {ms}: "))
 }
@@ -184,9 +185,10 @@ fn summary(
     unanimous_detect_after_ms: Option<u64>,
     runs: &[FailoverTimes],
 ) -> Vec<Measurement> {
-    let whose = whose(unanimous_detect_after_ms);
-    let row =
-        |name: &str, of: fn(&FailoverTimes) -> u64| row(kind, death, &format!("{whose}{name}"), runs, of);
+    let row_prefix = row_prefix(unanimous_detect_after_ms);
+    let row = |name: &str, of: fn(&FailoverTimes) -> u64| {
+        row(kind, death, &format!("{row_prefix}{name}"), runs, of)
+    };
     vec![
         row("noticed", |run| run.detected_ms),
         row("proven complete", |run| run.proven_ms),
@@ -202,13 +204,13 @@ fn summary_of_mha(kind: ServerKind, death: PrimaryFailure, runs: &[MhaFailover])
     ]
 }
 
-/// Clients of a primary, each committing all the time.
+/// Clients of a primary that commit continuously.
 fn clients(primary: &Server, ledger: &Arc<Ledger>) -> Workload {
     let spec = WorkloadSpec { seed: rand::random(), ..WorkloadSpec::new(CLIENTS) };
     Workload::start(primary.connect_options(), &spec, Arc::clone(ledger))
 }
 
-/// One failover on servers of its own, with this `unanimous_detect_after_ms`, or the default.
+/// One failover on new servers, with this `unanimous_detect_after_ms` or the default.
 async fn round(
     kind: ServerKind,
     death: PrimaryFailure,
@@ -242,7 +244,7 @@ async fn round(
     let replaced = replace(&mut trial, &followers, &workload, death).await?;
     ensure!(replaced.is_lossless, "something was overridden");
     if death == PrimaryFailure::Silent {
-        // Its clients hang until it is gone.
+        // Its clients hang until it has ended.
         trial.primary.kill().await?;
     }
     let report = workload.finish().await;

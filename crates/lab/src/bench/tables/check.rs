@@ -131,7 +131,7 @@ async fn measure(
             .into();
     for repeat in 0..plan.repeats {
         for (checker, measured) in &mut runs {
-            // Each has a file of its own: what an earlier one said must not count.
+            // A separate file for each, so that the output of an earlier one does not count.
             let output = folder.join(format!("{}-{}-{repeat}", set.schema(), checker.name()));
             let run = checker.program(source, target, set)?.run(&[source], &output).await;
             let run = match run {
@@ -147,8 +147,8 @@ async fn measure(
                 run => run?,
             };
             if *checker != CheckTool::Peer {
-                let said = std::fs::read_to_string(&output).context("what the check said")?;
-                ensure!(said.contains("all the same"), "{kind}: {said}");
+                let text = std::fs::read_to_string(&output).context("output of the check")?;
+                ensure!(text.contains("all the same"), "{kind}: {text}");
             }
             eprintln!(
                 "{kind}, {}, {}, repeat {}: {:.2} s, CPU {:.2} s, primary's {:.2} s, {:.0} MiB of memory",
@@ -166,7 +166,7 @@ async fn measure(
     for (checker, measured) in runs.into_iter().filter(|(_, measured)| !measured.is_empty()) {
         let rates = measured.iter().map(|run| plan.rows as f64 / run.seconds).collect();
         let mut row = Measurement::new(CHECK, setting(kind, set, plan.rows), checker.name(), "rows/s", rates);
-        row.also = super::also(&measured);
+        row.also = super::further_costs(&measured);
         rows.push(row);
     }
     Ok(())

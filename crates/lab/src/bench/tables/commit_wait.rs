@@ -1,4 +1,4 @@
-//! Clients that commit small inserts, and how long one had to wait.
+//! Clients that commit small inserts, and their waiting times.
 
 use std::time::{Duration, Instant};
 
@@ -7,21 +7,21 @@ use tailwater_session::Connection;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-/// Clients.
+/// Number of clients.
 const CLIENTS: usize = 4;
-/// Between two commits of a client: the machine is to have time for the dump, too.
+/// Pause between two commits of a client, so that the machine has time for the dump.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// What the clients saw.
+/// Commit times of the clients.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct CommitWaits {
     /// The longest commit.
     pub longest_ms: f64,
-    /// What one commit of a hundred exceeds.
+    /// The 99th percentile.
     pub p99_ms: f64,
 }
 
-/// ConcurrentWriters under way.
+/// Running clients.
 #[derive(Debug)]
 pub struct ConcurrentWriters {
     stop: CancellationToken,
@@ -32,7 +32,7 @@ impl ConcurrentWriters {
     /// Starts them.
     ///
     /// # Errors
-    /// If their table cannot be made.
+    /// If their table cannot be created.
     pub async fn start(server: &Server) -> anyhow::Result<Self> {
         let mut connection = Connection::connect(&server.socket_options()).await?;
         connection.execute("CREATE DATABASE IF NOT EXISTS tw_writes").await?;

@@ -1,4 +1,4 @@
-//! Who dumps and loads, and how each is called at its best.
+//! The tools that dump and load, with their best options.
 
 use std::path::Path;
 
@@ -9,27 +9,27 @@ use super::WORKERS;
 use super::program::MeasuredProgram;
 use crate::args::TablesData;
 
-/// What the names of ours begin with.
+/// Prefix of the names of Tailwater's contenders.
 pub const OURS: &str = "tailwater";
 
-/// The peer whose files are on the disk when it ends, as ours are.
+/// The peer whose files are synced when it ends, like Tailwater's.
 pub const SYNCED: &str = "mydumper, plain, whole tables, synced";
 
-/// Files that a peer's dump of a big table is split into, so that its threads share the table.
+/// Number of files of a big table in a peer's dump, so that its threads share the table.
 const PEER_PARTS: u64 = 16;
 
-/// How data are written, and by whom.
+/// Formats of dumps, and their tools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DumpTool {
-    /// Ours, not compressed.
+    /// Tailwater, not compressed.
     OursPlain,
-    /// Ours, Zstandard at its usual level 3.
+    /// Tailwater, Zstandard at its usual level 3.
     OursZstd,
-    /// Ours, gzip at its usual level 6, which is mydumper's too.
+    /// Tailwater, gzip at its usual level 6, which is also mydumper's.
     OursGzip,
     /// mydumper, not compressed, a file for each table.
     MydumperWhole,
-    /// The same, and then all its files synced to the disk, as ours are.
+    /// The same, followed by a sync of all files, as Tailwater does.
     MydumperSynced,
     /// mydumper, not compressed, tables split by `--rows`.
     MydumperParts,
@@ -80,15 +80,15 @@ impl DumpTool {
         }
     }
 
-    /// Whether what it writes is compressed.
+    /// Whether its files are compressed.
     pub fn compresses(self) -> bool {
         matches!(self, Self::OursZstd | Self::OursGzip | Self::MydumperGzip)
     }
 
-    /// How it is called to dump into a folder that is not there yet.
+    /// The command that dumps into a folder that does not exist yet.
     ///
     /// # Errors
-    /// If the server does not come with its tool.
+    /// If the server is installed without its tool.
     pub fn program(
         self,
         source: &Server,
@@ -114,7 +114,7 @@ impl DumpTool {
             Self::MydumperWhole | Self::MydumperSynced | Self::MydumperParts | Self::MydumperGzip => {
                 let program = MeasuredProgram::new("mydumper")
                     .arguments(["--user=root", "--database", set.schema(), "--threads", &workers])
-                    // The shortest of its locks.
+                    // Its locks with the shortest hold time.
                     .arguments(["--trx-consistency-only"])
                     .path_argument("--socket=", source.socket())
                     .path_argument("--outputdir=", folder);
@@ -132,7 +132,7 @@ impl DumpTool {
                     "--user=root",
                     "--single-transaction",
                     "--quick",
-                    // Bytes as SQL takes them in any character set.
+                    // Binary data in a form that SQL accepts in any character set.
                     "--hex-blob",
                 ]);
                 let program = match source.kind().flavour() {
@@ -148,18 +148,18 @@ impl DumpTool {
     }
 }
 
-/// Who loads, and what.
+/// Loaders, and the dumps that they load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LoadTool {
-    /// Ours, from a plain dump of ours.
+    /// Tailwater, from its plain dump.
     OursPlain,
-    /// Ours, from a compressed dump of ours.
+    /// Tailwater, from its compressed dump.
     OursZstd,
     /// myloader, from mydumper's plain dump.
     Myloader,
     /// myloader, from mydumper's compressed dump.
     MyloaderGzip,
-    /// The server's own client, from its own tool's dump.
+    /// The server's own client, from the dump of its own tool.
     Stock,
 }
 
@@ -188,7 +188,7 @@ impl LoadTool {
         }
     }
 
-    /// Whose dump it loads.
+    /// The tool whose dump it loads.
     pub fn dumper(self) -> DumpTool {
         match self {
             Self::OursPlain => DumpTool::OursPlain,
@@ -199,10 +199,10 @@ impl LoadTool {
         }
     }
 
-    /// How it is called to load a folder of its dumper.
+    /// The command that loads a dump folder of its dumper.
     ///
     /// # Errors
-    /// If the server does not come with its tool.
+    /// If the server is installed without its tool.
     pub fn program(self, target: &Server, folder: &Path) -> anyhow::Result<MeasuredProgram> {
         let workers = WORKERS.to_string();
         Ok(match self {

@@ -1,4 +1,4 @@
-//! The part of `tailwater bench load` that goes from server to server.
+//! The part of `tailwater bench load` that copies from server to server.
 
 use std::path::Path;
 
@@ -14,14 +14,14 @@ use crate::bench::report::Measurement;
 
 /// The measurement's name.
 pub const COPY: &str = "copy to an empty server";
-/// Ours in it.
+/// Name of Tailwater's contender.
 pub const OURS: &str = "tailwater copy";
 
-/// Who copies.
+/// The contenders.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CopyTool {
     Ours,
-    /// A dump to the disk, and behind it a load.
+    /// A dump to the disk, followed by a load.
     Peer(DumpTool, LoadTool),
 }
 
@@ -69,10 +69,10 @@ impl CopyTool {
     }
 }
 
-/// Measures all of them in turns, each into the emptied target.
+/// Measures all of them in turn, each into the emptied target.
 ///
 /// # Errors
-/// If one fails, or ours copies other rows.
+/// If one fails, or Tailwater copies wrong rows.
 pub async fn measure(
     plan: &TablesPlan,
     source: &Server,
@@ -107,7 +107,7 @@ pub async fn measure(
         let rates = measured.iter().map(|run| plan.rows as f64 / run.seconds).collect();
         let mut row =
             Measurement::new(COPY, setting(kind, set, plan.rows), copier.name(kind), "rows/s", rates);
-        row.also = super::also(&measured);
+        row.also = super::further_costs(&measured);
         rows.push(row);
     }
     Ok(())

@@ -58,7 +58,7 @@ pub async fn dump(options: &TablesBench) -> anyhow::Result<BenchReport> {
         ),
         "mydumper of Debian has gzip only, at level 6, as tailwater's gzip is; tailwater's own choice is Zstandard".to_owned(),
     ];
-    // The compressed ones are compared by themselves.
+    // Compressed dumps are compared with each other.
     let mut report = summarise(&headline, rows, &versions, machine, notes)?;
     for ours in ["tailwater, zstd", "tailwater, gzip"] {
         let compressed = Headline { name: "dump", measurement: COMPRESSED, ours, against: &[] };
@@ -67,7 +67,7 @@ pub async fn dump(options: &TablesBench) -> anyhow::Result<BenchReport> {
     Ok(report)
 }
 
-/// Measures all dumpers in turns.
+/// Measures all dumpers in turn.
 async fn measure(
     plan: &TablesPlan,
     source: &Server,
@@ -76,7 +76,7 @@ async fn measure(
     rows: &mut Vec<Measurement>,
 ) -> anyhow::Result<()> {
     let kind = source.kind();
-    // Not counted: whoever comes first has the machine find the memory in which the files are until they are written.
+    // A warm-up that does not count: the first contender would have to wait for the page cache's memory.
     run(DumpTool::OursPlain, source, set, plan.rows, folder).await?;
     let mut runs: Vec<(DumpTool, Vec<RunCost>, f64)> =
         DumpTool::ALL.map(|dumper| (dumper, Vec::new(), 0.0)).into();
@@ -97,21 +97,21 @@ async fn measure(
             measured.push(run);
         }
     }
-    // One after the other, so that each measurement's rows stand together.
+    // One after the other, so that the rows of each measurement are adjacent.
     runs.sort_by_key(|(dumper, ..)| dumper.compresses());
     for (dumper, measured, mib) in runs {
         let measurement = if dumper.compresses() { COMPRESSED } else { PLAIN };
         let rates = measured.iter().map(|run| plan.rows as f64 / run.seconds).collect();
         let mut row =
             Measurement::new(measurement, setting(kind, set, plan.rows), dumper.name(kind), "rows/s", rates);
-        row.also = super::also(&measured);
+        row.also = super::further_costs(&measured);
         row.also.insert("written_mib", mib);
         rows.push(row);
     }
     Ok(())
 }
 
-/// PreparedDumps once; how many bytes were written. The files are removed.
+/// Dumps once, and returns the number of written bytes. The files are removed.
 async fn run(
     dumper: DumpTool,
     source: &Server,
@@ -121,7 +121,7 @@ async fn run(
 ) -> anyhow::Result<(RunCost, u64)> {
     let into = folder.join("dump");
     let program = dumper.program(source, set, rows, &into)?;
-    // What the one before has left to be written is not to be waited for by this one.
+    // Dirty pages of the last dump must not slow this one.
     tokio::task::spawn_blocking(rustix::fs::sync).await?;
     let mut measured = program.run(&[source], &folder.join("output")).await?;
     if dumper == DumpTool::MydumperSynced {
@@ -137,7 +137,7 @@ async fn run(
     Ok((measured, bytes))
 }
 
-/// Has all files of a folder on the disk, as fast as the disk takes them.
+/// Syncs all files of a folder.
 fn sync(folder: &Path) -> std::io::Result<()> {
     let files = std::fs::read_dir(folder)?.map(|entry| File::open(entry?.path()));
     let files = files.collect::<Result<Vec<_>, _>>()?;
@@ -150,16 +150,16 @@ fn sync(folder: &Path) -> std::io::Result<()> {
     File::open(folder)?.sync_all()
 }
 
-/// How long ours kept writers from committing, as it says itself in its last line; `None` of a peer's output.
+/// How long Tailwater blocked commits, from the last line of its output; `None` for a peer's output.
 fn stall(output: &Path) -> anyhow::Result<Option<f64>> {
-    let said = std::fs::read_to_string(output)?;
-    let done = said.lines().rev().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+    let text = std::fs::read_to_string(output)?;
+    let done = text.lines().rev().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
     let stall = |line: serde_json::Value| line["stall_ms"].as_f64().filter(|_| line["event"] == "done");
     std::fs::remove_file(output)?;
     Ok(done.into_iter().find_map(stall))
 }
 
-/// How long writers wait with each of the dumpers, and with none.
+/// Waiting times of writers with each dumper, and without one.
 async fn waits(
     plan: &TablesPlan,
     source: &Server,

@@ -20,7 +20,7 @@ const LOAD: &str = "load into an empty server";
 /// Runs the benchmark for one family, or for both.
 ///
 /// # Errors
-/// If a measurement cannot be taken, or one of ours loads other rows than were dumped.
+/// If a measurement fails, or Tailwater loads other rows than were dumped.
 pub async fn load(options: &TablesBench) -> anyhow::Result<BenchReport> {
     let plan = TablesPlan::new(options);
     let myloader = program::version("myloader", "mydumper")?;
@@ -51,7 +51,7 @@ pub async fn load(options: &TablesBench) -> anyhow::Result<BenchReport> {
     Ok(report)
 }
 
-/// Everybody's dumps of the same data.
+/// Dumps of the same data by all tools.
 struct PreparedDumps {
     folder: PathBuf,
     checksums: BTreeMap<String, String>,
@@ -84,7 +84,7 @@ impl PreparedDumps {
     }
 }
 
-/// Measures all loaders in turns.
+/// Measures all loaders in turn.
 async fn measure(
     plan: &TablesPlan,
     target: &Server,
@@ -126,13 +126,13 @@ async fn measure(
         let rates = measured.iter().map(|run| plan.rows as f64 / run.seconds).collect();
         let mut row =
             Measurement::new(LOAD, setting(kind, set, plan.rows), loader.name(kind), "rows/s", rates);
-        row.also = super::also(&measured);
+        row.also = super::further_costs(&measured);
         rows.push(row);
     }
     Ok(())
 }
 
-/// Whether the target has what the source had. A peer that changed something is said so, ours is an error.
+/// Whether the target equals the source. A difference is reported for a peer, and is an error for Tailwater.
 async fn check(
     plan: &TablesPlan,
     target: &Server,

@@ -1,8 +1,9 @@
-//! `tailwater bench dump`, `load` and `check`: whole tables out of a server, into one, and compared, by us and by the peers.
+//! `tailwater bench dump`, `load` and `check`: dumps, loads and comparisons of whole tables by Tailwater and
+//! by other tools.
 //!
-//! The map: [`test_data`] is what the tables are made of, [`servers`] a server that has them; [`program`] runs one of the
-//! contenders and measures it, [`contender`] says how each is called at its best; [`dump`] and [`load`], with
-//! [`copy`] and [`check`], are the benchmarks, [`commit_wait`] what a dump costs those who commit meanwhile.
+//! The map: [`test_data`]: the contents of the tables. [`servers`]: servers with these tables. [`contender`]:
+//! the tools with their best options; [`program`] runs and measures one. [`dump`], [`load`], [`copy`] and
+//! [`check`]: the benchmarks. [`commit_wait`]: the costs of a dump for concurrent commits.
 
 mod check;
 mod commit_wait;
@@ -33,10 +34,10 @@ use crate::trial::ensure_installed;
 const ROWS: u64 = 10_000_000;
 const ROWS_QUICK: u64 = 1_000_000;
 
-/// Connections of all contenders that can have several.
+/// Connections of all contenders that support several.
 const WORKERS: usize = 4;
 
-/// How much is measured: of an odd number of repeats the median is one that was seen.
+/// The amount of work. With an odd number of repeats, the median is a measured value.
 #[derive(Debug, Clone)]
 struct TablesPlan {
     rows: u64,
@@ -69,16 +70,16 @@ fn kinds(family: Option<ServerFamily>) -> anyhow::Result<Vec<ServerKind>> {
         .collect()
 }
 
-/// The measurement that is the headline, and who of it is ours.
+/// The headline's measurement, and the name of Tailwater in it.
 struct Headline {
     name: &'static str,
     measurement: &'static str,
     ours: &'static str,
-    /// The peers that do all that ours does, if some do less; those are named in the notes.
+    /// The peers that do everything that Tailwater does, if some do less; the notes name those.
     against: &'static [&'static str],
 }
 
-/// The rows with what they come to: the headline is the first server's, for the data in the manner of sysbench.
+/// The report of these rows. The headline is the first server's, for the tables modelled on sysbench.
 fn summarise(
     headline: &Headline,
     mut rows: Vec<Measurement>,
@@ -86,7 +87,7 @@ fn summarise(
     machine: MachineInfo,
     mut notes: Vec<String>,
 ) -> anyhow::Result<BenchReport> {
-    // Each measurement's rows stand together, in the order in which the measurements began.
+    // The rows of each measurement are adjacent, in the order in which the measurements started.
     let mut order = Vec::new();
     for row in &rows {
         if !order.contains(&row.measurement) {
@@ -95,7 +96,7 @@ fn summarise(
     }
     rows.sort_by_key(|row| order.iter().position(|measurement| *measurement == row.measurement));
     notes.extend(ratios(headline, &rows));
-    let (ours, mut peers) = contests(headline, &rows).next().context("nothing was measured")?;
+    let (ours, mut peers) = peers_by_setting(headline, &rows).next().context("nothing was measured")?;
     peers.retain(|row| headline.against.is_empty() || headline.against.contains(&row.variant.as_str()));
     let version = |name: &str| {
         let known = versions.iter().find(|(tool, _)| name.starts_with(tool.as_str()));
@@ -120,8 +121,8 @@ fn summarise(
     })
 }
 
-/// Ours and its peers in each setting of a measurement.
-fn contests<'a>(
+/// Tailwater and its peers in each setting of a measurement.
+fn peers_by_setting<'a>(
     headline: &'a Headline,
     rows: &'a [Measurement],
 ) -> impl Iterator<Item = (&'a Measurement, Vec<&'a Measurement>)> {
@@ -134,18 +135,18 @@ fn contests<'a>(
     })
 }
 
-/// Ours against each peer, in words.
+/// Tailwater against each peer, as text.
 fn ratios(headline: &Headline, rows: &[Measurement]) -> Vec<String> {
     let words = |(ours, peers): (&Measurement, Vec<&Measurement>)| {
         let setting: Vec<_> = ours.setting.iter().map(|(key, value)| format!("{key} {value}")).collect();
         let words: Vec<_> = peers.iter().map(|peer| spread(ours, peer)).collect();
         format!("{}, {}: {} is {}", ours.measurement, setting.join(", "), ours.variant, words.join("; "))
     };
-    contests(headline, rows).filter(|(_, peers)| !peers.is_empty()).map(words).collect()
+    peers_by_setting(headline, rows).filter(|(_, peers)| !peers.is_empty()).map(words).collect()
 }
 
-/// What the runs took besides time: the medians, and the most memory.
-fn also(runs: &[RunCost]) -> BTreeMap<&'static str, f64> {
+/// Further costs of the runs: medians, and peak memory.
+fn further_costs(runs: &[RunCost]) -> BTreeMap<&'static str, f64> {
     let median = |of: fn(&RunCost) -> f64| {
         let mut values: Vec<_> = runs.iter().map(of).collect();
         values.sort_by(f64::total_cmp);
@@ -159,7 +160,8 @@ fn also(runs: &[RunCost]) -> BTreeMap<&'static str, f64> {
     ])
 }
 
-/// Ours against a peer: the ratio of the medians, and from our worst against its best to the other way round.
+/// Tailwater against a peer: the ratio of the medians, and the range from Tailwater's worst against the
+/// peer's best to the reverse.
 fn spread(ours: &Measurement, peer: &Measurement) -> String {
     format!(
         "{:.2} x {} ({:.2} .. {:.2})",
@@ -170,7 +172,7 @@ fn spread(ours: &Measurement, peer: &Measurement) -> String {
     )
 }
 
-/// What every measurement says of its setting.
+/// The common part of all settings.
 fn setting(kind: ServerKind, set: TablesData, rows: u64) -> BTreeMap<&'static str, String> {
     super::report::setting(&[("server", kind.name()), ("data", set.name()), ("rows", &rows.to_string())])
 }

@@ -1,4 +1,4 @@
-//! Runs a program to its end, and measures it and the servers that it works on.
+//! Runs a program to its end, and measures it and the servers that it uses.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use tailwater_sandbox::{ChildProcess, Server};
 
-/// How often a program is looked at.
-const LOOKED_EVERY: Duration = Duration::from_millis(5);
-/// How long one may take.
+/// Sampling interval.
+const SAMPLING_INTERVAL: Duration = Duration::from_millis(5);
+/// Time limit of a program.
 const PATIENCE: Duration = Duration::from_secs(3600);
 
 /// A program with its arguments.
@@ -21,24 +21,24 @@ pub struct MeasuredProgram {
     environment: Vec<(OsString, OsString)>,
 }
 
-/// Gives a program a file as its input, in place of the shell that a user would let do it.
-const WITH_INPUT: &str = "input=$1; shift; exec \"$@\" <\"$input\"";
+/// Opens a file as the input of a program, as a shell would.
+const INPUT_REDIRECTION: &str = "input=$1; shift; exec \"$@\" <\"$input\"";
 
-/// What a run came to.
+/// Result of a run.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RunCost {
-    /// From its start to its end.
+    /// Duration.
     pub seconds: f64,
     /// CPU time of the program, up to 5 ms before its end.
     pub cpu_seconds: f64,
-    /// CPU time of the servers meanwhile.
+    /// CPU time of the servers in the same time.
     pub server_cpu_seconds: f64,
-    /// The most memory that the program held.
+    /// Peak memory of the program.
     pub memory_mib: f64,
 }
 
 impl RunCost {
-    /// One run, and another behind it.
+    /// Two consecutive runs as one.
     pub fn then(self, next: Self) -> Self {
         Self {
             seconds: self.seconds + next.seconds,
@@ -55,10 +55,10 @@ impl MeasuredProgram {
         Self { path: path.into(), arguments: Vec::new(), environment: Vec::new() }
     }
 
-    /// One of a server's own.
+    /// One of a server's own programs.
     ///
     /// # Errors
-    /// If the server does not come with it.
+    /// If the server is installed without it.
     pub fn of_server(server: &Server, name: &str) -> anyhow::Result<Self> {
         let command: Command = server.tool(name)?;
         let set =
@@ -76,7 +76,7 @@ impl MeasuredProgram {
         self
     }
 
-    /// Adds an argument that is a path behind its name.
+    /// Adds an argument that is a name followed by a path.
     pub fn path_argument(mut self, name: &str, path: &Path) -> Self {
         let mut argument = OsString::from(name);
         argument.push(path);
@@ -84,17 +84,17 @@ impl MeasuredProgram {
         self
     }
 
-    /// Has it read its input from a file.
+    /// Makes it read its input from a file.
     pub fn input(self, file: &Path) -> Self {
         let Self { path, arguments, environment } = self;
-        let shell = ["-c".into(), WITH_INPUT.into(), "sh".into(), file.into(), path];
+        let shell = ["-c".into(), INPUT_REDIRECTION.into(), "sh".into(), file.into(), path];
         Self { path: "/bin/sh".into(), arguments: shell.into_iter().chain(arguments).collect(), environment }
     }
 
     /// Runs it.
     ///
     /// # Errors
-    /// If it fails, with the end of what it said.
+    /// If it fails, with the end of its output.
     pub async fn run(&self, servers: &[&Server], output: &Path) -> anyhow::Result<RunCost> {
         let cpu = || servers.iter().filter_map(|server| server.cpu_time()).sum::<Duration>();
         let before = cpu();
@@ -115,28 +115,28 @@ impl MeasuredProgram {
             if begin.elapsed() > PATIENCE {
                 bail!("{} does not end", self.path.display());
             }
-            tokio::time::sleep(LOOKED_EVERY).await;
+            tokio::time::sleep(SAMPLING_INTERVAL).await;
         }
         measured.seconds = begin.elapsed().as_secs_f64();
         measured.server_cpu_seconds = cpu().saturating_sub(before).as_secs_f64();
         let status = process.wait(Duration::from_secs(1)).await?;
         if !status.success() {
-            let said = std::fs::read_to_string(output).unwrap_or_default();
-            let end = said.lines().rev().take(5).collect::<Vec<_>>().join(" | ");
+            let text = std::fs::read_to_string(output).unwrap_or_default();
+            let end = text.lines().rev().take(5).collect::<Vec<_>>().join(" | ");
             bail!("{} ended with {status}: {end}", self.path.display());
         }
         Ok(measured)
     }
 }
 
-/// What a program of the system says its version is.
+/// Version of an installed program, from its `--version`.
 ///
 /// # Errors
 /// If it is not installed.
 pub fn version(name: &str, package: &str) -> anyhow::Result<String> {
-    let said = Command::new(name).arg("--version").output();
-    let said = said.with_context(|| {
+    let text = Command::new(name).arg("--version").output();
+    let text = text.with_context(|| {
         format!("{name} is not installed (Debian package {package}; `./dev bench` installs it)")
     })?;
-    Ok(String::from_utf8_lossy(&said.stdout).trim().to_owned())
+    Ok(String::from_utf8_lossy(&text.stdout).trim().to_owned())
 }

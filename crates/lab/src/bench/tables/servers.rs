@@ -1,4 +1,4 @@
-//! Servers of the benchmark: one that has the tables, and fresh ones that get them.
+//! Servers of the benchmark: one with the tables, and empty targets.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,15 +18,15 @@ use crate::trial::primary_options;
 
 /// Rows of one transaction that fills a table.
 const FILL_ROWS: u64 = 50_000;
-/// Connections that fill.
+/// Connections that fill the tables.
 const FILLERS: usize = 3;
-/// A server at rest has no more: its own threads always write some.
+/// Maximum number of dirty pages of an idle server: its own threads always write some.
 const DIRTY_PAGES_MAX: u64 = 100;
-/// How long it may take to come to rest.
+/// Time limit for becoming idle.
 const REST_PATIENCE: Duration = Duration::from_secs(120);
 
-/// What all servers run with: enough memory for the data, a redo log that is not the limit, and the durability that the
-/// server has by default where it has no binlog.
+/// Options of all servers: enough memory for the data, a redo log that is not the limit, and the default
+/// durability of a server without a binlog.
 pub fn options(kind: ServerKind, rows: u64) -> Vec<String> {
     let pool_mib = (rows / 2_000).clamp(512, 4096);
     let mut options = vec![
@@ -42,7 +42,7 @@ pub fn options(kind: ServerKind, rows: u64) -> Vec<String> {
     options
 }
 
-/// Starts the server that is dumped. It writes a binlog, as servers do that are backed up.
+/// Starts the server that is dumped. It writes a binlog, like servers with backups.
 ///
 /// # Errors
 /// If it does not start.
@@ -67,11 +67,11 @@ pub async fn start_target(kind: ServerKind, rows: u64) -> anyhow::Result<Server>
     Ok(Server::start(spec).await?)
 }
 
-/// Has a target empty again, and idle, with the memory that it had: memory that a process touches for the first time costs
-/// a virtual machine more than a load does, and whoever came first would pay for all.
+/// Empties a target and waits until it is idle, but keeps its memory: touching memory for the first time
+/// costs a virtual machine more than a load does, and only the first contender would pay for it.
 ///
 /// # Errors
-/// If it refuses something, or does not come to rest.
+/// If it refuses a statement, or does not become idle.
 pub async fn empty(target: &Server, set: TablesData) -> anyhow::Result<()> {
     let mut connection = Connection::connect(&target.socket_options()).await?;
     for schema in [set.schema(), "tailwater"] {
@@ -93,7 +93,7 @@ pub async fn empty(target: &Server, set: TablesData) -> anyhow::Result<()> {
         ensure!(begin.elapsed() < REST_PATIENCE, "the target still has {dirty} dirty pages");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    // The second is never higher than the first: the server has lowered it, too.
+    // The second limit is never above the first: the server has lowered it, too.
     for (variable, value) in [("innodb_max_dirty_pages_pct", most), ("innodb_max_dirty_pages_pct_lwm", from)]
     {
         connection.execute(&format!("SET GLOBAL {variable} = {value}")).await?;
@@ -102,10 +102,10 @@ pub async fn empty(target: &Server, set: TablesData) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Makes and fills tables.
+/// Creates and fills the tables.
 ///
 /// # Errors
-/// If the server refuses something.
+/// If the server refuses a statement.
 pub async fn fill(server: &Server, set: TablesData, rows: u64) -> anyhow::Result<()> {
     let connect = ConnectOptions { local_infile: true, ..server.socket_options() };
     let mut connection = Connection::connect(&connect).await?;
@@ -150,7 +150,7 @@ async fn fill_parts(connect: ConnectOptions, set: TablesData, parts: FillParts) 
         sender.send(LoadPiece::End).await?;
         let statement =
             format!("LOAD DATA LOCAL INFILE 'rows' INTO TABLE {schema}.{name} CHARACTER SET binary");
-        // MySQL takes no JSON without a character set.
+        // MySQL accepts JSON only with a character set.
         let statement = match (name.as_str(), connection.server().flavour) {
             ("orders", Flavour::MySql) => format!(
                 "{statement} (id, customer, amount, discount, score, placed, changed, state, name, note, token, @json, \

@@ -1,4 +1,5 @@
-//! The tables that are dumped and loaded, and their rows. No I/O: text of SQL and of `LOAD DATA`, made from a seed.
+//! The tables that are dumped and loaded, and their rows. No I/O: text for SQL and `LOAD DATA`, generated
+//! from a seed.
 
 use std::io::Write;
 
@@ -7,7 +8,7 @@ use rand::{Rng, SeedableRng};
 
 use crate::args::TablesData;
 
-/// Tables in the manner of sysbench.
+/// Number of tables modelled on sysbench.
 const SYSBENCH_TABLES: u64 = 4;
 
 /// One table.
@@ -15,9 +16,9 @@ const SYSBENCH_TABLES: u64 = 4;
 pub struct BenchTable {
     /// Its name, without its schema.
     pub name: String,
-    /// The statement that makes it, with its schema.
+    /// The statement that creates it, with its schema.
     pub create: String,
-    /// How many rows it gets.
+    /// Number of rows.
     pub rows: u64,
     row: fn(&mut Vec<u8>, &mut StdRng, u64),
 }
@@ -34,7 +35,7 @@ impl TablesData {
         }
     }
 
-    /// The schema that it lies in.
+    /// The schema of the tables.
     pub fn schema(self) -> &'static str {
         match self {
             Self::Sysbench => "tw_sysbench",
@@ -42,7 +43,7 @@ impl TablesData {
         }
     }
 
-    /// Its tables, which have `rows` together.
+    /// The tables, with `rows` rows together.
     pub fn tables(self, rows: u64) -> Vec<BenchTable> {
         let schema = self.schema();
         match self {
@@ -88,7 +89,7 @@ impl TablesData {
 }
 
 impl BenchTable {
-    /// Rows `from..to` as lines that `LOAD DATA` takes. The same each time.
+    /// Rows `from..to` as lines for `LOAD DATA`. The same each time.
     pub fn lines(&self, from: u64, to: u64) -> Vec<u8> {
         let mut lines = Vec::new();
         let mut random = StdRng::seed_from_u64(from);
@@ -145,7 +146,7 @@ fn order_row(line: &mut Vec<u8>, random: &mut StdRng, number: u64) {
     match random.random_range(0..4) {
         0 => line.extend_from_slice(b"\\N\t"),
         _ => {
-            // As many digits as tell two of them apart.
+            // Enough digits that two values differ.
             put!(line, "{:e}\t", random.random::<f32>() * 100.0);
         }
     }

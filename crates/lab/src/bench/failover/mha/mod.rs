@@ -1,4 +1,4 @@
-//! MHA, with its own detection, on a primary and two replicas like those that Tailwater has.
+//! MHA with its own failure detection, on a primary and two replicas like those in Tailwater's measurement.
 
 mod ssh;
 mod tools;
@@ -22,17 +22,17 @@ use crate::trial::managed_cluster::{PRIMARY_NAME, start_candidate};
 use crate::trial::primary_failure::{PrimaryFailure, first_commit, millis};
 use crate::trial::{TrialFolder, primary_options};
 
-/// The account that it administers servers with.
+/// MHA's administration account.
 const ACCOUNT: &str = "SET SESSION sql_log_bin = 0; CREATE USER mha@'%' IDENTIFIED BY 'mha'; \
                        GRANT ALL ON *.* TO mha@'%' WITH GRANT OPTION";
 
-/// What it prints when it has checked everything and watches, and when it takes the primary for dead.
-const WATCHES: &str = "waiting until MySQL doesn't respond";
-const NOTICED: &str = "Master is not reachable from health checker!";
+/// What MHA prints when all checks have succeeded, and when it considers the primary dead.
+const WATCHING_MESSAGE: &str = "waiting until MySQL doesn't respond";
+const FAILURE_MESSAGE: &str = "Master is not reachable from health checker!";
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// MHA, installed.
+/// An installed MHA.
 #[derive(Debug)]
 pub struct Mha {
     tools: MhaTools,
@@ -43,16 +43,16 @@ pub struct Mha {
 /// One failover, in milliseconds since the failure.
 #[derive(Debug, Clone, Copy)]
 pub struct MhaFailover {
-    /// Until it took the primary for dead.
+    /// Until it considered the primary dead.
     pub noticed_ms: u64,
-    /// Until a client that tried all the time was told that something is committed on the new primary.
+    /// Until the first successful commit on the new primary by a client that retried continuously.
     pub first_commit_ms: u64,
-    /// Commits that clients were told of and that the new primary lacks.
+    /// Acknowledged commits that the new primary lacks.
     pub lost: u64,
 }
 
 impl Mha {
-    /// `None` if it was never fetched.
+    /// `None` if it was not downloaded.
     ///
     /// # Errors
     /// If it is there and does not run.
@@ -63,7 +63,7 @@ impl Mha {
         Ok(Some(Self { tools, version }))
     }
 
-    /// One failover on servers of its own.
+    /// One failover on new servers.
     ///
     /// # Errors
     /// If it does not happen.
@@ -77,7 +77,7 @@ impl Mha {
         let ssh = SshServer::start(&self.tools, folder.path(), &environment).await?;
         let servers = [&primary, &followers[0], &followers[1]];
         let mut manager = MhaManager::start(&self.tools, folder.path(), &environment, &ssh, servers)?;
-        manager.wait_for(WATCHES, PATIENCE).await?;
+        manager.wait_for(WATCHING_MESSAGE, PATIENCE).await?;
 
         let ledger = Arc::new(Ledger::new());
         let workload = clients(&primary, &ledger);
@@ -88,16 +88,16 @@ impl Mha {
             PrimaryFailure::Killed => primary.kill().await?,
             PrimaryFailure::Silent => primary.pause()?,
         }
-        let noticed = async { manager.wait_for(NOTICED, PATIENCE).await.map(|()| Instant::now()) };
+        let noticed = async { manager.wait_for(FAILURE_MESSAGE, PATIENCE).await.map(|()| Instant::now()) };
         let (noticed, committed) = tokio::join!(noticed, first_of(commits));
         let (noticed, (at, new)) = match (noticed, committed) {
             (Ok(noticed), Ok(committed)) => (noticed, committed),
-            (Err(error), _) | (_, Err(error)) => return Err(error.context(manager.words())),
+            (Err(error), _) | (_, Err(error)) => return Err(error.context(manager.output_tail())),
         };
         let new = &followers[new];
         workload.redirect(new.connect_options());
         if death == PrimaryFailure::Silent {
-            // Its clients hang until it is gone.
+            // Its clients hang until it has ended.
             primary.kill().await?;
         }
         manager.ends_well().await?;
@@ -110,7 +110,8 @@ impl Mha {
     }
 }
 
-/// The same primary that Tailwater has, without semi-sync: MHA fetches what its replicas lack from the dead one's files.
+/// A primary like Tailwater's, without semi-sync: MHA fetches what its replicas lack from the files of the
+/// dead primary.
 async fn start_primary(kind: ServerKind) -> anyhow::Result<Server> {
     let spec = ServerSpec::new(kind).name(PRIMARY_NAME).options(primary_options(kind)).options([
         "--log-slave-updates=1",
@@ -124,35 +125,35 @@ async fn start_primary(kind: ServerKind) -> anyhow::Result<Server> {
 }
 
 async fn replicate_by_position(primary: &Server, followers: &[Server]) -> anyhow::Result<()> {
-    let told = primary.sql("SHOW MASTER STATUS").await?.into_iter().next().context("no binlog")?;
-    let mut words = told.split('\t');
+    let position_line = primary.sql("SHOW MASTER STATUS").await?.into_iter().next().context("no binlog")?;
+    let mut words = position_line.split('\t');
     let file = words.next().unwrap_or_default().to_owned();
-    let position = words.next().unwrap_or_default().parse().with_context(|| told.clone())?;
+    let position = words.next().unwrap_or_default().parse().with_context(|| position_line.clone())?;
     let of = ReplicaOf::port(primary.port()).start(ReplicaStart::FilePosition { file, position });
     for follower in followers {
         follower.sql(ACCOUNT).await?;
-        // As its manual has it: what one replica applied another may need.
+        // As its manual requires: another replica may need what one replica has applied.
         follower.sql("SET GLOBAL relay_log_purge = 0").await?;
         follower.replicate(&of).await?;
     }
     Ok(())
 }
 
-/// When the first of these was, and which it was.
+/// The first of these to complete, and when.
 async fn first_of(commits: Vec<JoinHandle<anyhow::Result<Instant>>>) -> anyhow::Result<(Instant, usize)> {
     let (first, which, others) = futures_util::future::select_all(commits).await;
     others.iter().for_each(JoinHandle::abort);
     Ok((first??, which))
 }
 
-/// How many acknowledged commits a server lacks.
+/// Number of acknowledged commits that a server lacks.
 async fn lost_on(server: &Server, workload: Workload, ledger: &Ledger) -> anyhow::Result<u64> {
     let report = workload.finish().await;
     ensure!(report.errors.is_empty(), "clients did not get to the new primary: {:?}", report.errors);
     Ok(ledger.compare_with_server(&server.connect_options()).await?.missing.count)
 }
 
-/// `masterha_manager`, running.
+/// A running `masterha_manager`.
 struct MhaManager {
     process: ChildProcess,
     log: PathBuf,
@@ -175,34 +176,34 @@ impl MhaManager {
         Ok(Self { process, log })
     }
 
-    /// Waits until it has printed this.
+    /// Waits until it has printed this text.
     async fn wait_for(&mut self, text: &str, patience: Duration) -> anyhow::Result<()> {
-        let begun = Instant::now();
+        let started = Instant::now();
         while !std::fs::read_to_string(&self.log).unwrap_or_default().contains(text) {
-            if !self.process.is_running() || begun.elapsed() > patience {
-                bail!("MHA did not come to \"{text}\": {}", self.words());
+            if !self.process.is_running() || started.elapsed() > patience {
+                bail!("MHA did not print \"{text}\": {}", self.output_tail());
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         Ok(())
     }
 
-    /// It ends when a failover is complete.
+    /// Waits for its end, which is the end of a failover.
     async fn ends_well(&mut self) -> anyhow::Result<()> {
         let status = self.process.wait(PATIENCE).await?;
-        ensure!(status.success(), "MHA ended with {status}: {}", self.words());
+        ensure!(status.success(), "MHA ended with {status}: {}", self.output_tail());
         Ok(())
     }
 
-    /// The last lines that it printed.
-    fn words(&self) -> String {
+    /// The last lines of its output.
+    fn output_tail(&self) -> String {
         let text = std::fs::read_to_string(&self.log).unwrap_or_default();
         let lines: Vec<_> = text.lines().rev().take(30).collect();
         lines.into_iter().rev().collect::<Vec<_>>().join("\n")
     }
 }
 
-/// At its fastest: a ping every second, the least that it can be told, and no scripts.
+/// The fastest configuration: a ping every second, which is the minimum, and no scripts.
 fn config_text(folder: &Path, ssh: &SshServer, servers: [&Server; 3]) -> String {
     let place = folder.display();
     let mut text = format!(

@@ -1,4 +1,4 @@
-//! An SSH server of our own on loopback, with keys of its own: MHA runs its programs on the machines of the servers by SSH.
+//! An SSH server on loopback with its own keys: MHA runs its programs on the servers' machines by SSH.
 
 use std::ffi::OsString;
 use std::fmt::Write;
@@ -11,11 +11,11 @@ use tailwater_sandbox::{ChildProcess, ReservedPort};
 
 use super::tools::{MhaEnvironment, MhaTools};
 
-/// Where an SSH server that runs as root locks its less trusted half up; a constant of the program.
-const LOCKED_UP_IN: &str = "/run/sshd";
+/// Chroot folder of the unprivileged part of an SSH server that runs as root; a constant of the program.
+const CHROOT_FOLDER: &str = "/run/sshd";
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The server. It ends with its owner.
+/// The server. It ends with this value.
 #[derive(Debug)]
 pub struct SshServer {
     process: ChildProcess,
@@ -25,8 +25,8 @@ pub struct SshServer {
 }
 
 impl SshServer {
-    /// Starts it, with its files in `folder`. Only who has the key there gets in, as the user that runs this, and gets
-    /// `environment`.
+    /// Starts it, with its files in `folder`. Only the key in that folder is accepted, for the user that runs
+    /// this, and sessions get `environment`.
     ///
     /// # Errors
     /// If it cannot be started.
@@ -36,9 +36,9 @@ impl SshServer {
         environment: &MhaEnvironment,
     ) -> anyhow::Result<Self> {
         let port = ReservedPort::pick()?;
-        let user = said_by(Command::new("id").arg("-un"))?;
+        let user = output_of(Command::new("id").arg("-un"))?;
         for name in ["host_key", "user_key"] {
-            said_by(
+            output_of(
                 Command::new("ssh-keygen")
                     .args(["-q", "-t", "ed25519", "-N", "", "-f"])
                     .arg(folder.join(name)),
@@ -59,9 +59,9 @@ impl SshServer {
     }
 
     async fn wait_listening(&mut self, output: &Path) -> anyhow::Result<()> {
-        let begun = Instant::now();
+        let started = Instant::now();
         while tokio::net::TcpStream::connect(("127.0.0.1", self.port.number())).await.is_err() {
-            if !self.process.is_running() || begun.elapsed() > PATIENCE {
+            if !self.process.is_running() || started.elapsed() > PATIENCE {
                 bail!("sshd: {}", std::fs::read_to_string(output).unwrap_or_default());
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -69,7 +69,7 @@ impl SshServer {
         Ok(())
     }
 
-    /// The lines of MHA's configuration that lead to it.
+    /// Lines of MHA's configuration for connections to it.
     pub fn settings(&self) -> String {
         let folder = self.folder.display();
         format!(
@@ -96,8 +96,8 @@ fn config_text(folder: &Path, port: u16, environment: &MhaEnvironment) -> String
     text
 }
 
-/// As root it wants an account `sshd` and a folder, which its package would make. The account it is only made to believe in;
-/// the folder is made as the package does, empty.
+/// As root it needs an account `sshd` and a folder, which its package would create. The account exists only
+/// in the file that it is made to read; the folder is created empty, as the package does.
 fn accounts(tools: &MhaTools, folder: &Path) -> anyhow::Result<Vec<(OsString, OsString)>> {
     let (users, groups) = (folder.join("passwd"), folder.join("group"));
     std::fs::write(
@@ -105,7 +105,7 @@ fn accounts(tools: &MhaTools, folder: &Path) -> anyhow::Result<Vec<(OsString, Os
         "root:x:0:0:root:/root:/bin/sh\nsshd:x:65533:65534::/nonexistent:/usr/sbin/nologin\n",
     )?;
     std::fs::write(&groups, "root:x:0:\nnogroup:x:65534:\n")?;
-    std::fs::create_dir_all(LOCKED_UP_IN).context(LOCKED_UP_IN)?;
+    std::fs::create_dir_all(CHROOT_FOLDER).context(CHROOT_FOLDER)?;
     Ok(vec![
         ("NSS_WRAPPER_PASSWD".into(), users.into()),
         ("NSS_WRAPPER_GROUP".into(), groups.into()),
@@ -113,7 +113,7 @@ fn accounts(tools: &MhaTools, folder: &Path) -> anyhow::Result<Vec<(OsString, Os
     ])
 }
 
-fn said_by(command: &mut Command) -> anyhow::Result<String> {
+fn output_of(command: &mut Command) -> anyhow::Result<String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let ran = command.output().with_context(|| name.clone())?;
     ensure!(ran.status.success(), "{name}: {}", String::from_utf8_lossy(&ran.stderr));

@@ -1,4 +1,4 @@
-//! MHA as `./dev bench failover` unpacks it, and what it takes to run it today.
+//! MHA as downloaded by `./dev bench failover`, and the changes that it needs today.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -7,15 +7,15 @@ use std::process::Command;
 use anyhow::{Context, ensure};
 use tailwater_sandbox::{Cache, Install};
 
-/// MHA's last release is of 2018. Without these two lines it does not run with the Perl and the MariaDB of today.
+/// MHA's last release is of 2018. It needs these two changes for current versions of Perl and MariaDB.
 const FIXES: [ModulePatch; 2] = [
-    // Perl warns of a version with more numbers than are looked at, and MHA makes every warning fatal.
+    // Perl warns of a version with more components than are compared, and MHA makes every warning fatal.
     ModulePatch {
         module: "NodeUtil.pm",
         from: "use warnings FATAL => 'all';\n",
         to: "use warnings FATAL => 'all';\nno warnings 'redundant';\n",
     },
-    // MariaDB has no super_read_only, and MHA takes the error for a failure.
+    // MariaDB has no super_read_only, and MHA treats the error as a failure.
     ModulePatch {
         module: "SlaveUtil.pm",
         from: r"SELECT \@\@global.super_read_only as Value",
@@ -23,20 +23,20 @@ const FIXES: [ModulePatch; 2] = [
     },
 ];
 
-/// A replacement in one of MHA's modules; the module as it was unpacked is left alone.
+/// A replacement in one of MHA's modules; the downloaded module is not changed.
 struct ModulePatch {
     module: &'static str,
     from: &'static str,
     to: &'static str,
 }
 
-/// What was unpacked: MHA with the Perl modules it needs, and an SSH server.
+/// The downloaded files: MHA with its Perl modules, and an SSH server.
 #[derive(Debug, Clone)]
 pub struct MhaTools {
     root: PathBuf,
 }
 
-/// The programs of MHA, ready to run: their environment.
+/// The environment in which MHA's programs run.
 #[derive(Debug, Clone)]
 pub struct MhaEnvironment {
     path: OsString,
@@ -45,7 +45,7 @@ pub struct MhaEnvironment {
 }
 
 impl MhaTools {
-    /// `None` if it was never fetched.
+    /// `None` if it was not downloaded.
     ///
     /// # Errors
     /// If there is no cache folder.
@@ -55,7 +55,7 @@ impl MhaTools {
         Ok(tools.manager().is_file().then_some(tools))
     }
 
-    /// The program that watches and fails over.
+    /// The program that monitors and fails over.
     pub fn manager(&self) -> PathBuf {
         self.root.join("usr/bin/masterha_manager")
     }
@@ -65,21 +65,21 @@ impl MhaTools {
         self.root.join("usr/sbin/sshd")
     }
 
-    /// Has a program believe in other accounts than the machine's.
+    /// Makes a program read another list of accounts than the machine's.
     pub fn accounts_library(&self) -> PathBuf {
         self.libraries().join("libnss_wrapper.so")
     }
 
-    /// Libraries that were unpacked with the programs.
+    /// Libraries that were downloaded with the programs.
     pub fn libraries(&self) -> PathBuf {
         self.root.join(format!("usr/lib/{}-linux-gnu", std::env::consts::ARCH))
     }
 
-    /// Makes what its programs need besides, in `folder`: MHA's modules as they have to be, and the server's clients under
-    /// the names that it calls.
+    /// Creates in `folder` what the programs also need: changed modules of MHA, and the server's clients
+    /// under the names that it calls.
     ///
     /// # Errors
-    /// If a file cannot be written, or MHA is another one than is known.
+    /// If a file cannot be written, or MHA has an unknown version.
     pub fn prepare(&self, folder: &Path, install: &Install) -> anyhow::Result<MhaEnvironment> {
         let programs = folder.join("bin");
         std::fs::create_dir_all(&programs)?;
@@ -112,14 +112,14 @@ impl MhaTools {
         Ok(())
     }
 
-    /// What it says of itself.
+    /// The version that it prints.
     ///
     /// # Errors
     /// If it does not run.
     pub fn version(&self, environment: &MhaEnvironment) -> anyhow::Result<String> {
         let ran = Command::new(self.manager()).arg("--version").envs(environment.variables()).output()?;
-        let said = String::from_utf8_lossy(&ran.stdout);
-        let version = said.trim().trim_end_matches('.').rsplit(' ').next().unwrap_or_default();
+        let text = String::from_utf8_lossy(&ran.stdout);
+        let version = text.trim().trim_end_matches('.').rsplit(' ').next().unwrap_or_default();
         ensure!(
             ran.status.success() && !version.is_empty(),
             "masterha_manager --version: {}",
@@ -141,7 +141,7 @@ impl MhaEnvironment {
     }
 }
 
-/// A program under a name of its own.
+/// A program under another name.
 fn write_script(path: &Path, command: &Command) -> anyhow::Result<()> {
     use std::os::unix::fs::PermissionsExt;
     let quoted = |word: &std::ffi::OsStr| format!("'{}'", word.to_string_lossy().replace('\'', r"'\''"));
