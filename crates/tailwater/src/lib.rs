@@ -2,10 +2,9 @@
 //! can use them.
 //!
 //! The map:
-//! - [`cli`]: every command and flag. [`commands`]: one module per noun. [`exit`]: the exit codes.
-//! - [`trial`]: a primary, a relay process and a ledgered workload, and the proof that nothing was lost; shared by the demo
-//!   and the fault tests.
-//! - [`demo`], [`bench`]: the commands of these names.
+//! - [`cli`]: every command and flag.
+//! - [`commands`]: one module per noun.
+//! - [`exit`]: the exit codes.
 
 pub mod cli;
 pub mod commands;

@@ -87,7 +87,7 @@ type ChannelRequest = (std::path::PathBuf, Option<String>, ControlCommand);
 
 fn request(command: ChannelCommand) -> anyhow::Result<ChannelRequest> {
     Ok(match command {
-        ChannelCommand::Add(_) => bail!("adding is no single request"),
+        ChannelCommand::Add(_) => bail!("`channel add` consists of several requests"),
         ChannelCommand::List(file) => (file.config, None, ControlCommand::List),
         ChannelCommand::Start { channel, idempotent_once, idempotent_until, .. }
             if idempotent_once || idempotent_until.is_some() =>
@@ -233,11 +233,7 @@ mod tests {
         assert!(lines[1].starts_with("replica") && lines[1].contains("failed"), "{text}");
         assert_eq!(lines[2], "  TW-APP-0002: row 7\\nrunning");
         assert!(lines[3].contains("--show-values"), "{text}");
-        assert_eq!(
-            lines[1].split_whitespace().nth(2),
-            Some("-"),
-            "how far it is behind is not known: {text}"
-        );
+        assert_eq!(lines[1].split_whitespace().nth(2), Some("-"), "unknown lag expected: {text}");
         let running = ChannelStatus {
             state: ChannelState::Running,
             lag_seconds: Some(0.0),

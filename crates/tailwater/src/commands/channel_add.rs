@@ -60,7 +60,7 @@ pub(super) async fn add(arguments: &ChannelAdd, output: Output) -> anyhow::Resul
     if let Some(gtids) = report.load.gtid_set
         && has_progress(&target, name).await?
     {
-        // The old progress belongs to the data that were replaced.
+        // The old progress belongs to the replaced data.
         send(&config, &ControlCommand::Seek { channel: name.clone(), gtids })?;
     }
     start(&config, name, output).await
@@ -68,7 +68,7 @@ pub(super) async fn add(arguments: &ChannelAdd, output: Output) -> anyhow::Resul
 
 /// Whether the target has progress of a channel of that name.
 async fn has_progress(target: &ConnectOptions, name: &str) -> anyhow::Result<bool> {
-    /// Errors of a server that no channel has applied to: no such database, no such table.
+    /// Errors of a server without progress tables: no such database, no such table.
     const NOT_THERE: [u16; 2] = [1049, 1146];
     let mut target = Connection::connect(target).await.context("the target")?;
     let mut begun = false;
@@ -101,7 +101,7 @@ fn with_start_hint(error: anyhow::Error, name: &str) -> anyhow::Error {
     }
 }
 
-/// A clone has the source's events as they are there: they would run on both.
+/// Refuses a clone while the source has enabled events: the clone has them, too, and they would run on both.
 async fn refuse_running_events(source: &ConnectOptions, target: &ConnectOptions) -> anyhow::Result<()> {
     let mut target = Connection::connect(target).await.context("the target")?;
     let runs = target.query("SELECT @@global.event_scheduler").await?.scalar() == Some("ON");
@@ -158,7 +158,7 @@ fn source(
     let user = arguments.source_user.as_deref();
     Ok(match &arguments.source_defaults_file {
         None => connect_options(ServerAddress { user: user.or(server.user), ..server })?,
-        // The capture account is another one.
+        // Not the capture account.
         Some(file) => connect_options(ServerAddress { user, defaults_file: Some(file), ..server })?,
     })
 }
@@ -213,7 +213,7 @@ mod tests {
             "{said}"
         );
         assert!(said.contains("db2 has all data"), "{said}");
-        // Here the same is run again.
+        // After this error the same command is repeated.
         let cut = BulkError::BinaryInterrupted { left: "run the same again".into() };
         let said = render_error(&with_start_hint(cut.into(), "replica"));
         assert!(!said.contains("channel start"), "{said}");

@@ -13,7 +13,7 @@ use crate::exit::Exit;
 use tailwater_daemon::config::{Config, ConfigError};
 use tailwater_daemon::wiring::ResolvedConfig;
 
-/// Time limit for a source to answer. An unreachable source is no error, so that a configuration can be
+/// Time limit for a source to answer. An unreachable source is not an error, so that a configuration can be
 /// checked where its servers cannot be reached.
 const SERVER_TIMEOUT: Duration = Duration::from_secs(2);
 

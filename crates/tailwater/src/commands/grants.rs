@@ -62,7 +62,7 @@ fn statements(flavour: Flavour, account: &str) -> Vec<(&'static str, &'static st
         ),
         ("repair it", "target", grant(REPAIR, flavour, account)),
         ("repair it under read_only", "target", grant(UNDER_READ_ONLY, flavour, account)),
-        ("ask how far it is behind (--throttle-replica)", "the replica", grant(LAG, flavour, account)),
+        ("read its lag (--throttle-replica)", "the replica", grant(LAG, flavour, account)),
         (
             "make it a primary or a replica",
             "every [[server]]",

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use serde_json::json;
 use tailwater_dump::load::accounts::{AccountsReport, LoadAccounts};
-use tailwater_dump::load::{self, LoadOptions, folder_format};
+use tailwater_dump::load::{self, LoadOptions, LoadReport, folder_format};
 use tailwater_tables::BulkError;
 use tailwater_tables::progress::BulkProgress;
 use tailwater_wire::printable;
@@ -23,8 +23,30 @@ use crate::exit::Exit;
 /// # Errors
 /// The error that ended it. A refusal before any change is [`Exit::Refused`], not an error.
 pub(super) async fn load(arguments: &LoadArgs, output: Output) -> anyhow::Result<Exit> {
+    let options = load_options(arguments)?;
+    let files = open_dump(&arguments.place)?;
+    let progress = Arc::new(BulkProgress::default());
+    let stop = stop_on_signal()?;
+    let started = Instant::now();
+    let work = async {
+        let contents = folder_format::read(files, arguments.allow_mixed)?;
+        load::load(&contents, &options, &progress, &stop).await
+    };
+    let report = match show_progress("loading", &progress, output, JsonOutput::Stdout, work).await? {
+        Ok(report) => report,
+        Err(error) if is_refusal(&error) => {
+            eprintln!("tailwater: {}: {}", error.code(), printable(&error.to_string()));
+            return Ok(Exit::Refused);
+        }
+        Err(error) => return Err(error.into()),
+    };
+    write_report(&report, started.elapsed().as_secs_f64(), output)?;
+    Ok(Exit::Done)
+}
+
+fn load_options(arguments: &LoadArgs) -> anyhow::Result<LoadOptions> {
     let connect = connect_options(&arguments.server)?;
-    let options = LoadOptions {
+    Ok(LoadOptions {
         throttle: Arc::new(throttle(&arguments.throttle, &connect)?),
         workers: usize::from(arguments.workers),
         resume: arguments.resume,
@@ -40,66 +62,49 @@ pub(super) async fn load(arguments: &LoadArgs, output: Output) -> anyhow::Result
         events_disabled: arguments.disable_events,
         defer_indexes: arguments.defer_indexes.into(),
         ..LoadOptions::new(connect)
-    };
-    let files = open_dump(&arguments.place)?;
-    let progress = Arc::new(BulkProgress::default());
-    let stop = stop_on_signal()?;
-    let begun = Instant::now();
-    let work = async {
-        let contents = folder_format::read(files, arguments.allow_mixed)?;
-        load::load(&contents, &options, &progress, &stop).await
-    };
-    let report = match show_progress("loading", &progress, output, JsonOutput::Stdout, work).await? {
-        Ok(report) => report,
-        Err(error) if is_refusal(&error) => {
-            eprintln!("tailwater: {}: {}", error.code(), printable(&error.to_string()));
-            return Ok(Exit::Refused);
-        }
-        Err(error) => return Err(error.into()),
-    };
-    let seconds = begun.elapsed().as_secs_f64();
+    })
+}
+
+/// Prints the result of a load that took `seconds`.
+fn write_report(report: &LoadReport, seconds: f64, output: Output) -> io::Result<()> {
     let mut out = io::stdout();
-    match output {
-        Output::Text => {
-            let before = match report.chunks_before {
-                0 => String::new(),
-                before => format!(", {before} of them before"),
-            };
-            let chunks = report.chunks_loaded + report.chunks_before;
-            writeln!(
-                out,
-                "loaded {} rows of {} tables in {seconds:.1} s ({chunks} files{before})",
-                report.rows, report.tables
-            )?;
-            if let Some(AccountsReport { made, kept }) = &report.accounts {
-                writeln!(
-                    out,
-                    "{made} accounts created; {} existed and were left unchanged: {}",
-                    kept.len(),
-                    kept.join(", ")
-                )?;
-            }
-            if let Some(set) = &report.gtid_set {
-                writeln!(out, "the server now has the transactions {set}")?;
-            }
-        }
-        Output::Json => {
-            let line = json!({
-                "schema_version": SCHEMA_VERSION,
-                "event": "done",
-                "tables": report.tables,
-                "rows": report.rows,
-                "chunks_loaded": report.chunks_loaded,
-                "chunks_before": report.chunks_before,
-                "gtid_set": report.gtid_set,
-                "accounts_made": report.accounts.as_ref().map(|accounts| accounts.made),
-                "accounts_kept": report.accounts.as_ref().map(|accounts| &accounts.kept),
-                "seconds": seconds,
-            });
-            writeln!(out, "{line}")?;
-        }
+    if let Output::Json = output {
+        let line = json!({
+            "schema_version": SCHEMA_VERSION,
+            "event": "done",
+            "tables": report.tables,
+            "rows": report.rows,
+            "chunks_loaded": report.chunks_loaded,
+            "chunks_before": report.chunks_before,
+            "gtid_set": report.gtid_set,
+            "accounts_made": report.accounts.as_ref().map(|accounts| accounts.made),
+            "accounts_kept": report.accounts.as_ref().map(|accounts| &accounts.kept),
+            "seconds": seconds,
+        });
+        return writeln!(out, "{line}");
     }
-    Ok(Exit::Done)
+    let before = match report.chunks_before {
+        0 => String::new(),
+        before => format!(", {before} of them before"),
+    };
+    let chunks = report.chunks_loaded + report.chunks_before;
+    writeln!(
+        out,
+        "loaded {} rows of {} tables in {seconds:.1} s ({chunks} files{before})",
+        report.rows, report.tables
+    )?;
+    if let Some(AccountsReport { made, kept }) = &report.accounts {
+        writeln!(
+            out,
+            "{made} accounts created; {} existed and were left unchanged: {}",
+            kept.len(),
+            kept.join(", ")
+        )?;
+    }
+    if let Some(set) = &report.gtid_set {
+        writeln!(out, "the server now has the transactions {set}")?;
+    }
+    Ok(())
 }
 
 /// Whether the error is a refusal: nothing was changed because it would be unsafe.

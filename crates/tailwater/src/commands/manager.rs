@@ -43,7 +43,7 @@ pub fn manager(command: ManagerCommand, output: Output) -> anyhow::Result<Exit> 
     };
     let config = Config::load(&file.config)?;
     let ManagerAnswer::Clusters(clusters) = send(&config, request)? else {
-        anyhow::bail!("the daemon's answer is not understood");
+        anyhow::bail!("unexpected answer from the daemon; it may be of another version");
     };
     match output {
         Output::Json => println!("{}", serde_json::json!({ "clusters": clusters })),
@@ -68,7 +68,7 @@ pub(super) fn send(config: &Config, request: ManagerRequest) -> anyhow::Result<M
 fn text(clusters: &[ClusterReport]) -> String {
     let mut text = String::new();
     for cluster in clusters {
-        let mode = if cluster.automatic { "acts by itself" } else { "acts when told" };
+        let mode = if cluster.automatic { "automatic failover" } else { "manual failover" };
         let _ = writeln!(
             text,
             "{}: primary {}; {mode}; lease {}",
@@ -77,14 +77,15 @@ fn text(clusters: &[ClusterReport]) -> String {
         for relay in &cluster.refusing {
             let _ = writeln!(text, "  {relay}");
         }
-        let lossless = cluster.lossless.as_deref().unwrap_or("not known: the primary was not looked at yet");
+        let lossless =
+            cluster.lossless.as_deref().unwrap_or("unknown: the primary has not been observed yet");
         let _ = writeln!(text, "  lossless: {lossless}");
         let _ = writeln!(text, "  failover: {}", cluster.readiness);
         write_guard(&mut text, cluster);
         if let Some(run) = &cluster.run {
             let _ = match &cluster.run_end {
                 Some(end) => writeln!(text, "  last run: {run}: {}", end.trim_end().replace('\n', "; ")),
-                None => writeln!(text, "  under way: {run}"),
+                None => writeln!(text, "  running: {run}"),
             };
         }
         let is_ready = matches!(cluster.readiness, FailoverReadiness::Ready { .. });
@@ -104,10 +105,10 @@ fn text(clusters: &[ClusterReport]) -> String {
 
 fn write_guard(text: &mut String, cluster: &ClusterReport) {
     if !cluster.guard_is_known {
-        let _ = writeln!(text, "  etcd has not told yet what holds failovers back: none happens by itself");
+        let _ = writeln!(text, "  pause and downtimes are not read from etcd yet: no automatic failover");
     }
     if cluster.guard.is_paused() {
-        let _ = writeln!(text, "  paused: no failover by itself until `tailwater manager resume`");
+        let _ = writeln!(text, "  paused: no automatic failover until `tailwater manager resume`");
     }
     if let Some(at_ms) = cluster.guard.last_failover_ms() {
         let at = moment(at_ms);

@@ -6,7 +6,8 @@ use tailwater_daemon::config::Config;
 
 use crate::exit::Exit;
 
-/// Runs the daemon with the configuration in the file at `path` until SIGTERM or SIGINT, or until no capture is left.
+/// Runs the daemon with the configuration in the file at `path` until SIGTERM or SIGINT, or until no capture
+/// is left.
 ///
 /// # Errors
 /// A configuration that cannot be read, and those of [`tailwater_daemon::run::run`].
