@@ -1,4 +1,4 @@
-//! Each case of docs/reference/failover-incidents.md has its test.
+//! Each case of docs/reference/failover-incidents.md names existing tests.
 
 use std::path::Path;
 
@@ -20,7 +20,7 @@ fn each_incident_has_existing_tests() -> Result<()> {
             ensure!(path.exists(), "{file} is not there");
             if !name.is_empty() {
                 let text = std::fs::read_to_string(&path)?;
-                // A function, a case of the nemesis, or what a macro makes one of.
+                // A function, a case of the nemesis, or a test made by a macro.
                 let is_there = ["fn {}(", "    {}("].map(|form| text.contains(&form.replace("{}", name)));
                 let is_listed = text.contains(&format!("{name},\n")) || text.contains(&format!("({name}"));
                 ensure!(is_there.contains(&true) || is_listed, "{file} has no {name}");

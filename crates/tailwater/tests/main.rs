@@ -1,6 +1,6 @@
-//! What of the binary is tested from the outside, with real servers.
+//! Tests of the program from the outside, with real servers.
 
-// For `on_each_server!` in all modules.
+// `on_each_server!` is used in all modules.
 #[macro_use]
 extern crate tailwater_sandbox;
 

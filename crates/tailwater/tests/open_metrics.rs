@@ -1,4 +1,4 @@
-//! A scrape of a daemon's `/metrics`, read by the rules of OpenMetrics 1.0 as far as gauges, counters and infos need them.
+//! A scrape of `/metrics`, parsed by the rules of OpenMetrics 1.0 for gauges, counters and infos.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
@@ -7,20 +7,20 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// Only reached when something is wrong.
+/// Time limit of each wait; reached only on a failure.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The samples of one scrape.
 #[derive(Debug)]
 pub struct Scrape {
-    /// The body as it came.
+    /// The unchanged body.
     pub text: String,
-    /// By name and labels, these sorted by name: `name{a="b",c="d"}`.
+    /// Values by name and labels, sorted by label name: `name{a="b",c="d"}`.
     samples: BTreeMap<String, f64>,
 }
 
 impl Scrape {
-    /// Asks the daemon that listens at `address` (`host:port`).
+    /// Scrapes the daemon at `address` (`host:port`).
     pub fn of(address: &str) -> Result<Self> {
         let mut stream = TcpStream::connect(address)?;
         stream.set_read_timeout(Some(TIMEOUT))?;
@@ -62,13 +62,13 @@ impl Scrape {
         self.samples.get(series).copied()
     }
 
-    /// Whether there is any sample of that name.
+    /// Whether a sample of that name exists.
     pub fn has(&self, name: &str) -> bool {
         self.samples.keys().any(|series| series.split('{').next() == Some(name))
     }
 }
 
-/// What was said of a family so far.
+/// The metadata of a family so far.
 #[derive(Default)]
 struct Family {
     name: String,
@@ -109,7 +109,7 @@ impl Family {
     }
 }
 
-/// The labels up to the closing brace, and what follows it.
+/// The labels up to the closing brace, and the rest of the line.
 fn labels(mut rest: &str) -> Result<(BTreeMap<&str, String>, &str)> {
     let mut labels = BTreeMap::new();
     loop {

@@ -1,4 +1,4 @@
-//! A server of the S3 API on loopback, over a folder, with the faults that stores and the way to them have.
+//! An S3 server on loopback that stores objects in a folder, and that can fail like stores and networks do.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -30,24 +30,24 @@ pub const BUCKET: &str = "archive";
 
 pub struct S3Server {
     folder: TempDir,
-    /// Requests that are still to be answered with 503.
+    /// Number of requests that are still answered with 503.
     failing: Arc<AtomicUsize>,
-    /// Requests seen.
+    /// Number of requests so far.
     requests: Arc<AtomicUsize>,
-    /// Leads to the server.
+    /// The link in front of the server.
     pub link: Link,
     authority: Option<PathBuf>,
-    // Last: what runs on it ends before.
+    // Dropped last: the other fields run on it.
     _runtime: Runtime,
 }
 
 impl S3Server {
-    /// Over plain HTTP.
+    /// A server with plain HTTP.
     pub fn start() -> Result<Self> {
         Self::serve(false)
     }
 
-    /// Over HTTPS, with a certificate that only [`Self::authority`] vouches for.
+    /// A server with HTTPS, whose certificate only [`Self::authority`] confirms.
     pub fn start_tls() -> Result<Self> {
         Self::serve(true)
     }
@@ -76,13 +76,13 @@ impl S3Server {
         Ok(Self { folder, failing, requests, link, authority, _runtime: runtime })
     }
 
-    /// Where clients find it.
+    /// URL for clients.
     pub fn endpoint(&self) -> String {
         let scheme = if self.authority.is_some() { "https" } else { "http" };
         format!("{scheme}://localhost:{}", self.link.port())
     }
 
-    /// A PEM file of whoever has signed its certificate.
+    /// A PEM file of the authority that signed its certificate.
     pub fn authority(&self) -> Option<&Path> {
         self.authority.as_deref()
     }
@@ -92,7 +92,7 @@ impl S3Server {
         self.failing.store(requests, Ordering::SeqCst);
     }
 
-    /// Whether it has failed as often as it was to.
+    /// Whether all ordered failures have happened.
     pub fn has_failed(&self) -> bool {
         self.failing.load(Ordering::SeqCst) == 0
     }
@@ -101,12 +101,12 @@ impl S3Server {
         self.requests.load(Ordering::SeqCst)
     }
 
-    /// The file behind an object.
+    /// The file of an object.
     pub fn file(&self, name: &str) -> PathBuf {
         self.folder.path().join(BUCKET).join(name)
     }
 
-    /// Whether parts of an object were uploaded that is not whole yet.
+    /// Whether an incomplete upload of an object has parts.
     pub fn has_parts(&self) -> Result<bool> {
         let mut entries = std::fs::read_dir(self.folder.path()).context("the server's folder")?;
         Ok(entries
@@ -156,7 +156,7 @@ async fn answer(
             Ok::<_, Infallible>(response)
         }
     });
-    // A connection that breaks is the client's matter.
+    // A broken connection is the client's concern.
     let _ = Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(socket), respond).await;
 }
 
@@ -166,7 +166,7 @@ fn status(status: StatusCode) -> Response<Body> {
     response
 }
 
-/// A certificate for `localhost` that vouches for itself; it goes to `authority`.
+/// A self-signed certificate for `localhost`, which is written to `authority`.
 fn acceptor(authority: &Path) -> Result<TlsAcceptor> {
     let certified = rcgen::generate_simple_self_signed(["localhost".to_owned()])?;
     std::fs::write(authority, certified.cert.pem())?;

@@ -1,4 +1,4 @@
-//! Tests that read like shell sessions: a folder, command lines of the program, and what they are to say.
+//! Tests that read like shell sessions: a folder, command lines of the program, and their expected output.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -10,8 +10,9 @@ use tempfile::TempDir;
 /// The program under test.
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_tailwater");
 
-/// The program that tests start and kill before the program under test continues its work: the earlier build named by
-/// `TAILWATER_EARLIER_BUILD`, so that each of them tests an upgrade too; otherwise the program under test.
+/// The program that tests start and kill before the program under test continues its work: the earlier build
+/// named by `TAILWATER_EARLIER_BUILD`, so that each of them tests an upgrade too; otherwise the program under
+/// test.
 pub fn earlier_program() -> PathBuf {
     std::env::var_os(EARLIER_BUILD).map_or_else(|| PROGRAM.into(), PathBuf::from)
 }
@@ -19,7 +20,7 @@ pub fn earlier_program() -> PathBuf {
 /// Name of the variable with the path of an earlier build.
 pub const EARLIER_BUILD: &str = "TAILWATER_EARLIER_BUILD";
 
-/// A folder to run the program in.
+/// A folder in which the program runs.
 pub struct Shell {
     folder: TempDir,
     environment: Vec<(&'static str, PathBuf)>,
@@ -42,12 +43,12 @@ impl Shell {
         std::fs::write(self.path().join(name), text).context(name.to_owned())
     }
 
-    /// Runs `tailwater` with these words, separated by spaces, in the folder.
+    /// Runs `tailwater` with these arguments, separated by spaces, in the folder.
     pub fn run(&self, words: &str) -> Result<Ran> {
         self.finish(Command::new(PROGRAM).args(words.split_whitespace()), words)
     }
 
-    /// Runs a line of shell, in which `tailwater` is the program.
+    /// Runs a shell command in which `tailwater` is the program.
     pub fn bash(&self, line: &str) -> Result<Ran> {
         let script = format!("set -o pipefail; tailwater() {{ '{PROGRAM}' \"$@\"; }}; {line}");
         self.finish(Command::new("bash").arg("-c").arg(script), line)
@@ -60,7 +61,7 @@ impl Shell {
     }
 }
 
-/// A command that has ended.
+/// A finished command.
 #[derive(Debug)]
 pub struct Ran {
     words: String,
@@ -80,7 +81,7 @@ impl Ran {
         String::from_utf8_lossy(&self.output.stderr).into_owned()
     }
 
-    /// Standard output, an object per line.
+    /// Standard output, one JSON object per line.
     pub fn json(&self) -> Result<Vec<Value>> {
         let lines = self.text();
         let parse =
@@ -101,7 +102,7 @@ impl Ran {
         self
     }
 
-    /// Each of these is in standard output.
+    /// Checks that each of these texts is in standard output.
     #[track_caller]
     pub fn says(self, all: &[&str]) -> Self {
         let text = self.text();
@@ -111,9 +112,9 @@ impl Ran {
         self
     }
 
-    /// Each of these is in the messages on standard error.
+    /// Checks that each of these texts is in standard error.
     #[track_caller]
-    pub fn complains(self, all: &[&str]) -> Self {
+    pub fn stderr_has(self, all: &[&str]) -> Self {
         let text = self.errors();
         for wanted in all {
             assert!(text.contains(wanted), "{} does not complain {wanted:?}: {text}", self.words);
@@ -121,9 +122,9 @@ impl Ran {
         self
     }
 
-    /// None of these is in standard output.
+    /// Checks that none of these texts is in standard output.
     #[track_caller]
-    pub fn hides(self, all: &[&str]) -> Self {
+    pub fn stdout_lacks(self, all: &[&str]) -> Self {
         let text = self.text();
         for unwanted in all {
             assert!(!text.contains(unwanted), "{} says {unwanted:?}", self.words);

@@ -1,4 +1,4 @@
-//! Channels of a running daemon, as an operator sees and tells them.
+//! Channels of a running daemon, as an operator lists and controls them.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -52,12 +52,12 @@ fn a_channels_configuration_is_checked() -> Result<()> {
         ("host = \"db2\"\n[channel.filters]\nexclude = [\"orders\"]", "\"orders\" is not a pattern"),
     ] {
         shell.write("bad.toml", &channel(more))?;
-        shell.run("config check -c bad.toml")?.exits(1).complains(&["TW-CFG-", complaint]);
+        shell.run("config check -c bad.toml")?.exits(1).stderr_has(&["TW-CFG-", complaint]);
     }
     shell.write("source.toml", &channel(target).replace("source = \"primary\"", "source = \"other\""))?;
-    shell.run("config check -c source.toml")?.exits(1).complains(&["no [[source]] of that name"]);
+    shell.run("config check -c source.toml")?.exits(1).stderr_has(&["no [[source]] of that name"]);
     shell.write("name.toml", &channel(target).replace("\"replica\"", "\"re plica\""))?;
-    shell.run("config check -c name.toml")?.exits(1).complains(&["channel.name"]);
+    shell.run("config check -c name.toml")?.exits(1).stderr_has(&["channel.name"]);
     Ok(())
 }
 
@@ -71,13 +71,13 @@ fn channel_commands_need_a_daemon() -> Result<()> {
         "skip -c tailwater.toml replica 0-1-1 --yes",
     ] {
         let ran = shell.run(&format!("channel {words}"))?.exits(1);
-        ran.complains(&["no daemon listens at", "control.sock", "`tailwater run`"]);
+        ran.stderr_has(&["no daemon listens at", "control.sock", "`tailwater run`"]);
     }
     shell
         .run("channel stop -c tailwater.toml other")?
         .exits(1)
-        .complains(&["unknown channel \"other\"", "replica"]);
-    shell.run("channel set -c tailwater.toml replica")?.exits(1).complains(&["nothing to set"]);
+        .stderr_has(&["unknown channel \"other\"", "replica"]);
+    shell.run("channel set -c tailwater.toml replica")?.exits(1).stderr_has(&["nothing to set"]);
     shell.run("channel start -c tailwater.toml replica --until-gtid 0-1-1 --until-time @1")?.exits(2);
     shell.run("channel start -c tailwater.toml replica --idempotent-once --until-time @1")?.exits(2);
     shell
@@ -89,7 +89,7 @@ fn channel_commands_need_a_daemon() -> Result<()> {
         grants.iter().all(|grant| grant["statement"].as_str().is_some_and(|text| text.ends_with("TO u@h")))
     );
     ensure!(grants.iter().any(|grant| grant["server"] == "mariadb" && grant["on"] == "source"));
-    shell.run("channel set -c tailwater.toml replica --gtid none")?.exits(2).complains(&["own"]);
+    shell.run("channel set -c tailwater.toml replica --gtid none")?.exits(2).stderr_has(&["own"]);
     Ok(())
 }
 
@@ -122,9 +122,9 @@ async fn channels_obey_operator_commands() -> Result<()> {
     until(&shell, "running").await?;
     shell.run("channel list -c tailwater.toml")?.exits(0).says(&["CHANNEL", "replica", "running"]);
 
-    stops_and_goes_on(&shell, &trial, &target).await?;
-    fails_and_leaves_out(&shell, &trial, &target).await?;
-    has_other_filters(&shell, &trial, &target).await?;
+    stop_and_start(&shell, &trial, &target).await?;
+    fail_and_skip(&shell, &trial, &target).await?;
+    change_filters(&shell, &trial, &target).await?;
     shell
         .run("channel set -c tailwater.toml replica --workers 2 --gtid own --commit-order independent --ddl-exec-mode idempotent --output json")?
         .exits(0)
@@ -132,7 +132,7 @@ async fn channels_obey_operator_commands() -> Result<()> {
     trial.stop_relay().await
 }
 
-/// What `channel list` says, as JSON.
+/// The channel in the JSON of `channel list`.
 fn status(shell: &Shell) -> Result<Value> {
     let lines = shell.run("channel list -c tailwater.toml --output json")?.exits(0).json()?;
     lines.into_iter().next().context("no channel")
@@ -150,11 +150,11 @@ async fn until(shell: &Shell, state: &str) -> Result<Value> {
     }
 }
 
-/// Waits until the ids of the target's table are these.
+/// Waits until the target's table has exactly these ids.
 async fn holds(target: &Server, ids: &str) -> Result<()> {
     let begun = Instant::now();
     loop {
-        // There is no table at first.
+        // The table does not exist at first.
         let found = target.sql("SELECT GROUP_CONCAT(id ORDER BY id) FROM shop.t").await.unwrap_or_default();
         if found == [ids] {
             return Ok(());
@@ -168,7 +168,7 @@ async fn newest_gtid(trial: &Trial) -> Result<String> {
     Ok(trial.primary.sql("SELECT @@GLOBAL.gtid_binlog_pos").await?.concat())
 }
 
-async fn stops_and_goes_on(shell: &Shell, trial: &Trial, target: &Server) -> Result<()> {
+async fn stop_and_start(shell: &Shell, trial: &Trial, target: &Server) -> Result<()> {
     shell.run("channel stop -c tailwater.toml replica")?.exits(0).says(&[
         "stopped",
         " - ",
@@ -188,12 +188,12 @@ async fn stops_and_goes_on(shell: &Shell, trial: &Trial, target: &Server) -> Res
     shell
         .run("channel start -c tailwater.toml replica --until-gtid nonsense")?
         .exits(1)
-        .complains(&["nonsense"]);
+        .stderr_has(&["nonsense"]);
     shell.run("channel start -c tailwater.toml replica --until-time @1")?.exits(0);
     until(shell, "stopped").await?;
     holds(target, "1,2").await?;
 
-    // What is applied is told to the target, and can be told to the channel.
+    // The target contains its applied GTIDs, and the channel can be started from them.
     let told = target.sql("SELECT @@GLOBAL.gtid_slave_pos").await?;
     ensure!(told == [second.clone()], "{told:?}");
     target.sql("DELETE FROM shop.t WHERE id = 2").await?;
@@ -206,14 +206,14 @@ async fn stops_and_goes_on(shell: &Shell, trial: &Trial, target: &Server) -> Res
     holds(target, "1,2,3").await
 }
 
-async fn fails_and_leaves_out(shell: &Shell, trial: &Trial, target: &Server) -> Result<()> {
+async fn fail_and_skip(shell: &Shell, trial: &Trial, target: &Server) -> Result<()> {
     target.sql("INSERT INTO shop.t VALUES (4)").await?;
     trial.primary.sql("INSERT INTO shop.t VALUES (4)").await?;
     let fourth = newest_gtid(trial).await?;
     trial.primary.sql("INSERT INTO shop.t VALUES (5)").await?;
     let failed = until(shell, "failed").await?;
     ensure!(failed["fault"]["code"] == "TW-APP-0002", "{failed}");
-    // How far it is behind is not known: not 0 s.
+    // The lag is unknown, not 0 s.
     ensure!(failed["lag_seconds"].is_null() && failed["stopped_because"].is_null(), "{failed}");
     let text = shell.run("channel list -c tailwater.toml")?.exits(0);
     text.says(&[
@@ -224,7 +224,7 @@ async fn fails_and_leaves_out(shell: &Shell, trial: &Trial, target: &Server) -> 
         "Duplicate entry '?'",
         "--show-values",
     ])
-    .hides(&["(id=4)"]);
+    .stdout_lacks(&["(id=4)"]);
     ensure!(failed["fault"]["detail"].is_null(), "{failed}");
     let text = shell.run("channel list -c tailwater.toml --show-values")?.exits(0);
     text.says(&["(id=4)", "Duplicate entry '4'"]);
@@ -240,7 +240,7 @@ async fn fails_and_leaves_out(shell: &Shell, trial: &Trial, target: &Server) -> 
     shell
         .run("channel start -c tailwater.toml replica --idempotent-once")?
         .exits(1)
-        .complains(&["TW-APP-0008", "has not failed"]);
+        .stderr_has(&["TW-APP-0008", "has not failed"]);
     target.sql("DELETE FROM shop.t WHERE id = 3").await?;
     trial.primary.sql("DELETE FROM shop.t WHERE id = 3").await?;
     until(shell, "failed").await?;
@@ -249,15 +249,15 @@ async fn fails_and_leaves_out(shell: &Shell, trial: &Trial, target: &Server) -> 
     holds(target, "1,2,3,4,5").await
 }
 
-async fn has_other_filters(shell: &Shell, trial: &Trial, target: &Server) -> Result<()> {
+async fn change_filters(shell: &Shell, trial: &Trial, target: &Server) -> Result<()> {
     shell.write("filters.toml", "exclude = [{ tables = \"shop.t\", operations = [\"delete\"] }]\n")?;
     shell.write("wrong.toml", "exclude = [\"shop\"]\n")?;
     shell
         .run("channel filter -c tailwater.toml replica wrong.toml")?
         .exits(1)
-        .complains(&["TW-APP-0021", "is not a pattern"]);
+        .stderr_has(&["TW-APP-0021", "is not a pattern"]);
     shell.write("unknown.toml", "excluded = [\"shop.t\"]\n")?;
-    shell.run("channel filter -c tailwater.toml replica unknown.toml")?.exits(1).complains(&["excluded"]);
+    shell.run("channel filter -c tailwater.toml replica unknown.toml")?.exits(1).stderr_has(&["excluded"]);
     let told =
         shell.run("channel filter -c tailwater.toml replica filters.toml --output json")?.exits(0).json()?;
     ensure!(told[0]["filter_version"] == 2, "{told:?}");
@@ -266,6 +266,6 @@ async fn has_other_filters(shell: &Shell, trial: &Trial, target: &Server) -> Res
     shell
         .bash("echo | tailwater channel filter -c tailwater.toml replica - --from-gtid 0-99-99999")?
         .exits(1)
-        .complains(&["TW-APP-0008", "0-99-99999"]);
+        .stderr_has(&["TW-APP-0008", "0-99-99999"]);
     Ok(())
 }

@@ -1,4 +1,5 @@
-//! The daemon and the target of its channel are killed under load, at random moments; the target is equal in the end.
+//! The daemon and the target of its channel are killed under load at random moments; the target is equal at
+//! the end.
 //!
 //! A run prints its seed; `TAILWATER_SEED=n` repeats its choices. `TAILWATER_LONG=1` kills more often.
 
@@ -17,12 +18,12 @@ use tokio_util::sync::CancellationToken;
 
 use crate::shell::{PROGRAM, earlier_program};
 
-/// How long anything may take before it counts as stuck.
+/// Time limit of each wait; reached only on a failure.
 const PATIENCE: Duration = Duration::from_secs(90);
 
 const CLIENTS: u64 = 4;
 
-/// What a transaction applied twice, or never, would change.
+/// Data that would change if a transaction were applied twice or never.
 const SUMS: &str = "SELECT SUM(n) FROM tally.hot; SELECT COUNT(*) FROM tally.notes; \
                     CHECKSUM TABLE tally.hot, tally.notes EXTENDED";
 
@@ -36,7 +37,7 @@ async fn a_killed_daemon_applies_each_transaction_once_to_mysql() -> Result<()> 
     killed(ServerKind::Mysql97, true).await
 }
 
-/// Nobody waits for the log's syncs then but the channel, and they are another thread's.
+/// Here only the channel waits for syncs of the log, which another thread makes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_killed_daemon_applies_each_transaction_of_an_asynchronous_source_once() -> Result<()> {
     killed(ServerKind::Mariadb1011, false).await?;
@@ -52,7 +53,7 @@ async fn killed(kind: ServerKind, semi_sync: bool) -> Result<()> {
     eprintln!("{kind}: TAILWATER_SEED={seed}");
     let mut random = StdRng::seed_from_u64(seed);
     let folder = TrialFolder::new(None)?;
-    // It loses its newest commits when it is killed.
+    // The target loses its newest commits when it is killed.
     let forgetful = ["--innodb-flush-log-at-trx-commit=0", "--sync-binlog=0", "--server-id=2"];
     let mut target = Server::start(ServerSpec::new(kind).name("target").options(forgetful)).await?;
     let mut trial = start(kind, &folder, &target, random.random()).await?;
@@ -104,7 +105,7 @@ async fn killed(kind: ServerKind, semi_sync: bool) -> Result<()> {
     trial.stop_relay().await
 }
 
-/// A primary and a daemon that is to apply its log to `target`.
+/// A primary and a daemon whose channel applies to `target`.
 async fn start(kind: ServerKind, folder: &TrialFolder, target: &Server, workers: u8) -> Result<Trial> {
     let spec = TrialSpec {
         kind,
@@ -126,7 +127,8 @@ async fn start(kind: ServerKind, folder: &TrialFolder, target: &Server, workers:
     Ok(trial)
 }
 
-/// Adds one to a row that others want too, and a row without a key, again and again; how often.
+/// Repeatedly increments a row that other clients change, too, and inserts a row without a key. Returns the
+/// number of transactions.
 async fn count(source: ConnectOptions, client: u64, seed: u64, enough: CancellationToken) -> Result<u64> {
     let mut random = StdRng::seed_from_u64(seed);
     let mut connection = Connection::connect(&source).await?;

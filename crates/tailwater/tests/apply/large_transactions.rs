@@ -1,7 +1,7 @@
-//! A transaction and a row that are larger than what the daemon may hold: it is measured how much memory it takes for them.
+//! A transaction and a row that are larger than the daemon's memory limits: its peak memory is measured.
 //!
-//! The daemon's peak is that of capture, log and channel together. `TAILWATER_LONG=1` takes a transaction of 1 GiB and a row
-//! of 64 MiB, both flavours in both orders.
+//! The peak covers capture, log and channel together. `TAILWATER_LONG=1` uses a transaction of 1 GiB and a
+//! row of 64 MiB, both flavours in both commit orders.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -14,35 +14,35 @@ use tailwater_wire::Flavour;
 
 use crate::shell::PROGRAM;
 
-/// How long anything may take on a machine that does much else; only reached when something is wrong.
+/// Time limit of each wait on a busy machine; reached only on a failure.
 const PATIENCE: Duration = Duration::from_secs(1800);
 
 const MIB: u64 = 1 << 20;
 
-/// What the daemon takes for a transaction of any length whose rows are short, and what it takes beside the images of a long
-/// row, in bytes.
+/// Memory of the daemon for a transaction of any length with short rows, and memory besides the images of a
+/// long row, in bytes.
 const BASE_BYTES_MAX: u64 = 56 * MIB;
 
-/// A row that is updated stands in its event twice. Its statement, an event or SQL, is not in memory as a whole.
+/// The event of an updated row has two images. Its statement, an event or SQL, is never in memory as a whole.
 const LONG_ROW_COPIES_MAX: u64 = 2;
 
-/// By SQL, what the allocator keeps of a row before it, which it does of less than 32 MiB.
+/// With SQL, the allocator keeps freed memory of an earlier row, if that was less than 32 MiB.
 const LONG_ROW_COPIES_BY_SQL_MAX: u64 = 3;
 
-/// What all is to stay below.
+/// Upper limit of the measured memory.
 const DAEMON_BYTES_MAX: u64 = 256 * MIB;
 
-/// What a transaction applied twice, or never, or in part would change.
+/// Data that would change if a transaction were applied twice, never, or partly.
 const SUMS: [&str; 3] = [
     "SELECT COUNT(*), SUM(n) FROM large.hot",
     "SELECT COUNT(*), SUM(n) FROM large.notes",
     "SELECT COUNT(*), SUM(id), SUM(LENGTH(body)), SUM(CRC32(body)) FROM large.t",
 ];
 
-/// How long the rows of the transaction are.
+/// The row length of the transaction.
 const SHORT_ROW_BYTES: u64 = 128 << 10;
 
-/// How large.
+/// The size of the transaction.
 #[derive(Debug, Clone, Copy)]
 struct Size {
     /// The transaction has `2^doublings` rows.
@@ -78,7 +78,7 @@ async fn mysql_takes_bounded_memory_for_anything_large() -> Result<()> {
 }
 
 fn options(kind: ServerKind) -> Vec<String> {
-    // MySQL wants ten times a row in its redo log.
+    // MySQL requires a redo log of ten times the row.
     let redo = match kind.flavour() {
         Flavour::MySql => "--innodb-redo-log-capacity=2G",
         Flavour::MariaDb => "--innodb-log-file-size=1G",
@@ -117,7 +117,7 @@ async fn measured(kind: ServerKind, order: &str) -> Result<()> {
     ];
     let wide: Vec<&str> = wide.iter().map(String::as_str).collect();
     let row = stage(&mut trial, &target, "DO 1", &wide).await?;
-    // The same again; of another shape, the table gets its rows by SQL.
+    // The same again; now the table has another definition and gets its rows by SQL.
     let wide: Vec<&str> = std::iter::once("DELETE FROM large.t WHERE id > 1000000").chain(wide).collect();
     let by_sql =
         stage(&mut trial, &target, "SET SESSION sql_log_bin=0; ALTER TABLE large.t ADD extra INT", &wide)
@@ -138,7 +138,7 @@ async fn measured(kind: ServerKind, order: &str) -> Result<()> {
     trial.stop_relay().await
 }
 
-/// A primary and a daemon that is to apply its log to `target`, with what it holds by default.
+/// A primary and a daemon whose channel applies to `target`, with default memory limits.
 async fn start(kind: ServerKind, folder: &TrialFolder, target: &Server, order: &str) -> Result<Trial> {
     let mut trial = Trial::start(TrialSpec {
         kind,
@@ -159,7 +159,7 @@ async fn start(kind: ServerKind, folder: &TrialFolder, target: &Server, order: &
     Ok(trial)
 }
 
-/// Has a daemon of its own apply transactions, each of which also counts, after the target was changed; its peak memory, in
+/// Changes the target, runs a new daemon that applies these transactions, and returns its peak memory in
 /// bytes.
 async fn stage(trial: &mut Trial, target: &Server, change: &str, transactions: &[&str]) -> Result<u64> {
     trial.stop_relay().await?;
@@ -179,7 +179,7 @@ async fn wait_equal(trial: &mut Trial, target: &Server) -> Result<()> {
     let wanted = trial.primary.sql(&sums).await?;
     let begun = Instant::now();
     loop {
-        // The last that comes is looked at first: there is less to read.
+        // The last transaction is checked first, because there is less to read.
         if target.sql(SUMS[0]).await.unwrap_or_default() == wanted[..1] {
             let found = target.sql(&sums).await?;
             ensure!(found == wanted, "the target has {found:?} of {wanted:?}");

@@ -1,5 +1,5 @@
-//! Passwords and values of rows in statements that a channel fails at: passwords are shown nowhere, values only to an operator who
-//! asks for them on the daemon's machine.
+//! Passwords and row values in statements at which a channel fails. Passwords are never shown; values only to
+//! an operator who asks for them on the daemon's machine.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use tailwater_wire::Flavour;
 use crate::cli::http::{Http, daemon};
 use crate::shell::Shell;
 
-/// Only reached when something is wrong.
+/// Time limit of each wait; reached only on a failure.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 const PASSWORD: &str = "Correct-Horse-7";
@@ -35,7 +35,7 @@ async fn failed_statements_do_not_show_secrets(kind: ServerKind) -> Result<()> {
     let http = Http { port: port.number() };
     trial.primary.sql("CREATE DATABASE shop; CREATE TABLE shop.t (a VARCHAR(40) PRIMARY KEY)").await?;
 
-    // The account is there: the statement fails on the target.
+    // The account exists, so the statement fails on the target.
     let unlogged = "SET sql_log_bin = 0";
     target.sql(&format!("{unlogged}; CREATE USER ann@localhost IDENTIFIED BY 'another'")).await?;
     trial.primary.sql(&format!("CREATE USER ann@localhost IDENTIFIED BY '{PASSWORD}'")).await?;
@@ -50,9 +50,9 @@ async fn failed_statements_do_not_show_secrets(kind: ServerKind) -> Result<()> {
     let hidden = [PASSWORD, hash.get(..20).unwrap_or_default()];
     let gtid = failed(&shell, "CREATE USER").await?;
     is_hidden(&shell, &http, &trial, &hidden)?;
-    // A password is not shown to anybody.
+    // A password is shown nowhere.
     let shown = shell.run("channel list -c tailwater.toml --output json --show-values")?.exits(0);
-    shown.says(&["ann"]).hides(&hidden);
+    shown.says(&["ann"]).stdout_lacks(&hidden);
 
     shell.run(&format!("channel skip -c tailwater.toml replica {gtid} --yes"))?.exits(0);
     target.sql(&format!("{unlogged}; INSERT INTO shop.t VALUES ('{VALUE}')")).await?;
@@ -63,9 +63,9 @@ async fn failed_statements_do_not_show_secrets(kind: ServerKind) -> Result<()> {
     trial.stop_relay().await
 }
 
-/// Waits until the channel has failed at something, and gives the GTID.
+/// Waits until the channel has failed, and returns the GTID.
 async fn failed(shell: &Shell, at: &str) -> Result<String> {
-    let begun = Instant::now();
+    let started = Instant::now();
     loop {
         let status = shell.run("channel list -c tailwater.toml --output json")?.exits(0).json()?.remove(0);
         let message = status["fault"]["message"].as_str().unwrap_or_default();
@@ -73,12 +73,12 @@ async fn failed(shell: &Shell, at: &str) -> Result<String> {
             let gtid = message.split("transaction ").nth(1).and_then(|rest| rest.split(": ").next());
             return Ok(gtid.unwrap_or_default().to_owned());
         }
-        ensure!(begun.elapsed() < PATIENCE, "it has not failed at {at}: {status}");
+        ensure!(started.elapsed() < PATIENCE, "it has not failed at {at}: {status}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 
-/// Checks all that is shown without being asked for values.
+/// Checks all output that does not ask for values.
 fn is_hidden(shell: &Shell, http: &Http, trial: &Trial, hidden: &[&str]) -> Result<()> {
     for words in ["channel list", "channel list --output json", "topology", "topology --output json"] {
         let ran = shell.run(&format!("{words} -c tailwater.toml"))?;

@@ -1,4 +1,4 @@
-//! A daemon's channel asks its source what the binlog does not hold.
+//! A channel of a daemon asks its source for what the binlog does not contain.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -11,10 +11,10 @@ use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
 
 use crate::shell::{PROGRAM, Shell};
 
-/// Only reached when something is wrong.
+/// Time limit of each wait; reached only on a failure.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// With the account of the `[[source]]`: until that may see the table, the channel waits.
+/// It uses the account of the `[[source]]`, and waits until that account may read the table.
 #[tokio::test(flavor = "multi_thread")]
 async fn digits_of_old_temporal_columns_are_asked_of_the_source() -> Result<()> {
     let kind = ServerKind::Mariadb118;
@@ -47,7 +47,7 @@ async fn digits_of_old_temporal_columns_are_asked_of_the_source() -> Result<()> 
     }
     let rows = "INSERT INTO shop.t VALUES (1, '-12:34:56.789', '2024-02-29 12:34:56.123456', '2001-02-03 04:05:06.07')";
     trial.primary.sql(rows).await?;
-    let begun = Instant::now();
+    let started = Instant::now();
     loop {
         let lines = shell.run("channel list -c tailwater.toml --output json")?.exits(0).json()?;
         let fault = &lines.first().context("no channel")?["fault"];
@@ -56,15 +56,15 @@ async fn digits_of_old_temporal_columns_are_asked_of_the_source() -> Result<()> 
             ensure!(message.contains("shop.t") && message.contains("GRANT SELECT"), "{fault}");
             break;
         }
-        ensure!(begun.elapsed() < PATIENCE, "it does not wait: {lines:?}");
+        ensure!(started.elapsed() < PATIENCE, "it does not wait: {lines:?}");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     ensure!(target.sql("SELECT COUNT(*) FROM shop.t").await? == ["0"]);
     trial.primary.sql(&format!("SET sql_log_bin=0; GRANT SELECT ON shop.* TO {REPLICATION_USER}")).await?;
     let wanted = trial.primary.sql("SELECT * FROM shop.t").await?;
-    let begun = Instant::now();
+    let started = Instant::now();
     while target.sql("SELECT * FROM shop.t").await? != wanted {
-        ensure!(begun.elapsed() < PATIENCE, "it is not applied: {}", trial.relay_log_tail());
+        ensure!(started.elapsed() < PATIENCE, "it is not applied: {}", trial.relay_log_tail());
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     trial.stop_relay().await

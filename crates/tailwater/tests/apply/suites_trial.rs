@@ -1,4 +1,4 @@
-//! The trial of the servers' test suites must find what differs, or it is worth nothing.
+//! The trial of the servers' test suites must find differences.
 
 use anyhow::{Result, ensure};
 use tailwater_sandbox::{ServerKind, require};
@@ -19,7 +19,7 @@ drop view v1;
 drop table t1;
 ";
 
-/// What is the same is said to be, and a row that another client deletes on the target is reported.
+/// Equal servers are reported as equal, and a row that another client deletes on the target is reported.
 #[test]
 fn a_row_that_differs_on_the_target_is_reported() -> Result<()> {
     if require(ServerKind::Mariadb1011).is_none() {
@@ -29,7 +29,8 @@ fn a_row_that_differs_on_the_target_is_reported() -> Result<()> {
     shell.write("mine.test", SCRIPT)?;
     let lines = shell.run("trial suites --script mine.test --output json")?.exits(0).json()?;
     let [report] = lines.as_slice() else { anyhow::bail!("{lines:?}") };
-    // Once before the view is dropped, and at the end; the table is dropped too soon after the view for another.
+    // Once before the view is dropped, and at the end. The table is dropped too soon after the view for
+    // another comparison.
     ensure!(report["differences"].as_array().is_some_and(Vec::is_empty), "{report}");
     ensure!(report["statements"] == 9 && report["checkpoints"].as_u64() >= Some(2), "{report}");
 

@@ -1,4 +1,5 @@
-//! A daemon whose capture is ordered to stop and to follow another server, over its control socket, and is killed meanwhile.
+//! A daemon whose capture is ordered over the control socket to stop and to follow another server, and that
+//! is killed in between.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -16,7 +17,7 @@ use tailwater_wire::Flavour;
 
 use crate::shell::{PROGRAM, Shell};
 
-/// Only reached when something is wrong.
+/// Time limit of each wait; reached only on a failure.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[tokio::test(flavor = "multi_thread")]
@@ -93,7 +94,7 @@ impl Cluster {
         Ok(looks.first().context("nothing printed")?["clusters"][0].clone())
     }
 
-    /// A commit that is on its way on the primary.
+    /// A commit in flight on the primary.
     fn commit(&self, id: u32) -> tokio::task::JoinHandle<Result<()>> {
         let options = self.trial.primary.connect_options();
         tokio::spawn(async move {
@@ -103,7 +104,7 @@ impl Cluster {
         })
     }
 
-    async fn until_commit_waits(&self) -> Result<()> {
+    async fn wait_for_waiting_commit(&self) -> Result<()> {
         let begin = Instant::now();
         let status = "SHOW GLOBAL STATUS LIKE 'Rpl_semi_sync_%_wait_sessions'";
         loop {
@@ -128,20 +129,20 @@ async fn daemon_follows_acker_orders(kind: ServerKind) -> Result<()> {
     cluster.second.replicate_from(&cluster.trial.primary).await?;
     cluster.trial.primary.sql("CREATE DATABASE shop; CREATE TABLE shop.t (id INT PRIMARY KEY)").await?;
 
-    // It stops, and stays so when it is killed.
-    let report = cluster.acker.stop(LeaseToken(3)).await.map_err(told)?;
+    // It stops, and is still stopped after a kill.
+    let report = cluster.acker.stop(LeaseToken(3)).await.map_err(display)?;
     let held = report.acker.holds.clone().context("it holds nothing")?;
     ensure!(report.acker.stop == AckerStop::Persistent && report.before.is_subset_of(&held), "{report:?}");
     let commit = cluster.commit(1);
-    cluster.until_commit_waits().await?;
+    cluster.wait_for_waiting_commit().await?;
     ensure!(cluster.kill_and_run().await? == report);
     match cluster.acker.start(LeaseToken(2)).await {
         Err(AckerError::Refused(reason)) if reason.starts_with("TW-RELAY-0015: ") => {}
         other => bail!("{other:?}"),
     }
-    // The order was answered, so the capture had the time to do what it does.
-    cluster.acker.stop(LeaseToken(3)).await.map_err(told)?;
-    cluster.until_commit_waits().await?;
+    // The order was answered, so the capture has had time to react.
+    cluster.acker.stop(LeaseToken(3)).await.map_err(display)?;
+    cluster.wait_for_waiting_commit().await?;
     ensure!(!commit.is_finished());
     cluster
         .shell
@@ -153,12 +154,12 @@ async fn daemon_follows_acker_orders(kind: ServerKind) -> Result<()> {
         "{}",
         cluster.trial.relay_log_tail()
     );
-    cluster.acker.start(LeaseToken(4)).await.map_err(told)?;
+    cluster.acker.start(LeaseToken(4)).await.map_err(display)?;
     commit.await??;
 
-    // It follows another server, and still does when it is killed.
+    // It follows another server, and still does after a kill.
     ensure!(cluster.second.wait_for_gtids(&written_by(&cluster.trial.primary).await?, PATIENCE).await?);
-    cluster.acker.stop(LeaseToken(5)).await.map_err(told)?;
+    cluster.acker.stop(LeaseToken(5)).await.map_err(display)?;
     let forget = match kind.flavour() {
         Flavour::MySql => "STOP REPLICA; RESET REPLICA ALL",
         Flavour::MariaDb => "STOP SLAVE; RESET SLAVE ALL",
@@ -169,7 +170,7 @@ async fn daemon_follows_acker_orders(kind: ServerKind) -> Result<()> {
         Err(AckerError::Refused(reason)) if reason.starts_with("TW-RELAY-0016: ") => {}
         other => bail!("{other:?}"),
     }
-    cluster.acker.follow(LeaseToken(5), "db2").await.map_err(told)?;
+    cluster.acker.follow(LeaseToken(5), "db2").await.map_err(display)?;
     cluster.second.sql("INSERT INTO shop.t VALUES (2)").await?;
     let seen = cluster.topology()?;
     let primary = &seen["nodes"][0];
@@ -183,7 +184,7 @@ async fn daemon_follows_acker_orders(kind: ServerKind) -> Result<()> {
     cluster.second.sql("INSERT INTO shop.t VALUES (3)").await?;
     let status = cluster.second.semi_sync_status().await?;
     ensure!(status.acknowledged >= 2 && status.unacknowledged == 0, "{status:?}");
-    let held = cluster.acker.read().await.map_err(told)?.acker.holds.context("it holds nothing")?;
+    let held = cluster.acker.read().await.map_err(display)?.acker.holds.context("it holds nothing")?;
     let written = written_by(&cluster.second).await?;
     ensure!(held.to_string() == written, "it holds {held}, and there is {written}");
     cluster.shell.run("log verify log/primary")?.exits(0);
@@ -198,6 +199,6 @@ async fn written_by(server: &Server) -> Result<String> {
     Ok(server.sql(&format!("SELECT @@global.{variable}")).await?.concat().replace("\\n", ""))
 }
 
-fn told(error: AckerError) -> anyhow::Error {
+fn display(error: AckerError) -> anyhow::Error {
     anyhow::anyhow!("{error:?}")
 }

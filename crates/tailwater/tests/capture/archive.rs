@@ -1,4 +1,4 @@
-//! A real server's binlogs, captured, archived in S3 and in a folder, purged, and read as before.
+//! The binlogs of a real server, captured, archived in S3 and in a folder, purged, and read as before.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -15,8 +15,8 @@ use crate::shell::{PROGRAM, Shell};
 
 const LOG: &str = "log/primary";
 
-/// Files of the source that are sealed in the log. Each but the last is more than one part of an upload, and does not
-/// compress well.
+/// Number of sealed source files in the log. Each but the last needs more than one part of an upload, and
+/// hardly compresses.
 const SEALED: usize = 3;
 
 #[test]
@@ -31,21 +31,21 @@ fn archived_segments_are_read_from_s3_and_from_a_folder() -> Result<()> {
 
     let server = S3Server::start()?;
     use_server(&mut shell, &server);
-    wrong_ways_are_told(&shell)?;
-    a_killed_upload_counts_for_nothing(&shell, &server)?;
-    a_bad_way_is_lived_through(&shell, &server)?;
+    wrong_archives_are_refused(&shell)?;
+    a_killed_upload_leaves_no_segment(&shell, &server)?;
+    a_faulty_link_is_survived(&shell, &server)?;
     let archive = format!("--archive s3://{BUCKET}/backup");
-    before.is(&Seen::of(&shell, LOG, &archive)?);
+    before.assert_equal(&Seen::of(&shell, LOG, &archive)?);
 
     purges_are_planned_and_refused(&shell)?;
-    before.is(&Seen::of(&shell, LOG, &archive)?);
+    before.assert_equal(&Seen::of(&shell, LOG, &archive)?);
     shell.run(&format!("log cat {LOG}/{:010}.binlog", SEALED + 1))?.exits(0);
     ensure!(LogDir::open_read_only(&shell.path().join(LOG))?.segments()?.len() == 1);
     damage_is_found(&shell, &server)?;
 
     runtime.block_on(run_archives_in_the_background(&shell, &mut trial))?;
 
-    // All that was here is gone.
+    // All segments were purged from the log folder.
     std::fs::remove_dir_all(shell.path().join("log"))?;
     for path in ["", LOG] {
         let raw = shell.run(&format!("log cat {path} {archive} --raw"))?.exits(0);
@@ -55,7 +55,7 @@ fn archived_segments_are_read_from_s3_and_from_a_folder() -> Result<()> {
             .exits(0)
             .says(&["s3://archive/backup/primary: nothing"]);
     }
-    shell.run(&format!("log ls log {archive}"))?.exits(1).complains(&["TW-LOG-0013"]);
+    shell.run(&format!("log ls log {archive}"))?.exits(1).stderr_has(&["TW-LOG-0013"]);
     Ok(())
 }
 
@@ -102,7 +102,7 @@ async fn wait_for(mut done: impl FnMut() -> Result<bool>) -> Result<()> {
     Ok(())
 }
 
-/// What every command that reads shows of a log.
+/// What every reading command prints of a log.
 struct Seen {
     raw: Vec<u8>,
     listed: Vec<serde_json::Value>,
@@ -113,14 +113,14 @@ impl Seen {
     fn of(shell: &Shell, log: &str, archive: &str) -> Result<Self> {
         let raw = shell.run(&format!("log cat {log} --raw {archive}"))?.exits(0).bytes().to_vec();
         let mut listed = shell.run(&format!("log ls {log} --output json {archive}"))?.exits(0).json()?;
-        // Where a segment is differs.
+        // The place of a segment differs.
         listed.iter_mut().for_each(|line| drop(line.as_object_mut().and_then(|line| line.remove("path"))));
         let verified = shell.run(&format!("log verify {log} --output json {archive}"))?.exits(0).json()?;
         Ok(Self { raw, listed, verified: verified.into_iter().next_back().context("a verdict")? })
     }
 
     #[track_caller]
-    fn is(&self, other: &Self) {
+    fn assert_equal(&self, other: &Self) {
         assert!(self.raw == other.raw);
         assert_eq!(self.listed, other.listed);
         assert_eq!(self.verified, other.verified);
@@ -134,10 +134,10 @@ fn use_server(shell: &mut Shell, server: &S3Server) {
     shell.set("AWS_SECRET_ACCESS_KEY", SECRET_KEY.into());
 }
 
-fn wrong_ways_are_told(shell: &Shell) -> Result<()> {
+fn wrong_archives_are_refused(shell: &Shell) -> Result<()> {
     let refused = |words: &str, complaints: &[&str]| -> Result<()> {
         let ran = shell.bash(words)?.exits(1);
-        ran.complains(&["TW-LOG-0014"]).complains(complaints);
+        ran.stderr_has(&["TW-LOG-0014"]).stderr_has(complaints);
         Ok(())
     };
     let archive = format!("tailwater log archive {LOG} --to");
@@ -146,12 +146,12 @@ fn wrong_ways_are_told(shell: &Shell) -> Result<()> {
     refused(&format!("{archive} https://example.org/x"), &["s3://BUCKET/PREFIX"])?;
     refused(&format!("tailwater log ls {LOG} --archive absent"), &["absent: there is no such folder"])?;
     let none = shell.run(&format!("log ls --archive s3://{BUCKET}/empty"))?.exits(1);
-    none.complains(&["TW-LOG-0013", "s3://archive/empty"]);
+    none.stderr_has(&["TW-LOG-0013", "s3://archive/empty"]);
     Ok(())
 }
 
 /// SIGKILL between two parts of an upload.
-fn a_killed_upload_counts_for_nothing(shell: &Shell, server: &S3Server) -> Result<()> {
+fn a_killed_upload_leaves_no_segment(shell: &Shell, server: &S3Server) -> Result<()> {
     server.link.set_bandwidth(Some(8 << 20));
     let mut upload = Command::new(PROGRAM)
         .args(["log", "archive", LOG, "--to", &format!("s3://{BUCKET}/backup")])
@@ -169,12 +169,12 @@ fn a_killed_upload_counts_for_nothing(shell: &Shell, server: &S3Server) -> Resul
     upload.wait()?;
     server.link.set_bandwidth(None);
     let none = shell.run(&format!("log ls --archive s3://{BUCKET}/backup"))?.exits(1);
-    none.complains(&["TW-LOG-0013"]);
+    none.stderr_has(&["TW-LOG-0013"]);
     Ok(())
 }
 
-/// 503s, connections that are reset in the midst of requests and answers, a slow link: it takes longer, no more.
-fn a_bad_way_is_lived_through(shell: &Shell, server: &S3Server) -> Result<()> {
+/// 503s, connections that are reset during requests and answers, a slow link: it takes longer, but succeeds.
+fn a_faulty_link_is_survived(shell: &Shell, server: &S3Server) -> Result<()> {
     server.fail_next(3);
     server.link.set_bandwidth(Some(16 << 20));
     let requests = server.requests();
@@ -206,7 +206,7 @@ fn a_bad_way_is_lived_through(shell: &Shell, server: &S3Server) -> Result<()> {
         let index = std::fs::read(server.file(&format!("backup/primary/{number:010}.index")))?;
         ensure!(index == std::fs::read(shell.path().join(format!("{LOG}/{number:010}.index")))?);
     }
-    // Nothing is done twice, and the text is for people.
+    // Nothing is uploaded twice, and the text output is readable.
     let again = shell.run(&format!("log archive log --to s3://{BUCKET}/backup"))?.exits(0);
     again
         .says(&["log/primary: 0 segments archived in s3://archive/backup/primary", "3 were archived before"]);
@@ -217,32 +217,32 @@ fn purges_are_planned_and_refused(shell: &Shell) -> Result<()> {
     let newest = SEALED + 1;
     let purge = format!("log purge {LOG}");
     shell.run(&purge)?.exits(2);
-    shell.run(&format!("{purge} --to 2 --keep-bytes 7"))?.exits(2).complains(&["cannot be used with"]);
-    shell.run(&format!("{purge} --to binlog.999999"))?.exits(1).complains(&["no such segment"]);
-    shell.run(&format!("{purge} --to 99"))?.exits(1).complains(&["TW-LOG-0012", "the newest segment is 4"]);
-    shell.run(&format!("{purge} --before yesterday"))?.exits(1).complains(&["--before yesterday"]);
+    shell.run(&format!("{purge} --to 2 --keep-bytes 7"))?.exits(2).stderr_has(&["cannot be used with"]);
+    shell.run(&format!("{purge} --to binlog.999999"))?.exits(1).stderr_has(&["no such segment"]);
+    shell.run(&format!("{purge} --to 99"))?.exits(1).stderr_has(&["TW-LOG-0012", "the newest segment is 4"]);
+    shell.run(&format!("{purge} --before yesterday"))?.exits(1).stderr_has(&["--before yesterday"]);
     shell.run(&format!("{purge} --older-than 1day"))?.exits(0).says(&["would purge nothing"]);
 
     let to_newest = format!("{purge} --to {newest} --archive s3://{BUCKET}/backup");
     let plan = shell.run(&to_newest)?.exits(0);
     plan.says(&["would purge segments 1 to 3", "repeat with --yes"]);
     let elsewhere = format!("{purge} --to {newest} --archive s3://{BUCKET}/other --yes");
-    shell.run(&elsewhere)?.exits(4).complains(&["TW-LOG-0016", "segment 1", "not archived"]);
+    shell.run(&elsewhere)?.exits(4).stderr_has(&["TW-LOG-0016", "segment 1", "not archived"]);
 
     let open = || LogWriter::open(&shell.path().join(LOG), LogOptions::default());
     let writer = open()?;
     let locked = shell.run(&format!("{to_newest} --yes"))?.exits(4);
-    locked.complains(&["TW-LOG-0001", "PURGE BINARY LOGS"]);
+    locked.stderr_has(&["TW-LOG-0001", "PURGE BINARY LOGS"]);
     drop(writer.handle().register_persistent_reader("db2", LogPosition { segment: 2, offset: 4 }));
     writer.close()?;
     for yes in ["", "--yes"] {
         let held = shell.run(&format!("{to_newest} {yes}"))?.exits(4);
-        held.complains(&["TW-LOG-0016", "db2 has read up to 2:4"]);
+        held.stderr_has(&["TW-LOG-0016", "db2 has read up to 2:4"]);
     }
     shell
         .run(&format!("{purge} --forget db3"))?
         .exits(1)
-        .complains(&["no retention record of a reader \"db3\""]);
+        .stderr_has(&["no retention record of a reader \"db3\""]);
     let forgotten = shell.run(&format!("{purge} --forget db2 --yes"))?.exits(0);
     forgotten.says(&["removed the retention record of reader db2"]);
     let done = shell.run(&format!("{to_newest} --yes --output json"))?.exits(0).json()?;
@@ -264,7 +264,7 @@ fn damage_is_found(shell: &Shell, server: &S3Server) -> Result<()> {
         shell
             .run(&format!("log cat {LOG} --raw --archive s3://{BUCKET}/backup"))?
             .exits(1)
-            .complains(&["0000000002"]);
+            .stderr_has(&["0000000002"]);
     }
     std::fs::remove_file(&file)?;
     shell.run(&verify)?.exits(3).says(&["0000000002.binlog", "neither local nor in the archive"]);
@@ -273,7 +273,7 @@ fn damage_is_found(shell: &Shell, server: &S3Server) -> Result<()> {
     Ok(())
 }
 
-/// The daemon, with a folder for an archive and a budget of nothing.
+/// The daemon, with a folder as archive and no retention.
 async fn run_archives_in_the_background(shell: &Shell, trial: &mut Trial) -> Result<()> {
     let config = std::fs::read_to_string(shell.path().join("tailwater.toml"))?;
     let with_archive = config.replace("[log]\n", "[log]\narchive = \"kept\"\narchive_interval_ms = 100\n");
@@ -290,7 +290,7 @@ async fn run_archives_in_the_background(shell: &Shell, trial: &mut Trial) -> Res
         .exits(0)
         .says(&["segments 4 to 4"]);
     shell.run(&format!("log verify {LOG} --archive kept"))?.exits(0);
-    // That segment alone leads up to what is here: the older ones are in the other archive.
+    // Only that segment precedes the local ones: the older ones are in the other archive.
     let listed =
         shell.run(&format!("log ls {LOG} --archive file://{}/kept --output json", shell.path().display()))?;
     let numbers: Vec<_> = listed.exits(0).json()?.iter().map(|line| line["segment"].as_u64()).collect();
@@ -305,9 +305,9 @@ fn https_is_spoken_and_certificates_are_checked() -> Result<()> {
     use_server(&mut shell, &server);
     shell.set("AWS_ALLOW_HTTP", "false".into());
     let ls = format!("log ls --archive s3://{BUCKET}/x");
-    shell.run(&ls)?.exits(1).complains(&["TW-LOG-0014"]);
+    shell.run(&ls)?.exits(1).stderr_has(&["TW-LOG-0014"]);
     let authority = server.authority().context("an authority")?.to_owned();
     shell.set("SSL_CERT_FILE", authority);
-    shell.run(&ls)?.exits(1).complains(&["TW-LOG-0013"]);
+    shell.run(&ls)?.exits(1).stderr_has(&["TW-LOG-0013"]);
     Ok(())
 }

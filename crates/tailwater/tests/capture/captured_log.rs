@@ -1,4 +1,4 @@
-//! A log captured from each server, then read in every way: by us, and by the server's own tools.
+//! A log captured from each server, read in every way: by Tailwater and by the server's own tools.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use tailwater_wire::Flavour;
 
 use crate::shell::{PROGRAM, Shell};
 
-/// The text of one row is more than a pipe holds, so that whoever closes a pipe early is noticed.
+/// The text of one row is longer than the buffer of a pipe, so that a closed pipe is noticed.
 const STATEMENTS: [&str; 3] = [
     "CREATE DATABASE shop;
      CREATE TABLE shop.orders (id INT PRIMARY KEY, note VARCHAR(40));
@@ -26,7 +26,7 @@ const STATEMENTS: [&str; 3] = [
      COMMIT;",
     "DELETE FROM shop.orders WHERE id = 1;",
 ];
-/// One for each of the statements, and the newest.
+/// One file for each of the statements, and the newest.
 const FILES: usize = STATEMENTS.len() + 1;
 
 #[tokio::test]
@@ -51,7 +51,7 @@ async fn capture_and_read(kind: ServerKind) -> Result<()> {
     let shell = Shell::new()?;
     let spec = TrialSpec {
         kind,
-        // Without fsync: nothing here is to survive a crash.
+        // Without fsync: no test here crashes a machine.
         durability: TrialDurability::Reduced,
         options: Vec::new(),
         ack: AckMode::Durable,
@@ -63,12 +63,12 @@ async fn capture_and_read(kind: ServerKind) -> Result<()> {
     trial.wait_captured().await?;
     only_one_runs(&shell, &mut trial)?;
     for statements in STATEMENTS {
-        // Under semi-sync: when this returns, the log has it.
+        // With semi-sync: when this returns, the log has it.
         trial.primary.sql(statements).await?;
         trial.primary.sql("FLUSH BINARY LOGS").await?;
     }
     newest_file_captured(&trial).await?;
-    // The end of `run` in good order, by SIGTERM, with exit code 0.
+    // `run` ends cleanly on SIGTERM, with exit code 0.
     trial.stop_relay().await?;
 
     let files = source_files(&shell, &trial.primary).await?;
@@ -81,7 +81,7 @@ async fn capture_and_read(kind: ServerKind) -> Result<()> {
     Ok(())
 }
 
-/// Waits until the log has begun the source's newest file.
+/// Waits until the log has started the source's newest file.
 async fn newest_file_captured(trial: &Trial) -> Result<()> {
     let deadline = Instant::now() + Duration::from_secs(30);
     loop {
@@ -96,8 +96,9 @@ async fn newest_file_captured(trial: &Trial) -> Result<()> {
     }
 }
 
-/// The source's binlog files with what they hold, oldest first: those with the statements, and the newest as far as the log
-/// has it. In that one MariaDB notes checkpoints in the background, when the relay may have ended.
+/// The source's binlog files and their contents, oldest first: those with the statements, and the newest one
+/// as far as the log has it. MariaDB writes checkpoints to the newest file in the background, even after the
+/// relay has ended.
 async fn source_files(shell: &Shell, server: &Server) -> Result<Vec<(PathBuf, Vec<u8>)>> {
     let mut files = Vec::new();
     for line in server.sql("SHOW BINARY LOGS").await? {
@@ -105,7 +106,7 @@ async fn source_files(shell: &Shell, server: &Server) -> Result<Vec<(PathBuf, Ve
         let bytes = std::fs::read(&path).with_context(|| format!("read {}", path.display()))?;
         files.push((path, bytes));
     }
-    // A server may have made files before it let anybody in.
+    // A server may have created files before it accepted connections.
     let mut files = files.split_off(files.len() - FILES);
     if let Some((path, bytes)) = files.last_mut() {
         let captured = std::fs::metadata(segment(shell, FILES))?.len() as usize;
@@ -121,9 +122,10 @@ fn segment(shell: &Shell, number: usize) -> PathBuf {
     shell.path().join(format!("log/primary/{number:010}.binlog"))
 }
 
-/// A second `run` on the same log is refused, and the first goes on; its command line holds no secret.
+/// A second `run` on the same log is refused, and the first one continues. Its command line contains no
+/// secret.
 fn only_one_runs(shell: &Shell, trial: &mut Trial) -> Result<()> {
-    shell.run("run -c tailwater.toml")?.exits(1).complains(&["TW-CTL-0003", "in use by process"]);
+    shell.run("run -c tailwater.toml")?.exits(1).stderr_has(&["TW-CTL-0003", "in use by process"]);
     let relay = trial.relay().context("the relay")?;
     ensure!(relay.is_running());
     let command_line = std::fs::read_to_string(format!("/proc/{}/cmdline", relay.pid()))?;
@@ -131,7 +133,7 @@ fn only_one_runs(shell: &Shell, trial: &mut Trial) -> Result<()> {
     Ok(())
 }
 
-/// Nothing stands behind the last event, and the server's own tool reads and prints each segment as it does the file.
+/// Nothing follows the last event, and the server's own tool prints each segment like the file.
 fn segments_are_the_files(shell: &Shell, trial: &Trial, files: &[(PathBuf, Vec<u8>)]) -> Result<()> {
     for (number, (path, bytes)) in (1..).zip(files) {
         let ours = segment(shell, number);
@@ -151,7 +153,8 @@ fn segments_are_the_files(shell: &Shell, trial: &Trial, files: &[(PathBuf, Vec<u
     Ok(())
 }
 
-/// What `mysqlbinlog` or `mariadb-binlog` prints; that of MariaDB 10.11 reads for 11.8 too, which may come without.
+/// Output of `mysqlbinlog` or `mariadb-binlog`. The tool of MariaDB 10.11 reads for 11.8, too, which may lack
+/// it.
 fn printed_by_tool(server: &Server, file: &Path) -> Result<Option<String>> {
     let name = match server.kind().flavour() {
         Flavour::MySql => "mysqlbinlog",
@@ -164,7 +167,7 @@ fn printed_by_tool(server: &Server, file: &Path) -> Result<Option<String>> {
             None => return Ok(None),
         },
     };
-    // Not the format description as base64: in the file that a server has open, it holds a flag that says so.
+    // Without the base64 format description: in an open file it has a flag that says so.
     let output = command.args(["--no-defaults", "-vv", "--base64-output=decode-rows"]).arg(file).output()?;
     ensure!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8_lossy(&output.stdout);
@@ -172,7 +175,7 @@ fn printed_by_tool(server: &Server, file: &Path) -> Result<Option<String>> {
     Ok(Some(text.lines().filter(|line| !line.contains(open)).collect::<Vec<_>>().join("\n")))
 }
 
-/// `log ls`, of the source's folder and of the folder above it. Returns the last GTID of each segment.
+/// `log ls` of the source's folder and of its parent folder. Returns the last GTID of each segment.
 fn ls(shell: &Shell, files: &[(PathBuf, Vec<u8>)]) -> Result<Vec<String>> {
     let name = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let names: Vec<String> = files.iter().map(|(path, _)| name(path)).collect();
@@ -191,7 +194,7 @@ fn ls(shell: &Shell, files: &[(PathBuf, Vec<u8>)]) -> Result<Vec<String>> {
     Ok(gtids)
 }
 
-/// `log cat`: everything, one transaction, one table; as text and as JSON.
+/// `log cat` of everything, of one transaction, of one table; as text and as JSON.
 fn cat(shell: &Shell, gtid: &str) -> Result<()> {
     let all = [
         "### INSERT INTO `shop`.`orders`",
@@ -204,24 +207,24 @@ fn cat(shell: &Shell, gtid: &str) -> Result<()> {
 
     let one = shell.run(&format!("log cat log/primary --gtid {gtid}"))?.exits(0);
     one.says(&["### UPDATE `shop`.`orders`", "'order 2 was changed'"])
-        .hides(&["### DELETE", "the first order"]);
+        .stdout_lacks(&["### DELETE", "the first order"]);
     let unknown = format!("log cat log/primary --gtid {}", another(gtid));
-    shell.run(&unknown)?.exits(1).complains(&["was not found"]);
-    shell.run("log cat log/primary --gtid nonsense")?.exits(1).complains(&["--gtid nonsense"]);
-    // A file has no index beside it, so it is read through.
+    shell.run(&unknown)?.exits(1).stderr_has(&["was not found"]);
+    shell.run("log cat log/primary --gtid nonsense")?.exits(1).stderr_has(&["--gtid nonsense"]);
+    // A binlog file has no index, so all of it is read.
     let file = "log cat log/primary/0000000001.binlog";
-    shell.run(&format!("{file} --gtid {gtid}"))?.exits(1).complains(&["was not found"]);
+    shell.run(&format!("{file} --gtid {gtid}"))?.exits(1).stderr_has(&["was not found"]);
     let second = shell.run(&format!("log cat log/primary/0000000002.binlog --gtid {gtid}"))?.exits(0);
     second.says(&["### UPDATE `shop`.`orders`", "'order 2 was changed'"]);
 
     let table = shell.run("log cat log/primary --table shop.audit")?.exits(0);
-    table.says(&["### INSERT INTO `shop`.`audit`", "'order 2 was changed'"]).hides(&[
+    table.says(&["### INSERT INTO `shop`.`audit`", "'order 2 was changed'"]).stdout_lacks(&[
         "### INSERT INTO `shop`.`orders`",
         "### UPDATE",
         "UPDATE shop.orders",
         "DELETE FROM",
     ]);
-    shell.run("log cat log/primary --table audit")?.exits(1).complains(&["SCHEMA.TABLE"]);
+    shell.run("log cat log/primary --table audit")?.exits(1).stderr_has(&["SCHEMA.TABLE"]);
 
     let rows = |words: &str| -> Result<Vec<(String, String)>> {
         let lines = shell.run(words)?.exits(0).json()?;
@@ -253,12 +256,13 @@ fn cat(shell: &Shell, gtid: &str) -> Result<()> {
     times(shell, gtid)
 }
 
-/// `--since` and `--until`, of the log by its index and of its files without one: together they are everything.
+/// `--since` and `--until` of the log with its index, and of its files without one: together they cover
+/// everything.
 fn times(shell: &Shell, gtid: &str) -> Result<()> {
     let lines = shell.run("log stats log/primary --top 100 --output json")?.exits(0).json()?;
     let all = lines[0]["biggest"].as_array().context("transactions")?;
     let second = all.iter().find(|one| one["gtid"] == gtid).context("the second transaction")?;
-    // Of a time known to the second, the next one.
+    // A time in seconds covers the whole second.
     let commit_us = second["commit_us"].as_u64().context("a time")?;
     let exact = lines[0]["span"]["exact_clock"] == true;
     let after = if exact { commit_us + 1 } else { commit_us + 1_000_000 };
@@ -287,12 +291,13 @@ fn times(shell: &Shell, gtid: &str) -> Result<()> {
     Ok(())
 }
 
-/// A GTID that is none of the log's.
+/// A GTID that the log does not contain.
 fn another(gtid: &str) -> String {
     format!("{gtid}77777")
 }
 
-/// `log cat --raw`: the source's file, byte for byte, but for the flag in the newest that says that it is open.
+/// `log cat --raw`: the source's file byte for byte, except for the flag of the newest file that marks it as
+/// open.
 fn raw(shell: &Shell, files: &[(PathBuf, Vec<u8>)]) -> Result<()> {
     let all = shell.run("log cat --raw log/primary")?.exits(0);
     let mut rest = all.bytes();
@@ -309,7 +314,7 @@ fn raw(shell: &Shell, files: &[(PathBuf, Vec<u8>)]) -> Result<()> {
     Ok(())
 }
 
-/// `| head`: whoever reads has seen enough.
+/// `| head`: the reader closes the pipe early.
 fn a_closed_pipe_is_no_error(shell: &Shell) -> Result<()> {
     for words in ["log cat log", "log cat --output json log", "log cat --raw log"] {
         let ran = shell.bash(&format!("tailwater {words} | head -c 10"))?.exits(0);
@@ -318,7 +323,7 @@ fn a_closed_pipe_is_no_error(shell: &Shell) -> Result<()> {
     Ok(())
 }
 
-/// `log verify`, of what is sound and of one byte that is not.
+/// `log verify` of an intact log, and of one with a damaged byte.
 fn verify(shell: &Shell, files: &[(PathBuf, Vec<u8>)]) -> Result<()> {
     shell
         .run("log verify log")?
@@ -330,12 +335,12 @@ fn verify(shell: &Shell, files: &[(PathBuf, Vec<u8>)]) -> Result<()> {
     let file = files[0].0.display().to_string();
     shell.run(&format!("log verify {file}"))?.exits(0).says(&["nothing is wrong: 1 segments"]);
 
-    // In the row of the second file that names what was done.
+    // In the row of the second file that contains the statement's text.
     let damaged = segment(shell, 2);
     let events = shell.run(&format!("log cat {} --output json", damaged.display()))?.exits(0).json()?;
     let row = events.iter().find(|event| event["event"] == "insert").context("an insert")?;
     let mut bytes = std::fs::read(&damaged)?;
-    // The last, because MariaDB logs the statement's text before the row.
+    // The last occurrence, because MariaDB logs the statement's text before the row.
     let found = bytes.windows(19).rposition(|window| window == b"order 2 was changed").context("the row")?;
     bytes[found] ^= 0x20;
     std::fs::write(&damaged, &bytes)?;

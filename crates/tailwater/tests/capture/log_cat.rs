@@ -1,8 +1,10 @@
-//! Printed events against the servers' own tools: every column type, over the settings that shape row events.
+//! Compares printed events with the servers' own tools: every column type, under the settings that shape row
+//! events.
 //!
-//! Each server runs the statements of `log_cat/*.sql` once per combination of settings, into a binlog file of its own.
-//! The rows that we print of the file must be those that `mysqlbinlog -vv` or `mariadb-binlog -vv` prints, line by line.
-//! The fixtures of `crates/wire/tests/fixtures/rows` are such files.
+//! Each server runs the statements of `log_cat/*.sql` once per combination of settings, each time into a
+//! separate binlog file. The rows that Tailwater prints of the file must equal, line by line, those of
+//! `mysqlbinlog -vv` or `mariadb-binlog -vv`. The fixtures of `crates/wire/tests/fixtures/rows` are such
+//! files.
 
 use std::path::Path;
 
@@ -20,7 +22,7 @@ const MYSQL_GEOMETRY: &str = include_str!("log_cat/mysql_geometry.sql");
 const MARIADB: &str = include_str!("log_cat/mariadb.sql");
 const MARIADB_11: &str = include_str!("log_cat/mariadb_11.sql");
 
-/// Settings in front of a run: together each has every value that matters.
+/// Settings of the runs. Together they have every value that matters.
 const MYSQL_SETTINGS: [[&str; 4]; 4] = [
     ["FULL", "FULL", "''", "OFF"],
     ["FULL", "FULL", "PARTIAL_JSON", "OFF"],
@@ -34,7 +36,7 @@ const MARIADB_SETTINGS: [[&str; 3]; 4] = [
     ["FULL", "FULL", "ON"],
 ];
 
-/// Whether the run may take its time: then every combination of settings is gone through.
+/// Whether every combination of settings is tested.
 fn long() -> bool {
     std::env::var_os("TAILWATER_LONG").is_some()
 }
@@ -86,12 +88,13 @@ fn mariadb_settings(kind: ServerKind) -> Vec<String> {
 }
 
 async fn start(kind: ServerKind) -> Result<Server> {
-    // Without fsync: nothing here is to survive a crash.
+    // Without fsync: no test here crashes a machine.
     let spec = ServerSpec::new(kind).name(format!("log_cat {kind}")).options(["--sync-binlog=0"]);
     Ok(Server::start(spec).await?)
 }
 
-/// Runs statements in a fresh database and returns the binlog file that they went into, alone and closed.
+/// Runs statements in a new database and returns their binlog file, which contains nothing else and is
+/// closed.
 async fn logged(server: &Server, settings: &str, statements: &str) -> Result<Vec<u8>> {
     server.sql("DROP DATABASE IF EXISTS tt; FLUSH BINARY LOGS").await?;
     let logs = server.sql("SHOW BINARY LOGS").await?;
@@ -105,7 +108,7 @@ async fn logged(server: &Server, settings: &str, statements: &str) -> Result<Vec
     std::fs::read(&path).with_context(|| format!("reading {}", path.display()))
 }
 
-/// What a printer makes of all events of a binlog file.
+/// Output of a printer for all events of a binlog file.
 fn printed(printer: &mut dyn EventPrinter, file: &[u8]) -> Result<Vec<u8>> {
     let (mut out, mut offset) = (Vec::new(), BINLOG_MAGIC.len());
     while offset < file.len() {
@@ -118,7 +121,8 @@ fn printed(printer: &mut dyn EventPrinter, file: &[u8]) -> Result<Vec<u8>> {
     Ok(out)
 }
 
-/// What the flavour's own tool prints. The newest MariaDB may come without it; that of the older one prints the same.
+/// Output of the flavour's own tool. The newest MariaDB may lack it; the tool of the older one prints the
+/// same.
 fn printed_by_tool(server: &Server, file: &Path) -> Result<Option<Vec<u8>>> {
     let name = match server.kind().flavour() {
         Flavour::MySql => "mysqlbinlog",
@@ -141,7 +145,8 @@ fn row_lines(text: &[u8]) -> Vec<&[u8]> {
     text.split(|byte| *byte == b'\n').filter(|line| line.starts_with(b"###")).collect()
 }
 
-/// Holds what we print of a binlog file to what the server's own tool prints. Returns how many lines were the same.
+/// Compares the printed rows of a binlog file with the output of the server's own tool. Returns the number of
+/// equal lines.
 pub fn compare_with_tool(server: &Server, file: &[u8], what: &str) -> Result<usize> {
     let ours = printed(&mut text::TextPrinter::new(), file)?;
     let copy = tempfile::NamedTempFile::new()?;
@@ -160,7 +165,7 @@ pub fn compare_with_tool(server: &Server, file: &[u8], what: &str) -> Result<usi
     Ok(ours.len())
 }
 
-/// A changed row as JSON lines have it, without the names of columns.
+/// A changed row in the JSON output, without column names.
 #[derive(Debug, PartialEq)]
 struct JsonRow {
     event: String,
@@ -235,13 +240,13 @@ async fn log_cat_prints_rows_as_mysql_97_does() -> Result<()> {
         ensure!(lines > 1000, "only {lines} lines with {settings}");
         rows.push(json_rows(&file)?);
     }
-    // The first two runs differ in that the second logs what changed in documents: applied, the rows are the same.
+    // The second run logs only changed parts of documents; after application the rows are the same.
     ensure!(rows[0].len() > 100 && rows[0].len() == rows[1].len());
     for (whole, partial) in rows[0].iter().zip(&rows[1]) {
         ensure!(whole == partial, "whole: {whole:?}\npartial: {partial:?}");
     }
 
-    // `mysqlbinlog` gives up at GEOMETRY, so here the values are held to what was inserted.
+    // `mysqlbinlog` fails at GEOMETRY, so here the values are compared with the inserted ones.
     let geometry = logged(&server, &all_settings[0], MYSQL_GEOMETRY).await?;
     let rows = json_rows(&geometry)?;
     let point = serde_json::json!({"base64": "AAAAAAEBAAAAAAAAAAAA8D8AAAAAAAAAQA=="});

@@ -1,5 +1,5 @@
-//! `log cat --sql` replayed into a second server with the stock client: afterwards every table is the same, by the servers'
-//! own checksums and by what they print of it.
+//! Replays `log cat --sql` into a second server with the stock client. All tables must be equal, by the
+//! servers' own checksums and by their contents.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -16,7 +16,7 @@ const MYSQL_GEOMETRY: &str = include_str!("log_cat/mysql_geometry.sql");
 const MARIADB: &str = include_str!("log_cat/mariadb.sql");
 const MARIADB_11: &str = include_str!("log_cat/mariadb_11.sql");
 
-/// Documents with all that SQL can say, and partial updates of them.
+/// JSON documents of every kind that SQL can express, and partial updates of them.
 const MYSQL: &str = r#"
 SET SESSION sql_mode = '';
 CREATE TABLE docs (id INT NOT NULL PRIMARY KEY, a JSON, b JSON);
@@ -37,7 +37,7 @@ INSERT INTO multi VALUES (1, '{"a": [1, 2, 3]}');
 UPDATE multi SET j = '{"a": [4]}';
 "#;
 
-/// Statements that depend on their session in every way.
+/// Statements that depend on their session in several ways.
 const STATEMENTS: &str = "
 SET SESSION binlog_format = STATEMENT; SET SESSION sql_mode = 'ANSI_QUOTES,NO_AUTO_VALUE_ON_ZERO'; SET SESSION time_zone = '+03:00';
 CREATE TABLE st (id INT PRIMARY KEY AUTO_INCREMENT, t TIMESTAMP(6) NULL, s VARCHAR(100) CHARACTER SET utf8mb4, n DOUBLE);
@@ -51,7 +51,7 @@ SET SESSION sql_mode = '', time_zone = '+00:00', binlog_format = ROW; SET TIMEST
 
 fn workload(kind: ServerKind) -> String {
     let common = COMMON
-        // The binlog does not tell which columns are generated, and nobody can write to those.
+        // The binlog does not mark generated columns, and no client can write to them.
         .replace(
             "g INT GENERATED ALWAYS AS (`c ``1` + 1) STORED, v INT GENERATED ALWAYS AS (`c ``1` + 2) VIRTUAL",
             "g INT, v INT",
@@ -59,8 +59,8 @@ fn workload(kind: ServerKind) -> String {
     match kind.flavour() {
         Flavour::MySql => format!("{common}\n{MYSQL}\n{MYSQL_GEOMETRY}\n{STATEMENTS}"),
         Flavour::MariaDb => {
-            // Nobody can write the history of a versioned table, and a global setting is the server's own.
-            // A part of a sequence, as a minimal image has it, is none to the server.
+            // No client can write the history of a versioned table, and a global setting belongs to the
+            // server. A server rejects part of a sequence's row, as a minimal image has it.
             let left_out = |line: &str| {
                 ["versioned", "mysql56_temporal_format", "numbers"].iter().any(|word| line.contains(word))
             };
@@ -95,7 +95,7 @@ async fn replayed(kind: ServerKind) -> Result<()> {
     let target = Server::start(ServerSpec::new(kind).name("sql target").options(options)).await?;
     let shell = Shell::new()?;
     let whole = workload(kind);
-    // What is deleted again would show no difference.
+    // Rows that are deleted later would show no difference.
     let kept: String =
         whole.lines().filter(|line| !line.starts_with("DELETE")).map(|line| format!("{line}\n")).collect();
     for settings in settings(kind.flavour()) {
@@ -113,7 +113,7 @@ async fn replayed(kind: ServerKind) -> Result<()> {
     Ok(())
 }
 
-/// Runs statements in a fresh database and returns the binlog file that they went into.
+/// Runs statements in a new database and returns their binlog file.
 async fn logged(server: &Server, settings: &str, statements: &str) -> Result<PathBuf> {
     server.sql("DROP DATABASE IF EXISTS tt; FLUSH BINARY LOGS").await?;
     let logs = server.sql("SHOW BINARY LOGS").await?;
@@ -127,7 +127,7 @@ async fn logged(server: &Server, settings: &str, statements: &str) -> Result<Pat
     Ok(server.data().join(name))
 }
 
-/// What the stock client makes of the printed statements.
+/// Executes the printed statements with the stock client.
 fn replay(shell: &Shell, file: &Path, target: &Server) -> Result<()> {
     let sql = shell.run(&format!("log cat --sql {}", file.display()))?.exits(0);
     let script = shell.path().join("replay.sql");
@@ -142,13 +142,13 @@ fn replay(shell: &Shell, file: &Path, target: &Server) -> Result<()> {
     Ok(())
 }
 
-/// Each table of the database: its checksum, and all that is in it.
+/// Checksum and contents of each table of the database.
 async fn tables(server: &Server) -> Result<Vec<String>> {
     let names = server.sql("SELECT table_name FROM information_schema.tables WHERE table_schema = 'tt' AND table_type = 'BASE TABLE' ORDER BY 1").await?;
     let mut all = Vec::new();
     for name in names {
         let quoted = format!("tt.`{}`", name.replace('`', "``"));
-        // The hidden column of a multi-valued index has no checksum that could be relied on.
+        // The checksum of the hidden column of a multi-valued index is not reliable.
         let checksum = match name.as_str() {
             "multi" => Vec::new(),
             _ => server.sql(&format!("CHECKSUM TABLE {quoted} EXTENDED")).await?,
@@ -178,7 +178,8 @@ async fn sql_replays_on_mariadb_118() -> Result<()> {
     replayed(ServerKind::Mariadb118).await
 }
 
-/// What cannot be said exactly is named, with its place, and what was printed before it is whole.
+/// A transaction that SQL cannot express exactly is named with its position, and all output before it is
+/// complete.
 #[tokio::test]
 async fn inexpressible_transactions_are_refused() -> Result<()> {
     let kind = ServerKind::Mysql97;
@@ -201,29 +202,30 @@ async fn inexpressible_transactions_are_refused() -> Result<()> {
         let all = format!("{statements}; CREATE TABLE later (a INT PRIMARY KEY)");
         let file = logged(&server, &format!("SET GLOBAL binlog_row_metadata = {metadata};"), &all).await?;
         let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        goes_on_behind_it(&shell, &file, complaint)?;
+        continues_after_it(&shell, &file, complaint)?;
         let ran = shell.run(&format!("log cat --sql --strict {}", file.display()))?.exits(1);
-        let ran = ran.hides(&["TABLE later"]);
-        let ran = ran.says(&["CREATE TABLE"]).complains(&["TW-WIRE-0007", complaint, &name]);
+        let ran = ran.stdout_lacks(&["TABLE later"]);
+        let ran = ran.says(&["CREATE TABLE"]).stderr_has(&["TW-WIRE-0007", complaint, &name]);
         ensure!(
             ran.text().ends_with("/*!*/;\n")
                 || ran.text().lines().last().is_some_and(|line| line.starts_with("-- GTID"))
         );
         if statements == opaque {
-            ran.says(&["VALUES (1, CAST(_utf8mb4 X'31' AS JSON))"]).hides(&["VALUES (2"]);
+            ran.says(&["VALUES (1, CAST(_utf8mb4 X'31' AS JSON))"]).stdout_lacks(&["VALUES (2"]);
         }
     }
     Ok(())
 }
 
-/// Without `--strict` a comment says what is left out, nothing of its transaction is executed, and the rest is good.
-fn goes_on_behind_it(shell: &Shell, file: &Path, reason: &str) -> Result<()> {
+/// Without `--strict` a comment names what is left out, nothing of its transaction is executed, and the rest
+/// is correct.
+fn continues_after_it(shell: &Shell, file: &Path, reason: &str) -> Result<()> {
     let ran = shell.run(&format!("log cat --sql {}", file.display()))?.exits(3);
     let ran = ran.says(&["is left out: ", reason, "TW-WIRE-0007", "TABLE later"]);
-    let ran = ran.complains(&["could not be printed; the output names"]);
+    let ran = ran.stderr_has(&["could not be printed; the output names"]);
     let text = ran.text();
     ensure!(text.ends_with("DELIMITER ;\n"), "{text}");
-    // Each transaction that began has ended, one that was left out by ROLLBACK.
+    // Each transaction that began has ended, an omitted one with ROLLBACK.
     let mut open = false;
     for line in text.lines() {
         match line {

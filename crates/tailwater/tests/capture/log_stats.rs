@@ -1,5 +1,5 @@
-//! `log stats` on real servers. A big transaction that is followed by a gap must be reported with its table and the gap. The
-//! figures must be equal for a log, for the server's files and for the server itself.
+//! `log stats` on real servers. A big transaction that is followed by a gap must be reported with its table
+//! and the gap. The figures must be equal for a log, for the server's files and for the server itself.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -109,14 +109,14 @@ fn damaged(shell: &Shell, file: &str) -> Result<()> {
     let copy = shell.path().join("copy.000001");
     std::fs::copy(file, &copy)?;
     change(&copy)?;
-    shell.run("log stats copy.000001")?.exits(1).complains(&["copy.000001:"]);
+    shell.run("log stats copy.000001")?.exits(1).stderr_has(&["copy.000001:"]);
     let segment = shell.path().join("log/primary/0000000001.binlog");
     change(&segment)?;
-    shell.run("log stats log/primary")?.exits(1).complains(&["event at "]);
+    shell.run("log stats log/primary")?.exits(1).stderr_has(&["event at "]);
     change(&segment)?;
     shell.run("log stats log/primary")?.exits(0);
     std::fs::remove_file(shell.path().join("log/primary/control.json"))?;
-    shell.run("log stats log/primary")?.exits(0).complains(&["no control.json"]);
+    shell.run("log stats log/primary")?.exits(0).stderr_has(&["no control.json"]);
     Ok(())
 }
 
@@ -260,8 +260,8 @@ fn filters(shell: &Shell, paths: &[String], all: &Value) -> Result<()> {
         let none = json(shell, &format!("log stats {what} --until @1"))?;
         ensure!(none["transactions"] == 0 && none["findings"] == Value::Array(Vec::new()), "{none}");
     }
-    shell.run("log stats log --table audit")?.exits(1).complains(&["SCHEMA.TABLE"]);
-    shell.run("log stats")?.exits(1).complains(&["no input"]);
-    shell.run("log stats log --since yesterday")?.exits(2).complains(&["is not a time"]);
+    shell.run("log stats log --table audit")?.exits(1).stderr_has(&["SCHEMA.TABLE"]);
+    shell.run("log stats")?.exits(1).stderr_has(&["no input"]);
+    shell.run("log stats log --since yesterday")?.exits(2).stderr_has(&["is not a time"]);
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Sources that are gone on with in the midst of a file, under settings that change what they say there.
+//! Capture resumes in the middle of a file, under settings that change what the source sends there.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use tailwater_sandbox::{ServerKind, require};
 
 use crate::shell::PROGRAM;
 
-/// The format description that a source without checksums repeats has a wrong one itself.
+/// A source without checksums repeats a format description with a wrong checksum.
 #[tokio::test]
 async fn a_source_without_checksums() -> Result<()> {
     for kind in ServerKind::ALL {
@@ -35,10 +35,10 @@ async fn resume(kind: ServerKind, options: &[&str]) -> Result<()> {
     for name in ["one", "two"] {
         trial.start_relay()?;
         trial.wait_captured().await?;
-        // Under semi-sync: it returns when the log has it.
+        // With semi-sync: it returns when the log has it.
         let statement = format!("CREATE DATABASE {name}");
         let created = tokio::time::timeout(Duration::from_secs(60), trial.primary.sql(&statement)).await;
-        created.with_context(|| format!("{name}: nobody acknowledges: {}", trial.relay_log_tail()))??;
+        created.with_context(|| format!("{name}: no acknowledgement: {}", trial.relay_log_tail()))??;
         trial.kill_relay().await?;
     }
     let segments = LogDir::open_read_only(&trial.log_directory())?.segments()?;

@@ -1,4 +1,4 @@
-//! Capture of a source into the log, and what reads that log.
+//! Capture of a source into the log, and the commands that read the log.
 
 mod acker_orders;
 mod archive;

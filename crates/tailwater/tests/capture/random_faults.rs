@@ -1,11 +1,12 @@
-//! Random faults on real servers under load: SIGKILL and SIGSTOP of relay and primary, alone and together, a link between
-//! them that goes silent or is reset, rotations.
+//! Random faults on real servers under load: SIGKILL and SIGSTOP of relay and primary, alone and together, a
+//! link between them that goes silent or is reset, rotations.
 //!
-//! Clients keep a ledger of what the server told them. Whatever was done to relay and primary, at the end every
-//! acknowledged transaction is in the log, whole and once, and the log is the primary's own binlog byte for byte.
+//! Clients keep a ledger of the server's answers. Whatever happened to relay and primary, at the end every
+//! acknowledged transaction is in the log, complete and once, and the log equals the primary's own binlog
+//! byte for byte.
 //!
-//! A run prints its seed; `TAILWATER_SEED=n` repeats its choices (not the servers' timing, so not always its outcome).
-//! CI makes a few kills; with `TAILWATER_LONG=1` there are at least sixty.
+//! A run prints its seed; `TAILWATER_SEED=n` repeats its choices (not the servers' timing, so not always its
+//! outcome). CI makes a few kills; with `TAILWATER_LONG=1` there are at least sixty.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -27,24 +28,24 @@ use tailwater_wire::Flavour;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_tailwater");
 
-/// How long anything may take before it counts as stuck. It decides nothing but when to give up.
+/// Time limit of each wait; reached only on a failure.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// Something done to a trial under load.
+/// A fault under load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
     KillRelay,
-    /// Once more while it finds out where it was.
+    /// Once more while it recovers its position.
     KillRelayTwice,
-    /// The primary comes back on its data, with semi-sync on; the relay is there all the time.
+    /// The primary restarts on its data with semi-sync; the relay keeps running.
     KillPrimary,
-    /// Both at the same moment; who comes back first is left to chance.
+    /// Both at the same moment; they restart in random order.
     KillBoth,
-    /// What the primary had sent waits in the socket of the relay, which stands still and reads it later.
+    /// What the primary had sent waits in the socket of the frozen relay, which reads it later.
     KillPrimaryBehindRelay,
     PauseRelay,
     PausePrimary,
-    /// Nothing gets through, in one direction or both, and nobody is told.
+    /// The link loses all bytes in one direction or both, without an error.
     CutLink,
     ResetLink,
     /// FLUSH BINARY LOGS
@@ -82,22 +83,22 @@ impl Kills {
     }
 }
 
-/// One server, one workload, and what is done to them.
+/// One server, one workload, and their faults.
 #[derive(Debug)]
 struct Plan {
     kind: ServerKind,
     durability: TrialDurability,
     options: Vec<String>,
     clients: u32,
-    /// The longest text in a row: with big ones a kill is likely to hit a transaction that is half written.
+    /// The longest text in a row: a kill during a big transaction is likely to leave it half written.
     body_bytes_max: usize,
     workload_seed: u64,
     faults: Vec<Fault>,
 }
 
 impl Plan {
-    /// A plan with so many kills. With reduced durability a killed primary comes back with tables older than its binlog,
-    /// where the clients' next changes could not be what they planned; so there its kill is the last fault.
+    /// A plan with this number of kills. With reduced durability, a killed primary restarts with tables older
+    /// than its binlog, which the clients' next changes would not match; so there its kill is the last fault.
     fn random(
         random: &mut StdRng,
         kind: ServerKind,
@@ -139,7 +140,7 @@ impl Plan {
     }
 }
 
-/// Options of the server that change what is in its binlog.
+/// Server options that change the contents of its binlog.
 fn random_options(random: &mut StdRng, kind: ServerKind) -> Vec<String> {
     let compression = match kind.flavour() {
         Flavour::MySql => "--binlog-transaction-compression=ON",
@@ -158,7 +159,7 @@ fn random_options(random: &mut StdRng, kind: ServerKind) -> Vec<String> {
         .collect()
 }
 
-/// What all rounds together did and found.
+/// Faults and results of all rounds.
 #[derive(Debug, Default)]
 struct Summary {
     rounds: u32,
@@ -212,7 +213,7 @@ async fn no_acknowledged_commit_is_lost_by_kills() -> Result<()> {
             // The short run has two rounds: one of each family.
             false => *kinds[1..].choose(&mut random).unwrap_or(&kinds[0]),
         };
-        // Of each kind every third round in the long run, one of the two short rounds.
+        // Each kind of fault in every third round of the long run, or in one of the two short rounds.
         let reduced = if long { round / kinds.len() % 3 == 1 } else { (round % 2 == 1) == second_reduced };
         let durability = if reduced { TrialDurability::Reduced } else { TrialDurability::Full };
         let sizes: &[usize] = if long { &[8 << 10, 256 << 10, 3 << 20] } else { &[8 << 10, 256 << 10] };
@@ -220,7 +221,7 @@ async fn no_acknowledged_commit_is_lost_by_kills() -> Result<()> {
         let plan = Plan::random(&mut random, kind, durability, kills_per_round, body_bytes_max);
         say(&format!("round {round}: {plan:?}"));
         let mut faults = StdRng::seed_from_u64(random.random());
-        let result = Round::play(&plan, &mut faults, &mut summary).await;
+        let result = Round::run(&plan, &mut faults, &mut summary).await;
         result.with_context(|| format!("TAILWATER_SEED={seed}, round {round}: {plan:?}"))?;
         summary.rounds += 1;
         say(&format!("so far: {summary}"));
@@ -230,7 +231,8 @@ async fn no_acknowledged_commit_is_lost_by_kills() -> Result<()> {
     Ok(())
 }
 
-/// Past the harness, which hides the output of tests that pass: a run of minutes should show where it is.
+/// Prints to standard error directly, because the harness hides the output of passing tests, and a run of
+/// minutes should show its progress.
 fn say(text: &str) {
     use std::io::Write;
     let _ = writeln!(std::io::stderr(), "{text}");
@@ -239,17 +241,17 @@ fn say(text: &str) {
 struct Round<'a> {
     random: &'a mut StdRng,
     trial: Trial,
-    /// Between the relay and the primary.
+    /// The link between relay and primary.
     link: Link,
     ledger: Arc<Ledger>,
-    /// Gone (by `abort`) after the last fault of a round with reduced durability.
+    /// `None` (after `abort`) after the last fault of a round with reduced durability.
     workload: Option<Workload>,
-    /// Binlog files of the primary that it may have left torn: what it wrote when it was killed.
+    /// Binlog files of the primary that may be torn, because they were open when it was killed.
     torn: BTreeSet<String>,
 }
 
 impl Round<'_> {
-    async fn play(plan: &Plan, random: &mut StdRng, summary: &mut Summary) -> Result<()> {
+    async fn run(plan: &Plan, random: &mut StdRng, summary: &mut Summary) -> Result<()> {
         let folder = TrialFolder::new(None)?;
         let spec = TrialSpec {
             kind: plan.kind,
@@ -305,7 +307,7 @@ impl Round<'_> {
         Ok(())
     }
 
-    /// Waits until some more transactions were acknowledged, and then a little, so that faults hit anywhere.
+    /// Waits for some further acknowledgements, and a little longer, so that faults hit random moments.
     async fn progress(&mut self) -> Result<()> {
         let Some(workload) = &mut self.workload else { return Ok(()) };
         let counters = Arc::clone(workload.counters());
@@ -313,7 +315,7 @@ impl Round<'_> {
         let deadline = Instant::now() + PATIENCE;
         while counters.snapshot().acknowledged < wanted {
             ensure!(!workload.is_over(), "the clients gave up");
-            ensure!(Instant::now() < deadline, "commits do not go on: {:?}", counters.snapshot());
+            ensure!(Instant::now() < deadline, "commits do not continue: {:?}", counters.snapshot());
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         self.pause(0..50).await;
@@ -345,7 +347,7 @@ impl Round<'_> {
                 self.kill_primary().await?;
                 self.stop_load(stop_load).await;
                 if stop_load || self.random.random() {
-                    self.log_stands_alone().await?;
+                    self.log_is_complete_without_primary().await?;
                 }
                 self.pause(0..1500).await;
                 self.trial.primary.start_again().await?;
@@ -359,7 +361,7 @@ impl Round<'_> {
                 self.pause(0..500).await;
                 if stop_load || self.random.random() {
                     self.trial.relay().context("no relay")?.resume()?;
-                    self.log_stands_alone().await?;
+                    self.log_is_complete_without_primary().await?;
                     self.trial.primary.start_again().await?;
                 } else {
                     self.trial.primary.start_again().await?;
@@ -374,7 +376,7 @@ impl Round<'_> {
                 self.stop_load(stop_load).await;
                 self.pause(0..500).await;
                 if stop_load || self.random.random() {
-                    self.log_stands_alone().await?;
+                    self.log_is_complete_without_primary().await?;
                     self.pause(0..500).await;
                     self.trial.primary.start_again().await?;
                 } else {
@@ -391,7 +393,7 @@ impl Round<'_> {
             }
             Fault::PausePrimary => {
                 self.trial.primary.pause()?;
-                // Both sides of what the relay takes for a broken link, which is three heartbeats.
+                // Shorter and longer than what the relay takes for a broken link, which is three heartbeats.
                 self.pause(0..3000).await;
                 self.trial.primary.resume()?;
             }
@@ -421,21 +423,21 @@ impl Round<'_> {
 
     async fn stop_load(&mut self, stop: bool) {
         if stop && let Some(workload) = self.workload.take() {
-            // The report holds errors of clients that found no server any more: there is none.
+            // The report contains errors of clients that no longer found a server.
             let _ = workload.abort().await;
         }
     }
 
-    /// The primary is dead, and might never come back: everything acknowledged is in the log now, and not only after the
-    /// primary has sent it once more.
-    async fn log_stands_alone(&mut self) -> Result<()> {
+    /// The primary is dead and might never come back: everything acknowledged is in the log now, and not only
+    /// after the primary has sent it once more.
+    async fn log_is_complete_without_primary(&mut self) -> Result<()> {
         self.nothing_is_acknowledged().await?;
         if self.trial.relay().is_none() {
-            let said = self.relay_said().len();
+            let said = self.relay_log().len();
             self.trial.start_relay()?;
-            // It reads back what it left when it was killed, and then misses the primary.
+            // It reads what it had when it was killed, and then finds no primary.
             let deadline = Instant::now() + PATIENCE;
-            while !self.relay_said().get(said..).is_some_and(|words| words.contains("capture interrupted")) {
+            while !self.relay_log().get(said..).is_some_and(|words| words.contains("capture interrupted")) {
                 ensure!(Instant::now() < deadline, "the relay does not start");
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
@@ -450,15 +452,16 @@ impl Round<'_> {
         self.trial.start_relay()
     }
 
-    fn relay_said(&self) -> String {
+    fn relay_log(&self) -> String {
         std::fs::read_to_string(self.trial.relay_output()).unwrap_or_default()
     }
 
-    /// Without a relay to acknowledge, no client is told anything.
+    /// Without a relay, no client gets an acknowledgement.
     async fn nothing_is_acknowledged(&self) -> Result<()> {
         let Some(workload) = &self.workload else { return Ok(()) };
         let acknowledged = || workload.counters().snapshot().acknowledged;
-        // What was acknowledged before is still on its way to the clients. Were it to go on, that would never end.
+        // Earlier acknowledgements are still on their way to the clients. If new ones came, the counter would
+        // not stop.
         let deadline = Instant::now() + PATIENCE;
         let mut before = acknowledged();
         loop {
@@ -467,7 +470,7 @@ impl Round<'_> {
             if now == before {
                 return Ok(());
             }
-            ensure!(Instant::now() < deadline, "commits go on without the relay");
+            ensure!(Instant::now() < deadline, "commits continue without the relay");
             before = now;
         }
     }
@@ -478,11 +481,11 @@ impl Round<'_> {
                 tokio::time::timeout(PATIENCE, workload.finish()).await.context("clients are stuck")?;
             ensure!(report.errors.is_empty(), "clients gave up: {:?}", report.errors);
         }
-        // The last commit may have filled its file: the relay is still to hear of the next one.
+        // The last commit may have filled its file: the relay must still receive the next file's name.
         self.catch_up().await?;
         self.trial.stop_relay().await?;
         if plan.durability == TrialDurability::Full {
-            // The server's own promise; were it not kept, the test would be wrong about what it does to the server.
+            // The server's own promise. If it were broken, the test would be wrong about the server.
             let on_server = self.ledger.compare_with_server(&self.trial.primary.connect_options()).await?;
             ensure!(
                 on_server.missing.is_empty() && on_server.altered.is_empty(),
@@ -516,7 +519,8 @@ impl Round<'_> {
         let newest = files.last().context("the primary has no binlog")?;
         let deadline = Instant::now() + PATIENCE;
         loop {
-            // Its start is the newest file, and nobody writes: the log is there when it has begun that file.
+            // Its restart began a new file, and no client writes: the log is complete when it has started
+            // that file.
             let segments = LogDir::open_read_only(&self.trial.log_directory())?.segments()?;
             if segments.last().is_some_and(|segment| segment.source_file == *newest) {
                 return Ok(());
@@ -526,8 +530,9 @@ impl Round<'_> {
         }
     }
 
-    /// Every binlog file of the primary is a segment, from the first to the last and to its last byte; only behind the last
-    /// whole transaction of a file that was torn, and in the newest, which was closed after the relay, may there be more.
+    /// Every binlog file of the primary is a segment, from the first to the last and to its last byte. More
+    /// bytes are allowed only after the last complete transaction of a torn file, and in the newest file,
+    /// which was closed after the relay ended.
     fn compare_files(&self, log: &Path) -> Result<()> {
         let data = self.trial.primary.data();
         let segments = LogDir::open_read_only(log)?.segments()?;

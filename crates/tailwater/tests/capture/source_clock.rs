@@ -1,4 +1,5 @@
-//! The daemon's wall clock is beside its source's, and is set: replicas and channels go on showing how far they really are behind.
+//! The daemon's wall clock differs from its source's, and is set: replicas and channels still report their
+//! true lag.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -12,10 +13,10 @@ use tailwater_wire::Flavour;
 
 use crate::shell::{PROGRAM, Shell};
 
-/// Only reached when something is wrong.
+/// Time limit of each wait; reached only on a failure.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How far the clock is set, and the most that a replica or channel may show of it.
+/// How far the clock is set, and how much of it a replica or channel may show.
 const BESIDE_MS: i64 = 1_000_000;
 const LAG_SECONDS_MAX: u64 = 500;
 
@@ -68,36 +69,40 @@ async fn lag_is_correct_under_clock_steps(kind: ServerKind) -> Result<()> {
     let replica = Server::start(ServerSpec::new(kind).name("replica").options(["--server-id=2"])).await?;
     replica.replicate(&trial.replica_of_relay()).await?;
 
-    shows_its_lag(&trial, &replica).await?;
-    channel_shows_its_lag(&trial, &shell, &target).await?;
+    check_replica_lag(&trial, &replica).await?;
+    check_channel_lag(&trial, &shell, &target).await?;
     clock.set_offset_ms(0)?;
-    shows_its_lag(&trial, &replica).await?;
-    channel_shows_its_lag(&trial, &shell, &target).await?;
-    ensure!(let_go(&trial)? == 0, "nobody was told a wrong time");
+    check_replica_lag(&trial, &replica).await?;
+    check_channel_lag(&trial, &shell, &target).await?;
+    ensure!(disconnections(&trial)? == 0, "no replica has read a wrong time");
 
-    // While the source is away nobody knows its clock, and the replica is told that of the daemon.
+    // While the source is away its clock is unknown, and the replica gets the daemon's.
     trial.stop_relay().await?;
     trial.primary.stop().await?;
     clock.set_offset_ms(BESIDE_MS)?;
     trial.start_relay()?;
-    until_streaming(&trial).await?;
+    wait_until_streaming(&trial).await?;
     trial.primary.restart(None).await?;
     trial.wait_captured().await?;
-    shows_its_lag(&trial, &replica).await?;
-    channel_shows_its_lag(&trial, &shell, &target).await?;
-    ensure!(let_go(&trial)? == 1, "the replica was told a wrong time once: {}", trial.relay_log_tail());
+    check_replica_lag(&trial, &replica).await?;
+    check_channel_lag(&trial, &shell, &target).await?;
+    ensure!(
+        disconnections(&trial)? == 1,
+        "the replica must be disconnected once: {}",
+        trial.relay_log_tail()
+    );
     trial.stop_relay().await
 }
 
-/// How often a replica was let go because of the time.
-fn let_go(trial: &Trial) -> Result<usize> {
+/// How often a replica was disconnected because of the clock.
+fn disconnections(trial: &Trial) -> Result<usize> {
     Ok(std::fs::read_to_string(trial.relay_output())?
         .matches("disconnecting the replica so that it reads")
         .count())
 }
 
 /// Waits until the daemon streams to a replica.
-async fn until_streaming(trial: &Trial) -> Result<()> {
+async fn wait_until_streaming(trial: &Trial) -> Result<()> {
     let begin = Instant::now();
     loop {
         if let Ok(mut connection) = Connection::connect(&trial.serve_options()).await {
@@ -113,9 +118,9 @@ async fn until_streaming(trial: &Trial) -> Result<()> {
     }
 }
 
-/// Writes what the replica cannot apply for a while, and sees what it says of its lag: one that has all says 0 whatever it was
-/// told.
-async fn shows_its_lag(trial: &Trial, replica: &Server) -> Result<()> {
+/// Makes the replica unable to apply for a while, and checks the lag that it reports. A replica that has
+/// applied everything always reports 0.
+async fn check_replica_lag(trial: &Trial, replica: &Server) -> Result<()> {
     let behind = match replica.kind().flavour() {
         Flavour::MySql => ("SHOW REPLICA STATUS", "Seconds_Behind_Source"),
         Flavour::MariaDb => ("SHOW SLAVE STATUS", "Seconds_Behind_Master"),
@@ -133,7 +138,7 @@ async fn shows_its_lag(trial: &Trial, replica: &Server) -> Result<()> {
         let status = asking.query(behind.0).await?;
         let lag = status.column(behind.1).and_then(|column| status.first()?.get_u64(column));
         ensure!(lag.is_none_or(|lag| lag <= LAG_SECONDS_MAX), "it shows a lag of {lag:?} s");
-        // 0 is what it says without looking at a clock, too.
+        // It also reports 0 when it does not read a clock.
         true_lags += usize::from(lag.is_some_and(|lag| lag > 0));
         ensure!(begin.elapsed() < PATIENCE, "no lag is shown: {:?}", replica.replica_status().await?);
         tokio::time::sleep(Duration::from_millis(50)).await;
@@ -144,8 +149,8 @@ async fn shows_its_lag(trial: &Trial, replica: &Server) -> Result<()> {
     Ok(())
 }
 
-/// The same of a channel, as it is listed.
-async fn channel_shows_its_lag(trial: &Trial, shell: &Shell, target: &Server) -> Result<()> {
+/// The same for a channel, in `channel list`.
+async fn check_channel_lag(trial: &Trial, shell: &Shell, target: &Server) -> Result<()> {
     let begin = Instant::now();
     while target.sql("SELECT COUNT(*) FROM shop.t").await.is_err() {
         ensure!(begin.elapsed() < PATIENCE, "the channel does not follow: {}", trial.relay_log_tail());

@@ -1,4 +1,4 @@
-//! What a stranger tries first: the demo, and servers of the sandbox.
+//! The first commands of a new user: the demo, and servers of the sandbox.
 
 use std::os::unix::fs::symlink;
 
@@ -25,7 +25,7 @@ fn the_demo_reports_what_is_documented() -> Result<()> {
     Ok(())
 }
 
-/// A shell with a cache of its own: other servers that are up on this machine are not ours to end.
+/// A shell with its own cache folder, so that other sandbox servers of this machine are not touched.
 pub fn shell_with_cache() -> Result<(Shell, Cache)> {
     let mut shell = Shell::new()?;
     let (real, own) = (Cache::locate()?, Cache::at(shell.path().join("cache")));
@@ -37,12 +37,12 @@ pub fn shell_with_cache() -> Result<(Shell, Cache)> {
     Ok((shell, own))
 }
 
-/// Ends the servers of a test that failed half-way.
+/// Stops the servers of a test that failed.
 pub struct Down<'a>(pub &'a Shell);
 
 impl Drop for Down<'_> {
     fn drop(&mut self) {
-        // The test says what is wrong; this only leaves nothing behind.
+        // The test has reported the failure; this only cleans up.
         let _ = self.0.run("sandbox down");
     }
 }
@@ -59,7 +59,7 @@ fn sandbox_servers_go_up_are_listed_and_go_down() -> Result<()> {
     let up = shell.run("sandbox up --server mariadb --version 10.11 -- --max-connections=67")?.exits(0);
     let up = up.says(&["mariadb-10.11-1: 10.11.", "on 127.0.0.1:", "SQL:", "binlog:", "data:"]).text();
     shell.run("sandbox list")?.exits(0).says(&[&up]);
-    // As it would be pasted.
+    // As a user would paste it.
     let sql = up.lines().find_map(|line| line.trim().strip_prefix("SQL:")).context("a command")?.trim();
     let answer = shell.bash(&format!("{sql} -N -e 'SELECT @@max_connections'"))?.exits(0);
     ensure!(answer.text().trim() == "67", "{answer:?}");
@@ -72,7 +72,7 @@ fn sandbox_servers_go_up_are_listed_and_go_down() -> Result<()> {
     let port = server["port"].as_u64().context("a port")?;
     ensure!(runs(pid));
 
-    // Its data stay over a stop and a crash, and so do its port and options.
+    // Data, port and options survive a stop and a crash.
     shell
         .bash(&format!("{sql} -e 'CREATE DATABASE d; SET GLOBAL local_infile = @@GLOBAL.local_infile'"))?
         .exits(0);
@@ -82,21 +82,21 @@ fn sandbox_servers_go_up_are_listed_and_go_down() -> Result<()> {
         shell
             .run(&format!("sandbox {how} mariadb-10.11-1"))?
             .exits(1)
-            .complains(&["TW-SBX-0008", "not running"]);
+            .stderr_has(&["TW-SBX-0008", "not running"]);
         shell.run("sandbox start")?.exits(0).says(&["mariadb-10.11-1: ", &format!("127.0.0.1:{port}")]);
-        shell.run("sandbox start mariadb-10.11-1")?.exits(1).complains(&["TW-SBX-0008", "is running"]);
+        shell.run("sandbox start mariadb-10.11-1")?.exits(1).stderr_has(&["TW-SBX-0008", "is running"]);
         let answer = shell.bash(&format!("{sql} -N -e 'SELECT @@max_connections, @@local_infile; USE d'"))?;
         ensure!(answer.exits(0).text().trim() == "67\t1");
     }
     shell.run("sandbox kill")?.exits(2);
     let taken = format!("sandbox up --server mariadb --port {port}");
-    shell.run(&taken)?.exits(1).complains(&["TW-SBX-0022", &port.to_string()]);
-    shell.run("sandbox up --server mariadb --port 65535 --count 2")?.exits(1).complains(&["TW-SBX-0023"]);
+    shell.run(&taken)?.exits(1).stderr_has(&["TW-SBX-0022", &port.to_string()]);
+    shell.run("sandbox up --server mariadb --port 65535 --count 2")?.exits(1).stderr_has(&["TW-SBX-0023"]);
     let lines = shell.run("sandbox list --output json")?.exits(0).json()?;
     ensure!(lines.len() == 1, "what was refused leaves nothing: {lines:?}");
     let pid = lines[0]["pid"].as_u64().context("a process id")?;
 
-    shell.run("sandbox down mariadb-10.11-7")?.exits(1).complains(&["TW-SBX-", "mariadb-10.11-7"]);
+    shell.run("sandbox down mariadb-10.11-7")?.exits(1).stderr_has(&["TW-SBX-", "mariadb-10.11-7"]);
     ensure!(runs(pid));
     shell.run("sandbox down")?.exits(0).says(&["mariadb-10.11-1: stopped"]);
     ensure!(!runs(pid), "the server lives on");
@@ -104,12 +104,12 @@ fn sandbox_servers_go_up_are_listed_and_go_down() -> Result<()> {
     let left: Vec<_> =
         std::fs::read_dir(own.up())?.map(|entry| entry.map(|entry| entry.file_name())).collect();
     ensure!(left.len() == 1, "more than the lock file stays: {left:?}");
-    shell.run("sandbox down")?.exits(0).hides(&["stopped"]);
+    shell.run("sandbox down")?.exits(0).stdout_lacks(&["stopped"]);
     ensure!(shell.run("sandbox list --output json")?.exits(0).json()? == Vec::<Value>::new());
     Ok(())
 }
 
-/// Whether there is such a process, zombies left out.
+/// Whether the process exists and is not a zombie.
 fn runs(pid: u64) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
     stat.is_ok_and(|stat| stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.starts_with(" Z")))

@@ -1,4 +1,4 @@
-//! What load balancers and monitoring ask the daemon over HTTP.
+//! Requests of load balancers and monitoring to the daemon's HTTP listener.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -21,7 +21,7 @@ use tailwater_wire::Flavour;
 
 use crate::shell::{PROGRAM, Shell};
 
-/// Only reached when something is wrong.
+/// Time limit of each wait; reached only on a failure.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[tokio::test]
@@ -60,7 +60,7 @@ async fn checks_follow_the_servers(kind: ServerKind) -> Result<()> {
     ensure!(http.ask("GET", "/healthz")?.0 == 200);
     let (code, body) = http.ask("GET", "/status")?;
     ensure!(code == 200 && body["clusters"][0]["nodes"][0]["role"] == "primary", "{body}");
-    // Load balancers check with these.
+    // Load balancers use these methods.
     for method in ["HEAD", "OPTIONS"] {
         ensure!(http.ask(method, "/primary/primary")?.0 == 200, "{method}");
     }
@@ -68,7 +68,7 @@ async fn checks_follow_the_servers(kind: ServerKind) -> Result<()> {
     ensure!(http.ask("GET", "/primary/absent")?.0 == 404);
     ensure!(http.ask("GET", "/replica/db2?lag=soon")?.0 == 400);
 
-    // Writable is not enough to be the primary: this is what an ex-primary that comes back looks like.
+    // A writable server is not necessarily the primary: a former primary that comes back is writable, too.
     beside.sql(&format!("{} SET GLOBAL read_only = 0", unlock(kind))).await?;
     trial.primary.sql("SET GLOBAL read_only = 1").await?;
     http.until("/primary/primary", 503, |body| body["reason"] == "it is read-only")?;
@@ -138,7 +138,7 @@ async fn manager_and_http_share_their_probes() -> Result<()> {
     trial.kill_relay().await
 }
 
-/// A daemon's capture as another machine's manager sees it.
+/// The daemon's capture, as the manager of another machine sees it.
 #[tokio::test]
 async fn remote_relay_accepts_orders() -> Result<()> {
     let kind = ServerKind::Mysql97;
@@ -178,7 +178,7 @@ async fn remote_relay_accepts_orders() -> Result<()> {
 
     let reason = refused(relay(url.clone(), "other.token", 4201)?.stop(LeaseToken(1)).await.map(drop))?;
     ensure!(reason.contains("401"), "{reason}");
-    // Another relay's word is none, and nothing is believed of it.
+    // A relay that reports another name is not believed.
     let answer = relay(url.clone(), "http.token", 4202)?.read().await;
     let is_told = |reason: &str| reason.contains("server_id 4201") && reason.contains("4202");
     ensure!(matches!(&answer, Err(AckerError::Unknown(reason)) if is_told(reason)), "{answer:?}");
@@ -191,7 +191,7 @@ async fn remote_relay_accepts_orders() -> Result<()> {
     ensure!(report.acker.stop == AckerStop::Persistent && report.acker.durable, "{report:?}");
     let held = report.acker.holds.context("it holds nothing")?;
     ensure!(held.to_string().replace('\n', "") == written_by(&trial.primary).await?, "{held}");
-    // No commit is acknowledged any more.
+    // No further commit is acknowledged.
     let mut client = Connection::connect(&trial.primary.connect_options()).await?;
     let commit = tokio::spawn(async move { client.execute("INSERT INTO shop.t VALUES (1)").await.map(drop) });
     let http = Http { port: port.number() };
@@ -209,7 +209,8 @@ async fn remote_relay_accepts_orders() -> Result<()> {
     trial.kill_relay().await
 }
 
-/// A connection that says nothing, or too much, costs one place for a bounded time, and others are answered.
+/// A connection that sends nothing or too much occupies one place for a limited time, and others are
+/// answered.
 #[test]
 fn invalid_http_requests_are_answered_or_closed() -> Result<()> {
     let shell = Shell::new()?;
@@ -285,7 +286,7 @@ pub async fn follower(kind: ServerKind, id: u32, name: &str) -> Result<Server> {
     Ok(Server::start(ServerSpec::new(kind).name(name).options(options)).await?)
 }
 
-/// All that a server has written.
+/// GTID set of everything that a server has written.
 pub async fn written_by(server: &Server) -> Result<String> {
     let variable = match server.kind().flavour() {
         Flavour::MySql => "gtid_executed",
@@ -302,7 +303,7 @@ pub fn member(name: &str, server: &Server) -> String {
     )
 }
 
-/// What has to go before `read_only` does.
+/// What must be switched off before `read_only`.
 pub fn unlock(kind: ServerKind) -> &'static str {
     match kind {
         ServerKind::Mysql97 => "SET GLOBAL super_read_only = 0;",
@@ -310,13 +311,13 @@ pub fn unlock(kind: ServerKind) -> &'static str {
     }
 }
 
-/// The daemon's listener, asked as a load balancer would.
+/// The daemon's HTTP listener.
 pub struct Http {
     pub port: u16,
 }
 
 impl Http {
-    /// The status and the body.
+    /// Returns the status and the body.
     pub fn ask(&self, method: &str, path: &str) -> Result<(u16, Value)> {
         self.say(&format!("{method} {path} HTTP/1.0\r\n\r\n"))
     }
@@ -333,13 +334,13 @@ impl Http {
         Ok((code, serde_json::from_str(body).unwrap_or_default()))
     }
 
-    pub fn until(&self, path: &str, wanted: u16, is_so: impl Fn(&Value) -> bool) -> Result<Value> {
+    pub fn until(&self, path: &str, wanted: u16, condition: impl Fn(&Value) -> bool) -> Result<Value> {
         let begun = Instant::now();
         loop {
             let answer = self.ask("GET", path);
             if let Ok((code, body)) = &answer
                 && *code == wanted
-                && is_so(body)
+                && condition(body)
             {
                 return Ok(body.clone());
             }

@@ -1,4 +1,4 @@
-//! What Prometheus reads of a running daemon: captures and channels. `sandbox_cluster` has the metrics of the manager.
+//! Metrics of a running daemon: captures and channels. The metrics of the manager are in `sandbox_cluster`.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use crate::cli::http::{Http, daemon, follower, written_by};
 use crate::open_metrics::Scrape;
 use crate::shell::Shell;
 
-/// Only reached when something is wrong.
+/// Time limit of each wait; reached only on a failure.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[tokio::test]
@@ -84,7 +84,7 @@ async fn metrics_follow_captures_and_channels(kind: ServerKind) -> Result<()> {
     for private in ["-value", "INSERT", "shop", "root", gtid] {
         ensure!(!failed.text.contains(private), "{private}: {}", failed.text);
     }
-    asks_no_server(&address, &target).await?;
+    connects_to_no_server(&address, &target).await?;
 
     let side = if kind.flavour() == Flavour::MySql { "source" } else { "master" };
     trial.primary.sql(&format!("SET GLOBAL rpl_semi_sync_{side}_enabled = 0")).await?;
@@ -101,8 +101,8 @@ async fn metrics_follow_captures_and_channels(kind: ServerKind) -> Result<()> {
     trial.kill_relay().await
 }
 
-/// However often it is scraped, the daemon connects to no server for it. `/status` shows that the count would tell.
-async fn asks_no_server(address: &str, target: &Server) -> Result<()> {
+/// A scrape makes no connection to a server. `/status` shows that the count would notice one.
+async fn connects_to_no_server(address: &str, target: &Server) -> Result<()> {
     let connections = async || -> Result<u64> {
         let shown = target.sql("SHOW GLOBAL STATUS LIKE 'Connections'").await?.concat();
         Ok(shown.trim_start_matches(|c: char| !c.is_ascii_digit()).trim().parse()?)
@@ -122,15 +122,15 @@ async fn asks_no_server(address: &str, target: &Server) -> Result<()> {
     Ok(())
 }
 
-/// Scrapes until a state that satisfies `is_so`.
-fn until(address: &str, what: &str, is_so: impl Fn(&Scrape) -> bool) -> Result<Scrape> {
-    let begun = Instant::now();
+/// Scrapes until the metrics satisfy the condition.
+fn until(address: &str, what: &str, condition: impl Fn(&Scrape) -> bool) -> Result<Scrape> {
+    let started = Instant::now();
     loop {
         let scrape = Scrape::of(address);
         match scrape {
-            Ok(scrape) if is_so(&scrape) => return Ok(scrape),
+            Ok(scrape) if condition(&scrape) => return Ok(scrape),
             scrape => {
-                ensure!(begun.elapsed() < PATIENCE, "waited for {what}: {scrape:#?}");
+                ensure!(started.elapsed() < PATIENCE, "waited for {what}: {scrape:#?}");
                 std::thread::sleep(Duration::from_millis(30));
             }
         }

@@ -1,4 +1,4 @@
-//! The command line, and what the daemon answers over HTTP.
+//! The command line, and the daemon's HTTP listener.
 
 pub mod demo_and_sandbox;
 pub mod http;

@@ -1,4 +1,5 @@
-//! Links, pipes and devices where files of ours are expected: nothing is overwritten through them, and nothing hangs.
+//! Links, pipes and devices in place of expected files: nothing is overwritten through them, and nothing
+//! hangs.
 
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -10,7 +11,7 @@ use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
 
 use crate::shell::Shell;
 
-/// Only reached when something is wrong.
+/// Time limit of each wait; reached only on a failure.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 #[tokio::test]
@@ -28,7 +29,7 @@ async fn special_files_are_refused() -> Result<()> {
     shell.run(&format!("dump dumped {at}"))?.exits(0);
     server.sql("DROP DATABASE shop").await?;
 
-    // Each file of a dump in turn is a pipe without a writer, or a device that has no end.
+    // Each file of a dump in turn is replaced by a pipe without a writer, or by an endless device.
     let folder = shell.path().join("dumped");
     for file in files(&folder)? {
         let aside = shell.path().join("aside");
@@ -38,11 +39,11 @@ async fn special_files_are_refused() -> Result<()> {
                 false => ensure!(Command::new("mkfifo").arg(&file).status()?.success()),
                 true => symlink("/dev/zero", &file)?,
             }
-            let begun = Instant::now();
+            let started = Instant::now();
             let ran = shell.run(&format!("load dumped {at}"))?.exits(1);
-            ensure!(begun.elapsed() < PATIENCE, "{}", file.display());
+            ensure!(started.elapsed() < PATIENCE, "{}", file.display());
             let name = file.file_name().context("a name")?.to_string_lossy().into_owned();
-            ran.complains(&[&name, "regular file"]);
+            ran.stderr_has(&[&name, "regular file"]);
             std::fs::remove_file(&file)?;
             server.sql("DROP DATABASE IF EXISTS shop; DROP DATABASE IF EXISTS tailwater").await?;
         }
@@ -51,7 +52,7 @@ async fn special_files_are_refused() -> Result<()> {
     shell.run(&format!("load dumped {at}"))?.exits(0);
     ensure!(server.sql("SELECT a FROM shop.t").await? == ["1"]);
 
-    // A page takes the place of a link, and what the link leads to stays.
+    // A page replaces a link, and the target of the link is unchanged.
     let victim = shell.path().join("victim");
     std::fs::write(&victim, "precious")?;
     let page = shell.path().join("page.html");
@@ -62,10 +63,10 @@ async fn special_files_are_refused() -> Result<()> {
     ensure!(std::fs::read_to_string(&victim)? == "precious");
     ensure!(!page.is_symlink() && std::fs::read_to_string(&page)?.contains("<html"));
 
-    // A log is read from files only, as some of it is read twice.
+    // A log is read only from regular files, because parts of it are read twice.
     ensure!(Command::new("mkfifo").arg(shell.path().join("pipe")).status()?.success());
     for words in ["log cat pipe", "log stats pipe", "log verify pipe", "log ls pipe"] {
-        shell.run(words)?.exits(1).complains(&["pipe", "neither a log folder nor a regular file"]);
+        shell.run(words)?.exits(1).stderr_has(&["pipe", "neither a log folder nor a regular file"]);
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! `tailwater topology` as an operator sees it, with and without a running daemon.
+//! `tailwater topology` with and without a running daemon.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
 
 use crate::shell::{PROGRAM, Shell};
 
-/// Only reached when something is wrong.
+/// Time limit of each wait; reached only on a failure.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[tokio::test]
@@ -44,7 +44,7 @@ fn topology_without_servers_and_daemon() -> Result<()> {
     let ran = shell.run("topology -c tailwater.toml --output json")?.exits(0).json()?;
     ensure!(ran.len() == 1 && ran[0]["clusters"][0]["nodes"][0]["role"] == "primary", "{ran:#?}");
     shell.run("topology -c tailwater.toml --watch 0")?.exits(2);
-    shell.run("topology -c absent.toml")?.exits(1).complains(&["TW-CFG-0001"]);
+    shell.run("topology -c absent.toml")?.exits(1).stderr_has(&["TW-CFG-0001"]);
     Ok(())
 }
 
@@ -83,7 +83,7 @@ async fn a_cluster_is_shown(kind: ServerKind) -> Result<()> {
     let ran = shell.run("topology -c tailwater.toml")?.exits(0);
     ran.says(&["RelayNotRunning", "SemiSyncTooFew"]);
 
-    // What `tailwater grants` says.
+    // The grants of `tailwater grants`.
     let grants = shell.run("grants --account tailwater@'%' --output json")?.exits(0).json()?;
     let flavour = kind.flavour().to_string();
     let grant = grants.iter().find(|grant| grant["server"] == flavour && grant["on"] == "every server");
@@ -150,16 +150,16 @@ fn child<'a>(node: &'a Value, name: &str) -> Option<&'a Value> {
     node["children"].as_array()?.iter().find(|child| child["name"] == name)
 }
 
-/// Looks until what was seen is as it should be.
-fn until(shell: &Shell, what: &str, is_so: impl Fn(&Value) -> bool) -> Result<Value> {
-    let begun = Instant::now();
+/// Repeats the command until its output satisfies the condition.
+fn until(shell: &Shell, what: &str, condition: impl Fn(&Value) -> bool) -> Result<Value> {
+    let started = Instant::now();
     loop {
         let looks = shell.run("topology -c tailwater.toml --output json")?.exits(0).json()?;
         let cluster = looks.first().context("nothing printed")?["clusters"][0].clone();
-        if is_so(&cluster) {
+        if condition(&cluster) {
             return Ok(cluster);
         }
-        ensure!(begun.elapsed() < PATIENCE, "waited for {what}: {cluster:#}");
+        ensure!(started.elapsed() < PATIENCE, "waited for {what}: {cluster:#}");
         std::thread::sleep(Duration::from_millis(50));
     }
 }

@@ -1,4 +1,4 @@
-//! The command line without a server: configuration, usage, and what is refused at once.
+//! The command line without a server: configuration, usage, and immediate refusals.
 
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
@@ -34,7 +34,7 @@ fn a_configuration_is_checked() -> Result<()> {
     let ack = serde_json::json!({ "orders": "durable" });
     assert_eq!((answer[0]["ok"].as_bool(), &answer[0]["ack"]), (Some(true), &ack));
     assert_eq!(answer[0]["sources"], serde_json::json!(["orders"]));
-    // Nothing listens there, so nothing was asked.
+    // The port is closed, so no server was asked.
     assert!(
         answer[0]["not_asked"]["orders"].as_str().is_some_and(|why| why.contains("TW-SES-0001")),
         "{answer:?}"
@@ -44,20 +44,25 @@ fn a_configuration_is_checked() -> Result<()> {
 
     shell.write("unknown.toml", &GOOD.replace("host =", "hots ="))?;
     let unknown = shell.run("config check -c unknown.toml")?.exits(1);
-    unknown.complains(&["TW-CFG-0002", "unknown.toml", "line 7", "unknown field `hots`"]);
+    unknown.stderr_has(&["TW-CFG-0002", "unknown.toml", "line 7", "unknown field `hots`"]);
     shell.write("syntax.toml", &GOOD.replace("port = 1", "port = "))?;
-    shell.run("config check -c syntax.toml")?.exits(1).complains(&["TW-CFG-0002", "line 8"]);
+    shell.run("config check -c syntax.toml")?.exits(1).stderr_has(&["TW-CFG-0002", "line 8"]);
     shell.write("type.toml", &GOOD.replace("port = 1", "port = 70000"))?;
-    shell.run("config check -c type.toml")?.exits(1).complains(&["TW-CFG-0002", "line 8", "key port", "u16"]);
+    shell.run("config check -c type.toml")?.exits(1).stderr_has(&[
+        "TW-CFG-0002",
+        "line 8",
+        "key port",
+        "u16",
+    ]);
     shell.write("empty.toml", "[log]\ndirectory = 'log'\n")?;
-    shell.run("config check -c empty.toml")?.exits(1).complains(&["TW-CFG-0003", "no [[source]]"]);
+    shell.run("config check -c empty.toml")?.exits(1).stderr_has(&["TW-CFG-0003", "no [[source]]"]);
     shell.write("word.toml", &format!("{GOOD}start = 'newest'\n"))?;
-    shell.run("config check -c word.toml")?.exits(1).complains(&["line 12", "`current`, `oldest` or"]);
-    shell.run("config check -c absent.toml")?.exits(1).complains(&["TW-CFG-0001", "absent.toml"]);
+    shell.run("config check -c word.toml")?.exits(1).stderr_has(&["line 12", "`current`, `oldest` or"]);
+    shell.run("config check -c absent.toml")?.exits(1).stderr_has(&["TW-CFG-0001", "absent.toml"]);
     Ok(())
 }
 
-/// What `run` refuses `config check` refuses, with the same code.
+/// `config check` refuses what `run` refuses, with the same code.
 #[test]
 fn config_check_rejects_what_run_rejects() -> Result<()> {
     let shell = Shell::new()?;
@@ -106,32 +111,33 @@ fn config_check_rejects_what_run_rejects() -> Result<()> {
     ] {
         shell.write("bad.toml", &format!("{GOOD}{change}"))?;
         for verb in ["config check", "run"] {
-            shell.run(&format!("{verb} -c bad.toml"))?.exits(1).complains(&[code, complaint]);
+            shell.run(&format!("{verb} -c bad.toml"))?.exits(1).stderr_has(&[code, complaint]);
         }
     }
     shell.write("bad.toml", &GOOD.replace("\"orders\"", "\"rejoin\""))?;
-    shell.run("config check -c bad.toml")?.exits(1).complains(&["TW-CFG-0003", "rejoin"]);
+    shell.run("config check -c bad.toml")?.exits(1).stderr_has(&["TW-CFG-0003", "rejoin"]);
     ensure!(!shell.path().join("log").exists(), "nothing was opened");
     Ok(())
 }
 
-/// `-h`, `-P`, `-u` and `-S` mean what they mean to the servers' own programs, on every command that asks a server.
+/// `-h`, `-P`, `-u` and `-S` have the meaning of the servers' own programs, in every command that connects to
+/// a server.
 #[test]
 fn short_options_match_the_stock_clients() -> Result<()> {
     let shell = Shell::new()?;
     for command in ["dump dir", "load dir", "log stats"] {
         let asked = shell.run(&format!("{command} -h 127.0.0.1 -P 1 -u nobody --ssl-mode DISABLED"))?;
-        asked.exits(1).complains(&[if command.starts_with("load") { "dir" } else { "127.0.0.1:1" }]);
+        asked.exits(1).stderr_has(&[if command.starts_with("load") { "dir" } else { "127.0.0.1:1" }]);
         shell
             .run(&format!("{command} -h 127.0.0.1 -P 1 -u nobody --ssl-mode MAYBE"))?
             .exits(2)
-            .complains(&["VERIFY_CA"]);
+            .stderr_has(&["VERIFY_CA"]);
     }
-    shell.run("dump dir -S absent.sock -u nobody")?.exits(1).complains(&["absent.sock"]);
-    shell.run("dump dir -h 127.0.0.1 -P 1 --ssl-ca absent.pem")?.exits(1).complains(&["127.0.0.1:1"]);
-    // Where there are two servers a letter says of neither.
+    shell.run("dump dir -S absent.sock -u nobody")?.exits(1).stderr_has(&["absent.sock"]);
+    shell.run("dump dir -h 127.0.0.1 -P 1 --ssl-ca absent.pem")?.exits(1).stderr_has(&["127.0.0.1:1"]);
+    // With two servers a short option would be ambiguous.
     for command in ["copy", "check", "repair"] {
-        shell.run(&format!("{command} -h 127.0.0.1"))?.exits(2).complains(&["unexpected argument '-h'"]);
+        shell.run(&format!("{command} -h 127.0.0.1"))?.exits(2).stderr_has(&["unexpected argument '-h'"]);
         shell.run(&format!("{command} --help"))?.exits(0).says(&["--source-ssl-ca", "--target-ssl-mode"]);
     }
     for command in ["", "dump", "sandbox up", "channel list"] {
@@ -141,7 +147,7 @@ fn short_options_match_the_stock_clients() -> Result<()> {
     Ok(())
 }
 
-/// A folder has one daemon, whatever its sources are called.
+/// A log folder has one daemon, whatever the names of its sources are.
 #[tokio::test]
 async fn a_log_folder_has_one_daemon() -> Result<()> {
     let shell = Shell::new()?;
@@ -156,12 +162,12 @@ async fn a_log_folder_has_one_daemon() -> Result<()> {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     let refused = shell.run("run -c other.toml")?.exits(1);
-    refused.complains(&["TW-CTL-0003", &format!("process {}", run.pid())]);
-    ensure!(!shell.path().join("log/stock").exists(), "the other's source was begun");
-    // The first one still has its socket.
+    refused.stderr_has(&["TW-CTL-0003", &format!("process {}", run.pid())]);
+    ensure!(!shell.path().join("log/stock").exists(), "the source of the second daemon was started");
+    // The first daemon still has its socket.
     shell.run("topology -c tailwater.toml --timeout-ms 200")?;
     shell.run("channel list -c tailwater.toml")?.exits(0);
-    // And a killed one leaves nothing in the way.
+    // A killed daemon leaves nothing that blocks the next one.
     run.kill().await?;
     let mut next = ChildProcess::start(PROGRAM, arguments, &shell.path().join("next"))?;
     while !std::fs::read_to_string(shell.path().join("next"))?.contains("capture interrupted") {
@@ -179,7 +185,7 @@ async fn a_log_folder_has_one_daemon() -> Result<()> {
 #[test]
 fn a_wrong_command_line_is_a_usage_error() -> Result<()> {
     let shell = Shell::new()?;
-    shell.run("")?.exits(2).complains(&["Usage: tailwater"]);
+    shell.run("")?.exits(2).stderr_has(&["Usage: tailwater"]);
     for (words, complaint) in [
         ("frobnicate", "unrecognized subcommand 'frobnicate'"),
         ("run", "--config <FILE>"),
@@ -189,12 +195,12 @@ fn a_wrong_command_line_is_a_usage_error() -> Result<()> {
         ("sandbox up", "--server"),
         ("sandbox up --server postgres", "[possible values: mariadb, mysql]"),
         ("sandbox up --server mysql --count 0", "--count"),
-        // Secrets on a command line are seen by everybody on the machine: there is no such option.
+        // All users of the machine can read secrets on a command line: there is no such option.
         ("run -c x.toml --password secret", "unexpected argument '--password'"),
     ] {
-        shell.run(words)?.exits(2).complains(&[complaint]);
+        shell.run(words)?.exits(2).stderr_has(&[complaint]);
     }
-    shell.run("--help")?.exits(0).says(&["Usage: tailwater", "Exit codes:"]).hides(&["password"]);
+    shell.run("--help")?.exits(0).says(&["Usage: tailwater", "Exit codes:"]).stdout_lacks(&["password"]);
     shell.run("--version")?.exits(0).says(&["tailwater "]);
     Ok(())
 }
@@ -203,19 +209,24 @@ fn a_wrong_command_line_is_a_usage_error() -> Result<()> {
 fn run_reports_configuration_errors_at_once() -> Result<()> {
     let shell = Shell::new()?;
     shell.write("bad.toml", &GOOD.replace("server_id", "serverid"))?;
-    shell.run("run -c bad.toml")?.exits(1).complains(&["TW-CFG-0002", "line 11", "serverid"]);
+    shell.run("run -c bad.toml")?.exits(1).stderr_has(&["TW-CFG-0002", "line 11", "serverid"]);
 
-    // Not even the superuser makes a folder in a file.
+    // Even the superuser cannot create a folder inside a file.
     shell.write("file", "")?;
     shell.write("unwritable.toml", &GOOD.replace("\"log\"", "\"file/log\""))?;
-    shell.run("run -c unwritable.toml")?.exits(1).complains(&["TW-LOG-", "source orders", "file/log/orders"]);
+    shell.run("run -c unwritable.toml")?.exits(1).stderr_has(&[
+        "TW-LOG-",
+        "source orders",
+        "file/log/orders",
+    ]);
 
     shell.write("no-options.toml", &format!("{GOOD}defaults_file = 'absent.cnf'\n"))?;
-    shell.run("run -c no-options.toml")?.exits(1).complains(&["absent.cnf"]);
+    shell.run("run -c no-options.toml")?.exits(1).stderr_has(&["absent.cnf"]);
     Ok(())
 }
 
-/// A source that refuses connections and one that takes them and says nothing: `run` tries on, and SIGTERM ends it.
+/// A source that refuses connections, and one that accepts them and sends nothing: `run` keeps trying until
+/// SIGTERM.
 #[tokio::test]
 async fn run_without_a_source_runs_until_sigterm() -> Result<()> {
     let silent = TcpListener::bind("127.0.0.1:0")?;
@@ -231,11 +242,11 @@ async fn run_without_a_source_runs_until_sigterm() -> Result<()> {
             ensure!(run.is_running() && Instant::now() < deadline, "{}", std::fs::read_to_string(&messages)?);
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        // Several tries more, which fail alike: that is reported once.
+        // Several further attempts fail in the same way: that is reported once.
         if !sign.is_empty() {
             tokio::time::sleep(Duration::from_millis(700)).await;
             let told = std::fs::read_to_string(&messages)?.matches(sign).count();
-            ensure!(told == 1, "{sign:?} is told {told} times");
+            ensure!(told == 1, "{sign:?} is reported {told} times");
         }
         let status = run.terminate(Duration::from_secs(30)).await?;
         ensure!(status.code() == Some(0), "{status}: {}", std::fs::read_to_string(&messages)?);
@@ -243,12 +254,12 @@ async fn run_without_a_source_runs_until_sigterm() -> Result<()> {
     Ok(())
 }
 
-/// Who asks a daemon that stands still is told so, in bounded time.
+/// A request to a frozen daemon fails within a limited time.
 #[tokio::test]
 async fn frozen_daemon_times_out() -> Result<()> {
     let shell = Shell::new()?;
     shell.write("tailwater.toml", GOOD)?;
-    shell.run("channel list -c tailwater.toml")?.exits(1).complains(&["TW-CTL-0001", "no daemon listens"]);
+    shell.run("channel list -c tailwater.toml")?.exits(1).stderr_has(&["TW-CTL-0001", "no daemon listens"]);
     let (config, messages) = (shell.path().join("tailwater.toml"), shell.path().join("messages"));
     let arguments = ["run".as_ref(), "-c".as_ref(), config.as_os_str()];
     let mut run = ChildProcess::start(PROGRAM, arguments, &messages)?;
@@ -264,7 +275,7 @@ async fn frozen_daemon_times_out() -> Result<()> {
         shell
             .run(&format!("{words} -c tailwater.toml"))?
             .exits(1)
-            .complains(&["TW-CTL-0002", "control.sock"]);
+            .stderr_has(&["TW-CTL-0002", "control.sock"]);
     }
     ensure!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
     run.resume()?;
@@ -277,17 +288,17 @@ fn commands_report_that_there_is_no_log() -> Result<()> {
     let shell = Shell::new()?;
     shell.write("text", "this is no binlog")?;
     for verb in ["ls", "cat", "verify"] {
-        shell.run(&format!("log {verb} ."))?.exits(1).complains(&["TW-LOG-0013", "there is no log in ."]);
-        shell.run(&format!("log {verb} absent"))?.exits(1).complains(&["absent"]);
+        shell.run(&format!("log {verb} ."))?.exits(1).stderr_has(&["TW-LOG-0013", "there is no log in ."]);
+        shell.run(&format!("log {verb} absent"))?.exits(1).stderr_has(&["absent"]);
     }
     for verb in ["cat", "cat --raw", "verify"] {
-        shell.run(&format!("log {verb} text"))?.exits(1).complains(&["text is not a binlog file"]);
+        shell.run(&format!("log {verb} text"))?.exits(1).stderr_has(&["text is not a binlog file"]);
     }
-    // A file's length may lie: nothing is made room for before it is there.
+    // The length of a file may be wrong: no memory is allocated before its bytes are read.
     let event =
         [[0; 4].as_slice(), &[2], &[1, 0, 0, 0], &0x3fff_ffff_u32.to_le_bytes(), &[0; 6], b"rest"].concat();
     std::fs::write(shell.path().join("cut"), [b"\xfebin".as_slice(), &event].concat())?;
-    shell.run("log cat cut")?.exits(1).complains(&["cut:4", "cut short"]);
+    shell.run("log cat cut")?.exits(1).stderr_has(&["cut:4", "cut short"]);
     shell.run("log verify cut")?.exits(3).says(&["TW-LOG-0003: cut: at offset 4", "cut short", "1 problem"]);
     Ok(())
 }
@@ -303,7 +314,7 @@ fn run_fails_before_capture_if_an_address_is_taken() -> Result<()> {
          password = \"secret\"\n"
     );
     shell.write("tailwater.toml", &config)?;
-    shell.run("run -c tailwater.toml")?.exits(1).complains(&["TW-RELAY-0014", &address]);
+    shell.run("run -c tailwater.toml")?.exits(1).stderr_has(&["TW-RELAY-0014", &address]);
     source.set_nonblocking(true)?;
     let called = source.accept().map(|(_, from)| from);
     let is_silent = called.as_ref().is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock);

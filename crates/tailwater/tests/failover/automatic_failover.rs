@@ -1,5 +1,5 @@
-//! The manager in the daemon, on real servers under load: a primary that is killed is replaced by itself, and nothing that
-//! was acknowledged is lost; what is refused is refused with its rule.
+//! The manager in the daemon, on real servers under load: it replaces a killed primary automatically, no
+//! acknowledged transaction is lost, and a refusal names its rule.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use tailwater_session::Connection;
 
 use crate::shell::{PROGRAM, Shell};
 
-/// Only reached when something is wrong.
+/// Time limit of each wait; reached only on a failure.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[tokio::test(flavor = "multi_thread")]
@@ -35,22 +35,23 @@ async fn killed_primaries_are_replaced_mysql() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn blocked_and_refused_failovers() -> Result<()> {
-    held_back_and_refused(ServerKind::Mysql97).await
+    blocked_and_refused(ServerKind::Mysql97).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_silent_primary_is_fenced_before_it_is_replaced() -> Result<()> {
-    silent_primary(ServerKind::Mariadb1011, "automatic = true").await
+    replace_silent_primary(ServerKind::Mariadb1011, "automatic = true").await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn short_detection_time_replaces_a_silent_primary_but_not_a_stalled_one() -> Result<()> {
-    silent_primary(ServerKind::Mysql97, "automatic = true\n[manager.analysis]\nagreed_after_ms = 800").await
+    replace_silent_primary(ServerKind::Mysql97, "automatic = true\n[manager.analysis]\nagreed_after_ms = 800")
+        .await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn partitioned_manager_does_not_fail_over() -> Result<()> {
-    cut_off(ServerKind::Mariadb1011).await
+    partitioned_manager(ServerKind::Mariadb1011).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -59,10 +60,10 @@ async fn candidate_without_semi_sync_is_replaced_by_another() -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
-    // Nobody can tell before it is tried that the server has no such file.
+    // Only the attempt shows that the server has no such plugin file.
     let plugins = tempfile::tempdir()?;
     let options = [format!("--plugin-dir={}", plugins.path().display())];
-    let mut led = Led::start_behind(kind, "automatic = true", &[], &options).await?;
+    let mut led = Led::start_with_links(kind, "automatic = true", &[], &options).await?;
     let load = led.load(&led.trial.primary, 1);
     more_commits(&load, 50).await?;
     let report = load.finish().await;
@@ -78,7 +79,7 @@ async fn candidate_without_semi_sync_is_replaced_by_another() -> Result<()> {
     {
         ensure!(record.contains(part), "{part:?}: {record}");
     }
-    // The other one replicates again.
+    // The other server replicates again.
     let load = led.load(led.follower("db3")?, 11);
     more_commits(&load, 50).await?;
     let report = load.finish().await;
@@ -87,14 +88,15 @@ async fn candidate_without_semi_sync_is_replaced_by_another() -> Result<()> {
     led.trial.stop_relay().await
 }
 
-/// Here no server comes back by itself; and MariaDB can be told to wait after a restart by its option file only.
+/// In these tests no server restarts by itself. MariaDB can be made to wait for ACKs after a restart only by
+/// its option file.
 pub const GONE: &str = r#"
 [[manager.fence_hook]]
 name = "gone"
 command = ["bash", "-c", "! : > /dev/tcp/$TAILWATER_OLD_HOST/$TAILWATER_OLD_PORT"]
 "#;
 
-/// A primary, two replicas that read from the log, and a relay that manages them.
+/// A primary, two replicas that read from the log, and a relay with a manager.
 pub struct Led {
     pub shell: Shell,
     pub trial: Trial,
@@ -104,11 +106,12 @@ pub struct Led {
 
 impl Led {
     pub async fn start(kind: ServerKind, manager: &str) -> Result<Self> {
-        Self::start_behind(kind, manager, &[], &[]).await
+        Self::start_with_links(kind, manager, &[], &[]).await
     }
 
-    /// With a link between the relay's process and each server, the primary first, if there are links; and with options of db2.
-    async fn start_behind(
+    /// With a link between the relay and each server, the primary first, if `links` is set; `options` are of
+    /// db2.
+    async fn start_with_links(
         kind: ServerKind,
         manager: &str,
         links: &[Link],
@@ -118,7 +121,7 @@ impl Led {
         let spec = TrialSpec {
             kind,
             durability: TrialDurability::Reduced,
-            // So that it may be primary again.
+            // So that it can become primary again.
             options: vec!["--log-slave-updates=1".to_owned()],
             ack: AckMode::Durable,
             program: PathBuf::from(PROGRAM),
@@ -158,7 +161,7 @@ impl Led {
         Workload::start(server.connect_options(), &spec, Arc::clone(&self.ledger))
     }
 
-    /// Waits until both replicas have what a server has, and compares all with the ledger.
+    /// Waits until both replicas have what a server has, and compares all of them with the ledger.
     pub async fn compare(&self, primary: &Server, servers: &[&Server]) -> Result<()> {
         let lines = primary.sql("SELECT COUNT(*), COALESCE(SUM(CRC32(CONCAT_WS('#', worker, sequence))), 0) FROM tw_load.tw_ledger").await?;
         for server in servers {
@@ -179,7 +182,7 @@ impl Led {
         Ok(())
     }
 
-    /// The last run that is over, as people read it.
+    /// The record of the last finished run, as text.
     fn record(&self) -> Result<String> {
         let folder = std::fs::read_dir(self.shell.path().join("log/manager/primary"))?;
         let paths = folder.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
@@ -187,15 +190,15 @@ impl Led {
         Ok(std::fs::read_to_string(newest.context("no record")?)?)
     }
 
-    /// Waits until `tailwater manager status` says this.
-    pub async fn says(&self, wanted: &str) -> Result<()> {
+    /// Waits until `tailwater manager status` contains this.
+    pub async fn wait_for_status(&self, wanted: &str) -> Result<()> {
         let begun = Instant::now();
         loop {
             let text = self.tailwater("manager status")?.exits(0).text();
             if text.contains(wanted) {
                 return Ok(());
             }
-            ensure!(begun.elapsed() < PATIENCE, "it does not say {wanted:?}: {text}");
+            ensure!(begun.elapsed() < PATIENCE, "the status does not contain {wanted:?}: {text}");
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }
@@ -205,12 +208,12 @@ impl Led {
     }
 }
 
-/// Waits until so many more commits are acknowledged than now.
+/// Waits until this many further commits are acknowledged.
 pub async fn more_commits(load: &Workload, more: u64) -> Result<()> {
     let wanted = load.counters().snapshot().acknowledged + more;
     let begun = Instant::now();
     while load.counters().snapshot().acknowledged < wanted {
-        ensure!(begun.elapsed() < PATIENCE, "commits do not go on: {:?}", load.counters().snapshot());
+        ensure!(begun.elapsed() < PATIENCE, "commits do not continue: {:?}", load.counters().snapshot());
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
     Ok(())
@@ -227,9 +230,13 @@ async fn killed_primaries_are_replaced(kind: ServerKind) -> Result<()> {
     let plan = led.tailwater("failover primary --dry-run --output json")?.exits(0).json()?;
     ensure!(plan[0]["outcome"]["end"] == "planned", "{plan:#?}");
     led.tailwater("failover primary --dry-run --to db3")?.exits(0).says(&["db3 would be primary"]);
-    led.tailwater("failover primary")?.exits(4).complains(&["TW-MGR-0045", "switchover"]);
-    led.tailwater("failover elsewhere")?.exits(1).complains(&["there is no source \"elsewhere\""]);
-    led.tailwater("manager status")?.exits(0).says(&["primary db1", "acts by itself", "nothing is wrong"]);
+    led.tailwater("failover primary")?.exits(4).stderr_has(&["TW-MGR-0045", "switchover"]);
+    led.tailwater("failover elsewhere")?.exits(1).stderr_has(&["there is no source \"elsewhere\""]);
+    led.tailwater("manager status")?.exits(0).says(&[
+        "primary db1",
+        "automatic failover",
+        "nothing is wrong",
+    ]);
 
     led.trial.primary.kill().await?;
     let killed = Instant::now();
@@ -243,9 +250,9 @@ async fn killed_primaries_are_replaced(kind: ServerKind) -> Result<()> {
     led.compare(new, &led.followers.iter().collect::<Vec<_>>()).await?;
     led.tailwater("manager status")?.exits(0).says(&[&format!("primary {first}"), "not acknowledged"]);
 
-    // The next waits for somebody to have looked at this one.
+    // The next failover waits until a person has acknowledged this one.
     led.trial.wait_until_observed().await?;
-    led.tailwater("manager acknowledge primary")?.exits(0).hides(&["not acknowledged"]);
+    led.tailwater("manager acknowledge primary")?.exits(0).stdout_lacks(&["not acknowledged"]);
     let load = led.load(led.follower(&first)?, 11);
     more_commits(&load, 50).await?;
     let at = led.followers.iter().position(|server| server.name() == first).context("the primary")?;
@@ -258,7 +265,7 @@ async fn killed_primaries_are_replaced(kind: ServerKind) -> Result<()> {
     ensure!(report.errors.is_empty(), "{:?}", report.errors);
     led.compare(led.follower(&second)?, &[led.follower(&second)?]).await?;
 
-    // A restart of the daemon goes on with the primary of now.
+    // After a restart the daemon continues with the present primary.
     led.trial.stop_relay().await?;
     led.shell.run("log verify log/primary")?.exits(0);
     led.trial.start_relay()?;
@@ -268,42 +275,42 @@ async fn killed_primaries_are_replaced(kind: ServerKind) -> Result<()> {
     Ok(())
 }
 
-async fn held_back_and_refused(kind: ServerKind) -> Result<()> {
+async fn blocked_and_refused(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
     let mut led = Led::start(kind, "automatic = true").await?;
-    led.tailwater("manager downtime primary --server db9 --for 1h")?.exits(1).complains(&["db9"]);
+    led.tailwater("manager downtime primary --server db9 --for 1h")?.exits(1).stderr_has(&["db9"]);
     let told = "manager downtime primary --server db3 --for 1h --reason disk";
     led.tailwater(told)?.exits(0).says(&["db3 is down on purpose until", "disk"]);
     led.tailwater("manager pause")?.exits(0).says(&["paused"]);
     led.trial.primary.sql("SET GLOBAL rpl_semi_sync_source_timeout = 1000").await?;
-    led.says("the time-out is too short").await?;
+    led.wait_for_status("the time-out is too short").await?;
     led.trial.primary.kill().await?;
-    led.says("DeadPrimary db1").await?;
-    led.says("held: failover is paused").await?;
-    // A person may, where it is lossless; here it is not.
-    led.tailwater("failover primary")?.exits(4).complains(&["TW-MGR-0030", "time-out is too short"]);
+    led.wait_for_status("DeadPrimary db1").await?;
+    led.wait_for_status("held: failover is paused").await?;
+    // An operator may override the refusal where the failover is lossless; here it is not.
+    led.tailwater("failover primary")?.exits(4).stderr_has(&["TW-MGR-0030", "time-out is too short"]);
     let record = led.record()?;
     ensure!(record.contains("TW-MGR-0030"), "{record}");
     let ran = led.tailwater("failover primary --to db3 --allow-data-loss")?.exits(0);
     ran.says(&["allowed: TW-MGR-0030", "may be lost", "db3 is primary"]);
-    led.says("primary db3").await?;
+    led.wait_for_status("primary db3").await?;
     led.trial.stop_relay().await
 }
 
-async fn silent_primary(kind: ServerKind, manager: &str) -> Result<()> {
+async fn replace_silent_primary(kind: ServerKind, manager: &str) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
     let mut led = Led::start(kind, manager).await?;
     let load = led.load(&led.trial.primary, 1);
     more_commits(&load, 50).await?;
-    stall(&mut led, &load).await?;
+    stall_primary(&mut led, &load).await?;
     led.trial.primary.pause()?;
     let first = led.trial.wait_failed_over(PRIMARY_NAME).await?;
     load.redirect(led.follower(&first)?.connect_options());
-    // It wakes up, and takes writes that nobody acknowledges any more: they wait for ever.
+    // It wakes up and accepts writes. They wait forever, because no relay acknowledges them.
     led.trial.primary.resume()?;
     let behind = led.trial.primary.connect_options();
     let late = tokio::spawn(async move {
@@ -311,10 +318,10 @@ async fn silent_primary(kind: ServerKind, manager: &str) -> Result<()> {
         connection.execute("CREATE TABLE tw_load.late (id INT)").await
     });
     tokio::time::sleep(Duration::from_millis(500)).await;
-    ensure!(!late.is_finished(), "the old primary has told somebody that it committed: {:?}", late.await);
-    // Sessions of the load that wait there end with the server, and go on with the new primary.
+    ensure!(!late.is_finished(), "the old primary has acknowledged the commit: {:?}", late.await);
+    // Sessions of the load that wait there end with the server, and continue on the new primary.
     led.trial.primary.kill().await?;
-    ensure!(late.await?.is_err(), "a commit was acknowledged by nobody but the old primary");
+    ensure!(late.await?.is_err(), "the commit was acknowledged without a relay");
     more_commits(&load, 50).await?;
     let report = load.finish().await;
     ensure!(report.errors.is_empty(), "{:?}", report.errors);
@@ -322,9 +329,9 @@ async fn silent_primary(kind: ServerKind, manager: &str) -> Result<()> {
     led.trial.stop_relay().await
 }
 
-/// The primary stands still for less than any limit, and goes on. Three times as long, which the next silence has to last, is
-/// less than any limit, too.
-async fn stall(led: &mut Led, load: &Workload) -> Result<()> {
+/// The primary is frozen for less than any time limit, and continues. The next silence has to last three
+/// times as long, which is also less than any limit.
+async fn stall_primary(led: &mut Led, load: &Workload) -> Result<()> {
     let begun = Instant::now();
     led.trial.primary.pause()?;
     tokio::time::sleep(Duration::from_millis(250)).await;
@@ -333,11 +340,11 @@ async fn stall(led: &mut Led, load: &Workload) -> Result<()> {
     more_commits(load, 50).await?;
     let cluster = led.trial.cluster().context("no answer")?;
     let is_replaced = cluster.primary != PRIMARY_NAME || led.record().is_ok();
-    ensure!(!is_replaced, "it was replaced when it stood still for {lasted:?}: {cluster:?}");
+    ensure!(!is_replaced, "it was replaced after being frozen for {lasted:?}: {cluster:?}");
     Ok(())
 }
 
-async fn cut_off(kind: ServerKind) -> Result<()> {
+async fn partitioned_manager(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
@@ -345,18 +352,18 @@ async fn cut_off(kind: ServerKind) -> Result<()> {
     let links = [Link::open(nowhere).await?, Link::open(nowhere).await?, Link::open(nowhere).await?];
     let settings = "automatic = true\n[manager.analysis]\ndetect_after_ms = 1000\nstale_after_ms = 1000\n\
                     [manager.pace]\nping_timeout_ms = 300\nlook_timeout_ms = 300";
-    let mut led = Led::start_behind(kind, settings, &links, &[]).await?;
+    let mut led = Led::start_with_links(kind, settings, &links, &[]).await?;
     let load = led.load(&led.trial.primary, 1);
     more_commits(&load, 50).await?;
     links.iter().for_each(Link::cut_both);
-    led.says("UnreachablePrimary db1").await?;
-    // Longer than it takes to replace a primary that is dead.
+    led.wait_for_status("UnreachablePrimary db1").await?;
+    // Longer than the replacement of a dead primary takes.
     tokio::time::sleep(Duration::from_secs(3)).await;
     led.tailwater("manager status")?.exits(0).says(&["primary db1", "UnreachablePrimary db1"]);
-    ensure!(led.record().is_err(), "something was begun: {}", led.record()?);
+    ensure!(led.record().is_err(), "a failover was started: {}", led.record()?);
     links.iter().for_each(Link::restore);
     more_commits(&load, 50).await?;
-    led.says("nothing is wrong").await?;
+    led.wait_for_status("nothing is wrong").await?;
     let report = load.finish().await;
     ensure!(report.errors.is_empty(), "{:?}", report.errors);
     led.compare(&led.trial.primary, &led.followers.iter().collect::<Vec<_>>()).await?;

@@ -1,5 +1,5 @@
-//! A server that only a channel feeds takes the primary's place: nothing that was acknowledged is lost, the log goes on behind
-//! it by GTIDs, and what it writes is not brought to it once more.
+//! The target of a channel is promoted: no acknowledged transaction is lost, the log continues after its
+//! GTIDs, and the channel does not apply to it what it has written itself.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use tailwater_sandbox::{Ledger, Server, ServerKind, Workload, WorkloadSpec, requ
 
 use crate::shell::{PROGRAM, Shell};
 
-/// Only reached when something is wrong.
+/// Time limit of each wait; reached only on a failure.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[tokio::test(flavor = "multi_thread")]
@@ -47,7 +47,7 @@ async fn channel_target_is_promoted(kind: ServerKind) -> Result<()> {
     let (trial, target) = tokio::join!(Trial::start(spec), start_candidate(kind, 2));
     let (mut trial, target) = (trial?, target?);
     if kind == ServerKind::Mysql97 {
-        // A channel writes what nobody else may: `read_only` stays.
+        // A channel writes although `read_only` is set; the setting stays.
         target.sql("SET GLOBAL super_read_only = 0").await?;
     }
     trial.manage(&[&target], "automatic = true\nlease_ttl_ms = 10000")?;
@@ -72,60 +72,60 @@ async fn channel_target_is_promoted(kind: ServerKind) -> Result<()> {
     load.redirect(target.connect_options());
     more_commits(&load, 100).await?;
     println!("{kind:?}: a channel's target took writes within {:?} of the kill", killed.elapsed());
-    is_not_fed(&shell)?;
+    channel_stays_stopped(&shell)?;
     shell
         .run("channel start to-db2 -c tailwater.toml")?
         .exits(1)
-        .complains(&["its target is the primary now"]);
+        .stderr_has(&["its target is the primary now"]);
 
-    // Nor is it after a restart of the daemon.
+    // The same after a restart of the daemon.
     trial.stop_relay().await?;
     trial.start_relay()?;
-    // They go on when it is back.
+    // The clients continue when it is back.
     more_commits(&load, 50).await?;
-    is_not_fed(&shell)?;
+    channel_stays_stopped(&shell)?;
     let report = load.finish().await;
     ensure!(report.errors.is_empty(), "{:?}", report.errors);
     let report = ledger.compare_with_server(&target.connect_options()).await?;
     let wrong = report.missing.count + report.altered.count + report.failed_but_present.count;
     ensure!(wrong == 0 && report.unlisted == 0, "{report:?}");
 
-    // The log has it all: a new replica reads the whole history of both primaries out of it.
+    // The log has everything: a new replica reads the whole history of both primaries from it.
     let replica = start_candidate(kind, 3).await?;
     replica.replicate(&trial.replica_of_relay()).await?;
-    in_step(&target, &replica).await?;
+    wait_equal_gtids(&target, &replica).await?;
     trial.stop_relay().await?;
     shell.run("log verify log/primary")?.exits(0);
     Ok(())
 }
 
-fn is_not_fed(shell: &Shell) -> Result<()> {
+fn channel_stays_stopped(shell: &Shell) -> Result<()> {
     let channels = shell.run("channel list --output json -c tailwater.toml")?.exits(0).json()?;
     ensure!(channels[0]["state"] == "stopped", "{channels:#?}");
-    // No operator stopped it: its target leads.
+    // No operator stopped it: its target is the primary.
     let because = channels[0]["stopped_because"].as_str().unwrap_or_default();
     ensure!(because.contains("its target"), "{channels:#?}");
     Ok(())
 }
 
-async fn in_step(server: &Server, replica: &Server) -> Result<()> {
+async fn wait_equal_gtids(server: &Server, replica: &Server) -> Result<()> {
     let question = "SELECT COUNT(*), SUM(CRC32(CONCAT_WS('#', worker, sequence))) FROM tw_load.tw_ledger";
     let lines = server.sql(question).await?;
-    let begun = Instant::now();
-    // Its table is not there at first.
+    let started = Instant::now();
+    // The table does not exist at first.
     while replica.sql(question).await.ok().as_ref() != Some(&lines) {
-        ensure!(begun.elapsed() < PATIENCE, "not {lines:?}: {:?}", replica.replica_status().await?);
+        ensure!(started.elapsed() < PATIENCE, "not {lines:?}: {:?}", replica.replica_status().await?);
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     Ok(())
 }
 
-/// Waits until so many more commits are acknowledged than now.
+/// Waits until this many further commits are acknowledged.
 async fn more_commits(load: &Workload, more: u64) -> Result<()> {
     let wanted = load.counters().snapshot().acknowledged + more;
-    let begun = Instant::now();
+    let started = Instant::now();
     while load.counters().snapshot().acknowledged < wanted {
-        ensure!(begun.elapsed() < PATIENCE, "commits do not go on: {:?}", load.counters().snapshot());
+        ensure!(started.elapsed() < PATIENCE, "commits do not continue: {:?}", load.counters().snapshot());
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! The manager that acts dies with the primary, on whose machine it is: another one does its work.
+//! The acting manager dies with the primary, on the same machine; another manager does the failover.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,7 +16,8 @@ use crate::failover::automatic_failover::more_commits;
 use crate::failover::two_relays::{acts, until};
 use crate::shell::{PROGRAM, Shell};
 
-/// The daemon on the primary's machine: it captures and manages, and does not acknowledge, as it would die with what it holds.
+/// The daemon on the primary's machine. It captures and manages, but does not acknowledge, because its log
+/// would be lost with the machine.
 fn start_beside_primary(first: &Shell, shell: &Shell, serve: u16) -> Result<ChildProcess> {
     for name in ["client.cnf", "root.cnf"] {
         std::fs::copy(first.path().join(name), shell.path().join(name))?;

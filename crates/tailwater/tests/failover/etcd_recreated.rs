@@ -1,4 +1,5 @@
-//! etcd is made anew beside a cluster that goes on: the terms of its lease begin below those that relays have obeyed.
+//! etcd is created again next to a running cluster: the terms of its lease start below those that relays have
+//! obeyed.
 
 use std::path::PathBuf;
 
@@ -12,7 +13,7 @@ use tailwater_sandbox::{Etcd, ServerKind, require};
 use crate::failover::rejoin::until;
 use crate::shell::{PROGRAM, Shell};
 
-/// How often something is written before: etcd counts it.
+/// How many keys are written before: each write raises etcd's revision.
 const WRITES: u64 = 100;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -23,7 +24,7 @@ async fn raise_terms_after_etcd_was_recreated() -> Result<()> {
     let spec = TrialSpec {
         kind,
         durability: TrialDurability::Reduced,
-        // It becomes a replica that may be primary again.
+        // It becomes a replica that can become primary again.
         options: vec!["--log-slave-updates=1".to_owned()],
         ack: AckMode::Durable,
         program: PathBuf::from(PROGRAM),
@@ -40,7 +41,7 @@ async fn raise_terms_after_etcd_was_recreated() -> Result<()> {
     })?;
     let mut revision = 0;
     for _ in 0..WRITES {
-        revision = other.replace(revision, b"written").await?.context("nobody else writes")?;
+        revision = other.replace(revision, b"written").await?.context("another client has written")?;
     }
     let endpoint = etcd.endpoint();
     trial.manage(
@@ -54,8 +55,8 @@ async fn raise_terms_after_etcd_was_recreated() -> Result<()> {
     shell
         .run("manager raise-terms primary -c tailwater.toml")?
         .exits(1)
-        .complains(&["nothing is to be raised"]);
-    // The relay obeys a term of this etcd, which is then gone.
+        .stderr_has(&["nothing is to be raised"]);
+    // The relay obeys a term of this etcd, which is then removed.
     shell.run("switchover primary --to db2 --max-write-pause-ms 30000 -c tailwater.toml")?.exits(0);
     trial.wait_for_primary("db2").await?;
     let etcd = etcd.recreate().await?;
@@ -65,14 +66,14 @@ async fn raise_terms_after_etcd_was_recreated() -> Result<()> {
     until("that the relay refuses", async || Ok(status()?.contains(refuses))).await?;
     ensure!(status()?.contains("tailwater manager raise-terms"), "{}", status()?);
     until("the primary to be watched", async || Ok(status()?.contains("1 of tailwater must"))).await?;
-    // A plan would not come true.
+    // The plan of a failover must be refused.
     let ran = shell.run("failover primary --dry-run -c tailwater.toml")?.exits(4);
-    ran.complains(&["TW-MGR-0032", refuses]);
+    ran.stderr_has(&["TW-MGR-0032", refuses]);
     let ran = shell.run("switchover primary --dry-run -c tailwater.toml")?.exits(4);
-    ran.complains(&["TW-MGR-0070", refuses]);
+    ran.stderr_has(&["TW-MGR-0070", refuses]);
 
     shell.run("manager raise-terms primary -c tailwater.toml")?.exits(0);
-    // Not so what it says of the last run.
+    // The record of the last run is still shown.
     let nobody_refuses = || -> Result<bool> {
         let said = shell.run("manager status -c tailwater.toml --output json")?.json()?;
         let cluster = &said.first().context("it says nothing")?["clusters"][0];

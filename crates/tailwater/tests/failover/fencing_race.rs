@@ -1,4 +1,5 @@
-//! A former primary is made to stand still while clients go on connecting: none is told of a commit that nobody else has.
+//! A former primary is fenced while clients keep connecting: no client gets an OK for a commit that only the
+//! former primary has.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -14,10 +15,10 @@ use tailwater_session::{ConnectOptions, Connection, Endpoint};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy};
 use tokio::net::{TcpListener, TcpStream};
 
-/// Only reached when something is wrong.
+/// Time limit of each wait; reached only on a failure.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How long the statement that is to keep clients from writing is on its way.
+/// Delay of the statement that fences the clients.
 const LATE: Duration = Duration::from_secs(1);
 
 #[tokio::test(flavor = "multi_thread")]
@@ -33,19 +34,19 @@ async fn reconnecting_clients_get_no_false_acknowledgement_mysql() -> Result<()>
     reconnecting_clients_get_no_false_acknowledgement(ServerKind::Mysql97).await
 }
 
-/// A way to a server on which `SET GLOBAL read_only` comes late, as it does where the server is busy.
-async fn slow_way(server: SocketAddr) -> Result<u16> {
+/// Forwards connections to a server, and delays `SET GLOBAL read_only`, as a busy server does.
+async fn slow_proxy(server: SocketAddr) -> Result<u16> {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
     let port = listener.local_addr()?.port();
     tokio::spawn(async move {
         while let Ok((client, _)) = listener.accept().await {
-            tokio::spawn(pass(client, server));
+            tokio::spawn(forward(client, server));
         }
     });
     Ok(port)
 }
 
-async fn pass(client: TcpStream, server: SocketAddr) -> std::io::Result<()> {
+async fn forward(client: TcpStream, server: SocketAddr) -> std::io::Result<()> {
     let server = TcpStream::connect(server).await?;
     let (mut from_client, mut to_client) = client.into_split();
     let (mut from_server, mut to_server) = server.into_split();
@@ -65,22 +66,22 @@ async fn pass(client: TcpStream, server: SocketAddr) -> std::io::Result<()> {
     }
 }
 
-/// Connects and writes, again and again, whatever comes of it.
-async fn write_on(to: ConnectOptions, told: Arc<AtomicU64>, over: Arc<AtomicBool>) {
+/// Connects and writes repeatedly, and ignores errors.
+async fn write_repeatedly(to: ConnectOptions, acknowledged: Arc<AtomicU64>, over: Arc<AtomicBool>) {
     while !over.load(Ordering::Relaxed) {
         if let Ok(mut connection) = Connection::connect(&to).await
             && connection.execute("INSERT INTO shop.t VALUES (NULL)").await.is_ok()
         {
-            told.fetch_add(1, Ordering::Relaxed);
+            acknowledged.fetch_add(1, Ordering::Relaxed);
         }
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
 }
 
-async fn until_waiting(server: &Server) -> Result<()> {
-    let begun = Instant::now();
+async fn wait_until_clients_wait(server: &Server) -> Result<()> {
+    let started = Instant::now();
     while !server.sql("SHOW PROCESSLIST").await?.iter().any(|line| line.contains("semi-sync ACK")) {
-        ensure!(begun.elapsed() < PATIENCE, "no commit waits");
+        ensure!(started.elapsed() < PATIENCE, "no commit waits");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     Ok(())
@@ -100,15 +101,16 @@ async fn reconnecting_clients_get_no_false_acknowledgement(kind: ServerKind) -> 
     )
     .await?;
     let app = ConnectOptions { user: "app".into(), password: "app".into(), ..old.connect_options() };
-    let (told, over) = (Arc::<AtomicU64>::default(), Arc::<AtomicBool>::default());
-    let clients: Vec<_> =
-        (0..4).map(|_| tokio::spawn(write_on(app.clone(), Arc::clone(&told), Arc::clone(&over)))).collect();
-    until_waiting(&old).await?;
+    let (acknowledged, over) = (Arc::<AtomicU64>::default(), Arc::<AtomicBool>::default());
+    let clients: Vec<_> = (0..4)
+        .map(|_| tokio::spawn(write_repeatedly(app.clone(), Arc::clone(&acknowledged), Arc::clone(&over))))
+        .collect();
+    wait_until_clients_wait(&old).await?;
 
     let folder = tempfile::tempdir()?;
     LogWriter::open(&folder.path().join("log"), LogOptions::default())?.close()?;
     let mut server = old.connect_options();
-    server.endpoint = Endpoint::tcp("127.0.0.1", slow_way(old.address()).await?);
+    server.endpoint = Endpoint::tcp("127.0.0.1", slow_proxy(old.address()).await?);
     let options = RejoinOptions {
         server,
         primary: new.connect_options(),
@@ -118,15 +120,15 @@ async fn reconnecting_clients_get_no_false_acknowledgement(kind: ServerKind) -> 
         tail_bytes_max: RejoinOptions::TAIL_BYTES_MAX,
         tail_file: folder.path().join("tail.binlog"),
     };
-    // There is nothing in the log to heal it from: that is found out once it stands still.
-    let healed = repair(&options, &LogDir::open_read_only(&folder.path().join("log"))?).await;
-    ensure!(old.sql("SELECT @@global.read_only").await? == ["1"], "it takes writes: {healed:?}");
+    // The log does not contain what it needs for a repair. That is found out only when it is fenced.
+    let repaired = repair(&options, &LogDir::open_read_only(&folder.path().join("log"))?).await;
+    ensure!(old.sql("SELECT @@global.read_only").await? == ["1"], "it takes writes: {repaired:?}");
     over.store(true, Ordering::Relaxed);
     for client in clients {
         tokio::time::timeout(PATIENCE, client).await??;
     }
-    let told = told.load(Ordering::Relaxed);
-    ensure!(told == 0, "{told} clients were told that their commit succeeded, and nobody else has it");
+    let acknowledged = acknowledged.load(Ordering::Relaxed);
+    ensure!(acknowledged == 0, "{acknowledged} clients got an OK for a commit that no other server has");
     ensure!(old.sql("SELECT COUNT(*) FROM shop.t").await? != ["0"], "no commit waited");
     Ok(())
 }

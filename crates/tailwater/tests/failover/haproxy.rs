@@ -1,4 +1,5 @@
-//! HAProxy sends clients where the daemon says, with the very configuration that docs/how-to/haproxy.md gives.
+//! HAProxy sends clients to the primary that the daemon reports, with the configuration of
+//! docs/how-to/haproxy.md.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +12,7 @@ use tailwater_wire::Flavour;
 use crate::cli::http::{Http, daemon, follower, member, unlock, written_by};
 use crate::shell::Shell;
 
-/// Only reached when something is wrong.
+/// Time limit of each wait; reached only on a failure.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 const TOKEN: &str = "0123456789abcdef0123456789abcdef";
@@ -32,7 +33,7 @@ async fn clients_follow_the_primary(kind: ServerKind) -> Result<()> {
     shell.write("http.token", TOKEN)?;
     let (mut trial, port) = daemon(&shell, kind, "token_file = \"http.token\"").await?;
     let second = follower(kind, 12, "second").await?;
-    // The primary of today has a name, too; and a second daemon, which is not there, must not matter.
+    // The first primary is listed, too, and a second daemon that does not run must not matter.
     trial.add_channel(&member("db1", &trial.primary))?;
     trial.add_channel(&member("db2", &second))?;
     trial.start_relay()?;
@@ -48,32 +49,32 @@ async fn clients_follow_the_primary(kind: ServerKind) -> Result<()> {
     std::fs::write(&config, ways.config(&trial.primary, &second, port.number())?)?;
     let haproxy = HaProxy::start(&program, &config)?;
     let to = |port: &ReservedPort| client(port.number());
-    arrives(&to(&ways.write), 1).await.with_context(|| logged(&haproxy))?;
-    arrives(&to(&ways.read), 12).await.with_context(|| logged(&haproxy))?;
+    wait_until_connected_to(&to(&ways.write), 1).await.with_context(|| logged(&haproxy))?;
+    wait_until_connected_to(&to(&ways.read), 12).await.with_context(|| logged(&haproxy))?;
 
-    // A replica that stands still is not read from.
+    // A replica whose replication is stopped gets no readers.
     second
         .sql(if kind == ServerKind::Mysql97 { "STOP REPLICA SQL_THREAD" } else { "STOP SLAVE SQL_THREAD" })
         .await?;
-    is_turned_away(&to(&ways.read)).await?;
+    wait_until_refused(&to(&ways.read)).await?;
     second
         .sql(if kind == ServerKind::Mysql97 { "START REPLICA SQL_THREAD" } else { "START SLAVE SQL_THREAD" })
         .await?;
-    arrives(&to(&ways.read), 12).await?;
+    wait_until_connected_to(&to(&ways.read), 12).await?;
 
-    // A session with the old primary, which is to end.
-    let (mut session, found) = let_in(&to(&ways.write)).await?;
+    // A session with the old primary, which must end.
+    let (mut session, found) = connect_to(&to(&ways.write)).await?;
     ensure!(found == 1);
 
-    // What a failover does: nobody is primary, then another is, and the log follows that one.
+    // What a failover does: first no server is primary, then another one is, and the log follows it.
     ensure!(http.order("stop", "0123456789abcdef-another-token", &json!({ "token": 7 }))?.0 == 401);
     let (code, body) = http.order("stop", TOKEN, &json!({ "token": 7 }))?;
     ensure!(code == 200 && body["acker"]["stopped_since_ms"].is_number(), "{body}");
-    is_turned_away(&to(&ways.write)).await?;
-    ends(&mut session).await?;
+    wait_until_refused(&to(&ways.write)).await?;
+    wait_for_end(&mut session).await?;
     ensure!(second.wait_for_gtids(&written_by(&trial.primary).await?, PATIENCE).await?);
     promote(&second).await?;
-    // Both take writes now, and none is the primary before the log follows it.
+    // Both accept writes now, and neither is primary before the log follows it.
     ensure!(http.ask("GET", "/primary/db1")?.0 == 503 && http.ask("GET", "/primary/db2")?.0 == 503);
     let (code, body) = http.order("follow", TOKEN, &json!({ "token": 6, "server": "db2" }))?;
     ensure!(code == 409 && body["code"] == "TW-RELAY-0015", "{code} {body}");
@@ -82,11 +83,11 @@ async fn clients_follow_the_primary(kind: ServerKind) -> Result<()> {
         code == 200 && body["acker"]["follows"] == "db2" && body["is_streaming"] == true,
         "{code} {body}"
     );
-    arrives(&to(&ways.write), 12).await.with_context(|| logged(&haproxy))?;
+    wait_until_connected_to(&to(&ways.write), 12).await.with_context(|| logged(&haproxy))?;
 
-    // The former primary comes back writable, and gets nobody.
+    // The former primary comes back writable, and gets no clients.
     if kind.flavour() == Flavour::MariaDb {
-        // It starts in a moment.
+        // It starts after a moment.
         trial.primary.kill().await?;
         trial.primary.start_again().await?;
     }
@@ -96,17 +97,17 @@ async fn clients_follow_the_primary(kind: ServerKind) -> Result<()> {
     let (code, body) = http.ask("GET", "/replica/db1")?;
     ensure!(code == 503, "{body}");
     for _ in 0..10 {
-        let (_, found) = let_in(&to(&ways.write)).await?;
+        let (_, found) = connect_to(&to(&ways.write)).await?;
         ensure!(found == 12);
     }
-    is_turned_away(&to(&ways.read)).await?;
+    wait_until_refused(&to(&ways.read)).await?;
     let (code, body) = http.ask("GET", "/primary?source=primary")?;
     ensure!(code == 200 && body["server"] == "db2", "{body}");
     haproxy.stop().await?;
     trial.kill_relay().await
 }
 
-/// Makes a replica that has everything take writes, which wait for an ACK.
+/// Makes a replica that has applied everything accept writes, which wait for an ACK.
 async fn promote(replica: &Server) -> Result<()> {
     let kind = replica.kind();
     replica
@@ -120,7 +121,7 @@ async fn promote(replica: &Server) -> Result<()> {
     Ok(())
 }
 
-/// Where HAProxy listens.
+/// The ports on which HAProxy listens.
 struct Ways {
     write: ReservedPort,
     read: ReservedPort,
@@ -139,13 +140,13 @@ impl Ways {
         let page = include_str!("../../../../docs/how-to/haproxy.md");
         let config = page.split("```haproxy\n").nth(1).and_then(|rest| rest.split("```").next());
         let mut config = config.context("the page has no configuration")?.to_owned();
-        // The daemon that is asked first is not there: the second is asked.
+        // The first daemon does not run: the second one is asked.
         for (from, to) in [
             ("127.0.0.1:3300", format!("127.0.0.1:{}", self.write.number())),
             ("127.0.0.1:3301", format!("127.0.0.1:{}", self.read.number())),
             ("127.0.0.1:8079", format!("127.0.0.1:{}", self.daemons.number())),
             ("port 8079", format!("port {}", self.daemons.number())),
-            // Only so that the test is over sooner.
+            // Only to make the test shorter.
             ("inter 500ms fastinter 200ms downinter 500ms", "inter 100ms".to_owned()),
             ("db1.internal:3306", format!("127.0.0.1:{}", db1.port())),
             ("db2.internal:3306", format!("127.0.0.1:{}", db2.port())),
@@ -170,23 +171,23 @@ async fn server_id(connection: &mut Connection) -> Result<u32> {
     Ok(rows.rows.first().and_then(|row| row.get_str(0)).context("no row")?.parse()?)
 }
 
-/// Waits until a client that connects there is at the server with this id.
-async fn arrives(there: &ConnectOptions, wanted: u32) -> Result<()> {
-    let begun = Instant::now();
+/// Waits until a new client is connected to the server with this id.
+async fn wait_until_connected_to(there: &ConnectOptions, wanted: u32) -> Result<()> {
+    let started = Instant::now();
     loop {
         let found = async { server_id(&mut Connection::connect(there).await?).await }.await;
         if found.as_ref().is_ok_and(|found| *found == wanted) {
             return Ok(());
         }
-        ensure!(begun.elapsed() < PATIENCE, "waited for server {wanted}: {found:?}");
+        ensure!(started.elapsed() < PATIENCE, "waited for server {wanted}: {found:?}");
         tokio::time::sleep(Duration::from_millis(30)).await;
     }
 }
 
-/// A session with whoever a client that connects there is sent to, and that one's id. A check that is not answered within its 0.1 s, on a
-/// machine that does much else, has clients turned away for a moment.
-async fn let_in(there: &ConnectOptions) -> Result<(Connection, u32)> {
-    let begun = Instant::now();
+/// A session through HAProxy, and the id of its server. On a busy machine a check may exceed its limit of 0.1
+/// s, and clients are refused for a moment.
+async fn connect_to(there: &ConnectOptions) -> Result<(Connection, u32)> {
+    let started = Instant::now();
     loop {
         let found = async {
             let mut connection = Connection::connect(there).await?;
@@ -195,27 +196,27 @@ async fn let_in(there: &ConnectOptions) -> Result<(Connection, u32)> {
         };
         match found.await {
             Ok(found) => return Ok(found),
-            Err(error) => ensure!(begun.elapsed() < PATIENCE, "clients are not let in: {error:#}"),
+            Err(error) => ensure!(started.elapsed() < PATIENCE, "clients are refused: {error:#}"),
         }
         tokio::time::sleep(Duration::from_millis(30)).await;
     }
 }
 
-/// Waits until a client that connects there is sent to nobody.
-async fn is_turned_away(there: &ConnectOptions) -> Result<()> {
-    let begun = Instant::now();
+/// Waits until new clients are refused.
+async fn wait_until_refused(there: &ConnectOptions) -> Result<()> {
+    let started = Instant::now();
     while Connection::connect(there).await.is_ok() {
-        ensure!(begun.elapsed() < PATIENCE, "clients are still let in");
+        ensure!(started.elapsed() < PATIENCE, "clients are still accepted");
         tokio::time::sleep(Duration::from_millis(30)).await;
     }
     Ok(())
 }
 
-/// Waits until a session is over.
-async fn ends(session: &mut Connection) -> Result<()> {
-    let begun = Instant::now();
+/// Waits until a session has ended.
+async fn wait_for_end(session: &mut Connection) -> Result<()> {
+    let started = Instant::now();
     while session.query("SELECT 1").await.is_ok() {
-        ensure!(begun.elapsed() < PATIENCE, "the session with the former primary goes on");
+        ensure!(started.elapsed() < PATIENCE, "the session with the former primary continues");
         tokio::time::sleep(Duration::from_millis(30)).await;
     }
     Ok(())
@@ -226,7 +227,6 @@ fn logged(haproxy: &HaProxy) -> String {
 }
 
 impl Http {
-    /// An order to the trial's capture.
     fn order(&self, order: &str, token: &str, body: &Value) -> Result<(u16, Value)> {
         let body = body.to_string();
         self.say(&format!(

@@ -1,5 +1,5 @@
-//! A daemon that is killed in the midst of a switchover or a failover of its own: the next one undoes or finishes that, and
-//! nothing that clients were told of is lost.
+//! The daemon is killed during a switchover or failover. The next one rolls that back or completes it, and no
+//! acknowledged transaction is lost.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -18,10 +18,11 @@ use crate::failover::automatic_failover::{Led, more_commits};
 use crate::failover::switchover::{as_app, lead_clients};
 use crate::shell::{PROGRAM, Shell};
 
-/// Only reached when something is wrong.
+/// Time limit of each wait; reached only on a failure.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Hooks that kill the daemon, which started them, once after they are told to; the log of the daemon's folder says so.
+/// Hooks that kill the daemon that runs them, once, when a file asks for it. The log of the daemon shows the
+/// kill.
 const DEADLY: &str = r#"automatic = true
 
 [[manager.fence_hook]]
@@ -35,7 +36,7 @@ command = ["bash", "-c", "if rm FOLDER/die-in-route 2>/dev/null; then kill -9 $P
 
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_manager_leaves_no_incomplete_run_mariadb() -> Result<()> {
-    killed_in_the_midst(ServerKind::Mariadb1011).await
+    killed_mid_run(ServerKind::Mariadb1011).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -43,43 +44,52 @@ async fn killed_manager_leaves_no_incomplete_run_mysql() -> Result<()> {
     if is_skipped_in_ci("killed_manager_leaves_no_incomplete_run_mysql", "that on MariaDB") {
         return Ok(());
     }
-    killed_in_the_midst(ServerKind::Mysql97).await
+    killed_mid_run(ServerKind::Mysql97).await
 }
 
 impl Led {
-    async fn until_killed(&mut self) -> Result<()> {
-        let begun = Instant::now();
+    async fn wait_until_killed(&mut self) -> Result<()> {
+        let started = Instant::now();
         while self.trial.relay().is_some_and(|relay| relay.is_running()) {
-            ensure!(begun.elapsed() < PATIENCE, "the hook does not kill it: {}", self.trial.relay_log_tail());
+            ensure!(
+                started.elapsed() < PATIENCE,
+                "the hook does not kill it: {}",
+                self.trial.relay_log_tail()
+            );
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         Ok(())
     }
 
-    /// Starts the daemon, and waits until there is a record of what it did about the run that was left: how that ended.
-    async fn start_anew(&mut self) -> Result<serde_json::Value> {
+    /// Starts the daemon, waits until it has recorded the recovery of the interrupted run, and returns its
+    /// outcome.
+    async fn restart_and_recover(&mut self) -> Result<serde_json::Value> {
         let folder = self.shell.path().join("log/manager/primary");
         let before = recoveries(&folder)?.len();
         self.trial.start_relay()?;
-        let begun = Instant::now();
+        let started = Instant::now();
         loop {
             if let Some(record) = recoveries(&folder)?.into_iter().nth(before) {
                 return Ok(record);
             }
-            ensure!(begun.elapsed() < PATIENCE, "nothing is done about it: {}", self.trial.relay_log_tail());
+            ensure!(
+                started.elapsed() < PATIENCE,
+                "nothing is done about it: {}",
+                self.trial.relay_log_tail()
+            );
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
 }
 
-/// Starts the command and does not wait for it: the daemon will not live to answer.
-pub fn begin(shell: &Shell, words: &str) -> Result<tokio::process::Child> {
+/// Starts the command without waiting for it, because the daemon is killed before it answers.
+pub fn spawn(shell: &Shell, words: &str) -> Result<tokio::process::Child> {
     let mut command = tokio::process::Command::new(PROGRAM);
     command.args(words.split_whitespace()).args(["-c", "tailwater.toml"]).current_dir(shell.path());
     Ok(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true).spawn()?)
 }
 
-/// The records of recoveries that have done what was to be done, the oldest first.
+/// Records of recoveries that have completed their work, oldest first.
 pub fn recoveries(folder: &Path) -> Result<Vec<serde_json::Value>> {
     let paths = std::fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<Result<BTreeSet<_>>>()?;
     let mut recoveries = Vec::new();
@@ -93,18 +103,18 @@ pub fn recoveries(folder: &Path) -> Result<Vec<serde_json::Value>> {
     Ok(recoveries)
 }
 
-/// Waits until somebody of the server is in a statement like this, or nobody is.
-pub async fn until_running(server: &Server, like: &str, wanted: bool) -> Result<()> {
+/// Waits until a session of the server runs a statement like this, or until none does.
+pub async fn wait_for_statement(server: &Server, like: &str, wanted: bool) -> Result<()> {
     let question = format!("SELECT COUNT(*) FROM information_schema.processlist WHERE info LIKE '{like}%'");
-    let begun = Instant::now();
+    let started = Instant::now();
     while (server.sql(&question).await? != ["0"]) != wanted {
-        ensure!(begun.elapsed() < PATIENCE, "{like}: {wanted} does not come");
+        ensure!(started.elapsed() < PATIENCE, "{like}: {wanted} does not come");
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
     Ok(())
 }
 
-async fn killed_in_the_midst(kind: ServerKind) -> Result<()> {
+async fn killed_mid_run(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
@@ -127,9 +137,9 @@ async fn killed_in_the_midst(kind: ServerKind) -> Result<()> {
     let load = Workload::start(as_app(&led.trial.primary), &spec, Arc::clone(&led.ledger));
     more_commits(&load, 20).await?;
 
-    killed_while_writes_are_held(&mut led, kind).await?;
+    killed_while_fencing(&mut led, kind).await?;
     more_commits(&load, 20).await?;
-    killed_behind_the_promotion(&mut led, &load).await?;
+    killed_after_promotion(&mut led, &load).await?;
     more_commits(&load, 20).await?;
     let report = load.finish().await;
     ensure!(report.errors.is_empty(), "{:?}", report.errors);
@@ -137,36 +147,38 @@ async fn killed_in_the_midst(kind: ServerKind) -> Result<()> {
     led.compare(db2, &led.followers.iter().chain([&led.trial.primary]).collect::<Vec<_>>()).await?;
 
     if !is_skipped_in_ci("the daemon killed in a failover", "the model of recoveries") {
-        killed_behind_the_fence(&mut led).await?;
+        killed_after_fence(&mut led).await?;
     }
     led.trial.stop_relay().await
 }
 
-/// The primary does not come to rest when the daemon is killed, and does afterwards, when nobody wants it any more.
-async fn killed_while_writes_are_held(led: &mut Led, kind: ServerKind) -> Result<()> {
+/// A statement keeps the primary busy until the daemon has been killed. Then the primary becomes read-only,
+/// although no run wants it any more.
+async fn killed_while_fencing(led: &mut Led, kind: ServerKind) -> Result<()> {
     let mut holder = Connection::connect(&as_app(&led.trial.primary)).await?;
     holder.execute("LOCK TABLES tw_load.locked WRITE").await?;
-    let _command = begin(&led.shell, "switchover primary --to db2 --max-write-pause-ms 60000")?;
+    let _command = spawn(&led.shell, "switchover primary --to db2 --max-write-pause-ms 60000")?;
     let variable = if kind.flavour() == Flavour::MySql { "super_read_only" } else { "read_only" };
     let holds = format!("SET GLOBAL {variable} = 1");
-    until_running(&led.trial.primary, &holds, true).await?;
+    wait_for_statement(&led.trial.primary, &holds, true).await?;
     led.trial.kill_relay().await?;
     holder.execute("UNLOCK TABLES").await?;
-    // The statement is done, or ended with the connection where the server looks after it.
-    until_running(&led.trial.primary, &holds, false).await?;
-    let record = led.start_anew().await?;
+    // The statement has ended, or the server has ended it together with its connection.
+    wait_for_statement(&led.trial.primary, &holds, false).await?;
+    let record = led.restart_and_recover().await?;
     ensure!(record["outcome"]["end"] == "undone" && record["kind"] == "switchover", "{record:#}");
     led.tailwater("manager status")?.exits(0).says(&["primary db1"]);
     led.trial.wait_until_observed().await
 }
 
-/// It dies when db2 takes writes and clients are about to be led there: the rest is done by the next.
-async fn killed_behind_the_promotion(led: &mut Led, load: &Workload) -> Result<()> {
+/// The daemon is killed when db2 accepts writes, before clients are routed to it: the next daemon completes
+/// the failover.
+async fn killed_after_promotion(led: &mut Led, load: &Workload) -> Result<()> {
     led.shell.write("die-in-route", "")?;
-    let _command = begin(&led.shell, "switchover primary --to db2 --max-write-pause-ms 60000")?;
-    led.until_killed().await?;
+    let _command = spawn(&led.shell, "switchover primary --to db2 --max-write-pause-ms 60000")?;
+    led.wait_until_killed().await?;
     lead_clients(load, &led.trial.primary, led.follower("db2")?).await?;
-    let record = led.start_anew().await?;
+    let record = led.restart_and_recover().await?;
     ensure!(record["outcome"]["end"] == "promoted" && record["outcome"]["server"] == "db2", "{record:#}");
     ensure!(record["outcome"]["left"].as_array().is_some_and(Vec::is_empty), "{record:#}");
     ensure!(record.to_string().contains("led to db2"), "{record:#}");
@@ -178,13 +190,14 @@ async fn killed_behind_the_promotion(led: &mut Led, load: &Workload) -> Result<(
     led.trial.wait_until_observed().await
 }
 
-/// The primary is dead and its ackers are stopped when it dies: they capture again, and the primary goes on when it is back.
-async fn killed_behind_the_fence(led: &mut Led) -> Result<()> {
+/// The daemon is killed when the primary is dead and its ackers are stopped: they capture again, and the
+/// primary continues after its restart.
+async fn killed_after_fence(led: &mut Led) -> Result<()> {
     led.shell.write("die-in-fence", "")?;
     let at = led.followers.iter().position(|server| server.name() == "db2").context("db2")?;
     led.followers[at].kill().await?;
-    led.until_killed().await?;
-    let record = led.start_anew().await?;
+    led.wait_until_killed().await?;
+    let record = led.restart_and_recover().await?;
     ensure!(record["outcome"]["end"] == "undone" && record["kind"] == "failover", "{record:#}");
     Ok(())
 }

@@ -1,4 +1,5 @@
-//! Global settings of all servers, of which none may hold back a failover or a switchover, or lose a commit in it.
+//! Unusual global settings on all servers: none of them may prevent a failover or a switchover, or lose a
+//! commit.
 
 use anyhow::{Result, ensure};
 use tailwater_lab::trial::managed_cluster::PRIMARY_NAME;
@@ -10,15 +11,15 @@ use crate::failover::automatic_failover::{GONE, Led, more_commits};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn primaries_are_replaced_under_odd_global_settings_mariadb() -> Result<()> {
-    replaced_under_odd_settings(ServerKind::Mariadb1011).await
+    primaries_are_replaced_under_odd_settings(ServerKind::Mariadb1011).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn primaries_are_replaced_under_odd_global_settings_mysql() -> Result<()> {
-    replaced_under_odd_settings(ServerKind::Mysql97).await
+    primaries_are_replaced_under_odd_settings(ServerKind::Mysql97).await
 }
 
-async fn replaced_under_odd_settings(kind: ServerKind) -> Result<()> {
+async fn primaries_are_replaced_under_odd_settings(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
@@ -36,14 +37,15 @@ async fn replaced_under_odd_settings(kind: ServerKind) -> Result<()> {
     led.trial.primary.kill().await?;
     led.tailwater("failover primary --to db2")?.exits(0).says(&["db2"]);
     led.trial.wait_failed_over(PRIMARY_NAME).await?;
-    // The clients' sessions are the clients' affair.
+    // Sessions of clients are outside of this test.
     commit_as_usual(&led, "db2", 11).await?;
     led.tailwater("switchover primary --to db3 --max-write-pause-ms 20000")?.exits(0).says(&["db3"]);
     commit_as_usual(&led, "db3", 21).await?;
     for follower in &led.followers {
         reset_odd_settings(follower).await?;
     }
-    // Servers' own replication threads take read-only transactions and limits on memory from the global settings.
+    // Replication threads of the servers take read-only transactions and memory limits from the global
+    // settings.
     let again = match kind.flavour() {
         Flavour::MySql => "STOP REPLICA; START REPLICA",
         Flavour::MariaDb => "STOP SLAVE; START SLAVE",
@@ -53,7 +55,7 @@ async fn replaced_under_odd_settings(kind: ServerKind) -> Result<()> {
     led.trial.stop_relay().await
 }
 
-/// Some commits on a server whose settings are ordinary meanwhile.
+/// Some commits on a server whose settings are temporarily ordinary.
 async fn commit_as_usual(led: &Led, server: &str, first_worker: u32) -> Result<()> {
     let server = led.follower(server)?;
     reset_odd_settings(server).await?;

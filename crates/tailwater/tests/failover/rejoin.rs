@@ -1,5 +1,6 @@
-//! Former primaries that come back, after a failover on real servers: hollow under reduced durability and ahead of the log, with
-//! transactions that waited for an ACK; interrupted; with a definition that nobody else has.
+//! Former primaries that come back after a failover on real servers: with tables behind their binlog under
+//! reduced durability and ahead of the log, with transactions that waited for an ACK; interrupted; with a
+//! definition that no other server has.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
@@ -20,7 +21,7 @@ use tokio::task::JoinHandle;
 
 use crate::shell::{PROGRAM, Shell};
 
-/// Only reached when something is wrong.
+/// Time limit of each wait; reached only on a failure.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[tokio::test(flavor = "multi_thread")]
@@ -36,7 +37,7 @@ async fn former_primary_rejoins_mysql() -> Result<()> {
     former_primary_rejoins(ServerKind::Mysql97).await
 }
 
-/// With `rejoin = true` nobody has to ask for it.
+/// With `rejoin = true` the manager does it automatically.
 #[tokio::test(flavor = "multi_thread")]
 async fn former_primary_rejoins_automatically() -> Result<()> {
     let kind = ServerKind::Mariadb1011;
@@ -58,7 +59,7 @@ async fn former_primary_rejoins_automatically() -> Result<()> {
     let mark = shell.path().join("log/rejoin/db1.half-way");
     until("the end of it", async || Ok(!mark.exists())).await?;
 
-    // As if the daemon had been stopped before it compared them: the next one goes on with that.
+    // As if the daemon had been stopped before the comparison: the next one continues with it.
     trial.stop_relay().await?;
     std::fs::write(&mark, "")?;
     let old = &trial.primary;
@@ -74,7 +75,7 @@ async fn former_primary_rejoins_automatically() -> Result<()> {
     trial.stop_relay().await
 }
 
-/// Nobody can tell whether what it has alone was acknowledged: people have to.
+/// It is unknown whether its own transactions were acknowledged: an operator has to decide.
 #[tokio::test(flavor = "multi_thread")]
 async fn former_primary_without_a_record_keeps_its_own_transactions() -> Result<()> {
     let kind = ServerKind::Mariadb1011;
@@ -84,10 +85,11 @@ async fn former_primary_without_a_record_keeps_its_own_transactions() -> Result<
     let shell = Shell::new()?;
     let manager = "automatic = true\nrejoin = true";
     let (mut trial, new) = cluster(kind, &shell, manager, TrialDurability::Full).await?;
-    let alone = wait_for_nobody(&trial.primary, &shell, "UPDATE shop.t SET v = v + 40").await?;
+    let alone =
+        commit_without_acknowledgement(&trial.primary, &shell, "UPDATE shop.t SET v = v + 40").await?;
     trial.primary.kill().await?;
     ensure!(alone.await?.is_err(), "it was acknowledged");
-    comes_back_without_records(&mut trial, &new, &shell).await?;
+    restart_without_records(&mut trial, &new, &shell).await?;
     until("that it is refused", async || {
         let said = std::fs::read_to_string(trial.relay_output())?;
         Ok(said.contains("TW-MGR-0074") && said.contains("no record tells how db2 became the primary"))
@@ -101,7 +103,7 @@ async fn former_primary_without_a_record_keeps_its_own_transactions() -> Result<
     trial.stop_relay().await
 }
 
-/// What has nothing alone keeps nothing from anybody.
+/// A server without transactions of its own loses nothing when it rejoins.
 #[tokio::test(flavor = "multi_thread")]
 async fn former_primary_without_a_record_rejoins_if_it_has_no_own_transactions() -> Result<()> {
     let kind = ServerKind::Mariadb1011;
@@ -112,13 +114,13 @@ async fn former_primary_without_a_record_rejoins_if_it_has_no_own_transactions()
     let (mut trial, new) =
         cluster(kind, &shell, "automatic = true\nrejoin = true", TrialDurability::Reduced).await?;
     trial.primary.kill().await?;
-    comes_back_without_records(&mut trial, &new, &shell).await?;
+    restart_without_records(&mut trial, &new, &shell).await?;
     follows(&new, &trial.primary, "first").await?;
     trial.stop_relay().await
 }
 
-/// The dead primary is replaced, and starts again when the records of that are gone.
-async fn comes_back_without_records(trial: &mut Trial, new: &Server, shell: &Shell) -> Result<()> {
+/// The dead primary is replaced, and starts again after the records of the failover were deleted.
+async fn restart_without_records(trial: &mut Trial, new: &Server, shell: &Shell) -> Result<()> {
     ensure!(trial.wait_failed_over(PRIMARY_NAME).await? == new.name());
     wait_writable(new).await?;
     trial.stop_relay().await?;
@@ -127,16 +129,16 @@ async fn comes_back_without_records(trial: &mut Trial, new: &Server, shell: &She
     trial.start_relay()
 }
 
-pub async fn until(what: &str, mut is_so: impl AsyncFnMut() -> Result<bool>) -> Result<()> {
+pub async fn until(what: &str, mut condition: impl AsyncFnMut() -> Result<bool>) -> Result<()> {
     let begun = Instant::now();
-    while !is_so().await? {
+    while !condition().await? {
         ensure!(begun.elapsed() < PATIENCE, "waiting for {what}");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     Ok(())
 }
 
-/// What the daemon answers.
+/// The answer of the daemon.
 fn ask(socket: &Path, request: &str) -> Result<String> {
     let mut stream = UnixStream::connect(socket)?;
     stream.write_all(request.as_bytes())?;
@@ -145,8 +147,9 @@ fn ask(socket: &Path, request: &str) -> Result<String> {
     Ok(answer)
 }
 
-/// Has the relay acknowledge nothing more, and a client commit: what it does is in the binlog of this server, and nowhere else.
-pub async fn wait_for_nobody(
+/// Stops the relay's acknowledgements and lets a client commit: the transaction is only in the binlog of this
+/// server.
+pub async fn commit_without_acknowledgement(
     primary: &Server,
     shell: &Shell,
     statement: &'static str,
@@ -169,7 +172,7 @@ pub async fn wait_for_nobody(
     Ok(writer)
 }
 
-/// Whether everything that is written on `primary` arrives on `replica`, which takes no writes of its own.
+/// Checks that everything written on `primary` arrives on `replica`, and that `replica` is read-only.
 async fn follows(primary: &Server, replica: &Server, table: &str) -> Result<()> {
     primary.sql(&format!("CREATE DATABASE {table}; CREATE TABLE {table}.t (id INT PRIMARY KEY)")).await?;
     primary.sql(&format!("INSERT INTO {table}.t VALUES (1)")).await?;
@@ -181,7 +184,7 @@ async fn follows(primary: &Server, replica: &Server, table: &str) -> Result<()> 
     Ok(())
 }
 
-/// A primary, a replica that may take its place, and a relay that manages them.
+/// A primary, a replica that can be promoted, and a relay with a manager.
 async fn cluster(
     kind: ServerKind,
     shell: &Shell,
@@ -218,15 +221,17 @@ async fn former_primary_rejoins(kind: ServerKind) -> Result<()> {
     let load = Workload::start(trial.primary.connect_options(), &WorkloadSpec::new(4), Arc::clone(&ledger));
     until("commits", async || Ok(load.counters().snapshot().acknowledged > 300)).await?;
 
-    // Behind commits that wait it would not get into the binlog: servers write a group of them, and the next, and no more.
+    // It would not get into the binlog after commits that wait: servers write one group of them, the next
+    // one, and no more.
     load.abort().await;
-    until("that nobody waits", async || {
+    until("commits not to wait", async || {
         let list = trial.primary.sql("SHOW PROCESSLIST").await?;
         Ok(!list.iter().any(|line| line.contains("semi-sync ACK") || line.contains("COMMIT")))
     })
     .await?;
 
-    let writer = wait_for_nobody(&trial.primary, &shell, "UPDATE shop.t SET v = v + 40").await?;
+    let writer =
+        commit_without_acknowledgement(&trial.primary, &shell, "UPDATE shop.t SET v = v + 40").await?;
     trial.primary.kill().await?;
     ensure!(writer.await?.is_err(), "it was acknowledged");
     let leader = trial.wait_failed_over(PRIMARY_NAME).await?;
@@ -237,7 +242,7 @@ async fn former_primary_rejoins(kind: ServerKind) -> Result<()> {
     trial.primary.start_again().await?;
     let old = &trial.primary;
     let refused = shell.run("rejoin -c tailwater.toml primary db2")?.exits(1);
-    refused.complains(&["db2 is the server that leads"]);
+    refused.stderr_has(&["db2 is the server that leads"]);
     let found = shell.run("rejoin -c tailwater.toml primary db1 --dry-run --output json")?.exits(0).json()?;
     let undone = found[0]["to_undo"].as_array().map_or(0, Vec::len);
     ensure!(undone >= 1 && found[0]["tables_as_logged"] == false, "{found:#?}");
@@ -246,7 +251,7 @@ async fn former_primary_rejoins(kind: ServerKind) -> Result<()> {
     let count = "SELECT COUNT(*) FROM tw_load.tw_ledger";
     let kept = old.sql(count).await?.concat();
 
-    // Killed wherever it is, and begun again.
+    // Killed at a random moment, and started again.
     let config = shell.path().join("tailwater.toml").display().to_string();
     let words = ["rejoin", "-c", &config, "primary", "db1"];
     let begun = ChildProcess::start(PROGRAM, words, &shell.path().join("rejoin.log"))?;
@@ -263,7 +268,7 @@ async fn former_primary_rejoins(kind: ServerKind) -> Result<()> {
     let report = ledger.compare_with_server(&old.connect_options()).await?;
     ensure!(report.missing.count + report.altered.count + report.failed_but_present.count == 0, "{report:?}");
     follows(&new, old, "first").await?;
-    shell.run("rejoin -c tailwater.toml primary db1 --no-check")?.exits(0).hides(&["undone"]);
+    shell.run("rejoin -c tailwater.toml primary db1 --no-check")?.exits(0).stdout_lacks(&["undone"]);
     let kept = std::fs::read_dir(shell.path().join("log/rejoin"))?.filter_map(|entry| entry.ok());
     let kept = kept.filter(|entry| entry.path().extension().is_some_and(|extension| extension == "binlog"));
     ensure!(kept.count() >= 1, "what was undone is kept nowhere");
@@ -278,11 +283,11 @@ async fn former_primary_rejoins(kind: ServerKind) -> Result<()> {
     };
     ensure!(old.sql(status).await?.is_empty(), "it replicates");
 
-    // A definition that nobody else has.
+    // A definition that no other server has.
     old.sql("SET GLOBAL read_only=0; CREATE TABLE shop.errant (id INT)").await?;
     let ran = shell.run("rejoin -c tailwater.toml primary db1")?.exits(4);
-    ran.complains(&["TW-APP-0040", "CREATE TABLE shop.errant", "--copy"]);
-    shell.run("rejoin -c tailwater.toml primary db1 --copy")?.exits(4).complains(&["--yes"]);
+    ran.stderr_has(&["TW-APP-0040", "CREATE TABLE shop.errant", "--copy"]);
+    shell.run("rejoin -c tailwater.toml primary db1 --copy")?.exits(4).stderr_has(&["--yes"]);
     shell
         .run("rejoin -c tailwater.toml primary db1 --copy --yes")?
         .exits(0)

@@ -1,5 +1,6 @@
-//! A cluster whose two daemons are upgraded one after the other, from an earlier build to this one. In between the
-//! builds share etcd records, orders to relays, and the cluster itself, and each of them replaces a primary.
+//! A cluster whose two daemons are upgraded one after the other, from an earlier build to this one. In
+//! between the builds share etcd records, orders to relays, and the cluster itself, and each of them replaces
+//! a primary.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -10,10 +11,10 @@ use tailwater_lab::trial::managed_cluster::PRIMARY_NAME;
 use tailwater_sandbox::{Etcd, Server, ServerKind, require};
 use tailwater_wire::Flavour;
 
-use crate::failover::two_relays::{Pair, acts, nothing_is_missing, until};
+use crate::failover::two_relays::{Pair, acts, check_ledger, until};
 use crate::shell::{EARLIER_BUILD, PROGRAM};
 
-/// Only reached when something is wrong.
+/// Time limit of each wait; reached only on a failure.
 const PATIENCE: Duration = Duration::from_secs(90);
 
 #[tokio::test(flavor = "multi_thread")]
@@ -37,19 +38,19 @@ async fn daemons_are_upgraded_one_by_one(kind: ServerKind) -> Result<()> {
     let settings = "automatic = true\nrejoin = true\nanalysis = { cooldown_ms = 0 }";
     let durability = TrialDurability::Full;
     let mut pair = Pair::start_program(&earlier, kind, &etcd, settings, "", durability, Vec::new()).await?;
-    pair.commits_go_on().await?;
+    pair.wait_for_more_commits().await?;
 
     // The second daemon is upgraded; the first one, of the earlier build, replaces the primary.
     pair.second.process.take().context("the second daemon runs")?.kill().await?;
     until(&pair.shell, "the earlier build to act", acts).await?;
     pair.second.program = PROGRAM.into();
     pair.second.start()?;
-    pair.watched().await?;
-    pair.commits_go_on().await?;
+    pair.wait_until_observed().await?;
+    pair.wait_for_more_commits().await?;
     pair.trial.primary.kill().await?;
     until(&pair.second.shell, "db2 to be primary", |status| status["primary"] == "db2").await?;
     pair.load.redirect(pair.follower.connect_options());
-    pair.commits_go_on().await?;
+    pair.wait_for_more_commits().await?;
     pair.trial.primary.start_again().await?;
     wait_until_replica(&pair.trial.primary).await?;
 
@@ -57,16 +58,16 @@ async fn daemons_are_upgraded_one_by_one(kind: ServerKind) -> Result<()> {
     pair.trial.kill_relay().await?;
     until(&pair.second.shell, "the new build to act", acts).await?;
     pair.trial.start_relay()?;
-    pair.watched().await?;
-    pair.commits_go_on().await?;
-    // MariaDB waits for acknowledgements after a restart only if its option file says so, and db2's does not: a failover
-    // from it is refused (TW-MGR-0033).
+    pair.wait_until_observed().await?;
+    pair.wait_for_more_commits().await?;
+    // MariaDB waits for acknowledgements after a restart only if its option file says so, and db2's does not:
+    // a failover from it is refused (TW-MGR-0033).
     let fails_back = kind.flavour() == Flavour::MySql;
     if fails_back {
         pair.follower.kill().await?;
         until(&pair.shell, "db1 to be primary", |status| status["primary"] == PRIMARY_NAME).await?;
         pair.load.redirect(pair.trial.primary.connect_options());
-        pair.commits_go_on().await?;
+        pair.wait_for_more_commits().await?;
         pair.follower.start_again().await?;
         wait_until_replica(&pair.follower).await?;
     }
@@ -75,12 +76,12 @@ async fn daemons_are_upgraded_one_by_one(kind: ServerKind) -> Result<()> {
     pair.trial.kill_relay().await?;
     pair.trial.set_program(Path::new(PROGRAM));
     pair.trial.start_relay()?;
-    pair.watched().await?;
-    pair.commits_go_on().await?;
+    pair.wait_until_observed().await?;
+    pair.wait_for_more_commits().await?;
     let report = pair.load.finish().await;
     ensure!(report.errors.is_empty(), "{:?}", report.errors);
     let primary = if fails_back { &pair.trial.primary } else { &pair.follower };
-    nothing_is_missing(&pair.ledger, primary).await?;
+    check_ledger(&pair.ledger, primary).await?;
     let verify = pair.shell.run("log verify log/primary")?;
     verify.exits(0);
     drop(pair.second);

@@ -1,5 +1,5 @@
-//! A cluster of the sandbox, managed with the configuration that `tailwater sandbox up --semi-sync` prints, unchanged;
-//! and what would refuse a failover, named while the primary lives.
+//! A cluster of the sandbox, managed with the unchanged configuration that `tailwater sandbox up --semi-sync`
+//! prints; and the rules that would refuse a failover, reported while the primary lives.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -16,7 +16,7 @@ use crate::cli::demo_and_sandbox::{Down, shell_with_cache};
 use crate::open_metrics::Scrape;
 use crate::shell::{PROGRAM, Shell};
 
-/// Only reached when something is wrong.
+/// Time limit of each wait; reached only on a failure.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 on_each_server!(a_sandbox_cluster_is_managed);
@@ -31,7 +31,7 @@ async fn readiness_names_the_refusing_rule_mysql() -> Result<()> {
     readiness_names_the_refusing_rule(ServerKind::Mysql97)
 }
 
-/// The daemon; ended with this value.
+/// The daemon; stopped with this value.
 struct Daemon(Child);
 
 impl Daemon {
@@ -45,18 +45,18 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        // It is ended whatever the test found.
+        // Stopped whatever the result of the test is.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// Three servers, the first of which leads.
+/// Three servers, of which the first is the primary.
 struct Cluster<'a> {
     shell: &'a Shell,
     cache: &'a Cache,
     kind: ServerKind,
-    /// What was printed.
+    /// What `sandbox up` printed.
     config: String,
 }
 
@@ -85,21 +85,21 @@ impl<'a> Cluster<'a> {
         Ok(self.shell.bash(&command)?.exits(0).text().trim().to_owned())
     }
 
-    /// How the manager sees it; nothing while the daemon does not answer.
+    /// The cluster as the manager reports it; `None` while the daemon does not answer.
     fn status(&self) -> Option<Value> {
         let ran = self.shell.run("manager status -c tailwater.toml --output json").ok()?;
         ran.json().ok()?.first().map(|status| status["clusters"][0].clone())
     }
 
-    /// Waits for a state that satisfies `is_so`.
-    fn until(&self, what: &str, is_so: impl Fn(&Value) -> bool) -> Result<Value> {
-        let begun = Instant::now();
+    /// Waits for a state that satisfies the condition.
+    fn until(&self, what: &str, condition: impl Fn(&Value) -> bool) -> Result<Value> {
+        let started = Instant::now();
         loop {
             let status = self.status().unwrap_or_default();
-            if is_so(&status) {
+            if condition(&status) {
                 return Ok(status);
             }
-            if begun.elapsed() > PATIENCE {
+            if started.elapsed() > PATIENCE {
                 let log = fs::read_to_string(self.shell.path().join("run.log"))?;
                 bail!("{what}: {status:#}\n{log}");
             }
@@ -107,15 +107,15 @@ impl<'a> Cluster<'a> {
         }
     }
 
-    fn until_ready(&self) -> Result<Value> {
+    fn wait_until_ready(&self) -> Result<Value> {
         let is_ready = |status: &Value| {
             status["readiness"]["state"] == "ready"
                 && status["findings"].as_array().is_some_and(Vec::is_empty)
                 && status["lease"].as_str().is_some_and(|lease| lease.starts_with("held"))
         };
         let status = self.until("a cluster that is ready", is_ready)?;
-        // The rehearsal of a scrape is another one than that of the status.
-        self.until_scraped("a cluster that is ready", |scrape| {
+        // A scrape and a status each rehearse the failover separately.
+        self.scrape_until("a cluster that is ready", |scrape| {
             let value = |name| scrape.value(&format!("tailwater_manager_{name}{{cluster=\"sandbox\"}}"));
             value("failover_readiness_known") == Some(1.0)
                 && value("failover_ready") == Some(1.0)
@@ -126,8 +126,8 @@ impl<'a> Cluster<'a> {
         Ok(status)
     }
 
-    /// Waits until the rule is named, with these words, and reported as a finding.
-    fn until_refused(&self, rule: &str, words: &[&str]) -> Result<()> {
+    /// Waits until the rule is named with these words, and reported as a finding.
+    fn wait_until_refused(&self, rule: &str, words: &[&str]) -> Result<()> {
         let is_told = |status: &Value| {
             let reason = status["readiness"]["reason"].as_str().unwrap_or_default();
             let findings = status["findings"].as_array().cloned().unwrap_or_default();
@@ -136,9 +136,9 @@ impl<'a> Cluster<'a> {
         };
         self.until(&format!("{rule} {words:?}"), is_told)?;
         let text = self.shell.run("manager status -c tailwater.toml")?.exits(0);
-        text.says(&["not ready", rule, "FailoverNotReady"]).hides(&["nothing is wrong"]);
+        text.says(&["not ready", rule, "FailoverNotReady"]).stdout_lacks(&["nothing is wrong"]);
         let rules = format!("tailwater_manager_failover_refused_by{{cluster=\"sandbox\",rule=\"{rule}\"}}");
-        self.until_scraped(rule, |scrape| {
+        self.scrape_until(rule, |scrape| {
             scrape.value("tailwater_manager_failover_ready{cluster=\"sandbox\"}") == Some(0.0)
                 && scrape.value(&rules) == Some(1.0)
                 && scrape.text.matches("tailwater_manager_failover_refused_by{").count() == 1
@@ -146,7 +146,7 @@ impl<'a> Cluster<'a> {
         })
     }
 
-    /// Rewrites the option file of a server, and starts it again.
+    /// Rewrites the option file of a server, and restarts it.
     fn restart_with(&self, server: &str, change: impl Fn(&str) -> String) -> Result<()> {
         let file = self.cache.up().join(server).join("my.cnf");
         fs::write(&file, change(&fs::read_to_string(&file)?))?;
@@ -155,15 +155,15 @@ impl<'a> Cluster<'a> {
         Ok(())
     }
 
-    /// Scrapes until the metrics satisfy `is_so`.
-    fn until_scraped(&self, what: &str, is_so: impl Fn(&Scrape) -> bool) -> Result<()> {
-        let begun = Instant::now();
+    /// Scrapes until the metrics satisfy the condition.
+    fn scrape_until(&self, what: &str, condition: impl Fn(&Scrape) -> bool) -> Result<()> {
+        let started = Instant::now();
         loop {
             let scrape = Scrape::of(self.http_address()?)?;
-            if is_so(&scrape) {
+            if condition(&scrape) {
                 return Ok(());
             }
-            ensure!(begun.elapsed() < PATIENCE, "{what}: {}", scrape.text);
+            ensure!(started.elapsed() < PATIENCE, "{what}: {}", scrape.text);
             std::thread::sleep(Duration::from_millis(100));
         }
     }
@@ -195,10 +195,10 @@ async fn a_sandbox_cluster_is_managed(kind: ServerKind) -> Result<()> {
     let (one, two) = (cluster.name(1), cluster.name(2));
     shell.run("config check -c tailwater.toml")?.exits(0);
     let _daemon = Daemon::start(&shell, "tailwater.toml")?;
-    let status = cluster.until_ready()?;
+    let status = cluster.wait_until_ready()?;
     ensure!(status["primary"] == one && status["readiness"]["server"] != one, "{status:#}");
     shell.run("manager status -c tailwater.toml")?.exits(0).says(&["ready: a failover", "nothing is wrong"]);
-    shell.run("topology -c tailwater.toml")?.exits(0).says(&["failover: ready"]).hides(&["! "]);
+    shell.run("topology -c tailwater.toml")?.exits(0).says(&["failover: ready"]).stdout_lacks(&["! "]);
     ensure!(cluster.http_status()?["clusters"][0]["readiness"]["state"] == "ready");
     cluster
         .sql(&one, "CREATE DATABASE d; CREATE TABLE d.t (a INT PRIMARY KEY); INSERT INTO d.t VALUES (1)")?;
@@ -206,8 +206,9 @@ async fn a_sandbox_cluster_is_managed(kind: ServerKind) -> Result<()> {
     shell.run(&format!("switchover sandbox --to {two} -c tailwater.toml"))?.exits(0);
     cluster.sql(&two, "INSERT INTO d.t VALUES (2)")?;
     if kind.flavour() == Flavour::MariaDb {
-        // Only its option file could make it wait after a restart: MariaDB keeps nothing that a statement sets.
-        cluster.until_refused("TW-MGR-0033", &[&two, "option file"])?;
+        // Only the option file could make it wait after a restart: MariaDB does not persist a global
+        // variable.
+        cluster.wait_until_refused("TW-MGR-0033", &[&two, "option file"])?;
         let told = cluster.http_status()?;
         let readiness = &told["clusters"][0]["readiness"];
         ensure!(readiness["rule"] == "TW-MGR-0033", "{told:#}");
@@ -216,7 +217,7 @@ async fn a_sandbox_cluster_is_managed(kind: ServerKind) -> Result<()> {
         cluster.restart_with(&two, |_| of_source.clone())?;
         shell.run("manager resume -c tailwater.toml")?.exits(0);
     }
-    cluster.until_ready()?;
+    cluster.wait_until_ready()?;
     shell.run(&format!("sandbox kill {two}"))?.exits(0);
     let led = |status: &Value| status["primary"].as_str().is_some_and(|primary| primary != two);
     let primary = cluster.until("another primary", led)?["primary"].as_str().unwrap_or_default().to_owned();
@@ -225,7 +226,7 @@ async fn a_sandbox_cluster_is_managed(kind: ServerKind) -> Result<()> {
 
     let side = if kind.flavour() == Flavour::MySql { "source" } else { "master" };
     cluster.sql(&primary, &format!("SET GLOBAL rpl_semi_sync_{side}_enabled = 0"))?;
-    cluster.until_refused("TW-MGR-0030", &[&primary, "semi-sync is off"])
+    cluster.wait_until_refused("TW-MGR-0030", &[&primary, "semi-sync is off"])
 }
 
 fn readiness_names_the_refusing_rule(kind: ServerKind) -> Result<()> {
@@ -244,21 +245,21 @@ fn readiness_names_the_refusing_rule(kind: ServerKind) -> Result<()> {
     let no_relay = cluster.config.replacen("server_id", "semi_sync = false\nserver_id", 1);
     shell.write("tailwater.toml", &no_relay)?;
     let daemon = Daemon::start(&shell, "tailwater.toml")?;
-    cluster.until_refused("TW-MGR-0032", &["no relay acknowledges"])?;
+    cluster.wait_until_refused("TW-MGR-0032", &["no relay acknowledges"])?;
     drop(daemon);
 
     shell.write("tailwater.toml", &cluster.config)?;
     let _daemon = Daemon::start(&shell, "tailwater.toml")?;
-    cluster.until_ready()?;
+    cluster.wait_until_ready()?;
     let set = |on: u8| format!("SET GLOBAL rpl_semi_sync_{side}_enabled = {on}; {stop}; {start}");
     if kind.flavour() == Flavour::MySql {
         cluster.sql(&replicas[0], "SET GLOBAL super_read_only = 0; SET sql_log_bin = 0; \
             INSTALL PLUGIN rpl_semi_sync_replica SONAME 'semisync_replica.so'; SET GLOBAL super_read_only = 1")?;
     }
     cluster.sql(&replicas[0], &set(1))?;
-    cluster.until_refused("TW-MGR-0032", &["1 semi-sync replica of the primary not configured"])?;
+    cluster.wait_until_refused("TW-MGR-0032", &["1 semi-sync replica of the primary not configured"])?;
     cluster.sql(&replicas[0], &set(0))?;
-    cluster.until_ready()?;
+    cluster.wait_until_ready()?;
 
     for replica in &replicas {
         cluster.restart_with(replica, |file| {
@@ -266,5 +267,5 @@ fn readiness_names_the_refusing_rule(kind: ServerKind) -> Result<()> {
         })?;
     }
     let off = |name: &String| format!("{name}: log_replica_updates is off");
-    cluster.until_refused("TW-MGR-0040", &[&off(&replicas[0]), &off(&replicas[1])])
+    cluster.wait_until_refused("TW-MGR-0040", &[&off(&replicas[0]), &off(&replicas[1])])
 }

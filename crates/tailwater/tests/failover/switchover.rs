@@ -1,4 +1,5 @@
-//! Switchovers of a primary that is alive, under load: there and back again, and undone where the time does not do.
+//! Switchovers of a living primary under load: to another server and back, and rolled back where the time
+//! limit is exceeded.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,7 +12,7 @@ use tailwater_wire::Flavour;
 
 use crate::failover::automatic_failover::{Led, more_commits};
 
-/// Only reached when something is wrong.
+/// Time limit of each wait; reached only on a failure.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[tokio::test(flavor = "multi_thread")]
@@ -29,19 +30,20 @@ pub fn as_app(server: &Server) -> ConnectOptions {
     ConnectOptions { user: "app".into(), password: "app".into(), ..server.connect_options() }
 }
 
-/// Does what a proxy does: as soon as the server takes writes, clients are led to it, and torn away from the other.
+/// Does the work of a proxy: as soon as the new primary accepts writes, clients are routed to it, and their
+/// sessions with the old one are killed.
 pub async fn lead_clients(load: &Workload, from: &Server, to: &Server) -> Result<()> {
     let mut new = Connection::connect(&to.connect_options()).await?;
     let mut old = Connection::connect(&from.connect_options()).await?;
-    let begun = Instant::now();
+    let started = Instant::now();
     while new.query("SELECT @@global.read_only").await?.scalar() != Some("0") {
-        ensure!(begun.elapsed() < PATIENCE, "{} stays read-only", to.name());
+        ensure!(started.elapsed() < PATIENCE, "{} stays read-only", to.name());
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
     load.redirect(as_app(to));
     let sessions = old.query("SELECT id FROM information_schema.processlist WHERE user = 'app'").await?;
     for id in sessions.rows.iter().filter_map(|row| row.get_str(0)) {
-        // It may have gone by itself.
+        // The session may have ended already.
         let _ = old.execute(&format!("KILL {id}")).await;
     }
     Ok(())
@@ -57,20 +59,20 @@ impl Led {
         all.find(named).context(name.to_owned())
     }
 
-    /// Waits until the manager has looked at a new primary.
-    async fn wait_seen(&self, name: &str) -> Result<()> {
-        let begun = Instant::now();
+    /// Waits until the manager has observed a new primary.
+    async fn wait_until_observed(&self, name: &str) -> Result<()> {
+        let started = Instant::now();
         loop {
             let cluster = self.trial.cluster();
             if cluster.as_ref().is_some_and(|cluster| cluster.primary == name && cluster.lossless.is_some()) {
                 return Ok(());
             }
-            ensure!(begun.elapsed() < PATIENCE, "{name} is not seen as primary: {cluster:?}");
+            ensure!(started.elapsed() < PATIENCE, "{name} is not seen as primary: {cluster:?}");
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
 
-    /// Switches over while clients write, and gives the pause.
+    /// Switches over while clients write, and returns the pause.
     async fn switch_over(&self, load: &Workload, from: &str, to: &str) -> Result<u64> {
         let words = format!("switchover primary --to {to} --max-write-pause-ms 20000 --output json");
         let (ran, led) = tokio::join!(
@@ -98,36 +100,38 @@ async fn switchover_there_and_back(kind: ServerKind) -> Result<()> {
              CREATE TABLE tw_load.locked (id INT PRIMARY KEY)",
         )
         .await?;
-    // Slow enough that nobody gives up while writes are refused.
+    // Slow enough that no client gives up while writes are refused.
     let spec = WorkloadSpec { first_worker: 1, pause: Duration::from_millis(30), ..WorkloadSpec::new(8) };
     let load = Workload::start(as_app(&led.trial.primary), &spec, Arc::clone(&led.ledger));
     more_commits(&load, 50).await?;
 
     led.tailwater("switchover primary --dry-run --to db3")?.exits(0).says(&["db3 would be primary"]);
-    led.tailwater("switchover primary --to db9")?.exits(4).complains(&["TW-MGR-0041"]);
+    led.tailwater("switchover primary --to db9")?.exits(4).stderr_has(&["TW-MGR-0041"]);
 
-    // Somebody holds a lock, so that the primary does not come to rest: everything is as it was.
+    // A session holds a lock, so that the primary cannot become read-only in time: the switchover is rolled
+    // back.
     let mut holder = Connection::connect(&as_app(&led.trial.primary)).await?;
     holder.execute("LOCK TABLES tw_load.locked WRITE").await?;
     let ran = led.tailwater("switchover primary --max-write-pause-ms 400")?.exits(4);
-    // Whether the server's time or everybody's was up first.
-    ran.complains(&["pause writes"]);
+    // Either the time limit of the server or that of the whole run is reached first.
+    ran.stderr_has(&["pause writes"]);
     more_commits(&load, 50).await?;
     holder.execute("UNLOCK TABLES").await?;
 
     let pause_ms = led.switch_over(&load, PRIMARY_NAME, "db2").await?;
     more_commits(&load, 50).await?;
-    // MariaDB waits after a restart only if its option file says so, which no switchover writes.
+    // After a restart MariaDB waits for ACKs only if its option file says so, and a switchover does not write
+    // it.
     let next = match kind.flavour() {
         Flavour::MySql => "nothing is wrong",
         Flavour::MariaDb => "not ready: every failover would be refused: TW-MGR-0033 db2",
     };
-    led.says(next).await?;
+    led.wait_for_status(next).await?;
     led.tailwater("manager status")?.exits(0).says(&["primary db2"]);
-    led.wait_seen("db2").await?;
+    led.wait_until_observed("db2").await?;
     let back_ms = led.switch_over(&load, "db2", PRIMARY_NAME).await?;
     more_commits(&load, 50).await?;
-    println!("{kind:?}: nobody could write for {pause_ms} ms, and for {back_ms} ms on the way back");
+    println!("{kind:?}: no client could write for {pause_ms} ms, and for {back_ms} ms on the way back");
 
     let report = load.finish().await;
     ensure!(report.errors.is_empty(), "{:?}", report.errors);

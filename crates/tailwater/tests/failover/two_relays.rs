@@ -1,5 +1,5 @@
-//! Two relays that both acknowledge, each with a manager, and etcd that says which of them acts: the cluster of
-//! docs/how-to/production.md, but for its addresses.
+//! Two relays that both acknowledge, each with a manager, and etcd, which decides which of them acts: the
+//! cluster of docs/how-to/production.md with other addresses.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,14 +17,14 @@ use tailwater_sandbox::{
 use tailwater_session::Connection;
 
 use crate::cli::http::Http;
-use crate::failover::manager_killed_mid_run::{begin, recoveries, until_running};
-use crate::failover::rejoin::wait_for_nobody;
+use crate::failover::manager_killed_mid_run::{recoveries, spawn, wait_for_statement};
+use crate::failover::rejoin::commit_without_acknowledgement;
 use crate::shell::{PROGRAM, Shell};
 
-/// Only reached when something is wrong.
+/// Time limit of each wait; reached only on a failure.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A hook that kills the daemon, which started it, once after it is told to.
+/// A hook that kills the daemon that runs it, once, when a file asks for it.
 const DEADLY: &str = r#"
 [[manager.fence_hook]]
 name = "fence"
@@ -62,7 +62,7 @@ async fn other_manager_knows_the_accepted_data_loss_mariadb() -> Result<()> {
     other_manager_knows_the_accepted_data_loss(ServerKind::Mariadb1011).await
 }
 
-/// The relay beside the trial's.
+/// The second relay.
 pub struct Second {
     pub shell: Shell,
     pub process: Option<ChildProcess>,
@@ -71,7 +71,7 @@ pub struct Second {
 }
 
 impl Second {
-    /// The same configuration as the trial's, seen from the other side.
+    /// The configuration of the trial's relay, with the roles of the two exchanged.
     fn new(
         first: &Shell,
         first_program: &Path,
@@ -112,24 +112,24 @@ impl Second {
     }
 }
 
-/// What a manager says of the cluster.
+/// What a manager reports of the cluster.
 fn status(shell: &Shell) -> Result<Value> {
     let ran = shell.run("manager status -c tailwater.toml --output json")?;
     let lines = ran.json().with_context(|| format!("{}{}", ran.text(), ran.errors()))?;
     Ok(lines.first().context("it says nothing")?["clusters"][0].clone())
 }
 
-pub async fn until(shell: &Shell, what: &str, is_so: impl Fn(&Value) -> bool) -> Result<Value> {
-    let begun = Instant::now();
+pub async fn until(shell: &Shell, what: &str, condition: impl Fn(&Value) -> bool) -> Result<Value> {
+    let started = Instant::now();
     loop {
         let said = status(shell);
         if let Ok(said) = &said
-            && is_so(said)
+            && condition(said)
         {
             return Ok(said.clone());
         }
         let words = || std::fs::read_to_string(shell.path().join("relay.log")).unwrap_or_default();
-        ensure!(begun.elapsed() < PATIENCE, "waited for {what}: {said:?}\n{}", words());
+        ensure!(started.elapsed() < PATIENCE, "waited for {what}: {said:?}\n{}", words());
         tokio::time::sleep(Duration::from_millis(30)).await;
     }
 }
@@ -138,9 +138,9 @@ pub fn acts(status: &Value) -> bool {
     status["lease"].as_str().is_some_and(|lease| lease.starts_with("held"))
 }
 
-/// Both relays were seen to acknowledge, all that was committed before is settled, and the primary no longer counts the
-/// connection of a relay that was restarted, which looks like a semi-sync replica that is not configured.
-fn is_watched(status: &Value, both: &[&str]) -> bool {
+/// Both relays acknowledge, all earlier commits are acknowledged, and the primary no longer counts the old
+/// connection of a restarted relay, which looks like an unconfigured semi-sync replica.
+fn is_observed(status: &Value, both: &[&str]) -> bool {
     status["lossless"].as_str().is_some_and(|text| {
         text.ends_with("must acknowledge")
             && !text.contains(';')
@@ -155,7 +155,7 @@ pub struct Pair {
     pub trial: Trial,
     pub follower: Server,
     pub second: Second,
-    /// Where the daemons answer, the first before the second.
+    /// HTTP addresses of the daemons, the first one's first.
     pub ports: (ReservedPort, ReservedPort),
     pub ledger: Arc<Ledger>,
     pub load: Workload,
@@ -163,8 +163,8 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// Both managers watch, and both relays acknowledge. `hooks` are of the managers, in the first one's folder; `options` of
-    /// the primary.
+    /// Both managers watch, and both relays acknowledge. `hooks` are of the managers, in the first one's
+    /// folder; `options` are of the primary.
     pub async fn start(
         kind: ServerKind,
         etcd: &Path,
@@ -225,38 +225,38 @@ impl Pair {
         let load = Workload::start(trial.primary.connect_options(), &spec, Arc::clone(&ledger));
         let pair =
             Self { shell, trial, follower, second, ports: (one, two), ledger, load, _etcd: (etcd, folder) };
-        pair.watched().await?;
+        pair.wait_until_observed().await?;
         Ok(pair)
     }
 
-    /// Both relays are seen to acknowledge, by both managers.
-    pub async fn watched(&self) -> Result<()> {
+    /// Waits until both managers see that both relays acknowledge.
+    pub async fn wait_until_observed(&self) -> Result<()> {
         for (shell, other) in [(&self.shell, "relay2"), (&self.second.shell, "relay1")] {
-            let watched = |status: &Value| is_watched(status, &["tailwater", other]);
-            until(shell, "both relays to be watched", watched).await?;
+            let is_seen = |status: &Value| is_observed(status, &["tailwater", other]);
+            until(shell, "both relays to acknowledge", is_seen).await?;
         }
         Ok(())
     }
 
-    /// The first manager acts from now on.
-    pub async fn first_acts(&mut self) -> Result<()> {
+    /// Makes the first manager the acting one.
+    pub async fn make_first_active(&mut self) -> Result<()> {
         if !acts(&status(&self.shell)?) {
-            until(&self.second.shell, "somebody to act", acts).await?;
+            until(&self.second.shell, "one of the managers to act", acts).await?;
             self.second.process.take().context("it runs")?.kill().await?;
             until(&self.shell, "the first to act", acts).await?;
             self.second.start()?;
-            self.watched().await?;
+            self.wait_until_observed().await?;
         }
         Ok(())
     }
 
-    pub async fn commits_go_on(&self) -> Result<()> {
+    pub async fn wait_for_more_commits(&self) -> Result<()> {
         let wanted = self.load.counters().snapshot().acknowledged + 50;
-        let begun = Instant::now();
+        let started = Instant::now();
         while self.load.counters().snapshot().acknowledged < wanted {
             ensure!(
-                begun.elapsed() < PATIENCE,
-                "commits do not go on: {:?}",
+                started.elapsed() < PATIENCE,
+                "commits do not continue: {:?}",
                 self.load.counters().snapshot()
             );
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -269,23 +269,24 @@ async fn other_manager_takes_over(kind: ServerKind) -> Result<()> {
     let (Some(_), Some(program)) = (require(kind), Etcd::require()) else { return Ok(()) };
     let mut pair =
         Pair::start(kind, &program, "automatic = true", "", TrialDurability::Reduced, Vec::new()).await?;
-    // What the second daemon says of a replica that reads from the first one's log.
+    // What the second daemon reports of a replica that reads from the first one's log.
     let (http_one, http_two) = (Http { port: pair.ports.0.number() }, Http { port: pair.ports.1.number() });
     http_one.until("/replica/db2?lag=60", 200, |_| true)?;
     http_two.until("/replica/db2?lag=60", 200, |_| true)?;
     let ran = pair.second.shell.run("topology -c tailwater.toml")?.exits(0);
-    ran.says(&["relay1", "db2"]).hides(&["UnknownSource"]);
+    ran.says(&["relay1", "db2"]).stdout_lacks(&["UnknownSource"]);
 
-    // The manager that acts is ended; the other one acts, once the lease is free. Its daemon comes back as a relay.
-    pair.first_acts().await?;
+    // The acting manager is stopped; the other one acts as soon as the lease is free. The first daemon comes
+    // back as a relay.
+    pair.make_first_active().await?;
     pair.trial.kill_relay().await?;
     until(&pair.second.shell, "the second to act", acts).await?;
-    // One of two that acknowledge is not enough to prove anything.
+    // One of two ackers is not enough for a proof.
     let ran = pair.second.shell.run("failover primary --dry-run -c tailwater.toml")?.exits(4);
-    ran.complains(&["TW-MGR-0032", "relay1"]);
+    ran.stderr_has(&["TW-MGR-0032", "relay1"]);
     pair.trial.start_relay()?;
     until(&pair.second.shell, "both relays to be watched", |status| {
-        is_watched(status, &["tailwater", "relay1"])
+        is_observed(status, &["tailwater", "relay1"])
     })
     .await?;
 
@@ -294,19 +295,19 @@ async fn other_manager_takes_over(kind: ServerKind) -> Result<()> {
         until(&pair.second.shell, "a new primary", |status| status["primary"] != PRIMARY_NAME).await?;
     ensure!(after["primary"] == "db2", "{after:#}");
     pair.load.redirect(pair.follower.connect_options());
-    pair.commits_go_on().await?;
+    pair.wait_for_more_commits().await?;
     let report = pair.load.finish().await;
     ensure!(report.errors.is_empty(), "{:?}", report.errors);
-    nothing_is_missing(&pair.ledger, &pair.follower).await?;
+    check_ledger(&pair.ledger, &pair.follower).await?;
     // Both daemons name the same server, and both relays follow it.
     for http in [&http_one, &http_two] {
         http.until("/primary/db2", 200, |_| true)?;
         http.until("/primary/db1", 503, |body| body["reason"] == "the log follows db2")?;
     }
     until(&pair.shell, "the first to know", |status| status["primary"] == "db2").await?;
-    let begun = Instant::now();
+    let started = Instant::now();
     while pair.follower.semi_sync_status().await?.replicas < 2 {
-        ensure!(begun.elapsed() < PATIENCE, "{:?}", pair.follower.semi_sync_status().await?);
+        ensure!(started.elapsed() < PATIENCE, "{:?}", pair.follower.semi_sync_status().await?);
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     drop(pair.second);
@@ -318,86 +319,100 @@ async fn other_manager_rolls_back_a_switchover(kind: ServerKind) -> Result<()> {
     let mut pair =
         Pair::start(kind, &program, "automatic = false", "", TrialDurability::Reduced, Vec::new()).await?;
     pair.trial.primary.sql("CREATE TABLE tw_load.locked (id INT PRIMARY KEY)").await?;
-    pair.first_acts().await?;
-    // The primary does not come to rest before its manager is killed, and does afterwards.
+    pair.make_first_active().await?;
+    // The primary cannot become read-only before its manager is killed, and becomes it afterwards.
     let mut holder = Connection::connect(&pair.trial.primary.connect_options()).await?;
     holder.execute("LOCK TABLES tw_load.locked WRITE").await?;
-    let _command = begin(&pair.shell, "switchover primary --to db2 --max-write-pause-ms 60000")?;
-    until_running(&pair.trial.primary, "SET GLOBAL", true).await?;
+    let _command = spawn(&pair.shell, "switchover primary --to db2 --max-write-pause-ms 60000")?;
+    wait_for_statement(&pair.trial.primary, "SET GLOBAL", true).await?;
     pair.trial.kill_relay().await?;
     holder.execute("UNLOCK TABLES").await?;
-    let begun = Instant::now();
+    let started = Instant::now();
     let takes_writes = async || {
         let word = pair.trial.primary.sql("SELECT @@global.read_only").await?.concat();
         anyhow::Ok(word == "0" || word == "OFF")
     };
     until(&pair.second.shell, "the second to act", acts).await?;
-    // The first one's relay is away, so that not all of it can be undone yet: the primary takes writes all the same.
+    // The first relay is down, so that not everything can be undone yet: the primary accepts writes all the
+    // same.
     let folder = pair.second.shell.path().join("log/manager/primary");
-    while !(folder.exists() && begins_to_recover(&folder)? && takes_writes().await?) {
-        ensure!(begun.elapsed() < PATIENCE, "nothing is done about it: {:?}", status(&pair.second.shell)?);
+    while !(folder.exists() && recovery_recorded(&folder)? && takes_writes().await?) {
+        ensure!(started.elapsed() < PATIENCE, "nothing is done about it: {:?}", status(&pair.second.shell)?);
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    pair.commits_go_on().await?;
+    pair.wait_for_more_commits().await?;
     pair.trial.start_relay()?;
     while recoveries(&folder)?.is_empty() {
-        ensure!(begun.elapsed() < PATIENCE * 2, "it is not all undone: {:?}", status(&pair.second.shell)?);
+        ensure!(
+            started.elapsed() < PATIENCE * 2,
+            "not everything is undone: {:?}",
+            status(&pair.second.shell)?
+        );
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    pair.watched().await?;
+    pair.wait_until_observed().await?;
     let report = pair.load.finish().await;
     ensure!(report.errors.is_empty(), "{:?}", report.errors);
-    nothing_is_missing(&pair.ledger, &pair.trial.primary).await?;
+    check_ledger(&pair.ledger, &pair.trial.primary).await?;
     drop(pair.second);
     pair.trial.kill_relay().await
 }
 
-/// Its manager is killed when the ackers stand still, and the old primary comes back: the other one has them go on.
+/// The manager is killed when the ackers are stopped, and the old primary comes back: the other manager makes
+/// them acknowledge again.
 async fn other_manager_rolls_back_a_failover(kind: ServerKind) -> Result<()> {
     let (Some(_), Some(program)) = (require(kind), Etcd::require()) else { return Ok(()) };
     let mut pair =
         Pair::start(kind, &program, "automatic = false", DEADLY, TrialDurability::Full, Vec::new()).await?;
-    pair.first_acts().await?;
+    pair.make_first_active().await?;
     pair.shell.write("die-in-fence", "")?;
     pair.trial.primary.kill().await?;
-    let _command = begin(&pair.shell, "failover primary")?;
-    let begun = Instant::now();
+    let _command = spawn(&pair.shell, "failover primary")?;
+    let started = Instant::now();
     // The hook runs when the ackers have stopped.
     while pair.trial.relay().is_some_and(|relay| relay.is_running()) {
-        ensure!(begun.elapsed() < PATIENCE, "the hook does not kill it: {:?}", status(&pair.shell)?);
+        ensure!(started.elapsed() < PATIENCE, "the hook does not kill it: {:?}", status(&pair.shell)?);
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     pair.trial.primary.start_again().await?;
     until(&pair.second.shell, "the second to act", acts).await?;
-    // Its own relay acknowledges again, and that of the first one when it is there.
-    pair.commits_go_on().await?;
+    // Its own relay acknowledges again at once, the first one's after its restart.
+    pair.wait_for_more_commits().await?;
     pair.trial.start_relay()?;
     let folder = pair.second.shell.path().join("log/manager/primary");
     while recoveries(&folder)?.is_empty() {
-        ensure!(begun.elapsed() < PATIENCE * 2, "it is not all undone: {:?}", status(&pair.second.shell)?);
+        ensure!(
+            started.elapsed() < PATIENCE * 2,
+            "not everything is undone: {:?}",
+            status(&pair.second.shell)?
+        );
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    pair.watched().await?;
+    pair.wait_until_observed().await?;
     let report = pair.load.finish().await;
     ensure!(report.errors.is_empty(), "{:?}", report.errors);
-    nothing_is_missing(&pair.ledger, &pair.trial.primary).await?;
+    check_ledger(&pair.ledger, &pair.trial.primary).await?;
     drop(pair.second);
     pair.trial.kill_relay().await
 }
 
-/// A failover with `--allow-data-loss`, whose manager is gone when the old primary comes back.
+/// A failover with `--allow-data-loss`, whose manager is killed before the old primary comes back.
 async fn other_manager_knows_the_accepted_data_loss(kind: ServerKind) -> Result<()> {
     let (Some(_), Some(program)) = (require(kind), Etcd::require()) else { return Ok(()) };
     let settings = "automatic = false\nrejoin = true";
     let mut pair = Pair::start(kind, &program, settings, "", TrialDurability::Full, Vec::new()).await?;
-    pair.first_acts().await?;
+    pair.make_first_active().await?;
     pair.trial.primary.sql("CREATE TABLE tw_load.kept (id INT PRIMARY KEY)").await?;
-    pair.commits_go_on().await?;
+    pair.wait_for_more_commits().await?;
     pair.load.abort().await;
     pair.second.process.take().context("it runs")?.kill().await?;
-    // For all that anybody knows the second relay has acknowledged it.
-    let kept =
-        wait_for_nobody(&pair.trial.primary, &pair.shell, "INSERT INTO tw_load.kept VALUES (1)").await?;
+    // The second relay may have acknowledged it.
+    let kept = commit_without_acknowledgement(
+        &pair.trial.primary,
+        &pair.shell,
+        "INSERT INTO tw_load.kept VALUES (1)",
+    )
+    .await?;
     pair.trial.primary.kill().await?;
     ensure!(kept.await?.is_err(), "it was acknowledged");
     let ran = pair.shell.run("failover primary --allow-data-loss -c tailwater.toml")?.exits(0);
@@ -407,14 +422,14 @@ async fn other_manager_knows_the_accepted_data_loss(kind: ServerKind) -> Result<
     pair.trial.kill_relay().await?;
     until(&pair.second.shell, "the second to act", acts).await?;
     pair.trial.primary.start_again().await?;
-    let begun = Instant::now();
+    let started = Instant::now();
     let said = pair.second.shell.path().join("relay.log");
     loop {
         let said = std::fs::read_to_string(&said)?;
         if said.contains("TW-MGR-0074") && said.contains("--allow-data-loss") {
             break;
         }
-        ensure!(begun.elapsed() < PATIENCE, "it is not refused: {said}");
+        ensure!(started.elapsed() < PATIENCE, "it is not refused: {said}");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     let old = &pair.trial.primary;
@@ -423,8 +438,8 @@ async fn other_manager_knows_the_accepted_data_loss(kind: ServerKind) -> Result<
     Ok(())
 }
 
-/// Whether there is a record of a recovery that is over, however that ended.
-fn begins_to_recover(folder: &Path) -> Result<bool> {
+/// Whether there is a record of a recovery that has ended, with any outcome.
+fn recovery_recorded(folder: &Path) -> Result<bool> {
     for entry in std::fs::read_dir(folder)? {
         let path = entry?.path();
         if path.extension().is_some_and(|is| is == "json") {
@@ -437,7 +452,7 @@ fn begins_to_recover(folder: &Path) -> Result<bool> {
     Ok(false)
 }
 
-pub async fn nothing_is_missing(ledger: &Ledger, server: &Server) -> Result<()> {
+pub async fn check_ledger(ledger: &Ledger, server: &Server) -> Result<()> {
     let report = ledger.compare_with_server(&server.connect_options()).await?;
     let wrong = report.missing.count + report.altered.count + report.failed_but_present.count;
     ensure!(wrong == 0 && report.unlisted == 0, "{report:?}");

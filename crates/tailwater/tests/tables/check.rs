@@ -1,4 +1,4 @@
-//! `tailwater check` and `tailwater repair` from the outside: exit codes, what they print, killed on the way.
+//! `tailwater check` and `tailwater repair`: exit codes, output, kills.
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use tailwater_wire::Flavour;
 
 use crate::shell::{Shell, earlier_program};
 
-/// Only reached when something is wrong.
+/// Time limit of each wait; reached only on a failure.
 const PATIENCE: Duration = Duration::from_secs(90);
 
 #[tokio::test]
@@ -31,7 +31,7 @@ const SCRIPT: &str = "
         FROM digits a, digits b, digits c, digits e;
 ";
 
-/// As a user plants it who may not see it logged.
+/// Changes rows on the target as a user who cannot disable the binlog.
 const PLANTED: &str = "SET sql_log_bin = 0; UPDATE shop.orders SET secret = 'hushed' WHERE id IN (5, 7000); \
      DELETE FROM shop.orders WHERE id = 4000; INSERT INTO shop.orders VALUES (-1, 'x', NULL)";
 
@@ -51,7 +51,7 @@ async fn killed_check_resumes_and_its_state_is_repaired(kind: ServerKind) -> Res
     shell.run(&format!("check {both}"))?.exits(0).says(&["compared 10010 rows of 2 tables", "all the same"]);
     target.sql(PLANTED).await?;
 
-    // Chunk after chunk, so that there is time to kill it.
+    // One chunk at a time, so that there is time to kill it.
     let check = format!("check {both} --state state --workers 1 --chunk-rows-max 20");
     let mut child = Command::new(earlier_program())
         .args(check.split_whitespace())
@@ -59,9 +59,9 @@ async fn killed_check_resumes_and_its_state_is_repaired(kind: ServerKind) -> Res
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()?;
-    let begun = Instant::now();
+    let started = Instant::now();
     loop {
-        ensure!(begun.elapsed() < PATIENCE, "it compares nothing");
+        ensure!(started.elapsed() < PATIENCE, "it compares nothing");
         ensure!(child.try_wait()?.is_none(), "it was done before it was killed");
         let state = std::fs::read_to_string(shell.path().join("state")).unwrap_or_default();
         if state.matches("\"compared\"").count() >= 30 {
@@ -70,7 +70,7 @@ async fn killed_check_resumes_and_its_state_is_repaired(kind: ServerKind) -> Res
     }
     child.kill()?;
     child.wait()?;
-    shell.run(&check)?.exits(4).complains(&["TW-BULK-0043", "--resume"]);
+    shell.run(&check)?.exits(4).stderr_has(&["TW-BULK-0043", "--resume"]);
     let repair = format!("repair {both} --state state --from-state");
     shell.run(&format!("{repair} --dry-run"))?.exits(3).says(&["the check did not finish"]);
     let before = std::fs::read_to_string(shell.path().join("state"))?;
@@ -111,12 +111,12 @@ async fn killed_check_resumes_and_its_state_is_repaired(kind: ServerKind) -> Res
         .exits(3)
         .says(&["the table has no unique key that identifies the row", "1 remain"]);
     let same = format!("{} {}", server("source", &source), server("target", &source));
-    shell.run(&format!("check {same}"))?.exits(4).complains(&["TW-BULK-0045"]);
+    shell.run(&format!("check {same}"))?.exits(4).stderr_has(&["TW-BULK-0045"]);
 
     target.sql("CREATE USER reader@'127.0.0.1'; GRANT SELECT ON *.* TO reader@'127.0.0.1'").await?;
     let reader =
         both.replace(&server("target", &target), &server("target", &target).replace("root", "reader"));
-    shell.run(&format!("repair {reader} --wait none"))?.exits(1).complains(&[
+    shell.run(&format!("repair {reader} --wait none"))?.exits(1).stderr_has(&[
         "TW-BULK-0046",
         "grant it",
         "--log-to-binlog",
@@ -124,7 +124,8 @@ async fn killed_check_resumes_and_its_state_is_repaired(kind: ServerKind) -> Res
     Ok(())
 }
 
-/// Names that would forge lines stay in theirs, messages in words are in words, and a target that nothing feeds is not waited for.
+/// Control characters in names cannot forge lines, messages are readable, and a target without replication is
+/// not waited for.
 #[tokio::test]
 async fn check_output_is_safe_for_terminals() -> Result<()> {
     for kind in [ServerKind::Mysql97, ServerKind::Mariadb1011] {
@@ -148,16 +149,16 @@ async fn check_output_is_safe_for_terminals() -> Result<()> {
             source.port(),
             target.port()
         );
-        let begun = Instant::now();
+        let started = Instant::now();
         if kind.flavour() == Flavour::MariaDb {
-            // It was a replica once.
+            // It was a replica before.
             target.sql("SET GLOBAL gtid_slave_pos = '7-7-7'").await?;
         }
-        shell.run(&check)?.exits(4).complains(&["TW-BULK-0041", "is not a replica", "--wait none"]);
-        ensure!(begun.elapsed() < Duration::from_secs(60), "it waited for nobody");
+        shell.run(&check)?.exits(4).stderr_has(&["TW-BULK-0041", "is not a replica", "--wait none"]);
+        ensure!(started.elapsed() < Duration::from_secs(60), "it waited without a replica");
         if kind.flavour() == Flavour::MySql {
-            // Asked to wait, it says what for.
-            shell.run(&format!("{check} --wait gtid --wait-max-s 11"))?.exits(1).complains(&[
+            // If it is made to wait, it says what it waits for.
+            shell.run(&format!("{check} --wait gtid --wait-max-s 11"))?.exits(1).stderr_has(&[
                 "checking: preparing, waiting: ",
                 "has not reached the source's position yet",
                 "TW-BULK-0040",

@@ -1,4 +1,4 @@
-//! `tailwater copy` and `tailwater channel add --provision` from the outside, under writes and killed on the way.
+//! `tailwater copy` and `tailwater channel add --provision`, under writes and with kills.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -14,10 +14,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::shell::{PROGRAM, Shell, earlier_program};
 
-/// Only reached when something is wrong.
+/// Time limit of each wait; reached only on a failure.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Connections that write meanwhile.
+/// Number of concurrent writers.
 const WRITERS: u32 = 3;
 
 const SCRIPT: &str = "
@@ -35,7 +35,7 @@ const SCRIPT: &str = "
     CREATE EVENT spoil ON SCHEDULE EVERY 1 SECOND DO DELETE FROM shop.digits LIMIT 0;
 ";
 
-/// Everything that writers touch, and that they do not.
+/// All tables that the writers change, and one that they do not.
 const SUMS: &str = "SELECT * FROM shop.counters ORDER BY writer; SELECT writer, COUNT(*), MIN(n), MAX(n) FROM shop.steps \
                     GROUP BY writer ORDER BY writer; SELECT COUNT(*), SUM(CRC32(CONCAT(id, note))) FROM shop.orders; \
                     SELECT n FROM shop.counted";
@@ -50,7 +50,7 @@ async fn channel_starts_exactly_after_a_copy_mariadb() -> Result<()> {
     channel_starts_exactly_after_a_copy(ServerKind::Mariadb1011).await
 }
 
-/// Counts its counter up, and writes each step down; both or neither.
+/// Increments a counter and inserts a row for each step, both in one transaction.
 async fn write(options: ConnectOptions, writer: u32, stop: CancellationToken) -> Result<u64> {
     let mut connection = Connection::connect(&options).await?;
     let mut steps = 0;
@@ -98,7 +98,7 @@ async fn channel_starts_exactly_after_a_copy(kind: ServerKind) -> Result<()> {
     shell
         .run("channel add -c tailwater.toml replica --provision")?
         .exits(1)
-        .complains(&["[[channel]]", "stopped"]);
+        .stderr_has(&["[[channel]]", "stopped"]);
     let link = Link::open(target.address()).await?;
     let port = link.port();
     trial.add_channel(&format!(
@@ -115,9 +115,9 @@ async fn channel_starts_exactly_after_a_copy(kind: ServerKind) -> Result<()> {
         .map(|writer| tokio::spawn(write(trial.primary.connect_options(), writer, stop.clone())))
         .collect();
     let add = "channel add -c tailwater.toml replica --provision --source-defaults-file root.cnf --chunk-bytes-max 20000";
-    killed_on_the_way(&shell, &target, &link, add).await?;
-    // What it left behind is not taken for a copy, and not dropped unasked.
-    shell.run(add)?.exits(4).complains(&["TW-BULK-0023", "--restart"]);
+    start_and_kill(&shell, &target, &link, add).await?;
+    // What the killed copy left is not accepted as a complete copy, and is not dropped without a request.
+    shell.run(add)?.exits(4).stderr_has(&["TW-BULK-0023", "--restart"]);
     let ran = shell.run(&format!("{add} --restart"))?.exits(0);
     ran.says(&["copied", "the target now has the transactions", "replica", "running"]);
 
@@ -130,9 +130,10 @@ async fn channel_starts_exactly_after_a_copy(kind: ServerKind) -> Result<()> {
     let event = "SELECT status FROM information_schema.events WHERE event_name = 'spoil'";
     let status = target.sql(event).await?.concat();
     ensure!(["SLAVESIDE_DISABLED", "REPLICA_SIDE_DISABLED"].contains(&status.as_str()), "{status}");
-    shell.run(add)?.exits(1).complains(&["channel replica runs", "stopped = true"]);
+    shell.run(add)?.exits(1).stderr_has(&["channel replica runs", "stopped = true"]);
 
-    // Once more, behind what the channel had applied: it goes on behind the copy, and not where it was.
+    // Once more, after the channel has applied transactions: it continues after the copy, and not at its
+    // former position.
     shell.run("channel stop -c tailwater.toml replica")?.exits(0);
     target.sql("DROP DATABASE shop").await?;
     trial.primary.sql("INSERT INTO shop.steps VALUES (7, 1), (7, 2)").await?;
@@ -142,10 +143,10 @@ async fn channel_starts_exactly_after_a_copy(kind: ServerKind) -> Result<()> {
     trial.stop_relay().await
 }
 
-/// Waits until the target has what the primary has, and nobody writes.
+/// Waits until the target equals the primary, while no client writes.
 async fn follows(shell: &Shell, primary: &Server, target: &Server) -> Result<()> {
     let wanted = primary.sql(SUMS).await?;
-    let begun = Instant::now();
+    let started = Instant::now();
     loop {
         let found = target.sql(SUMS).await?;
         if found == wanted {
@@ -153,12 +154,12 @@ async fn follows(shell: &Shell, primary: &Server, target: &Server) -> Result<()>
         }
         let status =
             || shell.run("channel list -c tailwater.toml --output json").and_then(|ran| ran.exits(0).json());
-        ensure!(begun.elapsed() < PATIENCE, "{found:?} and not {wanted:?}: {:?}", status());
+        ensure!(started.elapsed() < PATIENCE, "{found:?} and not {wanted:?}: {:?}", status());
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
 
-/// As a clone, whose accounts and GTIDs are the source's.
+/// Like a clone, which has the accounts and GTIDs of the source.
 #[tokio::test]
 async fn channel_starts_exactly_after_a_clone() -> Result<()> {
     let kind = ServerKind::Mysql97;
@@ -193,7 +194,7 @@ async fn channel_starts_exactly_after_a_clone() -> Result<()> {
         .map(|writer| tokio::spawn(write(trial.primary.connect_options(), writer, stop.clone())))
         .collect();
     let add = "channel add -c tailwater.toml replica --provision --binary --source-defaults-file root.cnf";
-    shell.run(add)?.exits(1).complains(&["shop.spoil", "event_scheduler = OFF"]);
+    shell.run(add)?.exits(1).stderr_has(&["shop.spoil", "event_scheduler = OFF"]);
     target.sql("SET PERSIST event_scheduler = OFF").await?;
     let mut child = Command::new(PROGRAM)
         .args(add.split_whitespace())
@@ -205,7 +206,7 @@ async fn channel_starts_exactly_after_a_clone() -> Result<()> {
         if let Some(status) = child.try_wait()? {
             break status;
         }
-        // Nothing else starts it again when it has all of the clone.
+        // After the clone no service manager restarts it.
         if !target.is_running() {
             target.set_options([target.options(), &["--event-scheduler=OFF".to_owned()]].concat());
             target.start_again().await?;
@@ -219,16 +220,17 @@ async fn channel_starts_exactly_after_a_clone() -> Result<()> {
         ensure!(writer.await?? > 0);
     }
     let wanted = trial.primary.sql(SUMS).await?;
-    let begun = Instant::now();
+    let started = Instant::now();
     while target.sql(SUMS).await? != wanted {
-        ensure!(begun.elapsed() < PATIENCE, "the target does not become what the source is");
+        ensure!(started.elapsed() < PATIENCE, "the target does not become what the source is");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     trial.stop_relay().await
 }
 
-/// What a server says of its GTIDs is behind what a channel writes past its binlog: a dump of it names none, unless the
-/// channel stops for the snapshot; then native replication goes on exactly behind the dump.
+/// The GTIDs that a server reports do not include what a channel writes past its binlog. A dump of it names
+/// no GTIDs unless the channel stops for the snapshot; then native replication continues exactly after the
+/// dump.
 async fn a_dump_of_a_target_names_the_gtids_of_its_data(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
@@ -251,10 +253,10 @@ async fn a_dump_of_a_target_names_the_gtids_of_its_data(kind: ServerKind) -> Res
     trial.start_relay()?;
     trial.wait_captured().await?;
     trial.primary.sql(SCRIPT).await?;
-    let begun = Instant::now();
+    let started = Instant::now();
     while target.sql("SELECT COUNT(*) FROM shop.counters").await.unwrap_or_default() != [WRITERS.to_string()]
     {
-        ensure!(begun.elapsed() < PATIENCE, "the channel does not follow");
+        ensure!(started.elapsed() < PATIENCE, "the channel does not follow");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     let stop = CancellationToken::new();
@@ -263,20 +265,20 @@ async fn a_dump_of_a_target_names_the_gtids_of_its_data(kind: ServerKind) -> Res
         .collect();
     tokio::time::sleep(Duration::from_millis(300)).await;
     let dump = format!("--socket {socket} --user root --database shop --workers 3");
-    shell.run(&format!("dump running {dump}"))?.exits(0).complains(&["lag its data", "--pause-channel"]);
+    shell.run(&format!("dump running {dump}"))?.exits(0).stderr_has(&["lag its data", "--pause-channel"]);
     shell
         .run(&format!("dump paused {dump} --pause-channel none -c tailwater.toml"))?
         .exits(1)
-        .complains(&["no channel"]);
-    // Two that apply one source do not tell the target: what it says of its GTIDs is not what it has.
+        .stderr_has(&["no channel"]);
+    // Two channels that apply one source do not set the target's GTIDs: what it reports is not what it has.
     let other = "INSERT INTO tailwater.apply_channel SELECT 'other', 1, source, '', '', '[]' FROM tailwater.apply_channel";
     target.sql(other).await?;
     shell
         .run(&format!("dump paused {dump} --pause-channel replica -c tailwater.toml"))?
         .exits(1)
-        .complains(&["does not know the GTIDs", "channel other applies the same source"]);
+        .stderr_has(&["does not know the GTIDs", "channel other applies the same source"]);
     target.sql("DELETE FROM tailwater.apply_channel WHERE channel = 'other'").await?;
-    // It is told of what is applied from now on.
+    // From now on the channel records applied GTIDs on the target.
     tokio::time::sleep(Duration::from_millis(300)).await;
     shell.run(&format!("dump paused {dump} --pause-channel replica -c tailwater.toml"))?.exits(0);
     let gtids = |folder: &str| -> Result<serde_json::Value> {
@@ -299,10 +301,10 @@ async fn a_dump_of_a_target_names_the_gtids_of_its_data(kind: ServerKind) -> Res
     third.replicate_from(&trial.primary).await?;
     let wanted = trial.primary.sql(SUMS).await?;
     for server in [&target, &third] {
-        let begun = Instant::now();
+        let started = Instant::now();
         while server.sql(SUMS).await? != wanted {
             let status = server.replica_status().await?.unwrap_or_default();
-            ensure!(status.sql_error.0 == 0 && begun.elapsed() < PATIENCE, "{}: {status:?}", server.name());
+            ensure!(status.sql_error.0 == 0 && started.elapsed() < PATIENCE, "{}: {status:?}", server.name());
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }
@@ -319,8 +321,8 @@ async fn a_dump_of_a_mariadb_target_names_the_gtids_of_its_data() -> Result<()> 
     a_dump_of_a_target_names_the_gtids_of_its_data(ServerKind::Mariadb1011).await
 }
 
-/// Starts a copy and kills it with some rows on the target.
-async fn killed_on_the_way(shell: &Shell, target: &Server, link: &Link, words: &str) -> Result<()> {
+/// Starts a copy and kills it when the target has some rows.
+async fn start_and_kill(shell: &Shell, target: &Server, link: &Link, words: &str) -> Result<()> {
     // Too slow for the copy to end soon.
     link.set_bandwidth(Some(512 << 10));
     let mut child = Command::new(earlier_program())
@@ -329,14 +331,14 @@ async fn killed_on_the_way(shell: &Shell, target: &Server, link: &Link, words: &
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
         .spawn()?;
-    let begun = Instant::now();
+    let started = Instant::now();
     loop {
-        ensure!(begun.elapsed() < PATIENCE, "it copies nothing");
+        ensure!(started.elapsed() < PATIENCE, "it copies nothing");
         if child.try_wait()?.is_some() {
             let output = child.wait_with_output()?;
             bail!("it has ended: {}", String::from_utf8_lossy(&output.stderr));
         }
-        // Not there at first.
+        // The table does not exist at first.
         let chunks = target.sql("SELECT COUNT(*) FROM tailwater.load_chunks").await.unwrap_or_default();
         if chunks.first().and_then(|count| count.parse().ok()).is_some_and(|count: u64| count >= 10) {
             break;
@@ -366,14 +368,14 @@ async fn killed_copy_resumes() -> Result<()> {
         .run(&format!("{copy} --dry-run"))?
         .exits(0)
         .says(&["START TRANSACTION WITH CONSISTENT SNAPSHOT", "shop.orders"]);
-    killed_on_the_way(&shell, &target, &link, &copy).await?;
-    shell.run(&copy)?.exits(4).complains(&["TW-BULK-0023", "--resume"]);
+    start_and_kill(&shell, &target, &link, &copy).await?;
+    shell.run(&copy)?.exits(4).stderr_has(&["TW-BULK-0023", "--resume"]);
     let ran = shell.run(&format!("{copy} --resume --output json"))?.exits(0);
     let lines = ran.json()?;
     let done = lines.last().context("no lines")?;
     ensure!(done["event"] == "done" && done["schema_version"] == 1 && done["tables"] == 4, "{done}");
     ensure!(source.sql(SUMS).await? == target.sql(SUMS).await?);
-    shell.run(&copy)?.exits(4).complains(&["TW-BULK-0022"]);
-    shell.run(&format!("{copy} --dry-run"))?.exits(4).complains(&["the target already has"]);
+    shell.run(&copy)?.exits(4).stderr_has(&["TW-BULK-0022"]);
+    shell.run(&format!("{copy} --dry-run"))?.exits(4).stderr_has(&["the target already has"]);
     Ok(())
 }

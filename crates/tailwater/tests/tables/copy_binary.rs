@@ -1,4 +1,4 @@
-//! `tailwater copy --binary` from the outside.
+//! `tailwater copy --binary`.
 
 use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
 
 use crate::shell::Shell;
 
-/// Only reached when something is wrong.
+/// Time limit of each wait; reached only on a failure.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 const SCRIPT: &str = "CREATE DATABASE shop; CREATE TABLE shop.t (id INT PRIMARY KEY, n INT); \
@@ -32,24 +32,24 @@ async fn clone_into_an_unsupervised_server_is_complete() -> Result<()> {
         format!("--{side}-host 127.0.0.1 --{side}-port {} --{side}-user root", server.port())
     };
     let copy = format!("copy --binary {} {}", server("source", &donor), server("target", &recipient));
-    shell.run(&copy)?.exits(4).complains(&["TW-BULK-0100", "mysql_clone.so"]);
+    shell.run(&copy)?.exits(4).stderr_has(&["TW-BULK-0100", "mysql_clone.so"]);
     for server in [&donor, &recipient] {
         server.sql("INSTALL PLUGIN clone SONAME 'mysql_clone.so'").await?;
     }
     shell.run(&format!("{copy} --database shop"))?.exits(2);
     shell.run(&format!("{copy} --dry-run"))?.exits(0).says(&["clones 127.0.0.1:", "MySQL 9.7", "MiB"]);
-    // Nothing starts it again.
+    // No service manager restarts it.
     let left = shell.run(&format!("{copy} --restart-wait-max-s 1"))?.exits(1);
-    left.complains(&["TW-BULK-0102", "start it"]);
-    let begun = Instant::now();
+    left.stderr_has(&["TW-BULK-0102", "start it"]);
+    let started = Instant::now();
     while recipient.is_running() {
-        ensure!(begun.elapsed() < PATIENCE, "it does not shut down");
+        ensure!(started.elapsed() < PATIENCE, "it does not shut down");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     recipient.start_again().await?;
     ensure!(recipient.sql("SELECT SUM(n) FROM shop.t").await? == ["6"]);
-    // It holds something now.
-    shell.run(&copy)?.exits(4).complains(&["TW-BULK-0100", "shop"]);
+    // It is not empty any more.
+    shell.run(&copy)?.exits(4).stderr_has(&["TW-BULK-0100", "shop"]);
     Ok(())
 }
 
@@ -69,7 +69,7 @@ async fn mariadb_backup_creates_a_data_directory() -> Result<()> {
     shell
         .run(&format!("{copy} --backup-program ./none"))?
         .exits(4)
-        .complains(&["TW-BULK-0100", "does not run"]);
+        .stderr_has(&["TW-BULK-0100", "does not run"]);
     program(&source, &shell)?;
     let copy = format!("{copy} --backup-program ./backup");
     shell.run(&format!("{copy} --dry-run"))?.exits(0).says(&["copies MariaDB 10.11", "MiB"]);
@@ -78,11 +78,11 @@ async fn mariadb_backup_creates_a_data_directory() -> Result<()> {
     ensure!(done.text().contains(&format!("gtid_slave_pos = '{gtids}'")), "{}", done.text());
     let target = Server::start(ServerSpec::new(kind).name("target").data(shell.path().join("data"))).await?;
     ensure!(target.sql("SELECT SUM(n) FROM shop.t").await? == ["6"]);
-    shell.run(&copy)?.exits(4).complains(&["TW-BULK-0100", "is not empty"]);
+    shell.run(&copy)?.exits(4).stderr_has(&["TW-BULK-0100", "is not empty"]);
     Ok(())
 }
 
-/// The server's own program, which needs its own libraries, as one file that can be run.
+/// The server's own program with its libraries, as one executable file.
 fn program(server: &Server, shell: &Shell) -> Result<()> {
     let tool = server.tool("mariadb-backup")?;
     let mut script = String::from("#!/bin/sh\n");

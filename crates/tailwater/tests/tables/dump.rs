@@ -1,4 +1,5 @@
-//! `tailwater dump` from the outside: killed at random points (`TAILWATER_SEED=n` repeats them) and gone on with, interrupted, and only planned; and loaded again.
+//! `tailwater dump`: killed at random points (`TAILWATER_SEED=n` repeats them) and resumed, interrupted, only
+//! planned; and loaded.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -61,7 +62,7 @@ fn command_of(program: &Path, port: u16, folder: &Path, more: &[&str]) -> Comman
     command
 }
 
-/// Starts a dump over a link that is too slow for it to end soon, and waits until it has finished `chunks`.
+/// Starts a dump over a slow link, and waits until it has finished `chunks`.
 async fn start_slow(link: &Link, folder: &Path, more: &[&str], chunks: usize) -> Result<Child> {
     link.set_bandwidth(Some(4 << 20));
     let first = more.is_empty();
@@ -77,7 +78,7 @@ async fn start_slow(link: &Link, folder: &Path, more: &[&str], chunks: usize) ->
     Ok(child)
 }
 
-/// Finished chunks: their files, and what the file system says of these.
+/// Finished chunks: path, modification time and size of their files.
 fn finished(folder: &Path) -> Vec<(PathBuf, std::time::SystemTime, u64)> {
     let Ok(manifest) = DumpFolder::read(folder) else { return Vec::new() };
     let chunks = manifest.tables.into_iter().flat_map(|table| table.chunks);
@@ -125,14 +126,14 @@ async fn killed(server: &Server) -> Result<()> {
         child.wait()?;
         let before = finished(&folder);
         ensure!(before.len() >= chunks && before.len() < 80, "{} chunks", before.len());
-        // Once more, and nothing that was finished is touched.
+        // The next attempt does not touch finished files.
         let mut child = start_slow(&link, &folder, &["--resume"], chunks + 5).await?;
         child.kill()?;
         child.wait()?;
         let after = finished(&folder);
         ensure!(before.iter().all(|chunk| after.contains(chunk)), "{before:?}\n{after:?}");
     }
-    // Not by itself.
+    // Only with `--resume`.
     let refused = command(server.port(), &folder, &[]).output()?;
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     ensure!(refused.status.code() == Some(1) && said.contains("TW-BULK-0010"), "{said}");
@@ -148,11 +149,11 @@ async fn killed(server: &Server) -> Result<()> {
     let left = std::fs::read_dir(&folder)?.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
     ensure!(left.into_iter().all(|name| !name.ends_with(".partial")));
 
-    // Nobody wrote meanwhile: what stands at many points in time is the same as at one.
+    // No client wrote in between: the data of several points in time is the same as of one.
     let Some(target) = start(server.kind()).await? else { return Ok(()) };
     let port = target.port();
     let load = format!("load dump --host 127.0.0.1 --user root --port {port}");
-    shell.run(&load)?.exits(4).complains(&["TW-BULK-", "--allow-mixed"]);
+    shell.run(&load)?.exits(4).stderr_has(&["TW-BULK-", "--allow-mixed"]);
     shell.run(&format!("{load} --allow-mixed"))?.exits(0);
     ensure!(checksums(server).await? == checksums(&target).await?);
     Ok(())

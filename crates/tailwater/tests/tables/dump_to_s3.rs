@@ -1,4 +1,4 @@
-//! Dumps in S3: over bad ways, killed in the midst of uploads, gone on with, and loaded.
+//! Dumps in S3: over faulty links, killed during uploads, resumed, and loaded.
 
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant, SystemTime};
@@ -14,10 +14,10 @@ use tokio::runtime::Runtime;
 use crate::s3_server::{ACCESS_KEY, BUCKET, S3Server, SECRET_KEY};
 use crate::shell::{PROGRAM, Shell};
 
-/// Only reached when something is wrong.
+/// Time limit of each wait; reached only on a failure.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Rows of the table that is cut into many files.
+/// Rows of the table that is split into many files.
 const ROWS: usize = 20_000;
 
 async fn started(kind: ServerKind) -> Result<Server> {
@@ -25,7 +25,8 @@ async fn started(kind: ServerKind) -> Result<Server> {
     Ok(Server::start(ServerSpec::new(kind).options(options)).await?)
 }
 
-/// A table of many files; one of several parts of an upload in one file; one whose name is not of the letters of an object's.
+/// A table with many files; one with a file that needs several parts of an upload; one whose name needs
+/// escaping in an object's name.
 async fn fill(server: &Server) -> Result<()> {
     let mut connection = Connection::connect(&server.socket_options()).await?;
     for statement in [
@@ -54,7 +55,7 @@ struct Trial {
     shell: Shell,
     source: Server,
     s3: S3Server,
-    // Last: servers run on it.
+    // Dropped last: servers run on it.
     runtime: Runtime,
 }
 
@@ -90,7 +91,7 @@ impl Trial {
             .spawn()?)
     }
 
-    /// Chunks that the journal has: their files, and when these were written.
+    /// Chunks in the journal: their files, and the times at which these were written.
     fn recorded(&self) -> Result<Vec<(String, SystemTime)>> {
         let folder = self.s3.file("backups/1");
         let mut found = Vec::new();
@@ -111,7 +112,7 @@ impl Trial {
         Ok(found)
     }
 
-    /// Waits until a dump is in the midst of it.
+    /// Waits until a dump has reached a condition.
     fn wait_for(&self, child: &mut Child, there: impl Fn(&Self) -> Result<bool>) -> Result<()> {
         let deadline = Instant::now() + PATIENCE;
         while !there(self)? {
@@ -150,18 +151,18 @@ fn dump_to_s3_survives_kills_and_network_faults(kind: ServerKind) -> Result<()> 
     let trial = Trial::start(kind)?;
     let Trial { shell, s3, .. } = &trial;
     let dump = trial.dump();
-    shell.run(&dump.replace(BUCKET, "nobucket"))?.exits(1).complains(&["TW-BULK-0001", "s3://nobucket"]);
+    shell.run(&dump.replace(BUCKET, "nobucket"))?.exits(1).stderr_has(&["TW-BULK-0001", "s3://nobucket"]);
 
-    // Killed while a file is on its way up: there is no such file.
+    // Killed during the upload of a file: that file does not exist.
     s3.link.set_bandwidth(Some(8 << 20));
     let mut child = trial.spawn(&dump)?;
     trial.wait_for(&mut child, |trial| trial.s3.has_parts())?;
     child.kill()?;
     child.wait()?;
     ensure!(!s3.file("backups/1/shop.large.000000.tsv").exists());
-    shell.run(&dump)?.exits(1).complains(&["TW-BULK-0010", "s3://archive/backups/1"]);
+    shell.run(&dump)?.exits(1).stderr_has(&["TW-BULK-0010", "s3://archive/backups/1"]);
 
-    // Killed when some of it is recorded.
+    // Killed when some chunks are recorded.
     let resume = format!("{dump} --resume");
     let mut child = trial.spawn(&resume)?;
     trial.wait_for(&mut child, |trial| Ok(trial.recorded()?.len() >= 60))?;
@@ -169,9 +170,9 @@ fn dump_to_s3_survives_kills_and_network_faults(kind: ServerKind) -> Result<()> 
     child.wait()?;
     let before = trial.recorded()?;
 
-    // Another one takes over, and the one before notices.
+    // Another dump takes over, and the former one notices it.
     let mut first = trial.spawn(&resume)?;
-    // It has put what was recorded into the manifest, and records on.
+    // It has moved the recorded chunks to the manifest, and continues to record.
     trial.wait_for(&mut first, |trial| Ok((1..before.len()).contains(&trial.recorded()?.len())))?;
     let requests = s3.requests();
     s3.fail_next(4);
@@ -197,7 +198,7 @@ fn dump_to_s3_survives_kills_and_network_faults(kind: ServerKind) -> Result<()> 
     let done = lines.last().context("no lines")?;
     ensure!(done["event"] == "done" && done["rows"] == ROWS + 14, "{done}");
 
-    // What was recorded was not dumped again; and nothing of the journal is left.
+    // Recorded chunks were not dumped again, and the journal is removed.
     for (file, modified) in &before {
         let now = std::fs::metadata(s3.file(&format!("backups/1/{file}")))?.modified()?;
         ensure!(now == *modified, "{file} was dumped again");
@@ -208,13 +209,16 @@ fn dump_to_s3_survives_kills_and_network_faults(kind: ServerKind) -> Result<()> 
     loaded(&trial)
 }
 
-/// Loads over a way that breaks, and finds what is damaged.
+/// Loads over a faulty link, and detects damage.
 fn loaded(trial: &Trial) -> Result<()> {
     let Trial { shell, s3, source, runtime } = trial;
     let target = runtime.block_on(started(source.kind()))?;
     let load = format!("load s3://{BUCKET}/backups/1 --host 127.0.0.1 --user root --port {}", target.port());
-    shell.run(&load)?.exits(4).complains(&["TW-BULK-0026", "--allow-mixed", "s3://archive/backups/1"]);
-    shell.run(&load.replace("backups/1", "none"))?.exits(1).complains(&["TW-BULK-0001", "s3://archive/none"]);
+    shell.run(&load)?.exits(4).stderr_has(&["TW-BULK-0026", "--allow-mixed", "s3://archive/backups/1"]);
+    shell
+        .run(&load.replace("backups/1", "none"))?
+        .exits(1)
+        .stderr_has(&["TW-BULK-0001", "s3://archive/none"]);
 
     let large = s3.file("backups/1/shop.large.000000.tsv");
     let good = std::fs::read(&large)?;
@@ -223,7 +227,7 @@ fn loaded(trial: &Trial) -> Result<()> {
     wrong[middle] ^= 1;
     std::fs::write(&large, &wrong)?;
     let damaged = shell.run(&format!("{load} --allow-mixed"))?;
-    damaged.exits(1).complains(&["TW-BULK-0002", "s3://archive/backups/1/shop.large.000000.tsv", "CRC32"]);
+    damaged.exits(1).stderr_has(&["TW-BULK-0002", "s3://archive/backups/1/shop.large.000000.tsv", "CRC32"]);
     std::fs::write(&large, &good)?;
 
     let load = format!("{load} --allow-mixed --resume --workers 2");

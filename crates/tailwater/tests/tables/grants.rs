@@ -1,4 +1,4 @@
-//! What `tailwater grants` names is enough to dump and to load, to check and to repair.
+//! The output of `tailwater grants` suffices for dump and load, check and repair.
 
 use anyhow::{Context, Result, ensure};
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
@@ -51,12 +51,13 @@ async fn grants_suffice_for_dump_and_load() -> Result<()> {
             }
         }
         let at = |server: &Server| format!("--host 127.0.0.1 --port {} --user tailwater", server.port());
-        let dumped = shell.run(&format!("dump dumped {}", at(&source)))?.exits(0).hides(&["table locks"]);
+        let dumped =
+            shell.run(&format!("dump dumped {}", at(&source)))?.exits(0).stdout_lacks(&["table locks"]);
         ensure!(!dumped.errors().contains("may not see"), "{}", dumped.errors());
-        // Whoever may see less is told so.
+        // An account that sees less gets an error.
         source.sql("CREATE USER reader; GRANT SELECT, SHOW VIEW, LOCK TABLES ON shop.* TO reader").await?;
         let less = shell.run(&format!("dump less {}", at(&source).replace("tailwater", "reader")))?.exits(1);
-        less.complains(&["TW-BULK-0105", "database shop", "TRIGGER, EVENT"]);
+        less.stderr_has(&["TW-BULK-0105", "database shop", "TRIGGER, EVENT"]);
         shell.run(&format!("load dumped {} --set-gtid --no-binlog", at(&target)))?.exits(0);
         let sums = "SELECT n FROM shop.v; SELECT shop.f(); SHOW TRIGGERS FROM shop LIKE 'x'; \
                     SELECT definer FROM information_schema.triggers WHERE trigger_schema = 'shop'; \
@@ -64,9 +65,9 @@ async fn grants_suffice_for_dump_and_load() -> Result<()> {
         let (one, other) = (source.sql(sums).await?, target.sql(sums).await?);
         ensure!(one == other, "{kind}: {one:?} {other:?}");
 
-        // Another server's rows are not put behind these.
+        // Rows of another server are not appended to these.
         let refused = shell.run(&format!("dump dumped {} --resume", at(&target)))?;
-        refused.exits(1).complains(&["TW-BULK-0012", "it comes from the server"]);
+        refused.exits(1).stderr_has(&["TW-BULK-0012", "it comes from the server"]);
     }
     Ok(())
 }
@@ -79,7 +80,7 @@ const CHECKED: &str = "
     INSERT INTO fired VALUES (1, 1, 0);
 ";
 
-/// As somebody who logs nothing.
+/// Changes rows without logging them.
 const PLANTED: &str = "SET sql_log_bin = 0; UPDATE shop.plain SET n = 9 WHERE id = 2; DELETE FROM shop.plain WHERE id = 3; \
      UPDATE shop.fired SET n = 9, seen = 0";
 
@@ -120,42 +121,42 @@ async fn grants_suffice_for_check_and_repair(kind: ServerKind, family: &str) -> 
     };
     let both = format!("{} {} --database shop", server("source", &source), server("target", &target));
     shell.run(&format!("check {both}"))?.exits(0).says(&["all the same"]);
-    shell.run(&format!("check {both} --wait mark"))?.exits(1).complains(&["denied"]);
+    shell.run(&format!("check {both} --wait mark"))?.exits(1).stderr_has(&["denied"]);
     grant(&source, "compare it by marks").await?;
     shell.run(&format!("check {both} --wait mark"))?.exits(0).says(&["all the same"]);
 
     target.sql("SET sql_log_bin = 0; CREATE TRIGGER shop.fires BEFORE UPDATE ON shop.fired FOR EACH ROW SET NEW.seen = 7").await?;
     target.sql(PLANTED).await?;
     let repair = format!("repair {both}");
-    shell.run(&repair)?.exits(1).complains(&["TW-BULK-0046", "--log-to-binlog"]);
+    shell.run(&repair)?.exits(1).stderr_has(&["TW-BULK-0046", "--log-to-binlog"]);
     grant(&target, "repair it").await?;
-    // Who may not see triggers is not told that there are none.
+    // An account that may not see triggers does not get the answer that there are none.
     target.sql("SET sql_log_bin = 0; REVOKE TRIGGER ON *.* FROM checker").await?;
     let blind = shell.run(&repair)?.exits(3);
     blind.says(&["shop.plain (2) remains", "shop.fired (1) remains", "lacks TRIGGER", "0 rows repaired"]);
     grant(&target, "repair it").await?;
     target.sql("SET GLOBAL read_only = 1").await?;
-    shell.run(&repair)?.exits(1).complains(&["TW-BULK-0046", "error 1290", "grant it"]);
+    shell.run(&repair)?.exits(1).stderr_has(&["TW-BULK-0046", "error 1290", "grant it"]);
     grant(&target, "repair it under read_only").await?;
     let seen = shell.run(&repair)?.exits(3);
     seen.says(&["2 rows repaired", "shop.fired (1) remains", "has triggers that would fire on the target"]);
     ensure!(target.sql("SELECT n, seen FROM shop.fired").await? == ["9\t7"]);
-    // The trigger has its own mind.
+    // The trigger writes other values.
     let fired = shell.run(&format!("{repair} --fire-triggers"))?.exits(3);
     fired.says(&["shop.fired (1) remains: it still differs"]);
     ensure!(target.sql("SELECT n, seen FROM shop.fired").await? == ["1\t7"]);
     if kind == ServerKind::Mysql97 {
         target.sql(PLANTED).await?;
         target.sql("SET GLOBAL super_read_only = 1").await?;
-        shell.run(&repair)?.exits(1).complains(&["TW-BULK-0046", "super_read_only no account may"]);
+        shell.run(&repair)?.exits(1).stderr_has(&["TW-BULK-0046", "super_read_only no account may"]);
         target.sql("SET GLOBAL super_read_only = 0").await?;
         shell.run(&repair)?.exits(3).says(&["2 rows repaired"]);
     }
 
     // A replica that a throttle asks.
     let throttled = format!("check {both} --throttle-replica 127.0.0.1:{}", target.port());
-    // Without the right it would wait for ever.
-    grant(&target, "ask how far it is behind").await?;
+    // Without the privilege it would wait forever.
+    grant(&target, "read its lag").await?;
     shell.bash(&format!("timeout 60 '{PROGRAM}' {throttled}"))?.exits(3).says(&["shop.fired"]);
     Ok(())
 }

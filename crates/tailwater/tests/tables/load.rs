@@ -1,4 +1,4 @@
-//! `tailwater dump` and `tailwater load` from the outside: there and back, killed on the way at a random point (`TAILWATER_SEED=n` repeats it).
+//! `tailwater dump` and `tailwater load`, killed at a random point (`TAILWATER_SEED=n` repeats it).
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use tailwater_wire::Flavour;
 
 use crate::shell::{Shell, earlier_program};
 
-/// Only reached when something is wrong.
+/// Time limit of each wait; reached only on a failure.
 const PATIENCE: Duration = Duration::from_secs(90);
 
 #[tokio::test]
@@ -68,11 +68,11 @@ async fn killed_load_resumes(kind: ServerKind) -> Result<()> {
     let seed: u64 = given.unwrap_or_else(rand::random);
     eprintln!("{kind}: TAILWATER_SEED={seed}");
     let enough = StdRng::seed_from_u64(seed).random_range(1..150);
-    let begun = Instant::now();
+    let started = Instant::now();
     loop {
-        ensure!(begun.elapsed() < PATIENCE, "it loads nothing");
+        ensure!(started.elapsed() < PATIENCE, "it loads nothing");
         ensure!(child.try_wait()?.is_none(), "it was done before it was killed");
-        // Not there at first.
+        // The tables do not exist at first.
         let chunks = target.sql("SELECT COUNT(*) FROM tailwater.load_chunks").await.unwrap_or_default();
         if chunks.first().and_then(|count| count.parse().ok()).is_some_and(|count: u64| count >= enough) {
             break;
@@ -81,7 +81,7 @@ async fn killed_load_resumes(kind: ServerKind) -> Result<()> {
     child.kill()?;
     child.wait()?;
 
-    shell.run(&load)?.exits(4).complains(&["TW-BULK-0023", "--resume"]);
+    shell.run(&load)?.exits(4).stderr_has(&["TW-BULK-0023", "--resume"]);
     let ran = shell.run(&format!("{load} --resume --output json"))?.exits(0);
     let lines = ran.json()?;
     let done = lines.last().context("no lines")?;
@@ -98,7 +98,7 @@ async fn killed_load_resumes(kind: ServerKind) -> Result<()> {
         Flavour::MariaDb => ("SELECT @@GLOBAL.gtid_slave_pos", "SELECT @@GLOBAL.gtid_binlog_pos"),
     };
     ensure!(target.sql(has).await? == source.sql(wanted).await?, "GTIDs");
-    shell.run(&load)?.exits(4).complains(&["TW-BULK-0022"]);
-    shell.run(&format!("load nowhere {}", at(&target)))?.exits(1).complains(&["TW-BULK-0001", "nowhere"]);
+    shell.run(&load)?.exits(4).stderr_has(&["TW-BULK-0022"]);
+    shell.run(&format!("load nowhere {}", at(&target)))?.exits(1).stderr_has(&["TW-BULK-0001", "nowhere"]);
     Ok(())
 }

@@ -1,6 +1,6 @@
-//! Many rows dumped, loaded and checked by the program, with the most memory that it takes for that.
+//! Dump, load and check of many rows, with a limit on peak memory.
 //!
-//! `TAILWATER_LONG=1` takes ten million.
+//! `TAILWATER_LONG=1` uses ten million rows.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -10,16 +10,16 @@ use tailwater_sandbox::{ChildProcess, Server, ServerKind, ServerSpec, require};
 
 use crate::shell::PROGRAM;
 
-/// Only reached when something is wrong.
+/// Time limit of each wait; reached only on a failure.
 const PATIENCE: Duration = Duration::from_secs(3 * 3600);
 
-/// What each command is to stay below, in bytes.
+/// Limits of the commands' peak memory, in bytes.
 const MEMORY_BYTES_MAX: u64 = 256 << 20;
 
-/// How many rows are made by one statement.
+/// Number of rows that one statement inserts.
 const STEP: u64 = 250_000;
 
-/// How many rows there are: most have a number for a key, some two columns, and some nothing.
+/// Number of rows. Most have a number as key, some two columns, and some no key.
 struct Rows {
     keyed: u64,
     paired: u64,
@@ -61,7 +61,7 @@ async fn fill(source: &Server, rows: &Rows) -> Result<()> {
     let mut there = 1;
     while there < rows.keyed {
         let more = there.min(STEP).min(rows.keyed - there);
-        // What compresses as little as the texts of sysbench.
+        // Compresses as badly as the texts of sysbench.
         let sql = format!(
             "INSERT INTO many.keyed SELECT id + {there}, CRC32(id + {there}) DIV 2, LEFT(SHA2(id + {there}, 512), 119), \
              LEFT(SHA2(id + {there}, 224), 55) FROM many.keyed WHERE id <= {more}"
@@ -80,28 +80,28 @@ async fn fill(source: &Server, rows: &Rows) -> Result<()> {
     };
     let paired = "CONCAT('k', id DIV 100), id % 100, k / 7, NOW(6), c";
     source.sql(&each("paired", paired, rows.paired)).await?;
-    // Some of them are the same.
+    // Some rows are equal.
     source.sql(&each("keyless", "id DIV 2, LEFT(SHA2(id DIV 2, 224), 30)", rows.keyless)).await?;
     Ok(())
 }
 
-/// Runs the program to its end; gives the most memory that it took.
+/// Runs the program to its end; returns its peak memory.
 async fn run(folder: &Path, words: &str, code: i32) -> Result<u64> {
     let output = folder.join("output");
-    // Behind nothing of the one before.
+    // Without output of the command before.
     std::fs::write(&output, "")?;
-    let begun = Instant::now();
+    let started = Instant::now();
     let mut process = ChildProcess::start(PROGRAM, words.split_whitespace(), &output)?;
     let mut memory_bytes = 0;
     while process.is_running() {
         memory_bytes = process.memory_bytes_max().unwrap_or(memory_bytes);
-        ensure!(begun.elapsed() < PATIENCE, "{words} does not end");
+        ensure!(started.elapsed() < PATIENCE, "{words} does not end");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     let status = process.wait(Duration::from_secs(1)).await?;
     let said = std::fs::read_to_string(&output)?;
     ensure!(status.code() == Some(code), "{words}: {status}: {said}");
-    eprintln!("{} MiB, {:?}: {words}", memory_bytes >> 20, begun.elapsed());
+    eprintln!("{} MiB, {:?}: {words}", memory_bytes >> 20, started.elapsed());
     ensure!((1..MEMORY_BYTES_MAX).contains(&memory_bytes), "{} MiB for {words}", memory_bytes >> 20);
     Ok(memory_bytes)
 }
@@ -132,7 +132,7 @@ async fn many_rows_take_bounded_memory(kind: ServerKind) -> Result<()> {
     let all = format!("compared {} rows of 3 tables", rows.keyed + rows.paired + rows.keyless);
     ensure!(said.contains(&all) && said.contains("all the same"), "{said}");
 
-    // One digit in one row of them.
+    // One digit of one row is changed.
     let planted = format!("UPDATE many.keyed SET k = k ^ 1 WHERE id = {}", rows.keyed * 2 / 3);
     target.sql(&planted).await?;
     for digests in ["quick", "client", "here", "servers"] {

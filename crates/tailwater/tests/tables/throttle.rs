@@ -1,4 +1,4 @@
-//! Each command of bulk work stands still while a throttle holds it, at its beginning and on the way, and goes on when it may.
+//! Each bulk command pauses while a throttle holds it, at its start and later, and resumes afterwards.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -14,10 +14,10 @@ use crate::shell::PROGRAM;
 
 on_each_server!(throttle_pauses_and_resumes_all_bulk_work);
 
-/// Only reached when something is wrong.
+/// Time limit of each wait; reached only on a failure.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// For so long it is seen to do nothing: the programs say twice a second how far they are.
+/// How long the command must show no progress: the programs print their progress twice a second.
 const STANDS_STILL: Duration = Duration::from_millis(1600);
 
 const SCRIPT: &str = "
@@ -30,7 +30,7 @@ const SCRIPT: &str = "
         FROM digits a, digits b, digits c, digits e;
 ";
 
-/// A program that says in lines how far it is.
+/// A program that prints its progress in lines.
 struct Running {
     child: Child,
     lines: Receiver<Value>,
@@ -59,7 +59,7 @@ impl Running {
         Ok(Self { child, lines })
     }
 
-    /// The next line in which it says that it is held.
+    /// The next line that reports a throttle.
     fn held(&self, words: &str) -> Result<Value> {
         loop {
             let line = self.lines.recv_timeout(PATIENCE).with_context(|| format!("{words} says nothing"))?;
@@ -71,14 +71,14 @@ impl Running {
         }
     }
 
-    /// Sees it stand still.
-    fn stands_still(&self, words: &str) -> Result<()> {
-        // What was begun when it was told is finished.
+    /// Checks that it makes no progress.
+    fn makes_no_progress(&self, words: &str) -> Result<()> {
+        // Chunks that were running at the time of the throttle are finished.
         let mut last = self.held(words)?;
-        let begun = Instant::now();
-        let mut since = begun;
+        let started = Instant::now();
+        let mut since = started;
         while since.elapsed() < STANDS_STILL {
-            ensure!(begun.elapsed() < PATIENCE, "{words} goes on: {last}");
+            ensure!(started.elapsed() < PATIENCE, "{words} continues: {last}");
             let line = self.held(words)?;
             if line["chunks"] != last["chunks"] || line["rows"] != last["rows"] {
                 since = Instant::now();
@@ -88,13 +88,13 @@ impl Running {
         Ok(())
     }
 
-    fn ends(mut self, words: &str, code: i32) -> Result<()> {
-        let begun = Instant::now();
+    fn wait_for_exit(mut self, words: &str, code: i32) -> Result<()> {
+        let started = Instant::now();
         let status = loop {
             if let Some(status) = self.child.try_wait()? {
                 break status;
             }
-            ensure!(begun.elapsed() < PATIENCE, "{words} does not go on");
+            ensure!(started.elapsed() < PATIENCE, "{words} does not go on");
             std::thread::sleep(Duration::from_millis(20));
         };
         ensure!(status.code() == Some(code), "{words}: {status}");
@@ -104,7 +104,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It has ended already, but after a failure.
+        // It has ended already, after a failure.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -121,7 +121,7 @@ async fn throttle_pauses_and_resumes_all_bulk_work(kind: ServerKind) -> Result<(
         Server::start(spec("--server-id=3"))
     )?;
     source.sql(SCRIPT).await?;
-    // Loads are held by the server that they load.
+    // Loads are throttled by their target.
     loaded.sql("CREATE DATABASE gauge; CREATE TABLE gauge.g (n INT); INSERT INTO gauge.g VALUES (0)").await?;
     let folder = tempfile::tempdir()?;
     let at = |side: &str, server: &Server| {
@@ -139,9 +139,9 @@ async fn throttle_pauses_and_resumes_all_bulk_work(kind: ServerKind) -> Result<(
     ] {
         gauge.sql("UPDATE gauge.g SET n = 1").await?;
         let running = Running::start(&folder, &words)?;
-        running.stands_still(&words)?;
+        running.makes_no_progress(&words)?;
         gauge.sql("UPDATE gauge.g SET n = 0").await?;
-        running.ends(&words, code)?;
+        running.wait_for_exit(&words, code)?;
     }
     let sums = "SELECT COUNT(*), SUM(CRC32(CONCAT(id, note))) FROM shop.orders";
     let wanted = source.sql(sums).await?;

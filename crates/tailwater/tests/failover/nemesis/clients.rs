@@ -1,4 +1,4 @@
-//! Clients that find the primary as a proxy does, and clients that stay where they are.
+//! Clients that follow the primary through a proxy, and clients that stay with one server.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -16,15 +16,15 @@ use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
 use super::cluster::Cluster;
-use super::healing::PATIENCE;
+use super::health::PATIENCE;
 
-/// How often the daemon is asked who is primary.
+/// How often the proxy asks the daemon for the primary.
 const ASK: Duration = Duration::from_millis(50);
 
-/// The first of those that stay where they are.
+/// Number of the first worker that stays with one server.
 const STUBBORN_FIRST: u32 = 1000;
 
-/// The load on a cluster. All of it is noted in one ledger.
+/// The load on a cluster, recorded in one ledger.
 pub struct Clients {
     ledger: Arc<Ledger>,
     load: Workload,
@@ -53,8 +53,8 @@ impl Clients {
         Ok(Self { ledger, load, router, next_stubborn: AtomicU32::new(STUBBORN_FIRST) })
     }
 
-    /// Clients that connect to this server and to no other, whoever leads.
-    pub fn stay_with(&self, server: &Server) -> Workload {
+    /// Clients that connect only to this server, whether it is the primary or not.
+    pub fn load_of_server(&self, server: &Server) -> Workload {
         let connections = 4;
         let first_worker = self.next_stubborn.fetch_add(connections, Ordering::Relaxed);
         let pause = Duration::from_millis(5);
@@ -63,16 +63,16 @@ impl Clients {
         Workload::start(as_app(server), &spec, Arc::clone(&self.ledger))
     }
 
-    /// Waits until so many more commits are acknowledged than now.
+    /// Waits until this many further commits are acknowledged.
     pub async fn more_commits(&mut self, more: u64) -> Result<()> {
         let acknowledged = |load: &Workload| load.counters().snapshot().acknowledged;
         let wanted = acknowledged(&self.load) + more;
-        let begun = Instant::now();
+        let started = Instant::now();
         while acknowledged(&self.load) < wanted {
             ensure!(!self.load.is_over(), "the clients gave up");
             ensure!(
-                begun.elapsed() < PATIENCE,
-                "commits do not go on: {:?}",
+                started.elapsed() < PATIENCE,
+                "commits do not continue: {:?}",
                 self.load.counters().snapshot()
             );
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -80,7 +80,7 @@ impl Clients {
         Ok(())
     }
 
-    /// Holds that all that was acknowledged by now is on this server, while more comes.
+    /// Checks that everything acknowledged so far is on this server, while the load continues.
     pub async fn compare(&self, server: &Server) -> Result<()> {
         let known = Ledger::new();
         self.ledger.for_each(|id, entry| known.record(id, entry));
@@ -90,7 +90,7 @@ impl Clients {
         Ok(())
     }
 
-    /// Lets everybody finish, and gives what they know.
+    /// Stops all clients, and returns their ledger.
     pub async fn finish(self) -> Result<Arc<Ledger>> {
         let Self { ledger, load, router, .. } = self;
         let report = tokio::time::timeout(PATIENCE, load.finish()).await.context("clients are stuck")?;
@@ -100,8 +100,8 @@ impl Clients {
     }
 }
 
-/// What a load balancer does: asks who is primary, leads clients there, and tears them away from anybody else. While the daemon does
-/// not answer, all stays as it is.
+/// Does the work of a load balancer: asks for the primary, routes clients to it, and closes their connections
+/// to other servers. Without an answer of the daemon nothing changes.
 async fn route(front: Arc<Link>, http: u16, servers: BTreeMap<String, SocketAddr>) {
     let mut leads: Option<String> = None;
     loop {
@@ -120,7 +120,7 @@ async fn route(front: Arc<Link>, http: u16, servers: BTreeMap<String, SocketAddr
     }
 }
 
-/// Who is primary; nobody, if so.
+/// The name of the primary; `None` if there is none.
 async fn ask(port: u16) -> Result<Option<String>> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).await?;
     stream.write_all(b"GET /primary HTTP/1.0\r\n\r\n").await?;

@@ -1,4 +1,4 @@
-//! Three servers, the daemon, and the ways between them.
+//! Three servers, the daemon, and the links between them.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -19,10 +19,10 @@ use tailwater_sandbox::{
 use tailwater_wire::Flavour;
 
 use super::disk::Disk;
-use super::healing::PATIENCE;
+use super::health::PATIENCE;
 use crate::shell::{PROGRAM, Shell};
 
-/// Sooner than by default, so that rounds are short. A former primary is brought back by itself.
+/// Shorter than the defaults, so that rounds are short. A former primary rejoins automatically.
 const MANAGER: &str = r#"
 automatic = true
 rejoin = true
@@ -38,8 +38,8 @@ poll_timeout_ms = 1000
 poll_ms = 300
 "#;
 
-/// MariaDB can be told to wait after a restart by its option file only, which no failover writes. Behind a link there is always
-/// somebody who answers, so this asks where the server itself is.
+/// MariaDB can be made to wait for ACKs after a restart only by its option file, which no failover writes. A
+/// link accepts connections although its server is down, so this asks at the address of the server itself.
 fn gone(addresses: &Path) -> String {
     let script = format!(
         "read -r port < {}/port-$TAILWATER_OLD_NAME && ! : > /dev/tcp/127.0.0.1/$port",
@@ -48,18 +48,18 @@ fn gone(addresses: &Path) -> String {
     format!("\n[[manager.fence_hook]]\nname = \"gone\"\ncommand = [\"bash\", \"-c\", \"{script}\"]\n")
 }
 
-/// A cluster, of which any server may lead.
+/// A cluster in which any server can be the primary.
 pub struct Cluster {
     pub kind: ServerKind,
     pub durability: TrialDurability,
-    /// The first server, and the daemon.
+    /// The trial with the first server and the daemon.
     pub trial: Trial,
     others: Vec<Server>,
-    /// From the daemon to each server.
+    /// Links from the daemon to each server.
     pub ways: BTreeMap<String, Link>,
-    /// From replicas to the daemon.
+    /// Links from replicas to the daemon.
     pub log_way: Link,
-    /// What clients connect to: leads them to whoever is primary.
+    /// What clients connect to: a link to the present primary.
     pub front: Arc<Link>,
     /// The daemon's wall clock, if it can be set.
     pub clock: Option<SteppedClock>,
@@ -68,12 +68,12 @@ pub struct Cluster {
     pub shell: Shell,
 }
 
-/// What a server writes its binlog to.
+/// Folder of a server's binlog.
 fn binlog_folder(shell: &Shell, name: &str) -> PathBuf {
     shell.path().join(format!("binlog-{name}"))
 }
 
-/// What every server runs with, whoever leads.
+/// Options of every server, primary or replica.
 fn options(kind: ServerKind, durability: TrialDurability, number: u32, binlogs: &Path) -> Vec<String> {
     let mut options = primary_options(kind);
     options.retain(|option| !option.starts_with("--server-id") && !option.starts_with("--log-bin"));
@@ -91,13 +91,13 @@ fn options(kind: ServerKind, durability: TrialDurability, number: u32, binlogs: 
     options
 }
 
-/// Besides, what the option file of a primary says, as far as an operator keeps it up to date: it waits for ACKs after a restart,
-/// and takes writes.
+/// Additional options of a primary, as an operator keeps them in its option file: it waits for ACKs after a
+/// restart, and accepts writes.
 fn leading(kind: ServerKind) -> Vec<String> {
     ServerSpec::new(kind).semi_sync_source().options
 }
 
-/// Besides, what that of a replica says.
+/// Additional options of a replica.
 fn following(kind: ServerKind) -> Vec<String> {
     match kind.flavour() {
         Flavour::MySql => vec!["--read-only=1".into(), "--super-read-only=1".into()],
@@ -201,17 +201,17 @@ impl Cluster {
         self.ways.keys().cloned().collect()
     }
 
-    /// The names of all but that one.
+    /// The names of all servers except the primary.
     pub fn names_but(&self, leader: &str) -> Vec<String> {
         self.names().into_iter().filter(|name| name != leader).collect()
     }
 
-    /// Where clients find each server.
+    /// The address of each server.
     pub fn addresses(&self) -> Result<BTreeMap<String, SocketAddr>> {
         self.names().into_iter().map(|name| Ok((name.clone(), self.server(&name)?.address()))).collect()
     }
 
-    /// Where the daemon answers load balancers.
+    /// The port on which the daemon answers load balancers.
     pub fn http(&self) -> u16 {
         self.http.number()
     }
@@ -225,7 +225,7 @@ impl Cluster {
         self.disks.get(name).with_context(|| format!("there is no disk of {name}"))
     }
 
-    /// Starts a server that was killed, as one that led or as a replica.
+    /// Starts a killed server again, as a primary or as a replica.
     pub async fn start_again(&mut self, name: &str, leads: bool) -> Result<()> {
         let number = name.trim_start_matches("db").parse()?;
         let mut all = options(self.kind, self.durability, number, &binlog_folder(&self.shell, name));
@@ -236,14 +236,14 @@ impl Cluster {
         Ok(())
     }
 
-    /// What the manager says; nothing if it does not answer.
+    /// The manager's report; `None` if it does not answer.
     pub async fn report(&self) -> Option<ClusterReport> {
         let config = self.shell.path().join("tailwater.toml");
         let asked = tokio::task::spawn_blocking(move || report(&config));
         tokio::time::timeout(Duration::from_secs(2), asked).await.ok()?.ok()?
     }
 
-    /// What everybody said last, for whoever looks into a failure.
+    /// The last log lines of all processes, for a failure message.
     pub fn last_words(&self) -> String {
         let tail = |path: &Path, lines: usize| {
             let text = std::fs::read_to_string(path).unwrap_or_default();
@@ -259,9 +259,9 @@ impl Cluster {
         words
     }
 
-    /// Holds that all servers have the same rows, those that the ledger knows of.
+    /// Checks that all servers have the same rows, those of the ledger.
     pub async fn compare_all(&self, leader: &str, ledger: &Ledger) -> Result<()> {
-        self.in_step(leader).await?;
+        self.wait_equal_gtids(leader).await?;
         let mut expected = None;
         for name in self.names() {
             let server = self.server(&name)?;
@@ -277,8 +277,8 @@ impl Cluster {
         Ok(())
     }
 
-    /// Waits until all others have executed what the leader has by now.
-    pub async fn in_step(&self, leader: &str) -> Result<()> {
+    /// Waits until all others have executed what the primary has now.
+    pub async fn wait_equal_gtids(&self, leader: &str) -> Result<()> {
         let variable = match self.kind.flavour() {
             Flavour::MySql => "gtid_executed",
             Flavour::MariaDb => "gtid_binlog_pos",
@@ -300,7 +300,7 @@ impl Cluster {
     }
 }
 
-/// Lets no clients write.
+/// Makes a server read-only for clients.
 fn read_only(kind: ServerKind) -> &'static str {
     match kind.flavour() {
         Flavour::MySql => "SET GLOBAL super_read_only = 1",

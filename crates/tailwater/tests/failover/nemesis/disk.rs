@@ -1,4 +1,4 @@
-//! Disks that can be full: small file systems in memory, where this process may mount them.
+//! Disks that can be filled: small file systems in memory, if this process may mount them.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,15 +8,15 @@ use anyhow::{Context, Result, ensure};
 /// More than a test writes.
 const ROOMY: &str = "2g";
 
-/// What is left on a full one: less than a server writes at a commit, and more than a page.
+/// Free space of a full disk: less than a server writes at a commit, and more than a page.
 const LEFT_BYTES: u64 = 16 << 10;
 
-/// A small file system, for as long as this lives.
+/// A small file system, mounted as long as this value lives.
 #[derive(Debug)]
 pub struct Disk(PathBuf);
 
 impl Disk {
-    /// Mounts one on a folder, which is made; `None` where that is not allowed.
+    /// Mounts one on a folder, which is created; `None` if mounting is not allowed.
     pub fn mount(folder: &Path) -> Result<Option<Self>> {
         std::fs::create_dir_all(folder)?;
         let options = format!("size={ROOMY}");
@@ -24,14 +24,14 @@ impl Disk {
         Ok(mount.is_ok_and(|output| output.status.success()).then(|| Self(folder.to_owned())))
     }
 
-    /// Leaves no more room than what is used.
+    /// Leaves almost no free space.
     pub fn fill(&self) -> Result<()> {
         let used = rustix::fs::statvfs(&self.0)?;
         let bytes = (used.f_blocks - used.f_bfree) * used.f_frsize + LEFT_BYTES;
         self.resize(&bytes.to_string())
     }
 
-    /// There is room again.
+    /// Makes space available again.
     pub fn make_room(&self) -> Result<()> {
         self.resize(ROOMY)
     }
@@ -46,7 +46,7 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        // Whoever still writes there has been killed, and may not be gone yet.
+        // Processes that write there have been killed, and may not have ended yet.
         let _ = Command::new("umount").arg("-l").arg(&self.0).status();
     }
 }

@@ -1,18 +1,18 @@
-//! What is done to a cluster.
+//! The faults of the nemesis.
 
 use tailwater_lab::trial::TrialDurability;
 use tailwater_sandbox::link::{Direction, Link};
 
 use super::cluster::Cluster;
 
-/// Which bytes of a link vanish.
+/// The direction in which a link loses bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
-    /// All.
+    /// Both.
     Both,
-    /// Those to the server.
+    /// To the server.
     There,
-    /// Those from it.
+    /// From the server.
     Back,
 }
 
@@ -26,42 +26,43 @@ impl Way {
     }
 }
 
-/// One fault. The primary is who leads when it comes; the daemon is relay and manager in one process.
+/// A fault. The primary is the one at that moment; the daemon is relay and manager in one process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// SIGKILL; it comes back once it was replaced: rewound, where its own disk promises little.
+    /// SIGKILL of the primary. It starts again after it was replaced, rewound where its own durability is
+    /// reduced.
     KillPrimary,
-    /// SIGKILL; it comes back as soon as it can, while it is being replaced or not.
+    /// SIGKILL of the primary. It starts again at once, whether it is being replaced or not.
     KillPrimaryForAMoment,
-    /// SIGKILL, and then of its successor while it is brought back.
+    /// SIGKILL of the primary, and of its successor while the former primary rejoins.
     KillPrimaryAndItsSuccessor,
-    /// SIGSTOP; it comes back to life with all its connections, whether it was replaced or not.
+    /// SIGSTOP of the primary. It wakes up with all its connections, whether it was replaced or not.
     FreezePrimary,
-    /// SIGKILL of both, the daemon at some moment of what it does about the primary.
+    /// SIGKILL of primary and daemon; of the daemon at a random moment of the failover.
     KillPrimaryAndDaemon,
-    /// The primary dies while the daemon stands still.
+    /// The primary dies while the daemon is frozen.
     KillPrimaryBehindFrozenDaemon,
     KillReplica,
     FreezeReplica,
     KillDaemon,
     FreezeDaemon,
-    /// Between the daemon and the primary: relay and manager lose it at once.
+    /// Cuts the link between daemon and primary: relay and manager lose it at once.
     CutDaemonFromPrimary(Way),
-    /// Between the daemon and all servers.
+    /// Cuts the links between daemon and all servers.
     CutDaemonFromAll(Way),
     CutReplicasFromLog(Way),
     CutClients(Way),
-    /// No room for its binlog.
+    /// Fills the disk of the primary's binlog.
     FillDiskOfPrimary,
-    /// No room for the log, and for what the manager keeps.
+    /// Fills the disk of the log and of the manager's files.
     FillDiskOfLog,
-    /// The command that has asked for a switchover is killed; who does it is the daemon.
+    /// The command that asked for a switchover is killed; the daemon continues the switchover.
     SwitchOverAndKillCommand,
-    /// The daemon is killed amid a switchover.
+    /// The daemon is killed during a switchover.
     SwitchOverAndKillDaemon,
     /// The daemon's wall clock is set, and then the primary is killed.
     StepClockAndKillPrimary,
-    /// The primary freezes, and then the daemon's wall clock is set: what was heard last was heard by the clock as it was.
+    /// The primary is frozen, and then the daemon's wall clock is set, after the last sign of life.
     StepClockAndFreezePrimary,
 }
 
@@ -97,22 +98,23 @@ impl Fault {
         Self::StepClockAndFreezePrimary,
     ];
 
-    /// Without which way is cut.
+    /// The name without the direction of the cut.
     pub fn name(self) -> String {
         let name = format!("{self:?}");
         name.split('(').next().unwrap_or_default().to_owned()
     }
 
-    /// Whether its end is not waited for a minute: so often a server looks whether there is room again.
+    /// Whether the fault ends in seconds. A server checks only once a minute whether a full disk has space
+    /// again.
     pub fn is_quick(self) -> bool {
         self != Self::FillDiskOfPrimary
     }
 
-    /// Whether it can be done to that cluster, and nothing is broken by it that no manager can mend.
+    /// Whether the fault is possible in that cluster, and breaks nothing that no manager can repair.
     pub fn is_possible(self, cluster: &Cluster) -> bool {
         match self {
-            // Where its own disk promises little, a server that comes back on it lacks what it told its clients, or what it said
-            // that it had executed: natively so, and nobody can tell but by comparing.
+            // With reduced durability, a server that restarts lacks transactions that it acknowledged or
+            // reported as executed. Native replication does so, too, and only a comparison shows it.
             Self::KillPrimaryForAMoment | Self::KillPrimaryAndDaemon | Self::KillReplica => {
                 cluster.durability == TrialDurability::Full
             }

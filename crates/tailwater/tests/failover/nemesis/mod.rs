@@ -1,24 +1,26 @@
-//! The nemesis: a whole cluster under load, to which one fault after the other is done.
+//! The nemesis: a whole cluster under load, and one fault after another.
 //!
-//! Three servers, of which any may lead, a daemon that captures, serves, manages (`automatic`, `rejoin`) and says over HTTP who
-//! is primary, and clients that keep a ledger and are sent to that one. Between all of them are links that can be cut. Each round does
-//! one fault, ends it, and waits until the cluster is as before by itself: one server that takes writes, the others in step with it,
-//! nothing left to tell. Some clients stay with the server that led when the fault came, as clients do that no proxy tears
-//! away: were it to acknowledge anything beside the next primary, that would be missing there.
+//! There are three servers, of which any can be the primary; a daemon that captures, serves, manages
+//! (`automatic`, `rejoin`) and reports the primary over HTTP; clients that keep a ledger and are routed to
+//! the primary; and links between all of them that can be cut. Each round injects one fault, ends it, and
+//! waits until the cluster is healthy without help: one server accepts writes, the others have applied
+//! everything, and nothing is left to report. Some clients stay with the server that was the primary at the
+//! time of the fault, like clients without a proxy. What it acknowledges beside the next primary would be
+//! missing there.
 //!
-//! Whatever happens, what a client was told is on the primary after each round, and in the end all three servers hold the same
-//! rows.
+//! After each round, everything that was acknowledged is on the primary. At the end all three servers have
+//! the same rows.
 //!
-//! A run prints its seed; `TAILWATER_SEED=n` repeats its choices (not the servers' timing). CI does a few faults;
-//! with `TAILWATER_LONG=1` there are as many as `TAILWATER_FAULTS` says, over both families. `TAILWATER_ONLY=KillPrimary,CutClients`
-//! leaves the others out.
+//! A run prints its seed; `TAILWATER_SEED=n` repeats its choices (not the servers' timing). CI injects a few
+//! faults; with `TAILWATER_LONG=1` there are `TAILWATER_FAULTS` faults, over both families.
+//! `TAILWATER_ONLY=KillPrimary,CutClients` selects kinds of faults.
 
 mod clients;
 mod cluster;
 mod disk;
 mod fault;
-mod healing;
-mod inflicting;
+mod fault_injection;
+mod health;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -35,10 +37,10 @@ use clients::Clients;
 use cluster::Cluster;
 use fault::Fault;
 
-/// Faults that one cluster has to bear.
+/// Number of faults for one cluster.
 const FAULTS_OF_A_CLUSTER: u32 = 25;
 
-/// What all clusters together bore.
+/// Faults and results of all clusters.
 #[derive(Debug, Default)]
 struct Summary {
     faults: BTreeMap<String, u32>,
@@ -94,7 +96,7 @@ async fn no_fault_loses_acknowledged_commits() -> Result<()> {
         };
         let faults = (wanted - summary.total()).min(FAULTS_OF_A_CLUSTER);
         let mut of_cluster = StdRng::seed_from_u64(random.random());
-        let borne = bear(kind, durability, faults, &mut of_cluster, &mut summary).await;
+        let borne = run_cluster(kind, durability, faults, &mut of_cluster, &mut summary).await;
         borne.with_context(|| format!("TAILWATER_SEED={seed}, cluster {number}: {kind}, {durability:?}"))?;
         number += 1;
         say(&format!("so far: {summary}"));
@@ -102,20 +104,21 @@ async fn no_fault_loses_acknowledged_commits() -> Result<()> {
     Ok(())
 }
 
-/// Past the harness, which hides the output of tests that pass: a run of minutes should show where it is.
+/// Prints to standard error directly, because the harness hides the output of passing tests, and a run of
+/// minutes should show its progress.
 fn say(text: &str) {
     use std::io::Write;
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 
-/// Which faults are left in by the environment.
+/// Whether the environment selects the fault.
 fn is_wanted(fault: Fault) -> bool {
     let only = std::env::var("TAILWATER_ONLY").unwrap_or_default();
     only.is_empty() || only.split(',').any(|name| name == fault.name())
 }
 
-/// Each kind of fault as often as any other, in however many ways it comes.
-fn draw(possible: &[Fault], random: &mut StdRng) -> Option<Fault> {
+/// Draws each kind of fault equally often, however many variants it has.
+fn choose(possible: &[Fault], random: &mut StdRng) -> Option<Fault> {
     let mut names: Vec<_> = possible.iter().map(|fault| fault.name()).collect();
     names.dedup();
     let name = names.choose(random)?;
@@ -123,7 +126,7 @@ fn draw(possible: &[Fault], random: &mut StdRng) -> Option<Fault> {
 }
 
 /// One cluster, from its start to the comparison of all its servers.
-async fn bear(
+async fn run_cluster(
     kind: ServerKind,
     durability: TrialDurability,
     faults: u32,
@@ -135,7 +138,7 @@ async fn bear(
     let mut clients = Clients::start(&cluster)?;
     let result = rounds(&mut cluster, &mut clients, faults, random, summary).await;
     result.with_context(|| cluster.last_words())?;
-    let leader = cluster.healed().await.with_context(|| cluster.last_words())?;
+    let leader = cluster.wait_until_healthy().await.with_context(|| cluster.last_words())?;
     let ledger = clients.finish().await?;
     let compared = cluster.compare_all(&leader, &ledger).await;
     compared.with_context(|| cluster.last_words())?;
@@ -157,23 +160,23 @@ async fn rounds(
     let possible: Vec<Fault> = Fault::ALL.into_iter().filter(is_in).collect();
     ensure!(!possible.is_empty(), "TAILWATER_ONLY leaves no fault that is possible");
     for round in 0..faults {
-        let leader = cluster.healed().await?;
+        let leader = cluster.wait_until_healthy().await?;
         clients.more_commits(random.random_range(20..200)).await?;
-        let fault = draw(&possible, random).context("a fault")?;
+        let fault = choose(&possible, random).context("a fault")?;
         let what = format!("{round}: {fault:?} of {leader}");
-        let begun = Instant::now();
-        let stubborn = clients.stay_with(cluster.server(&leader)?);
-        let told = cluster.inflict(fault, &leader, random).await.with_context(|| what.clone())?;
-        let ended = begun.elapsed();
+        let started = Instant::now();
+        let stubborn = clients.load_of_server(cluster.server(&leader)?);
+        let told = cluster.inject(fault, &leader, random).await.with_context(|| what.clone())?;
+        let ended = started.elapsed();
         let what = format!("{what} ({told})");
-        let now = cluster.healed().await.with_context(|| what.clone())?;
+        let now = cluster.wait_until_healthy().await.with_context(|| what.clone())?;
         clients.more_commits(20).await.with_context(|| what.clone())?;
         stubborn.abort().await;
         clients.compare(cluster.server(&now)?).await.with_context(|| what.clone())?;
         *summary.faults.entry(fault.name()).or_default() += 1;
         summary.replaced += u32::from(now != leader);
-        let (ended, healed) = (ended.as_secs_f64(), begun.elapsed().as_secs_f64());
-        say(&format!("{what}, over after {ended:.1} s; {now} leads, healed after {healed:.1} s"));
+        let (ended, healthy) = (ended.as_secs_f64(), started.elapsed().as_secs_f64());
+        say(&format!("{what}, over after {ended:.1} s; {now} is primary, healthy after {healthy:.1} s"));
     }
     Ok(())
 }

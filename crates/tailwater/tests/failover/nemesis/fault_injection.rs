@@ -1,4 +1,4 @@
-//! Does a fault, and ends it.
+//! Injects a fault, and ends it.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::shell::PROGRAM;
 /// How long a manager may take to replace a primary that it can replace.
 const REPLACED: Duration = Duration::from_secs(60);
 
-/// How long it is waited for one that it may be unable to replace, or should not.
+/// How long to wait for a replacement that may be impossible or wrong.
 const PERHAPS_REPLACED: Duration = Duration::from_secs(8);
 
 async fn pause(random: &mut StdRng, milliseconds: Range<u64>) -> u64 {
@@ -26,12 +26,12 @@ async fn pause(random: &mut StdRng, milliseconds: Range<u64>) -> u64 {
 }
 
 impl Cluster {
-    /// Does it to the cluster that `leader` leads, and ends it; tells what came of it meanwhile.
-    pub async fn inflict(&mut self, fault: Fault, leader: &str, random: &mut StdRng) -> Result<String> {
+    /// Injects the fault into the cluster with this primary, and ends it. Returns what happened in between.
+    pub async fn inject(&mut self, fault: Fault, leader: &str, random: &mut StdRng) -> Result<String> {
         match fault {
             Fault::KillPrimary => {
                 self.server_mut(leader)?.kill().await?;
-                self.comes_back(leader, random).await
+                self.replaced_and_restarted(leader, random).await
             }
             Fault::KillPrimaryForAMoment => {
                 self.server_mut(leader)?.kill().await?;
@@ -41,11 +41,11 @@ impl Cluster {
             }
             Fault::KillPrimaryAndItsSuccessor => {
                 self.server_mut(leader)?.kill().await?;
-                self.comes_back(leader, random).await?;
+                self.replaced_and_restarted(leader, random).await?;
                 let successor = self.report().await.context("no manager")?.primary;
                 let after = pause(random, 0..4_000).await;
                 self.server_mut(&successor)?.kill().await?;
-                let told = self.comes_back(&successor, random).await?;
+                let told = self.replaced_and_restarted(&successor, random).await?;
                 Ok(format!("{successor} after {after} ms, {told}"))
             }
             Fault::FreezePrimary => self.freeze_primary(leader, random).await,
@@ -65,7 +65,7 @@ impl Cluster {
                 self.server_mut(leader)?.kill().await?;
                 pause(random, 0..5_000).await;
                 self.trial.relay().context("no daemon")?.resume()?;
-                let told = self.comes_back(leader, random).await?;
+                let told = self.replaced_and_restarted(leader, random).await?;
                 Ok(format!("{after} ms after the daemon, {told}"))
             }
             Fault::KillReplica => {
@@ -148,7 +148,7 @@ impl Cluster {
                 let told = self.step_clock(random)?;
                 pause(random, 0..1_000).await;
                 self.server_mut(leader)?.kill().await?;
-                Ok(format!("{told}, {}", self.comes_back(leader, random).await?))
+                Ok(format!("{told}, {}", self.replaced_and_restarted(leader, random).await?))
             }
             Fault::StepClockAndFreezePrimary => {
                 self.server_mut(leader)?.pause()?;
@@ -162,9 +162,9 @@ impl Cluster {
         self.names_but(leader).choose(random).cloned().context("no replica")
     }
 
-    /// A primary that was killed is replaced, and then started again.
-    async fn comes_back(&mut self, leader: &str, random: &mut StdRng) -> Result<String> {
-        ensure!(self.is_replaced(leader, REPLACED).await, "nobody takes the place of {leader}");
+    /// A killed primary is replaced, and then started again.
+    async fn replaced_and_restarted(&mut self, leader: &str, random: &mut StdRng) -> Result<String> {
+        ensure!(self.is_replaced(leader, REPLACED).await, "no server replaces {leader}");
         let after = pause(random, 0..1_000).await;
         self.start_again(leader, true).await?;
         Ok(format!("replaced, and started again {after} ms later"))
@@ -175,12 +175,13 @@ impl Cluster {
         self.frozen_until_replaced(leader, random).await
     }
 
-    /// MariaDB is not replaced if it would not wait after a restart, which nobody can rule out while it is frozen.
+    /// MariaDB is not replaced if it might not wait after a restart, which cannot be ruled out while it is
+    /// frozen.
     async fn frozen_until_replaced(&mut self, leader: &str, random: &mut StdRng) -> Result<String> {
         let waits = self.report().await.and_then(|report| report.waits_after_restart).unwrap_or(false);
         let patience = if waits { REPLACED } else { PERHAPS_REPLACED };
         let replaced = self.is_replaced(leader, patience).await;
-        ensure!(replaced || !waits, "nobody takes its place");
+        ensure!(replaced || !waits, "no server replaces it");
         pause(random, 0..1_000).await;
         self.server_mut(leader)?.resume()?;
         Ok(if replaced { "replaced" } else { "not replaced" }.to_owned())
@@ -191,12 +192,12 @@ impl Cluster {
         let after = pause(random, 500..4_000).await;
         let ended = !self.trial.relay().context("no daemon")?.is_running();
         if ended {
-            // As its service manager would, over and over again; here once in vain.
+            // As a service manager does repeatedly; here one attempt fails.
             self.trial.start_relay()?;
             pause(random, 0..1_000).await;
         }
         self.disk("log")?.make_room()?;
-        // One that met the end of the disk may have yet to end itself.
+        // A daemon that met the full disk may not have ended yet.
         for _ in 0..30 {
             if !self.trial.relay().context("no daemon")?.is_running() {
                 self.trial.start_relay()?;
@@ -206,11 +207,11 @@ impl Cluster {
         }
         Ok(format!(
             "for {after} ms, {}",
-            if ended { "the daemon ended itself" } else { "the daemon goes on" }
+            if ended { "the daemon ended itself" } else { "the daemon continues" }
         ))
     }
 
-    /// Begins to make another server the primary.
+    /// Starts a switchover to another server.
     fn switch_over(&self) -> Result<ChildProcess> {
         let config = self.shell.path().join("tailwater.toml").display().to_string();
         let words = ["switchover", "-c", &config, "--max-write-pause-ms", "5000", "primary"];

@@ -1,4 +1,4 @@
-//! When a cluster is as it should be.
+//! Waits until a cluster is healthy.
 
 use std::time::{Duration, Instant};
 
@@ -10,46 +10,46 @@ use tailwater_wire::Flavour;
 
 use super::cluster::Cluster;
 
-/// How long anything may take before it counts as stuck. It decides nothing but when to give up. A server that waits for room on
-/// its disk looks again after a minute.
+/// Time limit of each wait; reached only on a failure. A server that waits for disk space checks again after
+/// a minute.
 pub const PATIENCE: Duration = Duration::from_secs(150);
 
 impl Cluster {
-    /// Waits until one server leads, the others follow it and are in step, and the manager is ready for the next fault; and tells
-    /// who leads.
-    pub async fn healed(&self) -> Result<String> {
-        let begun = Instant::now();
+    /// Waits until one server is the primary, the others follow it and have applied everything, and the
+    /// manager is ready for the next fault. Returns the primary.
+    pub async fn wait_until_healthy(&self) -> Result<String> {
+        let started = Instant::now();
         loop {
-            let ailments = match self.ailments().await {
-                Ok((leader, ailments)) if ailments.is_empty() => {
-                    self.in_step(&leader).await?;
+            let problems = match self.problems().await {
+                Ok((leader, problems)) if problems.is_empty() => {
+                    self.wait_equal_gtids(&leader).await?;
                     return Ok(leader);
                 }
-                Ok((leader, ailments)) => format!("{leader} leads; {}", ailments.join("; ")),
+                Ok((leader, problems)) => format!("{leader} leads; {}", problems.join("; ")),
                 Err(error) => format!("{error:#}"),
             };
-            if begun.elapsed() > PATIENCE {
-                bail!("the cluster does not heal: {ailments}");
+            if started.elapsed() > PATIENCE {
+                bail!("the cluster does not become healthy: {problems}");
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }
 
-    /// Who leads, and what is not as it should be.
-    async fn ailments(&self) -> Result<(String, Vec<String>)> {
-        let mut ailments = Vec::new();
+    /// The primary, and what is not healthy yet.
+    async fn problems(&self) -> Result<(String, Vec<String>)> {
+        let mut problems = Vec::new();
         let Some(report) = self.report().await else { bail!("the manager does not answer") };
         if !report.lease.starts_with("held") {
-            ailments.push(format!("the lease is {}", report.lease));
+            problems.push(format!("the lease is {}", report.lease));
         }
         if report.lossless.as_deref() != Some("1 of tailwater must acknowledge") {
-            ailments.push(format!("a failover would rest on: {:?}", report.lossless));
+            problems.push(format!("a failover would rest on: {:?}", report.lossless));
         }
         if let Some(run) = report.run.as_ref().filter(|run| self.is_under_way(run)) {
-            ailments.push(format!("{run} is under way"));
+            problems.push(format!("{run} is under way"));
         }
         let findings = report.findings.iter();
-        ailments.extend(
+        problems.extend(
             findings.map(|finding| format!("{} {}: {:?}", finding.code, finding.server, finding.evidence)),
         );
         for name in self.names() {
@@ -57,42 +57,42 @@ impl Cluster {
             let leads = name == report.primary;
             let is_read_only = server.sql("SELECT @@global.read_only").await?.concat() != "0";
             match (leads, is_read_only) {
-                (true, true) => ailments.push(format!("{name} takes no writes")),
-                (false, false) => ailments.push(format!("{name} takes writes")),
+                (true, true) => problems.push(format!("{name} takes no writes")),
+                (false, false) => problems.push(format!("{name} takes writes")),
                 _ => {}
             }
             if !leads && self.would_wait_after_restart(server).await? {
-                ailments.push(format!("{name} would wait for ACKs after a restart, as a replica"));
+                problems.push(format!("{name} would wait for ACKs after a restart, as a replica"));
             }
             match server.replica_status().await? {
-                Some(_) if leads => ailments.push(format!("{name} replicates")),
-                None if !leads => ailments.push(format!("{name} replicates from nobody")),
+                Some(_) if leads => problems.push(format!("{name} replicates")),
+                None if !leads => problems.push(format!("{name} does not replicate")),
                 Some(status) if status.io_running != "Yes" || status.sql_running != "Yes" => {
-                    ailments.push(format!("{name}: {status:?}"));
+                    problems.push(format!("{name}: {status:?}"));
                 }
                 _ => {}
             }
         }
-        Ok((report.primary, ailments))
+        Ok((report.primary, problems))
     }
 
-    /// Whether it keeps a setting by which it would: MySQL does.
+    /// Whether a persisted setting makes it wait after a restart: MySQL persists it.
     async fn would_wait_after_restart(&self, server: &Server) -> Result<bool> {
         let kept = "SELECT COUNT(*) FROM performance_schema.persisted_variables WHERE variable_name IN \
                     ('rpl_semi_sync_source_enabled', 'rpl_semi_sync_master_enabled') AND variable_value = 'ON'";
         Ok(self.kind.flavour() == Flavour::MySql && server.sql(kept).await?.concat() != "0")
     }
 
-    /// Whether a run of this daemon has no end yet.
+    /// Whether a run of this daemon has not ended yet.
     fn is_under_way(&self, run: &str) -> bool {
         let records = AuditFolder::new(self.shell.path().join("log/manager").join(SOURCE_NAME));
         records.load(run).is_ok_and(|record| record.is_none_or(|record| record.outcome.is_none()))
     }
 
-    /// Waits until another server than that leads; false if that does not come in time.
+    /// Waits until another server is the primary; false if that does not happen in time.
     pub async fn is_replaced(&self, old: &str, patience: Duration) -> bool {
-        let begun = Instant::now();
-        while begun.elapsed() < patience {
+        let started = Instant::now();
+        while started.elapsed() < patience {
             if self.report().await.is_some_and(|report| report.primary != old) {
                 return true;
             }
