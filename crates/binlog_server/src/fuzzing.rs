@@ -1,8 +1,8 @@
 //! Invariants for any bytes that a client of the binlog server sends: one check per kind of input.
 //!
-//! The fuzz targets under `fuzz/` call these, and `tests/fuzz_replay.rs` replays stored and mutated inputs with a
-//! plain `cargo test`. A check panics where the server would, if an answer cannot be sent, or if an answer or
-//! the client's session is larger than the client's input can account for.
+//! The fuzz targets under `fuzz/` call these, and `tests/fuzz_replay.rs` replays stored and mutated inputs
+//! with a plain `cargo test`. A check panics where the server would, if an answer cannot be sent, or if an
+//! answer or the client's session is larger than the client's input can account for.
 
 mod dump_requests;
 mod examples;
@@ -14,10 +14,10 @@ use tailwater_wire::protocol::ErrPacket;
 use crate::client_error::{ClientError, MESSAGE_BYTES_MAX};
 
 /// A check; panics if an invariant is violated.
-pub type FuzzCheck = fn(data: &[u8]);
+pub type ServerFuzzCheck = fn(data: &[u8]);
 
 /// Every check by the name of its fuzz target and of its corpus folder.
-pub const TARGETS: &[(&str, FuzzCheck)] =
+pub const TARGETS: &[(&str, ServerFuzzCheck)] =
     &[("dump_requests", dump_requests::check), ("statements", statements::check)];
 
 /// Runs the check of a target.

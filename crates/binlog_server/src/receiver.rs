@@ -55,8 +55,8 @@ pub trait LogReceiver: fmt::Debug + Send + Sync {
     /// The time on the source's clock, in microseconds since 1970.
     fn source_now_us(&self) -> u64;
 
-    /// Changes when [`LogReceiver::source_now_us`] was found wrong. Clients that got the time from it must query
-    /// it again.
+    /// Changes when [`LogReceiver::source_now_us`] was found wrong. Clients that got the time from it must
+    /// query it again.
     fn clock_steps(&self) -> watch::Receiver<u64>;
 
     /// Milliseconds since a transaction was last appended to the log; `None` if none was since the receiver

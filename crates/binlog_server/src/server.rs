@@ -165,7 +165,8 @@ impl BinlogServer {
     /// Listens; clients that connect wait until [`BoundServer::serve`].
     ///
     /// # Errors
-    /// [`BinlogServerError::Listen`] if the address is not available; [`BinlogServerError::Session`] for invalid TLS files.
+    /// [`BinlogServerError::Listen`] if the address is not available; [`BinlogServerError::Session`] for
+    /// invalid TLS files.
     pub async fn bind(options: ServeOptions) -> Result<BoundServer, BinlogServerError> {
         let failed = |source| BinlogServerError::Listen { address: options.listen, source };
         let acceptor = acceptor_of(&options)?;

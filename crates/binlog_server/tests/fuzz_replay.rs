@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use tailwater_binlog_server::fuzzing::{FuzzCheck, TARGETS};
+use tailwater_binlog_server::fuzzing::{ServerFuzzCheck, TARGETS};
 
 /// Number of mutations of all stored inputs of a target.
 const CHANGED_PER_TARGET: usize = 4_000;
@@ -34,7 +34,7 @@ impl Drop for Witness<'_> {
     }
 }
 
-fn run(target: &str, check: FuzzCheck, data: &[u8], seed: u64) {
+fn run(target: &str, check: ServerFuzzCheck, data: &[u8], seed: u64) {
     let _witness = Witness(target, data, seed);
     check(data);
 }

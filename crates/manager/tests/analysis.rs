@@ -1,12 +1,12 @@
-//! The analysis, case by case: each folder below `tests/analysis` holds a story (`input`) and what is found in it
-//! (`expected`). `TAILWATER_BLESS=1` writes what is found; look at the difference before it is kept.
+//! The analysis, case by case: each folder below `tests/analysis` holds a story (`input`) and what is found
+//! in it (`expected`). `TAILWATER_BLESS=1` writes what is found; look at the difference before it is kept.
 //!
 //! A story is lines of words, each with its time in milliseconds first:
 //!
 //! ```text
 //! cast primary=db1 replicas=db2,db3 relays=r1      # the default
 //! set detect_after_ms=3000
-//! 0 manager db1 select ok                          # or a failure: timed_out, refused, too_many_connections ...
+//! 0 manager db1 select ok                   # or a failure: timed_out, refused, too_many_connections ...
 //! 0 manager db1 select late 0                      # asked at 0, and not answered yet
 //! 0 r1 db1 streaming 0                             # heard at 0; `-` if it cannot tell
 //! 0 r1 db1 streaming 0 250                         # and a heartbeat comes every 250 ms

@@ -159,7 +159,7 @@ proptest! {
         prop_assert!(!fails_over(&analyse(&record, &FailoverGuard::default(), now)));
     }
 
-    /// Whoever hears the primary now keeps everybody from acting.
+    /// One observer that receives data from the primary prevents a failover.
     #[test]
     fn one_observer_that_hears_the_primary_prevents_a_failover(story in story(), now in 20_000..40_000_u64) {
         let mut record = told(&story);

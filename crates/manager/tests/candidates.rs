@@ -1,4 +1,5 @@
-//! Who is chosen: a table of cases that read as an operator would tell them, and properties over random worlds.
+//! Who is chosen: a table of cases that read as an operator would tell them, and properties over random
+//! worlds.
 
 use proptest::prelude::*;
 use tailwater_manager::SafetyRefusal;
@@ -128,7 +129,7 @@ fn the_unacknowledged_end_of_the_old_primary_is_not_errant() {
     assert!(choice.ranked[0].lacks.is_none());
     // The other gets it from the one that has it.
     assert_eq!(choice.ranked[1].backfills[0].from, "b");
-    // If that cannot give it, whoever is chosen instead leaves it behind, which is said and counts.
+    // If that server cannot provide it, the candidate lacks it, which is reported and counts as a loss.
     let mute = CandidateServer { log_replica_updates: false, ..replica("b", "old:1-11") };
     let choice = check(&[replica("a", "old:1-10"), mute], Ok("a"));
     assert_eq!(choice.ranked[0].against, [Drawback::LeavesBehind { servers: vec!["b".to_owned()] }]);
@@ -396,8 +397,8 @@ prop_compose! {
 }
 
 proptest! {
-    /// Whoever is chosen gets everything that the log holds, from those who can give it; nobody is chosen who must not be;
-    /// and the order in which servers are named does not matter.
+    /// The candidate gets everything that the log has, from servers that can provide it; an excluded server
+    /// is never chosen; and the order of the servers does not matter.
     #[test]
     fn the_choice_is_safe(
         mut servers in prop::collection::vec(any_server(), 0..5),

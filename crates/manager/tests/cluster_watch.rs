@@ -1,4 +1,5 @@
-//! What is kept of what was heard, and what it amounts to: deaths that are noticed at once, and what was promised before.
+//! What is kept of what was heard, and what it amounts to: deaths that are noticed at once, and what was
+//! promised before.
 
 use std::time::Duration;
 
@@ -280,7 +281,8 @@ fn a_memory_counts_only_where_nothing_has_happened_since() {
     let begins = ManagerStart { primary: "db1", now_ms: 1_500, boot: "this", term: 7 };
     let told = |begins: &ManagerStart<'_>| marked.clone().for_start(begins);
     assert_eq!(told(&begins), Some((memory, 500)));
-    // Another leads; the machine was started anew; another manager has given the relay orders; the clock is another one.
+    // Another server is the primary; the machine was restarted; another manager has given the relay orders;
+    // the clock is another one.
     assert_eq!(told(&ManagerStart { primary: "db2", ..begins.clone() }), None);
     assert_eq!(told(&ManagerStart { boot: "last", ..begins.clone() }), None);
     assert_eq!(told(&ManagerStart { term: 8, ..begins.clone() }), None);
@@ -322,7 +324,8 @@ fn a_relay_that_has_just_lost_its_stream_is_no_stranger() {
     silent.apply(20, ClusterEvent::RelayProbed(RELAY.to_owned(), Err(ProbeFailure::Refused)));
     silent.apply(30, primary_with(1, u64::MAX, &[7]));
     assert!(settled(silent.ack_policies()), "{:?}", silent.ack_policies());
-    // It would have noticed by now; or there is one more than the relay can account for; or somebody has come.
+    // It would have noticed by now; or there is one more than the relay can account for; or another client
+    // has connected.
     lost.apply(10_500, primary_with(1, u64::MAX, &[7]));
     assert_eq!(unconfigured_replicas(&lost), Some(1));
     silent.apply(40, primary_with(2, u64::MAX, &[7]));

@@ -83,9 +83,9 @@ type Which = fn(&RunAction) -> bool;
 #[derive(Default)]
 struct Script {
     done: Mutex<Vec<RunAction>>,
-    /// Whoever is to do this never answers.
+    /// The executor never answers.
     hangs: Option<Which>,
-    /// Whoever is to do this panics.
+    /// The executor panics.
     panics: Option<Which>,
     /// The lease ends while this is done.
     ends_the_lease: Option<Which>,

@@ -97,7 +97,8 @@ impl World {
         all.filter(|server| self.acknowledges(server)).collect()
     }
 
-    /// The old primary goes on, if it is alive: whoever captures from it gets more, and clients are told what they may be.
+    /// The old primary continues if it is alive: its relays capture more, and its clients get the
+    /// acknowledgements that are possible.
     fn live(&mut self) {
         if !self.old_lives {
             return;
@@ -312,7 +313,7 @@ fn check(world: &World, audit: &Audit) {
             assert_eq!(world.captures_from("old"), world.ackers.len(), "{audit}");
         }
         RunOutcome::Incomplete { to_undo, .. } => {
-            // Whoever does what is left has what was before.
+            // The manager that completes the rest has the earlier record.
             let mut world = world.clone();
             for act in to_undo {
                 world.apply(act);
@@ -431,7 +432,8 @@ fn a_candidate_that_fails_gives_way_to_another() {
     assert!(matches!(&audit.outcome, Some(RunOutcome::Promoted { server, .. }) if server == "s1"), "{audit}");
 }
 
-/// Semi-sync cannot be loaded there, say. It replicates again, and the next one takes its place in the same run.
+/// Semi-sync cannot be loaded there, say. It replicates again, and the next one takes its place in the same
+/// run.
 #[test]
 fn a_candidate_that_cannot_wait_for_acks_gives_way_to_another() {
     let unfit = |act: &RunAction| match act {
@@ -594,8 +596,8 @@ fn cases() -> u32 {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(cases()))]
 
-    /// Whatever fails, there are never two primaries that acknowledge, none goes past a gap, and each run ends in a state
-    /// that has a name and is what the name says.
+    /// Whatever fails, there are never two primaries that acknowledge, none goes past a gap, and each run
+    /// ends in a state that has a name and is what the name says.
     #[test]
     fn every_run_ends_well(
         ackers in prop::collection::vec(0u64..12, 1..4),

@@ -55,7 +55,7 @@ fn records_that_do_not_lead_to_who_leads_now_prove_nothing() {
     assert!(is_unknown(of("db1", "db2", &[refused("1")])));
     let first = change("1", "db1", "db2");
     assert!(is_unknown(of("db3", "db2", std::slice::from_ref(&first))), "nobody tells that it ever led");
-    // Somebody has replaced db2, and perhaps db1 once more.
+    // Another manager has replaced db2, and perhaps db1 once more.
     assert!(is_unknown(of("db1", "db3", std::slice::from_ref(&first))));
     let third = change("3", "db1", "db2");
     assert!(is_unknown(of("db3", "db2", &[third, first])));

@@ -110,8 +110,8 @@ fn any_way() -> impl Strategy<Value = (Option<u64>, Option<u64>)> {
     (leg(), leg())
 }
 
-/// Runs three managers; how many terms there were, or `Err` with the time at which two acted or a term had no higher number
-/// than one before.
+/// Runs three managers; how many terms there were, or `Err` with the time at which two acted or a term had no
+/// higher number than one before.
 fn simulate(
     fates: &[Fate],
     ways: &[(Option<u64>, Option<u64>)],
@@ -192,7 +192,8 @@ fn simulate(
                 let returns = arrives.zip(*back).map(|(at, ms)| at + ms);
                 messages.push(Message { manager: index, sent: now, of, arrives, returns, heard: None });
             }
-            // A paused manager acts when it goes on: what counts is what its clock says then, so it is asked, too.
+            // A paused manager acts when it goes on: what counts is what its clock says then, so it is asked,
+            // too.
             let acting = managers.iter().filter(|one| one.keeper.holds(one.now(time)).is_some()).count();
             if acting > 1 {
                 return Err(time);
@@ -216,7 +217,8 @@ proptest! {
     }
 }
 
-/// Among some hundred worlds there are ones in which each broken promise shows, so the property means something.
+/// Among some hundred worlds there are ones in which each broken promise shows, so the property means
+/// something.
 #[test]
 fn the_simulation_sees_broken_promises() {
     let worlds = (
@@ -305,8 +307,8 @@ async fn a_file_is_locked_by_one_and_says_who() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The whole process stands still for longer than the term, as under SIGSTOP or while its machine is suspended. What it asks
-/// when it goes on is asked before the task that keeps the lease has run.
+/// The whole process stands still for longer than the term, as under SIGSTOP or while its machine is
+/// suspended. What it asks when it goes on is asked before the task that keeps the lease has run.
 #[tokio::test]
 async fn a_manager_that_stalled_may_not_act() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
@@ -445,7 +447,8 @@ async fn a_key_that_was_removed_ends_the_term() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Revisions begin anew with an etcd that was made anew, and so do terms, unless they are put above what was.
+/// Revisions of a recreated etcd start again at 1, and so do terms, unless they are raised above the former
+/// ones.
 #[tokio::test]
 async fn terms_are_above_what_etcd_says() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
@@ -556,7 +559,7 @@ async fn etcd_wants_a_login_and_has_a_certificate() -> anyhow::Result<()> {
     let reason = failed(as_user(&etcd, &authority, "wrong", "first")?.acquire().await);
     assert!(reason.contains("login of \"manager\"") && reason.contains("authentication failed"), "{reason}");
     assert!(!reason.contains("wrong"), "{reason}");
-    // Its own certificate is no authority: whoever signed this one is not believed.
+    // The certificate is not signed by a trusted authority.
     let reason = failed(as_user(&etcd, &certificate, "right", "first")?.acquire().await);
     assert!(reason.contains("certificate"), "{reason}");
 

@@ -101,7 +101,8 @@ fn as_many_ackers_as_prove_it_are_needed() {
     check(&["a", "b"], 2, 1);
     check(&["a", "b", "c"], 2, 2);
     check(&["a", "b", "c"], 3, 1);
-    // More are required than there are: nothing is acknowledged, but somebody has to tell what was.
+    // More ackers are required than exist: nothing is acknowledged, but the earlier commits have to be
+    // proven.
     check(&["a"], 2, 1);
     check(&[], 1, 1);
 }
@@ -206,7 +207,7 @@ fn logs_of_two_histories_refuse_whatever_is_allowed() {
 fn what_was_committed_before_the_first_look_counts_until_ackers_hold_it() {
     let holds = |a, b| [("a", a), ("b", b)];
     let both = [stopped("a", 9), stopped("b", 9)];
-    // Somebody's commits up to 9 went by unwatched, and b lacks some: as one of the two suffices, it could be b.
+    // Commits up to 9 were not observed, and b lacks some: as one of the two suffices, it could be b.
     let ack_policies = look(None, &lossless(2), 9, &holds(9, 7));
     assert_eq!(codes(&verdict(&ack_policies, &both)), ["TW-MGR-0030"]);
     let ack_policies = look(Some(ack_policies), &lossless(2), 9, &holds(9, 9));
@@ -231,7 +232,7 @@ fn commits_without_ack_count_until_ackers_have_caught_up() {
     );
     let ack_policies = look(Some(ack_policies), &slipped, 9, &holds(9, 9));
     assert!(verdict(&ack_policies, &both).is_complete());
-    // The server restarted and counts anew.
+    // The server restarted and counts from 0.
     let ack_policies = look(Some(ack_policies), &lossless(2), 9, &holds(9, 9));
     assert!(verdict(&ack_policies, &both).is_complete());
 }

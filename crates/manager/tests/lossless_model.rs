@@ -1,9 +1,11 @@
-//! Model check of the lossless rules: every world of a few ackers and commits, every order of what can happen in it.
+//! Model check of the lossless rules: every world of a few ackers and commits, every order of what can happen
+//! in it.
 //!
-//! A message is delivered by an action that may never come, so partitions, one way and both ways, are the worlds in which it
-//! does not; a pause of the primary is one in which it does nothing for a while. The verdict on the evidence is the real
-//! [`judge`] over the real [`AckPolicyHistory`]; around it stand a primary, ackers and a manager of the least behaviour that is
-//! promised. Each mutation breaks one promise, and the check must find the commit that this loses.
+//! A message is delivered by an action that may never come, so partitions, one way and both ways, are the
+//! worlds in which it does not; a pause of the primary is one in which it does nothing for a while. The
+//! verdict on the evidence is the real [`judge`] over the real [`AckPolicyHistory`]; around it stand a
+//! primary, ackers and a manager of the least behaviour that is promised. Each mutation breaks one promise,
+//! and the check must find the commit that this loses.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -35,7 +37,7 @@ enum Broken {
     FallsBack,
     /// The primary comes back without semi-sync.
     RestartsUnprotected,
-    /// Somebody ACKs whom nobody knows.
+    /// An unconfigured semi-sync replica sends ACKs.
     StrangerUnseen,
     /// The number of ACKs is lowered before that is noted.
     LoweredUnnoted,
@@ -53,7 +55,7 @@ struct Setup {
     ackers: usize,
     acks: u8,
     commits: u8,
-    /// Somebody who ACKs without holding anything, and whom the manager sees.
+    /// A replica that sends ACKs without keeping anything, and that the manager observes.
     stranger: bool,
     /// How often the number of ACKs is changed at most.
     changes: u8,
@@ -409,7 +411,8 @@ impl Explorer {
         world.acknowledged = world.acknowledged.max(acked.min(world.written));
     }
 
-    /// Ackers are alike, so worlds that differ in their order only are one, unless notes tell them apart by name.
+    /// Ackers are alike, so worlds that differ in their order only are one, unless notes tell them apart by
+    /// name.
     fn normal(&self, mut world: World) -> World {
         if self.setup.changes == 0 {
             world.ackers[..self.setup.ackers].sort_unstable();
@@ -417,7 +420,8 @@ impl Explorer {
         world
     }
 
-    /// Nothing acknowledged is behind the end that was promoted at, and that end is not beyond what any log can give.
+    /// Nothing acknowledged is behind the end that was promoted at, and that end is not beyond what any log
+    /// can give.
     fn is_safe(&self, world: &World) -> bool {
         let held = world.ackers.iter().map(|acker| acker.durable).max().unwrap_or(0);
         world.promoted.is_none_or(|end| world.acknowledged <= end && end <= held)

@@ -1,4 +1,5 @@
-//! What a manager that died or lost the lease left half done: undone, finished, or left alone, by what its record and the servers say.
+//! What a manager that died or lost the lease left half done: undone, finished, or left alone, by what its
+//! record and the servers say.
 
 use proptest::prelude::*;
 use tailwater_manager::SafetyRefusal;
@@ -70,8 +71,9 @@ fn cases() -> u32 {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(cases()))]
 
-    /// Wherever it dies, or loses the lease, what is under way then takes effect or not, and those who recover die as well, or do not get through:
-    /// the first that does leaves one primary, which has everything that was acknowledged.
+    /// Wherever it dies, or loses the lease, what is under way then takes effect or not, and those who
+    /// recover die as well, or do not get through: the first that does leaves one primary, which has
+    /// everything that was acknowledged.
     #[test]
     fn a_switchover_whose_manager_was_lost_anywhere_is_undone_or_finished(
         ackers in 1usize..4,
@@ -248,7 +250,7 @@ fn where_it_is_not_certain_nothing_is_done() {
     nothing(&switchover, silent(), seen(false, 9), "s0 cannot be probed");
     nothing(&switchover, seen(false, 9), silent(), "old cannot be probed");
     nothing(&switchover, seen(true, 9), seen(true, 9), "both s0 and old take writes");
-    // It took writes, and was started anew: its commits were acknowledged.
+    // It accepted writes, and was restarted: its commits were acknowledged.
     nothing(&switchover, seen(false, 10), seen(false, 9), &format!("s0 has executed {UUID}:10"));
     nothing(&failover(5), seen(false, 12), dead(), "was made primary");
     // What was held by nobody, and what has ended, is nothing.
@@ -262,7 +264,8 @@ fn where_it_is_not_certain_nothing_is_done() {
         None
     );
 
-    // Somebody has led an acker since: that is the end of it, if they were not cut off in the midst of that.
+    // Another manager has repointed an acker since: the run is over, unless that manager was interrupted,
+    // too.
     for (stopped, code, why) in [
         (false, "TW-MGR-0073", "another manager has acted since: relay0 was repointed in term 8"),
         (true, "TW-MGR-0072", "another manager has acted since: relay0 was stopped in term 8"),
@@ -284,7 +287,7 @@ fn where_it_is_not_certain_nothing_is_done() {
     }
 }
 
-/// One that cannot be asked may have been led elsewhere by somebody who knew more.
+/// An acker that does not answer may have been repointed by a manager with newer records.
 #[test]
 fn ackers_that_cannot_be_asked_are_not_led_back() {
     let held = RunAction::PauseWrites { server: "old".to_owned(), within_ms: 500, grace_ms: 100 };

@@ -1,5 +1,5 @@
-//! Who leads, by what records and relays say; and a model in which relays are away from failovers, managers die, and whoever holds the
-//! lease next leads those that it sees.
+//! The primary by records and relays; and a model in which relays are down during failovers, managers die,
+//! and the next holder of the lease repoints the relays that it observes.
 
 use proptest::prelude::*;
 use tailwater_manager::SafetyRefusal;
@@ -53,7 +53,7 @@ fn the_latest_term_decides() {
     assert_eq!(leader(&decided(7, "db2"), &[assignment(6, "db1", 6), assignment(7, "db1", 0)]), "db2");
     // With two ACKs a failover may have stopped one of two, and this may be the other.
     assert_eq!(PrimaryRecord::of(&decided(7, "db2"), &[assignment(7, "db2", 7)], (2, LeaseToken(9))), None);
-    // Somebody holds the lease behind this one.
+    // Another manager holds the lease after this one.
     assert_eq!(who(&[assignment(10, "db2", 7)]), "nobody knows");
 }
 
@@ -81,7 +81,7 @@ fn what_a_run_has_stopped_is_not_started_before_that_is_over() {
     for since in [stopped(assignment(8, "db2", 7)), stopped(assignment(8, "db1", 6))] {
         assert_eq!(leader(&decided(7, "db2"), &[since]), "nobody knows");
     }
-    // Stopped by hand, with the term that is known to all: somebody counts on that.
+    // Stopped by hand with the current term: an operator relies on it.
     let fenced = stopped(assignment(7, "db2", 7));
     assert_eq!(leader(&decided(7, "db2"), std::slice::from_ref(&fenced)), "db2");
     assert!(!decision.needs_repoint(&fenced) && !decision.needs_repoint(&stopped(assignment(7, "db2", 0))));
@@ -167,8 +167,8 @@ fn what_was_undone_leaves_it_at_what_was_before() {
 /// What happens to a cluster of relays.
 #[derive(Debug, Clone)]
 enum Event {
-    /// A failover, in a term of its own or in that of before, by the manager whose records are read or by another. Relays whose bit is not
-    /// set do not hear that they are to stop, or whom to follow.
+    /// A failover, in a term of its own or in that of before, by the manager whose records are read or by
+    /// another. Relays whose bit is not set do not hear that they are to stop, or whom to follow.
     FailOver { to: usize, own: bool, new_term: bool, stop: u8, follow: u8, dies: bool },
     /// The manager whose records are read takes the lease, and leads those that it sees.
     Lead { sees: u8 },
@@ -201,7 +201,7 @@ struct World {
     is_own: bool,
     /// The newest first.
     records: Vec<Audit>,
-    /// The last run has ended, and somebody knows of it.
+    /// The last run has ended, and one of the managers has its record.
     is_settled: bool,
 }
 
@@ -266,8 +266,8 @@ impl World {
             for at in (0..count).filter(|at| has(follow, *at)) {
                 self.tell(at, &to);
             }
-            // Another manager's record nobody reads here: it takes a relay that tells, none that may have been stopped since, and none that
-            // was told something else in the same term.
+            // Another manager's record nobody reads here: it takes a relay that tells, none that may have
+            // been stopped since, and none that was told something else in the same term.
             let is_told = (0..count).any(|at| has(follow, at));
             let contradicts = |assignment: &RelayAssignment| match assignment.is_stopped {
                 true => assignment.term == LeaseToken(self.term),
@@ -306,8 +306,8 @@ impl World {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(4_000))]
 
-    /// Whoever is away, dies or sees little: leading gives no server but the primary as many relays as commits need, and where all relays are
-    /// seen and no run is half done they follow the primary then.
+    /// Whatever is down, dies or is not observed: a reconciliation gives only the primary as many relays as
+    /// commits need. If all relays are observed and no run is unfinished, they follow the primary afterwards.
     #[test]
     fn leading_gives_no_former_primary_its_ackers_back(
         relays in 1_usize..5,

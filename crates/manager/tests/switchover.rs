@@ -1,5 +1,5 @@
-//! The machine of a switchover against a small world in which every act takes time, may fail, take effect without an answer,
-//! or find that the lease is gone, while clients write wherever they can.
+//! The machine of a switchover against a small world in which every act takes time, may fail, take effect
+//! without an answer, or find that the lease is gone, while clients write wherever they can.
 
 pub mod world;
 
@@ -36,7 +36,7 @@ fn check(world: &World, audit: &Audit) {
         RunOutcome::Unchanged { .. } => assert_eq!(world.effects, 0, "{audit}"),
         RunOutcome::Undone { .. } => assert!(is_as_before(world), "{audit}"),
         RunOutcome::Incomplete { to_undo, .. } => {
-            // Whoever does what is left has what was before.
+            // The manager that completes the rest has the earlier record.
             let mut world = world.clone();
             for act in to_undo {
                 world.apply(act);
@@ -331,8 +331,8 @@ fn cases() -> u32 {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(cases()))]
 
-    /// Whatever fails or takes long, there are never two servers that take writes, no commit is missing, the pause is kept,
-    /// and each run ends in a state that has a name and is what the name says.
+    /// Whatever fails or takes long, there are never two servers that take writes, no commit is missing, the
+    /// pause is kept, and each run ends in a state that has a name and is what the name says.
     #[test]
     fn every_run_ends_well(
         ackers in 1usize..4,

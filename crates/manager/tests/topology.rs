@@ -1,4 +1,4 @@
-//! The tree of clusters that no real servers are needed for: whose replica somebody is, and who hangs on nothing.
+//! The topology tree without real servers: the source of each replica, and servers without a source.
 
 use tailwater_topology::analysis::report::Observed;
 use tailwater_topology::observation::{
@@ -8,7 +8,7 @@ use tailwater_topology::observation::{
 use tailwater_topology::probe_failure::ProbeFailure;
 use tailwater_topology::{
     Cluster, ClusterPlan, ListenerPlan, Member, NodeRole, ProblemCode, Promotion, RelayPlan, RelayReader,
-    RelayState, RemoteRelay, TargetPlan, TargetState, TopologyNode, build_tree,
+    RelayState, RemoteRelayPlan, TargetPlan, TargetState, TopologyNode, build_tree,
 };
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::GtidSet;
@@ -178,7 +178,7 @@ fn replicas_hang_below_a_relay_on_another_machine() {
         server_id: 4202,
         uuid: uuid.into(),
     };
-    plan.others = vec![RemoteRelay {
+    plan.others = vec![RemoteRelayPlan {
         name: "relay2".into(),
         relay: RelayPlan {
             server_id: 4202,

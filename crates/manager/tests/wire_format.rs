@@ -1,5 +1,6 @@
-//! What several processes read keeps its spelling: audit records in files and in etcd, what holds failovers back, and findings over
-//! HTTP. Managers of different versions share them, so the names here do not follow those of the code.
+//! What several processes read keeps its spelling: audit records in files and in etcd, what holds failovers
+//! back, and findings over HTTP. Managers of different versions share them, so the names here do not follow
+//! those of the code.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;

@@ -14,3 +14,4 @@ mod rooms;
 mod s3_server;
 mod shell;
 mod tables;
+mod words;

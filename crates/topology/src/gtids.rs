@@ -74,9 +74,9 @@ pub fn only(has: &GtidSet, server_id: u32, other: &GtidSet) -> Option<String> {
 /// The last GTID of each domain and server that one has and the other lacks, with the last one of them that
 /// the other has.
 ///
-/// MariaDB numbers transactions per domain, whichever server writes them. The number alone identifies little; the
-/// `server_id` identifies more. A server knows every server that ever wrote into its binlog, with that server's
-/// last number.
+/// MariaDB numbers transactions per domain, whichever server writes them. The number alone identifies little;
+/// the `server_id` identifies more. A server knows every server that ever wrote into its binlog, with that
+/// server's last number.
 fn mariadb_only(
     written: &MariadbBinlogState,
     server_id: u32,

@@ -32,7 +32,7 @@ mod tree_builder;
 
 pub use error::TopologyError;
 pub use plan::{
-    ClusterPlan, ListenerPlan, Member, Promotion, RelayPlan, RelayReader, RelayState, RemoteRelay,
+    ClusterPlan, ListenerPlan, Member, Promotion, RelayPlan, RelayReader, RelayState, RemoteRelayPlan,
     TargetPlan, TargetState,
 };
 pub use server_version::ServerVersion;

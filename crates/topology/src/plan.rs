@@ -43,7 +43,7 @@ pub struct ClusterPlan {
     /// The local relay.
     pub relay: RelayPlan,
     /// Relays of the same source on other machines.
-    pub others: Vec<RemoteRelay>,
+    pub others: Vec<RemoteRelayPlan>,
     /// Targets of the log's channels.
     pub targets: Vec<TargetPlan>,
 }
@@ -63,7 +63,7 @@ pub struct RelayPlan {
 
 /// A `[[relay]]`: a relay on another machine.
 #[derive(Debug, Clone, Default)]
-pub struct RemoteRelay {
+pub struct RemoteRelayPlan {
     /// Its name.
     pub name: String,
     /// Its state is `None` until it is probed.

@@ -1,7 +1,7 @@
 //! Builds the tree.
 
 use super::identity::{ServerIdentity, address_of, is_listed_as, source_of};
-use super::plan::{ClusterPlan, Member, Promotion, RelayPlan, RelayReader, RemoteRelay, TargetPlan};
+use super::plan::{ClusterPlan, Member, Promotion, RelayPlan, RelayReader, RemoteRelayPlan, TargetPlan};
 use super::problem_checks::{
     gtid_text, is_older, judge_against_primary, judge_channel, judge_follower, judge_primary,
 };
@@ -128,7 +128,7 @@ fn own_relay(plan: &ClusterPlan) -> TreeEntry<'_> {
     place
 }
 
-fn other_relay(other: &RemoteRelay) -> TreeEntry<'_> {
+fn other_relay(other: &RemoteRelayPlan) -> TreeEntry<'_> {
     let mut place = relay(&other.name, &other.relay);
     if let Some(reason) = &other.silent {
         place.node.problem(ProblemCode::RelayNotRunning, reason.clone());

@@ -135,7 +135,8 @@ impl LogHistory for ExampleLog {
     }
 }
 
-/// A log of each kind: complete; purged and continued from another source; started in mid-file, with a hole; empty.
+/// A log of each kind: complete; purged and continued from another source; started in mid-file, with a hole;
+/// empty.
 fn make_logs(flavour: Flavour, [first, second, third]: [&str; 3], all: &str) -> Vec<ExampleLog> {
     let whole =
         [("b.000001", 4, 1, Some("")), ("b.000002", 4, 1, Some(first)), ("b.000003", 4, 1, Some(second))];

@@ -10,7 +10,7 @@ use tailwater_binlog_server::{ServeOptions, ServedLog};
 use tailwater_capture::Capture;
 use tailwater_session::server::{Accounts, ConnectionLimits, Credential, ServerTls};
 use tailwater_session::{Endpoint, TlsMode};
-use tailwater_topology::{ListenerPlan, RelayPlan, RemoteRelay};
+use tailwater_topology::{ListenerPlan, RelayPlan, RemoteRelayPlan};
 use uuid::Uuid;
 
 use super::capture_receiver::CaptureReceiver;
@@ -121,7 +121,7 @@ pub fn first_line(file: &Path) -> Result<String, ConfigError> {
 ///
 /// # Errors
 /// If the configuration's `serve_server_uuid` is invalid.
-pub(super) fn other_relay(relay: &RelayConfig) -> anyhow::Result<RemoteRelay> {
+pub(super) fn other_relay(relay: &RelayConfig) -> anyhow::Result<RemoteRelayPlan> {
     let source = relay.source_there.as_ref().unwrap_or(&relay.source);
     let uuid = match &relay.serve_server_uuid {
         Some(uuid) => Uuid::parse_str(uuid).context("serve_server_uuid")?.to_string(),
@@ -132,7 +132,7 @@ pub(super) fn other_relay(relay: &RelayConfig) -> anyhow::Result<RemoteRelay> {
         server_id: relay.server_id,
         uuid: uuid.clone(),
     });
-    Ok(RemoteRelay {
+    Ok(RemoteRelayPlan {
         name: relay.name.clone(),
         relay: RelayPlan {
             server_id: relay.server_id,

@@ -32,7 +32,7 @@ pub enum ReplicaTls {
 }
 
 /// The position from which a MariaDB replica requests transactions. MySQL requests all that are missing,
-/// whoever wrote them.
+/// whichever server wrote them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ReplicaPosition {
     /// `gtid_slave_pos`: what it executed as a replica.

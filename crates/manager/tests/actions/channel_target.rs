@@ -19,8 +19,8 @@ use tailwater_wire::gtid::GtidSet;
 use super::cluster::{Cluster, PATIENCE, address, connect, rows, statement};
 use super::promotion::{does, fails, participant, setup};
 
-/// What a channel with `gtid = "log"` does to its target when it stops: what it brought is in no binlog, and is published
-/// as the target's position. The channel itself is tested in its own room.
+/// What a channel with `gtid = "log"` does to its target when it stops: what it brought is in no binlog, and
+/// is published as the target's position. The channel itself is tested in its own room.
 struct Channel {
     target: ConnectOptions,
     brought: Mutex<Option<GtidSet>>,
@@ -71,7 +71,8 @@ impl ChannelControl for Channel {
     }
 }
 
-/// The last server of the cluster is a target now, with all rows and no GTIDs; the old primary stands in for the log.
+/// The last server of the cluster is a target now, with all rows and no GTIDs; the old primary stands in for
+/// the log.
 pub async fn what_a_channel_feeds_becomes_primary(cluster: &mut Cluster) -> Result<()> {
     let (target, log) = (&cluster.log, &cluster.primary);
     let all = executed(&mut connect(log).await?).await?;

@@ -6,7 +6,8 @@ use tailwater_topology::observation::{IoState, ReplicaChannel, ThreadError};
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::GtidSet;
 
-/// What a replica does with what it has received. Both families by what their documentation and their servers say.
+/// What a replica does with what it has received. Both families by what their documentation and their servers
+/// say.
 #[derive(Debug, Clone)]
 struct Replica {
     flavour: Flavour,

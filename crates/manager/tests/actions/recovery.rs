@@ -1,4 +1,5 @@
-//! A switchover, and a failover, on real servers whose manager dies before each of its acts, and whoever comes after it.
+//! A switchover and a failover on real servers whose manager dies before each of its actions, and the next
+//! manager.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -154,7 +155,8 @@ impl Trial {
         })
     }
 
-    /// A failover that goes on until so many acts have changed something. What can be proven of it is another matter.
+    /// A failover that goes on until so many acts have changed something. What can be proven of it is another
+    /// matter.
     async fn fail_over(
         &mut self,
         order: &SwitchoverRequest,
@@ -186,7 +188,8 @@ impl Trial {
         drive(&mut failover, &actor, token, Some(changes)).await
     }
 
-    /// A switchover that goes on until `changes` acts have changed something, and whose manager dies then. What it had stored.
+    /// A switchover that goes on until `changes` acts have changed something, and whose manager dies then.
+    /// What it had stored.
     async fn switch_over(&mut self, changes: usize) -> Result<(Audit, Vec<RunAction>)> {
         let mut switchover = Switchover::new(self.order().await?);
         let (actor, token) = self.manager();
@@ -219,8 +222,8 @@ impl Trial {
     }
 }
 
-/// Drives a machine until it is over, or so many acts have changed something: an act at a time. Gives the record as it was
-/// stored, and what was changed.
+/// Drives a machine until it is over, or so many acts have changed something: an act at a time. Gives the
+/// record as it was stored, and what was changed.
 async fn drive<M: RunMachine>(
     machine: &mut M,
     actor: &ServerExecutor,
@@ -275,7 +278,7 @@ async fn a_manager_that_dies_in_a_switchover_leaves_a_primary(kind: ServerKind) 
             ensure!(is_writable(&mut client(&trial.cluster.primary).await?).await?, "{last}: {stored}");
             continue;
         };
-        // Somebody takes it for a former primary meanwhile.
+        // Another manager treats it as a former primary meanwhile.
         if !is_writable(&mut client(&trial.cluster.primary).await?).await? {
             let off = statement(
                 kind,

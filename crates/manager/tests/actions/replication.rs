@@ -40,7 +40,8 @@ pub async fn a_replica_reads_from_elsewhere(cluster: &Cluster) -> Result<()> {
     let text = error.map(|error| error.to_string()).unwrap_or_default();
     ensure!(text.contains("1045") || text.contains("Access denied"), "{text}");
 
-    // It forgets, and becomes a primary; the old one becomes its replica, with what it wrote itself behind it.
+    // It forgets, and becomes a primary; the old one becomes its replica, with what it wrote itself behind
+    // it.
     forget(&mut replica).await?;
     ensure!(status(&mut replica).await?.is_none());
     cluster.replica.sql("INSERT INTO shop.t VALUES (14)").await?;

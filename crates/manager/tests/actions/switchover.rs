@@ -1,5 +1,5 @@
-//! The acts of a switchover on real servers: writes are held in bounded time or not at all, and the old primary becomes a
-//! replica.
+//! The acts of a switchover on real servers: writes are held in bounded time or not at all, and the old
+//! primary becomes a replica.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -81,7 +81,8 @@ fn set_up(
     .with_primary(participant("db1", primary))
 }
 
-/// A primary that waits for the ACKs of the server that stands in for the log, and an account that `read_only` binds.
+/// A primary that waits for the ACKs of the server that stands in for the log, and an account that
+/// `read_only` binds.
 pub async fn cluster(kind: ServerKind) -> Result<Cluster> {
     let cluster = Cluster::start(kind).await?;
     cluster.primary.sql("CREATE USER app@'%' IDENTIFIED BY 'app'; GRANT ALL ON shop.* TO app@'%'").await?;
@@ -191,8 +192,8 @@ async fn writes_are_held_or_not(kind: ServerKind) -> Result<()> {
     reading.abort();
     release(&actor).await?;
 
-    // A demotion that deadlocks on missing ACKs: a commit waits for one that does not come. It is left alone, and so is
-    // everybody.
+    // A demotion that deadlocks on missing ACKs: a commit waits for one that does not come. It is left alone,
+    // and so is everybody.
     stop_receiving(&cluster).await?;
     let mut waiting = client(&cluster.primary).await?;
     let commit = tokio::spawn(async move { waiting.execute("INSERT INTO shop.t VALUES (3)").await });
@@ -203,7 +204,7 @@ async fn writes_are_held_or_not(kind: ServerKind) -> Result<()> {
         "{answer:?}"
     );
     ensure!(is_writable(&mut connect(&cluster.primary).await?).await? && !commit.is_finished());
-    // Somebody who began and was never heard of again is undone as well.
+    // A run of a manager that has disappeared is undone as well.
     let lost = tokio::time::timeout(Duration::from_millis(100), hold(&actor, PATIENCE, PATIENCE)).await;
     ensure!(lost.is_err() && !commit.is_finished());
     release(&actor).await?;
@@ -214,7 +215,7 @@ async fn writes_are_held_or_not(kind: ServerKind) -> Result<()> {
     Ok(())
 }
 
-/// Whoever drives gives an act up when its bound is passed, and it goes on.
+/// The driver gives up an action at its time limit, and the action itself continues.
 async fn what_comes_late_is_not_done_behind_its_undoing(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
@@ -258,7 +259,7 @@ async fn what_comes_late_is_not_done_behind_its_undoing(kind: ServerKind) -> Res
     ensure!(!is_writable(&mut connect(&cluster.replica).await?).await?, "behind {answer:?}");
     release(&actor).await?;
 
-    // What waits on the server is found by whoever has never heard of it.
+    // A manager without any record finds what waits on the server.
     stop_receiving(&cluster).await?;
     let mut waiting = client(&cluster.primary).await?;
     let commit = tokio::spawn(async move { waiting.execute("INSERT INTO shop.t VALUES (2)").await });

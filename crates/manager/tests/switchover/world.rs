@@ -1,5 +1,5 @@
-//! A small world in which every act takes time, may fail, or take effect without an answer, while clients write wherever they
-//! can: for switchovers, and for what is left of those whose manager died.
+//! A small world in which every act takes time, may fail, or take effect without an answer, while clients
+//! write wherever they can: for switchovers, and for what is left of those whose manager died.
 
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
@@ -243,8 +243,8 @@ struct UnderWay {
     act: RunAction,
 }
 
-/// Runs it to its end, as a driver does: acts side by side, each as long as it takes, and none longer than the deadline.
-/// The lease goes before the act of that number, if one is given.
+/// Runs it to its end, as a driver does: acts side by side, each as long as it takes, and none longer than
+/// the deadline. The lease goes before the act of that number, if one is given.
 pub fn run(
     world: &mut World,
     order: SwitchoverRequest,
@@ -254,9 +254,8 @@ pub fn run(
     run_until(world, order, fate, lease_goes, None).0
 }
 
-/// The same, with a manager that dies when the act of that number is begun. What is under way then, or when the lease was lost, takes
-/// effect, or not. Gives
-/// the record as it had it, and as it was stored last.
+/// The same, with a manager that dies when the act of that number is begun. What is under way then, or when
+/// the lease was lost, takes effect, or not. Gives the record as it had it, and as it was stored last.
 pub fn run_until(
     world: &mut World,
     order: SwitchoverRequest,

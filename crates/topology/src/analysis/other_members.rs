@@ -139,8 +139,8 @@ fn leaders(
     history.members.replicas.iter().filter_map(lately).collect()
 }
 
-/// Whether no client has received an OK for a commit since the server started, and none will be, because too few
-/// ackers are connected. This is a replaced primary that restarted; it has not been promoted again.
+/// Whether no client has received an OK for a commit since the server started, and none will be, because too
+/// few ackers are connected. This is a replaced primary that restarted; it has not been promoted again.
 fn holds_all_commits(vitals: &ServerHealth) -> bool {
     vitals.semi_sync.is_some_and(|semi_sync| {
         let waits = semi_sync.active && semi_sync.lossless && semi_sync.clients < semi_sync.acks_needed;

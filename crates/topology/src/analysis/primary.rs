@@ -1,9 +1,9 @@
 //! Decides whether the primary is dead, or only unreachable for the manager.
 //!
-//! A refused connection proves that the process does not exist; no further wait is needed unless an observer still
-//! hears the primary. Silence alone proves nothing. It must last, another observer must have lost the primary
-//! too, no observer may have heard it since, and most observers must be reachable; otherwise the manager may
-//! be cut off.
+//! A refused connection proves that the process does not exist; no further wait is needed unless an observer
+//! still hears the primary. Silence alone proves nothing. It must last, another observer must have lost the
+//! primary too, no observer may have heard it since, and most observers must be reachable; otherwise the
+//! manager may be cut off.
 //!
 //! If all observers are reachable and agree, a shorter silence suffices: see [`unanimous_death`].
 
