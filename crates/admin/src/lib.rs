@@ -1,7 +1,8 @@
 //! HTML pages; no other crate has HTML.
 //!
-//! - [`stats_page()`]: the statistics of a binlog as one HTML file that loads nothing from the network. `page_builder` makes the page's
-//!   texts and chart data, `stats_page` renders them, `chart` computes the geometry of the charts.
+//! - [`stats_page()`]: the statistics of a binlog as one HTML file that loads nothing from the network.
+//!   `page_builder` makes the page's texts and chart data, `stats_page` renders them, `chart` computes the
+//!   geometry of the charts.
 
 mod chart;
 mod page_builder;

@@ -162,8 +162,8 @@ pub(crate) fn render(page: &StatsPage) -> String {
 mod tests {
     use super::*;
 
-    /// Whether every open element is closed in order. Skips elements that HTML does not close, and self-closing SVG
-    /// elements.
+    /// Whether every open element is closed in order. Skips elements that HTML does not close, and
+    /// self-closing SVG elements.
     fn is_balanced(html: &str) -> bool {
         let mut open: Vec<&str> = Vec::new();
         let mut rest = html.split_once("<body>").map_or("", |(_, body)| body);

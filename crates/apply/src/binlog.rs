@@ -9,8 +9,8 @@
 //! - A statement may be part of a transaction, and is rolled back with it. If a statement fails, the server
 //!   rolls back the statement. The client often gets only error 1032 or 1062, which may not name the row.
 //! - Each statement closes its tables: the next one must repeat the table maps, and may reuse their IDs.
-//! - A scope is a part of a statement up to an end-of-statement flag. All its table maps precede its first rows
-//!   event, where the server opens and locks the tables. The flags of that event (foreign key and unique
+//! - A scope is a part of a statement up to an end-of-statement flag. All its table maps precede its first
+//!   rows event, where the server opens and locks the tables. The flags of that event (foreign key and unique
 //!   checks) apply to the whole scope.
 //! - Rows are found by the primary key if the before image contains it; the rest of the image is then
 //!   ignored.

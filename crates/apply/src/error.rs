@@ -83,8 +83,8 @@ pub enum ApplyError {
         /// Why not, and what to do.
         reason: String,
     },
-    /// The number of fractional digits of a column is not known: the column has the temporal layout from before
-    /// MySQL 5.6, and the binlog does not contain the number.
+    /// The number of fractional digits of a column is not known: the column has the temporal layout from
+    /// before MySQL 5.6, and the binlog does not contain the number.
     #[error("transaction {gtid}: table {table}, column {column}: {reason}")]
     UnknownDigits {
         /// The transaction.
@@ -165,8 +165,8 @@ pub enum ApplyError {
         /// What is wrong, and what to do.
         reason: String,
     },
-    /// The target has transactions that the log does not have durably: the log's disk is slow, or a power failure
-    /// removed the end of the log and it is not captured again yet.
+    /// The target has transactions that the log does not have durably: the log's disk is slow, or a power
+    /// failure removed the end of the log and it is not captured again yet.
     #[error(
         "channel {channel}: the target has applied the log up to {has}, but the log is durable only up to {end}. The channel waits until the log's disk catches up or, after a power failure, until the missing end is captured again from the same source; if the log continues from another server, the channel stops. If the source is lost or the log was recreated: `tailwater channel seek {channel} GTIDS --yes`"
     )]
@@ -254,7 +254,8 @@ pub enum ApplyError {
         /// Why the transaction failed.
         error: Box<ApplyError>,
     },
-    /// The log reader stopped in the middle of a streamed transaction. Nothing of the transaction is committed.
+    /// The log reader stopped in the middle of a streamed transaction. Nothing of the transaction is
+    /// committed.
     #[error("transaction {gtid}: reading it from the log was interrupted")]
     ReadInterrupted {
         /// The transaction.
@@ -375,8 +376,8 @@ fn prefix(subject: &str) -> String {
     if subject.is_empty() { String::new() } else { format!("{subject}: ") }
 }
 
-/// The retry class of a server error. In addition to the errors that are temporary for every client, the errors
-/// of a server that cannot be written to yet are temporary here.
+/// The retry class of a server error. In addition to the errors that are temporary for every client, the
+/// errors of a server that cannot be written to yet are temporary here.
 fn retry_class(error: &ServerError) -> ApplyRetry {
     let is_temporary = match error.number {
         // The disk is full: EE_WRITE, EE_DISK_FULL, ER_DISK_FULL, ER_ERROR_ON_WRITE, ER_RECORD_FILE_FULL,
@@ -387,7 +388,8 @@ fn retry_class(error: &ServerError) -> ApplyRetry {
         // The server is read-only, or open to administrators only: ER_OPTION_PREVENTS_STATEMENT,
         // ER_READ_ONLY_MODE, ER_SERVER_OFFLINE_MODE.
         1290 | 1836 | 3032 => true,
-        // ER_ERROR_DURING_COMMIT, ER_LOCK_TABLE_FULL; statement timeouts; ER_TRANSACTION_ROLLBACK_DURING_COMMIT.
+        // ER_ERROR_DURING_COMMIT, ER_LOCK_TABLE_FULL; statement timeouts;
+        // ER_TRANSACTION_ROLLBACK_DURING_COMMIT.
         1180 | 1206 | 1969 | 3024 | 3101 => true,
         // The server reports that its own connection broke.
         2006 | 2013 => true,

@@ -86,8 +86,8 @@ enum KeyValue {
 impl RowKeys {
     /// Keys for rows that the source logs with `map` and that are written to `target`. `columns[i]` is the
     /// index of the target's column for column `i` of the map; `same_shape` is that of
-    /// [`crate::mapped_table::MappedTable`]. Only hashes with the same `seed` can be compared; each channel has
-    /// its own.
+    /// [`crate::mapped_table::MappedTable`]. Only hashes with the same `seed` can be compared; each channel
+    /// has its own.
     pub fn new(map: &TableMap, target: &TargetTable, columns: &[usize], same_shape: bool, seed: u64) -> Self {
         let mut kinds = vec![None; target.columns.len()];
         for (source, column) in columns.iter().enumerate() {

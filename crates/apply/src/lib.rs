@@ -1,8 +1,8 @@
 //! Replays the log on a target server: in parallel, many source transactions per commit, each exactly once.
 //!
 //! The map (cores are pure: no I/O, no clock):
-//! - [`transaction`]: a transaction of the source, decoded once and shared by all modules; [`mapped_table`]: its
-//!   tables, bound to those of the target; [`log_span`]: its range of the log.
+//! - [`transaction`]: a transaction of the source, decoded once and shared by all modules; [`mapped_table`]:
+//!   its tables, bound to those of the target; [`log_span`]: its range of the log.
 //! - [`decode`]: decodes log entries into transactions; [`keys`] computes the keys of their rows for the
 //!   [`writeset`].
 //! - [`target`]: definitions of the target's tables; [`catalogue`] reads and caches them; [`columns`]

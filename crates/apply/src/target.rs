@@ -90,8 +90,9 @@ pub struct TargetTable {
     pub partitioned: bool,
     /// Columns in order, without those that MySQL hides and never logs.
     pub columns: Vec<TargetColumn>,
-    /// Writeset ID of all rows of the table. Exclusive for a row without a usable unique index and for rows that
-    /// [are written in order](Self::is_written_in_order); shared for every other row of a table that has parents.
+    /// Writeset ID of all rows of the table. Exclusive for a row without a usable unique index and for rows
+    /// that [are written in order](Self::is_written_in_order); shared for every other row of a table that has
+    /// parents.
     pub rows: IndexId,
     /// Unique indexes; the primary key is first, if there is one.
     pub unique: Vec<UniqueIndex>,
@@ -132,10 +133,10 @@ impl TargetTable {
         }
     }
 
-    /// Whether rows must be inserted and updated in the source's order even if they share no key. That is so if
-    /// the table has its own document identifiers for InnoDB's full-text index. InnoDB rejects an identifier that
-    /// is not above the largest in the table, or is 65,535 or more above it (error 182; `row_insert_for_mysql`
-    /// and `row_upd_step` in `row0mysql.cc`).
+    /// Whether rows must be inserted and updated in the source's order even if they share no key. That is so
+    /// if the table has its own document identifiers for InnoDB's full-text index. InnoDB rejects an
+    /// identifier that is not above the largest in the table, or is 65,535 or more above it (error 182;
+    /// `row_insert_for_mysql` and `row_upd_step` in `row0mysql.cc`).
     pub fn is_written_in_order(&self) -> bool {
         // InnoDB knows the column by this name in upper case only.
         self.engine == "INNODB" && self.columns.iter().any(|column| column.name == "FTS_DOC_ID")

@@ -132,7 +132,8 @@ impl File {
     }
 }
 
-/// A target with the tables that were added, each with the columns of its table map. The first column is the key.
+/// A target with the tables that were added, each with the columns of its table map. The first column is the
+/// key.
 #[derive(Default)]
 struct Everything {
     tables: HashMap<(String, String), Arc<TargetTable>>,

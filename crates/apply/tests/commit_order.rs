@@ -226,7 +226,8 @@ async fn backlog_passes_a_blocked_transaction(kind: ServerKind) -> Result<()> {
     let (channel, mut other) = blocked_backlog(&rig).await?;
     channel.resume(None).await?;
     let mut reader = Connection::connect(&rig.target.connect_options()).await?;
-    // The rest of its batch and the transactions with the same counter are two fifths of the later transactions.
+    // The rest of its batch and the transactions with the same counter are two fifths of the later
+    // transactions.
     let passed = (BACKLOG - BLOCKED) / 2;
     let mut look = async || -> Result<u64> {
         let sql = format!(

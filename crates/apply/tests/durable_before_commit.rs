@@ -270,8 +270,9 @@ impl PowerCut {
 /// With GTIDs, and without.
 const WITH_AND_WITHOUT: [&[&str]; 2] = [&[], &["--gtid-mode=OFF", "--enforce-gtid-consistency=OFF"]];
 
-/// If the log acknowledges on receipt, a commit does not wait for the sync. Transactions that a power failure removes
-/// from the log but not from the target are captured again before the channel resumes, and are not applied again.
+/// If the log acknowledges on receipt, a commit does not wait for the sync. Transactions that a power failure
+/// removes from the log but not from the target are captured again before the channel resumes, and are not
+/// applied again.
 async fn commits_when_received(kind: ServerKind, options: &[&str]) -> Result<()> {
     let Some(cut) = PowerCut::happen(kind, options, CommitOrder::Independent).await? else { return Ok(()) };
     let log = cut.log()?;
@@ -288,7 +289,8 @@ async fn commits_when_received(kind: ServerKind, options: &[&str]) -> Result<()>
     let logged = log.handle().gtid_set().context("an empty log")?;
     let beyond = had.subtract(&logged)?;
     ensure!(beyond.is_empty() != options.is_empty(), "{had} of {logged}");
-    // If the log closes during the wait, for example because a capture was rejected, the channel does not continue.
+    // If the log closes during the wait, for example because a capture was rejected, the channel does not
+    // continue.
     drop(log);
     tokio::time::sleep(Duration::from_millis(500)).await;
     ensure!(channel.status().borrow().state != ChannelState::Failed, "{:?}", channel.status().borrow());

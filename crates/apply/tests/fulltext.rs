@@ -9,8 +9,8 @@ use crate::support::Rig;
 
 on_each_server!(document_identifiers_are_taken_in_their_order);
 
-/// InnoDB accepts an `FTS_DOC_ID` only if it is above the largest in the table by less than 65,535 (otherwise error
-/// 182). So rows must be written in the source's order even if they share no key.
+/// InnoDB accepts an `FTS_DOC_ID` only if it is above the largest in the table by less than 65,535 (otherwise
+/// error 182). So rows must be written in the source's order even if they share no key.
 async fn document_identifiers_are_taken_in_their_order(kind: ServerKind) -> Result<()> {
     let Some(rig) = Rig::start(kind, &[], &[]).await? else { return Ok(()) };
     let mut sql = String::from("CREATE DATABASE texts; USE texts;");
@@ -36,7 +36,8 @@ async fn document_identifiers_are_taken_in_their_order(kind: ServerKind) -> Resu
         ));
     }
     rig.source.sql(&sql).await?;
-    // With one row per batch, rows of one table would run in parallel. With more, they would be sorted by their keys.
+    // With one row per batch, rows of one table would run in parallel. With more, they would be sorted by
+    // their keys.
     let cases = [
         ("source", CommitOrder::Source, 1),
         ("independent", CommitOrder::Independent, 1),

@@ -46,8 +46,8 @@ async fn take_turns(kind: ServerKind) -> Result<()> {
     under_the_sources_gtids(&rig).await
 }
 
-/// Purges all but a new binlog file. The source keeps a file that it sends until it notices that the reader has
-/// disconnected.
+/// Purges all but a new binlog file. The source keeps a file that it sends until it notices that the reader
+/// has disconnected.
 async fn purge_all(rig: &Rig) -> Result<()> {
     let begun = Instant::now();
     loop {

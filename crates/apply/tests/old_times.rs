@@ -1,5 +1,5 @@
-//! TIME, DATETIME and TIMESTAMP in the layout from before MySQL 5.6: the binlog does not contain the number of
-//! their fractional digits.
+//! TIME, DATETIME and TIMESTAMP in the layout from before MySQL 5.6: the binlog does not contain the number
+//! of their fractional digits.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -179,7 +179,8 @@ impl SourceCatalogue for ChangedAnswers {
     }
 }
 
-/// The capture has moved to another server, or has not yet written what the source had logged when it answered.
+/// The capture has moved to another server, or has not yet written what the source had logged when it
+/// answered.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_channel_waits_for_the_server_and_the_position_of_the_log() -> Result<()> {
     let Some(rig) = begin(ServerKind::Mariadb1011).await? else { return Ok(()) };
@@ -218,8 +219,8 @@ async fn the_channel_waits_for_the_server_and_the_position_of_the_log() -> Resul
     Ok(())
 }
 
-/// The channel lags: the source's catalogue is newer than the rows. The target agrees with the catalogue and not
-/// with the rows.
+/// The channel lags: the source's catalogue is newer than the rows. The target agrees with the catalogue and
+/// not with the rows.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn later_definitions_are_found() -> Result<()> {
     let Some(rig) = begin(ServerKind::Mariadb118).await? else { return Ok(()) };
@@ -252,8 +253,8 @@ async fn later_definitions_are_found() -> Result<()> {
     Ok(())
 }
 
-/// A channel that lags meets rows of tables that the source has dropped since. It does not wait for them: they are dropped
-/// on the target too.
+/// A channel that lags meets rows of tables that the source has dropped since. It does not wait for them:
+/// they are dropped on the target too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rows_of_dropped_tables_are_applied() -> Result<()> {
     let Some(rig) = begin(ServerKind::Mariadb118).await? else { return Ok(()) };

@@ -1,5 +1,5 @@
-//! A rejected transaction stops only its channel. The error names the transaction, nothing is lost, and the channel
-//! resumes once the cause is removed.
+//! A rejected transaction stops only its channel. The error names the transaction, nothing is lost, and the
+//! channel resumes once the cause is removed.
 
 use anyhow::{Context, Result, ensure};
 use tailwater_apply::Channel;

@@ -1,5 +1,5 @@
-//! Plans as SQL: the changes that a server logged for one database are executed in another, on the same server and on
-//! the other flavour.
+//! Plans as SQL: the changes that a server logged for one database are executed in another, on the same
+//! server and on the other flavour.
 
 use anyhow::{Context, Result, ensure};
 use tailwater_apply::batch::{BatchPlan, PlanOptions, plan};

@@ -1,5 +1,5 @@
-//! System-versioned tables (MariaDB) whose columns differ on the target, so that their rows are written as SQL:
-//! the history is the same as on a native replica with these columns.
+//! System-versioned tables (MariaDB) whose columns differ on the target, so that their rows are written as
+//! SQL: the history is the same as on a native replica with these columns.
 
 use anyhow::{Context, Result, ensure};
 use tailwater_apply::channel::{ChannelOptions, ChannelStart};
@@ -25,8 +25,8 @@ const ADDED: &str = "CREATE TABLE added (id INT PRIMARY KEY, v INT) WITH SYSTEM 
 
 /// The changes.
 ///
-/// With NOBLOB images, the source logs a history row without its unchanged BLOB, and a native replica stores NULL
-/// there. So each update with such images changes the BLOB.
+/// With NOBLOB images, the source logs a history row without its unchanged BLOB, and a native replica stores
+/// NULL there. So each update with such images changes the BLOB.
 const WORKLOAD: &str = "
     SET timestamp=1700000000.123456;
     INSERT INTO keyed VALUES (1, 1, 'x'), (2, 2, 'y'), (3, 3, NULL);

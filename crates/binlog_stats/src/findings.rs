@@ -53,8 +53,8 @@ pub enum FindingSeverity {
 pub struct StatsFinding {
     /// How serious it is.
     pub weight: FindingSeverity,
-    /// What kind of finding: `big_transaction`, `gap`, `long_transaction`, `hot_table`, `burst`, `no_primary_key`,
-    /// `no_gtid`, `non_transactional`, `statements`, `unfinished`, `rows_not_counted`.
+    /// What kind of finding: `big_transaction`, `gap`, `long_transaction`, `hot_table`, `burst`,
+    /// `no_primary_key`, `no_gtid`, `non_transactional`, `statements`, `unfinished`, `rows_not_counted`.
     pub kind: &'static str,
     /// The text, with numbers.
     pub text: String,

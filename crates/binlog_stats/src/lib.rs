@@ -1,16 +1,18 @@
-//! What happened in a binlog: which server wrote how much to which table, when nothing was committed, and why.
+//! What happened in a binlog: which server wrote how much to which table, when nothing was committed, and
+//! why.
 //!
 //! [`Collector`] takes events in stream order, in pieces of any size, and returns a [`BinlogReport`]. It is
 //! pure: no I/O, no clock. Its memory is bounded: lists keep their first few items, tables and servers beyond
 //! a limit are summed, and the columns of the timeline are merged as it grows.
 //!
-//! - Input: `local_events` feeds a log or binlog files to a collector, `server_events` the binlog of a server.
+//! - Input: `local_events` feeds a log or binlog files to a collector, `server_events` the binlog of a
+//!   server.
 //! - `collector`: from events to transactions. `event_content`: the inside of an event. `transaction`: one
 //!   transaction. `statement`: what kind of statement a text is.
 //! - `totals`, with `tables`, `top_list`, `timeline`: sums over all transactions.
 //! - `report`: the result. `findings`: the notable parts of it.
-//! - `report_text`: a report as text for a terminal, with `text_chart` and [`scale`]. [`labels`], [`humanize`] and
-//!   [`LocalTime`]: names, numbers and times as text.
+//! - `report_text`: a report as text for a terminal, with `text_chart` and [`scale`]. [`labels`],
+//!   [`humanize`] and [`LocalTime`]: names, numbers and times as text.
 
 mod collector;
 mod error;

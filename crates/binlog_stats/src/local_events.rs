@@ -21,7 +21,8 @@ const _: () = assert!(CHUNK_BYTES >= FIRST_CHUNK_BYTES_MIN);
 /// Feeds a whole log to the collector. The index alone is read of transactions outside the wanted time.
 ///
 /// # Errors
-/// [`StatsError::Log`] if the log cannot be read, [`StatsError::Event`] if an event is damaged or cannot be parsed.
+/// [`StatsError::Log`] if the log cannot be read, [`StatsError::Event`] if an event is damaged or cannot be
+/// parsed.
 pub fn read_log(
     log: &LogDir,
     folder: &Path,
@@ -61,8 +62,8 @@ pub fn read_log(
 /// Feeds binlog files to the collector, in the given order.
 ///
 /// # Errors
-/// See the variants of [`StatsError`]. A last file that ends in the middle of an event is no error: its server may be
-/// writing it.
+/// See the variants of [`StatsError`]. A last file that ends in the middle of an event is no error: its
+/// server may be writing it.
 pub fn read_files(
     paths: &[&Path],
     collector: &mut Collector,
@@ -87,8 +88,8 @@ pub fn read_files(
 #[derive(Default)]
 struct Checksums {
     format: Option<FormatDescription>,
-    /// Bytes of a format description. It is read whole first, because it states whether events have checksums, itself
-    /// included.
+    /// Bytes of a format description. It is read whole first, because it states whether events have
+    /// checksums, itself included.
     description: Option<Vec<u8>>,
     checker: Option<ChecksumChecker>,
 }

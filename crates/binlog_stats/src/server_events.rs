@@ -13,8 +13,8 @@ use crate::{Collector, ReadProgress, StatsError};
 /// Feeds all events of the server's binlog to the collector, or all from a file and offset on.
 ///
 /// # Errors
-/// [`StatsError::Server`] if the server cannot be reached, or ends the stream; [`StatsError::Event`] if it sends data
-/// that cannot be parsed.
+/// [`StatsError::Server`] if the server cannot be reached, or ends the stream; [`StatsError::Event`] if it
+/// sends data that cannot be parsed.
 pub async fn read_server(
     connect: &ConnectOptions,
     start: Option<(String, u64)>,

@@ -64,8 +64,8 @@ impl CaptureAcker {
     /// durable, and so is the order.
     ///
     /// # Errors
-    /// [`CaptureError::StaleOrder`]; [`CaptureError::OrderNotTaken`]; [`CaptureError::Log`] if the order could not
-    /// be persisted: the capture then continues, and may be stopped after a restart.
+    /// [`CaptureError::StaleOrder`]; [`CaptureError::OrderNotTaken`]; [`CaptureError::Log`] if the order
+    /// could not be persisted: the capture then continues, and may be stopped after a restart.
     pub async fn stop(&self, token: u64) -> Result<AckerState, CaptureError> {
         self.send_order(CaptureOrder::Stop, token).await?;
         self.read()
@@ -96,8 +96,8 @@ impl CaptureAcker {
     /// the stream.
     ///
     /// # Errors
-    /// As [`Self::stop`]; [`CaptureError::UnknownServer`]; [`CaptureError::NotFollowing`] if there is no stream
-    /// in time: the capture keeps trying.
+    /// As [`Self::stop`]; [`CaptureError::UnknownServer`]; [`CaptureError::NotFollowing`] if there is no
+    /// stream in time: the capture keeps trying.
     pub async fn follow(&self, token: u64, server: &str, timeout: Duration) -> Result<(), CaptureError> {
         let is_own = server == self.source;
         if !is_own && !self.servers.iter().any(|known| known == server) {

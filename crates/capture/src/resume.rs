@@ -83,8 +83,8 @@ pub enum ResumePoint {
 /// Decides how to continue.
 ///
 /// # Errors
-/// [`CaptureError::WrongFlavour`], [`CaptureError::Rewound`], [`CaptureError::Purged`]: each names the cause; a
-/// retry does not help.
+/// [`CaptureError::WrongFlavour`], [`CaptureError::Rewound`], [`CaptureError::Purged`]: each names the cause;
+/// a retry does not help.
 pub fn decide(
     log: &LogCoverage,
     source: &SourceState,

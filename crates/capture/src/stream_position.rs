@@ -2,8 +2,8 @@
 //!
 //! A stream is not simply the bytes of the source's files. The server adds artificial events: a rotate at the
 //! start of each file, heartbeats, and a format description when it starts in mid-file. It leaves out what a
-//! GTID set says the capture has. After a reconnect it repeats the overlap that the capture requested. The log
-//! needs exactly the bytes of the file, once, each at its own offset.
+//! GTID set says the capture has. After a reconnect it repeats the overlap that the capture requested. The
+//! log needs exactly the bytes of the file, once, each at its own offset.
 
 use bytes::Bytes;
 use tailwater_wire::event::{EventHeader, EventType, FIRST_EVENT_OFFSET};
@@ -149,8 +149,8 @@ impl StreamTracker {
     /// Places an event, given its header, the bytes of its first chunk, and whether a transaction is open.
     ///
     /// # Errors
-    /// [`CaptureError::Gap`] if bytes of the source's file are missing before it, [`CaptureError::Diverged`] if
-    /// it straddles the end of the log, [`CaptureError::Stream`] if the stream contradicts itself.
+    /// [`CaptureError::Gap`] if bytes of the source's file are missing before it, [`CaptureError::Diverged`]
+    /// if it straddles the end of the log, [`CaptureError::Stream`] if the stream contradicts itself.
     pub fn place_event(
         &mut self,
         header: &EventHeader,

@@ -2,8 +2,8 @@
 //!
 //! - it reads regular files only: reading a pipe can block forever, and a device never ends;
 //! - a file that is read completely has a size limit, and one byte more is an error;
-//! - it creates new files (`O_EXCL`, `O_NOFOLLOW`): it does not follow a link that another user placed there, so
-//!   it never overwrites that link's target;
+//! - it creates new files (`O_EXCL`, `O_NOFOLLOW`): it does not follow a link that another user placed there,
+//!   so it never overwrites that link's target;
 //! - only the owner can read files that hold rows or passwords.
 //!
 //! [`store`]: a flat set of whole files, as dumps are stored.
@@ -50,12 +50,12 @@ pub fn read_regular(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     read_bounded(open_regular(path)?, bytes_max)
 }
 
-/// Reads a small file that the user names, such as a configuration or a password file. It may be a pipe, as in
-/// the shell's `<(command)`, but not a device.
+/// Reads a small file that the user names, such as a configuration or a password file. It may be a pipe, as
+/// in the shell's `<(command)`, but not a device.
 ///
 /// # Errors
-/// The system's error; [`ErrorKind::InvalidInput`] if it is a device; [`ErrorKind::FileTooLarge`] if it is longer
-/// than `bytes_max`.
+/// The system's error; [`ErrorKind::InvalidInput`] if it is a device; [`ErrorKind::FileTooLarge`] if it is
+/// longer than `bytes_max`.
 pub fn read_user_file(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     let kind = fs::metadata(path)?.file_type();
     if kind.is_char_device() || kind.is_block_device() {
@@ -90,7 +90,8 @@ pub fn read_bounded(from: impl Read, bytes_max: u64) -> io::Result<Vec<u8>> {
 /// Creates a new file, for reading and writing.
 ///
 /// # Errors
-/// The system's error; [`ErrorKind::AlreadyExists`] if there is a file or a link of that name, even a dangling one.
+/// The system's error; [`ErrorKind::AlreadyExists`] if there is a file or a link of that name, even a
+/// dangling one.
 pub fn create_new(path: &Path, mode: u32) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options
@@ -102,8 +103,8 @@ pub fn create_new(path: &Path, mode: u32) -> io::Result<File> {
         .open(path)
 }
 
-/// Creates a new file and first removes an older one of that name, such as a killed process leaves. If the older
-/// one is a link, only the link is removed.
+/// Creates a new file and first removes an older one of that name, such as a killed process leaves. If the
+/// older one is a link, only the link is removed.
 ///
 /// # Errors
 /// The system's error; [`ErrorKind::InvalidInput`] if the path is neither a file nor a link.
@@ -121,7 +122,8 @@ pub fn create_replacing(path: &Path, mode: u32) -> io::Result<File> {
     create_new(path, mode)
 }
 
-/// Opens a regular file for reading and writing, and creates it if it does not exist: a lock file, or a journal.
+/// Opens a regular file for reading and writing, and creates it if it does not exist: a lock file, or a
+/// journal.
 ///
 /// # Errors
 /// The system's error; [`ErrorKind::InvalidInput`] if it is a link or not a regular file.

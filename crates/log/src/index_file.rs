@@ -43,7 +43,8 @@ pub(crate) enum NextRecord {
 }
 
 impl IndexReader {
-    /// Opens the index of a segment and reads its header. The inner `Err` is the reason why the header cannot be used.
+    /// Opens the index of a segment and reads its header. The inner `Err` is the reason why the header cannot
+    /// be used.
     pub(crate) fn open(
         directory: &dyn Directory,
         segment: u64,

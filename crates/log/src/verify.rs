@@ -228,7 +228,8 @@ impl LogVerifier<'_> {
         Ok(())
     }
 
-    /// Opens the index of a segment. Returns `None` if it cannot be read, or if the segment was purged meanwhile.
+    /// Opens the index of a segment. Returns `None` if it cannot be read, or if the segment was purged
+    /// meanwhile.
     fn open_index(
         &mut self,
         number: u64,

@@ -1,10 +1,10 @@
 //! Computes the row changes that undo transactions from their own before images, and those that reapply
 //! transactions on a server that may already have them.
 //!
-//! Both write whole rows by key over the existing rows: [`IdempotentSession`] ignores the delete of
-//! a missing row, and replaces an existing row on a write. So an update becomes a delete and a write. The
-//! result is then the same whichever of the changes the server has kept, as long as its rows are those of some
-//! moment between the first change and the last. Each row is finally written in its last state. A row that a write
+//! Both write whole rows by key over the existing rows: [`IdempotentSession`] ignores the delete of a missing
+//! row, and replaces an existing row on a write. So an update becomes a delete and a write. The result is
+//! then the same whichever of the changes the server has kept, as long as its rows are those of some moment
+//! between the first change and the last. Each row is finally written in its last state. A row that a write
 //! displaces, because of an equal unique value, had that value at another moment and is itself written later.
 //!
 //! [`IdempotentSession`]: tailwater_apply::channel::IdempotentSession

@@ -18,9 +18,9 @@
 //! Where a repair is impossible, `wipe` prepares the server for a copy.
 //!
 //! The map: `binlog_tail`, `redo_range` and `identity` plan the repair, and `ddl_evidence` decides what a
-//! statement proves; `rows` decodes transactions and `inverse` computes the row changes; `quiesce` and `record`
-//! prepare and record the steps. All steps before the undo can be repeated. The undo commits in one transaction with its record.
-//! All later steps can be repeated too.
+//! statement proves; `rows` decodes transactions and `inverse` computes the row changes; `quiesce` and
+//! `record` prepare and record the steps. All steps before the undo can be repeated. The undo commits in one
+//! transaction with its record. All later steps can be repeated too.
 
 pub mod binlog_tail;
 mod ddl_evidence;

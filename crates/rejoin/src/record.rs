@@ -79,7 +79,8 @@ impl RejoinRecord {
     /// since its binlog was reset.
     ///
     /// # Errors
-    /// [`RejoinError::Impossible`] if the server was written to since: then the stored state does not describe it.
+    /// [`RejoinError::Impossible`] if the server was written to since: then the stored state does not
+    /// describe it.
     pub fn resume(&self, now: &GtidSet, binlog_is_empty: bool) -> Result<RejoinResume, RejoinError> {
         let is = |set: &GtidSet| now.is_subset_of(set) && set.is_subset_of(now);
         match self.step {

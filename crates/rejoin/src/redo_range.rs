@@ -392,8 +392,8 @@ mod tests {
         assert_eq!(from(&log, 150), (Some(30), Some(40)));
     }
 
-    /// A transaction of rows, or a statement, and whether the engine of MariaDB writes its log with it. As tried in
-    /// `crates/apply/tests/engine_behind_binlog.rs`.
+    /// A transaction of rows, or a statement, and whether the engine of MariaDB writes its log with it. As
+    /// tried in `crates/apply/tests/engine_behind_binlog.rs`.
     const WRITTEN: [(&str, bool); 10] = [
         ("", false),
         ("GRANT SELECT ON d.t TO u", false),

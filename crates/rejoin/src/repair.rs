@@ -116,8 +116,8 @@ pub struct RejoinRepair {
 ///
 /// # Errors
 /// [`RejoinError::Impossible`] if the repair is impossible or pointless; [`RejoinError::Irreversible`] for a
-/// transaction that cannot be undone; [`RejoinError::ErrantTransactions`] if the options do not allow an undo;
-/// [`RejoinError::Session`], [`RejoinError::Log`].
+/// transaction that cannot be undone; [`RejoinError::ErrantTransactions`] if the options do not allow an
+/// undo; [`RejoinError::Session`], [`RejoinError::Log`].
 pub async fn inspect(options: &RejoinOptions, log: &LogDir) -> Result<RejoinPlan, RejoinError> {
     let mut connection = Connection::connect(&options.server).await?;
     let server = RejoinServer::ask(&mut connection).await?;

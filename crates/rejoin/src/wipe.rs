@@ -16,8 +16,8 @@ const KEPT: [&str; 5] = ["information_schema", "performance_schema", "mysql", "s
 /// stopped. Returns the names of the dropped databases.
 ///
 /// # Errors
-/// [`RejoinError::Session`]; [`RejoinError::Impossible`] if `server` and `primary` are the same server, or clients
-/// do not disconnect in time.
+/// [`RejoinError::Session`]; [`RejoinError::Impossible`] if `server` and `primary` are the same server, or
+/// clients do not disconnect in time.
 pub async fn wipe(server: &ConnectOptions, primary: &ConnectOptions) -> Result<Vec<String>, RejoinError> {
     refuse_same(server, primary).await?;
     quiesce(server).await?;

@@ -1,5 +1,5 @@
-//! A server that does not sync each commit crashes. Tests which statements flush all earlier commits, and that a former
-//! primary whose last statement does not flush them gets the lost commits again.
+//! A server that does not sync each commit crashes. Tests which statements flush all earlier commits, and
+//! that a former primary whose last statement does not flush them gets the lost commits again.
 
 use std::time::Duration;
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-/// Delays that double from a first to a longest one. Each is shortened by up to half at random, so that the clients
-/// of a server do not reconnect at the same moment.
+/// Delays that double from a first to a longest one. Each is shortened by up to half at random, so that the
+/// clients of a server do not reconnect at the same moment.
 ///
 /// Pure: the seed determines the whole sequence.
 #[derive(Debug, Clone)]

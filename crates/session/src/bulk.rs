@@ -1,5 +1,5 @@
-//! Many rows of values for one statement that a MariaDB server has prepared (`COM_STMT_BULK_EXECUTE`). Values are
-//! sent in binary with a length, so that neither side escapes or scans them.
+//! Many rows of values for one statement that a MariaDB server has prepared (`COM_STMT_BULK_EXECUTE`). Values
+//! are sent in binary with a length, so that neither side escapes or scans them.
 
 use tailwater_wire::protocol::MariadbCapabilities;
 use tailwater_wire::protocol::bulk::{PrepareOk, put_head};
@@ -10,7 +10,8 @@ use crate::error::SessionError;
 
 const DOING: &str = "running a statement for many rows";
 
-/// A statement that a server has prepared for this connection. The server drops it with the connection at the latest.
+/// A statement that a server has prepared for this connection. The server drops it with the connection at the
+/// latest.
 #[derive(Debug)]
 pub struct BulkStatement {
     prepared: PrepareOk,
@@ -33,8 +34,8 @@ impl Connection {
     /// Prepares a statement that changes rows, with a `?` for each value.
     ///
     /// # Errors
-    /// [`SessionError::Server`] if the server rejects it; the connection stays usable. Any error that breaks the
-    /// connection.
+    /// [`SessionError::Server`] if the server rejects it; the connection stays usable. Any error that breaks
+    /// the connection.
     pub async fn prepare_bulk(&mut self, sql: &str) -> Result<BulkStatement, SessionError> {
         let (prepared, _) = self.prepare(sql).await?;
         let mut head = vec![COM_STMT_BULK_EXECUTE];
@@ -47,8 +48,8 @@ impl Connection {
     /// statement.
     ///
     /// # Errors
-    /// [`SessionError::Server`] if it fails, such as for rows of more than `max_allowed_packet` bytes; anything that breaks the
-    /// connection.
+    /// [`SessionError::Server`] if it fails, such as for rows of more than `max_allowed_packet` bytes;
+    /// anything that breaks the connection.
     pub async fn execute_bulk(
         &mut self,
         statement: &BulkStatement,

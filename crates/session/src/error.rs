@@ -14,8 +14,8 @@ use tailwater_wire::{WireError, printable};
 
 /// An error of a connection, or an unexpected answer.
 ///
-/// The connection is unusable after every error but [`SessionError::Server`], [`SessionError::LocalInfileOff`],
-/// [`SessionError::UnexpectedResult`] and [`SessionError::MissingGrant`].
+/// The connection is unusable after every error but [`SessionError::Server`],
+/// [`SessionError::LocalInfileOff`], [`SessionError::UnexpectedResult`] and [`SessionError::MissingGrant`].
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
     /// The server cannot be reached.
@@ -488,8 +488,8 @@ impl SessionError {
         }
     }
 
-    /// What [`fmt::Display`] leaves out, as it may hold values of rows: for an operator who has logged in and requests it.
-    /// `None` where nothing is left out. Passwords are never in it.
+    /// What [`fmt::Display`] leaves out, as it may hold values of rows: for an operator who has logged in and
+    /// requests it. `None` where nothing is left out. Passwords are never in it.
     pub fn private_detail(&self) -> Option<String> {
         let error = self.server_error()?;
         let mut text = error.private();

@@ -1,22 +1,22 @@
-//! Connections to MySQL and MariaDB servers: login, queries, and the binlog stream. And the server side of such
-//! connections: authenticating clients, answering them, and sending them a binlog.
+//! Connections to MySQL and MariaDB servers: login, queries, and the binlog stream. And the server side of
+//! such connections: authenticating clients, answering them, and sending them a binlog.
 //!
 //! The map:
 //! - [`options`]: where and how to connect; [`option_file`] reads it from option files and the environment.
 //! - [`connection`]: a logged-in connection, [`Connection::query`] and similar; [`rows`]: their results.
-//! - [`bulk`]: rows for a prepared statement, [`Connection::prepare_bulk`]; [`Connection::query_values`] returns the
-//!   rows of one.
+//! - [`bulk`]: rows for a prepared statement, [`Connection::prepare_bulk`]; [`Connection::query_values`]
+//!   returns the rows of one.
 //! - [`load_data`]: `LOAD DATA LOCAL INFILE`, [`Connection::load_data`].
 //! - [`dump`]: the binlog stream, [`Connection::dump`], with semi-synchronous acknowledgements.
 //! - [`server`]: the server side, for clients and replicas that connect to Tailwater.
 //! - [`session_settings`]: the session variables that every session sets, independent of the global values.
-//! - [`required_privileges`]: checks that an account has the privileges of a job; [`user_privileges`]: its privileges on
-//!   databases and tables; [`supported_versions`]: the supported server versions.
+//! - [`required_privileges`]: checks that an account has the privileges of a job; [`user_privileges`]: its
+//!   privileges on databases and tables; [`supported_versions`]: the supported server versions.
 //! - [`backoff`]: delays between attempts.
 //! - [`error`]: the errors, with stable codes.
 //!
-//! Memory is bounded whatever the server sends: [`ConnectOptions::rows_bytes_max`] limits results, and binlog events
-//! come in chunks of at most [`dump::CHUNK_BYTES_MAX`].
+//! Memory is bounded whatever the server sends: [`ConnectOptions::rows_bytes_max`] limits results, and binlog
+//! events come in chunks of at most [`dump::CHUNK_BYTES_MAX`].
 
 pub mod backoff;
 pub mod bulk;

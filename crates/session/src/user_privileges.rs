@@ -1,7 +1,7 @@
 //! The privileges of a connection's account on databases and tables, read from `SHOW GRANTS`.
 //!
-//! A server omits from its lists what an account may not see, without an error. Callers that need complete lists
-//! check the privileges first.
+//! A server omits from its lists what an account may not see, without an error. Callers that need complete
+//! lists check the privileges first.
 
 use crate::connection::Connection;
 use crate::error::SessionError;

@@ -214,8 +214,8 @@ async fn semi_sync_that_is_off_is_noticed(kind: ServerKind) -> Result<()> {
     let connection = Connection::connect(&server.connect_options()).await?;
     let mut stream = connection.dump(DumpRequest { semi_sync: true, ..to_the_end(start) }).await?;
     ensure!(!stream.semi_sync());
-    // In MySQL semi-sync is a plugin that is not loaded. In MariaDB it is built in and disabled, and MariaDB marks
-    // its packets nevertheless.
+    // In MySQL semi-sync is a plugin that is not loaded. In MariaDB it is built in and disabled, and MariaDB
+    // marks its packets nevertheless.
     ensure!(stream.takes_acks() == (kind.flavour() == Flavour::MariaDb));
     while let Some(chunk) = stream.next().await? {
         ensure!(!chunk.ack_requested);

@@ -17,7 +17,8 @@ fn request() -> DumpRequest {
     DumpRequest { heartbeat: Duration::from_secs(20), ..DumpRequest::new(7, start) }
 }
 
-/// A stream that sends `bytes` after the opening rotate event, cut into pieces of random sizes, and then ends.
+/// A stream that sends `bytes` after the opening rotate event, cut into pieces of random sizes, and then
+/// ends.
 async fn stream_of(bytes: Vec<u8>, semi_sync: bool, seed: u64) -> Result<DumpStream> {
     let (connection, _) = connected(async move |mut peer: Peer| {
         peer.until_dump().await?;

@@ -65,7 +65,8 @@ async fn a_missing_greeting_times_out() -> Result<()> {
     Ok(())
 }
 
-/// The error of a login if the server replies to the client's answer with `payload`; and every byte that the client sent.
+/// The error of a login if the server replies to the client's answer with `payload`; and every byte that the
+/// client sent.
 async fn authentication_against(payload: Vec<u8>) -> Result<(SessionError, Vec<u8>)> {
     let (endpoint, task) = serve(async move |mut peer: Peer| {
         peer.meet(&greeting()).await?;
@@ -94,8 +95,8 @@ async fn the_password_is_not_revealed() -> Result<()> {
     ensure!(matches!(error, SessionError::ClearPassword { .. }), "{error}");
     ensure!(!contains(&sent, b"geheim"));
 
-    // The server reports that it has no cached hash. Over plain TCP the client requests its key and does not send the
-    // password.
+    // The server reports that it has no cached hash. Over plain TCP the client requests its key and does not
+    // send the password.
     let (endpoint, task) = serve(async move |mut peer: Peer| {
         peer.meet(&greeting()).await?;
         peer.send(&[1, 4]).await?;
@@ -420,7 +421,8 @@ async fn damaged_conversations() -> Result<()> {
             let mut connection = Connection::connect(&options(endpoint)).await?;
             connection.query("SELECT 'abc'").await
         };
-        // The server does not wait for requests after the greeting, so an ordinary end is as good as an error.
+        // The server does not wait for requests after the greeting, so an ordinary end is as good as an
+        // error.
         match tokio::time::timeout(Duration::from_secs(60), talk).await {
             Ok(_) => {}
             Err(_) => anyhow::bail!("seed {seed}: the client hangs"),

@@ -112,7 +112,8 @@ async fn logs_in(options: &ConnectOptions) -> Result<()> {
     Ok(())
 }
 
-/// The fast login if the server has the hash cached, otherwise the full one: under TLS, through the socket, or with its RSA key.
+/// The fast login if the server has the hash cached, otherwise the full one: under TLS, through the socket,
+/// or with its RSA key.
 #[tokio::test]
 async fn caching_sha2_password() -> Result<()> {
     if require(ServerKind::Mysql97).is_none() {

@@ -127,11 +127,13 @@ impl Served {
     }
 }
 
-/// Answers `SELECT ...` with a row about the session, `ERROR ...` with an error, `EMPTY` with no rows, and all else with OK.
+/// Answers `SELECT ...` with a row about the session, `ERROR ...` with an error, `EMPTY` with no rows, and
+/// all else with OK.
 async fn answer(mut session: ClientSession) -> Result<()> {
     while let Some(payload) = session.read_command().await? {
         match ClientCommand::parse(&payload)? {
-            // MySQL's client sends this statement to find out whether the server knows `$$`; it expects an error.
+            // MySQL's client sends this statement to find out whether the server knows `$$`; it expects an
+            // error.
             ClientCommand::Query(b"select $$") => {
                 session.write_error(1064, "42000", "You have an error").await?
             }

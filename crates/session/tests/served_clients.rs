@@ -1,5 +1,5 @@
-//! The servers' own command-line clients log in to our server: every plugin, with hashes of real servers, over every kind of
-//! channel.
+//! The servers' own command-line clients log in to our server: every plugin, with hashes of real servers,
+//! over every kind of channel.
 
 use std::process::{Command, Stdio};
 
@@ -131,7 +131,8 @@ async fn passwords_are_known(kind: ServerKind) -> Result<()> {
     Ok(())
 }
 
-/// The hashes of MySQL 9.7. One of them is checked against the password itself, for which a client needs TLS or our key.
+/// The hashes of MySQL 9.7. One of them is checked against the password itself, for which a client needs TLS
+/// or our key.
 async fn hashes_of_mysql(kind: ServerKind) -> Result<()> {
     let (Some(install), Some(_)) = (require(kind), require(ServerKind::Mysql97)) else { return Ok(()) };
     let server = shared(ServerKind::Mysql97).await?;

@@ -110,7 +110,8 @@ async fn garbage_at_every_stage() -> Result<()> {
         client.stream.shutdown().await?;
         until_closed(&mut client.stream).await.with_context(|| format!("round {round}, seed {SEED}"))?;
     }
-    // A changed byte of the attributes or capabilities is harmless, so some clients logged in. All others did not.
+    // A changed byte of the attributes or capabilities is harmless, so some clients logged in. All others did
+    // not.
     served.until_connections(0).await?;
     ensure!(served.refusals().len() >= 200);
     Connection::connect(&served.connect_options()).await?;

@@ -110,7 +110,8 @@ async fn odd_global_settings_do_not_reach_a_session(kind: ServerKind) -> Result<
     Ok(())
 }
 
-/// A variable that only privileged accounts may set is an error only where it is needed, and only if its value differs.
+/// A variable that only privileged accounts may set is an error only where it is needed, and only if its
+/// value differs.
 async fn a_setting_that_the_account_may_not_set_is_named(kind: ServerKind) -> Result<()> {
     let server = Server::start(ServerSpec::new(kind)).await?;
     server.sql("CREATE USER low@'%' IDENTIFIED BY 'pw'").await?;
@@ -120,7 +121,8 @@ async fn a_setting_that_the_account_may_not_set_is_named(kind: ServerKind) -> Re
     let definitions = ConnectOptions { session_preset: SessionPreset::ForDefinitions, ..low.clone() };
     Connection::connect(&definitions).await?;
     if kind.flavour() == Flavour::MariaDb {
-        // MariaDB lets every account set these variables, also with `init_connect`, which runs only for unprivileged accounts.
+        // MariaDB lets every account set these variables, also with `init_connect`, which runs only for
+        // unprivileged accounts.
         server.sql("SET GLOBAL init_connect = 'SET sql_select_limit = 1, sql_mode = ORACLE'").await?;
         let mut connection = Connection::connect(&definitions).await?;
         ensure!(connection.query("SELECT 1 UNION SELECT 2").await?.rows.len() == 2);
@@ -152,7 +154,8 @@ async fn a_setting_that_the_account_may_not_set_is_named(kind: ServerKind) -> Re
     Ok(())
 }
 
-/// Answers like a server with another sql_mode that accepts every SET and ignores it. Rejects variables that it does not know.
+/// Answers like a server with another sql_mode that accepts every SET and ignores it. Rejects variables that
+/// it does not know.
 async fn forgets_what_is_set(mut peer: Peer, what_it_is: &'static str) -> Result<()> {
     peer.log_in().await?;
     loop {
@@ -189,8 +192,8 @@ async fn forgets_what_is_set(mut peer: Peer, what_it_is: &'static str) -> Result
     }
 }
 
-/// A relay may capture from a relay of an older version, which serves its log as if its sessions had the source's
-/// settings.
+/// A relay may capture from a relay of an older version, which serves its log as if its sessions had the
+/// source's settings.
 #[tokio::test]
 async fn a_served_log_that_ignores_settings_is_read() -> Result<()> {
     let connect = async |what_it_is: &'static str| {

@@ -188,7 +188,8 @@ async fn rows_in_batches(kind: ServerKind) -> Result<()> {
     let mut connection = Connection::connect(&server.connect_options()).await?;
     let numbers =
         "WITH RECURSIVE numbers AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM numbers WHERE n < 900)";
-    // Some rows are longer than one read. One is longer than a packet and starts with the byte of an end packet.
+    // Some rows are longer than one read. One is longer than a packet and starts with the byte of an end
+    // packet.
     let sql = format!(
         "{numbers} SELECT CASE WHEN n = 500 THEN REPEAT('x', (16 << 20) + 9) WHEN n % 100 = 0 THEN REPEAT('y', 300000) \
          WHEN n % 3 = 0 THEN NULL ELSE REPEAT('z', n) END, n FROM numbers ORDER BY n"

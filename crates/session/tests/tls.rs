@@ -87,8 +87,8 @@ async fn modes_with_the_certificates_of_mysql() -> Result<()> {
     succeeds(&with_tls(&plain, TlsMode::Required, None)).await?;
     succeeds(&with_tls(&plain, TlsMode::VerifyCa, Some(&ca))).await?;
     fails(&with_tls(&plain, TlsMode::VerifyCa, Some(&other.ca())), "authority").await?;
-    // If the options name an authority, the certificate must be its own. MySQL's client ignores the authority under an
-    // explicit mode, with a warning.
+    // If the options name an authority, the certificate must be its own. MySQL's client ignores the authority
+    // under an explicit mode, with a warning.
     for mode in [None, Some(TlsMode::Preferred), Some(TlsMode::Required)] {
         let with_ca = |ca: &Path| {
             let ca =

@@ -1,5 +1,5 @@
-//! The bytes that MySQL and MariaDB exchange: client/server packets, authentication, binlog events, row images and
-//! GTID sets of both flavours.
+//! The bytes that MySQL and MariaDB exchange: client/server packets, authentication, binlog events, row
+//! images and GTID sets of both flavours.
 //!
 //! Everything here is a function of bytes: no sockets, no files, no clock, no tokio. All input is foreign, so
 //! every parser is total. Malformed bytes give a [`WireError`], never a panic, and never an allocation larger

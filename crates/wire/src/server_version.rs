@@ -1,7 +1,7 @@
 //! Server versions, and the features that Tailwater uses from a certain version on.
 //!
-//! Versions are compared as (major, minor, patch). MySQL's calendar versions (`26.7.0`) are larger numbers than
-//! all before (`9.7.0`), so they count as newer.
+//! Versions are compared as (major, minor, patch). MySQL's calendar versions (`26.7.0`) are larger numbers
+//! than all before (`9.7.0`), so they count as newer.
 
 use crate::Flavour;
 
@@ -16,8 +16,8 @@ pub fn without_replication_prefix(text: &str) -> &str {
     }
 }
 
-/// Reads `major.minor.patch` from the beginning of a version text, after the prefix that MariaDB 10 puts there.
-/// A missing number is 0, a number too large for `u16` is [`u16::MAX`].
+/// Reads `major.minor.patch` from the beginning of a version text, after the prefix that MariaDB 10 puts
+/// there. A missing number is 0, a number too large for `u16` is [`u16::MAX`].
 pub fn parse_version(text: &str) -> (u16, u16, u16) {
     let text = without_replication_prefix(text);
     let mut numbers = text.splitn(3, '.').map(|part| {

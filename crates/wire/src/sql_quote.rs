@@ -1,4 +1,5 @@
-//! Identifiers and string literals as SQL text. Every statement that Tailwater builds quotes names and values here.
+//! Identifiers and string literals as SQL text. Every statement that Tailwater builds quotes names and values
+//! here.
 
 use std::fmt::Write;
 

@@ -1,5 +1,5 @@
-//! Reads from the log the GTIDs that a target has applied, and checks that those transactions are still at their
-//! positions.
+//! Reads from the log the GTIDs that a target has applied, and checks that those transactions are still at
+//! their positions.
 
 use std::collections::BTreeSet;
 
@@ -26,9 +26,10 @@ impl AppliedScan {
     /// Scans from the start of the low watermark's segment to the highest applied position. `origin` is what
     /// the target had before the log.
     ///
-    /// A power failure can remove the end of the newest segment. Then the same source sends the same bytes again to
-    /// the same positions, or the log continues in another segment, and this one ends before the transactions that
-    /// the target has from it. So positions are enough to detect it, also for transactions without GTIDs.
+    /// A power failure can remove the end of the newest segment. Then the same source sends the same bytes
+    /// again to the same positions, or the log continues in another segment, and this one ends before the
+    /// transactions that the target has from it. So positions are enough to detect it, also for transactions
+    /// without GTIDs.
     ///
     /// # Errors
     /// [`ApplyError::Log`].

@@ -17,9 +17,10 @@ use crate::progress::AppliedSet;
 /// How long to wait before a warning.
 const QUIET_WAIT_MAX: Duration = Duration::from_secs(1);
 
-/// Waits until the log durably contains the transactions that the target has applied. Its sync may be pending, or
-/// a power failure has removed its end, which is captured again. The log is never read beyond its durable end.
-/// Returns true if the wait was so long that the target may have changed; then a warning was logged.
+/// Waits until the log durably contains the transactions that the target has applied. Its sync may be
+/// pending, or a power failure has removed its end, which is captured again. The log is never read beyond its
+/// durable end. Returns true if the wait was so long that the target may have changed; then a warning was
+/// logged.
 ///
 /// # Errors
 /// [`ApplyError::TargetAhead`] if the log is closed; [`ApplyError::Log`].

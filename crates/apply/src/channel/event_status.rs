@@ -1,9 +1,9 @@
 //! Disables scheduled events on the target, as on a replica: otherwise each would run on both servers, and
 //! their rows would differ.
 //!
-//! A server's replication thread runs every `CREATE EVENT` and `ALTER EVENT` with the status `DISABLE ON REPLICA`.
-//! A client cannot do that, so the status is written into the statement. With a second statement the event could
-//! run in between, and would stay enabled after a crash.
+//! A server's replication thread runs every `CREATE EVENT` and `ALTER EVENT` with the status `DISABLE ON
+//! REPLICA`. A client cannot do that, so the status is written into the statement. With a second statement
+//! the event could run in between, and would stay enabled after a crash.
 
 use std::ops::Range;
 

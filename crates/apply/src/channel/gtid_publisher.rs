@@ -34,8 +34,8 @@ impl GtidPublisher {
     }
 
     /// Sets the applied GTIDs on the target if they have changed. With `gtid = preserve` the target has them
-    /// already, except those of skipped transactions. If the target rejects them, that is no error, because its
-    /// data is not at risk.
+    /// already, except those of skipped transactions. If the target rejects them, that is no error, because
+    /// its data is not at risk.
     ///
     /// # Errors
     /// [`ApplyError::Session`] if the connection fails.

@@ -4,8 +4,8 @@ use std::time::Instant;
 
 use super::log_retention::TARGET_LOSS_MAX;
 
-/// The recorded intents by the log position of their transactions, with the last time at which the statement may
-/// have completed.
+/// The recorded intents by the log position of their transactions, with the last time at which the statement
+/// may have completed.
 #[derive(Debug)]
 pub(super) struct IntentRetention(Vec<(String, Instant)>);
 

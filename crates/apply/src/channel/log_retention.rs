@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use tailwater_log::LogPosition;
 
-/// The longest period of commits that a target without synced commits loses in a crash. The log and the intents
-/// are kept that much longer.
+/// The longest period of commits that a target without synced commits loses in a crash. The log and the
+/// intents are kept that much longer.
 pub(super) const TARGET_LOSS_MAX: Duration = Duration::from_secs(60);
 
 /// Past low watermarks, with their times.

@@ -57,8 +57,8 @@ impl NontransactionalRows {
         (!self.table.is_empty()).then_some(self.table.as_str())
     }
 
-    /// Whether the target may have some of the rows after `error`. If the statement of a single row fails, the target
-    /// does not have it.
+    /// Whether the target may have some of the rows after `error`. If the statement of a single row fails,
+    /// the target does not have it.
     fn may_be_written(&self, error: &ApplyError) -> bool {
         let found = matches!(error, ApplyError::RowsMissing { found, .. } if *found > 0);
         // The target has treated ignored rows as written.

@@ -16,13 +16,13 @@ use crate::source_catalogue::SourceCatalogue;
 #[serde(rename_all = "lowercase")]
 pub enum GtidMode {
     /// The target does not log them. Applied GTIDs are set in `gtid_purged` or `gtid_slave_pos`, so that
-    /// native replication can continue from there. Requires the privilege, and that no other channel applies the
-    /// same source to the target.
+    /// native replication can continue from there. Requires the privilege, and that no other channel applies
+    /// the same source to the target.
     #[default]
     Log,
     /// The target logs each under its GTID on the source, so each needs a separate target transaction.
-    /// Progress is part of it. For a statement that commits implicitly, progress follows and is not logged. An
-    /// XA transaction of MySQL has two GTIDs: only progress is logged under that of its `XA PREPARE`.
+    /// Progress is part of it. For a statement that commits implicitly, progress follows and is not logged.
+    /// An XA transaction of MySQL has two GTIDs: only progress is logged under that of its `XA PREPARE`.
     Preserve,
     /// The target logs them under its own GTIDs, many as one.
     Own,
@@ -39,13 +39,13 @@ pub enum ChannelStart {
     Oldest,
 }
 
-/// The source of the fractional digits of temporal columns in the layout from before MySQL 5.6. A MariaDB binlog
-/// does not contain them.
+/// The source of the fractional digits of temporal columns in the layout from before MySQL 5.6. A MariaDB
+/// binlog does not contain them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OldTemporalPrecision {
-    /// The source's catalogue. The channel stops if the target declares others, and waits if the source cannot be
-    /// queried.
+    /// The source's catalogue. The channel stops if the target declares others, and waits if the source
+    /// cannot be queried.
     #[default]
     Verified,
     /// The target's declaration, as in the servers' own replication: values are wrong if the source's

@@ -380,8 +380,8 @@ impl ChannelReader {
         self.deliver(&mut RowSource { entry, format: None }, Transaction { prepared, ..empty }).await
     }
 
-    /// Whether the target has the transaction although its progress does not contain it. The target logs rows and
-    /// their progress under one GTID, unless it lost the tables but not the binlog in a crash. For
+    /// Whether the target has the transaction although its progress does not contain it. The target logs rows
+    /// and their progress under one GTID, unless it lost the tables but not the binlog in a crash. For
     /// nontransactional tables progress is written after the rows, so these rows are there.
     fn is_on_target(&self, transaction: &Transaction) -> Result<bool, ApplyError> {
         let (Some(logged), Some(gtid)) = (&self.setup.target_logged, &transaction.gtid) else {

@@ -1,11 +1,12 @@
 //! Checks with the target's own counters that it has changed as many rows as it received.
 //!
 //! A server can silently ignore the rows of an event: if it does not find their table among the mapped ones,
-//! or if `slave_exec_mode` was set to `IDEMPOTENT` while the channel runs. A `BINLOG` statement does not report how many
-//! rows it has changed, but the session's `Handler_write`, `Handler_update` and `Handler_delete` do. Reading
-//! them costs a server 0.1 to 0.4 ms, as it goes through all its counters. So they are read before the commit
-//! of a batch only if it has rows of a table for the first time, or many rows, or if reading then takes at
-//! most a twentieth of the time. What was committed without a check is counted with the next one.
+//! or if `slave_exec_mode` was set to `IDEMPOTENT` while the channel runs. A `BINLOG` statement does not
+//! report how many rows it has changed, but the session's `Handler_write`, `Handler_update` and
+//! `Handler_delete` do. Reading them costs a server 0.1 to 0.4 ms, as it goes through all its counters. So
+//! they are read before the commit of a batch only if it has rows of a table for the first time, or many
+//! rows, or if reading then takes at most a twentieth of the time. What was committed without a check is
+//! counted with the next one.
 //!
 //! On MySQL, any client's `FLUSH STATUS` resets the counters of all sessions. `Com_select`, which each query
 //! raises by one, shows that: rows that were sent before and after a reset cannot be counted.

@@ -35,7 +35,8 @@ use crate::scheduler::{
 use crate::transaction::{Transaction, TransactionContent};
 use crate::writeset::Writeset;
 
-/// How often the applied GTIDs are set on the target, and the position up to which the log may be purged is moved.
+/// How often the applied GTIDs are set on the target, and the position up to which the log may be purged is
+/// moved.
 const PUBLISH_INTERVAL: Duration = Duration::from_secs(1);
 /// A GTID set with a longer text is published on the tick only: a slow source would build that text once per
 /// transaction.

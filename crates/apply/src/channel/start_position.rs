@@ -134,8 +134,8 @@ impl StartContext<'_> {
 
 /// Adds GTIDs that the channel has written to the target without recording them as applied.
 fn with_unrecorded_gtids(mut all: GtidSet, record: &ChannelRecord, source: &SourceIdentity) -> GtidSet {
-    // A crash may have left GTIDs in the target's binlog that are not recorded as applied: of a statement that
-    // commits implicitly, or of a prepared XA transaction. MariaDB's position does not count its binlog.
+    // A crash may have left GTIDs in the target's binlog that are not recorded as applied: of a statement
+    // that commits implicitly, or of a prepared XA transaction. MariaDB's position does not count its binlog.
     for text in record.intent_gtids.iter().chain(&record.newest_gtids) {
         if let Ok(gtid @ Gtid::MySql(_)) = Gtid::parse(source.flavour, text) {
             // A log holds the GTIDs of one flavour.

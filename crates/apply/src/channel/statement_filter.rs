@@ -13,7 +13,8 @@ use crate::transaction::{ApplyStep, Transaction, TransactionContent};
 /// The schema in which channels to the source store their state, which concerns the source only.
 pub const OWN_SCHEMA: &str = "tailwater";
 
-/// The table in that schema into which a check writes marks on the source, to detect when the target has them.
+/// The table in that schema into which a check writes marks on the source, to detect when the target has
+/// them.
 pub(crate) const MARKS_TABLE: &str = "check_marks";
 
 /// Applies `filters` to a transaction's statements.

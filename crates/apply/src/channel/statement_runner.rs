@@ -1,9 +1,9 @@
-//! Runs the source's statements, each with its session settings. Records an intent before statements that commit
-//! implicitly (DDL).
+//! Runs the source's statements, each with its session settings. Records an intent before statements that
+//! commit implicitly (DDL).
 //!
-//! One connection runs all statements for all workers, because temporary tables belong to it under the source's
-//! thread number. It holds a server lock (`GET_LOCK`) with the channel's name. After a takeover, the new holder
-//! waits for a statement that still runs before it decides whether it has run.
+//! One connection runs all statements for all workers, because temporary tables belong to it under the
+//! source's thread number. It holds a server lock (`GET_LOCK`) with the channel's name. After a takeover, the
+//! new holder waits for a statement that still runs before it decides whether it has run.
 
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -37,8 +37,8 @@ use tailwater_wire::sql_quote::portable_literal;
 /// Rows are sent once they have this many bytes.
 const FLUSH_BYTES: usize = 1 << 20;
 
-/// Prefix of a fingerprint from after a statement whose result differed from the source's. The error is reported
-/// again while the fingerprint is the same.
+/// Prefix of a fingerprint from after a statement whose result differed from the source's. The error is
+/// reported again while the fingerprint is the same.
 const DIFFERENT_RESULT_PREFIX: &str = "otherwise ";
 
 /// Instead of a fingerprint, for a statement that may run twice.
@@ -127,8 +127,8 @@ impl StatementRunner {
     /// done, because the run was stopped while an earlier connection's statement still ran.
     ///
     /// # Errors
-    /// The error of the target. A statement that commits implicitly may have run then. Its intent stays, and the
-    /// next run of the transaction detects whether it has run.
+    /// The error of the target. A statement that commits implicitly may have run then. Its intent stays, and
+    /// the next run of the transaction detects whether it has run.
     pub(super) async fn apply(
         &self,
         shared: &Arc<ChannelShared>,
@@ -527,7 +527,8 @@ impl RunnerSession {
         Ok(())
     }
 
-    /// Records the intent to run a statement, outside the target's binlog: replicas of the target do not have it.
+    /// Records the intent to run a statement, outside the target's binlog: replicas of the target do not have
+    /// it.
     async fn record_intent(
         &mut self,
         shared: &Arc<ChannelShared>,

@@ -1,5 +1,5 @@
-//! Changes a statement's text before it runs on the target, to get the effects that a server's replication thread
-//! has without that.
+//! Changes a statement's text before it runs on the target, to get the effects that a server's replication
+//! thread has without that.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -13,8 +13,8 @@ use super::event_status::{disabled_event, disabled_status};
 use super::invoker::{UnknownInvoker, with_creator_as_admin, with_invoker};
 use super::sql_tokenizer::{SqlToken, SqlTokenizer};
 
-/// The position of the words START TRANSACTION: MySQL logs `CREATE TABLE ... SELECT` as `CREATE TABLE ... (...)
-/// START TRANSACTION ...` and rows.
+/// The position of the words START TRANSACTION: MySQL logs `CREATE TABLE ... SELECT` as `CREATE TABLE ...
+/// (...) START TRANSACTION ...` and rows.
 pub(super) fn start_transaction_clause(text: &[u8]) -> Option<Range<usize>> {
     let mut words = SqlTokenizer::new(text);
     if !(words.accept("CREATE") && words.accept("TABLE")) {

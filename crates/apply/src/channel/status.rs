@@ -70,8 +70,8 @@ pub struct ChannelStatus {
     /// Why it is [`ChannelState::Stopped`]; absent in other states.
     #[serde(default, rename = "stopped_because", alias = "stop_reason")]
     pub stop_reason: Option<String>,
-    /// Why the log is not capturing its source; absent if it is. The lag does not include transactions that the
-    /// log lacks.
+    /// Why the log is not capturing its source; absent if it is. The lag does not include transactions that
+    /// the log lacks.
     #[serde(default, rename = "source_trouble", alias = "capture_problem")]
     pub capture_problem: Option<String>,
     /// Transactions applied since the process started.
@@ -93,8 +93,8 @@ pub struct ChannelStatus {
     /// How transactions are identified on the target.
     #[serde(default)]
     pub gtid: GtidMode,
-    /// Whether the target has received all transactions of the log since the channel was created: no filters, and
-    /// no skipped transactions. Unknown (false) before the channel has reached its target.
+    /// Whether the target has received all transactions of the log since the channel was created: no filters,
+    /// and no skipped transactions. Unknown (false) before the channel has reached its target.
     #[serde(default, rename = "is_whole", alias = "is_complete")]
     pub is_complete: bool,
     /// Nontransactional tables on the target that had rows since the channel was started. A rollback does not

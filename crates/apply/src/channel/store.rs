@@ -1,14 +1,16 @@
-//! Stores the progress of a channel on its target, in schema `tailwater` and in the same transactions as the data.
+//! Stores the progress of a channel on its target, in schema `tailwater` and in the same transactions as the
+//! data.
 //!
-//! Each worker has its own row, so that no worker waits for another. A row contains all transactions that were
-//! known to be committed when it was written, and its own batch. So the union of all rows is exact, even if the target
-//! loses its newest commits in a crash (`innodb_flush_log_at_trx_commit=0`): it loses data and rows together.
+//! Each worker has its own row, so that no worker waits for another. A row contains all transactions that
+//! were known to be committed when it was written, and its own batch. So the union of all rows is exact, even
+//! if the target loses its newest commits in a crash (`innodb_flush_log_at_trx_commit=0`): it loses data and
+//! rows together.
 //!
 //! Opening the store takes the channel over: it waits until running transactions have committed, and no
 //! earlier holder can commit after that. After a connection breaks during a commit, a takeover is enough.
 //! Workers update the row of their incarnation of the channel by an [event](super::progress_row), and after a
-//! takeover that row no longer exists. Progress that a statement writes has incarnation 0, and the statement checks
-//! that its own incarnation still holds the channel.
+//! takeover that row no longer exists. Progress that a statement writes has incarnation 0, and the statement
+//! checks that its own incarnation still holds the channel.
 //!
 //! Progress is in the target's binlog if the data is, so that replicas of the target have it too. The other
 //! tables are never logged.
@@ -62,7 +64,8 @@ const LOCAL_TABLES: &[&str] = &[
      ) COMMENT='Statements that commit by themselves, each with a fingerprint from before it' ENGINE=",
 ];
 
-/// Tables that are written together with data, and logged if the data is: replicas of the target need them too.
+/// Tables that are written together with data, and logged if the data is: replicas of the target need them
+/// too.
 const REPLICATED_TABLES: &[&str] = &[
     "CREATE TABLE IF NOT EXISTS tailwater.apply_version (\
        version INT UNSIGNED NOT NULL PRIMARY KEY\
@@ -100,8 +103,8 @@ const NO_SUCH_TABLE: u16 = 1146;
 /// preserve` only this row is not in the target's binlog, and replicas of the target do not have it.
 pub(super) const STATEMENTS_ROW: usize = 1_000_000;
 
-/// The row for skipped transactions. It is separate because a worker that runs statements overwrites its row with
-/// the transactions that were applied before.
+/// The row for skipped transactions. It is separate because a worker that runs statements overwrites its row
+/// with the transactions that were applied before.
 const SKIPPED_ROW: usize = STATEMENTS_ROW + 1;
 
 /// Statements that may have run: the fingerprint from before the statement, by the log position of the
@@ -423,7 +426,8 @@ impl ChannelStore {
         Ok(())
     }
 
-    /// Another channel that applies the same source to this target. Neither channel knows all GTIDs of the target.
+    /// Another channel that applies the same source to this target. Neither channel knows all GTIDs of the
+    /// target.
     pub(super) async fn channel_with_same_source(&mut self) -> Result<Option<String>, SessionError> {
         let name = portable_literal(&self.channel);
         let sql = format!(
@@ -485,8 +489,8 @@ pub(super) async fn load_intents(
     Ok(rows.rows.iter().map(|row| (text(row, 0), text(row, 1))).collect())
 }
 
-/// Creates and upgrades the tables in schema `tailwater`. Returns whether the tables that are written together
-/// with data exist.
+/// Creates and upgrades the tables in schema `tailwater`. Returns whether the tables that are written
+/// together with data exist.
 ///
 /// # Errors
 /// [`ApplyError::NewerSchema`] if a newer Tailwater has upgraded them; [`ApplyError::Session`].
@@ -535,8 +539,9 @@ async fn schema_version(connection: &mut Connection) -> Result<Option<u32>, Sess
     }
 }
 
-/// Creates missing tables. MariaDB keeps views, accounts and other objects outside InnoDB, where they survive a
-/// crash that loses InnoDB's newest commits. The intents must survive it too. MySQL has all objects in InnoDB.
+/// Creates missing tables. MariaDB keeps views, accounts and other objects outside InnoDB, where they survive
+/// a crash that loses InnoDB's newest commits. The intents must survive it too. MySQL has all objects in
+/// InnoDB.
 async fn create(connection: &mut Connection, tables: &[&str]) -> Result<(), SessionError> {
     let intent_engine = match connection.server().flavour {
         Flavour::MySql => "InnoDB",
@@ -563,8 +568,8 @@ async fn migrate_to_incarnations(connection: &mut Connection, mode: GtidMode) ->
     set_logging(connection, false).await
 }
 
-/// Stores the version. The TRUNCATE is logged as a statement, so it works on replicas of the target with another
-/// row.
+/// Stores the version. The TRUNCATE is logged as a statement, so it works on replicas of the target with
+/// another row.
 async fn write_schema_version(connection: &mut Connection) -> Result<(), SessionError> {
     connection.execute("TRUNCATE TABLE tailwater.apply_version").await?;
     connection.execute(&format!("REPLACE INTO tailwater.apply_version VALUES ({SCHEMA_VERSION})")).await?;
@@ -582,8 +587,8 @@ async fn has_tables(connection: &mut Connection, tables: &[&str]) -> Result<bool
     Ok(rows.scalar() == Some(tables.len().to_string().as_str()))
 }
 
-/// Records whether the target logs the channel. A dump of the server needs this, because its binlog and GTIDs then
-/// lack commits.
+/// Records whether the target logs the channel. A dump of the server needs this, because its binlog and GTIDs
+/// then lack commits.
 fn unlogged_statement(name: &str, mode: GtidMode) -> String {
     match mode {
         GtidMode::Log => format!("INSERT IGNORE INTO tailwater.apply_unlogged VALUES ({name})"),

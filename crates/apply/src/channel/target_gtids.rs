@@ -37,8 +37,8 @@ pub(super) async fn read_target_gtids(connection: &mut Connection) -> Result<Tar
     Ok(TargetGtids { has: text(0), logged: text(1) })
 }
 
-/// The GTIDs of the log that the target has: those that it has replicated, and those of its own binlog that the
-/// log's source also has, as on a former primary.
+/// The GTIDs of the log that the target has: those that it has replicated, and those of its own binlog that
+/// the log's source also has, as on a former primary.
 ///
 /// # Errors
 /// If the text is not valid GTIDs.

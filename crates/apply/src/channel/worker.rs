@@ -330,9 +330,10 @@ impl ApplyWorker {
         Ok(true)
     }
 
-    /// Waits until the log contains everything up to `end` as durably as its ACKs promise. The target must not have
-    /// transactions that the log could lose in a crash, unless an operator set the log to acknowledge transactions
-    /// that it has only received. False if that will not happen, or the run stops first.
+    /// Waits until the log contains everything up to `end` as durably as its ACKs promise. The target must
+    /// not have transactions that the log could lose in a crash, unless an operator set the log to
+    /// acknowledge transactions that it has only received. False if that will not happen, or the run stops
+    /// first.
     async fn wait_until_acknowledged(&self, end: LogPosition) -> Result<bool, ApplyError> {
         self.unless_stopped(self.shared.log.wait_until_acknowledged(end)).await
     }

@@ -11,8 +11,8 @@ pub struct DecodeLimits {
     /// The longest event, decompressed, in bytes. A longer event is an error.
     pub event_bytes_max: usize,
     /// The longest transaction that is kept in memory, in bytes of its events. A longer one becomes
-    /// [`TransactionContent::Streamed`](crate::transaction::TransactionContent::Streamed), and so does one whose decoded size is more than four times this
-    /// limit.
+    /// [`TransactionContent::Streamed`](crate::transaction::TransactionContent::Streamed), and so does one
+    /// whose decoded size is more than four times this limit.
     pub transaction_bytes_max: usize,
 }
 
@@ -26,7 +26,8 @@ impl Default for DecodeLimits {
 /// Decodes the transactions of one log, in order.
 ///
 /// Rows are bound to the target's tables as they are at decode time. So a statement that is not
-/// [`Statement::dml`](crate::transaction::Statement::dml) must be executed, and [`Decoder::forget`] called, before later entries are decoded.
+/// [`Statement::dml`](crate::transaction::Statement::dml) must be executed, and [`Decoder::forget`] called,
+/// before later entries are decoded.
 #[derive(Debug)]
 pub struct Decoder {
     pub(super) flavour: Flavour,
@@ -68,8 +69,8 @@ impl Decoder {
         &self.format
     }
 
-    /// Drops the cached answers of [`TableLookup`](super::TableLookup). Call it after statements that may have changed tables,
-    /// and when filters change.
+    /// Drops the cached answers of [`TableLookup`](super::TableLookup). Call it after statements that may
+    /// have changed tables, and when filters change.
     pub fn forget(&mut self) {
         self.maps.forget();
     }

@@ -205,8 +205,8 @@ impl TransactionReader {
         self.gtid.as_ref().map_or_else(|| "without GTID".to_owned(), ToString::to_string)
     }
 
-    /// Reads from an event only properties of the transaction: for a compressed transaction its first event, for
-    /// a compressed XA transaction all events except rows.
+    /// Reads from an event only properties of the transaction: for a compressed transaction its first event,
+    /// for a compressed XA transaction all events except rows.
     pub(super) fn look_at(&mut self, event: Bytes, decoder: &Decoder) -> Result<(), ApplyError> {
         self.event(event);
         while let Some(pending) = self.next_pending(decoder)? {

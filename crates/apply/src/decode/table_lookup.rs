@@ -8,7 +8,8 @@ use super::old_times::OldTimeDigits;
 use crate::filter::{FilterError, FilterRoute};
 use crate::target::TargetTable;
 
-/// Table information for the decoder. The decoder caches the answers until [`Decoder::forget`](super::Decoder::forget).
+/// Table information for the decoder. The decoder caches the answers until
+/// [`Decoder::forget`](super::Decoder::forget).
 pub trait TableLookup {
     /// The filter decision for rows of a source table.
     ///

@@ -8,8 +8,8 @@
 //!
 //! - A pattern is `SCHEMA.TABLE`. `*` matches any number of characters, `?` one. A part in backquotes is
 //!   literal, and may contain dots.
-//! - A table is applied if a rule of `include` matches or `include` is empty, and no rule of `exclude` matches.
-//!   A rule without `operations` covers all operations.
+//! - A table is applied if a rule of `include` matches or `include` is empty, and no rule of `exclude`
+//!   matches. A rule without `operations` covers all operations.
 //! - A rewrite of a table takes precedence over a rewrite of its schema. Rules match the names on the source.
 //! - Names are case-sensitive, as on servers with `lower_case_table_names = 0`, unless `ignore_case` is set.
 

@@ -19,13 +19,13 @@ pub enum ValueKind {
     Double,
     /// Compared by bytes: DECIMAL, DATE, BIT.
     Bytes,
-    /// Compared by bytes, without trailing zeros and spaces, because the log or a column of another length may
-    /// lack them. For binary strings, times, and text with a `_bin` collation whose character set does not
-    /// contain ASCII as single bytes.
+    /// Compared by bytes, without trailing zeros and spaces, because the log or a column of another length
+    /// may lack them. For binary strings, times, and text with a `_bin` collation whose character set does
+    /// not contain ASCII as single bytes.
     Trimmed,
-    /// Other text with a `_bin` collation: as [`Trimmed`](Self::Trimmed), but ASCII letters are hashed without
-    /// case, as in [`Ascii`](Self::Ascii). A table of another shape hashes the same column that way, and a
-    /// foreign key may connect the two tables.
+    /// Other text with a `_bin` collation: as [`Trimmed`](Self::Trimmed), but ASCII letters are hashed
+    /// without case, as in [`Ascii`](Self::Ascii). A table of another shape hashes the same column that way,
+    /// and a foreign key may connect the two tables.
     Folded,
     /// Text that is hashed only if it is printable ASCII: without case and trailing spaces.
     Ascii,
@@ -68,8 +68,8 @@ const ASCII_COLLATIONS_OF_CHARSETS: [&str; 9] = [
 /// `tests/collations.rs`.
 const UNLIKE_ASCII: [&str; 3] = ["geostd8", "koi8u", "macce"];
 
-/// Character sets in which the bytes 0 to 127 are not the ASCII characters, or in which an ASCII character has
-/// more than one byte.
+/// Character sets in which the bytes 0 to 127 are not the ASCII characters, or in which an ASCII character
+/// has more than one byte.
 const NOT_OVER_ASCII: [&str; 6] = ["ucs2", "utf16", "utf16le", "utf32", "swe7", "filename"];
 
 impl ValueKind {

@@ -81,8 +81,8 @@ impl Table {
         }
     }
 
-    /// The key accesses of a row of `kind`. An image lists its columns in order, with `None` for those that it
-    /// lacks.
+    /// The key accesses of a row of `kind`. An image lists its columns in order, with `None` for those that
+    /// it lacks.
     fn accesses(&self, kind: RowsKind, before: &[Option<Cell>], after: &[Option<Cell>]) -> Vec<Access> {
         let (mut images, present) = image(before);
         let present_after = match after {

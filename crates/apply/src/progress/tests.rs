@@ -144,9 +144,9 @@ proptest! {
         prop_assert_ne!(AppliedSet::decode(&bytes), Ok(applied));
     }
 
-    /// Workers commit batches in any order, each with a progress row that contains its own batch and all known
-    /// ones. A crash keeps the first commits. The remaining rows contain exactly the transactions that were kept,
-    /// also after several restarts with other numbers of workers.
+    /// Workers commit batches in any order, each with a progress row that contains its own batch and all
+    /// known ones. A crash keeps the first commits. The remaining rows contain exactly the transactions that
+    /// were kept, also after several restarts with other numbers of workers.
     #[test]
     fn after_a_crash_the_rows_match_the_commits(
         log in any_log(),

@@ -159,7 +159,8 @@ impl<T: Scheduled> Scheduler<T> {
     }
 
     /// Reports that a batch [yielded](Self::can_yield) and committed all but `rest`, in its order. `rest`
-    /// comes again in another batch. A batch may still yield just after [`Scheduler::can_yield`] became false.
+    /// comes again in another batch. A batch may still yield just after [`Scheduler::can_yield`] became
+    /// false.
     pub fn give_back(&mut self, id: BatchId, timing: BatchTiming, rest: Vec<T>) {
         if let Core::Independent(core) = &mut self.core
             && let Some(totals) = core.give_back(id, rest)

@@ -1,8 +1,8 @@
 //! Chooses the number of concurrent batches in independent order by measurement. Pure.
 //!
 //! More concurrency helps while batches wait for disks or commits. While they use the CPU they slow each
-//! other down, and each batch is smaller. So another number is tried from time to time for a few batches, and is kept
-//! if it is faster.
+//! other down, and each batch is smaller. So another number is tried from time to time for a few batches, and
+//! is kept if it is faster.
 
 use super::transaction_batch::BatchTiming;
 

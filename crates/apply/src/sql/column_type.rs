@@ -109,8 +109,8 @@ impl TargetType {
 
     fn takes_bytes(&self, source: &BinlogColumn, source_bytes_max: u64, flavour: Flavour) -> bool {
         let binary = source.collation == Some(CHARSET_BINARY);
-        // MariaDB logs its own types like BINARY or VARBINARY, and the log may lack the information that they are
-        // binary.
+        // MariaDB logs its own types like BINARY or VARBINARY, and the log may lack the information that they
+        // are binary.
         let own = match self.name.as_str() {
             "uuid" | "inet6" => source_bytes_max == 16,
             "inet4" => source_bytes_max == 4,
@@ -142,7 +142,8 @@ impl TargetType {
             "char" | "varchar" => {
                 u64::from(self.number(0, 1)) >= source_bytes_max / u64::from(character_bytes_max(from))
             }
-            // It must hold as many bytes. If the character set differs, the server rejects text that is too long.
+            // It must hold as many bytes. If the character set differs, the server rejects text that is too
+            // long.
             "tinytext" | "text" | "mediumtext" | "longtext" => {
                 self.bytes_max().is_some_and(|max| max >= source_bytes_max)
             }

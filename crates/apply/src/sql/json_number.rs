@@ -1,5 +1,5 @@
-//! Finds numbers in JSON text that MySQL's JSON type rounds: it stores integers of 64 bits, and other numbers as
-//! doubles.
+//! Finds numbers in JSON text that MySQL's JSON type rounds: it stores integers of 64 bits, and other numbers
+//! as doubles.
 
 /// The first number of a document's text that MySQL would round. The server rejects text that is not JSON.
 pub(super) fn rounded(text: &[u8]) -> Option<String> {

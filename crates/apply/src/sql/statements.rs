@@ -97,8 +97,8 @@ impl SqlWriter {
         }
     }
 
-    /// Forgets which history rows the statements so far create. Call when a transaction starts: rows of another
-    /// one do not belong to them.
+    /// Forgets which history rows the statements so far create. Call when a transaction starts: rows of
+    /// another one do not belong to them.
     pub fn forget_history(&mut self) {
         self.generated.clear();
     }
@@ -192,8 +192,8 @@ impl SqlWriter {
         Ok(())
     }
 
-    /// The statement for one row of a [part](Self::parts), without a copy of long values; `None` if nothing is
-    /// to be done. Appends the statements that must run before it.
+    /// The statement for one row of a [part](Self::parts), without a copy of long values; `None` if nothing
+    /// is to be done. Appends the statements that must run before it.
     ///
     /// # Errors
     /// As [`SqlWriter::statements`].
@@ -409,8 +409,8 @@ impl StatementForm {
     }
 }
 
-/// Appends the columns of an image that can be written: `1,'x'`, or with `named` `a=1,b='x'`. Returns whether a
-/// strict server would reject one.
+/// Appends the columns of an image that can be written: `1,'x'`, or with `named` `a=1,b='x'`. Returns whether
+/// a strict server would reject one.
 fn put_columns<'v>(
     text: &mut SqlText<'v>,
     mapping: &SqlMapping,
@@ -446,8 +446,8 @@ fn no_key(map: &TableMap) -> WireError {
     )
 }
 
-/// The estimated length of the text of a row's new values, in bytes: two hexadecimal digits per byte, and the text
-/// around them. Without this reservation, growing text may be in memory twice.
+/// The estimated length of the text of a row's new values, in bytes: two hexadecimal digits per byte, and the
+/// text around them. Without this reservation, growing text may be in memory twice.
 fn text_bytes(row: &PlannedRow<'_>) -> usize {
     let image = if row.after.bytes() == 0 { row.image } else { row.after };
     image.bytes() * 2 + 256

@@ -106,8 +106,8 @@ async fn mysql_disk_fills_up() -> Result<()> {
     a_disk_fills_up(ServerKind::Mysql97).await
 }
 
-/// Existing rows are updated in place; only the target's binlog cannot grow. Servers then wait for space, a minute at
-/// a time, and so does the channel.
+/// Existing rows are updated in place; only the target's binlog cannot grow. Servers then wait for space, a
+/// minute at a time, and so does the channel.
 async fn target_binlog_fills_up(kind: ServerKind) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let Some((disk, rig)) = on_a_disk(kind, folder.path()).await? else { return Ok(()) };

@@ -1,5 +1,5 @@
-//! Faults of every kind under load. At the end, target and source are equal, and each transaction is applied exactly
-//! once.
+//! Faults of every kind under load. At the end, target and source are equal, and each transaction is applied
+//! exactly once.
 //!
 //! A run prints its seed; `TAILWATER_SEED=n` repeats its choices, but not the servers' timing, so the outcome
 //! may differ. CI runs a few rounds; `TAILWATER_LONG=1` many.

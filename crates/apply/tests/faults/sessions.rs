@@ -67,7 +67,8 @@ async fn mysql_applies_xa_transactions() -> Result<()> {
     xa(ServerKind::Mysql97, 100).await
 }
 
-/// Statements of an XA transaction are filtered when it commits, like others. It is unknown which rows they change.
+/// Statements of an XA transaction are filtered when it commits, like others. It is unknown which rows they
+/// change.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn statements_in_xa_transactions_are_filtered() -> Result<()> {
     let Some(rig) = Rig::start(ServerKind::Mariadb1011, &[], &[]).await? else { return Ok(()) };

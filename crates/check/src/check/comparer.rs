@@ -86,7 +86,8 @@ impl Comparer {
     /// Compares a chunk; stops after `differences_max` differences.
     ///
     /// # Errors
-    /// [`BulkError::RowTooLong`], [`BulkError::TargetBehind`], [`BulkError::UnexpectedAnswer`], [`BulkError::Session`].
+    /// [`BulkError::RowTooLong`], [`BulkError::TargetBehind`], [`BulkError::UnexpectedAnswer`],
+    /// [`BulkError::Session`].
     pub(super) async fn chunk(
         &mut self,
         pair: &TablePair,

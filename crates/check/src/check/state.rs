@@ -75,8 +75,8 @@ impl CheckState {
     /// process ends.
     ///
     /// # Errors
-    /// [`BulkError::StateFileExists`], [`BulkError::StateMismatch`], [`BulkError::Busy`], [`BulkError::Damaged`],
-    /// [`BulkError::File`].
+    /// [`BulkError::StateFileExists`], [`BulkError::StateMismatch`], [`BulkError::Busy`],
+    /// [`BulkError::Damaged`], [`BulkError::File`].
     pub(super) fn open(
         path: Option<&Path>,
         resume: bool,

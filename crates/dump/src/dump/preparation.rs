@@ -133,7 +133,8 @@ pub(super) struct VisibleSelection {
 /// Refuses an empty selection, or one that the account does not see completely.
 ///
 /// # Errors
-/// [`BulkError::NotFound`], [`BulkError::NothingSelected`], [`BulkError::MissingPrivilege`]; [`BulkError::Session`].
+/// [`BulkError::NotFound`], [`BulkError::NothingSelected`], [`BulkError::MissingPrivilege`];
+/// [`BulkError::Session`].
 pub(super) async fn check_selection(
     connection: &mut Connection,
     selection: &Selection,

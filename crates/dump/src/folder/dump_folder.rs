@@ -72,8 +72,8 @@ impl DumpFolder {
     /// Opens a dump to resume it. An incomplete end of the journal is cut off.
     ///
     /// # Errors
-    /// [`BulkError::Busy`] if another process writes to it; [`BulkError::Damaged`], [`BulkError::NewerFormat`],
-    /// [`BulkError::File`].
+    /// [`BulkError::Busy`] if another process writes to it; [`BulkError::Damaged`],
+    /// [`BulkError::NewerFormat`], [`BulkError::File`].
     pub fn open(files: Arc<dyn FileStore>) -> Result<Self, BulkError> {
         let mut recorder = JournalWriter::take(&files)?;
         let (mut manifest, entries) = read_both(files.as_ref(), || recorder.entries(files.as_ref()))?;

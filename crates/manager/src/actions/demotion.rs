@@ -53,8 +53,8 @@ pub(super) async fn demote(
     read_from(connection, &log, patience.saturating_sub(started.elapsed())).await
 }
 
-/// Kills the present sessions of clients, and returns when they have disappeared or `patience` is over. Spares
-/// sessions whose commit waits for ACKs: ending one would report the commit as done to its client.
+/// Kills the present sessions of clients, and returns when they have disappeared or `patience` is over.
+/// Spares sessions whose commit waits for ACKs: ending one would report the commit as done to its client.
 async fn end_clients(connection: &mut Connection, patience: Duration) -> Result<(), ManagerError> {
     let started = Instant::now();
     let found = process_list::blocking_candidates(connection).await?;

@@ -12,8 +12,8 @@ use tokio::task::JoinHandle;
 /// How much output of a hook is kept, in bytes, for each of its two streams.
 const OUTPUT_BYTES_MAX: usize = 8 << 10;
 
-/// How long to wait for a hook's output after the hook has exited: a process that it left running may hold the
-/// stream open.
+/// How long to wait for a hook's output after the hook has exited: a process that it left running may hold
+/// the stream open.
 const OUTPUT_PATIENCE: Duration = Duration::from_millis(100);
 
 /// How a hook receives its task, besides the environment.

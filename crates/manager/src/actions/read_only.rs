@@ -55,9 +55,9 @@ pub(super) fn read_only(connection: &Connection) -> String {
     format!("SET GLOBAL {variable} = 1 {MARK}")
 }
 
-/// Kills all other sessions that execute a marked statement, and the sessions in `pending` of this account, whose
-/// statements may not have reached the server. Returns when they have disappeared: their statements can no
-/// longer take effect.
+/// Kills all other sessions that execute a marked statement, and the sessions in `pending` of this account,
+/// whose statements may not have reached the server. Returns when they have disappeared: their statements can
+/// no longer take effect.
 ///
 /// # Errors
 /// [`ManagerError::ActionTimeout`] if a session does not end; those of the session.

@@ -118,8 +118,8 @@ fn is_done(audit: &Audit, wanted: u32) -> bool {
     })
 }
 
-/// The run that is to be recovered, from records with the newest first: the last run that changed anything, if
-/// its manager ended during it and no recovery has ended it. Its term covers those of failed recoveries.
+/// The run that is to be recovered, from records with the newest first: the last run that changed anything,
+/// if its manager ended during it and no recovery has ended it. Its term covers those of failed recoveries.
 pub fn run_to_recover(newest_first: impl IntoIterator<Item = Audit>) -> Option<InterruptedRun> {
     let mut recovered = BTreeSet::new();
     let mut terms = BTreeMap::<String, u64>::new();

@@ -1,8 +1,8 @@
 //! What the audit records say. Pure.
 //!
 //! Every question reads the records from the newest to the oldest and takes [`RunEffect`] for what each one
-//! changed, so the answers cannot contradict each other. A run that is recovered later has two records: its own,
-//! and that of the recovery.
+//! changed, so the answers cannot contradict each other. A run that is recovered later has two records: its
+//! own, and that of the recovery.
 //!
 //! - [`run_effect`]: what one run changed.
 //! - [`interrupted_run`]: what an interrupted run may have done, and which run is to be recovered.

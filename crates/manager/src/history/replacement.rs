@@ -1,8 +1,8 @@
 //! How a former primary was replaced.
 //!
-//! Transactions that only a former primary has were never acknowledged if the failover that replaced it proved
-//! completeness. That failover counts only if the records lead from it to the present primary: otherwise the
-//! server may have been primary once more since.
+//! Transactions that only a former primary has were never acknowledged if the failover that replaced it
+//! proved completeness. That failover counts only if the records lead from it to the present primary:
+//! otherwise the server may have been primary once more since.
 
 use super::run_effect::RunEffect;
 use crate::model::Audit;

@@ -20,8 +20,8 @@ pub enum RunEffect {
     Incomplete,
     /// Its manager ended during the run: it is to be undone or finished.
     Interrupted(Box<InterruptedRun>),
-    /// It was a recovery, and there is nothing left to recover: the run is undone, or another manager has acted
-    /// since.
+    /// It was a recovery, and there is nothing left to recover: the run is undone, or another manager has
+    /// acted since.
     Recovered {
         /// Id of the interrupted run.
         run: String,

@@ -1,5 +1,5 @@
-//! Actions of failover, switchover and recovery. Their JSON spelling is fixed: managers of other versions read
-//! it.
+//! Actions of failover, switchover and recovery. Their JSON spelling is fixed: managers of other versions
+//! read it.
 
 use std::fmt;
 

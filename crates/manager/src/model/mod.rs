@@ -1,5 +1,5 @@
-//! Plain types that the rest of the crate shares: actions, outcomes, audit records, the lease token. No driver
-//! owns them.
+//! Plain types that the rest of the crate shares: actions, outcomes, audit records, the lease token. No
+//! driver owns them.
 //!
 //! - [`action`]: the actions of a run.
 //! - [`action_outcome`]: their outcomes.

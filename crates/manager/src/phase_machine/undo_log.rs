@@ -80,7 +80,8 @@ impl UndoLog {
         self.failed = true;
     }
 
-    /// Ends a round of undo actions. Returns whether another follows: after failures the rest is repeated once.
+    /// Ends a round of undo actions. Returns whether another follows: after failures the rest is repeated
+    /// once.
     pub(crate) fn end_round(&mut self, is_executable: impl Fn(&RunAction) -> bool) -> bool {
         let gives_up = self.failed && self.last_round;
         self.last_round |= std::mem::take(&mut self.failed);

@@ -4,12 +4,13 @@
 //! lease → confirm → choose → prepare → catch up → **pause → fence → repoint ackers → make writable** → route
 //! clients → repoint replicas.
 //!
-//! Everything slow happens before the pause, which does not begin until the lag of the candidate is small. In the pause the primary completes running commits, because the ackers still acknowledge, and
-//! takes no more. Then ackers and candidate proceed independently. An acker that holds everything of the
-//! primary stops, which fences the primary even for accounts that `read_only` does not bind. A candidate that
-//! has executed everything becomes a semi-sync source. Then the ackers capture from the candidate, and it
-//! becomes writable last, so its first commit finds its ackers. Nothing can be missing: the primary itself
-//! reports its last position, and any later write shows in the logs of the stopped ackers.
+//! Everything slow happens before the pause, which does not begin until the lag of the candidate is small. In
+//! the pause the primary completes running commits, because the ackers still acknowledge, and takes no more.
+//! Then ackers and candidate proceed independently. An acker that holds everything of the primary stops,
+//! which fences the primary even for accounts that `read_only` does not bind. A candidate that has executed
+//! everything becomes a semi-sync source. Then the ackers capture from the candidate, and it becomes writable
+//! last, so its first commit finds its ackers. Nothing can be missing: the primary itself reports its last
+//! position, and any later write shows in the logs of the stopped ackers.
 //!
 //! Until the candidate may be writable, everything is undone if an action fails or the limit is exceeded:
 //! first a candidate that may be writable, then the rest in parallel; failed undo actions are repeated once.

@@ -51,8 +51,9 @@ impl Credential {
 
     /// A hash as a server stores it in `mysql.user`:
     /// - `*` and 40 hexadecimal digits: `mysql_native_password`;
-    /// - `$A$005$`, salt and digest: MySQL's `caching_sha2_password`. As the salt may hold any character, also in the form
-    ///   `0x24412430...` that `SHOW CREATE USER` prints under `print_identified_with_as_hex = ON`;
+    /// - `$A$005$`, salt and digest: MySQL's `caching_sha2_password`. As the salt may hold any character,
+    ///   also in the form `0x24412430...` that `SHOW CREATE USER` prints under `print_identified_with_as_hex
+    ///   = ON`;
     /// - 43 characters of base64: MariaDB's `ed25519`.
     ///
     /// # Errors
@@ -357,7 +358,8 @@ mod tests {
         Credential::parse_hash(text).unwrap().0
     }
 
-    /// From `ed25519_password()` of a MariaDB 10.11, `PASSWORD('mypass')` in MySQL's manual, and a MySQL 9.7's `mysql.user`.
+    /// From `ed25519_password()` of a MariaDB 10.11, `PASSWORD('mypass')` in MySQL's manual, and a MySQL
+    /// 9.7's `mysql.user`.
     #[test]
     fn hashes_of_servers_are_read() {
         for (password, text) in [

@@ -241,8 +241,8 @@ impl EventReceiver {
         self.peer
     }
 
-    /// The client's next packet, for [`semi_sync::Ack::parse`]; `None` if the client has disconnected. Cancel-safe: no
-    /// bytes are lost. There is no timeout: a client that acknowledges nothing sends nothing.
+    /// The client's next packet, for [`semi_sync::Ack::parse`]; `None` if the client has disconnected.
+    /// Cancel-safe: no bytes are lost. There is no timeout: a client that acknowledges nothing sends nothing.
     ///
     /// # Errors
     /// [`SessionError::Protocol`] for a packet longer than any acknowledgement; [`SessionError::Io`].

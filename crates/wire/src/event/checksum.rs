@@ -56,7 +56,8 @@ impl ChecksumAlgorithm {
 /// compute its checksum with the flag cleared, and so does this.
 ///
 /// # Errors
-/// [`WireError::Checksum`] if it does not match, [`WireError::Truncated`] if the event is too short to have one.
+/// [`WireError::Checksum`] if it does not match, [`WireError::Truncated`] if the event is too short to have
+/// one.
 pub fn verify_checksum(event: &[u8]) -> Result<(), WireError> {
     let (data, stored) = event
         .split_last_chunk::<CHECKSUM_BYTES>()
@@ -167,8 +168,8 @@ impl ChecksumChecker {
     /// Compares the checksums after the last chunk.
     ///
     /// # Errors
-    /// [`WireError::Checksum`] if the checksums differ, [`WireError::Truncated`] or [`WireError::Malformed`] if fewer
-    /// or more bytes were taken than the event has.
+    /// [`WireError::Checksum`] if the checksums differ, [`WireError::Truncated`] or [`WireError::Malformed`]
+    /// if fewer or more bytes were taken than the event has.
     pub fn finish(self) -> Result<(), WireError> {
         if self.seen < self.event_length {
             let needed = usize::try_from(self.event_length - self.seen).unwrap_or(usize::MAX);

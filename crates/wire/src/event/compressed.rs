@@ -1,7 +1,7 @@
 //! MariaDB's compressed parts of events (types 165 to 171): a byte, a length, and a zlib stream.
 //!
-//! The byte is `0x80 | algorithm << 4 | bytes of the length`; zlib, algorithm 0, is the only one there is. The
-//! length, in big-endian order, is that of the text when decompressed.
+//! The byte is `0x80 | algorithm << 4 | bytes of the length`; zlib, algorithm 0, is the only one there is.
+//! The length, in big-endian order, is that of the text when decompressed.
 
 use flate2::{Decompress, FlushDecompress, Status};
 
@@ -178,8 +178,8 @@ pub fn plain_type(event_type: EventType) -> Option<EventType> {
 /// uncompressed type.
 ///
 /// # Errors
-/// [`WireError::Unsupported`] if the type is not a compressed one; else as [`decompress`], where `bytes_max` bounds
-/// the decompressed part.
+/// [`WireError::Unsupported`] if the type is not a compressed one; else as [`decompress`], where `bytes_max`
+/// bounds the decompressed part.
 pub fn decompress_body(
     event_type: EventType,
     body: &[u8],

@@ -21,8 +21,8 @@ pub struct FormatDescription {
     pub binlog_version: u16,
     /// For example `9.7.0` or `10.11.14-MariaDB-0+deb12u2-log`.
     pub server_version: String,
-    /// When the server started, in seconds since 1970, in the first file it wrote after starting; 0 in later files,
-    /// and where the stream begins in the middle of a file.
+    /// When the server started, in seconds since 1970, in the first file it wrote after starting; 0 in later
+    /// files, and where the stream begins in the middle of a file.
     pub created: u32,
     /// Length of the fixed part of each event type, in bytes; type 1 is at index 0.
     pub post_header_lengths: Vec<u8>,
@@ -37,8 +37,8 @@ impl FormatDescription {
     /// A server with checksums writes one on this event whatever the algorithm is.
     ///
     /// # Errors
-    /// [`WireError::Truncated`]; [`WireError::Unsupported`] for a binlog version other than 4, another header length
-    /// than 19, or an unknown checksum algorithm.
+    /// [`WireError::Truncated`]; [`WireError::Unsupported`] for a binlog version other than 4, another header
+    /// length than 19, or an unknown checksum algorithm.
     pub fn parse(body: &[u8]) -> Result<Self, WireError> {
         // The version determines whether there is a checksum to remove.
         match Self::parse_stripped(body) {

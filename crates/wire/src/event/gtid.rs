@@ -1,4 +1,5 @@
-//! MySQL's events that open a transaction: `GTID_LOG_EVENT`, `ANONYMOUS_GTID_LOG_EVENT` and `GTID_TAGGED_LOG_EVENT`.
+//! MySQL's events that open a transaction: `GTID_LOG_EVENT`, `ANONYMOUS_GTID_LOG_EVENT` and
+//! `GTID_TAGGED_LOG_EVENT`.
 
 use super::serialization::SerializedMessage;
 use crate::WireError;

@@ -16,7 +16,8 @@ pub const FIRST_EVENT_OFFSET: u64 = BINLOG_MAGIC.len() as u64;
 /// The common header of a binlog event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EventHeader {
-    /// When the statement began on the server that first executed it, in seconds since 1970; 0 in artificial events.
+    /// When the statement began on the server that first executed it, in seconds since 1970; 0 in artificial
+    /// events.
     pub timestamp: u32,
     /// The type of the body.
     pub event_type: EventType,
@@ -48,8 +49,8 @@ impl EventHeader {
     /// Parses the first [`EVENT_HEADER_BYTES`] of `bytes`.
     ///
     /// # Errors
-    /// [`WireError::Truncated`] if there are fewer; [`WireError::Malformed`] if the event claims to be shorter than
-    /// its header.
+    /// [`WireError::Truncated`] if there are fewer; [`WireError::Malformed`] if the event claims to be
+    /// shorter than its header.
     pub fn parse(bytes: &[u8]) -> Result<Self, WireError> {
         let Some(bytes) = bytes.first_chunk::<EVENT_HEADER_BYTES>() else {
             let needed = EVENT_HEADER_BYTES - bytes.len();

@@ -3,8 +3,8 @@
 use crate::WireError;
 use crate::cursor::ByteCursor;
 
-/// Parses the body without checksum of a `BINLOG_CHECKPOINT_EVENT` (161): the oldest file that the source itself
-/// would need after a crash.
+/// Parses the body without checksum of a `BINLOG_CHECKPOINT_EVENT` (161): the oldest file that the source
+/// itself would need after a crash.
 ///
 /// # Errors
 /// [`WireError::Truncated`] if the name ends early.
@@ -36,7 +36,8 @@ impl StartEncryption {
     }
 }
 
-/// `PARTIAL_ROW_DATA_EVENT` (172, MariaDB 12.3 and later): a fragment of a row event too large for one packet.
+/// `PARTIAL_ROW_DATA_EVENT` (172, MariaDB 12.3 and later): a fragment of a row event too large for one
+/// packet.
 ///
 /// The fragments of an event are consecutive; their concatenated data is the row event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

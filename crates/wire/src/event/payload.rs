@@ -1,4 +1,5 @@
-//! `TRANSACTION_PAYLOAD_EVENT`: the events of a whole transaction, compressed into one (MySQL 8.0.20 and later).
+//! `TRANSACTION_PAYLOAD_EVENT`: the events of a whole transaction, compressed into one (MySQL 8.0.20 and
+//! later).
 //!
 //! [`TransactionPayload`] is the head; [`PayloadDecoder`] returns the events one by one and holds only one of
 //! them.
@@ -44,8 +45,8 @@ impl<'a> TransactionPayload<'a> {
     /// incomplete.
     ///
     /// # Errors
-    /// [`WireError::Truncated`] if it ends within the head; [`WireError::Malformed`] if the head lacks a field;
-    /// [`WireError::Unsupported`] for another compression.
+    /// [`WireError::Truncated`] if it ends within the head; [`WireError::Malformed`] if the head lacks a
+    /// field; [`WireError::Unsupported`] for another compression.
     pub fn parse(body: &'a [u8]) -> Result<Self, WireError> {
         let mut cursor = ByteCursor::new(WHAT, body);
         let (mut payload_bytes, mut compression, mut uncompressed_bytes) = (None, None, None);

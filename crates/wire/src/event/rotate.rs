@@ -21,7 +21,8 @@ impl<'a> Rotate<'a> {
     /// Parses the body without checksum.
     ///
     /// # Errors
-    /// [`WireError::Truncated`] if it ends early, [`WireError::Malformed`] if there is no name or a far too long one.
+    /// [`WireError::Truncated`] if it ends early, [`WireError::Malformed`] if there is no name or a far too
+    /// long one.
     pub fn parse(body: &'a [u8], format: &FormatDescription) -> Result<Self, WireError> {
         let mut cursor = ByteCursor::new("rotate event", body);
         let fixed = format.post_header_length_of(EventType::ROTATE, 8)?;
@@ -57,7 +58,8 @@ impl<'a> Heartbeat<'a> {
     /// If the position does not fit the header, MariaDB writes 0 there and the position before the name.
     ///
     /// # Errors
-    /// [`WireError::Truncated`] if it ends early, [`WireError::Malformed`] if there is no name or a far too long one.
+    /// [`WireError::Truncated`] if it ends early, [`WireError::Malformed`] if there is no name or a far too
+    /// long one.
     pub fn parse_v1(header: &EventHeader, body: &'a [u8]) -> Result<Self, WireError> {
         let mut cursor = ByteCursor::new("heartbeat", body);
         let position = match header.end_log_pos {

@@ -62,7 +62,8 @@ pub struct RowsEvent<'a> {
     pub extra_data: &'a [u8],
     /// The number of columns of the table map.
     pub column_count: usize,
-    /// Bit per column, lowest bit first: the columns of the before image (update, delete) or the only image (write).
+    /// Bit per column, lowest bit first: the columns of the before image (update, delete) or the only image
+    /// (write).
     pub columns_present: &'a [u8],
     /// The columns of the after image of an update; the same slice as `columns_present` otherwise.
     pub columns_present_after: &'a [u8],

@@ -1,8 +1,8 @@
 //! MySQL's self-describing message format (`mysql::serialization`), used by tagged GTID events.
 //!
-//! A message is a format version, its size, the id of the last field that a reader must know, and fields: an id and a
-//! value each, in ascending order. Integers have 1..=9 bytes; the number of trailing one bits of the first byte is
-//! the number of bytes that follow. Signed ones carry the sign in the lowest bit.
+//! A message is a format version, its size, the id of the last field that a reader must know, and fields: an
+//! id and a value each, in ascending order. Integers have 1..=9 bytes; the number of trailing one bits of the
+//! first byte is the number of bytes that follow. Signed ones carry the sign in the lowest bit.
 
 use crate::WireError;
 use crate::cursor::ByteCursor;

@@ -54,7 +54,8 @@ pub struct StatusVars<'a> {
     pub xid: Option<u64>,
     /// Which half of a two-phase `ALTER TABLE` the statement is (MariaDB 10.8).
     pub gtid_flags: Option<GtidFlags>,
-    /// `character_set_collations` (MariaDB 11.3): character set and default collation, by the number of a collation.
+    /// `character_set_collations` (MariaDB 11.3): character set and default collation, by the number of a
+    /// collation.
     pub character_set_collations: Option<Vec<(u16, u16)>>,
     /// The rest from the first unknown variable: its code, and all following bytes. Empty if all are known.
     pub unknown: &'a [u8],

@@ -50,7 +50,8 @@ pub struct UserVar<'a> {
     pub name: &'a [u8],
     /// Its value.
     pub value: UserVarValue<'a>,
-    /// MariaDB's extra bytes after the value (a data type, in versions with more types than the value distinguishes).
+    /// MariaDB's extra bytes after the value (a data type, in versions with more types than the value
+    /// distinguishes).
     pub extra: &'a [u8],
 }
 

@@ -35,7 +35,8 @@ impl<'a> Xid<'a> {
     }
 }
 
-/// `XA_PREPARE_LOG_EVENT`: ends the events of an XA transaction that is now prepared, or committed in one phase.
+/// `XA_PREPARE_LOG_EVENT`: ends the events of an XA transaction that is now prepared, or committed in one
+/// phase.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct XaPrepare<'a> {
     /// `XA COMMIT ... ONE PHASE`: committed, not only prepared.

@@ -21,8 +21,8 @@ impl Interval {
     }
 }
 
-/// A set of numbers as sorted intervals with at least one absent number between any two, so that equal sets are
-/// equal values.
+/// A set of numbers as sorted intervals with at least one absent number between any two, so that equal sets
+/// are equal values.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(super) struct IntervalSet {
     intervals: Vec<Interval>,

@@ -1,4 +1,5 @@
-//! MariaDB GTIDs; positions (`gtid_slave_pos`), binlog states (`gtid_binlog_state`) and GTID_LIST events of them.
+//! MariaDB GTIDs; positions (`gtid_slave_pos`), binlog states (`gtid_binlog_state`) and GTID_LIST events of
+//! them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -53,8 +54,8 @@ impl fmt::Display for MariadbGtid {
 /// The body of a GTID_LIST event: GTIDs in the order in which the server wrote them, and flags.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MariadbGtidList {
-    /// For the list at the start of a binlog, the server's binlog state at that point: in each domain the last
-    /// GTID written comes after those of other servers.
+    /// For the list at the start of a binlog, the server's binlog state at that point: in each domain the
+    /// last GTID written comes after those of other servers.
     pub gtids: Vec<MariadbGtid>,
     /// The high nibble of the count: [`Self::FLAG_UNTIL_REACHED`], [`Self::FLAG_IGNORE_GTIDS`].
     pub flags: u8,
@@ -266,7 +267,8 @@ impl MariadbBinlogState {
         Self::default()
     }
 
-    /// Reads the GTIDs of `gtid_binlog_state` or of a position; the last one listed of a domain is its newest.
+    /// Reads the GTIDs of `gtid_binlog_state` or of a position; the last one listed of a domain is its
+    /// newest.
     ///
     /// # Errors
     /// [`WireError::Malformed`] with the offending text and its offset.
@@ -311,7 +313,8 @@ impl MariadbBinlogState {
         MariadbPosition { domains: domains.collect() }
     }
 
-    /// Every domain's and server's last GTID, in order of domain, the domain's newest after those of other servers.
+    /// Every domain's and server's last GTID, in order of domain, the domain's newest after those of other
+    /// servers.
     pub fn iter(&self) -> impl Iterator<Item = MariadbGtid> {
         self.domains.iter().flat_map(|(&domain, state)| {
             let others = state.sequences.iter().filter(|(server_id, _)| **server_id != state.last_server_id);

@@ -111,8 +111,8 @@ impl MysqlGtidSet {
     }
 
     /// Reads the text form as leniently as MySQL 9 does: any order, upper or lower case, white space between
-    /// tokens, empty elements, UUIDs repeated, in braces or without dashes, intervals that overlap or are empty
-    /// (`5-3`).
+    /// tokens, empty elements, UUIDs repeated, in braces or without dashes, intervals that overlap or are
+    /// empty (`5-3`).
     ///
     /// ```
     /// # use tailwater_wire::gtid::MysqlGtidSet;
@@ -158,7 +158,8 @@ impl MysqlGtidSet {
     /// Adds all numbers of an interval.
     ///
     /// # Errors
-    /// [`WireError::Malformed`] if the interval is empty or not within 1..=[`MYSQL_NUMBER_MAX`], or `tag` is no tag.
+    /// [`WireError::Malformed`] if the interval is empty or not within 1..=[`MYSQL_NUMBER_MAX`], or `tag` is
+    /// no tag.
     pub fn insert_interval(
         &mut self,
         uuid: [u8; 16],
@@ -263,12 +264,12 @@ impl MysqlGtidSet {
         self.numbers(uuid, tag).and_then(IntervalSet::last_number)
     }
 
-    /// Reads the binary form of PREVIOUS_GTIDS events and COM_BINLOG_DUMP_GTID, with tags or without, from all of
-    /// `bytes`. Memory use is a small multiple of their length.
+    /// Reads the binary form of PREVIOUS_GTIDS events and COM_BINLOG_DUMP_GTID, with tags or without, from
+    /// all of `bytes`. Memory use is a small multiple of their length.
     ///
     /// # Errors
-    /// [`WireError::TooLarge`] beyond [`GTID_SET_BYTES_MAX`](super::GTID_SET_BYTES_MAX); [`WireError::Unsupported`] for a format newer than
-    /// tags; otherwise what is wrong with the bytes.
+    /// [`WireError::TooLarge`] beyond [`GTID_SET_BYTES_MAX`](super::GTID_SET_BYTES_MAX);
+    /// [`WireError::Unsupported`] for a format newer than tags; otherwise what is wrong with the bytes.
     pub fn decode(bytes: &[u8]) -> Result<Self, WireError> {
         const WHAT: &str = "mysql GTID set";
         check_size(WHAT, bytes.len())?;
@@ -310,7 +311,8 @@ impl MysqlGtidSet {
         Ok(set.finish())
     }
 
-    /// The binary form, as servers write it: without tags if the set has none, so that every version reads it.
+    /// The binary form, as servers write it: without tags if the set has none, so that every version reads
+    /// it.
     pub fn encode(&self) -> Vec<u8> {
         let format = if self.has_tags() { Format::Tagged } else { Format::Untagged };
         let origin_count = self.origins.len() as u64;
@@ -377,7 +379,8 @@ impl FromStr for MysqlGtidSet {
 }
 
 impl fmt::Display for MysqlGtidSet {
-    /// As `gtid_executed` prints it, but with `,` instead of `,\n` between UUIDs; `{:#}` gives the line breaks too.
+    /// As `gtid_executed` prints it, but with `,` instead of `,\n` between UUIDs; `{:#}` gives the line
+    /// breaks too.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut previous_uuid = None;
         for OriginNumbers { uuid, tag, numbers } in &self.origins {
@@ -512,7 +515,8 @@ fn parse_uuid(scan: &mut Scanner<'_>) -> Result<[u8; 16], WireError> {
     Ok(uuid)
 }
 
-/// A tag in lower case and the white space after it; empty, with nothing read, if a number or anything else is next.
+/// A tag in lower case and the white space after it; empty, with nothing read, if a number or anything else
+/// is next.
 fn parse_tag(scan: &mut Scanner<'_>) -> Result<String, WireError> {
     let start = scan.clone();
     if !scan.peek().is_some_and(|byte| byte.is_ascii_alphabetic() || byte == b'_') {

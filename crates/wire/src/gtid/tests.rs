@@ -389,8 +389,8 @@ fn flavours_do_not_mix() {
 
 #[test]
 fn mariadb_list_of_a_real_server() {
-    // From MariaDB 11.8 after SET GLOBAL gtid_binlog_state='1-1-5,0-2-3,0-1-9,1-2-1': domains in no order, but in
-    // each the newest last.
+    // From MariaDB 11.8 after SET GLOBAL gtid_binlog_state='1-1-5,0-2-3,0-1-9,1-2-1': domains in no order,
+    // but in each the newest last.
     let gtid = |domain, server_id, sequence| {
         [&[domain, 0, 0, 0, server_id, 0, 0, 0, sequence][..], &[0; 7]].concat()
     };
@@ -404,8 +404,8 @@ fn mariadb_list_of_a_real_server() {
     assert_eq!(state.position().to_string(), "0-1-9,1-2-1");
 }
 
-/// What MySQL 9.7 answered to `GTID_SUBTRACT(a, '')`, `GTID_SUBTRACT(a, b)` and `GTID_SUBSET(a, b)`, one JSON object
-/// per line; `normal` is null where the server calls `a` malformed.
+/// What MySQL 9.7 answered to `GTID_SUBTRACT(a, '')`, `GTID_SUBTRACT(a, b)` and `GTID_SUBSET(a, b)`, one JSON
+/// object per line; `normal` is null where the server calls `a` malformed.
 const MYSQL_ANSWERS: &str = include_str!("../../tests/fixtures/gtid/mysql-9.7-answers.jsonl");
 
 #[test]

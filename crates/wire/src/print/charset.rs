@@ -75,8 +75,9 @@ pub(super) fn is_over_ascii(collation: u32) -> bool {
     matches!(encoding(collation), Encoding::Utf8 | Encoding::Latin1)
 }
 
-/// A line per collation, by number: number, character set, name on MariaDB, name on MySQL (`=` where it is the same, `-` where
-/// the flavour does not have it). From the servers' `information_schema` (MariaDB 10.11 and 11.8, MySQL 9.7).
+/// A line per collation, by number: number, character set, name on MariaDB, name on MySQL (`=` where it is
+/// the same, `-` where the flavour does not have it). From the servers' `information_schema` (MariaDB 10.11
+/// and 11.8, MySQL 9.7).
 const COLLATIONS: &str = include_str!("collations.tsv");
 
 struct CollationNames {

@@ -1,6 +1,7 @@
 //! Floating-point numbers as in C's `printf`, with which the servers' tools print FLOAT and DOUBLE.
 
-/// `%.<precision>g`: that many significant digits, without trailing zeros, in the shorter of plain and exponent form.
+/// `%.<precision>g`: that many significant digits, without trailing zeros, in the shorter of plain and
+/// exponent form.
 pub(super) fn general(number: f64, precision: usize) -> String {
     if number.is_nan() {
         return if number.is_sign_negative() { "-nan".to_owned() } else { "nan".to_owned() };

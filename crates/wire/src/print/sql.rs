@@ -1,4 +1,5 @@
-//! SQL that a stock client replays: row events as INSERT, UPDATE and DELETE, statements with the session they ran in.
+//! SQL that a stock client replays: row events as INSERT, UPDATE and DELETE, statements with the session they
+//! ran in.
 //!
 //! A replay gives exactly the source's data, or nothing. Values without an exact SQL form, and values that
 //! the binlog does not define (column names, whether a number is negative), are refused with
@@ -126,7 +127,8 @@ impl SqlPrinter {
         Ok(())
     }
 
-    /// Whether an event outside a transaction is a complete one: a statement that does not start a transaction.
+    /// Whether an event outside a transaction is a complete one: a statement that does not start a
+    /// transaction.
     fn is_whole_transaction(&mut self, event: &[u8]) -> bool {
         let Ok(event) = self.stream.parse(event, false) else { return false };
         let EventBody::Query(query) = &event.body else { return false };

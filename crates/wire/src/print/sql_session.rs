@@ -48,8 +48,8 @@ pub fn session_statement(
         let Some(zone) = zone else { return Err(refused("a statement", "its time zone has no name")) };
         put_variable(&mut text, "time_zone", format_args!("_utf8mb4'{zone}'"));
     } else {
-        // Servers do not log the zone of a `CREATE EVENT` without times, but store it with the event. A replica
-        // stores its own.
+        // Servers do not log the zone of a `CREATE EVENT` without times, but store it with the event. A
+        // replica stores its own.
         put_variable(&mut text, "time_zone", "DEFAULT");
     }
     put_variable(&mut text, "lc_time_names", vars.lc_time_names.unwrap_or(0));
@@ -170,7 +170,8 @@ mod tests {
 
     #[test]
     fn every_collation_can_be_a_default_and_every_client_is_known() {
-        // `character_set_client` cp1251 by a collation that is not its default, `character_set_collations` of latin1.
+        // `character_set_client` cp1251 by a collation that is not its default, `character_set_collations` of
+        // latin1.
         let vars = b"\x04\x32\0\x32\0\x08\0\x83\x01\x08\0\x2f\0";
         let text = statement(vars, Flavour::MariaDb, Flavour::MariaDb).unwrap();
         for part in [

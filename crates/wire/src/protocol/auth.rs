@@ -169,7 +169,8 @@ impl AuthSwitchRequest {
     }
 }
 
-/// `mysql_native_password`: SHA1(password) xor SHA1(nonce, SHA1(SHA1(password))); empty for an empty password.
+/// `mysql_native_password`: SHA1(password) xor SHA1(nonce, SHA1(SHA1(password))); empty for an empty
+/// password.
 pub fn native_password(password: &[u8], nonce: &[u8; 20]) -> Vec<u8> {
     if password.is_empty() {
         return Vec::new();
@@ -190,7 +191,8 @@ pub fn native_password_verify(answer: &[u8], nonce: &[u8; 20], hash: &[u8; 20]) 
     answer.len() == mix.len() && equal(&Sha1::digest(xor(answer, &mix)), hash)
 }
 
-/// `caching_sha2_password`: SHA256(password) xor SHA256(SHA256(SHA256(password)), nonce); empty for an empty password.
+/// `caching_sha2_password`: SHA256(password) xor SHA256(SHA256(SHA256(password)), nonce); empty for an empty
+/// password.
 pub fn caching_sha2_password(password: &[u8], nonce: &[u8; 20]) -> Vec<u8> {
     if password.is_empty() {
         return Vec::new();

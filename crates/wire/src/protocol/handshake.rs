@@ -89,7 +89,8 @@ impl HandshakeV10 {
         })
     }
 
-    /// Appends the greeting's payload. `auth_data` must have 20 bytes; versions and plugin names no zero byte.
+    /// Appends the greeting's payload. `auth_data` must have 20 bytes; versions and plugin names no zero
+    /// byte.
     ///
     /// # Errors
     /// [`WireError::Malformed`] if they do not.
@@ -214,7 +215,8 @@ impl ClientAnswer {
     /// Parses a client's answer to the greeting.
     ///
     /// # Errors
-    /// [`WireError::Unsupported`] for a client older than 4.1; [`WireError::Truncated`] or [`WireError::Malformed`].
+    /// [`WireError::Unsupported`] for a client older than 4.1; [`WireError::Truncated`] or
+    /// [`WireError::Malformed`].
     pub fn parse(payload: &[u8]) -> Result<Self, WireError> {
         let mut cursor = ByteCursor::new("client's answer", payload);
         let start = SslRequest::parse_from(&mut cursor)?;
@@ -274,8 +276,8 @@ impl HandshakeResponse {
     /// Appends the answer's payload.
     ///
     /// # Errors
-    /// [`WireError::Malformed`] if a name contains a zero byte; [`WireError::TooLarge`] if the authentication data
-    /// does not fit its length field.
+    /// [`WireError::Malformed`] if a name contains a zero byte; [`WireError::TooLarge`] if the authentication
+    /// data does not fit its length field.
     pub fn encode(&self, out: &mut Vec<u8>) -> Result<(), WireError> {
         SslRequest {
             capabilities: self.capabilities,

@@ -56,8 +56,8 @@ impl<'a> Ack<'a> {
     /// Parses an acknowledgement's payload.
     ///
     /// # Errors
-    /// [`WireError::Truncated`]; [`WireError::Malformed`] without the magic byte; [`WireError::TooLarge`] for a file
-    /// name beyond [`FILE_NAME_BYTES_MAX`].
+    /// [`WireError::Truncated`]; [`WireError::Malformed`] without the magic byte; [`WireError::TooLarge`] for
+    /// a file name beyond [`FILE_NAME_BYTES_MAX`].
     pub fn parse(payload: &'a [u8]) -> Result<Self, WireError> {
         let mut cursor = ByteCursor::new("semi-sync acknowledgement", payload);
         let magic = cursor.u8()?;

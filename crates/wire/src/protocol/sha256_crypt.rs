@@ -1,9 +1,10 @@
 //! The hash that MySQL stores for `caching_sha2_password`: SHA256-crypt of the password with a salt, in
 //! thousands of rounds.
 //!
-//! The text in `mysql.user.authentication_string` is `$A$`, the rounds in thousands as three hexadecimal digits, `$`,
-//! 20 bytes of salt (any byte but 0 and `$`, below 128) and 43 characters of digest. The digest is that of the `$5$`
-//! method of crypt(3) with a longer salt. Source: `crypt_genhash_impl.cc` and `sha2_password.cc` of MySQL.
+//! The text in `mysql.user.authentication_string` is `$A$`, the rounds in thousands as three hexadecimal
+//! digits, `$`, 20 bytes of salt (any byte but 0 and `$`, below 128) and 43 characters of digest. The digest
+//! is that of the `$5$` method of crypt(3) with a longer salt. Source: `crypt_genhash_impl.cc` and
+//! `sha2_password.cc` of MySQL.
 
 use std::fmt;
 

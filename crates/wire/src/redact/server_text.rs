@@ -83,7 +83,8 @@ fn of_rows(text: &str) -> Option<String> {
     Some(format!("{COULD_NOT_EXECUTE}{what}; {error}{tail}"))
 }
 
-/// `Worker <number> failed executing transaction '<GTID>' at source log <file>, end_log_pos <number>; <text>`.
+/// `Worker <number> failed executing transaction '<GTID>' at source log <file>, end_log_pos <number>;
+/// <text>`.
 fn of_worker(text: &str) -> Option<String> {
     let (front, rest) = text.split_once("; ")?;
     if !front.starts_with("Worker ") || !front.contains(" failed executing transaction ") {

@@ -62,9 +62,11 @@ pub struct BinlogColumn {
     pub metadata: u16,
     /// Whether the column may be NULL.
     pub nullable: bool,
-    /// Whether a numeric column is unsigned. `None`: not logged, or not numeric; values then decode as signed.
+    /// Whether a numeric column is unsigned. `None`: not logged, or not numeric; values then decode as
+    /// signed.
     pub unsigned: Option<bool>,
-    /// Collation number of a character, ENUM or SET column; [`CHARSET_BINARY`] for binary ones. `None`: not logged.
+    /// Collation number of a character, ENUM or SET column; [`CHARSET_BINARY`] for binary ones. `None`: not
+    /// logged.
     pub collation: Option<u32>,
     /// The column's name. `None`: not logged (`binlog_row_metadata=MINIMAL`).
     pub name: Option<String>,

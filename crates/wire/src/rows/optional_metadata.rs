@@ -113,8 +113,8 @@ pub(super) fn read(
     Ok(table)
 }
 
-/// Whether COLUMN_CHARSET and DEFAULT_CHARSET count the column. MariaDB counts GEOMETRY as binary text, MySQL does
-/// not; MySQL counts VECTOR; neither counts MySQL's JSON, and MariaDB's JSON is a LONGTEXT.
+/// Whether COLUMN_CHARSET and DEFAULT_CHARSET count the column. MariaDB counts GEOMETRY as binary text, MySQL
+/// does not; MySQL counts VECTOR; neither counts MySQL's JSON, and MariaDB's JSON is a LONGTEXT.
 fn is_character(column: ColumnType, flavour: Flavour) -> bool {
     match column {
         ColumnType::Char { .. }
@@ -168,7 +168,8 @@ fn each_bit<'c>(
     Ok(())
 }
 
-/// One collation for all columns that `counts`, then pairs of index (among those) and collation for the exceptions.
+/// One collation for all columns that `counts`, then pairs of index (among those) and collation for the
+/// exceptions.
 fn default_collations(
     value: &mut ByteCursor<'_>,
     columns: &mut [BinlogColumn],

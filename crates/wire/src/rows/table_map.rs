@@ -142,8 +142,8 @@ mod tests {
 
     #[test]
     fn signedness_counts_year() {
-        // tinyint unsigned, year, tinyint unsigned not null, float unsigned, double, decimal unsigned, int; as both
-        // MySQL 9.7 and MariaDB 11.8 log it.
+        // tinyint unsigned, year, tinyint unsigned not null, float unsigned, double, decimal unsigned, int;
+        // as both MySQL 9.7 and MariaDB 11.8 log it.
         let body = body(&[1, 13, 1, 4, 5, 246, 3], "04 08 0a 02", "7b", "01 01 f4");
         for flavour in [Flavour::MySql, Flavour::MariaDb] {
             let map = TableMap::parse(&body, flavour).unwrap();
@@ -155,7 +155,8 @@ mod tests {
 
     #[test]
     fn geometry_has_a_collation_on_mariadb_only() {
-        // char latin1, geometry, varchar utf8mb4, blob, enum utf8mb3, set utf8mb4, binary, tinytext, longtext utf16.
+        // char latin1, geometry, varchar utf8mb4, blob, enum utf8mb3, set utf8mb4, binary, tinytext, longtext
+        // utf16.
         let types = [254, 255, 15, 252, 254, 254, 254, 252, 252];
         let metadata = "fe03 04 2800 02 f701 f801 fe04 01 04";
         let mysql = body(&types, metadata, "ff01", "03 0a 08 fcff00 3f 3f fcff00 36 0b 04 21 fcff00");
@@ -170,8 +171,8 @@ mod tests {
 
     #[test]
     fn a_default_collation_has_exceptions_by_character_column() {
-        // char latin1, geometry, varchar utf8mb4, blob, enum, binary, longtext utf16, json, point, set, linestring,
-        // as MariaDB 10.11 logs them.
+        // char latin1, geometry, varchar utf8mb4, blob, enum, binary, longtext utf16, json, point, set,
+        // linestring, as MariaDB 10.11 logs them.
         let types = [254, 255, 15, 252, 254, 254, 252, 252, 255, 254, 255];
         let body = body(
             &types,
@@ -215,7 +216,8 @@ mod tests {
 
     #[test]
     fn contradictions_are_refused() {
-        // A key on a column that is not there, a member count beyond the field, a collation for a column too many.
+        // A key on a column that is not there, a member count beyond the field, a collation for a column too
+        // many.
         for (types, metadata, optional) in
             [(3, "", "08 01 01"), (254, "f701", "06 02 fa 00"), (254, "fe03", "02 03 08 01 08")]
         {

@@ -138,8 +138,9 @@ impl Time {
         }
     }
 
-    /// From the bytes of a TIME column of before MySQL 5.6: `HHMMSS` as a signed decimal number in three bytes.
-    /// With a fraction it is MariaDB's own form: a count of the smallest unit since -838:59:59.999999, big-endian.
+    /// From the bytes of a TIME column of before MySQL 5.6: `HHMMSS` as a signed decimal number in three
+    /// bytes. With a fraction it is MariaDB's own form: a count of the smallest unit since -838:59:59.999999,
+    /// big-endian.
     ///
     /// # Errors
     /// [`WireError`] if the bytes are too few or the time is out of range.
@@ -182,7 +183,8 @@ impl DateTime {
     /// From the bytes of a DATETIME column with `fraction` digits.
     ///
     /// # Errors
-    /// [`WireError`] if the bytes are too few, the sign bit means "before year 0", or the fraction is a second or more.
+    /// [`WireError`] if the bytes are too few, the sign bit means "before year 0", or the fraction is a
+    /// second or more.
     pub fn parse(bytes: &[u8], fraction: u8) -> Result<Self, WireError> {
         let mut cursor = ByteCursor::new(WHAT, bytes);
         let biased = cursor.uint_be(5)?;
@@ -214,8 +216,8 @@ impl DateTime {
         }
     }
 
-    /// From the bytes of a DATETIME column of before MySQL 5.6: `YYYYMMDDhhmmss` as a decimal number in eight bytes.
-    /// With a fraction it is MariaDB's own form: a mixed-radix count of the smallest unit, big-endian.
+    /// From the bytes of a DATETIME column of before MySQL 5.6: `YYYYMMDDhhmmss` as a decimal number in eight
+    /// bytes. With a fraction it is MariaDB's own form: a mixed-radix count of the smallest unit, big-endian.
     ///
     /// # Errors
     /// [`WireError`] if the bytes are too few or the number has more than 14 digits.
@@ -268,8 +270,8 @@ impl Timestamp {
         Ok(Self { seconds, micros: read_fraction(&mut cursor, fraction)? })
     }
 
-    /// From the bytes of a TIMESTAMP column of before MySQL 5.6: four, little-endian. With a fraction it is MariaDB's
-    /// own form: seconds, then a count of the smallest unit, both big-endian.
+    /// From the bytes of a TIMESTAMP column of before MySQL 5.6: four, little-endian. With a fraction it is
+    /// MariaDB's own form: seconds, then a count of the smallest unit, both big-endian.
     ///
     /// # Errors
     /// [`WireError`] if the bytes are too few or the fraction is a second or more.

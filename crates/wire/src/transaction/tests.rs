@@ -192,7 +192,8 @@ fn a_restarted_source_abandons_the_open_transaction() {
 #[test]
 fn the_stated_length_must_be_correct() {
     let length = |made: &Made| (EVENT_HEADER_BYTES + made.2.len() + 4) as u64;
-    // Beyond 250 the stated length itself takes two more bytes, so it is a constant part of the event's length.
+    // Beyond 250 the stated length itself takes two more bytes, so it is a constant part of the event's
+    // length.
     let statement = "insert into t values (".repeat(10);
     let transaction = |bytes| vec![gtid(Some(bytes)), query("BEGIN"), query(&statement), query("COMMIT")];
     let total: u64 = transaction(300).iter().map(length).sum();

@@ -77,8 +77,8 @@ fn a_row_that_changes_often_is_changed_once() {
 
 #[test]
 fn a_row_that_moves_away_makes_room_first() {
-    // Row 2 takes the unique value of row 1, and row 1 is inserted again with another one. The change in between
-    // prevents a merge.
+    // Row 2 takes the unique value of row 1, and row 1 is inserted again with another one. The change in
+    // between prevents a merge.
     let changes = [(Some(row(1, 5, 0)), None), (None, Some(row(2, 5, 0))), (None, Some(row(1, 6, 0)))];
     let mut history = history(PLAIN, &[(None, Some(row(1, 5, 0)))]);
     history.changes.clear();

@@ -9,8 +9,8 @@ use tailwater_wire::event::{
 use super::digit_effect::LoggedDefinition;
 use crate::error::ApplyError;
 
-/// Events that are checked in a transaction that MariaDB does not flag as DDL. A definition is the second event
-/// of its transaction, after the GTID.
+/// Events that are checked in a transaction that MariaDB does not flag as DDL. A definition is the second
+/// event of its transaction, after the GTID.
 const EVENTS_UNFLAGGED_MAX: usize = 2;
 /// The longest definition that is read, in bytes. A longer one is treated as a change of every table.
 const DEFINITION_BYTES_MAX: u32 = 64 << 20;

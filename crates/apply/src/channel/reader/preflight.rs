@@ -1,10 +1,10 @@
-//! Checks the target's tables when a channel starts, so that a column that does not fit is reported at the start and
-//! not at its first row.
+//! Checks the target's tables when a channel starts, so that a column that does not fit is reported at the
+//! start and not at its first row.
 //!
-//! Only rows that are applied by SQL can have a column without a place on the target. So the check scans much of the
-//! log if source and target differ in flavour. Otherwise it scans a little, and more only after it finds a table with
-//! another shape. Later mismatches are reported at the first row, and so are those in long events and in tables that
-//! a later definition creates.
+//! Only rows that are applied by SQL can have a column without a place on the target. So the check scans much
+//! of the log if source and target differ in flavour. Otherwise it scans a little, and more only after it
+//! finds a table with another shape. Later mismatches are reported at the first row, and so are those in long
+//! events and in tables that a later definition creates.
 
 mod scan;
 

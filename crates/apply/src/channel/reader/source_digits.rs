@@ -1,6 +1,6 @@
 //! Finds the number of fractional digits that columns with the old temporal layout had when their rows were
-//! logged. The source's catalogue has the current number, and the log shows whether a later definition may have
-//! changed it.
+//! logged. The source's catalogue has the current number, and the log shows whether a later definition may
+//! have changed it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -59,8 +59,8 @@ impl ChannelReader {
             match definition.effect_on(schema, table) {
                 DigitEffect::Unrelated => {}
                 DigitEffect::KeepsDigits => was_rebuilt = true,
-                // The target's table was made by the same log or copied from the source, and its rows last only
-                // until the channel gets there.
+                // The target's table was made by the same log or copied from the source, and its rows last
+                // only until the channel gets there.
                 DigitEffect::MayChangeDigits if drop_is_applied && definition.drops(schema, table) => {
                     info!(
                         channel = self.setup.shared.options.name,

@@ -7,8 +7,8 @@ use crate::transaction::ApplyStep;
 /// The most steps of a streamed transaction that wait to be written. Each holds one event.
 const STREAMED_STEPS_MAX: usize = 256;
 
-/// Memory of the waiting steps and the one that is being written, in bytes. After a step of this size nothing is
-/// read until it is written, so there is only one such step at a time.
+/// Memory of the waiting steps and the one that is being written, in bytes. After a step of this size nothing
+/// is read until it is written, so there is only one such step at a time.
 pub(super) const STREAMED_BYTES_MAX: usize = 4 << 20;
 
 /// The steps of a transaction that is too large for memory.

@@ -28,7 +28,8 @@ pub(super) struct TargetTables {
     next_filters: Option<LogPosition>,
     /// The target has no table for check marks: they are dropped.
     lacks_check_marks: bool,
-    /// The digits of old temporal columns of the source's tables, by their names there. Kept until a definition names the table.
+    /// The digits of old temporal columns of the source's tables, by their names there. Kept until a
+    /// definition names the table.
     sources: FxHashMap<(String, String), OldTimeDigits>,
 }
 
@@ -134,7 +135,8 @@ impl TargetTables {
         !self.sources.is_empty()
     }
 
-    /// Forgets the source's declarations of tables for which `is_defined` is true; returns whether there were any.
+    /// Forgets the source's declarations of tables for which `is_defined` is true; returns whether there were
+    /// any.
     pub(super) fn forget_sources(&mut self, is_defined: impl Fn(&str, &str) -> bool) -> bool {
         let before = self.sources.len();
         self.sources.retain(|(schema, table), _| !is_defined(schema, table));

@@ -1,8 +1,8 @@
 //! Transactions with rows of nontransactional tables, which the target keeps as soon as the statement has
 //! run.
 //!
-//! Each is a separate batch, and no other batch runs at the same time. Transactional rows are written first, so
-//! that a rejected one leaves no trace. Then come the nontransactional rows, and progress directly after
+//! Each is a separate batch, and no other batch runs at the same time. Transactional rows are written first,
+//! so that a rejected one leaves no trace. Then come the nontransactional rows, and progress directly after
 //! them. MySQL and MariaDB log such rows as a separate transaction when the statement ends. Under `gtid =
 //! preserve` that is the only GTID, so progress is not logged.
 
@@ -26,7 +26,8 @@ impl ApplyWorker {
     /// Applies and commits a batch of one transaction that has nontransactional rows.
     ///
     /// # Errors
-    /// The error of the target; [`ApplyError::PartlyWritten`] if some rows stay and must not be written again. [`ApplyError::NotTransactional`] if the transaction cannot be applied exactly once.
+    /// The error of the target; [`ApplyError::PartlyWritten`] if some rows stay and must not be written
+    /// again. [`ApplyError::NotTransactional`] if the transaction cannot be applied exactly once.
     pub(super) async fn apply_nontransactional(
         &mut self,
         batch: &TransactionBatch<BudgetedTransaction>,

@@ -259,8 +259,8 @@ fn slow_rows_make_small_batches() {
     }
 }
 
-/// In independent order, with a backlog: one batch has run, and two runs of the log are dispatched. The second has
-/// deferred transactions.
+/// In independent order, with a backlog: one batch has run, and two runs of the log are dispatched. The
+/// second has deferred transactions.
 fn two_runs() -> (Scheduler<NumberedTransaction>, [TransactionBatch<usize>; 2]) {
     let limits = SchedulerOptions { batch_transactions_max: 64, ..options(CommitOrder::Independent) };
     let mut scheduler = Scheduler::new(limits);

@@ -119,7 +119,8 @@ struct Simulation<'a> {
     scheduler: Scheduler<NumberedTransaction>,
     waiting: VecDeque<usize>,
     running: Vec<RunningBatch>,
-    /// Committed batches that were not reported to the scheduler yet, each with the transactions that it gives back.
+    /// Committed batches that were not reported to the scheduler yet, each with the transactions that it
+    /// gives back.
     unreported: Vec<(BatchId, Vec<usize>)>,
     committed: Vec<BatchId>,
     turn: BatchId,
@@ -257,8 +258,8 @@ impl<'a> Simulation<'a> {
         self.unreported.push((running.batch.id, Vec::new()));
     }
 
-    /// Makes a batch that waits for its turn commit its executed part and give back the rest. The request to yield
-    /// may be an old one.
+    /// Makes a batch that waits for its turn commit its executed part and give back the rest. The request to
+    /// yield may be an old one.
     fn yield_one(&mut self, rng: &mut StdRng) -> bool {
         let is_independent = self.options.commit_order == CommitOrder::Independent;
         let is_requested = self.scheduler.can_yield() || rng.random_range(0..16) == 0;
@@ -348,8 +349,8 @@ fn cases(count: u32) -> ProptestConfig {
 proptest! {
     #![proptest_config(cases(1500))]
 
-    /// At any time the target has the state of a serial execution with each transaction exactly once, and a next
-    /// step is always possible.
+    /// At any time the target has the state of a serial execution with each transaction exactly once, and a
+    /// next step is always possible.
     #[test]
     fn the_result_equals_serial_execution(
         load in any_load(),

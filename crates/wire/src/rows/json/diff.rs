@@ -75,8 +75,8 @@ impl<'a> JsonDiffs<'a> {
     /// Applies the changes to `before` and returns the resulting document in binary form.
     ///
     /// # Errors
-    /// [`WireError::Malformed`] if a change does not fit the document (the before image is not what the source
-    /// had); [`WireError::TooLarge`] if the result would exceed `bytes_max`.
+    /// [`WireError::Malformed`] if a change does not fit the document (the before image is not what the
+    /// source had); [`WireError::TooLarge`] if the result would exceed `bytes_max`.
     pub fn apply(&self, before: JsonBinary<'a>, bytes_max: usize) -> Result<Vec<u8>, WireError> {
         let mut tree = JsonTree::new(before);
         for diff in self.iter() {

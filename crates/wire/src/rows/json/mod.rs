@@ -1,10 +1,10 @@
 //! MySQL's binary JSON: navigation without decoding, the text as the server prints it, and the diffs of
 //! partial updates.
 //!
-//! A document is a type byte and a value. Containers hold a count, their own size, then fixed-size entries: for each
-//! key (objects only) its offset and length, for each value its type and either its offset or, for small scalars,
-//! the value itself. Offsets count from the start of the container; the "small" form has them in two bytes, the
-//! "large" one in four. Keys are sorted by length, then by bytes.
+//! A document is a type byte and a value. Containers hold a count, their own size, then fixed-size entries:
+//! for each key (objects only) its offset and length, for each value its type and either its offset or, for
+//! small scalars, the value itself. Offsets count from the start of the container; the "small" form has them
+//! in two bytes, the "large" one in four. Keys are sorted by length, then by bytes.
 //!
 //! In a hostile document many entries can share one value, nested, so that its text is exponentially larger.
 //! Code that visits a whole document therefore counts the visited bytes: a valid document never has more of

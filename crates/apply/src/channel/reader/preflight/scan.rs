@@ -1,5 +1,5 @@
-//! Finds the tables of later rows, and their layout on the source. Pure: its input is events, its output the tables
-//! to check.
+//! Finds the tables of later rows, and their layout on the source. Pure: its input is events, its output the
+//! tables to check.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use tailwater_wire::event::{
