@@ -74,7 +74,7 @@ pub enum StatsError {
         server: String,
         /// The connection's error.
         #[source]
-        cause: SessionError,
+        cause: Box<SessionError>,
     },
 }
 

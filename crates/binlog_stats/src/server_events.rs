@@ -21,7 +21,10 @@ pub async fn read_server(
     collector: &mut Collector,
     progress: &mut dyn ReadProgress,
 ) -> Result<(), StatsError> {
-    let failed = |cause: SessionError| StatsError::Server { server: connect.endpoint.to_string(), cause };
+    let failed = |cause: SessionError| StatsError::Server {
+        server: connect.endpoint.to_string(),
+        cause: Box::new(cause),
+    };
     let mut connection = Connection::connect(connect).await.map_err(failed)?;
     let files = binlog_files(&mut connection).await.map_err(failed)?;
     let oldest = || (files.first().map(|(file, _)| file.clone()).unwrap_or_default(), 4);

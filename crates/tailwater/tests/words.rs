@@ -94,7 +94,7 @@ fn defined_type(line: &str) -> Option<&str> {
 
 /// The words of a line of a source or a page that are English: a comment, the name of a function, or text
 /// outside of code spans.
-fn english_words<'a>(line: &'a str, is_source: bool) -> Vec<&'a str> {
+fn english_words(line: &str, is_source: bool) -> Vec<&str> {
     let (name, text) = match (is_source, line.find("//")) {
         (false, _) => ("", line),
         (true, comment) => {

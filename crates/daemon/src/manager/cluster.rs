@@ -193,7 +193,7 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
             names.iter().rev().filter_map(|id| records.load(id).transpose()).collect()
         };
         match read() {
-            Ok(newest_first) => last_replacement(server, leader, newest_first.into_iter()),
+            Ok(newest_first) => last_replacement(server, leader, newest_first),
             Err(error) => Replacement::Unknown(format!("a record cannot be read: {error}")),
         }
     }

@@ -110,7 +110,7 @@ mod tests {
             log.push(undo);
         }
         let all = |_: &RunAction| true;
-        assert_eq!(log.next_round(all), [read_only.clone()]);
+        assert_eq!(log.next_round(all), std::slice::from_ref(&read_only));
         log.remove(&read_only);
         assert!(log.end_round(all));
         assert_eq!(log.next_round(all), [start("two"), start("one")]);

@@ -327,7 +327,7 @@ mod tests {
         assert_eq!(found(&[record("c", Some("b"), over), record("b", None, None)]), "");
         // The orders of the recovery do not prevent the next one.
         let half = Audit { token: Some(9), ..record("c", Some("b"), left()) };
-        let traces = run_to_recover([half, record("b", None, None)].into_iter());
+        let traces = run_to_recover([half, record("b", None, None)]);
         assert_eq!(traces.map(|traces| traces.term), Some(9));
         let dry = Audit { dry_run: true, ..record("c", None, None) };
         assert_eq!(found(&[dry, record("b", None, None)]), "b");
