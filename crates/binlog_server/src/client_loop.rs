@@ -14,7 +14,7 @@ use super::clients::{ClientRegistration, ReplicaRegistration};
 use super::server::ServerShared;
 use super::start::{self, ClientDumpRequest, StartDecision, StreamStart};
 use super::statement::{ResultColumnType, ResultRows, StatementResult, StatementSession, execute};
-use super::{binlog_sender, purge, status_view};
+use super::{binlog_sender, purge, server_status};
 
 /// Answered commands that [`ClientCommand`] does not parse.
 const COM_INIT_DB: u8 = 0x02;
@@ -146,7 +146,7 @@ async fn query(
     registered: &ClientRegistration,
     sql: &[u8],
 ) -> Result<(), SessionError> {
-    let Some(view) = status_view::build(shared, client) else {
+    let Some(view) = server_status::build(shared, client) else {
         let refusal =
             ClientError::new(1105, "the log of this source is still empty, and its source was not reached");
         return refuse(client, &refusal).await;

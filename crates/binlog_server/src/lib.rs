@@ -11,8 +11,8 @@
 //! The drivers:
 //! - [`server`]: the listener, and the state that connections share: `clients` (connected clients),
 //!   `wakeup_pacer` (how often readers are woken), `log_snapshot` (the log at one moment).
-//! - `client_loop`: one client's commands; `status_view` collects what its statements can query, `purge` runs
-//!   `PURGE BINARY LOGS`.
+//! - `client_loop`: one client's commands; `server_status` collects what its statements can query,
+//!   `purge` runs `PURGE BINARY LOGS`.
 //! - `binlog_sender`: one client's stream.
 
 mod binlog_sender;
@@ -28,9 +28,9 @@ mod log_snapshot;
 mod purge;
 pub mod receiver;
 pub mod server;
+mod server_status;
 pub mod start;
 pub mod statement;
-mod status_view;
 mod wakeup_pacer;
 
 pub use clients::{StreamReader, StreamReaders};

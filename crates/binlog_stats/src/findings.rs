@@ -12,11 +12,11 @@ const BIG_BYTES_MIN: u64 = 16 << 20;
 /// A big transaction's finding names the gap after it from this many seconds on.
 const GAP_OF_BIG_SECONDS_MIN: f64 = 0.2;
 
-/// A gap without a big transaction is reported from this many seconds on,
+/// A gap without a big transaction is reported only if it is at least this long, in seconds.
 const GAP_SECONDS_MIN: f64 = 5.0;
-/// if it is this many times the usual time between commits,
+/// A gap is reported only if it is this many times longer than the usual time between commits.
 const GAP_TIMES_USUAL_MIN: f64 = 50.0;
-/// and if there are at least this many transactions to know what is usual.
+/// Gaps are reported only if there are at least this many transactions. Fewer do not show which gap is usual.
 const GAP_TRANSACTIONS_MIN: u64 = 50;
 
 /// A transaction that takes this many seconds is long.

@@ -25,7 +25,7 @@ mod local_time;
 mod report;
 mod report_text;
 pub mod scale;
-mod server_events;
+mod server_binlog;
 mod statement;
 mod tables;
 #[cfg(test)]
@@ -46,7 +46,7 @@ pub use report::{
     ServerShare, SizeClass, TableShare, TableTotals, Timeline, TransactionKinds, TransactionSummary,
 };
 pub use report_text::report_text;
-pub use server_events::read_server;
+pub use server_binlog::read_server;
 pub use timeline::TimelineColumns;
 
 /// The statistics of one log, list of binlog files, or server.

@@ -127,7 +127,7 @@ async fn lost_query_connection(kind: ServerKind, semi_sync: bool) -> Result<()> 
         source.server.sql(&format!("KILL {killed}")).await?;
         let begin = Instant::now();
         while control(&source).await?.is_none_or(|now| now == killed) {
-            ensure!(begin.elapsed() < PATIENCE, "the source is not queried any more");
+            ensure!(begin.elapsed() < PATIENCE, "the capture has stopped querying the source");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         wait_until_acknowledged(&load, 50).await?;

@@ -1,5 +1,5 @@
-//! Dumps of servers that are written to and altered meanwhile. A loaded dump equals a native replica that was
-//! stopped at the position of the dump.
+//! Dumps of servers that clients write to and alter at the same time. A loaded dump equals a native
+//! replica that was stopped at the position of the dump.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -77,7 +77,10 @@ async fn a_dump_under_writes_and_ddl_equals_the_source_at_one_point_in_time(kind
         };
         let dumping = dump(options, Arc::new(BulkProgress::default()), CancellationToken::new());
         let report = tokio::time::timeout(PATIENCE, dumping).await.context("the dump hangs")??;
-        ensure!(writers.committed() > committed, "seed {seed}: the writers committed nothing meanwhile");
+        ensure!(
+            writers.committed() > committed,
+            "seed {seed}: the writers committed nothing during the dump"
+        );
         let [point] = report.manifest.snapshots.as_slice() else {
             anyhow::bail!("{:?}", report.manifest.snapshots)
         };

@@ -73,7 +73,8 @@ fn sealed_state(directory: &dyn Directory, number: u64) -> Result<Option<Segment
     }))
 }
 
-/// Numbers of the existing segments, including archived ones that lead up to the local ones without a gap.
+/// Numbers of the local segments and of the archived segments directly before them. Archived segments before
+/// a gap are left out.
 pub(crate) fn segment_numbers(directory: &dyn Directory) -> Result<BTreeSet<u64>, LogError> {
     let list = |error| LogError::io("list", directory.path(), error);
     let first = match ControlFile::read(directory)? {

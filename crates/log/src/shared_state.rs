@@ -221,7 +221,10 @@ impl LogShared {
     pub(crate) fn record_reader(&self, name: &str, position: LogPosition, at_once: bool) {
         let mut readers = self.readers();
         if !readers.record(name, position, SystemTime::now()) {
-            tracing::warn!(reader = name, "too many persistent readers; this one is not remembered");
+            tracing::warn!(
+                reader = name,
+                "too many readers with a stored position; the position of this one is not stored, so purging may remove what it needs"
+            );
         }
         // No captured data is at stake, so the log continues.
         if let Err(error) = readers.write(self.directory.as_ref(), at_once) {

@@ -7,10 +7,10 @@ use tailwater_manager::candidates::{
     CandidateRanking, CandidateServer, Drawback, ExclusionReason, GtidOrigin, LogContents, ReplicationKind,
     SelectionInput, rank_candidates,
 };
+use tailwater_topology::cluster_config::Member;
 use tailwater_topology::observation::{
     DurabilitySettings, IoState, Observation, ProbeError, ReplicaChannel, ServerState, ThreadError,
 };
-use tailwater_topology::plan::Member;
 use tailwater_topology::probe_failure::ProbeFailure;
 use tailwater_topology::{Promotion, ServerVersion};
 use tailwater_wire::Flavour;

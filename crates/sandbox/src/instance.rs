@@ -74,7 +74,7 @@ fn remove_instance(path: &Path, lock_path: &Path) -> Result<(), SandboxError> {
     }
 }
 
-/// Removes a server's folder, and its socket's if that is elsewhere.
+/// Removes a server's folder, and the folder of its socket if that is a different one.
 pub(crate) fn remove_folder(path: &Path) -> Result<(), SandboxError> {
     if let Ok(sockets) = fs::read_to_string(path.join(SOCKET_FOLDER_NOTE)) {
         let sockets = PathBuf::from(sockets);

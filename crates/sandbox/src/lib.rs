@@ -10,7 +10,7 @@
 //! - [`child_process`]: other programs that must not outlive the process that started them.
 //! - [`etcd`]: the lease store of several managers. [`haproxy`]: a load balancer.
 //! - [`replication`]: the replication account and semi-sync; [`replica`]: native replicas.
-//! - [`link`]: a network link that can be made slow or broken; [`slow_sync`]: slow fsync; [`full_disk`]: a
+//! - [`link`]: a network link that can be made slow or broken; [`slow_fsync`]: slow fsync; [`full_disk`]: a
 //!   disk that is temporarily full; [`stepped_clock`]: a wall clock that jumps. The last three are preloaded
 //!   libraries.
 //! - [`mod@odd_settings`]: unusual global settings that no session of ours may inherit.
@@ -39,7 +39,7 @@ pub mod replica;
 pub mod replication;
 pub mod require;
 pub mod server;
-pub mod slow_sync;
+pub mod slow_fsync;
 mod sql;
 pub mod stepped_clock;
 mod template;
@@ -61,6 +61,6 @@ pub use replica::{ReplicaOf, ReplicaStart, ReplicaStatus};
 pub use replication::SemiSyncStatus;
 pub use require::{require, shared};
 pub use server::{Server, ServerSpec};
-pub use slow_sync::SlowSync;
+pub use slow_fsync::SlowSync;
 pub use stepped_clock::SteppedClock;
 pub use workload::{Workload, WorkloadSpec};

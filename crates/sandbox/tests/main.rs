@@ -4,4 +4,4 @@ mod detached;
 mod install;
 mod load;
 mod servers;
-mod slow_sync;
+mod slow_fsync;

@@ -12,8 +12,8 @@
 //!   differences.
 //! - [`cleanup`]: restores the primary after a file. [`report`]: the results.
 
+mod apply_wait;
 pub mod args;
-mod catch_up;
 mod cleanup;
 mod client;
 mod compare;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use serde::Serialize;
 
-use super::catch_up::ApplyStop;
+use super::apply_wait::ApplyStop;
 use super::client::ClientEnd;
 use super::compare::ContentDifference;
 use super::settings::{FileSettings, ServerRotation};

@@ -10,7 +10,7 @@ use tailwater_lab::trial::TrialFolder;
 use tailwater_sandbox::{ServerKind, TestSuites};
 use tailwater_session::{Connection, SessionError};
 
-use super::catch_up::{ApplyStop, CatchUpFailure, CatchUpReport, StoppedFollower, catch_up};
+use super::apply_wait::{ApplyStop, CatchUpFailure, CatchUpReport, StoppedFollower, catch_up};
 use super::cleanup::{clean_up, roll_back_prepared};
 use super::client::{self, ClientEnd, VarFolder};
 use super::compare::{ContentDifference, differences};
@@ -237,7 +237,7 @@ impl Runner {
         record_differences(differences(&native, &target, None), progress);
         let left = differences(&set.servers.baseline, &native, None);
         let names: Vec<_> = left.iter().map(|difference| difference.what.as_str()).collect();
-        anyhow::ensure!(left.is_empty(), "the cleanup left over: {}", names.join(", "));
+        anyhow::ensure!(left.is_empty(), "the cleanup did not remove: {}", names.join(", "));
         let report = &progress.report;
         anyhow::ensure!(
             report.differences.is_empty() && report.native_differs.is_empty(),

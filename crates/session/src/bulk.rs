@@ -2,7 +2,7 @@
 //! are sent in binary with a length, so that neither side escapes or scans them.
 
 use tailwater_wire::protocol::MariadbCapabilities;
-use tailwater_wire::protocol::bulk::{PrepareOk, put_head};
+use tailwater_wire::protocol::bulk_execute::{PrepareOk, put_head};
 use tailwater_wire::protocol::command::COM_STMT_BULK_EXECUTE;
 
 use crate::connection::{Connection, OkInfo};
@@ -44,7 +44,7 @@ impl Connection {
     }
 
     /// Runs a statement once for each row of values. The values are consecutive, as
-    /// [`put_value`](tailwater_wire::protocol::bulk::put_value) encodes them. Together they are one
+    /// [`put_value`](tailwater_wire::protocol::bulk_execute::put_value) encodes them. Together they are one
     /// statement.
     ///
     /// # Errors

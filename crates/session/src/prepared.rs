@@ -4,7 +4,7 @@
 use tailwater_wire::WireError;
 use tailwater_wire::protocol::ColumnDefinition;
 use tailwater_wire::protocol::binary_row::ValueRows;
-use tailwater_wire::protocol::bulk::PrepareOk;
+use tailwater_wire::protocol::bulk_execute::PrepareOk;
 use tailwater_wire::protocol::command::{COM_STMT_CLOSE, COM_STMT_EXECUTE, COM_STMT_PREPARE, ClientCommand};
 use tailwater_wire::protocol::response::ERR;
 use tracing::debug;

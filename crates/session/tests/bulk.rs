@@ -4,7 +4,7 @@ use anyhow::{Context, Result, ensure};
 use tailwater_sandbox::{ServerKind, require, shared};
 use tailwater_session::{Connection, SessionError};
 use tailwater_wire::Flavour;
-use tailwater_wire::protocol::bulk::put_value;
+use tailwater_wire::protocol::bulk_execute::put_value;
 
 on_each_server!(values_arrive_as_they_are,);
 

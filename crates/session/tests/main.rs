@@ -9,7 +9,7 @@ mod dump;
 mod fake;
 mod fake_dump;
 mod fuzzed;
-mod hostile;
+mod hostile_servers;
 mod load_data;
 mod login;
 mod served;

@@ -1,7 +1,7 @@
 //! Identifies servers in replication status and replica lists.
 
+use crate::cluster_config::RelayPlan;
 use crate::observation::{ConnectedReplica, ReplicaChannel, ServerState};
-use crate::plan::RelayPlan;
 
 /// What identifies a server.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

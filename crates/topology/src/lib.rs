@@ -18,11 +18,11 @@
 //! - [`analysis`]: observer reports over time become a failure code with evidence.
 
 pub mod analysis;
+pub mod cluster_config;
 pub mod error;
 pub mod gtids;
 mod identity;
 pub mod observation;
-pub mod plan;
 pub mod probe;
 pub mod probe_failure;
 mod problem_checks;
@@ -30,11 +30,11 @@ pub mod server_version;
 pub mod tree;
 mod tree_builder;
 
-pub use error::TopologyError;
-pub use plan::{
+pub use cluster_config::{
     ClusterPlan, ListenerPlan, Member, Promotion, RelayPlan, RelayReader, RelayState, RemoteRelayPlan,
     TargetPlan, TargetState,
 };
+pub use error::TopologyError;
 pub use server_version::ServerVersion;
 pub use tree::{Cluster, GtidComparison, NodeRole, ProblemCode, SemiSync, TopologyNode, TopologyProblem};
 pub use tree_builder::build_tree;

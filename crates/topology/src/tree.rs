@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::plan::Promotion;
+use super::cluster_config::Promotion;
 
 /// The tree of one cluster.
 #[derive(Debug, Clone, PartialEq, Serialize)]

@@ -1,7 +1,9 @@
 //! Builds the tree.
 
+use super::cluster_config::{
+    ClusterPlan, Member, Promotion, RelayPlan, RelayReader, RemoteRelayPlan, TargetPlan,
+};
 use super::identity::{ServerIdentity, address_of, is_listed_as, source_of};
-use super::plan::{ClusterPlan, Member, Promotion, RelayPlan, RelayReader, RemoteRelayPlan, TargetPlan};
 use super::problem_checks::{
     gtid_text, is_older, judge_against_primary, judge_channel, judge_follower, judge_primary,
 };

@@ -3,11 +3,11 @@
 mod definition_scan;
 mod digit_effect;
 mod entries;
+mod large_transaction;
 mod memory_budget;
 mod preflight;
 mod prepared_xa;
 mod source_digits;
-mod stream;
 mod streamed_steps;
 mod target_tables;
 mod xa;

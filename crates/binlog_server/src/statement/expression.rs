@@ -3,7 +3,7 @@
 use sqlparser::tokenizer::{Token, Word};
 use tailwater_wire::gtid::MysqlGtidSet;
 
-use super::session::{SqlValue, StatementSession};
+use super::session_variables::{SqlValue, StatementSession};
 use super::time;
 use super::tokens::{ParseResult, Tokens, WHAT_THIS_IS};
 use super::variables::{self, VariableScope};

@@ -14,7 +14,7 @@ mod parse;
 mod pattern;
 mod replica_status;
 mod result;
-mod session;
+mod session_variables;
 mod show;
 #[cfg(test)]
 mod tests;
@@ -25,7 +25,7 @@ mod view;
 
 pub use parse::COLUMN_NAME_CHARACTERS_MAX;
 pub use result::{PurgeBefore, ResultColumn, ResultColumnType, ResultRows, StatementResult};
-pub use session::{SqlValue, StatementSession};
+pub use session_variables::{SqlValue, StatementSession};
 pub use view::{ProcessView, ReceiverError, ReceiverView, ReplicaView, ServedGtids, ServerView};
 
 use tailwater_wire::Flavour;

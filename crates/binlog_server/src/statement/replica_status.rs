@@ -4,7 +4,7 @@
 use tailwater_wire::Flavour;
 
 use super::result::ResultRows;
-use super::session::SqlValue;
+use super::session_variables::SqlValue;
 use super::time;
 use super::view::{ServedGtids, ServerView};
 

@@ -1,6 +1,6 @@
 //! The result of a statement.
 
-use super::session::SqlValue;
+use super::session_variables::SqlValue;
 use crate::client_error::ClientError;
 
 /// The result of a statement.

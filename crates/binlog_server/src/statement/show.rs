@@ -7,7 +7,7 @@ use super::parse::Show;
 use super::pattern::ShowFilter;
 use super::replica_status;
 use super::result::ResultRows;
-use super::session::SqlValue;
+use super::session_variables::SqlValue;
 use super::variables;
 use super::view::{ServedGtids, ServerView};
 

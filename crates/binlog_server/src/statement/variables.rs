@@ -3,7 +3,7 @@
 use tailwater_session::session_settings;
 use tailwater_wire::Flavour;
 
-use super::session::{SqlValue, StatementSession};
+use super::session_variables::{SqlValue, StatementSession};
 use super::tokens::{ParseResult, WHAT_THIS_IS};
 use super::view::{ServedGtids, ServerView};
 use crate::client_error::{ClientError, quoted};

@@ -270,7 +270,8 @@ fn key_expressions(key: &ChunkKey) -> String {
     expressions.join(", ")
 }
 
-/// The best key of both sides: the same columns, whose values are read and written in the same way.
+/// The best key (primary, then unique) that both tables have: the same columns, with types whose values have
+/// the same text form on both sides.
 fn common_key(source: &TableInfo, target: &TableInfo) -> Option<PairKey> {
     let same = |one: &ChunkKey, other: &ChunkKey| {
         one.columns.len() == other.columns.len()

@@ -34,7 +34,8 @@ pub(super) async fn receives_transactions(target: &mut Connection) -> Result<boo
             Ok(answer) if answer.rows.is_empty() => {}
             Ok(_) => return Ok(true),
             Err(SessionError::Server { error, .. }) if NOT_TOLD.contains(&error.number) => {
-                // A missing table or variable means no; a denied query leaves it open.
+                // Without the database, table or variable the server does not replicate in this way. Any
+                // other error, such as a denied query, leaves that unknown, so it counts as replicating.
                 if ![1049, 1146, 1193].contains(&error.number) {
                     return Ok(true);
                 }

@@ -374,7 +374,8 @@ mod tests {
         one.change(FailoverGuard::acknowledge).await.unwrap();
         until("two reads that it was acknowledged", || two.now().last_failover_ms().is_none()).await;
 
-        // After the clock was set back, an old failover does not hold back others for longer.
+        // After the clock was set back, a recorded failover blocks new ones for the usual interval, not
+        // longer.
         one.record_failover(1_000_000).await.unwrap();
         two.begin_at(5_000);
         until("one reads the corrected time", || one.now().last_failover_ms() == Some(5_000)).await;

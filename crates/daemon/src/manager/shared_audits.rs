@@ -102,7 +102,9 @@ impl SharedAudits {
                 return Ok(());
             }
         }
-        bail!("others change it all the time; {TRIES_MAX} tries came too late")
+        bail!(
+            "other managers changed the audit record in etcd before each of {TRIES_MAX} attempts to store it"
+        )
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<LeaseToken>> {

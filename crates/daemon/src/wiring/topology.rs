@@ -8,7 +8,7 @@ use tailwater_apply::channel::{ChannelState, ChannelStatus};
 use tailwater_capture::persisted_orders::PersistedOrders;
 use tailwater_manager::FailoverReadiness;
 use tailwater_topology::analysis::ClusterFinding;
-use tailwater_topology::analysis::snapshot::analyse_snapshot;
+use tailwater_topology::analysis::single_observation::analyse_snapshot;
 use tailwater_topology::observation::Observation;
 use tailwater_topology::probe::{ProbeTarget, probe_servers};
 use tailwater_topology::{

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use super::document::{self as manifest_document, DocumentError};
 use super::files::document;
 use super::journal::JournalEntry;
-use super::journal_writer::{self, JournalWriter};
 use super::manifest::{FORMAT, Manifest};
 use super::names::{JOURNAL, MANIFEST, TABLE_ENDING, WRITER};
+use super::progress_journal::{self, JournalWriter};
 use tailwater_files::store::LocalFiles;
 use tailwater_files::store::{FileStore, partial};
 use tailwater_tables::error::BulkError;
@@ -100,7 +100,7 @@ impl DumpFolder {
     /// # Errors
     /// As [`DumpFolder::open`], without [`BulkError::Busy`].
     pub fn read_files(files: &dyn FileStore) -> Result<Manifest, BulkError> {
-        let (mut manifest, entries) = read_both(files, || journal_writer::read(files))?;
+        let (mut manifest, entries) = read_both(files, || progress_journal::read(files))?;
         absorb(files, &mut manifest, entries)?;
         Ok(manifest)
     }

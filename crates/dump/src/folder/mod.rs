@@ -6,16 +6,16 @@
 //! - [`journal`]: what was finished since the manifest was written.
 //! - [`names`]: the names of files.
 //! - [`files`]: small files as a whole. [`memory`]: a folder that is never written to disk.
-//! - `journal_writer`: how the journal is written. [`dump_folder`]: a dump that is written or read.
+//! - `progress_journal`: how the journal is written. [`dump_folder`]: a dump that is written or read.
 
 mod document;
 pub mod dump_folder;
 pub mod files;
 pub mod journal;
-mod journal_writer;
 pub mod manifest;
 pub mod memory;
 pub mod names;
+mod progress_journal;
 
 pub use dump_folder::DumpFolder;
 pub use journal::JournalEntry;

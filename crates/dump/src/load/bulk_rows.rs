@@ -1,6 +1,6 @@
 //! Converts rows of a data file to values for a prepared statement.
 
-use tailwater_wire::protocol::bulk::put_value;
+use tailwater_wire::protocol::bulk_execute::put_value;
 
 use tailwater_tables::insert_builder::unescape;
 use tailwater_tables::tsv::place_of_special;

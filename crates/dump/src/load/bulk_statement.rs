@@ -67,7 +67,8 @@ impl BulkInsert {
         }))
     }
 
-    /// Prepares the statement; `None` if that is impossible or was given up.
+    /// Prepares the statement; `None` if the server cannot, or if an earlier failure switched bulk execution
+    /// off.
     ///
     /// # Errors
     /// Errors that break the connection.

@@ -145,8 +145,8 @@ impl LoadRun<'_> {
     }
 }
 
-/// The error for rows of an earlier copy, which are not those of this copy's snapshot, while the GTID state
-/// of this snapshot would be set.
+/// The error if the target has the rows of an earlier copy: they are from another snapshot, and the GTID
+/// state of this copy's snapshot would be wrong for them.
 fn other_point_in_time(phase: LoadPhase) -> BulkError {
     let what_to_do = match phase {
         LoadPhase::Done => "drop its tables to copy them once more",

@@ -1,8 +1,8 @@
 //! What is known about a server that may become primary.
 
 use serde::{Deserialize, Serialize};
+use tailwater_topology::cluster_config::Member;
 use tailwater_topology::observation::{Observation, ServerState};
-use tailwater_topology::plan::Member;
 use tailwater_topology::{Promotion, ServerVersion};
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::{GtidDifference, GtidSet, MysqlGtidSet};

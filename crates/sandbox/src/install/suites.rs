@@ -84,7 +84,8 @@ impl TestSuites {
         self.command(&self.root.join(path))
     }
 
-    /// A program of the suites' tree, run with the C library and the libraries of the server's tree.
+    /// Runs a program of the test suites' package with the C library and the libraries of the server's
+    /// package.
     fn command(&self, path: &Path) -> Result<Command, SandboxError> {
         if !tree::is_elf(path) {
             let reason = format!("{} is not a program", path.display());

@@ -107,7 +107,7 @@ async fn clients_follow_the_primary(kind: ServerKind) -> Result<()> {
     trial.kill_relay().await
 }
 
-/// Makes a replica that has applied everything accept writes, which wait for an ACK.
+/// Promotes a replica that has applied everything: makes it writable, with semi-sync on.
 async fn promote(replica: &Server) -> Result<()> {
     let kind = replica.kind();
     replica

@@ -92,7 +92,7 @@ async fn former_primary_without_a_record_keeps_its_own_transactions() -> Result<
     restart_without_records(&mut trial, &new, &shell).await?;
     until("that it is refused", async || {
         let said = std::fs::read_to_string(trial.relay_output())?;
-        Ok(said.contains("TW-MGR-0074") && said.contains("no record tells how db2 became the primary"))
+        Ok(said.contains("TW-MGR-0074") && said.contains("no record says how db2 became primary"))
     })
     .await?;
     let old = &trial.primary;
@@ -242,7 +242,7 @@ async fn former_primary_rejoins(kind: ServerKind) -> Result<()> {
     trial.primary.start_again().await?;
     let old = &trial.primary;
     let refused = shell.run("rejoin -c tailwater.toml primary db2")?.exits(1);
-    refused.stderr_has(&["db2 is the server that leads"]);
+    refused.stderr_has(&["db2 is the current primary"]);
     let found = shell.run("rejoin -c tailwater.toml primary db1 --dry-run --output json")?.exits(0).json()?;
     let undone = found[0]["to_undo"].as_array().map_or(0, Vec::len);
     ensure!(undone >= 1 && found[0]["tables_as_logged"] == false, "{found:#?}");

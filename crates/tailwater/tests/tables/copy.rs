@@ -278,9 +278,15 @@ async fn a_dump_of_a_target_names_the_gtids_of_its_data(kind: ServerKind) -> Res
         .exits(1)
         .stderr_has(&["does not know the GTIDs", "channel other applies the same source"]);
     target.sql("DELETE FROM tailwater.apply_channel WHERE channel = 'other'").await?;
-    // From now on the channel records applied GTIDs on the target.
-    tokio::time::sleep(Duration::from_millis(300)).await;
-    shell.run(&format!("dump paused {dump} --pause-channel replica -c tailwater.toml"))?.exits(0);
+    // From now on the channel records applied GTIDs on the target, with one of its next transactions.
+    let paused = format!("dump paused {dump} --pause-channel replica -c tailwater.toml");
+    let (started, mut ran) = (Instant::now(), shell.run(&paused)?);
+    while ran.errors().contains("does not know the GTIDs") {
+        ensure!(started.elapsed() < PATIENCE, "the channel does not record the GTIDs: {}", ran.errors());
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        ran = shell.run(&paused)?;
+    }
+    ran.exits(0);
     let gtids = |folder: &str| -> Result<serde_json::Value> {
         let manifest = std::fs::read(shell.path().join(folder).join("manifest.json"))?;
         Ok(serde_json::from_slice::<serde_json::Value>(&manifest)?["snapshots"][0]["gtid_set"].clone())

@@ -6,7 +6,7 @@
 //! - `primary`: whether the primary is dead, or only unreachable for the manager.
 //! - `observer_reports`: what the other observers report about a silent primary.
 //! - `primary_writes`: whether a primary that answers takes writes and waits for acknowledgements.
-//! - `other_members`: replicas, relays, and other servers that take writes.
+//! - `non_primary_findings`: replicas, relays, and other servers that take writes.
 //! - [`failover_guard`]: what follows a finding, and what holds a failover back.
 //! - [`finding`]: the result; [`failover_readiness`]: whether a failover would succeed.
 //! - [`snapshot`]: analysis of a single observation of each server.
@@ -17,12 +17,12 @@ pub mod failover_guard;
 pub mod failover_readiness;
 pub mod finding;
 pub mod history;
+mod non_primary_findings;
 mod observer_reports;
-mod other_members;
 mod primary;
 mod primary_writes;
 pub mod report;
-pub mod snapshot;
+pub mod single_observation;
 
 use serde::{Deserialize, Serialize};
 
@@ -80,7 +80,7 @@ pub fn analyse(history: &ObservationHistory, guard: &FailoverGuard, now_ms: u64)
     }
     let is_dead = state.finding.as_ref().is_some_and(|finding| finding.code == FailureCode::DeadPrimary);
     findings.extend(state.finding);
-    other_members::judge(history, settings, now_ms, is_dead, &mut findings);
+    non_primary_findings::judge(history, settings, now_ms, is_dead, &mut findings);
     findings.sort_by_key(|finding| finding.code);
     guard.decide(&mut findings, settings, now_ms);
     findings

@@ -1,8 +1,9 @@
-//! Whether a server waits for ACKs after a restart. Values set at runtime are lost, unless MySQL persisted
-//! them; MariaDB persists nothing. Defaults, option files and the command line apply again.
+//! Whether semi-sync is still on after a restart of a server. Values set at runtime are lost, unless MySQL
+//! persisted them (`SET PERSIST`); MariaDB persists nothing. Defaults, option files and the command line
+//! apply again.
 //!
 //! Assumes that option files and command line are the same at the next start, and that the command line does
-//! not override variables persisted at runtime. A server does not show more.
+//! not override persisted variables. No query to the server can verify either.
 
 use std::collections::BTreeMap;
 

@@ -99,7 +99,8 @@ impl EventBuilder {
         }
     }
 
-    /// Opens a MariaDB event group; the GTID's server goes into the header.
+    /// Starts a MariaDB event group with a GTID event. The common event header gets the `server_id` of the
+    /// GTID.
     pub fn mariadb_gtid(&mut self, gtid: &MariadbGtidEvent<'_>) -> Result<Vec<u8>, WireError> {
         let server_id = std::mem::replace(&mut self.server_id, ServerId(gtid.gtid.server_id));
         let event = self.event(EventType::MARIADB_GTID, 0, &gtid.to_body());

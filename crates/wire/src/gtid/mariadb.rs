@@ -6,7 +6,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::check_size;
-use super::scan::Scanner;
+use super::text_parser::Scanner;
 use crate::WireError;
 use crate::cursor::ByteCursor;
 
@@ -104,7 +104,8 @@ impl MariadbGtidList {
         let mut cursor = ByteCursor::new(WHAT, body);
         let count_and_flags = cursor.u32()?;
         let count = count_and_flags as usize & Self::GTIDS_MAX;
-        // An empty list is padded: servers read events of at least six bytes of body.
+        // Servers pad an empty list by two bytes, because they reject a body under six bytes. It is accepted
+        // with and without them.
         if count == 0 && matches!(cursor.remaining(), 0 | 2) {
             cursor.rest();
         }

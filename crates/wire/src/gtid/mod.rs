@@ -7,10 +7,10 @@
 mod intervals;
 mod mariadb;
 mod mysql;
-mod scan;
 mod set;
 #[cfg(test)]
 mod tests;
+mod text_parser;
 
 use std::fmt;
 

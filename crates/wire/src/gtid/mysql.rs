@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use super::check_size;
 use super::intervals::{Interval, IntervalSet};
-use super::scan::Scanner;
+use super::text_parser::Scanner;
 use crate::WireError;
 use crate::cursor::ByteCursor;
 

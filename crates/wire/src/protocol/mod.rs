@@ -17,7 +17,7 @@
 
 pub mod auth;
 pub mod binary_row;
-pub mod bulk;
+pub mod bulk_execute;
 pub mod capabilities;
 pub mod command;
 pub mod handshake;

@@ -6,13 +6,14 @@ use tailwater_wire::event::EventType;
 use crate::channel::target_gtids::FIRST_EVENT_OFFSET;
 use crate::error::ApplyError;
 
-/// The format description in force at `low`: that of its segment.
-pub(super) fn format_description(log: &LogHandle, low: LogPosition) -> Result<Option<Vec<u8>>, ApplyError> {
-    if low.offset <= FIRST_EVENT_OFFSET {
+/// The format description event of the segment that contains `start`, where reading begins. `None` if reading
+/// begins before it, or the segment has none before its first transaction.
+pub(super) fn format_description(log: &LogHandle, start: LogPosition) -> Result<Option<Vec<u8>>, ApplyError> {
+    if start.offset <= FIRST_EVENT_OFFSET {
         return Ok(None);
     }
-    let mut head = log.reader(LogPosition { offset: FIRST_EVENT_OFFSET, ..low })?;
-    while let Some(entry) = head.try_next()?.filter(|entry| entry.position < low) {
+    let mut head = log.reader(LogPosition { offset: FIRST_EVENT_OFFSET, ..start })?;
+    while let Some(entry) = head.try_next()?.filter(|entry| entry.position < start) {
         if entry.is_transaction() {
             return Ok(None);
         }

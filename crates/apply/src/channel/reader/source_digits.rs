@@ -84,7 +84,7 @@ impl ChannelReader {
         }
         let Some(columns) = columns else {
             return Err(unavailable(
-                "the account in [[source]] sees no such table on the source; grant it SELECT on the table"
+                "the account in [[source]] sees no such table on the source; GRANT SELECT on it to that account"
                     .to_owned(),
             ));
         };

@@ -12,8 +12,8 @@ use crate::transaction::{Transaction, TransactionContent, XaPrepareEntry};
 use crate::writeset::Writeset;
 
 impl ChannelReader {
-    /// The position up to which the log must be durable before [`Self::track_xa`] and the steps after it.
-    /// They read this part again, and without durability its bytes may change.
+    /// The position up to which [`Self::track_xa`] and later steps read the log again. The log must be
+    /// durable up to there first: bytes that are not durable may still change.
     pub(super) fn rereads_until(&self, transaction: &Transaction) -> LogPosition {
         match &transaction.content {
             TransactionContent::Streamed { .. } => transaction.span.end,

@@ -117,14 +117,14 @@ impl ApplyRun {
             true => Some(CapturedLog::capture(&backlog, folder.path()).await?),
             false => None,
         };
-        let wants_slow = planned.conditions.iter().any(|condition| condition.conditions.slow_sync);
+        let wants_slow = planned.conditions.iter().any(|condition| condition.conditions.slow_fsync);
         let slow = match wants_slow && SlowSync::is_possible() {
             true => Some(SlowSync::compile(folder.path(), SYNC_DELAY)?),
             false => None,
         };
         let mut stage = ReplaySetup { backlog, captured, slow, folder };
         for condition in planned.conditions {
-            if condition.conditions.slow_sync && stage.slow.is_none() {
+            if condition.conditions.slow_fsync && stage.slow.is_none() {
                 let note = format!(
                     "{kind}, {}: slow syncs were skipped: no C compiler (package gcc)",
                     planned.workload
@@ -210,7 +210,7 @@ impl ApplyRun {
             return Ok(all.into_iter().take(usize::from(condition.single)).collect());
         }
         self.bar.set_message(format!("{kind}, {}: native settings", planned.workload));
-        let slow = stage.slow.as_ref().filter(|_| condition.conditions.slow_sync);
+        let slow = stage.slow.as_ref().filter(|_| condition.conditions.slow_fsync);
         let mut target =
             ReplayTarget::start(&stage.backlog, condition.conditions, slow, stage.folder.path()).await?;
         let mut rates = native::screen(&stage.backlog, &mut target, &all)
@@ -283,6 +283,6 @@ struct ApplyPace {
 }
 
 fn describe(kind: ServerKind, planned: &PlannedWorkload, conditions: Conditions) -> String {
-    let disk = if conditions.slow_sync { ", slow fsync" } else { "" };
+    let disk = if conditions.slow_fsync { ", slow fsync" } else { "" };
     format!("{kind}, {}, {} durability{disk}", planned.workload, conditions.durability_name())
 }

@@ -9,14 +9,14 @@ pub struct Conditions {
     /// Durability of the target's commits.
     pub durability: TrialDurability,
     /// Whether every fsync of the target takes [`super::SYNC_DELAY`] longer.
-    pub slow_sync: bool,
+    pub slow_fsync: bool,
 }
 
 impl Conditions {
     /// Full durability, on the unmodified disk.
-    pub const FULL: Self = Self { durability: TrialDurability::Full, slow_sync: false };
-    const RELAXED: Self = Self { durability: TrialDurability::Reduced, slow_sync: false };
-    const SLOW: Self = Self { durability: TrialDurability::Full, slow_sync: true };
+    pub const FULL: Self = Self { durability: TrialDurability::Full, slow_fsync: false };
+    const RELAXED: Self = Self { durability: TrialDurability::Reduced, slow_fsync: false };
+    const SLOW: Self = Self { durability: TrialDurability::Full, slow_fsync: true };
 
     /// Name of the durability in a report.
     pub fn durability_name(self) -> &'static str {

@@ -55,7 +55,7 @@ pub async fn replay(
     contender: Contender,
 ) -> anyhow::Result<Replay> {
     let folder = stage.folder.path();
-    let slow = stage.slow.as_ref().filter(|_| conditions.slow_sync);
+    let slow = stage.slow.as_ref().filter(|_| conditions.slow_fsync);
     let mut target = ReplayTarget::start(&stage.backlog, conditions, slow, folder).await?;
     let log = match contender {
         Contender::Native(native) => {

@@ -22,7 +22,7 @@ fn conditions_setting(
     act: &PlannedWorkload,
     conditions: Conditions,
 ) -> BTreeMap<&'static str, String> {
-    let fsync = match conditions.slow_sync {
+    let fsync = match conditions.slow_fsync {
         true => format!("+{} ms", SYNC_DELAY.as_millis()),
         false => "as it is".into(),
     };

@@ -60,7 +60,7 @@ impl ReplayTarget {
             .options(server_options(kind))
             .options(durability_options(conditions.durability))
             .options(replica_options(kind).iter().copied());
-        if conditions.slow_sync {
+        if conditions.slow_fsync {
             spec = spec.environment([slow.context("syncs cannot be made slow")?.environment()]);
         }
         let server = Server::start(spec).await?;

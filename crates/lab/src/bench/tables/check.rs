@@ -7,7 +7,7 @@ use tailwater_sandbox::{Server, ServerKind, ServerSpec};
 use tailwater_session::Connection;
 use tailwater_wire::Flavour;
 
-use super::program::{self, MeasuredProgram, RunCost};
+use super::measured_program::{self, MeasuredProgram, RunCost};
 use super::servers::{fill, options};
 use super::{Headline, TablesPlan, WORKERS, kinds, setting, summarise};
 use crate::args::{TablesBench, TablesData};
@@ -64,7 +64,7 @@ impl CheckTool {
 /// If a measurement cannot be taken, or ours finds what is not there.
 pub async fn check(options: &TablesBench) -> anyhow::Result<BenchReport> {
     let plan = TablesPlan::new(options);
-    let version = program::version(PEER, "percona-toolkit")?;
+    let version = measured_program::version(PEER, "percona-toolkit")?;
     let folder = TrialFolder::new(None)?;
     let machine = MachineInfo::look(folder.path())?;
     let mut rows = Vec::new();

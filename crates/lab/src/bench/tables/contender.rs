@@ -6,7 +6,7 @@ use tailwater_sandbox::{Server, ServerKind};
 use tailwater_wire::Flavour;
 
 use super::WORKERS;
-use super::program::MeasuredProgram;
+use super::measured_program::MeasuredProgram;
 use crate::args::TablesData;
 
 /// Prefix of the names of Tailwater's contenders.

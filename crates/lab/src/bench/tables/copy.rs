@@ -6,7 +6,7 @@ use anyhow::ensure;
 use tailwater_sandbox::{Server, ServerKind};
 
 use super::contender::{self, DumpTool, LoadTool};
-use super::program::{MeasuredProgram, RunCost};
+use super::measured_program::{MeasuredProgram, RunCost};
 use super::servers::{checksums, empty};
 use super::{TablesPlan, WORKERS, setting};
 use crate::args::TablesData;

@@ -8,7 +8,7 @@ use tailwater_sandbox::Server;
 
 use super::commit_wait::ConcurrentWriters;
 use super::contender::{DumpTool, SYNCED};
-use super::program::{self, RunCost};
+use super::measured_program::{self, RunCost};
 use super::servers::{fill, start_source};
 use super::{Headline, TablesPlan, kinds, setting, summarise};
 use crate::args::{TablesBench, TablesData};
@@ -25,7 +25,7 @@ const WAITS: &str = "the longest commit while a dump runs";
 /// If a measurement cannot be taken.
 pub async fn dump(options: &TablesBench) -> anyhow::Result<BenchReport> {
     let plan = TablesPlan::new(options);
-    let mydumper = program::version("mydumper", "mydumper")?;
+    let mydumper = measured_program::version("mydumper", "mydumper")?;
     let folder = TrialFolder::new(None)?;
     let machine = MachineInfo::look(folder.path())?;
     let mut rows = Vec::new();

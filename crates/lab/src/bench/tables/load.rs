@@ -8,7 +8,7 @@ use tailwater_sandbox::{Server, ServerKind};
 
 use super::contender::LoadTool;
 use super::copy;
-use super::program::{self, RunCost};
+use super::measured_program::{self, RunCost};
 use super::servers::{checksums, empty, fill, start_source, start_target};
 use super::{Headline, TablesPlan, kinds, setting, summarise};
 use crate::args::{TablesBench, TablesData};
@@ -23,7 +23,7 @@ const LOAD: &str = "load into an empty server";
 /// If a measurement fails, or Tailwater loads other rows than were dumped.
 pub async fn load(options: &TablesBench) -> anyhow::Result<BenchReport> {
     let plan = TablesPlan::new(options);
-    let myloader = program::version("myloader", "mydumper")?;
+    let myloader = measured_program::version("myloader", "mydumper")?;
     let folder = TrialFolder::new(None)?;
     let machine = MachineInfo::look(folder.path())?;
     let mut rows = Vec::new();

@@ -11,7 +11,7 @@ mod contender;
 mod copy;
 mod dump;
 mod load;
-mod program;
+mod measured_program;
 mod servers;
 mod test_data;
 
@@ -24,7 +24,7 @@ use std::collections::BTreeMap;
 use anyhow::Context;
 use tailwater_sandbox::ServerKind;
 
-use self::program::RunCost;
+use self::measured_program::RunCost;
 use super::report::{BenchReport, MachineInfo, Measurement, Peer};
 use crate::args::{ServerFamily, TablesBench, TablesData};
 use crate::demo::choose_server;

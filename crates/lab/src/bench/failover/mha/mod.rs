@@ -1,7 +1,7 @@
 //! MHA with its own failure detection, on a primary and two replicas like those in Tailwater's measurement.
 
+mod installation;
 mod ssh;
-mod tools;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,8 +15,8 @@ use tailwater_sandbox::{
 };
 use tokio::task::JoinHandle;
 
+use self::installation::{MhaEnvironment, MhaTools};
 use self::ssh::SshServer;
-use self::tools::{MhaEnvironment, MhaTools};
 use super::{WARM_UP, clients};
 use crate::trial::managed_cluster::{PRIMARY_NAME, start_candidate};
 use crate::trial::primary_failure::{PrimaryFailure, first_commit, millis};

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail, ensure};
 use tailwater_sandbox::{ChildProcess, ReservedPort};
 
-use super::tools::{MhaEnvironment, MhaTools};
+use super::installation::{MhaEnvironment, MhaTools};
 
 /// Chroot folder of the unprivileged part of an SSH server that runs as root; a constant of the program.
 const CHROOT_FOLDER: &str = "/run/sshd";

@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::error::SandboxError;
 use crate::preload;
 
-const SOURCE: &str = include_str!("slow_sync.c");
+const SOURCE: &str = include_str!("slow_fsync.c");
 
 /// The library, compiled for one delay.
 #[derive(Debug, Clone)]
@@ -30,7 +30,7 @@ impl SlowSync {
     /// # Errors
     /// [`SandboxError::Spawn`] without a C compiler, [`SandboxError::Client`] with its message if it fails.
     pub fn compile(folder: &Path, delay: Duration) -> Result<Self, SandboxError> {
-        let name = format!("slow_sync_{}_us", delay.as_micros());
+        let name = format!("slow_fsync_{}_us", delay.as_micros());
         let define = format!("-DDELAY_NS={}L", delay.as_nanos());
         Ok(Self { library: preload::compile(folder, &name, SOURCE, &[define])? })
     }
