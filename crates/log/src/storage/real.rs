@@ -7,7 +7,7 @@ use std::num::NonZeroU64;
 use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
 
 use rustix::fs::{Advice, FallocateFlags, FlockOperation, fadvise, fallocate, flock};
 
@@ -16,6 +16,11 @@ use super::{Directory, LogFile, OpenMode, blocking};
 /// The mode that servers give their binlogs: rows are readable for the owner and the group.
 const FILE_MODE: u32 = 0o640;
 const DIRECTORY_MODE: u32 = 0o750;
+/// How long a lock may outlast its owner: a process that the owner just started shares the lock until it runs
+/// its own program.
+const LOCK_WAIT_MAX: Duration = Duration::from_millis(500);
+/// How often a lock is tried during that time.
+const LOCK_POLL: Duration = Duration::from_millis(5);
 
 /// A directory of the file system.
 #[derive(Debug)]
@@ -85,11 +90,18 @@ impl Directory for RealDirectory {
     fn lock(&self, name: &str) -> io::Result<Option<Box<dyn Any + Send + Sync>>> {
         let path = self.path.join(name);
         let file = tailwater_files::open_or_create(&path, FILE_MODE)?;
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Some(Box::new(file))),
-            Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
-            Err(error) => Err(error.into()),
-        }
+        let deadline = Instant::now() + LOCK_WAIT_MAX;
+        blocking(|| {
+            loop {
+                match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                    Ok(()) => break Ok(true),
+                    Err(rustix::io::Errno::WOULDBLOCK) if Instant::now() >= deadline => break Ok(false),
+                    Err(rustix::io::Errno::WOULDBLOCK) => std::thread::sleep(LOCK_POLL),
+                    Err(error) => break Err(error.into()),
+                }
+            }
+        })
+        .map(|is_locked| is_locked.then(|| Box::new(file) as Box<dyn Any + Send + Sync>))
     }
 }
 
