@@ -23,7 +23,6 @@ mod xid;
 
 pub use self::decoder::{DecodeLimits, Decoder};
 pub use self::old_times::{DeclaredColumns, OldTimeDigits};
-pub(crate) use self::reader::is_rows;
 pub use self::reader::{TransactionRead, TransactionReader};
 pub use self::table_lookup::TableLookup;
 pub use self::transaction_builder::Decoded;

@@ -246,7 +246,7 @@ impl Collector {
                 self.read_on(&mut content, head.payload)?;
                 content
             }
-            _ if RowsEventReader::reads(event_type) => {
+            _ if event_type.is_rows() => {
                 match RowsEventReader::begin(event_type, body, format, &self.tables)? {
                     Some(reading) => EventContent::Rows(reading),
                     None => EventContent::Ignored,
@@ -294,7 +294,7 @@ impl Collector {
                 let place = EventLocation { file: &stream.file, offset: open.offset };
                 open.query(place, &QueryEvent::parse(header.event_type, body, format)?, true)?;
             }
-            event_type if RowsEventReader::reads(event_type) => {
+            event_type if event_type.is_rows() => {
                 if let Some(reading) = RowsEventReader::begin(event_type, body, format, &self.tables)? {
                     self.end_rows(reading)?;
                 }

@@ -84,26 +84,6 @@ pub(crate) fn extend_table_map(so_far: &mut Vec<u8>, bytes: &[u8]) -> Result<(),
 }
 
 impl RowsEventReader {
-    /// Whether an event type is a rows event.
-    pub(crate) fn reads(event_type: EventType) -> bool {
-        matches!(
-            event_type,
-            EventType::WRITE_ROWS_V1
-                | EventType::UPDATE_ROWS_V1
-                | EventType::DELETE_ROWS_V1
-                | EventType::WRITE_ROWS_V2
-                | EventType::UPDATE_ROWS_V2
-                | EventType::DELETE_ROWS_V2
-                | EventType::PARTIAL_UPDATE_ROWS
-                | EventType::MARIADB_WRITE_ROWS_COMPRESSED_V1
-                | EventType::MARIADB_UPDATE_ROWS_COMPRESSED_V1
-                | EventType::MARIADB_DELETE_ROWS_COMPRESSED_V1
-                | EventType::MARIADB_WRITE_ROWS_COMPRESSED
-                | EventType::MARIADB_UPDATE_ROWS_COMPRESSED
-                | EventType::MARIADB_DELETE_ROWS_COMPRESSED
-        )
-    }
-
     /// Starts a rows event with its first bytes; `None` for the event that only ends its statement.
     pub(crate) fn begin(
         event_type: EventType,

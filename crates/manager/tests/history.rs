@@ -29,7 +29,7 @@ fn the_run_that_replaced_it_last_tells() {
     let accepted = |id: &str| Replacement::LossAccepted(id.to_owned());
     let first = lossy(change("1", "db1", "db2"));
     assert_eq!(of("db1", "db2", std::slice::from_ref(&first)), accepted("1"));
-    // One that replaced nobody says nothing.
+    // A run that replaced no primary does not count.
     assert_eq!(of("db1", "db2", &[refused("2"), first.clone()]), accepted("1"));
     let back = change("3", "db2", "db1");
     assert_eq!(of("db2", "db1", &[back.clone(), first.clone()]), Replacement::Lossless);
@@ -54,7 +54,7 @@ fn records_that_do_not_lead_to_who_leads_now_prove_nothing() {
     assert!(is_unknown(of("db1", "db2", &[])));
     assert!(is_unknown(of("db1", "db2", &[refused("1")])));
     let first = change("1", "db1", "db2");
-    assert!(is_unknown(of("db3", "db2", std::slice::from_ref(&first))), "nobody tells that it ever led");
+    assert!(is_unknown(of("db3", "db2", std::slice::from_ref(&first))), "no record says that it was primary");
     // Another manager has replaced db2, and perhaps db1 once more.
     assert!(is_unknown(of("db1", "db3", std::slice::from_ref(&first))));
     let third = change("3", "db1", "db2");

@@ -192,8 +192,7 @@ fn simulate(
                 let returns = arrives.zip(*back).map(|(at, ms)| at + ms);
                 messages.push(Message { manager: index, sent: now, of, arrives, returns, heard: None });
             }
-            // A paused manager acts when it goes on: what counts is what its clock says then, so it is asked,
-            // too.
+            // A paused manager may act when it resumes. Its clock decides then, so it is queried too.
             let acting = managers.iter().filter(|one| one.keeper.holds(one.now(time)).is_some()).count();
             if acting > 1 {
                 return Err(time);
@@ -307,8 +306,8 @@ async fn a_file_is_locked_by_one_and_says_who() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The whole process stands still for longer than the term, as under SIGSTOP or while its machine is
-/// suspended. What it asks when it goes on is asked before the task that keeps the lease has run.
+/// The whole process is paused for longer than the term, as by SIGSTOP or while its machine is suspended. When
+/// it resumes, it queries the lease before the task that renews the lease has run.
 #[tokio::test]
 async fn a_manager_that_stalled_may_not_act() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;

@@ -266,8 +266,8 @@ impl World {
             for at in (0..count).filter(|at| has(follow, *at)) {
                 self.tell(at, &to);
             }
-            // Another manager's record nobody reads here: it takes a relay that tells, none that may have
-            // been stopped since, and none that was told something else in the same term.
+            // Records of another manager are not read here. A relay must report the assignment. It must not
+            // be stopped since, and no relay may report another assignment of the same term.
             let is_told = (0..count).any(|at| has(follow, at));
             let contradicts = |assignment: &RelayAssignment| match assignment.is_stopped {
                 true => assignment.term == LeaseToken(self.term),

@@ -214,7 +214,7 @@ impl TransactionReader {
             if self.start.is_none() {
                 self.begin(&header, &pending.event, decoder).map_err(|error| self.error(error))?;
             }
-            if header.event_type != EventType::TABLE_MAP && !is_rows(header.event_type) {
+            if header.event_type != EventType::TABLE_MAP && !header.event_type.is_rows() {
                 self.take_other(&header, &body, decoder)?;
             }
             if header.event_type != EventType::TRANSACTION_PAYLOAD && self.ending == TransactionEnding::Commit
@@ -281,7 +281,7 @@ impl TransactionReader {
                 self.take_map(&body).map_err(|error| self.error(error))?;
                 Ok(EventOutcome::Nothing)
             }
-            event_type if is_rows(event_type) => self.take_rows(&header, &body, decoder, tables),
+            event_type if event_type.is_rows() => self.take_rows(&header, &body, decoder, tables),
             _ => self.take_other(&header, &body, decoder),
         }
     }
@@ -520,26 +520,6 @@ impl TransactionReader {
         }
         Ok(EventOutcome::Instead(PendingEvent { event: event.into(), checksummed: false }))
     }
-}
-
-/// Whether events of this type hold rows.
-pub(crate) fn is_rows(event_type: EventType) -> bool {
-    matches!(
-        event_type,
-        EventType::WRITE_ROWS_V1
-            | EventType::UPDATE_ROWS_V1
-            | EventType::DELETE_ROWS_V1
-            | EventType::WRITE_ROWS_V2
-            | EventType::UPDATE_ROWS_V2
-            | EventType::DELETE_ROWS_V2
-            | EventType::PARTIAL_UPDATE_ROWS
-            | EventType::MARIADB_WRITE_ROWS_COMPRESSED_V1
-            | EventType::MARIADB_UPDATE_ROWS_COMPRESSED_V1
-            | EventType::MARIADB_DELETE_ROWS_COMPRESSED_V1
-            | EventType::MARIADB_WRITE_ROWS_COMPRESSED
-            | EventType::MARIADB_UPDATE_ROWS_COMPRESSED
-            | EventType::MARIADB_DELETE_ROWS_COMPRESSED
-    )
 }
 
 fn too_large(bytes: usize, decoder: &Decoder) -> WireError {

@@ -7,7 +7,7 @@ use tailwater_wire::WireError;
 use tailwater_wire::event::{EventHeader, EventType};
 
 use super::Decoder;
-use super::reader::{TransactionEnding, TransactionReader, is_rows};
+use super::reader::{TransactionEnding, TransactionReader};
 use crate::error::ApplyError;
 use crate::transaction::TransactionContent;
 
@@ -34,7 +34,7 @@ impl XaPartReader {
         match header.event_type {
             EventType::XA_PREPARE => true,
             EventType::TABLE_MAP => false,
-            event_type => self.passed <= OPENING_EVENTS && !is_rows(event_type),
+            event_type => self.passed <= OPENING_EVENTS && !event_type.is_rows(),
         }
     }
 

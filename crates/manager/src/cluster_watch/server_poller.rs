@@ -45,8 +45,8 @@ struct WatchDemand {
 }
 
 impl PollDemand {
-    /// When a server is due whose last probe was `last` and began under `under`; `None` while nobody needs
-    /// it.
+    /// When a server is due whose last probe was `last` and began under `under`; `None` while no
+    /// part of the daemon needs its state.
     fn due(&self, server: &str, last: Option<(Instant, Instant)>, under: &Self) -> Option<Instant> {
         let now = Instant::now();
         let for_clients = self.clients.filter(|(_, until)| now < *until).map(|(interval, _)| match last {

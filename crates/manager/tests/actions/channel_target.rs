@@ -71,8 +71,8 @@ impl ChannelControl for Channel {
     }
 }
 
-/// The last server of the cluster is a target now, with all rows and no GTIDs; the old primary stands in for
-/// the log.
+/// The last server of the cluster is a target now, with all rows and no GTIDs; the old primary takes the
+/// place of the log.
 pub async fn what_a_channel_feeds_becomes_primary(cluster: &mut Cluster) -> Result<()> {
     let (target, log) = (&cluster.log, &cluster.primary);
     let all = executed(&mut connect(log).await?).await?;

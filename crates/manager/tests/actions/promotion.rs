@@ -164,8 +164,7 @@ async fn a_replica_becomes_primary_and_is_one_no_more(kind: ServerKind) -> Resul
         ensure!(channel.sql_running, "{channel:?}");
     }
 
-    // Writable: its source is forgotten, a commit waits for its ACK, and nobody takes it away from under
-    // that.
+    // Writable: its source is forgotten, and a commit waits for its ACK without losing its connection.
     does(&actor, RunAction::DrainRelayLog { server: server() }).await?;
     make_source(&actor, kind).await?;
     for _ in 0..2 {

@@ -155,8 +155,8 @@ impl Trial {
         })
     }
 
-    /// A failover that goes on until so many acts have changed something. What can be proven of it is another
-    /// matter.
+    /// A failover that stops after this number of actions that changed something. Its proof of completeness is
+    /// not tested here.
     async fn fail_over(
         &mut self,
         order: &SwitchoverRequest,
@@ -188,7 +188,7 @@ impl Trial {
         drive(&mut failover, &actor, token, Some(changes)).await
     }
 
-    /// A switchover that goes on until `changes` acts have changed something, and whose manager dies then.
+    /// A switchover whose manager dies after `changes` actions that changed something.
     /// What it had stored.
     async fn switch_over(&mut self, changes: usize) -> Result<(Audit, Vec<RunAction>)> {
         let mut switchover = Switchover::new(self.order().await?);

@@ -81,7 +81,7 @@ fn set_up(
     .with_primary(participant("db1", primary))
 }
 
-/// A primary that waits for the ACKs of the server that stands in for the log, and an account that
+/// A primary that waits for the ACKs of the server in the place of the log, and an account that
 /// `read_only` binds.
 pub async fn cluster(kind: ServerKind) -> Result<Cluster> {
     let cluster = Cluster::start(kind).await?;

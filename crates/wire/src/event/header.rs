@@ -114,6 +114,28 @@ macro_rules! event_types {
     };
 }
 
+impl EventType {
+    /// Whether events of this type hold rows.
+    pub fn is_rows(self) -> bool {
+        matches!(
+            self,
+            Self::WRITE_ROWS_V1
+                | Self::UPDATE_ROWS_V1
+                | Self::DELETE_ROWS_V1
+                | Self::WRITE_ROWS_V2
+                | Self::UPDATE_ROWS_V2
+                | Self::DELETE_ROWS_V2
+                | Self::PARTIAL_UPDATE_ROWS
+                | Self::MARIADB_WRITE_ROWS_COMPRESSED_V1
+                | Self::MARIADB_UPDATE_ROWS_COMPRESSED_V1
+                | Self::MARIADB_DELETE_ROWS_COMPRESSED_V1
+                | Self::MARIADB_WRITE_ROWS_COMPRESSED
+                | Self::MARIADB_UPDATE_ROWS_COMPRESSED
+                | Self::MARIADB_DELETE_ROWS_COMPRESSED
+        )
+    }
+}
+
 event_types! {
     START_V3 = 1, "Start_v3";
     QUERY = 2, "Query";

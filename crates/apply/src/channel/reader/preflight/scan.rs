@@ -10,7 +10,7 @@ use tailwater_wire::rows::TableMap;
 use tailwater_wire::{Flavour, WireError};
 
 use crate::channel::statement_filter::{OWN_SCHEMA, changed_objects};
-use crate::decode::{is_rows, statement};
+use crate::decode::statement;
 use crate::filter::{FilterRoute, Filters, Operation};
 
 /// Longer events are not read, in bytes.
@@ -100,7 +100,7 @@ impl PreflightScan {
     /// The part of an event that is needed.
     pub(super) fn wants(&mut self, header: &EventHeader) -> EventPart {
         let whole = match header.event_type {
-            event_type if is_rows(event_type) => return EventPart::Prefix(FRONT_BYTES),
+            event_type if event_type.is_rows() => return EventPart::Prefix(FRONT_BYTES),
             EventType::TABLE_MAP
             | EventType::QUERY
             | EventType::MARIADB_QUERY_COMPRESSED
@@ -122,7 +122,7 @@ impl PreflightScan {
             true => strip_checksum(event).unwrap_or_default(),
             false => event,
         };
-        if self.take(&header, bytes, tables).is_err() && !is_rows(header.event_type) {
+        if self.take(&header, bytes, tables).is_err() && !header.event_type.is_rows() {
             self.over = true;
         }
     }
@@ -138,7 +138,7 @@ impl PreflightScan {
             EventType::TABLE_MAP => {
                 self.maps.insert(TableMap::peek_table_id(body)?, body.to_vec());
             }
-            event_type if is_rows(event_type) => {
+            event_type if event_type.is_rows() => {
                 let rows = RowsEvent::parse(event_type, body, &self.format)?;
                 tables.extend(self.rows(rows.table_id, rows.kind)?);
             }
@@ -158,7 +158,7 @@ impl PreflightScan {
                     {
                         bytes += event.len();
                         let header = EventHeader::parse(event)?;
-                        let wanted = is_rows(header.event_type) || header.event_type == EventType::TABLE_MAP;
+                        let wanted = header.event_type.is_rows() || header.event_type == EventType::TABLE_MAP;
                         if wanted {
                             self.take(&header, event, tables)?;
                         }
