@@ -139,6 +139,12 @@ impl TestServers {
         // The primary must not wait for a daemon that has ended.
         trial.set_asynchronous().await?;
         native.replicate_from(&trial.primary).await?;
+        // The channel reads the declarations of columns with the old temporal layout from the primary.
+        let account = trial.primary.replication_options().user;
+        trial
+            .primary
+            .sql(&format!("SET SESSION sql_log_bin=0; GRANT SELECT ON *.* TO {account}@'%'"))
+            .await?;
         // MariaDB's default for replication, `slave_ddl_exec_mode=IDEMPOTENT`.
         let mode = match kind.flavour() {
             Flavour::MySql => "strict",
