@@ -306,8 +306,8 @@ async fn a_file_is_locked_by_one_and_says_who() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The whole process is paused for longer than the term, as by SIGSTOP or while its machine is suspended. When
-/// it resumes, it queries the lease before the task that renews the lease has run.
+/// The whole process is paused for longer than the term, as by SIGSTOP or while its machine is suspended.
+/// When it resumes, it queries the lease before the task that renews the lease has run.
 #[tokio::test]
 async fn a_manager_that_stalled_may_not_act() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;

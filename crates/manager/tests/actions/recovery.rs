@@ -155,8 +155,8 @@ impl Trial {
         })
     }
 
-    /// A failover that stops after this number of actions that changed something. Its proof of completeness is
-    /// not tested here.
+    /// A failover that stops after this number of actions that changed something. Its proof of completeness
+    /// is not tested here.
     async fn fail_over(
         &mut self,
         order: &SwitchoverRequest,
