@@ -8,23 +8,21 @@
 use std::fmt;
 use std::time::Duration;
 
+use tailwater_session::semi_sync::{SemiSyncSource, WaitPoint};
+
 /// One sample of the source's semi-sync settings and counters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SemiSyncSample {
-    /// The plugin is loaded and enabled (`rpl_semi_sync_{source,master}_enabled`).
-    pub enabled: bool,
-    /// Semi-sync is active now (`Rpl_semi_sync_{source,master}_status`).
-    pub active: bool,
-    /// The wait comes before the engine commit (`wait_point` is `AFTER_SYNC`), so no other client can see a
-    /// transaction that may yet be lost.
-    pub waits_after_sync: bool,
-    /// After how long without an ACK the source falls back to asynchronous replication.
-    pub timeout: Duration,
-    /// Commits acknowledged to clients without an ACK since the server started
-    /// (`Rpl_semi_sync_{source,master}_no_tx`).
-    pub unacknowledged_commits: u64,
+    /// The settings and counters; `None` if the plugin is not loaded.
+    pub source: Option<SemiSyncSource>,
     /// Seconds since the server started; distinguishes a restart from a counter that fell.
     pub uptime_seconds: u64,
+}
+
+impl SemiSyncSample {
+    fn unacknowledged(&self) -> u64 {
+        self.source.as_ref().map_or(0, |source| source.unacknowledged)
+    }
 }
 
 /// Why a commit may be, or was, acknowledged to a client without being in the log.
@@ -86,7 +84,7 @@ impl fmt::Display for SemiSyncAlarm {
 /// The shortest timeout without an alarm: long enough for a restart of this process or its machine, after
 /// which the log acknowledges commits again. A failover needs a longer one (docs/reference/lossless.md): no
 /// acker returns there, and the old primary must wait until an operator has acted.
-pub const SEMI_SYNC_TIMEOUT_MIN: Duration = Duration::from_secs(600);
+pub const ALARM_TIMEOUT_MIN: Duration = Duration::from_secs(600);
 
 /// The problems in `now`, given the previous sample.
 ///
@@ -94,23 +92,25 @@ pub const SEMI_SYNC_TIMEOUT_MIN: Duration = Duration::from_secs(600);
 /// source (its uptime fell) the counter's base is zero.
 pub fn assess(before: Option<&SemiSyncSample>, now: &SemiSyncSample) -> Vec<SemiSyncAlarm> {
     let mut alarms = Vec::new();
-    if !now.enabled {
-        alarms.push(SemiSyncAlarm::Disabled);
-    } else {
-        if !now.active {
-            alarms.push(SemiSyncAlarm::FallenBack);
-        }
-        if !now.waits_after_sync {
-            alarms.push(SemiSyncAlarm::WaitsAfterCommit);
-        }
-        if now.timeout < SEMI_SYNC_TIMEOUT_MIN {
-            alarms.push(SemiSyncAlarm::TimeoutShort(now.timeout));
+    match now.source.as_ref().filter(|source| source.enabled) {
+        None => alarms.push(SemiSyncAlarm::Disabled),
+        Some(source) => {
+            if !source.active {
+                alarms.push(SemiSyncAlarm::FallenBack);
+            }
+            if source.wait_point == WaitPoint::AfterCommit {
+                alarms.push(SemiSyncAlarm::WaitsAfterCommit);
+            }
+            let timeout = Duration::from_millis(source.timeout_ms);
+            if timeout < ALARM_TIMEOUT_MIN {
+                alarms.push(SemiSyncAlarm::TimeoutShort(timeout));
+            }
         }
     }
     if let Some(before) = before {
         let restarted = now.uptime_seconds < before.uptime_seconds;
-        let base = if restarted { 0 } else { before.unacknowledged_commits };
-        let grown = now.unacknowledged_commits.saturating_sub(base);
+        let base = if restarted { 0 } else { before.unacknowledged() };
+        let grown = now.unacknowledged().saturating_sub(base);
         if grown > 0 {
             alarms.push(SemiSyncAlarm::CommitsWithoutAck(grown));
         }
@@ -122,47 +122,56 @@ pub fn assess(before: Option<&SemiSyncSample>, now: &SemiSyncSample) -> Vec<Semi
 mod tests {
     use super::*;
 
-    fn healthy() -> SemiSyncSample {
-        SemiSyncSample {
+    fn healthy() -> SemiSyncSource {
+        SemiSyncSource {
             enabled: true,
             active: true,
-            waits_after_sync: true,
-            timeout: Duration::from_secs(86_400),
-            unacknowledged_commits: 7,
-            uptime_seconds: 100,
+            timeout_ms: 86_400_000,
+            wait_point: WaitPoint::AfterSync,
+            wait_no_replica: true,
+            acks_needed: 1,
+            clients: 1,
+            waiting_sessions: 0,
+            acknowledged: 100,
+            unacknowledged: 7,
+            survives_restart: false,
         }
+    }
+
+    fn sample(change: impl FnOnce(&mut SemiSyncSource), uptime_seconds: u64) -> SemiSyncSample {
+        let mut source = healthy();
+        change(&mut source);
+        SemiSyncSample { source: Some(source), uptime_seconds }
+    }
+
+    /// The alarms of a source after a healthy sample.
+    fn alarms(now: &SemiSyncSample) -> Vec<SemiSyncAlarm> {
+        assess(Some(&sample(|_| (), 100)), now)
     }
 
     #[test]
     fn healthy_source_raises_no_alarm() {
-        assert_eq!(assess(None, &healthy()), []);
-        assert_eq!(assess(Some(&healthy()), &healthy()), []);
+        assert_eq!(assess(None, &sample(|_| (), 100)), []);
+        assert_eq!(alarms(&sample(|_| (), 100)), []);
     }
 
     #[test]
     fn each_setting_raises_its_own_alarm() {
-        let check = |change: fn(&mut SemiSyncSample), expected: &[SemiSyncAlarm]| {
-            let mut sample = healthy();
-            change(&mut sample);
-            assert_eq!(assess(Some(&healthy()), &sample), expected);
+        let check = |change: fn(&mut SemiSyncSource), expected: &[SemiSyncAlarm]| {
+            assert_eq!(alarms(&sample(change, 100)), expected);
         };
         check(|s| s.enabled = false, &[SemiSyncAlarm::Disabled]);
         check(|s| s.active = false, &[SemiSyncAlarm::FallenBack]);
-        check(|s| s.waits_after_sync = false, &[SemiSyncAlarm::WaitsAfterCommit]);
-        check(
-            |s| s.timeout = Duration::from_secs(10),
-            &[SemiSyncAlarm::TimeoutShort(Duration::from_secs(10))],
-        );
-        check(|s| s.unacknowledged_commits = 9, &[SemiSyncAlarm::CommitsWithoutAck(2)]);
+        check(|s| s.wait_point = WaitPoint::AfterCommit, &[SemiSyncAlarm::WaitsAfterCommit]);
+        check(|s| s.timeout_ms = 10_000, &[SemiSyncAlarm::TimeoutShort(Duration::from_secs(10))]);
+        check(|s| s.unacknowledged = 9, &[SemiSyncAlarm::CommitsWithoutAck(2)]);
+        let unloaded = SemiSyncSample { source: None, uptime_seconds: 100 };
+        assert_eq!(alarms(&unloaded), [SemiSyncAlarm::Disabled]);
     }
 
     #[test]
     fn counter_restarts_with_the_source() {
-        let mut sample = healthy();
-        sample.uptime_seconds = 1;
-        sample.unacknowledged_commits = 0;
-        assert_eq!(assess(Some(&healthy()), &sample), []);
-        sample.unacknowledged_commits = 3;
-        assert_eq!(assess(Some(&healthy()), &sample), [SemiSyncAlarm::CommitsWithoutAck(3)]);
+        assert_eq!(alarms(&sample(|s| s.unacknowledged = 0, 1)), []);
+        assert_eq!(alarms(&sample(|s| s.unacknowledged = 3, 1)), [SemiSyncAlarm::CommitsWithoutAck(3)]);
     }
 }

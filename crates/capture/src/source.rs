@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tailwater_log::SourceIdentity;
-use tailwater_session::{ConnectOptions, Connection, DumpRequest, DumpStart, QueryResult, TextRow};
+use tailwater_session::{
+    ConnectOptions, Connection, DumpRequest, DumpStart, QueryResult, TextRow, semi_sync,
+};
 use tailwater_wire::event::EventType;
 use tailwater_wire::gtid::{GtidSet, MysqlGtidSet};
 use tailwater_wire::{Flavour, WireError};
@@ -162,39 +164,11 @@ pub async fn query_clock(connection: &mut Connection) -> Result<i64, CaptureErro
 /// # Errors
 /// [`CaptureError::Session`] if the query fails, [`CaptureError::Answer`] if the answer is invalid.
 pub async fn query_semi_sync(connection: &mut Connection) -> Result<SemiSyncSample, CaptureError> {
-    let variables = connection.query("SHOW GLOBAL VARIABLES LIKE 'rpl_semi_sync_%'").await?;
-    let status = connection
-        .query("SHOW GLOBAL STATUS WHERE Variable_name LIKE 'Rpl_semi_sync_%' OR Variable_name = 'Uptime'")
-        .await?;
-    // MySQL's plugin is named source, before 8.0.26 master; MariaDB's is built in as master.
-    let find = |answer: &QueryResult, name: &str| {
-        ["source", "master"].into_iter().find_map(|role| {
-            let wanted = format!("rpl_semi_sync_{role}_{name}");
-            answer.rows.iter().find_map(|row| {
-                let matches = row.get_str(0).is_some_and(|found| found.eq_ignore_ascii_case(&wanted));
-                if matches { row.get_str(1).map(str::to_owned) } else { None }
-            })
-        })
-    };
-    let number =
-        |answer: &QueryResult, name: &str| find(answer, name).and_then(|value| value.parse::<u64>().ok());
-    let uptime_seconds = status
-        .rows
-        .iter()
-        .find(|row| row.get_str(0).is_some_and(|name| name.eq_ignore_ascii_case("uptime")))
-        .and_then(|row| row.get_u64(1))
+    let state = semi_sync::query_semi_sync(connection).await?;
+    let uptime_seconds = state
+        .uptime_seconds
         .ok_or_else(|| CaptureError::Answer { what: "its uptime", detail: "it is missing".into() })?;
-    let on =
-        |value: Option<String>| value.is_some_and(|value| value.eq_ignore_ascii_case("on") || value == "1");
-    Ok(SemiSyncSample {
-        enabled: on(find(&variables, "enabled")),
-        active: on(find(&status, "status")),
-        waits_after_sync: find(&variables, "wait_point")
-            .is_some_and(|value| value.eq_ignore_ascii_case("after_sync")),
-        timeout: Duration::from_millis(number(&variables, "timeout").unwrap_or(0)),
-        unacknowledged_commits: number(&status, "no_tx").unwrap_or(0),
-        uptime_seconds,
-    })
+    Ok(SemiSyncSample { source: state.source, uptime_seconds })
 }
 
 fn text(answer: &QueryResult, column: usize, what: &'static str) -> Result<String, CaptureError> {

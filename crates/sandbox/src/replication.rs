@@ -231,7 +231,8 @@ pub(crate) fn manager_account_statements(flavour: Flavour, is_read_only: bool) -
     }
 }
 
-/// Semi-sync status of a source.
+/// Semi-sync status of a source, for tests. Not `tailwater_session::semi_sync`, whose results tests compare with
+/// it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SemiSyncStatus {
     /// Commits wait for acknowledgements now.

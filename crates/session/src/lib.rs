@@ -12,6 +12,7 @@
 //! - [`session_settings`]: the session variables that every session sets, independent of the global values.
 //! - [`required_privileges`]: checks that an account has the privileges of a job; [`user_privileges`]: its
 //!   privileges on databases and tables; [`supported_versions`]: the supported server versions.
+//! - [`semi_sync`]: the settings and counters of semi-synchronous replication.
 //! - [`backoff`]: delays between attempts.
 //! - [`error`]: the errors, with stable codes.
 //!
@@ -31,6 +32,7 @@ mod packet_stream;
 mod prepared;
 pub mod required_privileges;
 pub mod rows;
+pub mod semi_sync;
 pub mod server;
 pub mod session_settings;
 mod socket;

@@ -3,6 +3,9 @@
 
 use std::fmt;
 
+pub use tailwater_session::semi_sync::{
+    SEMI_SYNC_TIMEOUT_MS_MIN, SemiSyncReplica, SemiSyncSource, WaitPoint,
+};
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::GtidSet;
 
@@ -169,58 +172,6 @@ impl DurabilitySettings {
     pub fn is_crash_safe(self) -> bool {
         self.flush_log_at_commit == 1 && self.sync_binlog == 1
     }
-}
-
-/// When a commit waits for its ACK.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WaitPoint {
-    /// Before the engine commits: other sessions see it only after the ACK.
-    AfterSync,
-    /// After the engine committed: other sessions see it before the ACK.
-    AfterCommit,
-}
-
-/// Time-outs of semi-sync from this value on count as infinite, in milliseconds: a day. After a failover only
-/// the wait for ACKs holds back the old primary, and an operator deals with it well within a day. A capture
-/// alarms only below ten minutes, which is longer than its own restart.
-pub const SEMI_SYNC_TIMEOUT_MS_MIN: u64 = 86_400_000;
-
-/// Semi-sync as a source.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SemiSyncSource {
-    /// It is switched on.
-    pub enabled: bool,
-    /// In force: false after a fallback to asynchronous replication.
-    pub active: bool,
-    /// How long a commit waits before the server falls back to asynchronous replication, in milliseconds.
-    pub timeout_ms: u64,
-    /// When commits wait.
-    pub wait_point: WaitPoint,
-    /// Commits also wait while fewer replicas are connected than needed.
-    pub wait_no_replica: bool,
-    /// ACKs that a commit needs; always one on MariaDB.
-    pub acks_needed: u32,
-    /// Connected semi-sync replicas.
-    pub clients: u32,
-    /// Sessions whose commit waits for ACKs.
-    pub waiting_sessions: u64,
-    /// Commits acknowledged since the server started.
-    pub acknowledged: u64,
-    /// Commits not acknowledged since the server started.
-    pub unacknowledged: u64,
-    /// It waits by the lossless rules after a restart too, by option file, command line or persisted
-    /// variable, not by a statement that a restart forgets. Also false if that cannot be queried, and while
-    /// semi-sync is off.
-    pub survives_restart: bool,
-}
-
-/// Semi-sync as a replica.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SemiSyncReplica {
-    /// It is switched on.
-    pub enabled: bool,
-    /// It acknowledges now.
-    pub active: bool,
 }
 
 /// State of a replica's receiver.

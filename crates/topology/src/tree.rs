@@ -124,7 +124,7 @@ pub struct GtidComparison {
     pub ahead: Option<String>,
 }
 
-/// Semi-sync of a source.
+/// Semi-sync of a source, as JSON shows it. Not `SemiSyncSource`, whose fields may change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SemiSync {
     /// In force.

@@ -80,7 +80,8 @@ impl AckPolicy {
     }
 }
 
-/// How the primary waits for ACKs, from one observation.
+/// How the primary waits for ACKs, from one observation. Not `SemiSyncSource`: it has only what the lossless
+/// rules depend on, so that two observations are equal if the rules see no difference.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SemiSyncWait {
     /// Semi-sync is enabled and in force.

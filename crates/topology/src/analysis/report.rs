@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::observation::{IoState, ReplicaChannel, SEMI_SYNC_TIMEOUT_MS_MIN, ServerState, WaitPoint};
+use crate::observation::{IoState, ReplicaChannel, ServerState};
 use crate::probe::ping::{Ping, PingKind};
 use crate::probe_failure::ProbeFailure;
 use tailwater_wire::gtid::GtidSet;
@@ -133,7 +133,8 @@ pub struct ServerHealth {
     pub semi_sync: Option<SemiSyncHealth>,
 }
 
-/// Semi-sync of a source.
+/// Semi-sync of a source, as the failure analysis sees it. Not `SemiSyncSource`: instead of the settings it has
+/// whether they are lossless.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SemiSyncHealth {
     /// It is switched on.
@@ -181,9 +182,7 @@ impl From<&ServerState> for ServerHealth {
             semi_sync: look.semi_sync_source.as_ref().map(|semi_sync| SemiSyncHealth {
                 enabled: semi_sync.enabled,
                 active: semi_sync.active,
-                lossless: semi_sync.wait_point == WaitPoint::AfterSync
-                    && semi_sync.timeout_ms >= SEMI_SYNC_TIMEOUT_MS_MIN
-                    && semi_sync.wait_no_replica,
+                lossless: semi_sync.is_lossless(),
                 clients: semi_sync.clients,
                 acks_needed: semi_sync.acks_needed,
                 waiting_sessions: semi_sync.waiting_sessions,

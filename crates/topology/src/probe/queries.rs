@@ -1,5 +1,6 @@
 //! Queries of a probe, in each flavour and version.
 
+use tailwater_session::semi_sync::{SemiSyncState, query_semi_sync};
 use tailwater_session::{
     AccountPurpose, Connection, QueryResult, SessionError, check_plugin_privilege, check_privileges,
 };
@@ -13,7 +14,7 @@ use super::semi_sync_persistence::waits_after_restart;
 use crate::error::TopologyError;
 use crate::observation::{
     ConnectedReplica, DurabilitySettings, IoState, OptionalQuery, ReplicaChannel, SemiSyncReplica,
-    SemiSyncSource, ServerState, ThreadError, UnansweredQuery, WaitPoint,
+    SemiSyncSource, ServerState, ThreadError, UnansweredQuery,
 };
 
 /// MariaDB has SHOW REPLICA HOSTS since 10.5; all versions accept this older form.
@@ -283,69 +284,29 @@ async fn ask_replicas(
 pub(super) async fn semi_sync_now(
     connection: &mut Connection,
 ) -> Result<Option<SemiSyncSource>, TopologyError> {
-    let (variables, status) = ask_semi_sync(connection).await?;
-    Ok(semi_sync_source(&variables, &status))
-}
-
-async fn ask_semi_sync(connection: &mut Connection) -> Result<(NamedValues, NamedValues), TopologyError> {
-    let variables = connection.query("SHOW GLOBAL VARIABLES LIKE 'rpl_semi_sync_%'").await?;
-    let status = connection.query("SHOW GLOBAL STATUS LIKE 'Rpl_semi_sync_%'").await?;
-    Ok((NamedValues::of(&variables), NamedValues::of(&status)))
+    Ok(query_semi_sync(connection).await?.source)
 }
 
 /// Semi-sync as a source and as a replica.
 pub(super) async fn semi_sync(
     connection: &mut Connection,
 ) -> Result<(Option<SemiSyncSource>, Option<SemiSyncReplica>), TopologyError> {
-    let (variables, status) = ask_semi_sync(connection).await?;
-    let mut source = semi_sync_source(&variables, &status);
+    let SemiSyncState { mut source, replica, .. } = query_semi_sync(connection).await?;
     if let Some(source) = &mut source
         && source.enabled
     {
+        let variables = connection.query("SHOW GLOBAL VARIABLES LIKE 'rpl_semi_sync_%'").await?;
+        let variables = NamedValues::of(&variables);
         let acks = source.acks_needed;
         source.survives_restart = waits_after_restart(connection, &variables, acks, &mut Vec::new()).await?;
     }
-    Ok((source, semi_sync_replica(&variables, &status)))
+    Ok((source, replica))
 }
 
 fn semi_sync_source(variables: &NamedValues, status: &NamedValues) -> Option<SemiSyncSource> {
-    let variable = |name: &str| {
-        variables.get(&[&format!("rpl_semi_sync_source_{name}"), &format!("rpl_semi_sync_master_{name}")])
-    };
-    let counter = |name: &str| {
-        status
-            .number::<u64>(&[
-                &format!("rpl_semi_sync_source_{name}"),
-                &format!("rpl_semi_sync_master_{name}"),
-            ])
-            .unwrap_or_default()
-    };
-    variable("enabled")?;
-    let on = |value: Option<&str>| value.is_some_and(|value| value == "ON" || value == "1");
-    let needed = variable("wait_for_replica_count").or_else(|| variable("wait_for_slave_count"));
-    Some(SemiSyncSource {
-        enabled: on(variable("enabled")),
-        active: on(status.get(&["rpl_semi_sync_source_status", "rpl_semi_sync_master_status"])),
-        timeout_ms: variable("timeout").and_then(|value| value.parse().ok()).unwrap_or_default(),
-        wait_point: match variable("wait_point") {
-            Some("AFTER_COMMIT") => WaitPoint::AfterCommit,
-            _ => WaitPoint::AfterSync,
-        },
-        wait_no_replica: on(variable("wait_no_replica").or_else(|| variable("wait_no_slave"))),
-        acks_needed: needed.and_then(|value| value.parse().ok()).unwrap_or(1),
-        clients: u32::try_from(counter("clients")).unwrap_or(u32::MAX),
-        waiting_sessions: counter("wait_sessions"),
-        acknowledged: counter("yes_tx"),
-        unacknowledged: counter("no_tx"),
-        survives_restart: false,
-    })
+    SemiSyncSource::from_values(|name| variables.get(&[name]), |name| status.get(&[name]))
 }
 
 fn semi_sync_replica(variables: &NamedValues, status: &NamedValues) -> Option<SemiSyncReplica> {
-    let enabled = ["rpl_semi_sync_replica_enabled", "rpl_semi_sync_slave_enabled"];
-    variables.get(&enabled)?;
-    Some(SemiSyncReplica {
-        enabled: variables.is_on(&enabled),
-        active: status.is_on(&["rpl_semi_sync_replica_status", "rpl_semi_sync_slave_status"]),
-    })
+    SemiSyncReplica::from_values(|name| variables.get(&[name]), |name| status.get(&[name]))
 }

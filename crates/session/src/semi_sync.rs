@@ -1,0 +1,202 @@
+//! Semi-synchronous replication of a server: its settings and counters, as both flavours name them.
+
+use std::collections::BTreeMap;
+
+use crate::connection::Connection;
+use crate::error::SessionError;
+use crate::rows::QueryResult;
+
+/// Time-outs of semi-sync from this value on count as infinite, in milliseconds: a day. After a failover only
+/// the wait for ACKs holds back the old primary, and an operator deals with it well within a day. A capture
+/// alarms only below ten minutes, which is longer than its own restart.
+pub const SEMI_SYNC_TIMEOUT_MS_MIN: u64 = 86_400_000;
+
+/// When a commit waits for its ACK.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WaitPoint {
+    /// Before the engine commits: other sessions see the transaction only after the ACK.
+    AfterSync,
+    /// After the engine committed: other sessions see the transaction before the ACK.
+    AfterCommit,
+}
+
+/// Semi-sync as a source. Names of variables and counters begin with `rpl_semi_sync_source_`, before MySQL
+/// 8.0.26 and on MariaDB with `rpl_semi_sync_master_`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SemiSyncSource {
+    /// It is switched on (`enabled`).
+    pub enabled: bool,
+    /// In force (`status`): false after a fallback to asynchronous replication.
+    pub active: bool,
+    /// How long a commit waits before the server falls back to asynchronous replication, in milliseconds.
+    pub timeout_ms: u64,
+    /// When commits wait.
+    pub wait_point: WaitPoint,
+    /// Commits also wait while fewer replicas are connected than needed.
+    pub wait_no_replica: bool,
+    /// ACKs that a commit needs; always one on MariaDB.
+    pub acks_needed: u32,
+    /// Connected semi-sync replicas.
+    pub clients: u32,
+    /// Sessions whose commit waits for ACKs.
+    pub waiting_sessions: u64,
+    /// Commits acknowledged since the server started (`yes_tx`).
+    pub acknowledged: u64,
+    /// Commits not acknowledged since the server started (`no_tx`).
+    pub unacknowledged: u64,
+    /// It waits by the lossless rules after a restart too, by option file, command line or persisted
+    /// variable, not by a statement that a restart forgets. Also false if that cannot be queried, and while
+    /// semi-sync is off. Variables and counters do not show it: only a probe of the topology sets it.
+    pub survives_restart: bool,
+}
+
+/// Semi-sync as a replica.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SemiSyncReplica {
+    /// It is switched on.
+    pub enabled: bool,
+    /// It acknowledges now.
+    pub active: bool,
+}
+
+/// Semi-sync of a server at one moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SemiSyncState {
+    /// As a source; `None` if the plugin is not loaded.
+    pub source: Option<SemiSyncSource>,
+    /// As a replica; `None` if the plugin is not loaded.
+    pub replica: Option<SemiSyncReplica>,
+    /// Seconds since the server started, as its counters were read; `None` if the server does not show it.
+    pub uptime_seconds: Option<u64>,
+}
+
+impl SemiSyncSource {
+    /// From global variables and status counters, which are found by lower-case name. `None` if the plugin is
+    /// not loaded.
+    pub fn from_values<'a>(
+        variable: impl Fn(&str) -> Option<&'a str>,
+        status: impl Fn(&str) -> Option<&'a str>,
+    ) -> Option<Self> {
+        let variable = |names: &[&str]| find(&variable, names);
+        let number = |value: Option<&str>| value.and_then(|value| value.trim().parse::<u64>().ok());
+        let counter = |name: &str| number(find(&status, &[name])).unwrap_or_default();
+        let count = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
+        let enabled = variable(&["enabled"])?;
+        Some(Self {
+            enabled: is_on(enabled),
+            active: find(&status, &["status"]).is_some_and(is_on),
+            timeout_ms: number(variable(&["timeout"])).unwrap_or_default(),
+            wait_point: match variable(&["wait_point"]) {
+                Some(value) if value.eq_ignore_ascii_case("AFTER_COMMIT") => WaitPoint::AfterCommit,
+                _ => WaitPoint::AfterSync,
+            },
+            wait_no_replica: variable(&["wait_no_replica", "wait_no_slave"]).is_some_and(is_on),
+            acks_needed: number(variable(&["wait_for_replica_count", "wait_for_slave_count"]))
+                .map_or(1, count),
+            clients: count(counter("clients")),
+            waiting_sessions: counter("wait_sessions"),
+            acknowledged: counter("yes_tx"),
+            unacknowledged: counter("no_tx"),
+            survives_restart: false,
+        })
+    }
+
+    /// Whether, while semi-sync is in force, no commit proceeds without its ACKs, and no other session sees
+    /// it before.
+    pub fn is_lossless(&self) -> bool {
+        self.wait_point == WaitPoint::AfterSync
+            && self.timeout_ms >= SEMI_SYNC_TIMEOUT_MS_MIN
+            && self.wait_no_replica
+    }
+}
+
+impl SemiSyncReplica {
+    /// As [`SemiSyncSource::from_values`].
+    pub fn from_values<'a>(
+        variable: impl Fn(&str) -> Option<&'a str>,
+        status: impl Fn(&str) -> Option<&'a str>,
+    ) -> Option<Self> {
+        let find = |values: &dyn Fn(&str) -> Option<&'a str>, name: &str| {
+            values(&format!("rpl_semi_sync_replica_{name}"))
+                .or_else(|| values(&format!("rpl_semi_sync_slave_{name}")))
+        };
+        let enabled = is_on(find(&variable, "enabled")?);
+        Some(Self { enabled, active: find(&status, "status").is_some_and(is_on) })
+    }
+}
+
+/// Queries semi-sync of a server, without [`SemiSyncSource::survives_restart`].
+///
+/// # Errors
+/// If a query fails.
+pub async fn query_semi_sync(connection: &mut Connection) -> Result<SemiSyncState, SessionError> {
+    let variables = connection.query("SHOW GLOBAL VARIABLES LIKE 'rpl_semi_sync_%'").await?;
+    let status = connection
+        .query("SHOW GLOBAL STATUS WHERE Variable_name LIKE 'Rpl_semi_sync_%' OR Variable_name = 'Uptime'")
+        .await?;
+    let (variables, status) = (by_name(&variables), by_name(&status));
+    let variable = |name: &str| variables.get(name).map(String::as_str);
+    let counter = |name: &str| status.get(name).map(String::as_str);
+    Ok(SemiSyncState {
+        source: SemiSyncSource::from_values(variable, counter),
+        replica: SemiSyncReplica::from_values(variable, counter),
+        uptime_seconds: counter("uptime").and_then(|value| value.parse().ok()),
+    })
+}
+
+fn by_name(result: &QueryResult) -> BTreeMap<String, String> {
+    let pair =
+        |row: &crate::rows::TextRow| Some((row.get_str(0)?.to_ascii_lowercase(), row.get_str(1)?.to_owned()));
+    result.rows.iter().filter_map(pair).collect()
+}
+
+/// The value of the first of these source-side names that exists.
+fn find<'a>(values: &dyn Fn(&str) -> Option<&'a str>, names: &[&str]) -> Option<&'a str> {
+    names.iter().find_map(|name| {
+        values(&format!("rpl_semi_sync_source_{name}"))
+            .or_else(|| values(&format!("rpl_semi_sync_master_{name}")))
+    })
+}
+
+fn is_on(value: &str) -> bool {
+    value.eq_ignore_ascii_case("on") || value == "1"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn source(pairs: &[(&'static str, &'static str)]) -> Option<SemiSyncSource> {
+        let find = |name: &str| pairs.iter().find(|(known, _)| *known == name).map(|(_, value)| *value);
+        SemiSyncSource::from_values(find, find)
+    }
+
+    #[test]
+    fn both_namings_are_read() {
+        let mysql = source(&[
+            ("rpl_semi_sync_source_enabled", "ON"),
+            ("rpl_semi_sync_source_timeout", "86400000"),
+            ("rpl_semi_sync_source_wait_point", "AFTER_SYNC"),
+            ("rpl_semi_sync_source_wait_no_replica", "ON"),
+            ("rpl_semi_sync_source_wait_for_replica_count", "2"),
+            ("rpl_semi_sync_source_status", "ON"),
+            ("rpl_semi_sync_source_clients", "3"),
+            ("rpl_semi_sync_source_no_tx", "7"),
+        ]);
+        let mysql = mysql.expect("it is loaded");
+        assert!(mysql.enabled && mysql.active && mysql.is_lossless());
+        assert_eq!((mysql.acks_needed, mysql.clients, mysql.unacknowledged), (2, 3, 7));
+
+        let mariadb = source(&[
+            ("rpl_semi_sync_master_enabled", "OFF"),
+            ("rpl_semi_sync_master_timeout", "10000"),
+            ("rpl_semi_sync_master_wait_point", "AFTER_COMMIT"),
+            ("rpl_semi_sync_master_wait_no_slave", "ON"),
+        ]);
+        let mariadb = mariadb.expect("it is built in");
+        assert!(!mariadb.enabled && !mariadb.active && !mariadb.is_lossless());
+        assert_eq!((mariadb.acks_needed, mariadb.timeout_ms), (1, 10_000));
+        assert_eq!(mariadb.wait_point, WaitPoint::AfterCommit);
+        assert_eq!(source(&[]), None);
+    }
+}
