@@ -17,6 +17,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use tailwater_object_storage::archive::ArchiveAddress;
 
 pub use channel::ChannelConfig;
 pub use http::HttpConfig;
@@ -27,7 +28,6 @@ pub use serve::{OneOrMany, ServeConfig, ServeTlsConfig, UserConfig};
 pub use server::{ServerAddress, TlsConfig};
 pub use syntax::parse_toml;
 
-use crate::object_archive::ArchiveAddress;
 use crate::socket::OWN_NAMES;
 
 /// A checked configuration file.

@@ -10,7 +10,7 @@
 //! - [`cluster_observer`]: probes the servers and relays of a cluster once for all readers. [`role_check`]:
 //!   primary or replica.
 //! - [`manager`]: watches each source's cluster and runs failovers, switchovers and rejoins.
-//! - [`object_archive`]: an archive in a directory or in S3. `archiver`: uploads segments.
+//! - `archiver`: uploads sealed segments to the archive.
 //! - [`error_chain`]: errors with their causes.
 
 pub mod api;
@@ -22,7 +22,6 @@ pub mod error_chain;
 pub mod http;
 pub mod manager;
 pub mod metrics;
-pub mod object_archive;
 pub mod role_check;
 pub mod run;
 pub mod socket;

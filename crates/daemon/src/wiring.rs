@@ -18,6 +18,7 @@ use tailwater_binlog_server::{BinlogServer, ServeOptions};
 use tailwater_capture::CaptureOptions;
 use tailwater_capture::resume::StartPolicy;
 use tailwater_log::{AckMode, Archive, ArchiveStore, LogError, LogOptions, Retention};
+use tailwater_object_storage::archive::{ArchiveAddress, ObjectArchive};
 use tailwater_session::option_file::{ClientOptions, OptionSources};
 use tailwater_session::{ConnectOptions, Endpoint, TlsMode};
 
@@ -34,7 +35,6 @@ use crate::archiver::{ArchiveJob, Schedule};
 use crate::config::{
     AckConfig, Config, ConfigError, LogConfig, ServerAddress, SourceConfig, StartConfig, TlsConfig,
 };
-use crate::object_archive::{ArchiveAddress, ObjectArchive};
 use crate::{http, manager};
 
 /// A configuration with all files that it names, read before any log is opened or server queried: `config

@@ -10,6 +10,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("tailwater-files", &[]),
     ("tailwater-session", &["tailwater-files", "tailwater-wire"]),
     ("tailwater-log", &["tailwater-files", "tailwater-wire"]),
+    ("tailwater-object-storage", &["tailwater-files", "tailwater-log"]),
     ("tailwater-capture", &["tailwater-wire", "tailwater-session", "tailwater-log"]),
     ("tailwater-binlog-server", &["tailwater-wire", "tailwater-session", "tailwater-log"]),
     ("tailwater-apply", &["tailwater-files", "tailwater-wire", "tailwater-session", "tailwater-log"]),
@@ -42,6 +43,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "tailwater-check",
             "tailwater-topology",
             "tailwater-manager",
+            "tailwater-object-storage",
         ],
     ),
     (
@@ -88,6 +90,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "tailwater-binlog-stats",
             "tailwater-topology",
             "tailwater-manager",
+            "tailwater-object-storage",
             "tailwater-daemon",
             "tailwater-lab",
             "tailwater-server-suites",

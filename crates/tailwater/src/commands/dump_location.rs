@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use tailwater_files::store::{FileStore, LocalFiles};
 
-use super::object_dump::ObjectFiles;
+use tailwater_object_storage::dump_files::ObjectFiles;
 
 /// Opens a dump location.
 ///

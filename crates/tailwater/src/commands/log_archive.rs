@@ -11,7 +11,7 @@ use tailwater_log::{Archive, LogDir};
 use super::log_source::{archive_error, logs_in, source_name};
 use crate::cli::{ArchiveArgs, Output};
 use crate::exit::Exit;
-use tailwater_daemon::object_archive::{ArchiveAddress, ObjectArchive};
+use tailwater_object_storage::archive::{ArchiveAddress, ObjectArchive};
 
 /// Archives every sealed segment of each log that is not archived yet.
 ///

@@ -10,7 +10,7 @@ use tailwater_log::{Archive, LogDir, LogError, LogOptions, LogWriter, Purge, Pur
 use super::log_source::{archive_error, source_name};
 use crate::cli::{Output, PurgeArgs};
 use crate::exit::Exit;
-use tailwater_daemon::object_archive::{ArchiveAddress, ObjectArchive};
+use tailwater_object_storage::archive::{ArchiveAddress, ObjectArchive};
 
 /// Prints which segments would be purged, and purges them with `--yes`.
 ///

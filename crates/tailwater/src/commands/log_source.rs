@@ -7,7 +7,7 @@ use anyhow::Context;
 use tailwater_log::{Archive, ArchiveStore, LogDir, LogError};
 
 use crate::cli::LogSource;
-use tailwater_daemon::object_archive::{ArchiveAddress, ObjectArchive};
+use tailwater_object_storage::archive::{ArchiveAddress, ObjectArchive};
 
 /// The logs at a path: a log folder, or each log in a folder of several; joined with their archived segments
 /// if an archive is given.

@@ -22,7 +22,6 @@ mod log_archive;
 mod log_purge;
 mod log_source;
 mod manager;
-mod object_dump;
 mod paused_channels;
 mod progress_text;
 mod rejoin;

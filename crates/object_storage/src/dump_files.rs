@@ -16,7 +16,7 @@ use tailwater_files::store::{FileStore, NewFile};
 use tailwater_log::archive::ArchiveStore;
 use tokio::task::JoinHandle;
 
-use tailwater_daemon::object_archive::{ArchiveAddress, ObjectArchive};
+use crate::archive::{ArchiveAddress, ObjectArchive};
 
 /// Parts of an upload. S3 takes 10,000 of them, so later ones are larger: a file may have 300 GB.
 const PART_BYTES_FIRST: usize = 8 << 20;
@@ -34,7 +34,7 @@ const RANGE_TRIES_MAX: u32 = 5;
 
 /// The files of a dump in a bucket, below a prefix.
 #[derive(Debug)]
-pub(super) struct ObjectFiles {
+pub struct ObjectFiles {
     archive: Arc<ObjectArchive>,
 }
 
@@ -43,7 +43,7 @@ impl ObjectFiles {
     ///
     /// # Errors
     /// `InvalidInput` for an invalid address; the system's error for a thread.
-    pub(super) fn open(url: &str) -> io::Result<Self> {
+    pub fn open(url: &str) -> io::Result<Self> {
         Ok(Self { archive: Arc::new(ObjectArchive::open_existing(&ArchiveAddress::at(url))?) })
     }
 }
@@ -70,8 +70,8 @@ impl FileStore for ObjectFiles {
         Ok(Box::new(ObjectReader {
             archive: Arc::clone(&self.archive),
             path: self.archive.path(name)?,
-            unasked: 0..bytes,
-            on_their_way: VecDeque::new(),
+            remaining: 0..bytes,
+            requests: VecDeque::new(),
             piece: Bytes::new(),
         }))
     }
@@ -84,7 +84,7 @@ impl FileStore for ObjectFiles {
             parts: 0,
             bytes: 0,
             upload: None,
-            on_their_way: VecDeque::new(),
+            requests: VecDeque::new(),
         }))
     }
 
@@ -107,7 +107,7 @@ struct NewObject {
     bytes: u64,
     /// Present as soon as the object is larger than a part.
     upload: Option<Box<dyn MultipartUpload>>,
-    on_their_way: VecDeque<JoinHandle<object_store::Result<()>>>,
+    requests: VecDeque<JoinHandle<object_store::Result<()>>>,
 }
 
 impl fmt::Debug for NewObject {
@@ -126,14 +126,14 @@ impl NewObject {
             let (store, path) = (Arc::clone(self.archive.store()), self.path.clone());
             self.upload = Some(self.archive.wait(async move { store.put_multipart(&path).await })?);
         }
-        if self.on_their_way.len() == PARTS_MAX
-            && let Some(oldest) = self.on_their_way.pop_front()
+        if self.requests.len() == PARTS_MAX
+            && let Some(oldest) = self.requests.pop_front()
         {
             self.archive.part_sent(oldest)?;
         }
         let part = PutPayload::from(std::mem::take(&mut self.part));
         if let Some(upload) = &mut self.upload {
-            self.on_their_way.push_back(self.archive.spawn(upload.put_part(part))?);
+            self.requests.push_back(self.archive.spawn(upload.put_part(part))?);
             self.parts += 1;
         }
         Ok(())
@@ -168,7 +168,7 @@ impl NewFile for NewObject {
         if !self.part.is_empty() {
             self.send_part()?;
         }
-        while let Some(part) = self.on_their_way.pop_front() {
+        while let Some(part) = self.requests.pop_front() {
             self.archive.part_sent(part)?;
         }
         if let Some(mut upload) = self.upload.take() {
@@ -182,9 +182,9 @@ impl Drop for NewObject {
     fn drop(&mut self) {
         // The parts of a killed process take space until the lifecycle rules of the bucket remove them.
         if let Some(mut upload) = self.upload.take() {
-            let on_their_way = std::mem::take(&mut self.on_their_way);
+            let requests = std::mem::take(&mut self.requests);
             let abort = async move {
-                for part in on_their_way {
+                for part in requests {
                     let _ = part.await;
                 }
                 let _ = upload.abort().await;
@@ -198,18 +198,18 @@ impl Drop for NewObject {
 struct ObjectReader {
     archive: Arc<ObjectArchive>,
     path: ObjectPath,
-    unasked: Range<u64>,
-    on_their_way: VecDeque<JoinHandle<object_store::Result<Bytes>>>,
+    remaining: Range<u64>,
+    requests: VecDeque<JoinHandle<object_store::Result<Bytes>>>,
     piece: Bytes,
 }
 
 impl ObjectReader {
-    fn ask(&mut self) -> io::Result<()> {
-        while self.on_their_way.len() < RANGES_MAX && !self.unasked.is_empty() {
-            let range = self.unasked.start..self.unasked.end.min(self.unasked.start + RANGE_BYTES);
-            self.unasked.start = range.end;
-            let asked = fetch(Arc::clone(self.archive.store()), self.path.clone(), range);
-            self.on_their_way.push_back(self.archive.spawn(asked)?);
+    fn request_ranges(&mut self) -> io::Result<()> {
+        while self.requests.len() < RANGES_MAX && !self.remaining.is_empty() {
+            let range = self.remaining.start..self.remaining.end.min(self.remaining.start + RANGE_BYTES);
+            self.remaining.start = range.end;
+            let request = fetch(Arc::clone(self.archive.store()), self.path.clone(), range);
+            self.requests.push_back(self.archive.spawn(request)?);
         }
         Ok(())
     }
@@ -218,8 +218,8 @@ impl ObjectReader {
 impl Read for ObjectReader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if self.piece.is_empty() {
-            self.ask()?;
-            let Some(next) = self.on_their_way.pop_front() else { return Ok(0) };
+            self.request_ranges()?;
+            let Some(next) = self.requests.pop_front() else { return Ok(0) };
             // A separate kind: a network failure does not mean that the file is damaged.
             let failed = |error: io::Error| match error.kind() {
                 ErrorKind::Other => io::Error::new(ErrorKind::ConnectionAborted, error),
@@ -241,8 +241,8 @@ async fn fetch(
 ) -> object_store::Result<Bytes> {
     let mut tries = 1;
     loop {
-        let asked = store.get_range(&path, range.clone()).await;
-        match asked {
+        let response = store.get_range(&path, range.clone()).await;
+        match response {
             Err(object_store::Error::Generic { .. }) if tries < RANGE_TRIES_MAX => {
                 tokio::time::sleep(Duration::from_millis(100) * 3u32.pow(tries)).await;
                 tries += 1;
