@@ -8,7 +8,7 @@ use tailwater_manager::SafetyRefusal;
 use tailwater_manager::action_executor::ActionExecutor;
 use tailwater_manager::actions::{read_only, replication};
 use tailwater_manager::driver::AuditFolder;
-use tailwater_manager::model::RunOutcome;
+use tailwater_manager::history::{Replacement, RunEffect, former_primaries};
 use tailwater_rejoin::RejoinError;
 use tailwater_session::{ConnectOptions, Connection};
 use tailwater_topology::observation::ReplicaChannel;
@@ -20,7 +20,6 @@ use super::former_primary::{FormerPrimary, RejoinReport, RejoinRequest};
 use crate::config::{Config, SourceConfig};
 use crate::error_chain::ErrorChain;
 use crate::wiring;
-use tailwater_manager::history::Replacement;
 
 /// Pause between two searches for former primaries.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
@@ -28,6 +27,9 @@ const POLL_INTERVAL: Duration = Duration::from_secs(2);
 /// Former primaries that were replaced longer ago than this before the start are left to operators, who may
 /// have had a reason to leave them alone.
 const REPLACED_HOURS_MAX: i64 = 24;
+
+/// The time at which a run started, as its id starts with it.
+const RUN_TIME_FORMAT: &str = "%Y%m%dT%H%M%S%3fZ";
 
 /// Makes former primaries replicas when they answer again. Runs until it is dropped. A server that is
 /// refused, or differs from the primary, is left to operators. So is one that may have acknowledged commits
@@ -96,30 +98,24 @@ pub async fn rejoin_former_primaries<H: ActionExecutor + 'static>(
 
 /// The servers whose last run in the records, within [`REPLACED_HOURS_MAX`], made another server the primary.
 fn recently_replaced(records: &AuditFolder, now: chrono::DateTime<chrono::Utc>) -> BTreeSet<String> {
-    let (mut seen, mut replaced) = (BTreeSet::new(), BTreeSet::new());
+    let is_recent = |id: &String| {
+        let start = id.split('-').next().unwrap_or_default();
+        chrono::NaiveDateTime::parse_from_str(start, RUN_TIME_FORMAT)
+            .is_ok_and(|start| (now - start.and_utc()).num_hours() < REPLACED_HOURS_MAX)
+    };
     // If the records cannot be read, operators have to start the rejoin.
-    for id in records.list().unwrap_or_default().iter().rev() {
-        let start = chrono::NaiveDateTime::parse_from_str(
-            id.split('-').next().unwrap_or_default(),
-            "%Y%m%dT%H%M%S%3fZ",
-        );
-        let is_recent =
-            |start: &chrono::NaiveDateTime| (now - start.and_utc()).num_hours() < REPLACED_HOURS_MAX;
-        let Some(start) = start.ok().filter(is_recent) else { continue };
-        let Ok(Some(audit)) = records.load(id) else { continue };
-        let Some(RunOutcome::Promoted { server, .. }) = audit.outcome else { continue };
-        seen.insert(server);
-        if seen.insert(audit.primary.clone()) {
-            info!(id, server = audit.primary, %start, "the server was replaced, and is rejoined when it answers");
-            replaced.insert(audit.primary);
-        }
+    let ids = records.list().unwrap_or_default();
+    let recent = ids.iter().rev().filter(|id| is_recent(id)).filter_map(|id| records.load(id).ok().flatten());
+    let replaced = former_primaries(recent);
+    for (server, run) in &replaced {
+        info!(run, server, "the server was replaced, and is rejoined when it answers");
     }
-    replaced
+    replaced.into_keys().collect()
 }
 
-/// The beginning of the id of a run that begins at this time.
+/// The start of the id of a run that starts at this time.
 fn run_time(at: chrono::DateTime<chrono::Utc>) -> String {
-    at.format("%Y%m%dT%H%M%S%3fZ").to_string()
+    at.format(RUN_TIME_FORMAT).to_string()
 }
 
 /// The primaries that runs replaced, each run reported once.
@@ -145,8 +141,10 @@ impl Replacements {
             }
             let Ok(Some(audit)) = records.load(&id) else { continue };
             // A run in progress may still replace the primary.
-            let Some(outcome) = audit.outcome else { continue };
-            if matches!(outcome, RunOutcome::Promoted { .. }) {
+            if audit.outcome.is_none() {
+                continue;
+            }
+            if matches!(RunEffect::of(&audit), RunEffect::Promoted { .. }) {
                 replaced.push(audit.primary);
             }
             self.reported.insert(id);
