@@ -6,9 +6,8 @@
 //! contains the last decision. If they contradict each other, or a run is unfinished, nothing is decided and
 //! no relay gets an order.
 
-use crate::cluster_watch::RelayAssignment;
 use crate::history::{PrimaryRecord, RecordedPrimary};
-use crate::model::LeaseToken;
+use crate::model::{LeaseToken, RelayAssignment};
 
 impl PrimaryRecord {
     /// The present primary by the records and by all relays that answer; `None` if it is uncertain in the

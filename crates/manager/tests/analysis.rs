@@ -28,7 +28,7 @@ use tailwater_topology::analysis::{
     AnalysisSettings, ClusterMembers, Downtime, FailoverGuard, FailureCode, ObservationHistory, Observed,
     Observer, ObserverReport, ServerHealth, analyse,
 };
-use tailwater_topology::probe::ping::PingKind;
+use tailwater_topology::observation::PingKind;
 use tailwater_topology::probe_failure::ProbeFailure;
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::GtidSet;

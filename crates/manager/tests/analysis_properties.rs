@@ -6,7 +6,7 @@ use tailwater_topology::analysis::{
     AnalysisSettings, ClusterFinding, ClusterMembers, FailoverGuard, FailureCode, FindingAction,
     ObservationHistory, Observed, Observer, ObserverReport, ServerHealth, analyse,
 };
-use tailwater_topology::probe::ping::PingKind;
+use tailwater_topology::observation::PingKind;
 use tailwater_topology::probe_failure::{Liveness, ProbeFailure};
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::GtidSet;

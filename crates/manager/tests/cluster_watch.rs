@@ -6,16 +6,14 @@ use std::time::Duration;
 use tailwater_manager::action_executor::AckerReport;
 use tailwater_manager::candidates::GtidOrigin;
 use tailwater_manager::cluster_watch::watch_checkpoint::{ManagerStart, StoredCheckpoint};
-use tailwater_manager::cluster_watch::{
-    ClusterEvent, ClusterState, RelayAssignment, RelayProbeResult, WatchCheckpoint, WatchedCluster,
-};
+use tailwater_manager::cluster_watch::{ClusterEvent, ClusterState, WatchCheckpoint, WatchedCluster};
 use tailwater_manager::lossless::{AckPolicyHistory, AckRequirement, AckerEvidence, AckerStop};
-use tailwater_manager::model::LeaseToken;
+use tailwater_manager::model::{LeaseToken, RelayAssignment, RelayProbeResult};
 use tailwater_topology::analysis::{AnalysisSettings, FailoverGuard, FailureCode, FindingAction};
 use tailwater_topology::observation::{
-    ConnectedReplica, IoState, ProbeError, SemiSyncSource, ServerState, ThreadError, WaitPoint,
+    ConnectedReplica, IoState, PingKind, PingResult, ProbeError, SemiSyncSource, ServerState, ThreadError,
+    WaitPoint,
 };
-use tailwater_topology::probe::ping::{Ping, PingKind};
 use tailwater_topology::probe_failure::ProbeFailure;
 
 use crate::topology::{UUIDS, follows, from, gtids, look, plan, seen};
@@ -34,7 +32,10 @@ fn cluster_state() -> ClusterState {
 
 fn ping(outcome: Result<(), ProbeFailure>) -> ClusterEvent {
     let outcome = outcome.map_err(|failure| ProbeError { failure, message: failure.to_string() });
-    ClusterEvent::Pinged("db1".to_owned(), Ping { kind: PingKind::Select, took: Duration::ZERO, outcome })
+    ClusterEvent::Pinged(
+        "db1".to_owned(),
+        PingResult { kind: PingKind::Select, took: Duration::ZERO, outcome },
+    )
 }
 
 fn primary(clients: u32, timeout_ms: u64) -> ClusterEvent {

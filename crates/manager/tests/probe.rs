@@ -12,8 +12,8 @@ use tailwater_topology::analysis::{
     AnalysisSettings, ClusterMembers, FailoverGuard, FailureCode, ObservationHistory, Observed, Observer,
     ObserverReport, analyse,
 };
-use tailwater_topology::observation::{IoState, Observation};
-use tailwater_topology::probe::ping::{Ping, PingKind, Pinger};
+use tailwater_topology::observation::{IoState, Observation, PingKind, PingResult};
+use tailwater_topology::probe::ping::Pinger;
 use tailwater_topology::probe::{ProbeTarget, probe_server, probe_servers};
 use tailwater_topology::probe_failure::ProbeFailure;
 use tailwater_topology::{

@@ -3,10 +3,10 @@
 
 use proptest::prelude::*;
 use tailwater_manager::SafetyRefusal;
-use tailwater_manager::cluster_watch::RelayAssignment;
 use tailwater_manager::history::{PrimaryRecord, RecordedPrimary};
-use tailwater_manager::model::LeaseToken;
-use tailwater_manager::model::{Audit, AuditEntry, AuditEvent, RunAction, RunKind, RunOutcome, RunPhase};
+use tailwater_manager::model::{
+    Audit, AuditEntry, AuditEvent, LeaseToken, RelayAssignment, RunAction, RunKind, RunOutcome, RunPhase,
+};
 
 fn assignment(term: u64, source: &str, assigned_term: u64) -> RelayAssignment {
     let (term, assigned_term) = (LeaseToken(term), LeaseToken(assigned_term));

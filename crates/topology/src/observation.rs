@@ -2,7 +2,9 @@
 //! [`crate::analysis`] use it.
 
 use std::fmt;
+use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 pub use tailwater_session::semi_sync::{
     SEMI_SYNC_TIMEOUT_MS_MIN, SemiSyncReplica, SemiSyncSource, WaitPoint,
 };
@@ -240,4 +242,28 @@ pub struct ConnectedReplica {
     pub port: u16,
     /// Its `server_uuid`; MariaDB has none.
     pub uuid: Option<String>,
+}
+
+/// Kind of a ping.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PingKind {
+    /// A statement on an open connection: whether the process is there and works.
+    Select,
+    /// A new connection and a login: whether clients can connect.
+    Connect,
+    /// An insert into `tailwater.ping`, through binlog and semi-sync: whether the server takes writes. Only
+    /// this detects a full disk, a read-only server, and commits that wait for ACKs for ever.
+    Insert,
+}
+
+/// Result of a ping.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PingResult {
+    /// What was checked.
+    pub kind: PingKind,
+    /// Duration.
+    pub took: Duration,
+    /// Success, or the error.
+    pub outcome: Result<(), ProbeError>,
 }

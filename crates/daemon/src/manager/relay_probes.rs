@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use tailwater_capture::{CaptureState, CaptureStatus};
-use tailwater_manager::cluster_watch::{RelayAssignment, RelayProbe, RelayProbeFuture, RelayProbeResult};
-use tailwater_manager::model::LeaseToken;
+use tailwater_manager::cluster_watch::{RelayProbe, RelayProbeFuture};
+use tailwater_manager::model::{LeaseToken, RelayAssignment, RelayProbeResult};
 use tokio::sync::watch;
 
 use super::remote::RemoteRelay;

@@ -3,18 +3,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tailwater_topology::ServerVersion;
-use tailwater_topology::observation::{Observation, ProbeError, ServerState};
-use tailwater_topology::probe::ping::{Ping, PingKind};
+use tailwater_topology::observation::{Observation, PingKind, PingResult, ProbeError, ServerState};
 use tailwater_topology::probe_failure::ProbeFailure;
 use tailwater_topology::{Cluster, ClusterPlan, Member, NodeRole, build_tree};
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::GtidSet;
 
-use super::relay_probe::RelayProbeResult;
 use super::watch_checkpoint::WatchCheckpoint;
 use crate::action_executor::AckerReport;
 use crate::candidates::GtidOrigin;
 use crate::lossless::{self, AckPolicyHistory, SemiSyncWait};
+use crate::model::RelayProbeResult;
 use tailwater_topology::analysis::FailoverReadiness;
 use tailwater_topology::analysis::{
     AnalysisSettings, ClusterFinding, ClusterMembers, FailoverGuard, ObservationHistory, Observed, Observer,
@@ -39,7 +38,7 @@ pub struct WatchedCluster {
 #[derive(Debug)]
 pub enum ClusterEvent {
     /// A server was pinged.
-    Pinged(String, Ping),
+    Pinged(String, PingResult),
     /// A ping of a server, sent at that time, is unanswered.
     PingOverdue(String, PingKind, u64),
     /// A server was probed.

@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use tailwater_topology::observation::PingKind;
 use tailwater_topology::probe::ProbeTarget;
-use tailwater_topology::probe::ping::{PingKind, Pinger};
+use tailwater_topology::probe::ping::Pinger;
 
 use super::cluster_state::ClusterEvent;
 use super::watcher::ClusterWatch;

@@ -16,7 +16,7 @@ pub mod watcher;
 
 pub use cluster_state::{ClusterEvent, ClusterState, KnownPrimary, WatchedCluster};
 pub use failure_confirmation::{FailoverTrigger, FailureConfirmation};
-pub use relay_probe::{RelayAssignment, RelayProbe, RelayProbeFuture, RelayProbeResult};
+pub use relay_probe::{RelayProbe, RelayProbeFuture};
 pub use server_poller::{PolledObservation, ServerPoller};
 pub use watch_checkpoint::WatchCheckpoint;
 pub use watcher::{ClusterWatch, ManagerClock, ProbeIntervals, WatchedRelay};

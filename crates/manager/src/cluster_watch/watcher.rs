@@ -12,9 +12,9 @@ use std::time::{Duration, Instant, SystemTime};
 use parking_lot::{Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
 use tailwater_topology::analysis::{AnalysisSettings, ClusterFinding, FailoverGuard, FailoverReadiness};
-use tailwater_topology::observation::Observation;
+use tailwater_topology::observation::{Observation, PingKind, PingResult};
 use tailwater_topology::probe::ProbeTarget;
-use tailwater_topology::probe::ping::{Ping, PingKind, Pinger};
+use tailwater_topology::probe::ping::Pinger;
 use tailwater_topology::probe_failure::{Liveness, ProbeFailure};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
@@ -135,7 +135,7 @@ impl WatchShared {
     }
 
     /// Pings the primary, and records an event as soon as the answer is overdue.
-    async fn ping(&self, pinger: &mut Pinger, primary: &ProbeTarget, kind: PingKind) -> Ping {
+    async fn ping(&self, pinger: &mut Pinger, primary: &ProbeTarget, kind: PingKind) -> PingResult {
         let asked_ms = self.clock.now_ms();
         let late = Duration::from_millis(LATE_MS.min(self.pace.ping_timeout_ms / 2));
         let mut asked = std::pin::pin!(pinger.ping(kind));

@@ -6,6 +6,7 @@
 //! - [`audit`]: the audit record.
 //! - [`lease_token`]: the token of a lease term.
 //! - [`primary_status`]: the state of a primary.
+//! - [`relay_state`]: the state of a relay, and the orders that it has.
 //! - [`run_phase`]: the phases of a run.
 
 pub mod action;
@@ -13,6 +14,7 @@ pub mod action_outcome;
 pub mod audit;
 pub mod lease_token;
 pub mod primary_status;
+pub mod relay_state;
 pub mod run_phase;
 
 pub use action::{NumberedAction, RunAction};
@@ -20,4 +22,5 @@ pub use action_outcome::ActionOutcome;
 pub use audit::{Audit, AuditEntry, AuditEvent, RunKind, RunOutcome};
 pub use lease_token::LeaseToken;
 pub use primary_status::PrimaryStatus;
+pub use relay_state::{RelayAssignment, RelayProbeResult};
 pub use run_phase::RunPhase;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::probe::ping::PingKind;
+use crate::observation::PingKind;
 use crate::probe_failure::{Liveness, ProbeFailure};
 use tailwater_wire::gtid::GtidSet;
 

@@ -2,8 +2,7 @@
 
 use std::fmt;
 
-use crate::observation::{IoState, ReplicaChannel, ServerState};
-use crate::probe::ping::{Ping, PingKind};
+use crate::observation::{IoState, PingKind, PingResult, ReplicaChannel, ServerState};
 use crate::probe_failure::ProbeFailure;
 use tailwater_wire::gtid::GtidSet;
 
@@ -70,7 +69,7 @@ pub enum Observed {
 
 impl Observed {
     /// Result of a ping.
-    pub fn of_ping(ping: &Ping) -> Self {
+    pub fn of_ping(ping: &PingResult) -> Self {
         match &ping.outcome {
             Ok(()) => Self::Answered(ping.kind),
             Err(unreached) => Self::Failed(ping.kind, unreached.failure),

@@ -1,8 +1,7 @@
 //! Analysis of one observation of each server, without history: nothing that depends on how long a state
 //! lasts.
 
-use crate::observation::Observation;
-use crate::probe::ping::PingKind;
+use crate::observation::{Observation, PingKind};
 use crate::probe_failure::ProbeFailure;
 use crate::{Cluster, ClusterPlan, NodeRole};
 

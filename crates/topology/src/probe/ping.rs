@@ -2,37 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
 use tailwater_session::{ConnectOptions, Connection, SessionError, SessionPreset};
 use tokio::task::JoinHandle;
 
 use super::{bounded, probe_error};
-use crate::observation::ProbeError;
+use crate::observation::{PingKind, PingResult, ProbeError};
 use crate::probe_failure::ProbeFailure;
-
-/// Kind of a ping.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum PingKind {
-    /// A statement on an open connection: whether the process is there and works.
-    Select,
-    /// A new connection and a login: whether clients can connect.
-    Connect,
-    /// An insert into `tailwater.ping`, through binlog and semi-sync: whether the server takes writes. Only
-    /// this detects a full disk, a read-only server, and commits that wait for ACKs for ever.
-    Insert,
-}
-
-/// Result of a ping.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ping {
-    /// What was checked.
-    pub kind: PingKind,
-    /// Duration.
-    pub took: Duration,
-    /// Success, or the error.
-    pub outcome: Result<(), ProbeError>,
-}
 
 /// Pings one server. Uses at most two connections: one for queries, one for a write that may hang.
 #[derive(Debug)]
@@ -68,7 +43,7 @@ impl Pinger {
     }
 
     /// Pings once, within the time-out.
-    pub async fn ping(&mut self, kind: PingKind) -> Ping {
+    pub async fn ping(&mut self, kind: PingKind) -> PingResult {
         let began = Instant::now();
         let timeout = self.timeout;
         let work = async {
@@ -92,7 +67,7 @@ impl Pinger {
                 })
             }
         };
-        Ping { kind, took: began.elapsed(), outcome }
+        PingResult { kind, took: began.elapsed(), outcome }
     }
 
     async fn select(&mut self) -> Result<(), SessionError> {

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tailwater_manager::action_executor::{AckerError, ActionExecutor};
-use tailwater_manager::cluster_watch::{ClusterState, RelayAssignment, WatchedRelay};
+use tailwater_manager::cluster_watch::{ClusterState, WatchedRelay};
 use tailwater_manager::history::{PrimaryRecord, RecordedPrimary};
-use tailwater_manager::model::LeaseToken;
+use tailwater_manager::model::{LeaseToken, RelayAssignment};
 use tailwater_topology::analysis::FailureCode;
 use tracing::{info, warn};
 
