@@ -1,12 +1,13 @@
-//! Opens files. Tailwater opens all its files here, or by the same rules:
+//! Opens, creates and replaces files. Tailwater opens all its files with these functions, or by the same
+//! rules:
 //!
 //! - it reads regular files only: reading a pipe can block forever, and a device never ends;
-//! - a file that is read completely has a size limit, and one byte more is an error;
-//! - it creates new files (`O_EXCL`, `O_NOFOLLOW`): it does not follow a link that another user placed there,
-//!   so it never overwrites that link's target;
+//! - a file that is read completely has a size limit, and a longer file is an error;
+//! - it creates files with `O_EXCL` and `O_NOFOLLOW`: it does not follow a link that another user placed
+//!   there, so it never overwrites the target of such a link;
 //! - only the owner can read files that hold rows or passwords.
 //!
-//! [`store`]: a flat set of whole files, as dumps are stored.
+//! [`store`] is a set of complete files without subfolders, the form in which dumps are stored.
 
 pub mod store;
 
@@ -17,26 +18,26 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
 
-/// Mode of a file that only its owner can read and write.
+/// The mode of a file that only its owner can read and write.
 pub const PRIVATE_FILE_MODE: u32 = 0o600;
 
-/// Mode of a folder that only its owner can enter.
+/// The mode of a folder that only its owner can enter.
 pub const PRIVATE_FOLDER_MODE: u32 = 0o700;
 
-/// Opens a regular file for reading; follows links.
+/// Opens a regular file for reading. It follows links.
 ///
 /// # Errors
-/// The system's error; [`ErrorKind::InvalidInput`] if it is not a regular file.
+/// The error of the system; [`ErrorKind::InvalidInput`] if the path is not a regular file.
 pub fn open_regular(path: &Path) -> io::Result<File> {
     open_existing(path, false)
 }
 
-/// Opens an existing regular file, for writing too if `writes`; follows links.
+/// Opens an existing regular file for reading, and for writing too if `writes` is true. It follows links.
 ///
 /// # Errors
 /// As [`open_regular`].
 pub fn open_existing(path: &Path, writes: bool) -> io::Result<File> {
-    // Without NONBLOCK, opening a pipe that has no writer blocks.
+    // Without NONBLOCK, opening a pipe blocks if the pipe has no writer.
     require_regular(
         OpenOptions::new().read(true).write(writes).custom_flags(flags(OFlags::NONBLOCK)).open(path)?,
     )
@@ -45,17 +46,17 @@ pub fn open_existing(path: &Path, writes: bool) -> io::Result<File> {
 /// Reads a regular file of at most `bytes_max` bytes.
 ///
 /// # Errors
-/// As [`open_regular`]; [`ErrorKind::FileTooLarge`] if it is longer.
+/// As [`open_regular`]; [`ErrorKind::FileTooLarge`] if the file is longer.
 pub fn read_regular(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     read_bounded(open_regular(path)?, bytes_max)
 }
 
-/// Reads a small file that the user names, such as a configuration or a password file. It may be a pipe, as
-/// in the shell's `<(command)`, but not a device.
+/// Reads a small file that the user names, such as a configuration file or a password file. It may be a pipe,
+/// such as the shell's `<(command)`, but not a device.
 ///
 /// # Errors
-/// The system's error; [`ErrorKind::InvalidInput`] if it is a device; [`ErrorKind::FileTooLarge`] if it is
-/// longer than `bytes_max`.
+/// The error of the system; [`ErrorKind::InvalidInput`] if the path is a device; [`ErrorKind::FileTooLarge`]
+/// if the file is longer than `bytes_max`.
 pub fn read_user_file(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     let kind = fs::metadata(path)?.file_type();
     if kind.is_char_device() || kind.is_block_device() {
@@ -64,19 +65,19 @@ pub fn read_user_file(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     read_bounded(File::open(path)?, bytes_max)
 }
 
-/// Reads a file as [`read_user_file`] does, as UTF-8 text.
+/// Reads a file like [`read_user_file`], as UTF-8 text.
 ///
 /// # Errors
-/// As [`read_user_file`]; [`ErrorKind::InvalidData`] if it is not UTF-8.
+/// As [`read_user_file`]; [`ErrorKind::InvalidData`] if the file is not UTF-8.
 pub fn read_user_file_text(path: &Path, bytes_max: u64) -> io::Result<String> {
     let bytes = read_user_file(path, bytes_max)?;
     String::from_utf8(bytes).map_err(|_| io::Error::new(ErrorKind::InvalidData, "it is not UTF-8"))
 }
 
-/// Reads to the end, at most `bytes_max` bytes.
+/// Reads to the end of `from`, at most `bytes_max` bytes.
 ///
 /// # Errors
-/// The system's error; [`ErrorKind::FileTooLarge`] if there is more.
+/// The error of the system; [`ErrorKind::FileTooLarge`] if there are more bytes.
 pub fn read_bounded(from: impl Read, bytes_max: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     from.take(bytes_max.saturating_add(1)).read_to_end(&mut bytes)?;
@@ -87,11 +88,11 @@ pub fn read_bounded(from: impl Read, bytes_max: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Creates a new file, for reading and writing.
+/// Creates a new file for reading and writing.
 ///
 /// # Errors
-/// The system's error; [`ErrorKind::AlreadyExists`] if there is a file or a link of that name, even a
-/// dangling one.
+/// The error of the system; [`ErrorKind::AlreadyExists`] if a file or a link with that name exists, even if
+/// the link has no target.
 pub fn create_new(path: &Path, mode: u32) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options
@@ -103,11 +104,11 @@ pub fn create_new(path: &Path, mode: u32) -> io::Result<File> {
         .open(path)
 }
 
-/// Creates a new file and first removes an older one of that name, such as a killed process leaves. If the
-/// older one is a link, only the link is removed.
+/// Creates a new file. It first removes an older file with that name, such as a file that a killed process
+/// left. If the older file is a link, it removes only the link.
 ///
 /// # Errors
-/// The system's error; [`ErrorKind::InvalidInput`] if the path is neither a file nor a link.
+/// The error of the system; [`ErrorKind::InvalidInput`] if the path exists and is neither a file nor a link.
 pub fn create_replacing(path: &Path, mode: u32) -> io::Result<File> {
     match fs::symlink_metadata(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => {}
@@ -122,11 +123,11 @@ pub fn create_replacing(path: &Path, mode: u32) -> io::Result<File> {
     create_new(path, mode)
 }
 
-/// Opens a regular file for reading and writing, and creates it if it does not exist: a lock file, or a
-/// journal.
+/// Opens a regular file for reading and writing, and creates it if it does not exist. Lock files and journals
+/// are opened like this.
 ///
 /// # Errors
-/// The system's error; [`ErrorKind::InvalidInput`] if it is a link or not a regular file.
+/// The error of the system; [`ErrorKind::InvalidInput`] if the path is a link or not a regular file.
 pub fn open_or_create(path: &Path, mode: u32) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false).mode(mode);
@@ -142,7 +143,7 @@ pub fn open_or_create(path: &Path, mode: u32) -> io::Result<File> {
 /// because the user may have created that link.
 ///
 /// # Errors
-/// As [`open_or_create`]; a dangling link is an error too.
+/// As [`open_or_create`]. A link without a target is an error too.
 pub fn open_or_create_user_file(path: &Path, mode: u32) -> io::Result<File> {
     match open_existing(path, true) {
         Err(error) if error.kind() == ErrorKind::NotFound => open_or_create(path, mode),
@@ -150,19 +151,19 @@ pub fn open_or_create_user_file(path: &Path, mode: u32) -> io::Result<File> {
     }
 }
 
-/// Creates a folder and its missing parents. Only the owner can enter them.
+/// Creates a folder and its missing parents. Only the owner can enter the created folders.
 ///
 /// # Errors
-/// The system's error.
+/// The error of the system.
 pub fn create_private_folder(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(PRIVATE_FOLDER_MODE).create(path)
 }
 
-/// Replaces a file atomically and durably: the old content stays until the new content is on disk. A link is
-/// replaced, not followed.
+/// Replaces a file atomically and durably: the old content remains until the new content is on disk. If the
+/// path is a link, it replaces the link and not the target.
 ///
 /// # Errors
-/// The system's error; [`ErrorKind::InvalidInput`] if the path is neither a file nor a link.
+/// The error of the system; [`ErrorKind::InvalidInput`] if the path exists and is neither a file nor a link.
 pub fn write_atomically(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     if let Ok(found) = fs::symlink_metadata(path)
         && !found.is_file()
@@ -181,7 +182,7 @@ pub fn write_atomically(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> 
     File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
 }
 
-/// The path at which [`write_atomically`] writes before it renames the file.
+/// Returns the path to which [`write_atomically`] writes before it renames the file.
 fn temporary_path(path: &Path) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".half");
@@ -200,7 +201,7 @@ fn not_regular(what: &str) -> io::Error {
 }
 
 fn flags(flags: OFlags) -> i32 {
-    // All flags of `open(2)` fit into 31 bits.
+    // All flags of `open(2)` fit in 31 bits.
     i32::try_from(flags.bits()).unwrap_or(0)
 }
 

@@ -33,7 +33,7 @@ async fn invalid_greetings_are_refused() -> Result<()> {
     let error = login_against(b"\x02\0\0\0\x09\0").await?;
     ensure!(matches!(error, SessionError::Protocol { source: WireError::Unsupported { .. }, .. }), "{error}");
     let error = login_against(b"\x01\0\0\x05\x0a").await?;
-    ensure!(error.to_string().contains("packet number 5 came where 0 was due"), "{error}");
+    ensure!(error.to_string().contains("packet number 5 was received, but 0 was expected"), "{error}");
     let error = login_against(b"SSH-2.0-OpenSSH_9.2\r\n").await?;
     ensure!(matches!(error, SessionError::Protocol { .. }), "{error}");
     Ok(())

@@ -23,40 +23,40 @@ macro_rules! little_endian {
 }
 
 impl<'a> ByteCursor<'a> {
-    /// Starts at the beginning of `bytes`; `what` names the structure in errors.
+    /// Creates a cursor at the start of `bytes`. `what` names the structure in error messages.
     #[inline]
     pub fn new(what: &'static str, bytes: &'a [u8]) -> Self {
         Self { bytes, position: 0, what }
     }
 
-    /// The number of bytes read.
+    /// Returns the number of bytes read so far.
     pub fn position(&self) -> usize {
         self.position
     }
 
-    /// The number of unread bytes.
+    /// Returns the number of unread bytes.
     #[inline]
     pub fn remaining(&self) -> usize {
         self.bytes.len() - self.position
     }
 
-    /// Whether all bytes are read.
+    /// Returns whether all bytes have been read.
     pub fn is_empty(&self) -> bool {
         self.remaining() == 0
     }
 
-    /// The unread bytes, without reading them.
+    /// Returns the unread bytes and does not advance.
     #[inline]
     pub fn peek_rest(&self) -> &'a [u8] {
         &self.bytes[self.position..]
     }
 
-    /// The next byte, without reading it.
+    /// Returns the next byte and does not advance.
     pub fn peek_u8(&self) -> Option<u8> {
         self.bytes.get(self.position).copied()
     }
 
-    /// The next `count` bytes.
+    /// Reads the next `count` bytes.
     #[inline]
     pub fn bytes(&mut self, count: usize) -> Result<&'a [u8], WireError> {
         match self.peek_rest().get(..count) {
@@ -72,7 +72,7 @@ impl<'a> ByteCursor<'a> {
         }
     }
 
-    /// The next `N` bytes as an array.
+    /// Reads the next `N` bytes as an array.
     #[inline]
     pub fn array<const N: usize>(&mut self) -> Result<[u8; N], WireError> {
         let mut array = [0; N];
@@ -86,7 +86,7 @@ impl<'a> ByteCursor<'a> {
         self.bytes(count).map(drop)
     }
 
-    /// Reads all unread bytes.
+    /// Reads all remaining bytes.
     #[inline]
     pub fn rest(&mut self) -> &'a [u8] {
         let rest = self.peek_rest();
@@ -111,7 +111,7 @@ impl<'a> ByteCursor<'a> {
         u64 -> u64, 8;
     }
 
-    /// An unsigned little-endian integer of `size` bytes, 1..=8.
+    /// Reads an unsigned little-endian integer of `size` bytes, 1..=8.
     #[inline]
     pub fn uint(&mut self, size: usize) -> Result<u64, WireError> {
         if size > 8 {
@@ -122,7 +122,8 @@ impl<'a> ByteCursor<'a> {
         Ok(u64::from_le_bytes(wide))
     }
 
-    /// An unsigned big-endian integer of `size` bytes, 0..=8, as in DECIMAL and temporal row images.
+    /// Reads an unsigned big-endian integer of `size` bytes, 0..=8. DECIMAL and temporal values of row images
+    /// use this form.
     pub fn uint_be(&mut self, size: usize) -> Result<u64, WireError> {
         if size > 8 {
             return Err(WireError::malformed(self.what, format!("an integer of {size} bytes")));
@@ -130,18 +131,22 @@ impl<'a> ByteCursor<'a> {
         Ok(self.bytes(size)?.iter().fold(0, |value, byte| value << 8 | u64::from(*byte)))
     }
 
-    /// A length-encoded integer. `0xfb` (NULL in a text result row) and `0xff` are malformed here.
+    /// Reads a length-encoded integer. The first bytes `0xfb` (NULL in a text result row) and `0xff` are
+    /// malformed here.
     pub fn lenenc_int(&mut self) -> Result<u64, WireError> {
         match self.u8()? {
             small @ 0..=0xfa => Ok(u64::from(small)),
             0xfc => self.u16().map(u64::from),
             0xfd => self.u24().map(u64::from),
             0xfe => self.u64(),
-            other => Err(WireError::malformed(self.what, format!("{other:#04x} as a length"))),
+            other => Err(WireError::malformed(
+                self.what,
+                format!("{other:#04x} is not the first byte of a length"),
+            )),
         }
     }
 
-    /// Bytes after their length as a length-encoded integer.
+    /// Reads a length-encoded integer and then that many bytes.
     pub fn lenenc_bytes(&mut self) -> Result<&'a [u8], WireError> {
         let length = self.lenenc_int()?;
         match usize::try_from(length) {
@@ -152,7 +157,7 @@ impl<'a> ByteCursor<'a> {
         }
     }
 
-    /// Bytes before the next zero byte, which is read too.
+    /// Reads up to and including the next zero byte, and returns the bytes before it.
     pub fn until_nul(&mut self) -> Result<&'a [u8], WireError> {
         match self.peek_rest().iter().position(|byte| *byte == 0) {
             Some(length) => {
@@ -184,7 +189,7 @@ pub fn put_lenenc_int(out: &mut Vec<u8>, value: u64) {
     }
 }
 
-/// Appends bytes after their length as a length-encoded integer.
+/// Appends the length of `bytes` as a length-encoded integer, then the bytes.
 pub fn put_lenenc_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     put_lenenc_int(out, bytes.len() as u64);
     out.extend_from_slice(bytes);

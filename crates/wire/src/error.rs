@@ -1,29 +1,30 @@
-//! Errors of foreign bytes.
+//! Errors of parsing bytes that a server, a client or a file supplied.
 
 /// Why bytes could not be parsed.
 ///
-/// Offsets count from the start of the structure being parsed; the caller adds file and position.
+/// Offsets count from the start of the structure that is parsed. The caller adds the file and the position.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
-    /// The input ends before the structure does.
+    /// The input ends before the structure is complete.
     #[error("{what} is truncated: {needed} more bytes needed at offset {offset}")]
     Truncated {
         /// The structure being parsed.
         what: &'static str,
-        /// The offset of the parser.
+        /// The offset in the structure at which bytes are missing.
         offset: usize,
         /// The minimum number of missing bytes.
         needed: usize,
     },
-    /// The bytes contradict the format.
+    /// The bytes violate the format.
     #[error("{what} is malformed: {reason}")]
     Malformed {
         /// The structure being parsed.
         what: &'static str,
-        /// What contradicts the format.
+        /// What is wrong with the bytes.
         reason: String,
     },
-    /// The format exists or may exist, but is not supported. It is never skipped silently.
+    /// This crate does not support the format or a feature of it. Parsers return this error rather than skip
+    /// the data silently.
     #[error("{what} is not supported: {detail}")]
     Unsupported {
         /// The structure being parsed.
@@ -36,15 +37,15 @@ pub enum WireError {
     Checksum {
         /// The checksum in the event.
         stored: u32,
-        /// The checksum of the bytes received.
+        /// The checksum computed from the received bytes.
         computed: u32,
     },
-    /// The value of a column in a row.
+    /// The value of a column in a row could not be parsed.
     #[error("column {column}: {error}")]
     Column {
-        /// Its name, or its number from 1 if the binlog does not hold the name.
+        /// The name of the column, or its number from 1 if the binlog does not hold the name.
         column: String,
-        /// The cause.
+        /// Why the value could not be parsed.
         error: Box<Self>,
     },
     /// A length exceeds a limit of this crate, which bounds memory.
@@ -60,7 +61,7 @@ pub enum WireError {
 }
 
 impl WireError {
-    /// The stable code of this error, as documented in docs/reference/errors.md.
+    /// Returns the stable code of this error, as documented in docs/reference/errors.md.
     pub fn code(&self) -> &'static str {
         match self {
             Self::Truncated { .. } => "TW-WIRE-0001",
@@ -72,19 +73,19 @@ impl WireError {
         }
     }
 
-    /// A [`WireError::Malformed`].
+    /// Returns a [`WireError::Malformed`].
     pub fn malformed(what: &'static str, reason: impl Into<String>) -> Self {
         Self::Malformed { what, reason: reason.into() }
     }
 
-    /// Adds the column of a row.
+    /// Wraps the error in a [`WireError::Column`] that names the column of the row.
     #[must_use]
     pub fn in_column(self, column: &crate::rows::BinlogColumn, index: usize) -> Self {
         let column = column.name.clone().unwrap_or_else(|| (index + 1).to_string());
         Self::Column { column, error: Box::new(self) }
     }
 
-    /// A [`WireError::Unsupported`].
+    /// Returns a [`WireError::Unsupported`].
     pub fn unsupported(what: &'static str, detail: impl Into<String>) -> Self {
         Self::Unsupported { what, detail: detail.into() }
     }

@@ -1,4 +1,4 @@
-//! Properties for arbitrary bytes: one check per foreign format.
+//! The checks of the fuzz targets: properties that hold for arbitrary bytes, one check per format.
 //!
 //! The fuzz targets under `fuzz/` call these checks, and `tests/corpus.rs` replays the corpus with a plain
 //! `cargo test`. A check panics if a parser panics, if parsed data does not survive writing and reading, or
@@ -14,10 +14,10 @@ mod rows;
 mod stream;
 mod transaction_stream;
 
-/// A check; panics if a property does not hold for `data`.
+/// The check of one target. It panics if a property does not hold for `data`.
 pub type FuzzCheck = fn(data: &[u8]);
 
-/// Every check by the name of its fuzz target and corpus folder.
+/// Every check, with the name of its fuzz target, which is also the name of its corpus folder.
 pub const TARGETS: &[(&str, FuzzCheck)] = &[
     ("events", events::check),
     ("gtid_sets", gtid_sets::check),
@@ -39,12 +39,12 @@ pub fn check(target: &str, data: &[u8]) {
     check(data);
 }
 
-/// The first byte selects the format of the rest, so that one target covers a family of formats.
+/// Splits off the first byte, which selects the format of the rest. So one target covers a family of formats.
 fn split_mode(data: &[u8], modes: u8) -> Option<(u8, &[u8])> {
     data.split_first().map(|(mode, rest)| (mode % modes, rest))
 }
 
-/// The parts before and after the first zero byte; without one, everything and nothing.
+/// Returns the parts before and after the first zero byte. Without a zero byte the second part is empty.
 fn split_at_nul(data: &[u8]) -> (&[u8], &[u8]) {
     match data.iter().position(|byte| *byte == 0) {
         Some(at) => (&data[..at], &data[at + 1..]),

@@ -1,8 +1,8 @@
-//! Identifiers that all crates use.
+//! Identifiers that all crates of the workspace use.
 
 use std::fmt;
 
-/// The family of a server. Both families share the frame of the binlog; the content differs.
+/// The family of a server. The binlogs of both families have the same frame; their content differs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Flavour {
     /// Oracle MySQL and Percona Server.

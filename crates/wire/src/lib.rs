@@ -1,11 +1,11 @@
 //! The bytes that MySQL and MariaDB exchange: client/server packets, authentication, binlog events, row
 //! images and GTID sets of both flavours.
 //!
-//! Everything here is a function of bytes: no sockets, no files, no clock, no tokio. All input is foreign, so
-//! every parser is total. Malformed bytes give a [`WireError`], never a panic, and never an allocation larger
-//! than the input justifies.
+//! Everything here is a pure function of bytes: no sockets, no files, no clock, no tokio. All input comes
+//! from outside, so every parser accepts any bytes. Malformed bytes give a [`WireError`], never a panic, and
+//! never an allocation larger than the input justifies.
 //!
-//! The map:
+//! The modules:
 //! - [`protocol`]: packet framing, handshake, authentication scrambles, commands, results, semi-sync framing.
 //! - [`event`]: binlog event headers and bodies, checksums, compressed events.
 //! - [`rows`]: table maps and row images decoded to typed values; binary JSON.

@@ -1,11 +1,11 @@
-//! Escapes names and texts of servers for display.
+//! Escapes control and invisible characters in names and texts that servers supply, for display.
 
 use std::borrow::Cow;
 use std::fmt::Write;
 
 /// Escapes characters that end a line, move the cursor, or change how the text looks: control characters,
 /// line separators, direction marks and invisible characters. Every name and text of a server passes through
-/// here before a person sees it; programs get it unchanged.
+/// this function before a person sees it. Machine-readable output holds it unchanged.
 pub fn printable(text: &str) -> Cow<'_, str> {
     if !text.chars().any(is_escaped) {
         return Cow::Borrowed(text);
@@ -47,14 +47,14 @@ mod tests {
     use super::printable;
 
     #[test]
-    fn ordinary_names_stay_as_they_are() {
+    fn ordinary_names_are_not_escaped() {
         for name in ["t", "größe", "表", "a b", "it's \"x\" \\", "מספר", "😀", ""] {
             assert!(matches!(printable(name), std::borrow::Cow::Borrowed(same) if same == name), "{name}");
         }
     }
 
     #[test]
-    fn nothing_forges_lines_or_letters() {
+    fn control_and_invisible_characters_are_escaped() {
         assert_eq!(printable("t\nall the same"), "t\\nall the same");
         assert_eq!(printable("\r\t\x1b[2J\x7f\u{9b}"), "\\r\\t\\u{1b}[2J\\u{7f}\\u{9b}");
         assert_eq!(

@@ -1,14 +1,15 @@
-//! Server versions, and the features that Tailwater uses from a certain version on.
+//! Server versions, and the server features that Tailwater uses from a certain version on.
 //!
-//! Versions are compared as (major, minor, patch). MySQL's calendar versions (`26.7.0`) are larger numbers
-//! than all before (`9.7.0`), so they count as newer.
+//! Versions are compared as (major, minor, patch). MySQL's calendar versions (`26.7.0`) have larger numbers
+//! than all earlier versions (`9.7.0`), so they count as newer.
 
 use crate::Flavour;
 
-/// MariaDB 10 puts this before its version in the greeting, so that replicas of MySQL accept it as a source.
+/// The prefix that MariaDB 10 puts before its version in the greeting, so that MySQL replicas accept it as a
+/// source.
 const MARIADB_VERSION_PREFIX: &str = "5.5.5-";
 
-/// A version text without the `5.5.5-` that MariaDB 10 puts before it.
+/// Returns a version text without the `5.5.5-` that MariaDB 10 puts before it.
 pub fn without_replication_prefix(text: &str) -> &str {
     match text.strip_prefix(MARIADB_VERSION_PREFIX) {
         Some(rest) if rest.starts_with(|c: char| c.is_ascii_digit()) => rest,
@@ -16,8 +17,8 @@ pub fn without_replication_prefix(text: &str) -> &str {
     }
 }
 
-/// Reads `major.minor.patch` from the beginning of a version text, after the prefix that MariaDB 10 puts
-/// there. A missing number is 0, a number too large for `u16` is [`u16::MAX`].
+/// Parses `major.minor.patch` at the start of a version text, after the prefix that MariaDB 10 puts there. A
+/// missing number is 0. A number too large for `u16` is [`u16::MAX`].
 pub fn parse_version(text: &str) -> (u16, u16, u16) {
     let text = without_replication_prefix(text);
     let mut numbers = text.splitn(3, '.').map(|part| {
@@ -29,10 +30,10 @@ pub fn parse_version(text: &str) -> (u16, u16, u16) {
     (next(), next(), next())
 }
 
-/// What a server can do from a certain version on.
+/// A feature that servers have from a certain version on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ServerFeature {
-    /// The checksum algorithm byte in the format description event.
+    /// The format description event has a byte for the checksum algorithm.
     BinlogChecksums,
     /// The privilege `SYSTEM_VARIABLES_ADMIN`.
     SystemVariablesAdmin,
@@ -40,13 +41,14 @@ pub enum ServerFeature {
     SessionVariablesAdmin,
     /// The session variable `original_server_version`.
     OriginalServerVersion,
-    /// `SHOW REPLICA STATUS` and `SHOW REPLICAS`. MySQL 8.4 removed the older words.
+    /// `SHOW REPLICA STATUS` and `SHOW REPLICAS`. MySQL 8.4 removed the older forms with `SLAVE`.
     ShowReplicaStatus,
     /// Generated invisible primary keys, `show_gipk_in_create_table_and_information_schema`.
     GeneratedInvisiblePrimaryKeys,
     /// `SHOW BINARY LOG STATUS`. MySQL 8.4 removed `SHOW MASTER STATUS`.
     ShowBinaryLogStatus,
-    /// `DISABLE ON REPLICA` in `CREATE EVENT`; the older `DISABLE ON SLAVE` is deprecated since.
+    /// `DISABLE ON REPLICA` in `CREATE EVENT`. The older `DISABLE ON SLAVE` is deprecated since the same
+    /// version.
     DisableOnReplica,
     /// `CREATE LIBRARY` and `information_schema.libraries`.
     Libraries,
@@ -54,14 +56,15 @@ pub enum ServerFeature {
     HypergraphOptimizer,
     /// The privileges that MariaDB split from `SUPER` and `REPLICATION CLIENT`, `BINLOG MONITOR` among them.
     BinlogMonitorPrivilege,
-    /// `CRC32` with a second argument, the checksum to continue from.
+    /// `CRC32` with a second argument: the checksum from which the computation continues.
     ContinuedCrc32,
     /// `GRANT ... TO PUBLIC`, and `SHOW GRANTS FOR PUBLIC`.
     PublicGrants,
 }
 
 impl ServerFeature {
-    /// The first version of the flavour that has the feature; `None` if the flavour does not have it.
+    /// Returns the first version of the flavour that has the feature, or `None` if the flavour does not have
+    /// it.
     pub const fn since(self, flavour: Flavour) -> Option<(u16, u16, u16)> {
         match (self, flavour) {
             (Self::BinlogChecksums, Flavour::MySql) => Some((5, 6, 1)),
@@ -81,7 +84,7 @@ impl ServerFeature {
         }
     }
 
-    /// Whether a server of this flavour and version has the feature.
+    /// Returns whether a server of this flavour and version has the feature.
     pub fn is_in(self, flavour: Flavour, version: (u16, u16, u16)) -> bool {
         self.since(flavour).is_some_and(|since| version >= since)
     }
@@ -103,7 +106,7 @@ mod tests {
             ("5.5.5", (5, 5, 5)),
             ("", (0, 0, 0)),
             ("99999.1", (u16::MAX, 1, 0)),
-            // Calendar versions are newer than all before.
+            // Calendar versions are newer than all earlier versions.
             ("26.7.0", (26, 7, 0)),
             ("2026.07.1-commercial", (2026, 7, 1)),
         ] {
@@ -111,9 +114,9 @@ mod tests {
         }
     }
 
-    /// Every version gate: the last version without the feature, and the first with it.
+    /// Checks every feature: the last version without it, and the first version with it.
     #[test]
-    fn every_feature_begins_at_its_version_and_stays_in_calendar_versions() {
+    fn every_feature_starts_at_its_version_and_calendar_versions_have_it() {
         let (mysql, mariadb) = (Flavour::MySql, Flavour::MariaDb);
         for (feature, flavour, last_without, first_with) in [
             (BinlogChecksums, mysql, "5.6.0", "5.6.1"),
@@ -142,7 +145,7 @@ mod tests {
                 assert!(is_in(text), "{feature:?} not in {text}");
             }
         }
-        assert!(!ShowReplicaStatus.is_in(mariadb, (12, 3, 0)), "the other flavour's features are not in it");
+        assert!(!ShowReplicaStatus.is_in(mariadb, (12, 3, 0)), "a feature of the other flavour");
         assert!(!PublicGrants.is_in(mysql, (26, 7, 0)));
     }
 }

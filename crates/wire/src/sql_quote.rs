@@ -1,14 +1,14 @@
-//! Identifiers and string literals as SQL text. Every statement that Tailwater builds quotes names and values
-//! here.
+//! Identifiers and string literals as SQL text. Every SQL statement that Tailwater builds quotes its names
+//! and values with these functions.
 
 use std::fmt::Write;
 
-/// An identifier in backticks; a backtick in it is doubled.
+/// Returns an identifier in backticks. A backtick in the name is doubled.
 pub fn quote_identifier(name: &str) -> String {
     format!("`{}`", name.replace('`', "``"))
 }
 
-/// Appends an identifier in backticks, in whatever character set its bytes are. No byte of a multi-byte UTF-8
+/// Appends an identifier in backticks, whatever the character set of its bytes. No byte of a multi-byte UTF-8
 /// character is a backtick.
 pub fn put_identifier(out: &mut Vec<u8>, name: &[u8]) {
     out.push(b'`');
@@ -18,14 +18,15 @@ pub fn put_identifier(out: &mut Vec<u8>, name: &[u8]) {
     out.push(b'`');
 }
 
-/// A schema and the name of a table or other object in it, both in backticks, with a dot between.
+/// Returns the quoted name of a table or another object with its schema: `` `schema`.`name` ``.
 pub fn qualified_name(schema: &str, name: &str) -> String {
     format!("{}.{}", quote_identifier(schema), quote_identifier(name))
 }
 
-/// A string literal for sessions whose `sql_mode` does not have `NO_BACKSLASH_ESCAPES`.
+/// Returns a string literal for sessions whose `sql_mode` does not have `NO_BACKSLASH_ESCAPES`.
 ///
-/// Replication statements (`CHANGE REPLICATION SOURCE`) accept only this form: no hexadecimal, no introducer.
+/// Replication statements (`CHANGE REPLICATION SOURCE`) accept only this form of literal: no hexadecimal
+/// literal, and no character set introducer.
 pub fn string_literal(text: &str) -> String {
     let mut literal = String::with_capacity(text.len() + 2);
     literal.push('\'');
@@ -41,15 +42,15 @@ pub fn string_literal(text: &str) -> String {
     literal
 }
 
-/// String literals as of [`string_literal`], separated by commas.
+/// Returns the texts as literals like those of [`string_literal`], separated by commas.
 pub fn string_literals<'a>(texts: impl IntoIterator<Item = &'a str>) -> String {
     texts.into_iter().map(string_literal).collect::<Vec<_>>().join(",")
 }
 
-/// A string literal that is correct in every `sql_mode` and with every connection character set.
+/// Returns a string literal that is correct in every `sql_mode` and with every connection character set.
 ///
-/// Quotes are doubled. Text with a backslash, a control character or a character outside ASCII is written in
-/// hexadecimal.
+/// Quotes are doubled. A text with a backslash, a control character or a character outside ASCII becomes a
+/// hexadecimal literal.
 pub fn portable_literal(text: &str) -> String {
     if text.chars().any(|letter| !letter.is_ascii() || letter == '\\' || letter.is_control()) {
         return hex_literal(Some("utf8mb4"), text.as_bytes());
@@ -57,9 +58,9 @@ pub fn portable_literal(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))
 }
 
-/// Bytes as a hexadecimal literal: `_charset X'..'`, or a binary string without `charset`.
+/// Returns bytes as a hexadecimal literal: `_charset X'..'`, or without `charset` a binary string `X'..'`.
 ///
-/// `charset` must be the name of a character set: it is not quoted.
+/// `charset` must be the name of a character set, because it is not quoted.
 pub fn hex_literal(charset: Option<&str>, bytes: &[u8]) -> String {
     let introducer_bytes = charset.map_or(0, |charset| charset.len() + 2);
     let mut literal = String::with_capacity(introducer_bytes + 2 * bytes.len() + 3);
@@ -88,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_string_literal_keeps_quotes_backslashes_and_zeros() {
+    fn a_string_literal_escapes_quotes_backslashes_and_zeros() {
         assert_eq!(string_literals(["it's", "\\", "\0"]), r"'it''s','\\','\0'");
         assert_eq!(string_literal("it's a \\ pass"), r"'it''s a \\ pass'");
     }

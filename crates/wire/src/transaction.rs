@@ -1,7 +1,8 @@
-//! Transaction boundaries in a stream of events.
+//! Finds the transaction boundaries in a stream of events.
 //!
-//! A binlog has no reliable transaction lengths: MariaDB writes none. So the boundaries are found by grammar,
-//! from the first bytes of each event, by the rules of the servers' own replicas.
+//! Transaction lengths are not reliable in a binlog: MariaDB writes none. So this module finds the boundaries
+//! from the order of events. It reads the first bytes of each event and follows the rules of the servers' own
+//! replicas.
 
 mod mariadb;
 mod mysql;
@@ -12,44 +13,46 @@ use crate::event::{EVENT_HEADER_BYTES, EventHeader, EventType, FormatDescription
 use crate::gtid::Gtid;
 use crate::{Flavour, WireError};
 
-/// The source's information about which transactions may run in parallel.
+/// What the source logged about which transactions may run in parallel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SourceDependency {
-    /// MySQL: the transaction may run once transaction `last_committed` of the same file is done.
+    /// MySQL: the transaction may run after transaction `last_committed` of the same file has committed.
     Logical {
-        /// The newest transaction of the file that this one may depend on; 0 for none.
+        /// The newest transaction of the file that this transaction may depend on; 0 for none.
         last_committed: i64,
-        /// This transaction's own number in the file.
+        /// The number of this transaction in the file.
         sequence_number: i64,
     },
     /// MariaDB: transactions with the same id committed together, so they do not conflict.
     CommitGroup(u64),
-    /// No information.
+    /// The source logged no such information.
     None,
 }
 
 /// The content of the event that opens a transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TransactionStart {
-    /// `None` for MySQL's anonymous transactions.
+    /// The GTID; `None` for MySQL's anonymous transactions.
     pub gtid: Option<Gtid>,
-    /// See [`SourceDependency`].
+    /// What the source logged about parallel execution.
     pub dependency: SourceDependency,
-    /// When the originating server committed, in microseconds since 1970, if the event holds it (MySQL 8).
+    /// When the originating server committed, in microseconds since 1970. `None` if the event does not hold
+    /// it (only MySQL 8 writes it).
     pub commit_time_us: Option<u64>,
-    /// Length of the whole transaction in bytes, this event included, if the event holds it (MySQL 8).
+    /// The length of the whole transaction in bytes, this event included. `None` if the event does not hold
+    /// it (only MySQL 8 writes it).
     pub transaction_bytes: Option<u64>,
-    /// MariaDB: one statement that is its own commit. MySQL does not announce this.
+    /// MariaDB: the transaction is one statement without a `COMMIT` event. MySQL's event does not say this.
     pub standalone: bool,
-    /// MariaDB: holds DDL. MySQL does not announce this.
+    /// MariaDB: the transaction holds DDL. MySQL's event does not say this.
     pub ddl: bool,
 }
 
-/// What an event means for the current transaction.
+/// The position of an event relative to transactions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TransactionStep {
     /// The event belongs to no transaction (format description, rotate, previous GTIDs, heartbeat, stop,
-    /// ...). A current transaction continues after it.
+    /// ...). An open transaction continues after it.
     Outside,
     /// The event opens a transaction.
     Begin(TransactionStart),
@@ -57,8 +60,8 @@ pub enum TransactionStep {
     Inside,
     /// The event is the last of its transaction.
     End,
-    /// The event belongs to no transaction, and the current one will never end: the source restarted and
-    /// rolled it back. Discard its events.
+    /// The event belongs to no transaction, and the open transaction never ends: the source restarted and
+    /// rolled it back. The caller must discard the events of that transaction.
     Abandoned,
 }
 
@@ -69,82 +72,83 @@ pub struct TransactionTracker {
     open: Option<TrackedTransaction>,
 }
 
-/// The current transaction.
+/// The open transaction.
 #[derive(Debug, Clone)]
 struct TrackedTransaction {
     phase: TransactionPhase,
-    /// Bytes of its events so far.
+    /// The length of its events so far, in bytes.
     bytes: u64,
-    /// The length that its opening event announces.
+    /// The length in bytes that its opening event states.
     bytes_stated: Option<u64>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TransactionPhase {
-    /// Only the opening event, or events that prepare a statement, were read: the statement will end the
+    /// Only the opening event was read, or also events that prepare a statement. The statement will end the
     /// transaction (MySQL).
     Opened,
-    /// Inside `BEGIN` .. `COMMIT`.
+    /// Between `BEGIN` and `COMMIT`.
     Block,
-    /// One statement that is its own commit (MariaDB).
+    /// One statement without a `COMMIT` event (MariaDB).
     Standalone,
 }
 
-/// The meaning of an event by its type and first bytes, independent of the state.
+/// What an event is by its type and first bytes, independent of the tracker's state.
 #[derive(Debug)]
 enum EventMeaning {
     /// Opens a transaction.
     Open { start: TransactionStart, phase: TransactionPhase },
-    /// Opens the block of a transaction: `BEGIN`, `XA START`.
+    /// Starts the statements of a transaction: `BEGIN`, `XA START`.
     OpenBlock,
-    /// Ends a block: commit, or prepare of an XA transaction.
+    /// Ends a block of statements: a commit, or the prepare of an XA transaction.
     CloseBlock,
-    /// Ends a block, or is a complete transaction without one: `XA ROLLBACK`, an incident.
+    /// Ends a block of statements, or is a complete transaction without a block: `XA ROLLBACK`, an incident.
     Close,
-    /// A complete transaction without a block: a compressed one.
+    /// A complete transaction without a block: a compressed transaction.
     Whole,
-    /// A statement: a complete transaction outside a block.
+    /// A statement. Outside a block it is a complete transaction.
     Statement,
-    /// A part of a statement before its end.
+    /// A part of a statement that comes before the statement's end.
     StatementPart,
-    /// Allowed only in a block.
+    /// Allowed only between `BEGIN` and the commit.
     InBlock,
-    /// Allowed anywhere; belongs to the current transaction, if any.
+    /// Allowed anywhere; belongs to the open transaction if there is one.
     Anywhere,
-    /// Belongs to no transaction; allowed inside one.
+    /// Belongs to no transaction; allowed while a transaction is open.
     Aside,
-    /// Belongs to no transaction; not allowed inside one.
+    /// Belongs to no transaction; not allowed while a transaction is open.
     Between,
     /// The source restarted.
     Restart,
 }
 
 impl TransactionTracker {
-    /// The minimum prefix of an event's body that [`TransactionTracker::observe`] needs, unless the body is
-    /// shorter. The statement of a query event begins within it: servers write a few KiB of variables before
-    /// it.
+    /// How many bytes of an event's body [`TransactionTracker::observe`] needs, unless the body is shorter.
+    /// The statement of a query event begins within this prefix: servers write at most a few KiB of variables
+    /// before it.
     pub const PREFIX_BYTES: usize = 64 * 1024;
 
-    /// Creates a tracker between transactions.
+    /// Creates a tracker with no open transaction.
     pub fn new(flavour: Flavour) -> Self {
         Self { flavour, open: None }
     }
 
-    /// Forgets the current transaction: the stream was interrupted and restarts at a boundary.
+    /// Discards the open transaction, for a stream that was interrupted and restarts at a transaction
+    /// boundary.
     pub fn reset(&mut self) {
         self.open = None;
     }
 
-    /// Whether a transaction is open.
+    /// Returns whether a transaction is open.
     pub fn in_transaction(&self) -> bool {
         self.open.is_some()
     }
 
     /// Processes the next event: its header, and at least the first [`TransactionTracker::PREFIX_BYTES`] of
-    /// its body, or all of a shorter one. The body is everything after the header, with the checksum if
-    /// `format` has one.
+    /// its body. A shorter body must be complete. The body is everything after the header, with the checksum
+    /// if `format` has one.
     ///
-    /// `format` is the current format description, for a format description event too.
+    /// `format` is the current format description. This is also so for a format description event.
     ///
     /// # Errors
     /// [`WireError::Malformed`] if the event is not allowed here (a second opening event, rows outside a
@@ -195,7 +199,7 @@ impl TransactionTracker {
         Ok(TransactionStep::Inside)
     }
 
-    /// An event while no transaction is open.
+    /// Processes an event while no transaction is open.
     fn step_outside(
         &mut self,
         header: &EventHeader,
@@ -221,7 +225,7 @@ impl TransactionTracker {
 }
 
 impl TrackedTransaction {
-    /// Moves to the phase after an event inside the transaction. Returns whether the event ends it.
+    /// Updates the phase for an event inside the transaction. Returns whether the event ends the transaction.
     fn advance(&mut self, header: &EventHeader, meaning: &EventMeaning) -> Result<bool, WireError> {
         use TransactionPhase::{Block, Opened, Standalone};
         match (meaning, self.phase) {
@@ -256,10 +260,10 @@ fn misplaced(header: &EventHeader, place: &'static str) -> WireError {
     WireError::malformed("event stream", reason)
 }
 
-/// The available beginning of an event.
+/// The available first bytes of an event.
 struct Prefix<'a> {
     header: &'a EventHeader,
-    /// The body without checksum, or its first bytes.
+    /// The body without its checksum, or the first bytes of the body.
     body: &'a [u8],
     format: &'a FormatDescription,
 }
@@ -273,7 +277,7 @@ impl<'a> Prefix<'a> {
         const WHAT: &str = "event";
         let behind_header = (header.event_length as usize).saturating_sub(EVENT_HEADER_BYTES);
         if body_prefix.len() > behind_header {
-            let reason = format!("{} bytes of body in one of {behind_header}", body_prefix.len());
+            let reason = format!("{} bytes of the body were passed, of {behind_header}", body_prefix.len());
             return Err(WireError::malformed(WHAT, reason));
         }
         let needed = behind_header.min(TransactionTracker::PREFIX_BYTES);
@@ -289,9 +293,10 @@ impl<'a> Prefix<'a> {
         Ok(Self { header, body, format })
     }
 
-    /// The meaning of types that both flavours share; `None` for others.
+    /// Returns the meaning of the event types that both flavours share, or `None` for other types.
     fn common_meaning(&self) -> Option<EventMeaning> {
-        // MariaDB 11.4 and later write a position of 0 in real events too, but not in events of these types.
+        // Since 11.4, MariaDB writes the position 0 also in events of the file, but not in events of these
+        // types.
         let from_stream = self.header.is_artificial() || self.header.end_log_pos == 0;
         Some(match self.header.event_type {
             EventType::HEARTBEAT | EventType::HEARTBEAT_V2 => EventMeaning::Aside,
@@ -316,7 +321,7 @@ impl<'a> Prefix<'a> {
         })
     }
 
-    /// The remaining types are unknown.
+    /// Returns the meaning of all other event types, which are unknown to this crate.
     fn unknown_meaning(&self) -> Result<EventMeaning, WireError> {
         if self.header.has(EventHeader::FLAG_IGNORABLE) {
             return Ok(EventMeaning::Anywhere);
@@ -325,13 +330,13 @@ impl<'a> Prefix<'a> {
         Err(WireError::unsupported("event type", detail))
     }
 
-    /// The `created` field of a format description event.
+    /// Returns the `created` field of a format description event.
     fn created(&self) -> u32 {
         self.body.get(52..56).map_or(0, |bytes| u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
     }
 }
 
-/// Whether `text` begins with `prefix`, ignoring case.
+/// Returns whether `text` begins with `prefix`, ignoring case.
 fn starts_with(text: &[u8], prefix: &str) -> bool {
     text.get(..prefix.len()).is_some_and(|front| front.eq_ignore_ascii_case(prefix.as_bytes()))
 }

@@ -1,4 +1,4 @@
-//! Replays the fuzzing corpus, and seeded mutations of it, without a fuzzer or nightly Rust.
+//! Replays the fuzzing corpus, and mutations of it from fixed seeds, without a fuzzer or nightly Rust.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,32 +10,37 @@ use tailwater_wire::fuzzing::{FuzzCheck, TARGETS};
 /// The maximum number of mutated inputs per target.
 const MUTATIONS_PER_TARGET: usize = 60_000;
 
-/// The maximum number of their bytes, so that targets with long inputs do not take longer.
+/// The maximum total length of the mutated inputs per target, in bytes. It keeps the time short for targets
+/// with long inputs.
 const MUTATED_BYTES_PER_TARGET: usize = 8 << 20;
 
-/// The maximum number per input, so that a small corpus has an end.
+/// The maximum number of mutations per input. It keeps the time short for a small corpus.
 const MUTATIONS_PER_INPUT_MAX: usize = 3_000;
 
-/// The maximum length of a mutated input.
+/// The maximum length of a mutated input in bytes.
 const INPUT_BYTES_MAX: usize = 64 * 1024;
 
-/// The maximum size of the corpus in the repository.
+/// The maximum size of the corpus in the repository, in bytes.
 const CORPUS_BYTES_MAX: usize = 1 << 20;
 
 fn fuzz_folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz")
 }
 
-/// The corpus of a target, in a fixed order.
+/// Returns the corpus of a target in a fixed order.
 fn kept_inputs(target: &str) -> Vec<(PathBuf, Vec<u8>)> {
     let folder = fuzz_folder().join("corpus").join(target);
     let entries = fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
-    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.expect("a folder entry").path()).collect();
+    let mut paths: Vec<PathBuf> =
+        entries.map(|entry| entry.expect("reading an entry of the corpus folder succeeds").path()).collect();
     paths.sort();
-    paths.into_iter().map(|path| (path.clone(), fs::read(&path).expect("a kept input"))).collect()
+    paths
+        .into_iter()
+        .map(|path| (path.clone(), fs::read(&path).expect("reading a corpus input succeeds")))
+        .collect()
 }
 
-/// Prints the input if the check panics, so that the failure can be replayed.
+/// Prints the input if a check panics, so that the failure can be replayed.
 struct Witness<'a> {
     target: &'a str,
     origin: &'a Path,
@@ -61,7 +66,7 @@ fn run(target: &str, check: FuzzCheck, origin: &Path, seed: Option<u64>, data: &
     check(data);
 }
 
-/// One to four small changes, as by a fuzzer; `other` is another input to take parts from.
+/// Makes one to four small changes, as a fuzzer does. Some changes copy parts of `other`, another input.
 fn mutate(data: &mut Vec<u8>, other: &[u8], random: &mut SmallRng) {
     const TELLING: [u8; 10] = [0, 1, 0x7f, 0x80, 0xfa, 0xfb, 0xfc, 0xfd, 0xfe, 0xff];
     for _ in 0..random.random_range(1..=4) {
@@ -100,7 +105,7 @@ fn every_target_has_a_fuzz_target_and_a_corpus() {
         assert!(!inputs.is_empty(), "no inputs are kept for {target}");
         bytes += inputs.iter().map(|(_, data)| data.len()).sum::<usize>();
     }
-    assert!(bytes <= CORPUS_BYTES_MAX, "the kept corpus takes {bytes} bytes: minimise it");
+    assert!(bytes <= CORPUS_BYTES_MAX, "the corpus takes {bytes} bytes: minimise it");
 }
 
 #[test]

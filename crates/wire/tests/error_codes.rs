@@ -1,4 +1,4 @@
-//! Checks that the documentation has every error code.
+//! Checks that the documentation describes every error code.
 
 use tailwater_wire::WireError;
 use tailwater_wire::print::PrintError;
@@ -15,20 +15,20 @@ fn every_code_is_documented() {
         WireError::TooLarge { what, size: 2, size_max: 1 },
     ];
     for error in &errors {
-        // Add new variants to the list above too.
+        // This match makes the compiler report a new variant. Add new variants to the list above too.
         match error {
             WireError::Truncated { .. }
             | WireError::Malformed { .. }
             | WireError::Unsupported { .. }
             | WireError::Checksum { .. }
             | WireError::TooLarge { .. }
-            // With the code of what is in the column.
+            // This variant has the code of the error in the column.
             | WireError::Column { .. } => {}
         }
         let row = format!("| {} | ", error.code());
-        assert_eq!(page.matches(&row).count(), 1, "{row} in docs/reference/errors.md");
+        assert_eq!(page.matches(&row).count(), 1, "docs/reference/errors.md has no row {row}");
     }
-    // Of a printer's errors, all but these are those above.
+    // All errors of a printer except these have the codes above.
     let own = [
         PrintError::Output(std::io::Error::other("full")),
         PrintError::NotExact { what: "a row".to_owned(), reason: "a reason".to_owned() },
@@ -37,5 +37,5 @@ fn every_code_is_documented() {
         assert_eq!(page.matches(&format!("| {} | ", error.code())).count(), 1);
     }
     let documented = page.matches("| TW-WIRE-").count();
-    assert_eq!(documented, errors.len() + own.len(), "errors.md explains codes that no error has");
+    assert_eq!(documented, errors.len() + own.len(), "errors.md describes codes that no error has");
 }

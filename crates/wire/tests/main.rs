@@ -1,4 +1,4 @@
-//! Tests of `wire` with files of real servers, and with the fuzzing corpus.
+//! Tests of the `wire` crate with files of real servers and with the fuzzing corpus.
 
 mod binlog_files;
 mod corpus;

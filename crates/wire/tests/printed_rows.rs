@@ -1,5 +1,5 @@
-//! Printed rows compared line by line with the output of the servers' own tools, and JSON lines with the
-//! inserted values; then the same files with random damage.
+//! Compares printed rows line by line with the output of the servers' own tools, and JSON lines with the
+//! inserted values. Then prints the same files with random damage.
 
 use std::path::PathBuf;
 
@@ -15,7 +15,7 @@ fn fixture(name: &str) -> Vec<u8> {
     std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// The events of a file with their offsets.
+/// Returns the events of a file with their offsets.
 fn events(file: &[u8]) -> Vec<(u64, &[u8])> {
     let mut events = Vec::new();
     let mut offset = BINLOG_MAGIC.len();
@@ -39,7 +39,7 @@ fn printed(printer: &mut dyn EventPrinter, name: &str) -> Vec<u8> {
 }
 
 #[test]
-fn rows_are_printed_as_the_servers_own_tools_print_them() {
+fn rows_are_printed_like_those_of_the_servers_own_tools() {
     for name in FILES {
         let ours = printed(&mut text::TextPrinter::new(), name);
         let expected = fixture(&format!("{name}.rows"));
@@ -52,12 +52,12 @@ fn rows_are_printed_as_the_servers_own_tools_print_them() {
             assert_eq!(line, theirs, "{name}, line {compared} of the rows");
             compared += 1;
         }
-        assert_eq!(expected.next(), None, "{name}: lines that we do not print");
-        assert!(compared > 1000, "{name}: only {compared} lines");
+        assert_eq!(expected.next(), None, "{name}: the tool prints lines that Tailwater does not print");
+        assert!(compared > 1000, "{name}: compared only {compared} lines");
     }
 }
 
-/// The rows of a table, each as event name, before image, after image.
+/// Returns the rows of a table. Each has the name of the event, the before image and the after image.
 fn json_rows(name: &str, table: &str) -> Vec<(String, Value, Value)> {
     let lines = printed(&mut json::JsonPrinter::new(), name);
     let mut rows = Vec::new();
@@ -112,7 +112,7 @@ fn json_lines_hold_the_values_that_were_inserted() {
 fn partial_updates_are_applied_to_the_before_image() {
     let rows = json_rows("mysql-9.7", "partial");
     let updates: Vec<_> = rows.iter().filter(|(event, ..)| event == "update").collect();
-    // Each update begins with what the one before made of that row.
+    // The before image of each update is the after image of the previous update of that row.
     let mut documents = std::collections::HashMap::new();
     let mut followed = 0;
     for (_, before, after) in updates {
@@ -151,13 +151,14 @@ fn events_before_a_format_description_are_refused() {
     assert!(matches!(result, Err(PrintError::Event(_))));
 }
 
-/// The events without checksums, so that damage reaches the parsers.
+/// Returns the events without checksums, so that damaged bytes reach the parsers.
 fn without_checksums(file: &[u8]) -> Vec<Vec<u8>> {
     let strip = |(_, event): (u64, &[u8])| {
         let mut event = event.to_vec();
         let header = EventHeader::parse(&event).unwrap();
         if header.event_type == EventType::FORMAT_DESCRIPTION {
-            // Says that what follows has none; its own is not looked at then.
+            // This byte says that the following events have no checksum. The format description's own
+            // checksum is not verified then.
             let algorithm = event.len() - 5;
             event[algorithm] = 0;
         } else {

@@ -1,9 +1,9 @@
-//! Writes large files with direct I/O, past the page cache.
+//! Writes large files with direct I/O, which does not use the page cache.
 //!
-//! A dump is written once and seldom read soon. The page cache would copy each of its bytes once more and
-//! evict pages in use: on the server's own machine, those of its files. So whole blocks are written directly
-//! to the disk (`O_DIRECT`), on a separate thread, so that rows are received and compressed meanwhile. File
-//! systems without support for this use the page cache.
+//! A dump is written once and seldom read soon. The page cache would copy each byte once more and evict pages
+//! in use. If the dump runs on the server's machine, these are pages of the server's files. So whole blocks
+//! are written directly to the disk (`O_DIRECT`). A separate thread writes them, while the caller receives
+//! and compresses more rows. If the file system does not support direct I/O, writes use the page cache.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -13,21 +13,22 @@ use std::thread::{self, JoinHandle};
 
 use rustix::fs::{Advice, OFlags, fadvise, fcntl_getfl, fcntl_setfl, fstatfs};
 
-/// Size of a write: large enough for remote disks, where each takes a millisecond.
+/// Size of a write in bytes. It is large enough for remote disks, where each write takes a millisecond.
 const BLOCK_BYTES: usize = 512 << 10;
-/// Blocks per file: one is filled while one is written, and one waits.
+/// Number of blocks per file: while one is written, one is filled and one waits.
 const BLOCKS: usize = 3;
-/// Alignment of memory and file positions: no disk in use has larger sectors.
+/// Alignment of memory and file positions in bytes. No disk in use has larger sectors.
 const ALIGNMENT: usize = 4096;
-/// Initial buffer of a file, since most tables are small.
+/// Initial size of the buffer of a file in bytes. It is small, because most tables are small.
 const SMALL_BYTES: usize = 16 << 10;
-/// With the page cache: the number of bytes after which writeback starts, so that little remains at the end.
+/// For writes through the page cache: the number of bytes after which the kernel is told to write to the
+/// disk. So little is left to write at the end.
 const WRITEBACK_BYTES: u64 = 4 << 20;
-/// File systems that answer each direct write over a network or from another process, and batch other writes:
-/// NFS, SMB (three kinds), Ceph, FUSE, 9P.
+/// File systems that send each direct write over a network or to another process, but combine writes through
+/// the cache: NFS, SMB (three kinds), Ceph, FUSE, 9P.
 const FAR: [u32; 7] = [0x6969, 0x517B, 0xFE53_4D42, 0xFF53_4D42, 0x00C3_6400, 0x6573_5546, 0x0102_1997];
 
-/// A file with direct writes. Its contents are only complete after [`DirectIoFile::end`].
+/// A file that is written with direct I/O. Its content is complete only after [`DirectIoFile::end`].
 #[derive(Debug)]
 pub(super) struct DirectIoFile {
     /// The block that is being filled.
@@ -38,7 +39,7 @@ pub(super) struct DirectIoFile {
 
 #[derive(Debug)]
 enum WriteStage {
-    /// No block was full yet.
+    /// No block has been full yet.
     Small(File),
     Large(DirectWriter),
     /// A write failed.
@@ -46,15 +47,15 @@ enum WriteStage {
 }
 
 impl DirectIoFile {
-    /// For an empty file.
+    /// Creates the writer for an empty file.
     pub(super) fn new(file: File) -> Self {
         Self { block: AlignedBlock::new(), stage: WriteStage::Small(file), written_bytes: 0 }
     }
 
-    /// Takes at least one of the bytes.
+    /// Buffers or writes at least one of the bytes. Returns their number.
     ///
     /// # Errors
-    /// The system's error for this write or an earlier one.
+    /// The error of the system for this write or an earlier one.
     pub(super) fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if matches!(self.stage, WriteStage::Gone) {
             return Err(failed_before());
@@ -82,17 +83,18 @@ impl DirectIoFile {
         }
     }
 
-    /// Writes the rest. Then all bytes are in the file, and on the disk if `durable`. Returns their number.
+    /// Writes the remaining bytes. After it, all bytes are in the file, and on the disk if `durable` is true.
+    /// Returns the length of the file in bytes.
     ///
     /// # Errors
-    /// The system's error.
+    /// The error of the system.
     pub(super) fn end(&mut self, durable: bool) -> io::Result<u64> {
         let mut file = match std::mem::replace(&mut self.stage, WriteStage::Gone) {
             WriteStage::Small(file) => file,
             WriteStage::Large(writer) => writer.end()?,
             WriteStage::Gone => return Err(failed_before()),
         };
-        // The rest is not a multiple of the sector size.
+        // The number of remaining bytes is not a multiple of the sector size.
         set_direct(&file, false)?;
         file.write_all(self.block.bytes())?;
         if durable {
@@ -102,7 +104,7 @@ impl DirectIoFile {
     }
 }
 
-/// A buffer whose contents are aligned to [`ALIGNMENT`] once they are more than a few.
+/// A buffer. If it holds more than a few bytes, its memory is aligned to [`ALIGNMENT`].
 struct AlignedBlock {
     memory: Vec<u8>,
     begin: usize,
@@ -124,7 +126,7 @@ impl AlignedBlock {
     fn grow(&mut self, more: usize) {
         let wanted = self.length + more;
         if self.memory.len() > SMALL_BYTES {
-            // The block has its full size.
+            // The buffer has its full size.
         } else if wanted <= SMALL_BYTES {
             self.memory.resize(wanted, 0);
         } else {
@@ -143,7 +145,7 @@ impl AlignedBlock {
         self.length == BLOCK_BYTES
     }
 
-    /// Takes as many bytes as there is room for.
+    /// Copies as many bytes as there is room for, and returns their number.
     fn fill(&mut self, bytes: &[u8]) -> usize {
         let taken = bytes.len().min(BLOCK_BYTES - self.length);
         self.grow(taken);
@@ -153,17 +155,17 @@ impl AlignedBlock {
     }
 }
 
-/// A thread that writes whole blocks.
+/// A thread that writes full blocks.
 #[derive(Debug)]
 struct DirectWriter {
     full: SyncSender<AlignedBlock>,
     empty: Receiver<AlignedBlock>,
     thread: JoinHandle<io::Result<File>>,
-    /// Number of allocated blocks.
+    /// The number of allocated blocks.
     blocks: usize,
 }
 
-/// The thread has stopped after an error.
+/// The error that the thread stopped after a failed write.
 #[derive(Debug)]
 struct WriterClosed;
 
@@ -177,7 +179,7 @@ impl DirectWriter {
         Ok(Self { full, empty, thread, blocks: 1 })
     }
 
-    /// Passes on a full block and takes an empty one; waits while all are full.
+    /// Passes a full block to the thread and receives an empty one. Waits while no block is empty.
     fn exchange(&mut self, block: &mut AlignedBlock) -> Result<(), WriterClosed> {
         let next = if self.blocks < BLOCKS {
             self.blocks += 1;
@@ -188,7 +190,7 @@ impl DirectWriter {
         self.full.send(std::mem::replace(block, next)).map_err(|_| WriterClosed)
     }
 
-    /// Waits until everything is written.
+    /// Waits until all blocks are written.
     fn end(self) -> io::Result<File> {
         drop((self.full, self.empty));
         match self.thread.join() {
@@ -213,29 +215,29 @@ fn write_blocks(
         direct = write_block(&mut file, block.bytes(), direct)?;
         written_to += block.length as u64;
         if written_to - writeback_to >= WRITEBACK_BYTES {
-            // Linux answers this advice by starting writeback of the range's pages, if there are any, without
-            // waiting. They exist if a file system accepts direct writes and caches them all the same. On
-            // other systems only the end takes longer.
+            // With this advice Linux starts to write the cached pages of the range to disk, and does not
+            // wait. Such pages exist if a file system accepts direct writes but caches them. On other systems
+            // only the end takes longer.
             let length = NonZeroU64::new(written_to - writeback_to);
             let _ = fadvise(&file, writeback_to, length, Advice::DontNeed);
             writeback_to = written_to;
         }
         block.length = 0;
-        // After the last block there is no receiver any more.
+        // After the last block the receiver no longer exists, so the error is ignored.
         let _ = give_back.send(block);
     }
     Ok(file)
 }
 
-/// Writes a block. Returns whether the next one may be written directly, too.
+/// Writes a block. Returns whether the next block may be written directly too.
 fn write_block(file: &mut File, mut bytes: &[u8], mut direct: bool) -> io::Result<bool> {
     while !bytes.is_empty() {
         match file.write(bytes) {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
             Ok(written) => bytes = &bytes[written..],
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            // The file system accepted the flag but rejects the writes. Or the disk was briefly full, and
-            // only a part was written that ends in the middle of a sector.
+            // The file system may accept the flag but reject the writes. Or the disk was full for a moment,
+            // and only a part was written, which ends in the middle of a sector.
             Err(error)
                 if direct
                     && matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported) =>
@@ -256,7 +258,7 @@ fn set_direct(file: &File, direct: bool) -> io::Result<()> {
 }
 
 fn is_far(file: &File) -> bool {
-    // The kernel's numbers have 32 bits; the type of the field depends on the platform.
+    // The kernel's type numbers have 32 bits. The type of this field depends on the platform.
     fstatfs(file).is_ok_and(|system| FAR.contains(&(system.f_type as u32)))
 }
 
@@ -282,7 +284,7 @@ mod tests {
         }
     }
 
-    /// Bytes without two equal blocks.
+    /// Returns bytes in which no two blocks are equal.
     fn noise(length: usize) -> Vec<u8> {
         (0..length.div_ceil(8) as u64)
             .flat_map(|number| number.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_le_bytes())
@@ -299,7 +301,8 @@ mod tests {
             durable in any::<bool>(),
             in_memory in any::<bool>(),
         ) {
-            // Also in memory, where it is available: file systems differ in their support for direct writes.
+            // The test also uses a file system in memory, if there is one, because file systems differ in
+            // their support for direct writes.
             let memory = Path::new("/dev/shm");
             let folder = match in_memory && memory.is_dir() {
                 true => tempfile::tempdir_in(memory),
@@ -334,8 +337,8 @@ mod tests {
 
     #[test]
     fn errors_of_the_writing_thread_are_reported() {
-        // The kernel's full device.
-        let full = File::options().write(true).open("/dev/full").expect("a full disk");
+        // The kernel's device `/dev/full` behaves like a full disk.
+        let full = File::options().write(true).open("/dev/full").expect("/dev/full exists");
         let mut file = DirectIoFile::new(full);
         let bytes = noise(BLOCK_BYTES);
         let refused = (0..=BLOCKS + 1).find_map(|_| {
@@ -354,7 +357,7 @@ mod tests {
 
     #[test]
     fn a_small_file_on_a_full_disk_fails_at_its_end() {
-        let full = File::options().write(true).open("/dev/full").expect("a full disk");
+        let full = File::options().write(true).open("/dev/full").expect("/dev/full exists");
         let mut file = DirectIoFile::new(full);
         put(&mut file, b"few");
         assert_eq!(file.end(true).expect_err("refused").kind(), io::ErrorKind::StorageFull);
@@ -369,7 +372,7 @@ mod tests {
             return;
         }
         let bytes = noise(100_003);
-        // It is complete whether or not the file system accepts direct writes.
+        // The block must be complete, whether or not the file system accepts direct writes.
         write_block(&mut file, &bytes[1..], true).expect("written");
         assert!(std::fs::read(&path).expect("read") == bytes[1..]);
     }

@@ -1,4 +1,4 @@
-//! Files in a local folder.
+//! A file store in a local folder.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -8,19 +8,19 @@ use super::direct_io::DirectIoFile;
 use super::{FileStore, NewFile, partial};
 use crate::PRIVATE_FILE_MODE;
 
-/// Files in a local folder.
+/// A file store in a local folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LocalFiles {
     folder: PathBuf,
 }
 
 impl LocalFiles {
-    /// Files in a folder, which may not exist yet.
+    /// Creates a store for a folder, which may not exist yet.
     pub fn new(folder: impl Into<PathBuf>) -> Self {
         Self { folder: folder.into() }
     }
 
-    /// Makes created and renamed files survive a power failure.
+    /// Syncs the folder, so that created and renamed files survive a power failure.
     fn sync(&self) -> io::Result<()> {
         File::open(&self.folder)?.sync_all()
     }
@@ -72,7 +72,7 @@ impl FileStore for LocalFiles {
     }
 }
 
-/// A file under a temporary name until it is finished.
+/// A file that has a temporary name until it is finished.
 struct LocalFile {
     file: DirectIoFile,
     path: PathBuf,
@@ -92,7 +92,7 @@ impl Write for LocalFile {
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        // No reader sees the file before it is finished.
+        // Nobody reads the file before it is finished, so nothing needs to be flushed.
         Ok(())
     }
 }
@@ -109,7 +109,7 @@ impl NewFile for LocalFile {
 impl Drop for LocalFile {
     fn drop(&mut self) {
         if !self.renamed {
-            // It is written again whether or not it exists.
+            // An error is ignored, because a later attempt creates the file again even if it exists.
             let _ = fs::remove_file(&self.temporary);
         }
     }
@@ -128,7 +128,7 @@ mod tests {
         fs::write(&victim, "precious").unwrap();
         let files = LocalFiles::new(folder.path().join("dump"));
         crate::create_private_folder(&files.folder).unwrap();
-        // As an attacker who knows the names would leave them.
+        // Links that an attacker who knows the file names could create.
         for name in ["manifest.json", "a.tsv"] {
             symlink(&victim, files.path(&partial(name))).unwrap();
         }
@@ -146,7 +146,7 @@ mod tests {
         assert_eq!(files.open("b.tsv").map(drop).unwrap_err().kind(), io::ErrorKind::InvalidInput);
         symlink("/dev/zero", files.path("c.tsv")).unwrap();
         assert_eq!(files.open("c.tsv").map(drop).unwrap_err().kind(), io::ErrorKind::InvalidInput);
-        // A user who has moved a file to another disk may leave a link to it.
+        // If a user moved a file to another disk and left a link to it, reading follows the link.
         symlink(&victim, files.path("d.tsv")).unwrap();
         assert!(files.open("d.tsv").is_ok());
     }

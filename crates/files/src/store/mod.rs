@@ -1,6 +1,7 @@
-//! A flat set of whole files: in a local folder, or in another store such as S3.
+//! A set of complete files without subfolders, in a local folder or in another store such as S3.
 //!
-//! - [`FileStore`]: the interface. [`LocalFiles`]: a local folder; `direct_io`: how its files are written.
+//! [`FileStore`] is the interface, and [`LocalFiles`] stores files in a local folder. `direct_io` writes
+//! these local files.
 
 mod direct_io;
 mod local;
@@ -11,40 +12,42 @@ use std::path::{Path, PathBuf};
 
 pub use local::LocalFiles;
 
-/// A set of files. Calls block; asynchronous callers run them on a separate thread.
+/// A set of files. All calls block the thread; asynchronous callers run them on a separate thread.
 pub trait FileStore: fmt::Debug + Send + Sync {
-    /// A file's full name, for messages; that of the folder for "".
+    /// Returns the full name of a file for messages. For `""`, it returns the name of the folder.
     fn path(&self, name: &str) -> PathBuf;
 
-    /// The folder, if it is local: then the journal is a growing file.
+    /// Returns the folder if the store is local. A dump then appends to its journal instead of writing it
+    /// again.
     fn folder(&self) -> Option<&Path>;
 
-    /// All files: names and lengths in bytes.
+    /// Returns the names and lengths (in bytes) of all files.
     ///
     /// # Errors
     /// The error of the system or the store; `NotFound` for a missing folder.
     fn list(&self) -> io::Result<Vec<(String, u64)>>;
 
-    /// Opens a file.
+    /// Opens a file for reading.
     ///
     /// # Errors
-    /// The error of the system or the store, also during reads; `NotFound` if it does not exist.
+    /// The error of the system or the store, also during reads; `NotFound` if the file does not exist.
     fn open(&self, name: &str) -> io::Result<Box<dyn Read + Send>>;
 
-    /// Creates a file. It exists under its name once it is finished; if it is dropped before, it is
-    /// discarded.
+    /// Creates a file. The file has its name only after it is finished. If the writer is dropped before that,
+    /// the file is discarded.
     ///
     /// # Errors
     /// The error of the system or the store.
     fn create(&self, name: &str) -> io::Result<Box<dyn NewFile>>;
 
-    /// Writes a whole small file durably; replaces a file of that name atomically.
+    /// Writes a small file durably. It replaces a file with that name atomically.
     ///
     /// # Errors
     /// The error of the system or the store.
     fn put(&self, name: &str, bytes: &[u8]) -> io::Result<()>;
 
-    /// As [`FileStore::put`], for files that other users must not read. A store has its own access rights.
+    /// Does the same as [`FileStore::put`] for a file that other users must not read. A store that is not a
+    /// local folder has its own access rights.
     ///
     /// # Errors
     /// The error of the system or the store.
@@ -52,7 +55,7 @@ pub trait FileStore: fmt::Debug + Send + Sync {
         self.put(name, bytes)
     }
 
-    /// Removes a file, if it exists.
+    /// Removes a file if it exists.
     ///
     /// # Errors
     /// The error of the system or the store.
@@ -61,14 +64,14 @@ pub trait FileStore: fmt::Debug + Send + Sync {
 
 /// A file that is being written.
 pub trait NewFile: Write + Send {
-    /// Gives it its name, durably if `durable`. Returns its length in bytes.
+    /// Gives the file its name, durably if `durable` is true. Returns the length of the file in bytes.
     ///
     /// # Errors
     /// The error of the system or the store.
     fn finish(self: Box<Self>, durable: bool) -> io::Result<u64>;
 }
 
-/// The name of a file that is not complete yet.
+/// Returns the temporary name of a file that is not complete yet.
 pub fn partial(name: &str) -> String {
     format!("{name}.partial")
 }

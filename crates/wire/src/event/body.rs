@@ -1,4 +1,4 @@
-//! Every event body, typed.
+//! All event bodies as typed values.
 
 use super::checksum::{strip_checksum, verify_checksum};
 use super::format_description::FormatDescription;
@@ -17,7 +17,7 @@ use super::xa::{XaPrepare, parse_xid_event};
 use crate::WireError;
 use crate::gtid::{MariadbGtidList, MysqlGtidSet};
 
-/// A whole event.
+/// A complete event.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BinlogEvent<'a> {
     /// Its header.
@@ -37,7 +37,8 @@ impl<'a> BinlogEvent<'a> {
     pub fn parse(bytes: &'a [u8], format: &FormatDescription) -> Result<Self, WireError> {
         let header = EventHeader::parse(bytes)?;
         if header.event_length as usize != bytes.len() {
-            let reason = format!("{} bytes, but its header states {}", bytes.len(), header.event_length);
+            let reason =
+                format!("it has {} bytes, but its header states {}", bytes.len(), header.event_length);
             return Err(WireError::malformed("event", reason));
         }
         let behind_header = &bytes[EVENT_HEADER_BYTES..];
@@ -62,65 +63,65 @@ impl<'a> BinlogEvent<'a> {
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum EventBody<'a> {
-    /// The head of a file: its server and format.
+    /// The first event of a file: the server that wrote it and the format of the events.
     FormatDescription(FormatDescription),
     /// The stream continues in another file.
     Rotate(Rotate<'a>),
-    /// The server stopped; the file ends.
+    /// The server stopped, so the file ends.
     Stop,
-    /// A statement, also compressed.
+    /// A statement, plain or compressed.
     Query(QueryEvent<'a>),
-    /// Commits a transaction; the number identifies it in the engines.
+    /// Commits a transaction. The number identifies the transaction in the storage engines.
     Xid(u64),
     /// An auto-increment value for the next statement.
     IntVar(IntVar),
-    /// Seeds for the next statement.
+    /// The seeds of `RAND()` for the next statement.
     Rand(RandSeeds),
     /// A user variable for the next statement.
     UserVar(UserVar<'a>),
     /// The first block of a file that `LOAD DATA` loads.
     BeginLoadQuery(LoadBlock<'a>),
-    /// A later block.
+    /// A later block of a file that `LOAD DATA` loads.
     AppendBlock(LoadBlock<'a>),
     /// The `LOAD DATA` statement.
     ExecuteLoadQuery(ExecuteLoadQuery<'a>),
-    /// The blocks of this file id are no longer needed.
+    /// A replica can delete the blocks of this file id.
     DeleteFile(u32),
-    /// The source lost something.
+    /// The source lost events.
     Incident(Incident<'a>),
-    /// A heartbeat.
+    /// The source has no new event to send.
     Heartbeat(Heartbeat<'a>),
-    /// The statement of the following row events (MySQL).
+    /// The statement that caused the following row events (MySQL).
     RowsQuery(&'a [u8]),
-    /// The statement of the following row events (MariaDB).
+    /// The statement that caused the following row events (MariaDB).
     AnnotateRows(&'a [u8]),
-    /// Opens a MySQL transaction, tagged and anonymous ones too.
+    /// Opens a MySQL transaction, also one with a tagged GTID or without a GTID.
     Gtid(GtidEvent),
-    /// All transactions of the previous files (MySQL).
+    /// The GTIDs of all transactions in the previous files (MySQL).
     PreviousGtids(MysqlGtidSet),
     /// Ends the events of an XA transaction.
     XaPrepare(XaPrepare<'a>),
-    /// Group replication's certification data, undecoded.
+    /// The certification data of Group Replication, not decoded.
     TransactionContext(&'a [u8]),
-    /// Group replication's view of its members, undecoded.
+    /// A membership change of Group Replication, not decoded.
     ViewChange(&'a [u8]),
     /// A compressed transaction (MySQL).
     TransactionPayload(TransactionPayload<'a>),
-    /// Describes a table, undecoded: see [`crate::rows`].
+    /// Describes a table. The bytes are not decoded: see [`crate::rows`].
     TableMap(&'a [u8]),
-    /// Changes rows; possibly compressed or partial.
+    /// Changes rows. The images may be compressed or partial.
     Rows(RowsEvent<'a>),
-    /// A fragment of a large row event (MariaDB).
+    /// A fragment of a large row event (MariaDB 12.3 and later).
     PartialRowData(PartialRowData<'a>),
     /// Opens a MariaDB event group.
     MariadbGtid(MariadbGtidEvent<'a>),
-    /// The last GTIDs of the previous files (MariaDB).
+    /// The last GTIDs in the previous files (MariaDB).
     MariadbGtidList(MariadbGtidList),
-    /// The oldest file that the source would need after a crash (MariaDB).
+    /// The oldest binlog file that the source would need for crash recovery (MariaDB).
     BinlogCheckpoint(&'a [u8]),
     /// The rest of the file is encrypted (MariaDB).
     StartEncryption(StartEncryption),
-    /// An unknown type that readers may skip, undecoded.
+    /// An event of unknown type that readers may skip, not decoded.
     Ignorable(&'a [u8]),
 }
 
@@ -128,8 +129,8 @@ impl<'a> EventBody<'a> {
     /// Parses the body: everything after the header, without the checksum.
     ///
     /// # Errors
-    /// The error of the body's parser; [`WireError::Unsupported`] for an unknown type, or one from before
-    /// MySQL 5.1, unless a flag of its header allows skipping it.
+    /// The error of the body's parser. [`WireError::Unsupported`] for an unknown type without the flag that
+    /// allows skipping it, and for a type from before MySQL 5.1.
     pub fn parse(
         header: &EventHeader,
         body: &'a [u8],
@@ -181,9 +182,10 @@ impl<'a> EventBody<'a> {
     }
 }
 
-/// The statement of a `ROWS_QUERY_EVENT`.
+/// Returns the statement of a `ROWS_QUERY_EVENT`.
 fn rows_query(body: &[u8]) -> Result<&[u8], WireError> {
-    // The first byte is the length modulo 256, which is useless.
+    // The first byte is the length of the statement modulo 256. Longer statements make it useless, so it is
+    // ignored.
     match body.split_first() {
         Some((_, statement)) => Ok(statement),
         None => Err(WireError::Truncated { what: "rows query event", offset: 0, needed: 1 }),

@@ -1,4 +1,4 @@
-//! Builds events, for the binlog server's streams and for tests.
+//! Builds binlog events for the binlog server's streams and for tests.
 
 use super::checksum::{CHECKSUM_BYTES, ChecksumAlgorithm, compute_checksum};
 use super::format_description::FormatDescription;
@@ -10,19 +10,19 @@ use super::rotate::{Heartbeat, Rotate};
 use crate::gtid::{MariadbGtidList, MysqlGtidSet};
 use crate::{ServerId, WireError};
 
-/// Builds consecutive events with header, end position and checksum.
+/// Builds consecutive events of a file, each with header, end position and checksum.
 #[derive(Debug, Clone)]
 pub struct EventBuilder {
-    /// Written into the next event.
+    /// The `server_id` in the header of the next event.
     pub server_id: ServerId,
-    /// Written into the next event, in seconds since 1970.
+    /// The timestamp in the header of the next event, in seconds since 1970.
     pub timestamp: u32,
     checksum: ChecksumAlgorithm,
     position: u64,
 }
 
 impl EventBuilder {
-    /// The first event follows the magic of a file.
+    /// Creates a builder whose first event directly follows the magic bytes of a file.
     pub fn new(server_id: ServerId, checksum: ChecksumAlgorithm) -> Self {
         Self { server_id, timestamp: 0, checksum, position: 4 }
     }
@@ -34,28 +34,30 @@ impl EventBuilder {
         self
     }
 
-    /// The offset of the next event in its file, in bytes.
+    /// Returns the offset of the next event in its file, in bytes.
     pub fn position(&self) -> u64 {
         self.position
     }
 
-    /// An event of the file. Its end position wraps at 4 GiB, as in the servers.
+    /// Builds the next event of the file. Its end position wraps at 4 GiB, as in the servers.
     ///
     /// # Errors
-    /// [`WireError::TooLarge`] if the event would be 4 GiB or longer; the same for all other methods.
+    /// [`WireError::TooLarge`] if the event would be 4 GiB or longer. All other methods return the same
+    /// error.
     pub fn event(&mut self, event_type: EventType, flags: u16, body: &[u8]) -> Result<Vec<u8>, WireError> {
         let length = self.length(event_type, body)?;
         self.position += u64::from(length);
         self.build(event_type, flags, self.position as u32, length, body)
     }
 
-    /// An artificial event, which is not in a file.
+    /// Builds an artificial event, which is in no file.
     pub fn artificial(&mut self, event_type: EventType, body: &[u8]) -> Result<Vec<u8>, WireError> {
         let length = self.length(event_type, body)?;
         self.build(event_type, EventHeader::FLAG_ARTIFICIAL, 0, length, body)
     }
 
-    /// The head of a file. Its checksum algorithm applies from here on.
+    /// Builds the format description event, the first of a file. Its checksum algorithm applies to all
+    /// following events.
     pub fn format_description(
         &mut self,
         format: &FormatDescription,
@@ -65,27 +67,27 @@ impl EventBuilder {
         self.event(EventType::FORMAT_DESCRIPTION, flags, &format.to_body())
     }
 
-    /// Ends a file.
+    /// Builds the rotate event that ends a file.
     pub fn rotate(&mut self, rotate: Rotate<'_>) -> Result<Vec<u8>, WireError> {
         self.event(EventType::ROTATE, 0, &rotate.to_body())
     }
 
-    /// The artificial rotate event that begins a stream and names its file.
+    /// Builds the artificial rotate event that begins a stream and names the file.
     pub fn fake_rotate(&mut self, rotate: Rotate<'_>) -> Result<Vec<u8>, WireError> {
         self.artificial(EventType::ROTATE, &rotate.to_body())
     }
 
-    /// A statement.
+    /// Builds a query event, which holds a statement.
     pub fn query(&mut self, query: &QueryEvent<'_>) -> Result<Vec<u8>, WireError> {
         self.event(EventType::QUERY, 0, &query.to_body())
     }
 
-    /// Commits.
+    /// Builds the event that commits a transaction.
     pub fn xid(&mut self, xid: u64) -> Result<Vec<u8>, WireError> {
         self.event(EventType::XID, 0, &xid.to_le_bytes())
     }
 
-    /// Opens a MySQL transaction; anonymous without a GTID.
+    /// Builds the event that opens a MySQL transaction. Without a GTID the transaction is anonymous.
     ///
     /// # Errors
     /// [`WireError::Unsupported`] for a GTID with a tag, and [`WireError::TooLarge`].
@@ -99,8 +101,8 @@ impl EventBuilder {
         }
     }
 
-    /// Starts a MariaDB event group with a GTID event. The common event header gets the `server_id` of the
-    /// GTID.
+    /// Builds a GTID event, which starts a MariaDB event group. The common event header gets the `server_id`
+    /// of the GTID.
     pub fn mariadb_gtid(&mut self, gtid: &MariadbGtidEvent<'_>) -> Result<Vec<u8>, WireError> {
         let server_id = std::mem::replace(&mut self.server_id, ServerId(gtid.gtid.server_id));
         let event = self.event(EventType::MARIADB_GTID, 0, &gtid.to_body());
@@ -108,17 +110,17 @@ impl EventBuilder {
         event
     }
 
-    /// The event at the head of MySQL's files.
+    /// Builds MySQL's previous GTIDs event, the second event of a file.
     pub fn previous_gtids(&mut self, gtids: &MysqlGtidSet) -> Result<Vec<u8>, WireError> {
         self.event(EventType::PREVIOUS_GTIDS, EventHeader::FLAG_IGNORABLE, &gtids.encode())
     }
 
-    /// The event at the head of MariaDB's files.
+    /// Builds MariaDB's GTID list event, at the start of a file.
     pub fn mariadb_gtid_list(&mut self, list: &MariadbGtidList) -> Result<Vec<u8>, WireError> {
         self.event(EventType::MARIADB_GTID_LIST, 0, &list.encode()?)
     }
 
-    /// A heartbeat in the form that all replicas understand.
+    /// Builds a heartbeat in the form that all replicas understand.
     pub fn heartbeat(&mut self, heartbeat: Heartbeat<'_>) -> Result<Vec<u8>, WireError> {
         let body = heartbeat.to_body_v1();
         let length = self.length(EventType::HEARTBEAT, &body)?;
@@ -126,19 +128,19 @@ impl EventBuilder {
         self.build(EventType::HEARTBEAT, 0, position, length, &body)
     }
 
-    /// A heartbeat in the second form, for replicas that requested it (MySQL 8.0.26 and later).
+    /// Builds a heartbeat in the second form, for replicas that requested it (MySQL 8.0.26 and later).
     pub fn heartbeat_v2(&mut self, heartbeat: Heartbeat<'_>) -> Result<Vec<u8>, WireError> {
         let body = heartbeat.to_body_v2();
         let length = self.length(EventType::HEARTBEAT_V2, &body)?;
         self.build(EventType::HEARTBEAT_V2, 0, heartbeat.position as u32, length, &body)
     }
 
-    /// The end of the last file of a server that stops.
+    /// Builds the stop event, which ends the last file of a server that shuts down.
     pub fn stop(&mut self) -> Result<Vec<u8>, WireError> {
         self.event(EventType::STOP, 0, &[])
     }
 
-    /// Whether an event of this type has a checksum: a format description always has one.
+    /// Returns whether an event of this type has a checksum. A format description event always has one.
     fn has_checksum(&self, event_type: EventType) -> bool {
         self.checksum == ChecksumAlgorithm::Crc32 || event_type == EventType::FORMAT_DESCRIPTION
     }

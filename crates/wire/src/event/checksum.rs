@@ -1,4 +1,5 @@
-//! The CRC32 at the end of events: computation, verification and removal, for complete events and for chunks.
+//! The CRC32 at the end of events: computation, verification and removal. Works on complete events and on
+//! events that arrive in chunks.
 
 use super::header::{EVENT_HEADER_BYTES, EventHeader, EventType};
 use crate::WireError;
@@ -6,25 +7,25 @@ use crate::WireError;
 /// Length of the checksum at the end of an event, in bytes.
 pub const CHECKSUM_BYTES: usize = 4;
 
-/// Offset of the type in the header.
+/// Offset of the event type in the header.
 const EVENT_TYPE_OFFSET: usize = 4;
-/// Offset of the two bytes of the flags in the header.
+/// Offset of the flags (two bytes) in the header.
 const FLAGS_OFFSET: usize = 17;
 
 /// The checksum algorithm of a file: the last byte of a format description event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ChecksumAlgorithm {
-    /// No checksum.
+    /// Events have no checksum.
     Off,
-    /// Events end in a CRC32 of all bytes before it.
+    /// Each event ends in a CRC32 of all its bytes before the checksum.
     Crc32,
 }
 
 impl ChecksumAlgorithm {
-    /// Reads the algorithm byte.
+    /// Converts the byte of a format description event that names the algorithm.
     ///
     /// # Errors
-    /// [`WireError::Unsupported`] for anything but off and CRC32.
+    /// [`WireError::Unsupported`] for any algorithm except off and CRC32.
     pub fn from_byte(byte: u8) -> Result<Self, WireError> {
         match byte {
             0 => Ok(Self::Off),
@@ -33,7 +34,7 @@ impl ChecksumAlgorithm {
         }
     }
 
-    /// The algorithm byte.
+    /// Returns the byte that names the algorithm in a format description event.
     pub fn to_byte(self) -> u8 {
         match self {
             Self::Off => 0,
@@ -41,7 +42,7 @@ impl ChecksumAlgorithm {
         }
     }
 
-    /// The length of the checksum of each event, in bytes.
+    /// Returns the length of the checksum of each event, in bytes.
     pub fn trailer_bytes(self) -> usize {
         match self {
             Self::Off => 0,
@@ -50,14 +51,14 @@ impl ChecksumAlgorithm {
     }
 }
 
-/// Verifies the CRC32 at the end of a complete event, header included.
+/// Verifies the CRC32 at the end of a complete event. The CRC32 covers the header too.
 ///
 /// Servers clear the "in use" flag of a format description event in place when they close the file. So they
-/// compute its checksum with the flag cleared, and so does this.
+/// compute the checksum of this event with the flag cleared, and this function does the same.
 ///
 /// # Errors
-/// [`WireError::Checksum`] if it does not match, [`WireError::Truncated`] if the event is too short to have
-/// one.
+/// [`WireError::Checksum`] if the checksum does not match; [`WireError::Truncated`] if the event is too short
+/// to have one.
 pub fn verify_checksum(event: &[u8]) -> Result<(), WireError> {
     let (data, stored) = event
         .split_last_chunk::<CHECKSUM_BYTES>()
@@ -67,10 +68,10 @@ pub fn verify_checksum(event: &[u8]) -> Result<(), WireError> {
     if stored == computed { Ok(()) } else { Err(WireError::Checksum { stored, computed }) }
 }
 
-/// The event, or event body, without the checksum at its end.
+/// Returns an event, or an event body, without the checksum at its end.
 ///
 /// # Errors
-/// [`WireError::Truncated`] if it is too short to have one.
+/// [`WireError::Truncated`] if the bytes are too short to hold a checksum.
 pub fn strip_checksum(event: &[u8]) -> Result<&[u8], WireError> {
     match event.len().checked_sub(CHECKSUM_BYTES) {
         Some(length) => Ok(&event[..length]),
@@ -78,7 +79,7 @@ pub fn strip_checksum(event: &[u8]) -> Result<&[u8], WireError> {
     }
 }
 
-/// The CRC32 of `event`, a complete event without its checksum.
+/// Returns the CRC32 of `event`, a complete event without its checksum.
 pub fn compute_checksum(event: &[u8]) -> u32 {
     match event.split_first_chunk::<EVENT_HEADER_BYTES>() {
         Some((header, body)) if header[EVENT_TYPE_OFFSET] == EventType::FORMAT_DESCRIPTION.0 => {
@@ -87,12 +88,12 @@ pub fn compute_checksum(event: &[u8]) -> u32 {
             hasher.update(body);
             hasher.finalize()
         }
-        // In one call: computing in pieces takes several times as long for short events.
+        // One call for the whole event: several calls take several times as long for short events.
         _ => crc32fast::hash(event),
     }
 }
 
-/// The header for the checksum: a format description event counts as closed.
+/// Returns the header as the checksum covers it: the "in use" flag of a format description event is cleared.
 fn as_checksummed(header: &[u8; EVENT_HEADER_BYTES]) -> [u8; EVENT_HEADER_BYTES] {
     let mut copy = *header;
     if copy[EVENT_TYPE_OFFSET] == EventType::FORMAT_DESCRIPTION.0 {
@@ -109,7 +110,7 @@ fn too_short(length: u64, needed: usize) -> WireError {
 #[derive(Debug, Clone)]
 pub struct ChecksumChecker {
     hasher: crc32fast::Hasher,
-    /// The header, buffered until it is complete, because one of its flags may not count.
+    /// The header. It is buffered until it is complete, because the checksum excludes one of its flags.
     header: [u8; EVENT_HEADER_BYTES],
     event_length: u64,
     seen: u64,
@@ -117,10 +118,10 @@ pub struct ChecksumChecker {
 }
 
 impl ChecksumChecker {
-    /// For an event of `event_length` bytes, header and checksum included.
+    /// Creates a checker for an event of `event_length` bytes, header and checksum included.
     ///
     /// # Errors
-    /// [`WireError::Truncated`] if that is too short for a header and a checksum.
+    /// [`WireError::Truncated`] if an event of that length cannot hold a header and a checksum.
     pub fn new(event_length: u64) -> Result<Self, WireError> {
         if event_length < (EVENT_HEADER_BYTES + CHECKSUM_BYTES) as u64 {
             return Err(too_short(event_length, EVENT_HEADER_BYTES + CHECKSUM_BYTES));
@@ -134,7 +135,7 @@ impl ChecksumChecker {
         })
     }
 
-    /// Adds the next bytes of the event. Bytes beyond its end are counted, and make [`Self::finish`] fail.
+    /// Adds the next bytes of the event. Bytes after its stated end make [`Self::finish`] fail.
     pub fn update(&mut self, mut chunk: &[u8]) {
         if self.seen < EVENT_HEADER_BYTES as u64 {
             let filled = self.seen as usize;
@@ -155,7 +156,7 @@ impl ChecksumChecker {
         self.seen += chunk.len() as u64;
     }
 
-    /// Splits off the part of `chunk` before the offset `end` of the event.
+    /// Splits off the part of `chunk` that lies before offset `end` of the event.
     fn take<'c>(&mut self, chunk: &mut &'c [u8], end: u64) -> &'c [u8] {
         let room = end.saturating_sub(self.seen);
         let count = usize::try_from(room).unwrap_or(usize::MAX).min(chunk.len());
@@ -168,15 +169,15 @@ impl ChecksumChecker {
     /// Compares the checksums after the last chunk.
     ///
     /// # Errors
-    /// [`WireError::Checksum`] if the checksums differ, [`WireError::Truncated`] or [`WireError::Malformed`]
-    /// if fewer or more bytes were taken than the event has.
+    /// [`WireError::Checksum`] if the checksums differ. [`WireError::Truncated`] or [`WireError::Malformed`]
+    /// if the chunks held fewer or more bytes than the event has.
     pub fn finish(self) -> Result<(), WireError> {
         if self.seen < self.event_length {
             let needed = usize::try_from(self.event_length - self.seen).unwrap_or(usize::MAX);
             return Err(WireError::Truncated { what: "event", offset: self.seen as usize, needed });
         }
         if self.seen > self.event_length {
-            let reason = format!("{} bytes for an event of {}", self.seen, self.event_length);
+            let reason = format!("{} bytes were passed for an event of {}", self.seen, self.event_length);
             return Err(WireError::malformed("event", reason));
         }
         let (stored, computed) = (u32::from_le_bytes(self.stored), self.hasher.finalize());
@@ -207,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn the_in_use_flag_of_a_format_description_does_not_count() {
+    fn the_checksum_ignores_the_in_use_flag_of_a_format_description() {
         let mut bytes = event(EventType::FORMAT_DESCRIPTION, 1, b"description");
         assert_eq!(verify_checksum(&bytes), Ok(()));
         bytes[FLAGS_OFFSET] = 0;
@@ -220,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn too_few_and_too_many_bytes_differ_from_a_wrong_checksum() {
+    fn a_wrong_length_and_a_wrong_checksum_give_different_errors() {
         let bytes = event(EventType::QUERY, 0, b"some body");
         assert!(matches!(verify_checksum(&bytes[..10]), Err(WireError::Truncated { .. })));
         let mut checker = ChecksumChecker::new(bytes.len() as u64).unwrap();
@@ -243,7 +244,7 @@ mod tests {
         ) {
             let mut bytes = event(event_type, flags, &body);
             if let Some(index) = &damage {
-                // Not in the header, whose one flag may not count.
+                // The changed byte is after the header, because the checksum ignores one flag of the header.
                 let at = EVENT_HEADER_BYTES + index.index(bytes.len() - EVENT_HEADER_BYTES);
                 bytes[at] ^= 0x10;
             }

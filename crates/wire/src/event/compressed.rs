@@ -1,7 +1,7 @@
-//! MariaDB's compressed parts of events (types 165 to 171): a byte, a length, and a zlib stream.
+//! The compressed parts of MariaDB's events (types 165 to 171): one byte, a length, and a zlib stream.
 //!
-//! The byte is `0x80 | algorithm << 4 | bytes of the length`; zlib, algorithm 0, is the only one there is.
-//! The length, in big-endian order, is that of the text when decompressed.
+//! The byte is `0x80 | algorithm << 4 | number of length bytes`. Zlib, algorithm 0, is the only algorithm.
+//! The length is big-endian and is the length of the decompressed data.
 
 use flate2::{Decompress, FlushDecompress, Status};
 
@@ -24,13 +24,15 @@ pub fn decompress(part: &[u8], bytes_max: usize, out: &mut Vec<u8>) -> Result<()
         return Err(WireError::TooLarge { what: WHAT, size: stated, size_max: bytes_max as u64 });
     }
     let stated = stated as usize;
-    // zlib expands by a factor of 1032 at most, so a false length cannot cause a larger allocation.
+    // zlib expands by a factor of 1032 at most. So a false length cannot cause an allocation that the input
+    // does not justify.
     if stated > stream.len().saturating_mul(1032).saturating_add(1032) {
-        let reason = format!("{stated} bytes cannot come out of {}", stream.len());
+        let reason =
+            format!("the stated {stated} bytes cannot be the content of a stream of {}", stream.len());
         return Err(WireError::malformed(WHAT, reason));
     }
     let before = out.len();
-    // One byte more, so that a longer stream is detected.
+    // One byte more than stated, so that a stream that is too long is detected.
     out.resize(before + stated + 1, 0);
     let mut inflate = Decompress::new(true);
     let status = inflate.decompress(stream, &mut out[before..], FlushDecompress::Finish);
@@ -38,12 +40,14 @@ pub fn decompress(part: &[u8], bytes_max: usize, out: &mut Vec<u8>) -> Result<()
     out.truncate(before + stated);
     match status {
         Ok(Status::StreamEnd) if made == stated as u64 => Ok(()),
-        Ok(_) => Err(WireError::malformed(WHAT, format!("{made} bytes or more, {stated} are stated"))),
+        Ok(_) => {
+            Err(WireError::malformed(WHAT, format!("it holds {made} bytes or more, but states {stated}")))
+        }
         Err(error) => Err(WireError::malformed(WHAT, format!("not zlib: {error}"))),
     }
 }
 
-/// The first up to `N` bytes of the decompressed `part`, which may be incomplete.
+/// Decompresses at most the first `N` bytes of `part`, which may be incomplete.
 pub(crate) fn decompress_front<const N: usize>(part: &[u8]) -> Result<([u8; N], usize), WireError> {
     let (_, stream) = read_head(part)?;
     let mut front = [0; N];
@@ -54,10 +58,10 @@ pub(crate) fn decompress_front<const N: usize>(part: &[u8]) -> Result<([u8; N], 
     Ok((front, inflate.total_out() as usize))
 }
 
-/// Decompresses a part that arrives in pieces of any size, without buffering it.
+/// Decompresses a part that arrives in pieces of any size. It does not buffer the part.
 pub struct PartDecoder {
     inflate: Decompress,
-    /// The head while it is incomplete.
+    /// The first byte and the length, until both are complete.
     head: Vec<u8>,
     stated: Option<u64>,
     finished: bool,
@@ -83,15 +87,15 @@ impl Default for PartDecoder {
 }
 
 impl PartDecoder {
-    /// The maximum output at once, in bytes: the bound on memory.
+    /// The maximum number of bytes that are decompressed at once. It bounds the memory.
     const OUT_BYTES: usize = 64 * 1024;
-    /// The longest head: the first byte and four of length.
+    /// The maximum size of the head in bytes: the first byte and a length of four bytes.
     const HEAD_BYTES_MAX: usize = 5;
 
-    /// Adds the next bytes of the part, and passes the decompressed bytes to `take`, piece by piece.
+    /// Adds the next bytes of the part, and passes the decompressed bytes to `take` in pieces.
     ///
     /// # Errors
-    /// As [`decompress`], and what `take` returns.
+    /// As [`decompress`], and any error that `take` returns.
     pub fn update(
         &mut self,
         mut input: &[u8],
@@ -131,14 +135,15 @@ impl PartDecoder {
     /// Checks that the part is complete, and returns its decompressed length.
     ///
     /// # Errors
-    /// [`WireError::Malformed`] if the length differs from the stated one.
+    /// [`WireError::Malformed`] if the decompressed length differs from the stated one.
     pub fn finish(&self) -> Result<u64, WireError> {
         let made = self.inflate.total_out();
         match self.stated {
             Some(stated) if self.finished && stated == made => Ok(made),
-            stated => {
-                Err(WireError::malformed(WHAT, format!("{made} bytes, {} are stated", stated.unwrap_or(0))))
-            }
+            stated => Err(WireError::malformed(
+                WHAT,
+                format!("it holds {made} bytes, but states {}", stated.unwrap_or(0)),
+            )),
         }
     }
 }
@@ -147,7 +152,7 @@ fn read_head(part: &[u8]) -> Result<(u64, &[u8]), WireError> {
     let mut cursor = ByteCursor::new(WHAT, part);
     let head = cursor.u8()?;
     if head & 0x80 == 0 {
-        return Err(WireError::malformed(WHAT, format!("{head:#04x} in place of its first byte")));
+        return Err(WireError::malformed(WHAT, format!("{head:#04x} is not a valid first byte")));
     }
     let algorithm = (head & 0x70) >> 4;
     if algorithm != 0 {
@@ -160,7 +165,7 @@ fn read_head(part: &[u8]) -> Result<(u64, &[u8]), WireError> {
     Ok((cursor.uint_be(length_bytes)?, cursor.rest()))
 }
 
-/// The uncompressed type of a compressed event type; `None` if the type is not compressed.
+/// Returns the uncompressed type of a compressed event type, or `None` if the type is not compressed.
 pub fn plain_type(event_type: EventType) -> Option<EventType> {
     Some(match event_type {
         EventType::MARIADB_QUERY_COMPRESSED => EventType::QUERY,
@@ -174,12 +179,12 @@ pub fn plain_type(event_type: EventType) -> Option<EventType> {
     })
 }
 
-/// Appends the decompressed body (without checksum) of a compressed event to `out`, and returns the
-/// uncompressed type.
+/// Decompresses the body (without checksum) of a compressed event, appends it to `out`, and returns the
+/// uncompressed event type.
 ///
 /// # Errors
-/// [`WireError::Unsupported`] if the type is not a compressed one; else as [`decompress`], where `bytes_max`
-/// bounds the decompressed part.
+/// [`WireError::Unsupported`] if the event type is not a compressed one. Otherwise as [`decompress`], where
+/// `bytes_max` limits the decompressed part.
 pub fn decompress_body(
     event_type: EventType,
     body: &[u8],
@@ -214,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_give_the_same_result_as_the_whole() {
+    fn decompressing_in_pieces_equals_decompressing_at_once() {
         let text: Vec<u8> = (0..300_000u32).flat_map(|number| (number / 7).to_le_bytes()).collect();
         let part = compress(&text, text.len());
         for piece in [1, 7, 1000, part.len()] {
@@ -257,17 +262,17 @@ mod tests {
         let mut out = Vec::new();
         let result = decompress(&bomb, 1 << 20, &mut out);
         assert!(matches!(result, Err(WireError::TooLarge { size_max: 0x10_0000, .. })), "{result:?}");
-        // A length that no zlib stream of that size can have.
+        // The stated length is impossible for a zlib stream of that size.
         let result = decompress(&compress(b"x", 1 << 30), usize::MAX, &mut out);
         assert!(matches!(result, Err(WireError::Malformed { .. })), "{result:?}");
-        // A stream that is much longer than stated.
+        // The stream is much longer than stated.
         let result = decompress(&compress(&vec![0; 10 << 20], 100), 1 << 20, &mut out);
         assert!(matches!(result, Err(WireError::Malformed { .. })), "{result:?}");
         assert_eq!(out.capacity().min(4096), out.capacity());
     }
 
     #[test]
-    fn the_front_of_a_cut_part_can_be_read() {
+    fn the_first_bytes_of_a_truncated_part_can_be_decompressed() {
         let text = b"XA COMMIT X'616263',X'',1 and so on".to_vec();
         let part = compress(&text, text.len());
         let (front, length) = decompress_front::<9>(&part).unwrap();

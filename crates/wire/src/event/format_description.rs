@@ -1,4 +1,4 @@
-//! `FORMAT_DESCRIPTION_EVENT`: the server of a file, and the layout of its events.
+//! `FORMAT_DESCRIPTION_EVENT`: the server that wrote a file, and the layout of its events.
 
 use super::checksum::{CHECKSUM_BYTES, ChecksumAlgorithm, strip_checksum};
 use super::header::{EVENT_HEADER_BYTES, EventHeader, EventType};
@@ -11,43 +11,45 @@ const WHAT: &str = "format description event";
 /// Length of the zero-padded server version, in bytes.
 const SERVER_VERSION_BYTES: usize = 50;
 
-/// MariaDB's own event types begin here; a description of more types is MariaDB's.
+/// The first event type of MariaDB's own range. A format description with more types than this was written by
+/// MariaDB.
 const FIRST_MARIADB_TYPE: usize = 160;
 
-/// The format of the following events.
+/// The format of the events that follow a format description event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FormatDescription {
-    /// Always 4: MySQL 5.0 and later, every MariaDB.
+    /// Always 4: the version of MySQL 5.0 and later, and of every MariaDB.
     pub binlog_version: u16,
     /// For example `9.7.0` or `10.11.14-MariaDB-0+deb12u2-log`.
     pub server_version: String,
-    /// When the server started, in seconds since 1970, in the first file it wrote after starting; 0 in later
-    /// files, and where the stream begins in the middle of a file.
+    /// When the server started, in seconds since 1970, in the first file that it wrote after the start. 0 in
+    /// later files, and in a stream that begins in the middle of a file.
     pub created: u32,
     /// Length of the fixed part of each event type, in bytes; type 1 is at index 0.
     pub post_header_lengths: Vec<u8>,
     /// The checksum algorithm of the following events. `None` from servers without checksums (before MySQL
-    /// 5.6.1, MariaDB 5.3), which do not write the algorithm byte.
+    /// 5.6.1 and MariaDB 5.3), which do not write the byte that names the algorithm.
     pub checksum: Option<ChecksumAlgorithm>,
 }
 
 impl FormatDescription {
-    /// Parses the body: everything after the 19-byte header, with algorithm byte and checksum.
+    /// Parses the body: everything after the 19-byte header, with the byte of the checksum algorithm and the
+    /// checksum.
     ///
-    /// A server with checksums writes one on this event whatever the algorithm is.
+    /// A server that supports checksums writes a checksum on this event even if checksums are off.
     ///
     /// # Errors
     /// [`WireError::Truncated`]; [`WireError::Unsupported`] for a binlog version other than 4, another header
     /// length than 19, or an unknown checksum algorithm.
     pub fn parse(body: &[u8]) -> Result<Self, WireError> {
-        // The version determines whether there is a checksum to remove.
+        // The server version determines whether the body ends in a checksum.
         match Self::parse_stripped(body) {
             Ok(format) if format.checksum.is_none() => Ok(format),
             _ => Self::parse_stripped(strip_checksum(body)?),
         }
     }
 
-    /// Parses the body with the algorithm byte, but without the checksum.
+    /// Parses the body with the byte of the checksum algorithm, but without the checksum.
     ///
     /// # Errors
     /// As [`FormatDescription::parse`].
@@ -67,7 +69,10 @@ impl FormatDescription {
         let created = cursor.u32()?;
         let header_length = cursor.u8()?;
         if usize::from(header_length) != EVENT_HEADER_BYTES {
-            return Err(WireError::unsupported(WHAT, format!("an event header of {header_length} bytes")));
+            return Err(WireError::unsupported(
+                WHAT,
+                format!("event headers of {header_length} bytes; only 19 bytes"),
+            ));
         }
         let rest = cursor.rest();
         let (post_header_lengths, checksum) = if knows_checksums(&server_version) {
@@ -78,16 +83,19 @@ impl FormatDescription {
         } else {
             (rest, None)
         };
-        // The type is one byte, so a longer table describes nothing.
+        // An event type is one byte, so lengths after the 255th belong to no type.
         if post_header_lengths.len() > usize::from(u8::MAX) {
-            return Err(WireError::malformed(WHAT, format!("{} event types", post_header_lengths.len())));
+            return Err(WireError::malformed(
+                WHAT,
+                format!("lengths for {} event types", post_header_lengths.len()),
+            ));
         }
         let post_header_lengths = post_header_lengths.to_vec();
         Ok(Self { binlog_version, server_version, created, post_header_lengths, checksum })
     }
 
-    /// The format to assume before a stream's format description (an artificial rotate comes first), and in
-    /// tests: the lengths of all servers since MySQL 5.6 and MariaDB 10.0.
+    /// Returns the format to assume before a stream's format description, because an artificial rotate event
+    /// comes first; also used in tests. It has the lengths of all servers since MySQL 5.6 and MariaDB 10.0.
     pub fn assumed(flavour: Flavour, checksum: ChecksumAlgorithm) -> Self {
         let (server_version, types) = match flavour {
             Flavour::MySql => ("8.4.0", usize::from(EventType::GTID_TAGGED.0)),
@@ -96,7 +104,7 @@ impl FormatDescription {
         let mut post_header_lengths: Vec<u8> =
             (1..=types).map(|event_type| usual_post_header_length(EventType(event_type as u8))).collect();
         if flavour == Flavour::MariaDb {
-            // MariaDB does not know the type numbers that MySQL assigned later.
+            // MariaDB does not know the event types that MySQL added later.
             for event_type in [EventType::GTID, EventType::ANONYMOUS_GTID, EventType::PREVIOUS_GTIDS] {
                 post_header_lengths[usize::from(event_type.0) - 1] = 0;
             }
@@ -110,12 +118,12 @@ impl FormatDescription {
         }
     }
 
-    /// The body up to the algorithm byte; the caller adds the checksum.
+    /// Returns the body up to the byte of the checksum algorithm. The caller adds the checksum.
     pub fn to_body(&self) -> Vec<u8> {
         let mut body = Vec::with_capacity(57 + self.post_header_lengths.len() + 1);
         body.extend_from_slice(&self.binlog_version.to_le_bytes());
         let mut version = [0; SERVER_VERSION_BYTES];
-        // The last byte stays zero, because readers expect a terminator.
+        // The last byte remains zero, because readers expect a final zero byte.
         let length = self.server_version.len().min(SERVER_VERSION_BYTES - 1);
         version[..length].copy_from_slice(&self.server_version.as_bytes()[..length]);
         body.extend_from_slice(&version);
@@ -128,7 +136,8 @@ impl FormatDescription {
         body
     }
 
-    /// The flavour: the version contains `MariaDB`, or there are more types than MySQL has.
+    /// Returns the flavour. It is MariaDB if the version contains `MariaDB`, or if there are more event types
+    /// than MySQL has.
     pub fn flavour(&self) -> Flavour {
         if self.server_version.contains("MariaDB") || self.post_header_lengths.len() >= FIRST_MARIADB_TYPE {
             Flavour::MariaDb
@@ -137,14 +146,14 @@ impl FormatDescription {
         }
     }
 
-    /// Whether the following events have a checksum.
+    /// Returns whether the following events have a checksum.
     pub fn has_checksums(&self) -> bool {
         self.checksum == Some(ChecksumAlgorithm::Crc32)
     }
 
-    /// The length of the checksum of an event with this header, in bytes.
+    /// Returns the length of the checksum of an event with this header, in bytes.
     ///
-    /// A format description event has space for one even if checksums are off.
+    /// A format description event has space for a checksum even if checksums are off.
     pub fn trailer_bytes(&self, header: &EventHeader) -> usize {
         let room = match header.event_type {
             EventType::FORMAT_DESCRIPTION => self.checksum.is_some(),
@@ -153,14 +162,14 @@ impl FormatDescription {
         if room { CHECKSUM_BYTES } else { 0 }
     }
 
-    /// The length of the fixed part of an event type in bytes; `None` for a type unknown to the file's
-    /// server.
+    /// Returns the length in bytes of the fixed part of an event type, or `None` for a type that the file's
+    /// server does not know.
     pub fn post_header_length(&self, event_type: EventType) -> Option<usize> {
         let index = usize::from(event_type.0).checked_sub(1)?;
         self.post_header_lengths.get(index).map(|length| usize::from(*length))
     }
 
-    /// The length of the fixed part, which must be at least `known`, the length that this crate parses.
+    /// Returns the length of the fixed part. It must be at least `known`, the length that this crate parses.
     pub(crate) fn post_header_length_of(
         &self,
         event_type: EventType,
@@ -170,20 +179,20 @@ impl FormatDescription {
             Some(length) if length >= known => Ok(length),
             Some(length) => Err(WireError::unsupported(
                 "event layout",
-                format!("a fixed part of {length} bytes in {event_type}, {known} are expected"),
+                format!("a fixed part of {length} bytes in {event_type}; at least {known} are expected"),
             )),
             None => Ok(known),
         }
     }
 }
 
-/// Whether a server of this version writes the algorithm byte.
+/// Returns whether a server of this version writes the byte of the checksum algorithm.
 fn knows_checksums(server_version: &str) -> bool {
     let flavour = if server_version.contains("MariaDB") { Flavour::MariaDb } else { Flavour::MySql };
     ServerFeature::BinlogChecksums.is_in(flavour, parse_version(server_version))
 }
 
-/// The length of an event type's fixed part in current servers.
+/// Returns the length of an event type's fixed part in current servers.
 fn usual_post_header_length(event_type: EventType) -> u8 {
     match event_type {
         EventType::QUERY => 13,
@@ -218,7 +227,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_flavours_come_back_from_their_bytes() {
+    fn format_descriptions_of_both_flavours_round_trip() {
         for flavour in [Flavour::MySql, Flavour::MariaDb] {
             for checksum in [ChecksumAlgorithm::Off, ChecksumAlgorithm::Crc32] {
                 let format = FormatDescription::assumed(flavour, checksum);
@@ -235,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn servers_from_before_checksums_have_no_algorithm_byte() {
+    fn servers_before_checksums_write_no_algorithm_byte() {
         for (version, knows) in [
             ("5.5.62-log", false),
             ("5.6.0", false),

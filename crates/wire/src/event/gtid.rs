@@ -9,55 +9,57 @@ use crate::gtid::{MYSQL_NUMBER_MAX, MYSQL_TAG_CHARACTERS_MAX, MysqlGtid};
 const WHAT: &str = "gtid event";
 const WHAT_TAGGED: &str = "tagged gtid event";
 
-/// The code of the logical clock. Servers before 5.7.5 wrote other, incomparable clocks under other codes.
+/// The type code of the logical clock. Servers before 5.7.5 wrote other clocks, with other codes, that cannot
+/// be compared with it.
 const LOGICAL_CLOCK: u8 = 2;
 
 /// The event that opens a MySQL transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GtidEvent {
-    /// `None` in anonymous transactions.
+    /// The GTID; `None` in anonymous transactions.
     pub gtid: Option<MysqlGtid>,
-    /// See [`GtidEvent::FLAG_MAY_HAVE_STATEMENTS`].
+    /// Flag bits: see [`GtidEvent::FLAG_MAY_HAVE_STATEMENTS`].
     pub flags: u8,
-    /// The logical clock: `None` if written by MySQL before 5.7.5.
+    /// The logical clock; `None` if a server before MySQL 5.7.5 wrote the event.
     pub logical_clock: Option<LogicalClock>,
-    /// Microseconds since 1970 at which the server that wrote this file committed (MySQL 8.0 and later).
+    /// When the server that wrote this file committed the transaction, in microseconds since 1970 (MySQL 8.0
+    /// and later).
     pub immediate_commit_time_us: Option<u64>,
-    /// Microseconds since 1970 at which the server that first executed the transaction committed.
+    /// When the server that first executed the transaction committed it, in microseconds since 1970.
     pub original_commit_time_us: Option<u64>,
-    /// Length of the whole transaction in the file, this event and checksums included, in bytes.
+    /// Length of the whole transaction in the file in bytes, this event and the checksums included.
     pub transaction_bytes: Option<u64>,
-    /// Version of the server that wrote this file, as in 80400 for 8.4.0.
+    /// Version of the server that wrote this file: 80400 for 8.4.0.
     pub immediate_server_version: Option<u32>,
     /// Version of the server that first executed the transaction.
     pub original_server_version: Option<u32>,
-    /// Group replication's order among transactions of one commit group.
+    /// Group Replication's number that orders the transactions of one commit group.
     pub commit_group_ticket: Option<u64>,
 }
 
 /// MySQL's `last_committed` and `sequence_number`, counted from the start of the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogicalClock {
-    /// The newest transaction of the file that this one may depend on; 0 for none.
+    /// The newest transaction of the file that this transaction may depend on; 0 for none.
     pub last_committed: i64,
-    /// This transaction's own number in the file.
+    /// The number of this transaction in the file.
     pub sequence_number: i64,
 }
 
 impl GtidEvent {
-    /// In `flags`: the transaction may have statements rather than rows.
+    /// In `flags`: the transaction may hold statements, not only rows.
     pub const FLAG_MAY_HAVE_STATEMENTS: u8 = 1;
 
-    /// The highest bit of the time and version fields: the original server's value follows.
+    /// The highest bit of the time and version fields: the value of the original server follows.
     const TIME_MARK: u64 = 1 << 55;
     const VERSION_MARK: u32 = 1 << 31;
-    /// The value for an unknown version.
+    /// The number that servers write if the version is unknown.
     const VERSION_UNKNOWN: u32 = 999_999;
 
-    /// Parses the body without checksum of types 33 and 34.
+    /// Parses the body, without its checksum, of event types 33 and 34.
     ///
     /// # Errors
-    /// [`WireError::Truncated`]; [`WireError::Malformed`] for a number that no transaction can have.
+    /// [`WireError::Truncated`]; [`WireError::Malformed`] for a transaction number out of range.
     pub fn parse(body: &[u8], anonymous: bool) -> Result<Self, WireError> {
         let mut cursor = ByteCursor::new(WHAT, body);
         let flags = cursor.u8()?;
@@ -65,7 +67,9 @@ impl GtidEvent {
         let number = cursor.u64()?;
         let gtid = match (anonymous, number) {
             (true, 0) => None,
-            (true, _) => return Err(WireError::malformed(WHAT, "an anonymous transaction with a number")),
+            (true, _) => {
+                return Err(WireError::malformed(WHAT, "an anonymous transaction has a transaction number"));
+            }
             (false, _) => Some(MysqlGtid { uuid, tag: String::new(), number: checked_number(WHAT, number)? }),
         };
         let mut event = Self { gtid, ..Self::bare(flags) };
@@ -76,7 +80,7 @@ impl GtidEvent {
             last_committed: cursor.u64()?.cast_signed(),
             sequence_number: cursor.u64()?.cast_signed(),
         });
-        // Later servers added fields at the end, so the body may end after each field.
+        // Newer servers added fields at the end, so the body may end after any of the following fields.
         if cursor.remaining() < 7 {
             return Ok(event);
         }
@@ -105,7 +109,8 @@ impl GtidEvent {
         Ok(event)
     }
 
-    /// Parses the body without checksum of type 42, whose fields are numbered and of variable length.
+    /// Parses the body, without its checksum, of event type 42. Its fields are numbered and have variable
+    /// lengths.
     ///
     /// # Errors
     /// [`WireError::Truncated`]; [`WireError::Malformed`] for an invalid number or tag;
@@ -129,12 +134,12 @@ impl GtidEvent {
                 9 => event.immediate_server_version = known_version(message.uint32()?),
                 10 => event.original_server_version = known_version(message.uint32()?),
                 11 => event.commit_group_ticket = Some(message.uint()?).filter(|ticket| *ticket != 0),
-                // Later servers' fields come last, and this message allows skipping them.
+                // The fields of newer servers come last, and the header of this message allows skipping them.
                 _ => break,
             }
         }
         let (Some(uuid), Some(number)) = (uuid, number) else {
-            return Err(WireError::malformed(WHAT_TAGGED, "no uuid or no number"));
+            return Err(WireError::malformed(WHAT_TAGGED, "it has no UUID or no transaction number"));
         };
         event.gtid = Some(MysqlGtid { uuid, tag, number });
         event.logical_clock = Some(clock);
@@ -159,10 +164,10 @@ impl GtidEvent {
         }
     }
 
-    /// The body as type 33 or 34, without checksum; these types have no tag.
+    /// Returns the body of an event of type 33 or 34, without checksum. These types have no tag.
     ///
-    /// Fields after the first `None` are omitted, as older servers do. Times and versions are truncated to
-    /// the 55 and 31 bits of these types; tagged events have more.
+    /// The first `None` field and all fields after it are omitted, as older servers do. Times and versions
+    /// are truncated to 55 and 31 bits, their size in these types. Tagged events have more bits.
     pub fn to_body(&self) -> Vec<u8> {
         let mut body = vec![self.flags];
         let (uuid, number) = self.gtid.as_ref().map_or(([0; 16], 0), |gtid| (gtid.uuid, gtid.number));
@@ -205,7 +210,7 @@ fn known_version(version: u32) -> Option<u32> {
 
 fn checked_number(what: &'static str, number: u64) -> Result<u64, WireError> {
     if !(1..=MYSQL_NUMBER_MAX).contains(&number) {
-        return Err(WireError::malformed(what, format!("transaction number {number}")));
+        return Err(WireError::malformed(what, format!("transaction number {number} is out of range")));
     }
     Ok(number)
 }
@@ -224,7 +229,7 @@ fn checked_tag(tag: &[u8]) -> Result<String, WireError> {
 mod tests {
     use super::*;
 
-    /// The body of an event that MySQL 9.7 wrote for `set gtid_next = 'automatic:hello'`.
+    /// The body of an event that MySQL 9.7 wrote after `set gtid_next = 'automatic:hello'`.
     const TAGGED: [u8; 60] = [
         0x02, 0x78, 0x00, 0x00, 0x00, 0x02, 0x91, 0x03, 0x91, 0x02, 0x69, 0x02, 0x4a, 0x95, 0x03, 0x8d, 0x03,
         0x22, 0xc5, 0x03, 0xa1, 0x02, 0xf9, 0x02, 0x04, 0xf1, 0x03, 0x00, 0x00, 0x00, 0x02, 0x04, 0x04, 0x06,
@@ -248,12 +253,12 @@ mod tests {
     }
 
     #[test]
-    fn future_fields_are_skipped_only_if_allowed() {
+    fn fields_of_newer_servers_are_skipped_only_if_allowed() {
         let mut longer = TAGGED.to_vec();
         longer.extend_from_slice(&[12 << 1, 0x55, 0x66]);
         longer[1] = (longer.len() as u8) << 1;
         assert!(GtidEvent::parse_tagged(&longer).is_ok());
-        // The head holds the number of the last required field, from one.
+        // The head holds the number of the last required field, counted from 1.
         longer[2] = 13 << 1;
         assert!(matches!(GtidEvent::parse_tagged(&longer), Err(WireError::Unsupported { .. })));
         longer[2] = 12 << 1;
@@ -263,15 +268,15 @@ mod tests {
     }
 
     #[test]
-    fn an_event_without_its_number_is_an_error() {
+    fn an_event_without_a_transaction_number_is_an_error() {
         let mut without = [&TAGGED[..31], &TAGGED[33..]].concat();
         without[1] = (without.len() as u8) << 1;
         let error = GtidEvent::parse_tagged(&without).unwrap_err();
-        assert!(error.to_string().ends_with("no uuid or no number"), "{error}");
+        assert!(error.to_string().ends_with("it has no UUID or no transaction number"), "{error}");
     }
 
     #[test]
-    fn tags_and_numbers_that_cannot_be_are_errors() {
+    fn invalid_tags_and_numbers_are_errors() {
         for (at, value) in [(36, b'A'), (35, b'1'), (36, b':'), (32, 0u8)] {
             let mut changed = TAGGED;
             changed[at] = value;

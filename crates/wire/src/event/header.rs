@@ -1,13 +1,13 @@
-//! The header that every binlog event begins with, and the event types of both flavours.
+//! The common header of every binlog event, and the event types of both flavours.
 
 use std::fmt;
 
 use crate::{ServerId, WireError};
 
-/// The length of the common header of binlog format 4, in bytes.
+/// The length of the common event header in binlog format 4, in bytes.
 pub const EVENT_HEADER_BYTES: usize = 19;
 
-/// The four bytes that every binlog file begins with.
+/// The four magic bytes at the start of every binlog file.
 pub const BINLOG_MAGIC: [u8; 4] = [0xfe, b'b', b'i', b'n'];
 
 /// Offset of the first event of a binlog file, after the magic bytes.
@@ -19,38 +19,38 @@ pub struct EventHeader {
     /// When the statement began on the server that first executed it, in seconds since 1970; 0 in artificial
     /// events.
     pub timestamp: u32,
-    /// The type of the body.
+    /// The event type, which determines the format of the body.
     pub event_type: EventType,
-    /// The server that first executed it.
+    /// The `server_id` of the server that first executed the event.
     pub server_id: ServerId,
-    /// The length of the whole event, header and checksum included, in bytes.
+    /// The length of the whole event in bytes, header and checksum included.
     pub event_length: u32,
-    /// The offset of the end of the event in the source's binlog file. 0 in artificial events and, since
-    /// MariaDB 11.4, in events inside a transaction. Wraps at 4 GiB.
+    /// The offset of the end of the event in the source's binlog file. It wraps at 4 GiB. It is 0 in
+    /// artificial events and, since MariaDB 11.4, in events inside a transaction.
     pub end_log_pos: u32,
-    /// `LOG_EVENT_*_F` bits, see the constants of this type.
+    /// The `LOG_EVENT_*_F` bits: see the constants of this type.
     pub flags: u16,
 }
 
 impl EventHeader {
-    /// In a format description event: the file is still open for writing, or the server crashed with it open.
+    /// In a format description event: the file is open for writing, or the server crashed while it was open.
     pub const FLAG_BINLOG_IN_USE: u16 = 0x0001;
-    /// The statement used temporary tables and depends on its thread.
+    /// The statement used temporary tables, so it depends on its connection.
     pub const FLAG_THREAD_SPECIFIC: u16 = 0x0004;
     /// The event is artificial: it is not in a file (such as the rotate event that begins a stream).
     pub const FLAG_ARTIFICIAL: u16 = 0x0020;
-    /// Written by a replica's I/O thread.
+    /// The I/O thread of a replica wrote the event to a relay log.
     pub const FLAG_RELAY_LOG: u16 = 0x0040;
-    /// Readers that do not know the type may skip it.
+    /// Readers that do not know the event type may skip the event.
     pub const FLAG_IGNORABLE: u16 = 0x0080;
-    /// MariaDB: the replica need not apply it (`skip_replication`).
+    /// MariaDB: a replica may skip the event (`skip_replication`).
     pub const FLAG_SKIP_REPLICATION: u16 = 0x8000;
 
     /// Parses the first [`EVENT_HEADER_BYTES`] of `bytes`.
     ///
     /// # Errors
-    /// [`WireError::Truncated`] if there are fewer; [`WireError::Malformed`] if the event claims to be
-    /// shorter than its header.
+    /// [`WireError::Truncated`] if there are fewer bytes; [`WireError::Malformed`] if the stated event length
+    /// is shorter than the header.
     pub fn parse(bytes: &[u8]) -> Result<Self, WireError> {
         let Some(bytes) = bytes.first_chunk::<EVENT_HEADER_BYTES>() else {
             let needed = EVENT_HEADER_BYTES - bytes.len();
@@ -68,13 +68,13 @@ impl EventHeader {
         if (header.event_length as usize) < EVENT_HEADER_BYTES {
             return Err(WireError::malformed(
                 "event header",
-                format!("event length {}", header.event_length),
+                format!("the stated event length {} is shorter than the header", header.event_length),
             ));
         }
         Ok(header)
     }
 
-    /// The header's bytes.
+    /// Returns the header as bytes.
     pub fn to_bytes(&self) -> [u8; EVENT_HEADER_BYTES] {
         let mut bytes = [0; EVENT_HEADER_BYTES];
         bytes[0..4].copy_from_slice(&self.timestamp.to_le_bytes());
@@ -86,18 +86,18 @@ impl EventHeader {
         bytes
     }
 
-    /// Whether the bits of `flag` are set.
+    /// Returns whether the bits of `flag` are set.
     pub fn has(&self, flag: u16) -> bool {
         self.flags & flag != 0
     }
 
-    /// Whether the event is artificial: not in a file.
+    /// Returns whether the event is artificial: in no file.
     pub fn is_artificial(&self) -> bool {
         self.has(Self::FLAG_ARTIFICIAL)
     }
 }
 
-/// The type byte of an event. A newtype rather than an enum: unknown types are legal input.
+/// The type byte of an event. It is a newtype rather than an enum, because unknown types are valid input.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct EventType(pub u8);
 
@@ -106,7 +106,8 @@ macro_rules! event_types {
         impl EventType {
             $(#[doc = concat!("`", $text, "`, type ", stringify!($value), ".")] pub const $name: Self = Self($value);)*
 
-            /// The type's name as `SHOW BINLOG EVENTS` prints it, if the type is known.
+            /// Returns the name of the type as `SHOW BINLOG EVENTS` prints it, or `None` if the type is
+            /// unknown.
             pub fn name(self) -> Option<&'static str> {
                 match self { $(Self::$name => Some($text),)* _ => None }
             }
@@ -115,7 +116,7 @@ macro_rules! event_types {
 }
 
 impl EventType {
-    /// Whether events of this type hold rows.
+    /// Returns whether events of this type hold rows.
     pub fn is_rows(self) -> bool {
         matches!(
             self,

@@ -3,20 +3,20 @@
 use crate::WireError;
 use crate::cursor::ByteCursor;
 
-/// A change of the data that is not in the binlog.
+/// An incident on the source: data may have changed without an event in the binlog.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Incident<'a> {
-    /// The kind; servers use only [`Incident::LOST_EVENTS`].
+    /// The kind of incident. Servers use only [`Incident::LOST_EVENTS`].
     pub kind: u16,
-    /// The server's message.
+    /// The message that the server wrote.
     pub message: &'a [u8],
 }
 
 impl<'a> Incident<'a> {
-    /// Events may be missing.
+    /// Events may be missing from the binlog.
     pub const LOST_EVENTS: u16 = 1;
 
-    /// Parses the body without checksum.
+    /// Parses the body without its checksum.
     ///
     /// # Errors
     /// [`WireError::Truncated`] if it ends early.

@@ -1,4 +1,4 @@
-//! `LOAD DATA` in statement format: the file in blocks, then the statement.
+//! The events of `LOAD DATA` in statement format: the loaded file in blocks, then the statement.
 
 use super::format_description::FormatDescription;
 use super::header::EventType;
@@ -6,12 +6,12 @@ use super::query::QueryEvent;
 use crate::WireError;
 use crate::cursor::ByteCursor;
 
-/// `BEGIN_LOAD_QUERY_EVENT` and `APPEND_BLOCK_EVENT`: the first and a later block of a file.
+/// One block of a loaded file: `BEGIN_LOAD_QUERY_EVENT` holds the first, `APPEND_BLOCK_EVENT` each later one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LoadBlock<'a> {
-    /// Identifies the file of the blocks.
+    /// The number of the loaded file that the block belongs to.
     pub file_id: u32,
-    /// The bytes.
+    /// The bytes of the file.
     pub data: &'a [u8],
 }
 
@@ -26,8 +26,8 @@ impl<'a> LoadBlock<'a> {
     }
 }
 
-/// Parses the body without checksum of a `DELETE_FILE_EVENT`: the blocks of this file id are no longer
-/// needed.
+/// Parses the body, without its checksum, of a `DELETE_FILE_EVENT`. Returns the id of the file whose blocks
+/// are no longer needed.
 ///
 /// # Errors
 /// [`WireError::Truncated`] if there are fewer than 4 bytes.
@@ -35,30 +35,30 @@ pub fn parse_delete_file(body: &[u8]) -> Result<u32, WireError> {
     ByteCursor::new("delete file event", body).u32()
 }
 
-/// How `LOAD DATA` handles a row with an existing key.
+/// What `LOAD DATA` does with a row whose key already exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LoadDuplicates {
-    /// Fails.
+    /// The statement fails.
     Error,
-    /// Keeps the old row.
+    /// The old row is kept.
     Ignore,
-    /// Replaces it with the new row.
+    /// The new row replaces the old one.
     Replace,
 }
 
-/// `EXECUTE_LOAD_QUERY_EVENT`: the statement that loads the blocks.
+/// `EXECUTE_LOAD_QUERY_EVENT`: the `LOAD DATA` statement that loads the blocks of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ExecuteLoadQuery<'a> {
-    /// The statement and its session.
+    /// The statement and the session variables that it depends on.
     pub query: QueryEvent<'a>,
-    /// The blocks that it loads.
+    /// The number of the file whose blocks it loads.
     pub file_id: u32,
-    /// Offset of the file name in the statement, with `LOCAL` and quotes, in bytes. A replay replaces this
-    /// part.
+    /// Offset in the statement where the file name starts, in bytes, with `LOCAL` and quotes. To execute the
+    /// statement again, replace this part.
     pub file_name_start: u32,
-    /// Offset of the end of the name, in bytes.
+    /// Offset in the statement where the file name ends, in bytes.
     pub file_name_end: u32,
-    /// How rows with existing keys are handled.
+    /// What the statement does with rows whose key already exists.
     pub duplicates: LoadDuplicates,
 }
 
@@ -69,11 +69,12 @@ impl<'a> ExecuteLoadQuery<'a> {
     /// Parses the body without checksum.
     ///
     /// # Errors
-    /// [`WireError::Truncated`]; [`WireError::Malformed`] if the file name is outside the statement.
+    /// [`WireError::Truncated`]; [`WireError::Malformed`] if the offsets of the file name are outside the
+    /// statement.
     pub fn parse(body: &'a [u8], format: &FormatDescription) -> Result<Self, WireError> {
         const WHAT: &str = "execute load query event";
         format.post_header_length_of(EventType::EXECUTE_LOAD_QUERY, Self::FIXED_BYTES)?;
-        // The parser of the statement skips the part of the fixed part that is read here.
+        // `QueryEvent::parse` skips the bytes of the fixed part that are read here.
         let query = QueryEvent::parse(EventType::EXECUTE_LOAD_QUERY, body, format)?;
         let mut cursor = ByteCursor::new(WHAT, body);
         cursor.skip(Self::FILE_ID_OFFSET)?;
@@ -84,11 +85,15 @@ impl<'a> ExecuteLoadQuery<'a> {
             1 => LoadDuplicates::Ignore,
             2 => LoadDuplicates::Replace,
             other => {
-                return Err(WireError::malformed(WHAT, format!("{other} for what to do with duplicates")));
+                return Err(WireError::malformed(
+                    WHAT,
+                    format!("{other} is no way to handle duplicate keys"),
+                ));
             }
         };
         if query.query.get(file_name_start as usize..file_name_end as usize).is_none() {
-            let reason = format!("a file name at {file_name_start}..{file_name_end} of the statement");
+            let reason =
+                format!("the file name at {file_name_start}..{file_name_end} is outside the statement");
             return Err(WireError::malformed(WHAT, reason));
         }
         Ok(Self { query, file_id, file_name_start, file_name_end, duplicates })
@@ -102,7 +107,7 @@ mod tests {
     use crate::event::ChecksumAlgorithm;
 
     #[test]
-    fn blocks_and_the_statement_that_loads_them() {
+    fn load_data_blocks_and_statement_are_parsed() {
         let block = LoadBlock::parse(b"\x07\0\0\0a\tb\n").unwrap();
         assert_eq!(block, LoadBlock { file_id: 7, data: b"a\tb\n" });
         assert_eq!(parse_delete_file(b"\x07\0\0\0"), Ok(7));

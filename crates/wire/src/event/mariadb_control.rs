@@ -1,10 +1,10 @@
-//! MariaDB's events about files, and the fragments of large row events.
+//! MariaDB's events that describe a binlog file, and the fragments of large row events.
 
 use crate::WireError;
 use crate::cursor::ByteCursor;
 
-/// Parses the body without checksum of a `BINLOG_CHECKPOINT_EVENT` (161): the oldest file that the source
-/// itself would need after a crash.
+/// Parses the body, without its checksum, of a `BINLOG_CHECKPOINT_EVENT` (161). Returns the name of the
+/// oldest binlog file that the source would need for crash recovery.
 ///
 /// # Errors
 /// [`WireError::Truncated`] if the name ends early.
@@ -14,12 +14,13 @@ pub fn parse_binlog_checkpoint(body: &[u8]) -> Result<&[u8], WireError> {
     cursor.bytes(length)
 }
 
-/// `START_ENCRYPTION_EVENT` (164): the rest of the file is encrypted. A source decrypts it before sending.
+/// `START_ENCRYPTION_EVENT` (164): the rest of the file is encrypted. A source decrypts the events before it
+/// sends them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StartEncryption {
-    /// The encryption scheme; 1 is the only one.
+    /// The encryption scheme. Servers use only 1.
     pub scheme: u8,
-    /// The version of the key.
+    /// The version of the encryption key.
     pub key_version: u32,
     /// The nonce of the file.
     pub nonce: [u8; 12],
@@ -36,19 +37,19 @@ impl StartEncryption {
     }
 }
 
-/// `PARTIAL_ROW_DATA_EVENT` (172, MariaDB 12.3 and later): a fragment of a row event too large for one
-/// packet.
+/// `PARTIAL_ROW_DATA_EVENT` (172, MariaDB 12.3 and later): a fragment of a row event that is too large for
+/// one packet.
 ///
-/// The fragments of an event are consecutive; their concatenated data is the row event.
+/// The fragments of a row event are consecutive. Their concatenated data is the row event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PartialRowData<'a> {
     /// The number of fragments.
     pub fragments: u32,
-    /// The number of this fragment, from 1.
+    /// The number of this fragment, counted from 1.
     pub fragment: u32,
     /// In the first fragment: the length of the row event in bytes.
     pub event_bytes: Option<u64>,
-    /// The fragment.
+    /// The bytes of the fragment.
     pub data: &'a [u8],
 }
 
@@ -58,8 +59,8 @@ impl<'a> PartialRowData<'a> {
     /// Parses the body without checksum.
     ///
     /// # Errors
-    /// [`WireError::Truncated`]; [`WireError::Malformed`] if the number is out of range;
-    /// [`WireError::Unsupported`] for unknown flags, which may have fields.
+    /// [`WireError::Truncated`]; [`WireError::Malformed`] if the fragment number is out of range;
+    /// [`WireError::Unsupported`] for unknown flags, because they may add fields.
     pub fn parse(body: &'a [u8]) -> Result<Self, WireError> {
         const WHAT: &str = "partial row data event";
         let mut cursor = ByteCursor::new(WHAT, body);
@@ -81,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fragment_has_its_number() {
+    fn a_fragment_is_parsed_with_its_number() {
         let first = b"\x02\0\0\0\x01\0\0\0\x01\x0a\0\0\0\0\0\0\0abcd";
         let parsed = PartialRowData::parse(first).unwrap();
         let expected = PartialRowData { fragments: 2, fragment: 1, event_bytes: Some(10), data: b"abcd" };

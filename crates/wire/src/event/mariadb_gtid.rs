@@ -1,4 +1,4 @@
-//! MariaDB's event that opens a transaction.
+//! MariaDB's GTID event, which opens a transaction.
 
 use super::format_description::FormatDescription;
 use super::header::{EventHeader, EventType};
@@ -9,37 +9,38 @@ use crate::gtid::MariadbGtid;
 
 const WHAT: &str = "gtid event (mariadb)";
 
-/// `GTID_EVENT` (162): opens an event group and replaces the `BEGIN` of a transaction.
+/// `GTID_EVENT` (162): opens an event group and takes the place of `BEGIN`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MariadbGtidEvent<'a> {
-    /// The transaction's GTID; its server id is in the event header.
+    /// The GTID of the transaction. Its server id comes from the event header.
     pub gtid: MariadbGtid,
-    /// `FLAG_*` bits.
+    /// The `FLAG_*` bits.
     pub flags: u8,
-    /// Transactions of one commit group have the same id: they committed together, so they do not conflict.
+    /// The number of the commit group. The transactions of one group committed together, so they do not
+    /// conflict.
     pub commit_id: Option<u64>,
-    /// Of a prepared or completed XA transaction.
+    /// The XID of a prepared or completed XA transaction.
     pub xid: Option<Xid<'a>>,
-    /// `EXTRA_*` bits.
+    /// The `EXTRA_*` bits.
     pub flags_extra: u8,
-    /// The number of engines besides the first, with [`Self::EXTRA_MULTI_ENGINE`].
+    /// The number of storage engines besides the first, with [`Self::EXTRA_MULTI_ENGINE`].
     pub extra_engines: u8,
-    /// The sequence number of the `START ALTER` that this commits or rolls back.
+    /// The sequence number of the `START ALTER` that this event group commits or rolls back.
     pub start_alter_sequence: Option<u64>,
-    /// The connection that executed it (MariaDB 11.5 and later).
+    /// The id of the connection that executed the transaction (MariaDB 11.5 and later).
     pub thread_id: Option<u32>,
 }
 
 impl<'a> MariadbGtidEvent<'a> {
-    /// The group is one statement without `COMMIT` at its end (DDL).
+    /// The event group is one statement, such as DDL, without a `COMMIT` at its end.
     pub const FLAG_STANDALONE: u8 = 0x01;
-    /// `commit_id` is present.
+    /// The field `commit_id` is present.
     pub const FLAG_GROUP_COMMIT_ID: u8 = 0x02;
-    /// It can be rolled back.
+    /// The transaction can be rolled back.
     pub const FLAG_TRANSACTIONAL: u8 = 0x04;
-    /// The source did not forbid optimistic parallel execution (`skip_parallel_replication`).
+    /// The source allows optimistic parallel execution (`skip_parallel_replication` was off).
     pub const FLAG_ALLOW_PARALLEL: u8 = 0x08;
-    /// The source saw the transaction wait for another's row lock.
+    /// On the source, the transaction waited for a row lock of another transaction.
     pub const FLAG_WAITED: u8 = 0x10;
     /// The group holds DDL.
     pub const FLAG_DDL: u8 = 0x20;
@@ -48,7 +49,7 @@ impl<'a> MariadbGtidEvent<'a> {
     /// The group is an `XA COMMIT` or `XA ROLLBACK`.
     pub const FLAG_COMPLETED_XA: u8 = 0x80;
 
-    /// `extra_engines` is present.
+    /// The field `extra_engines` is present.
     pub const EXTRA_MULTI_ENGINE: u8 = 0x01;
     /// The group is the first half of an `ALTER TABLE`.
     pub const EXTRA_START_ALTER: u8 = 0x02;
@@ -56,10 +57,10 @@ impl<'a> MariadbGtidEvent<'a> {
     pub const EXTRA_COMMIT_ALTER: u8 = 0x04;
     /// The group is the second half of an `ALTER TABLE` that failed.
     pub const EXTRA_ROLLBACK_ALTER: u8 = 0x08;
-    /// `thread_id` is present.
+    /// The field `thread_id` is present.
     pub const EXTRA_THREAD_ID: u8 = 0x10;
 
-    /// The body is padded with zeros to this length, in bytes.
+    /// The minimum length of the body, in bytes. Servers pad a shorter body with zeros.
     const BODY_BYTES_MIN: usize = 19;
 
     /// Parses the body without checksum.
@@ -90,7 +91,7 @@ impl<'a> MariadbGtidEvent<'a> {
         if cursor.is_empty() {
             return Ok(event);
         }
-        // Zero padding reads as no flags.
+        // In a padded body, this byte is zero: no flags.
         event.flags_extra = cursor.u8()?;
         let has_extra = |flag| event.flags_extra & flag != 0;
         let unknown = event.flags_extra & !0x1f;
@@ -109,7 +110,7 @@ impl<'a> MariadbGtidEvent<'a> {
         Ok(event)
     }
 
-    /// An event of this GTID without any flag.
+    /// Returns an event with this GTID and no flags.
     pub fn bare(gtid: MariadbGtid) -> Self {
         Self {
             gtid,
@@ -123,12 +124,13 @@ impl<'a> MariadbGtidEvent<'a> {
         }
     }
 
-    /// Whether the bits of `flag` are set in `flags`.
+    /// Returns whether the bits of `flag` are set in `flags`.
     pub fn has(&self, flag: u8) -> bool {
         self.flags & flag != 0
     }
 
-    /// The body without checksum. The fields determine which ones are written, not the flags.
+    /// Returns the body without a checksum. The fields that are present determine what is written, not the
+    /// flags.
     pub fn to_body(&self) -> Vec<u8> {
         let mut body = Vec::with_capacity(Self::BODY_BYTES_MIN + 19);
         body.extend_from_slice(&self.gtid.sequence.to_le_bytes());

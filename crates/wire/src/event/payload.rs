@@ -1,8 +1,8 @@
-//! `TRANSACTION_PAYLOAD_EVENT`: the events of a whole transaction, compressed into one (MySQL 8.0.20 and
+//! `TRANSACTION_PAYLOAD_EVENT`: all events of a transaction, compressed into one event (MySQL 8.0.20 and
 //! later).
 //!
-//! [`TransactionPayload`] is the head; [`PayloadDecoder`] returns the events one by one and holds only one of
-//! them.
+//! [`TransactionPayload`] is the head of the event. [`PayloadDecoder`] returns the events inside one by one
+//! and holds only one of them in memory.
 
 use zstd::stream::raw::{Decoder as Zstd, Operation};
 use zstd::zstd_safe::DParameter;
@@ -16,22 +16,22 @@ const WHAT: &str = "transaction payload event";
 /// How a payload is compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PayloadCompression {
-    /// With zstd.
+    /// Compressed with zstd.
     Zstd,
-    /// Not at all.
+    /// Not compressed.
     None,
 }
 
-/// The event without its header.
+/// A transaction payload event without its header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TransactionPayload<'a> {
-    /// How it is compressed.
+    /// How the payload is compressed.
     pub compression: PayloadCompression,
-    /// Length of the events inside, in bytes, if stated.
+    /// Length of the decompressed events in bytes, if the event states it.
     pub uncompressed_bytes: Option<u64>,
-    /// Length of the payload, in bytes.
+    /// Length of the payload in the event, in bytes.
     pub payload_bytes: u64,
-    /// The payload, or as much of it as is in the body that was parsed.
+    /// The payload, or the part of it that the parsed bytes hold.
     pub payload: &'a [u8],
 }
 
@@ -41,12 +41,11 @@ impl<'a> TransactionPayload<'a> {
     const FIELD_COMPRESSION: u64 = 2;
     const FIELD_UNCOMPRESSED_BYTES: u64 = 3;
 
-    /// Parses the body without checksum. The body may end anywhere in the payload; then `payload` is
-    /// incomplete.
+    /// Parses the body without its checksum. If the body ends within the payload, `payload` is incomplete.
     ///
     /// # Errors
-    /// [`WireError::Truncated`] if it ends within the head; [`WireError::Malformed`] if the head lacks a
-    /// field; [`WireError::Unsupported`] for another compression.
+    /// [`WireError::Truncated`] if the body ends within the head; [`WireError::Malformed`] if the head lacks
+    /// a field; [`WireError::Unsupported`] for another compression.
     pub fn parse(body: &'a [u8]) -> Result<Self, WireError> {
         let mut cursor = ByteCursor::new(WHAT, body);
         let (mut payload_bytes, mut compression, mut uncompressed_bytes) = (None, None, None);
@@ -55,7 +54,7 @@ impl<'a> TransactionPayload<'a> {
             if field == Self::FIELD_END {
                 break;
             }
-            // Each field has its length, so that readers can skip future fields.
+            // Each field states its length, so that readers can skip fields that they do not know.
             let mut value = ByteCursor::new(WHAT, cursor.lenenc_bytes()?);
             match field {
                 Self::FIELD_PAYLOAD_BYTES => payload_bytes = Some(value.lenenc_int()?),
@@ -71,7 +70,7 @@ impl<'a> TransactionPayload<'a> {
             }
         }
         let (Some(payload_bytes), Some(compression)) = (payload_bytes, compression) else {
-            return Err(WireError::malformed(WHAT, "payload size or compression missing"));
+            return Err(WireError::malformed(WHAT, "the payload size or the compression type is missing"));
         };
         if compression == PayloadCompression::None {
             uncompressed_bytes = Some(payload_bytes);
@@ -81,7 +80,7 @@ impl<'a> TransactionPayload<'a> {
         Ok(Self { compression, uncompressed_bytes, payload_bytes, payload: &payload[..at_hand] })
     }
 
-    /// The bytes of the head, which the payload follows.
+    /// Returns the bytes of the head, which precedes the payload.
     pub fn to_head(&self) -> Vec<u8> {
         let mut head = Vec::new();
         let mut put = |field, value| {
@@ -103,7 +102,7 @@ impl<'a> TransactionPayload<'a> {
         head
     }
 
-    /// The events inside; the payload must be complete.
+    /// Returns the events inside. The payload must be complete.
     ///
     /// # Errors
     /// As [`PayloadDecoder::new`].
@@ -115,14 +114,15 @@ impl<'a> TransactionPayload<'a> {
 /// Limits on the decompressed payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PayloadLimits {
-    /// The longest event inside, in bytes; also the bound on memory.
+    /// The maximum length of one event inside, in bytes. It also bounds the memory.
     pub event_bytes_max: u64,
-    /// All events inside together, in bytes; the stated length is a limit too.
+    /// The maximum length of all events inside together, in bytes. The length that the event states is a
+    /// limit too.
     pub total_bytes_max: u64,
 }
 
 impl Default for PayloadLimits {
-    /// 1 GiB per event, the maximum of `max_allowed_packet`, and 1 TiB together.
+    /// 1 GiB for one event, which is the maximum of `max_allowed_packet`, and 1 TiB for all events together.
     fn default() -> Self {
         Self { event_bytes_max: 1 << 30, total_bytes_max: 1 << 40 }
     }
@@ -136,7 +136,8 @@ pub struct PayloadEvents<'a> {
 }
 
 impl PayloadEvents<'_> {
-    /// The next event with its header; events inside have no checksum. `None` after the last.
+    /// Returns the next event, with its header, or `None` after the last event. Events inside a payload have
+    /// no checksum.
     ///
     /// # Errors
     /// As [`PayloadDecoder::next_event`] and [`PayloadDecoder::finish`].
@@ -153,11 +154,11 @@ impl PayloadEvents<'_> {
 pub struct PayloadDecoder {
     /// `None` if the payload is not compressed.
     zstd: Option<Zstd<'static>>,
-    /// Whether zstd is between two frames, where the payload may end.
+    /// Whether zstd is between two frames. The payload may end only there.
     at_frame_end: bool,
-    /// The current event. Memory follows the bytes that arrived, not the stated length.
+    /// The current event. Its memory grows with the bytes received, not with the stated length.
     event: Vec<u8>,
-    /// The full length of `event`, once its header is complete.
+    /// The full length of `event`, known when its header is complete.
     event_length: Option<usize>,
     limits: PayloadLimits,
     payload_left: u64,
@@ -175,15 +176,15 @@ impl std::fmt::Debug for PayloadDecoder {
 }
 
 impl PayloadDecoder {
-    /// The maximum window of a zstd stream, as a power of two, in bytes: that of the highest level of MySQL's
-    /// `binlog_transaction_compression_level_zstd`. Bounds the decoder's memory.
+    /// The maximum window of a zstd stream in bytes, as a power of two. It is the window of the highest level
+    /// of MySQL's `binlog_transaction_compression_level_zstd`, and bounds the decoder's memory.
     const WINDOW_LOG_MAX: u32 = 27;
 
-    /// An event grows in steps of this many bytes, so that memory follows the received bytes, not the stated
-    /// length.
+    /// The number of bytes by which the buffer of an event grows. So the memory depends on the received
+    /// bytes, not on the stated length.
     const STEP_BYTES: usize = 256 * 1024;
 
-    /// Creates a decoder for the payload of this head.
+    /// Creates a decoder for the payload that `head` describes.
     ///
     /// # Errors
     /// [`WireError::TooLarge`] if the stated length exceeds `limits`.
@@ -218,22 +219,23 @@ impl PayloadDecoder {
         })
     }
 
-    /// The next event with its header, from the front of `chunk`, which is advanced; `None` if the event
-    /// continues in the next chunk. Call it with the same chunk until it returns `None`.
+    /// Returns the next event, with its header. It reads from the start of `chunk` and advances `chunk`.
+    /// Returns `None` if the event continues in the next chunk. Call it with the same chunk until it returns
+    /// `None`.
     ///
     /// # Errors
-    /// [`WireError::Malformed`] if the bytes are not a payload, or longer than stated;
+    /// [`WireError::Malformed`] if the bytes are not a payload, or the payload is longer than stated;
     /// [`WireError::TooLarge`] beyond the limits.
     pub fn next_event<'d>(&'d mut self, chunk: &mut &[u8]) -> Result<Option<&'d [u8]>, WireError> {
         Ok(if self.advance(chunk)? { Some(&self.event) } else { None })
     }
 
-    /// The event that [`PayloadDecoder::advance`] completed.
+    /// Returns the event that [`PayloadDecoder::advance`] completed.
     fn event(&self) -> &[u8] {
         &self.event
     }
 
-    /// Whether an event was completed.
+    /// Reads from `chunk`, and returns whether an event is complete.
     fn advance(&mut self, chunk: &mut &[u8]) -> Result<bool, WireError> {
         if self.event_length == Some(self.event.len()) {
             self.event.clear();
@@ -243,7 +245,8 @@ impl PayloadDecoder {
             let target = self.event_length.unwrap_or(EVENT_HEADER_BYTES);
             if self.event.len() < target {
                 let made = self.make((target - self.event.len()).min(Self::STEP_BYTES), chunk)?;
-                // No output and no input left: zstd may hold output back only if the buffer was full.
+                // zstd made no output and has no input left. It can hold back output only if the buffer was
+                // full.
                 if made == 0 && chunk.is_empty() {
                     return Ok(false);
                 }
@@ -264,11 +267,11 @@ impl PayloadDecoder {
         }
     }
 
-    /// Appends up to `room` bytes to the event, and returns their number.
+    /// Appends up to `room` bytes to the event, and returns the number of bytes appended.
     fn make(&mut self, room: usize, chunk: &mut &[u8]) -> Result<usize, WireError> {
         let usable = usize::try_from(self.payload_left).unwrap_or(usize::MAX).min(chunk.len());
         if usable < chunk.len() && usable == 0 {
-            return Err(WireError::malformed(WHAT, "more payload than is stated"));
+            return Err(WireError::malformed(WHAT, "the payload is longer than stated"));
         }
         let input = &chunk[..usable];
         let before = self.event.len();
@@ -310,17 +313,20 @@ impl PayloadDecoder {
     /// Checks after the last chunk that the payload is complete.
     ///
     /// # Errors
-    /// [`WireError::Malformed`] if it is incomplete, or shorter than stated.
+    /// [`WireError::Malformed`] if the payload is incomplete or shorter than stated.
     pub fn finish(&self) -> Result<(), WireError> {
         let at_event_end = self.event.len() == self.event_length.unwrap_or(0);
         if !at_event_end || !self.at_frame_end || self.payload_left != 0 {
-            let reason = format!("it ends {} bytes early, after {} bytes", self.payload_left, self.made);
+            let reason = format!("{} bytes are missing after {} bytes", self.payload_left, self.made);
             return Err(WireError::malformed(WHAT, reason));
         }
         if let Some(stated) = self.uncompressed_bytes
             && stated != self.made
         {
-            return Err(WireError::malformed(WHAT, format!("{} bytes, {stated} are stated", self.made)));
+            return Err(WireError::malformed(
+                WHAT,
+                format!("it holds {} bytes, but states {stated}", self.made),
+            ));
         }
         Ok(())
     }

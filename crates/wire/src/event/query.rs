@@ -15,17 +15,17 @@ const FIXED_BYTES: usize = 13;
 /// A `QUERY_EVENT` or MariaDB's `QUERY_COMPRESSED_EVENT`, without its header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QueryEvent<'a> {
-    /// The connection; temporary tables belong to it.
+    /// The id of the connection that ran the statement. Temporary tables belong to a connection.
     pub thread_id: u32,
-    /// How long the statement took, in seconds.
+    /// How long the statement ran, in seconds.
     pub execution_seconds: u32,
-    /// The error number with which it failed on the source; 0 for none.
+    /// The error with which the statement failed on the source; 0 for none.
     pub error_code: u16,
-    /// The session's variables, undecoded: see [`QueryEvent::status_vars`].
+    /// The status variables, not decoded: see [`QueryEvent::status_vars`].
     pub status_vars_bytes: &'a [u8],
     /// The default database, in UTF-8; empty for none.
     pub database: &'a [u8],
-    /// The statement in the client's character set; compressed if the event is.
+    /// The statement in the client's character set, compressed if the event is compressed.
     pub query: &'a [u8],
     /// Whether `query` is compressed: see [`QueryEvent::statement`].
     pub compressed: bool,
@@ -34,11 +34,11 @@ pub struct QueryEvent<'a> {
 impl<'a> QueryEvent<'a> {
     /// Parses the body without checksum.
     ///
-    /// A truncated body is accepted if the cut is in the statement: `query` is then incomplete.
+    /// A truncated body is accepted if it ends within the statement. Then `query` is incomplete.
     ///
     /// # Errors
-    /// [`WireError::Truncated`] if it ends before the statement; [`WireError::Malformed`] if no zero byte
-    /// follows the database.
+    /// [`WireError::Truncated`] if the body ends before the statement; [`WireError::Malformed`] if no zero
+    /// byte follows the database name.
     pub fn parse(
         event_type: EventType,
         body: &'a [u8],
@@ -68,7 +68,7 @@ impl<'a> QueryEvent<'a> {
         })
     }
 
-    /// The session's variables.
+    /// Returns the session variables of the statement.
     ///
     /// # Errors
     /// As [`StatusVars::parse`].
@@ -76,10 +76,10 @@ impl<'a> QueryEvent<'a> {
         StatusVars::parse(self.status_vars_bytes)
     }
 
-    /// The text of the statement, decompressed if needed.
+    /// Returns the text of the statement, decompressed if needed.
     ///
     /// # Errors
-    /// As [`compressed::decompress`]: [`WireError::TooLarge`] beyond `bytes_max`.
+    /// As [`compressed::decompress`]. [`WireError::TooLarge`] if the text is longer than `bytes_max`.
     pub fn statement(&self, bytes_max: usize) -> Result<std::borrow::Cow<'a, [u8]>, WireError> {
         if !self.compressed {
             return Ok(self.query.into());
@@ -89,9 +89,9 @@ impl<'a> QueryEvent<'a> {
         Ok(statement.into())
     }
 
-    /// The body's bytes without checksum, as a plain `QUERY_EVENT`.
+    /// Returns the body of a plain `QUERY_EVENT`, without a checksum.
     ///
-    /// The database and the variables are truncated to their maximum lengths (255 and 65,535 bytes).
+    /// The database name is truncated to 255 bytes and the variables to 65,535 bytes, their maximum lengths.
     pub fn to_body(&self) -> Vec<u8> {
         let database = &self.database[..self.database.len().min(usize::from(u8::MAX))];
         let status_vars = &self.status_vars_bytes[..self.status_vars_bytes.len().min(usize::from(u16::MAX))];

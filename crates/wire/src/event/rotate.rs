@@ -1,4 +1,4 @@
-//! Events that name a position in a binlog file: rotate and the two heartbeats.
+//! Events that name a position in a binlog file: the rotate event and the two heartbeat events.
 
 use super::format_description::FormatDescription;
 use super::header::{EventHeader, EventType};
@@ -11,9 +11,10 @@ pub const BINLOG_FILE_NAME_BYTES_MAX: usize = 512;
 /// `ROTATE_EVENT`: the stream continues in another file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rotate<'a> {
-    /// Offset in the next file; always 4 except in the artificial rotate event that begins a stream.
+    /// The offset at which the next file starts. Always 4, except in the artificial rotate event that begins
+    /// a stream.
     pub position: u64,
-    /// The next file's name, without folder.
+    /// The name of the next file, without a folder.
     pub file_name: &'a [u8],
 }
 
@@ -21,8 +22,8 @@ impl<'a> Rotate<'a> {
     /// Parses the body without checksum.
     ///
     /// # Errors
-    /// [`WireError::Truncated`] if it ends early, [`WireError::Malformed`] if there is no name or a far too
-    /// long one.
+    /// [`WireError::Truncated`] if the body ends early; [`WireError::Malformed`] if the file name is missing
+    /// or longer than [`BINLOG_FILE_NAME_BYTES_MAX`].
     pub fn parse(body: &'a [u8], format: &FormatDescription) -> Result<Self, WireError> {
         let mut cursor = ByteCursor::new("rotate event", body);
         let fixed = format.post_header_length_of(EventType::ROTATE, 8)?;
@@ -31,7 +32,7 @@ impl<'a> Rotate<'a> {
         Ok(Self { position, file_name: file_name("rotate event", cursor.rest())? })
     }
 
-    /// The body's bytes without checksum.
+    /// Returns the body without a checksum.
     pub fn to_body(&self) -> Vec<u8> {
         let mut body = self.position.to_le_bytes().to_vec();
         body.extend_from_slice(self.file_name);
@@ -39,12 +40,13 @@ impl<'a> Rotate<'a> {
     }
 }
 
-/// `HEARTBEAT_LOG_EVENT` and `HEARTBEAT_LOG_EVENT_V2`: no event for a while; the source's current position.
+/// `HEARTBEAT_LOG_EVENT` and `HEARTBEAT_LOG_EVENT_V2`: the source's current position. A source sends it if it
+/// has no event to send for a while.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Heartbeat<'a> {
-    /// The file the source is sending, without folder.
+    /// The name of the file that the source is sending, without a folder.
     pub file_name: &'a [u8],
-    /// The offset in the file.
+    /// The offset in that file.
     pub position: u64,
 }
 
@@ -53,13 +55,14 @@ impl<'a> Heartbeat<'a> {
     const V2_FILE_NAME: u64 = 1;
     const V2_POSITION: u64 = 2;
 
-    /// Parses the body without checksum of the first version.
+    /// Parses the body of `HEARTBEAT_LOG_EVENT`, without its checksum.
     ///
-    /// If the position does not fit the header, MariaDB writes 0 there and the position before the name.
+    /// The position is in the event header. If it does not fit there, MariaDB writes 0 in the header and puts
+    /// the position before the file name.
     ///
     /// # Errors
-    /// [`WireError::Truncated`] if it ends early, [`WireError::Malformed`] if there is no name or a far too
-    /// long one.
+    /// [`WireError::Truncated`] if the body ends early; [`WireError::Malformed`] if the file name is missing
+    /// or longer than [`BINLOG_FILE_NAME_BYTES_MAX`].
     pub fn parse_v1(header: &EventHeader, body: &'a [u8]) -> Result<Self, WireError> {
         let mut cursor = ByteCursor::new("heartbeat", body);
         let position = match header.end_log_pos {
@@ -69,10 +72,10 @@ impl<'a> Heartbeat<'a> {
         Ok(Self { file_name: file_name("heartbeat", cursor.rest())?, position })
     }
 
-    /// Parses the body without checksum of the second version: fields of type, length, value.
+    /// Parses the body of `HEARTBEAT_LOG_EVENT_V2`, without its checksum: fields of type, length and value.
     ///
     /// # Errors
-    /// [`WireError::Truncated`] if it ends early, [`WireError::Malformed`] if there is no file name.
+    /// [`WireError::Truncated`] if the body ends early; [`WireError::Malformed`] if there is no file name.
     pub fn parse_v2(body: &'a [u8]) -> Result<Self, WireError> {
         const WHAT: &str = "heartbeat (v2)";
         let mut cursor = ByteCursor::new(WHAT, body);
@@ -85,7 +88,7 @@ impl<'a> Heartbeat<'a> {
                     let mut value = ByteCursor::new(WHAT, cursor.lenenc_bytes()?);
                     heartbeat.position = value.lenenc_int()?;
                 }
-                // Future fields: each has its length, so that readers can skip it.
+                // A field of a newer server. It states its length, so that readers can skip it.
                 _ => drop(cursor.lenenc_bytes()?),
             }
         }
@@ -93,8 +96,8 @@ impl<'a> Heartbeat<'a> {
         Ok(heartbeat)
     }
 
-    /// The body without checksum in the first version. The position belongs in the header; if it does not fit
-    /// there, the header must have 0.
+    /// Returns the body of `HEARTBEAT_LOG_EVENT`, without a checksum. The caller writes the position into the
+    /// header, or 0 if the position does not fit there.
     pub fn to_body_v1(&self) -> Vec<u8> {
         let mut body = Vec::new();
         if self.position > u64::from(u32::MAX) {
@@ -104,7 +107,7 @@ impl<'a> Heartbeat<'a> {
         body
     }
 
-    /// The body's bytes without checksum in the second version.
+    /// Returns the body of `HEARTBEAT_LOG_EVENT_V2`, without a checksum.
     pub fn to_body_v2(&self) -> Vec<u8> {
         let mut position = Vec::new();
         put_lenenc_int(&mut position, self.position);

@@ -1,4 +1,5 @@
-//! The fixed part of row events: table, columns, and the images as bytes. [`crate::rows`] parses the images.
+//! The fixed part of row events: the table, the columns, and the row images as bytes. [`crate::rows`] parses
+//! the images.
 
 use std::borrow::Cow;
 
@@ -13,21 +14,21 @@ const WHAT: &str = "rows event";
 /// The maximum number of columns of a table in either flavour.
 const COLUMNS_MAX: u64 = 4096;
 
-/// The kind of change of a row event.
+/// What a row event does with its rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RowsKind {
-    /// Each row is an after image.
+    /// Inserts rows: each row is an after image.
     Write,
-    /// Each row is a before image and an after image.
+    /// Updates rows: each row is a before image and an after image.
     Update,
-    /// As [`RowsKind::Update`]; JSON columns may hold diffs (MySQL 8).
+    /// As [`RowsKind::Update`], but JSON columns may hold diffs (MySQL 8).
     PartialUpdate,
-    /// Each row is a before image.
+    /// Deletes rows: each row is a before image.
     Delete,
 }
 
-/// Kind, layout version (1 or 2) and compression of an event type; `None` if it is not a row event of 5.1 GA
-/// or later.
+/// Returns the kind, the layout version (1 or 2) and whether the images are compressed. `None` if the type is
+/// not a row event of MySQL 5.1 GA or later.
 pub(crate) fn layout(event_type: EventType) -> Option<(RowsKind, u8, bool)> {
     Some(match event_type {
         EventType::WRITE_ROWS_V1 => (RowsKind::Write, 1, false),
@@ -50,52 +51,53 @@ pub(crate) fn layout(event_type: EventType) -> Option<(RowsKind, u8, bool)> {
 /// A row event without its header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RowsEvent<'a> {
-    /// The kind of change.
+    /// What the event does with its rows.
     pub kind: RowsKind,
-    /// 1 or 2; version 2 added `extra_data`.
+    /// The layout version, 1 or 2. Version 2 added `extra_data`.
     pub version: u8,
     /// The id of the table map that describes the rows.
     pub table_id: u64,
-    /// `FLAG_*` bits.
+    /// The `FLAG_*` bits.
     pub flags: u16,
-    /// Tagged fields of version 2 (NDB, partition ids), without the length in front; empty in version 1.
+    /// Tagged fields of version 2 (NDB, partition ids), without their length; empty in version 1.
     pub extra_data: &'a [u8],
-    /// The number of columns of the table map.
+    /// The number of columns, which equals that of the table map.
     pub column_count: usize,
-    /// Bit per column, lowest bit first: the columns of the before image (update, delete) or the only image
-    /// (write).
+    /// One bit per column, lowest bit first: which columns the before image (update, delete) or the only
+    /// image (write) holds.
     pub columns_present: &'a [u8],
-    /// The columns of the after image of an update; the same slice as `columns_present` otherwise.
+    /// Which columns the after image of an update holds. For other kinds, the same slice as
+    /// `columns_present`.
     pub columns_present_after: &'a [u8],
-    /// The row images as in the event: see [`RowsEvent::images`].
+    /// The row images as they are in the event: see [`RowsEvent::images`].
     pub rows: &'a [u8],
     /// Whether `rows` is compressed (MariaDB).
     pub compressed: bool,
 }
 
 impl<'a> RowsEvent<'a> {
-    /// The last row event of its statement, which ends the validity of its table maps.
+    /// This is the last row event of its statement. The table maps of the statement are not valid after it.
     pub const FLAG_STATEMENT_END: u16 = 0x0001;
     /// `foreign_key_checks` was off.
     pub const FLAG_NO_FOREIGN_KEY_CHECKS: u16 = 0x0002;
     /// `unique_checks` was off.
     pub const FLAG_RELAXED_UNIQUE_CHECKS: u16 = 0x0004;
-    /// The images hold all columns.
+    /// The row images hold all columns.
     pub const FLAG_COMPLETE_ROWS: u16 = 0x0008;
-    /// Cascades of foreign keys are logged too, as row events before the parent's (MySQL 9.7, unless
-    /// `innodb_native_foreign_keys` is on). Without this flag cascades are in no binlog.
+    /// The server logs the cascades of foreign keys too, as row events before those of the parent table
+    /// (MySQL 9.7, unless `innodb_native_foreign_keys` is on). Without this flag cascades are in no binlog.
     pub const FLAG_SQL_FOREIGN_KEYS: u16 = 0x0010;
     /// `check_constraint_checks` was off (MariaDB).
     pub const FLAG_NO_CHECK_CONSTRAINT_CHECKS: u16 = 0x0080;
 
-    /// The table id of a row event that only ends its statement.
+    /// The table id of a row event that holds no rows and only ends its statement.
     pub const TABLE_ID_DUMMY: u64 = 0xff_ffff;
 
-    /// Parses the body without checksum of an event of type `event_type`.
+    /// Parses the body, without its checksum, of an event of type `event_type`.
     ///
     /// # Errors
-    /// [`WireError::Truncated`], [`WireError::Malformed`]; [`WireError::Unsupported`] if the type is not a
-    /// row event, or one of 5.1 before GA.
+    /// [`WireError::Truncated`]; [`WireError::Malformed`]; [`WireError::Unsupported`] if the type is not a
+    /// row event, or is a row event of a 5.1 version before GA.
     pub fn parse(
         event_type: EventType,
         body: &'a [u8],
@@ -109,7 +111,7 @@ impl<'a> RowsEvent<'a> {
         let extra_data = match version {
             1 => &[][..],
             _ => {
-                // The length counts its own two bytes.
+                // This length includes its own two bytes.
                 let length = usize::from(cursor.u16()?);
                 let Some(length) = length.checked_sub(2) else {
                     return Err(WireError::malformed(WHAT, format!("extra data of {length} bytes")));
@@ -141,15 +143,15 @@ impl<'a> RowsEvent<'a> {
         })
     }
 
-    /// Whether this is the last row event of its statement.
+    /// Returns whether this is the last row event of its statement.
     pub fn ends_statement(&self) -> bool {
         self.flags & Self::FLAG_STATEMENT_END != 0
     }
 
-    /// The concatenated row images: `rows`, decompressed if needed.
+    /// Returns the concatenated row images: `rows`, decompressed if needed.
     ///
     /// # Errors
-    /// As [`compressed::decompress`]: [`WireError::TooLarge`] beyond `bytes_max`.
+    /// As [`compressed::decompress`]. [`WireError::TooLarge`] if the images are longer than `bytes_max`.
     pub fn images(&self, bytes_max: usize) -> Result<Cow<'a, [u8]>, WireError> {
         if !self.compressed {
             return Ok(Cow::Borrowed(self.rows));
@@ -160,7 +162,7 @@ impl<'a> RowsEvent<'a> {
     }
 }
 
-/// Whether a row event whose body begins with `body_prefix` is the last of its statement.
+/// Returns whether a row event is the last of its statement. `body_prefix` holds the first bytes of its body.
 pub(crate) fn ends_statement(
     event_type: EventType,
     body_prefix: &[u8],
@@ -175,7 +177,7 @@ fn read_table_id_and_flags(
     cursor: &mut ByteCursor<'_>,
     format: &FormatDescription,
 ) -> Result<(u64, u16), WireError> {
-    // Early 5.1 has table ids of four bytes; its fixed part then has six.
+    // Early 5.1 versions have table ids of four bytes, and a fixed part of six bytes.
     let table_id = match format.post_header_length(event_type) {
         Some(6) => u64::from(cursor.u32()?),
         _ => cursor.u48()?,
@@ -207,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn false_lengths_are_errors() {
+    fn wrong_lengths_are_errors() {
         let format = FormatDescription::assumed(Flavour::MySql, ChecksumAlgorithm::Off);
         for body in [
             &[0u8, 0, 0, 0, 0, 0, 1, 0, 1, 0][..],

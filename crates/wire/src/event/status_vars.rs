@@ -1,44 +1,45 @@
-//! The session state of a statement: the status variables of a `QUERY_EVENT`, of both flavours.
+//! The session variables that a statement depends on: the status variables of a `QUERY_EVENT`, in both
+//! flavours.
 
 use crate::WireError;
 use crate::cursor::ByteCursor;
 
 const WHAT: &str = "query status variables";
 
-/// The variables of the event; `None` for absent ones.
+/// The status variables of an event. A variable that the event does not hold is `None`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StatusVars<'a> {
-    /// Session options as bits, see the `OPTION_*` constants.
+    /// Session options as bits: see the `OPTION_*` constants.
     pub flags2: Option<u32>,
     /// `sql_mode` as bits.
     pub sql_mode: Option<u64>,
-    /// The catalog, always `std`.
+    /// The catalog name, always `std`.
     pub catalog: Option<&'a [u8]>,
-    /// `auto_increment_increment` and `auto_increment_offset`, if not both are 1.
+    /// `auto_increment_increment` and `auto_increment_offset`, unless both are 1.
     pub auto_increment: Option<AutoIncrement>,
-    /// The collations of client, connection and server.
+    /// The collations of the client, the connection and the server.
     pub charset: Option<SessionCharset>,
     /// `time_zone`.
     pub time_zone: Option<&'a [u8]>,
-    /// The number of `lc_time_names`, if not `en_US`.
+    /// The number of the locale in `lc_time_names`, if it is not `en_US`.
     pub lc_time_names: Option<u16>,
-    /// `collation_database`.
+    /// The number of the collation in `collation_database`.
     pub charset_database: Option<u16>,
-    /// Bit per table of a multi-table update that it changes.
+    /// For a multi-table update, one bit per table: set if the statement changes the table.
     pub table_map_for_update: Option<u64>,
-    /// The event's length on the source, if a relay changed it (MySQL 5.0).
+    /// The length of the event on the source, if the replica that wrote the relay log changed it (MySQL 5.0).
     pub master_data_written: Option<u32>,
-    /// The account that is the default definer.
+    /// The account that is the default definer of objects that the statement creates.
     pub invoker: Option<Invoker<'a>>,
-    /// The databases the statement changes.
+    /// The databases that the statement changes.
     pub updated_databases: Option<UpdatedDatabases<'a>>,
-    /// The fraction of the timestamp, in microseconds (MySQL).
+    /// The microseconds of the event's timestamp (MySQL).
     pub microseconds: Option<u32>,
-    /// MySQL 5.7.2 to 5.7.4: the logical clock of that time.
+    /// The logical clock as MySQL 5.7.2 to 5.7.4 wrote it.
     pub commit_ts: Option<u64>,
     /// `explicit_defaults_for_timestamp`.
     pub explicit_defaults_for_timestamp: Option<bool>,
-    /// The number of an atomic DDL in the engines (MySQL 8).
+    /// The number of an atomic DDL statement in the storage engines (MySQL 8).
     pub ddl_xid: Option<u64>,
     /// `default_collation_for_utf8mb4` (MySQL 8).
     pub default_collation_for_utf8mb4: Option<u16>,
@@ -48,20 +49,20 @@ pub struct StatusVars<'a> {
     pub default_table_encryption: Option<u8>,
     /// Whether triggers fire on rows changed by foreign keys (MySQL 9).
     pub enable_cascade_triggers: Option<u8>,
-    /// The fraction of the timestamp, in microseconds (MariaDB).
+    /// The microseconds of the event's timestamp (MariaDB).
     pub hrnow: Option<u32>,
-    /// The number of a DDL in the engines (MariaDB 10.6).
+    /// The number of a DDL statement in the storage engines (MariaDB 10.6).
     pub xid: Option<u64>,
     /// Which half of a two-phase `ALTER TABLE` the statement is (MariaDB 10.8).
     pub gtid_flags: Option<GtidFlags>,
-    /// `character_set_collations` (MariaDB 11.3): character set and default collation, by the number of a
-    /// collation.
+    /// `character_set_collations` (MariaDB 11.3): pairs of a character set and its default collation. Each is
+    /// the number of a collation.
     pub character_set_collations: Option<Vec<(u16, u16)>>,
-    /// The rest from the first unknown variable: its code, and all following bytes. Empty if all are known.
+    /// The code of the first unknown variable and all bytes after it. Empty if every variable is known.
     pub unknown: &'a [u8],
 }
 
-/// See [`StatusVars::auto_increment`].
+/// The `AUTO_INCREMENT` settings of the session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AutoIncrement {
     /// `auto_increment_increment`.
@@ -70,10 +71,10 @@ pub struct AutoIncrement {
     pub offset: u16,
 }
 
-/// Collations by number.
+/// The collations of a session, as collation numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SessionCharset {
-    /// A collation of `character_set_client`.
+    /// A collation of the character set in `character_set_client`.
     pub client: u16,
     /// `collation_connection`.
     pub connection: u16,
@@ -81,30 +82,30 @@ pub struct SessionCharset {
     pub server: u16,
 }
 
-/// See [`StatusVars::invoker`].
+/// The account that is the default definer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Invoker<'a> {
-    /// User, or role.
+    /// The user name or the role name.
     pub user: &'a [u8],
-    /// Host; empty for a role.
+    /// The host name; empty for a role.
     pub host: &'a [u8],
 }
 
-/// See [`StatusVars::updated_databases`].
+/// The databases that a statement changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UpdatedDatabases<'a> {
-    /// These.
+    /// The statement changes only these databases.
     Named(Vec<&'a [u8]>),
-    /// More than the event can name (16).
+    /// The statement changes more databases than the event can name (16).
     TooMany,
 }
 
-/// See [`StatusVars::gtid_flags`].
+/// The position of a statement in a two-phase `ALTER TABLE`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GtidFlags {
     /// The `EXTRA_*` bits of [`super::MariadbGtidEvent`].
     pub flags_extra: u8,
-    /// The sequence number of the `START ALTER` that this commits or rolls back.
+    /// The sequence number of the `START ALTER` that this statement commits or rolls back.
     pub start_alter_sequence: Option<u64>,
 }
 
@@ -127,15 +128,15 @@ impl<'a> StatusVars<'a> {
     /// In `flags2` of MariaDB: `system_versioning_insert_history` is on.
     pub const OPTION_INSERT_HISTORY: u32 = 1 << 30;
 
-    /// More databases than this are not named.
+    /// The maximum number of databases that servers name in the event.
     const UPDATED_DATABASES_MAX: u8 = 16;
     /// `EXTRA_COMMIT_ALTER | EXTRA_ROLLBACK_ALTER`.
     const GTID_FLAGS_WITH_SEQUENCE: u8 = 0x04 | 0x08;
 
     /// Parses the variables.
     ///
-    /// An unknown variable has an unknown length, so it ends the parsing, as in the servers.
-    /// [`StatusVars::unknown`] holds the rest; the caller decides.
+    /// The length of an unknown variable is unknown, so parsing ends there, as it does in the servers.
+    /// [`StatusVars::unknown`] holds the rest, and the caller decides what to do with it.
     ///
     /// # Errors
     /// [`WireError::Truncated`] if a known variable ends early.
@@ -153,14 +154,14 @@ impl<'a> StatusVars<'a> {
         Ok(vars)
     }
 
-    /// Reads the value of variable `code`; false if it is not known.
+    /// Reads the value of the variable with this `code`. Returns false if the code is unknown.
     fn read(&mut self, code: u8, cursor: &mut ByteCursor<'a>) -> Result<bool, WireError> {
         match code {
             0 => self.flags2 = Some(cursor.u32()?),
             1 => self.sql_mode = Some(cursor.u64()?),
             2 => {
                 self.catalog = Some(short_bytes(cursor)?);
-                // Only this oldest form of a catalog has a final zero byte.
+                // Only this form of a catalog, the oldest one, ends with a zero byte.
                 cursor.skip(1)?;
             }
             3 => {
@@ -236,7 +237,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_variable_is_read_and_the_rest_kept() {
+    fn all_known_variables_are_read_and_the_rest_is_unknown() {
         let mut bytes = vec![0, 0, 0, 8, 4];
         bytes.extend_from_slice(&[1, 0x20, 0, 0xa0, 0x45, 0, 0, 0, 0]);
         bytes.extend_from_slice(b"\x06\x03std\x03\x02\0\x01\0\x04\xff\0\xff\0\x08\0\x05\x06SYSTEM\x07\x05\0");
@@ -272,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn more_databases_than_can_be_named() {
+    fn a_statement_may_change_too_many_databases_to_name() {
         let vars = StatusVars::parse(b"\x0c\xfe\x0d\x01\0\0").unwrap();
         assert_eq!(vars.updated_databases, Some(UpdatedDatabases::TooMany));
         assert_eq!(vars.microseconds, Some(1));

@@ -1,4 +1,4 @@
-//! Bodies there and back, payloads in chunks, and that no bytes make a parser panic.
+//! Tests that bodies survive a round trip, that payloads can arrive in chunks, and that no parser panics.
 
 use proptest::prelude::*;
 
@@ -10,7 +10,7 @@ fn format(flavour: Flavour) -> FormatDescription {
     FormatDescription::assumed(flavour, ChecksumAlgorithm::Crc32)
 }
 
-/// The body of an event just built.
+/// Returns the body of an event that a test built.
 fn parse<'a>(bytes: &'a [u8], format: &FormatDescription) -> EventBody<'a> {
     BinlogEvent::parse(bytes, format).unwrap().body
 }
@@ -87,7 +87,7 @@ fn an_event_must_have_its_stated_length_and_checksum() {
 }
 
 #[test]
-fn unknown_types_are_errors_unless_they_may_be_ignored() {
+fn unknown_types_are_errors_unless_the_flag_allows_skipping() {
     let mysql = format(Flavour::MySql);
     let mut builder = EventBuilder::new(ServerId(1), ChecksumAlgorithm::Crc32);
     let bytes = builder.event(EventType(99), EventHeader::FLAG_IGNORABLE, b"what").unwrap();
@@ -101,7 +101,7 @@ fn unknown_types_are_errors_unless_they_may_be_ignored() {
     }
 }
 
-/// An event for a payload: no checksum inside.
+/// Builds an event inside a payload, which has no checksum.
 fn inner(event_type: EventType, body: &[u8]) -> Vec<u8> {
     EventBuilder::new(ServerId(1), ChecksumAlgorithm::Off).event(event_type, 0, body).unwrap()
 }
@@ -132,7 +132,7 @@ fn unpack(body: &[u8], limits: PayloadLimits) -> Result<Vec<Vec<u8>>, WireError>
 }
 
 #[test]
-fn a_payload_gives_back_its_events() {
+fn a_payload_returns_its_events() {
     let events = vec![
         inner(EventType::QUERY, b"begin"),
         inner(EventType::WRITE_ROWS_V2, &vec![7; 600_000]),
@@ -169,7 +169,7 @@ fn a_payload_must_have_its_stated_length() {
 
 #[test]
 fn a_decompression_bomb_stops_at_the_limit() {
-    // A header that claims 4 GiB, and 64 MiB of zeros that compress to a few KiB.
+    // A header that states 4 GiB, and 64 MiB of zeros that compress to a few KiB.
     let mut bomb = inner(EventType::WRITE_ROWS_V2, &vec![0; 64 << 20]);
     bomb[9..13].copy_from_slice(&u32::MAX.to_le_bytes());
     let body = payload_body(&[bomb.clone()], PayloadCompression::Zstd, None);
@@ -180,7 +180,7 @@ fn a_decompression_bomb_stops_at_the_limit() {
     let payload = TransactionPayload::parse(&body).unwrap();
     let mut events = payload.events(limits).unwrap();
     assert!(matches!(events.next_event(), Err(WireError::TooLarge { size_max: 0x80_0000, .. })));
-    // Many small events under a lying head stop at the limit too.
+    // Many small events also stop at the limit, if the head states a wrong total length.
     let many = vec![inner(EventType::XID, &[0; 8]); 100_000];
     let body = payload_body(&many, PayloadCompression::Zstd, Some(1000));
     assert!(matches!(unpack(&body, PayloadLimits::default()), Err(WireError::TooLarge { .. })));
@@ -248,13 +248,13 @@ fn any_gtid_event() -> impl Strategy<Value = GtidEvent> {
 
 proptest! {
     #[test]
-    fn gtid_events_of_every_generation_come_back(event in any_gtid_event()) {
+    fn gtid_events_with_any_fields_round_trip(event in any_gtid_event()) {
         let anonymous = event.gtid.is_none();
         prop_assert_eq!(GtidEvent::parse(&event.to_body(), anonymous), Ok(event));
     }
 
     #[test]
-    fn mariadb_gtid_events_come_back(
+    fn mariadb_gtid_events_round_trip(
         ids in any::<(u32, u32, u64)>(),
         flags in any::<u8>(),
         commit_id in proptest::option::of(any::<u64>()),

@@ -1,14 +1,14 @@
-//! Events that set state for the next statement: `INTVAR_EVENT`, `RAND_EVENT` and `USER_VAR_EVENT`.
+//! Events that set session state for the next statement: `INTVAR_EVENT`, `RAND_EVENT` and `USER_VAR_EVENT`.
 
 use crate::WireError;
 use crate::cursor::ByteCursor;
 
-/// `INTVAR_EVENT`: a number for the next statement.
+/// `INTVAR_EVENT`: an integer that the next statement depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IntVar {
-    /// What `LAST_INSERT_ID()` returns.
+    /// The value that `LAST_INSERT_ID()` returns.
     LastInsertId(u64),
-    /// The first `AUTO_INCREMENT` value.
+    /// The first `AUTO_INCREMENT` value that the statement generates.
     InsertId(u64),
 }
 
@@ -46,12 +46,12 @@ impl RandSeeds {
 /// `USER_VAR_EVENT`: a user variable that the next statement reads.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct UserVar<'a> {
-    /// Without the `@`.
+    /// The name without the `@`.
     pub name: &'a [u8],
     /// Its value.
     pub value: UserVarValue<'a>,
-    /// MariaDB's extra bytes after the value (a data type, in versions with more types than the value
-    /// distinguishes).
+    /// MariaDB's extra bytes after the value. They hold the data type in versions that have more types than
+    /// the value distinguishes.
     pub extra: &'a [u8],
 }
 
@@ -64,7 +64,7 @@ pub enum UserVarValue<'a> {
     String {
         /// Its bytes.
         bytes: &'a [u8],
-        /// The collation's number.
+        /// The number of the collation.
         collation: u32,
     },
     /// A double.
@@ -73,11 +73,11 @@ pub enum UserVarValue<'a> {
     Int(i64),
     /// An unsigned integer.
     Uint(u64),
-    /// A decimal, in the binary form of row images.
+    /// A decimal number in the binary form of row images.
     Decimal {
         /// The number of digits.
         precision: u8,
-        /// The number of decimals.
+        /// The number of digits after the decimal point.
         scale: u8,
         /// Its bytes.
         bytes: &'a [u8],
@@ -90,7 +90,7 @@ impl<'a> UserVar<'a> {
     /// Parses the body without checksum.
     ///
     /// # Errors
-    /// [`WireError::Truncated`]; [`WireError::Malformed`] for a value of another length than its type has;
+    /// [`WireError::Truncated`]; [`WireError::Malformed`] if the length of the value does not fit its type;
     /// [`WireError::Unsupported`] for another type.
     pub fn parse(body: &'a [u8]) -> Result<Self, WireError> {
         const WHAT: &str = "user variable event";
@@ -104,11 +104,11 @@ impl<'a> UserVar<'a> {
         let collation = cursor.u32()?;
         let length = cursor.u32()? as usize;
         let bytes = cursor.bytes(length)?;
-        // Servers before 5.6 write no flags.
+        // Servers before 5.6 do not write the flags.
         let flags = if cursor.is_empty() { 0 } else { cursor.u8()? };
         let fixed = || {
             <[u8; 8]>::try_from(bytes)
-                .map_err(|_| WireError::malformed(WHAT, format!("a number of {length} bytes")))
+                .map_err(|_| WireError::malformed(WHAT, format!("a number has {length} bytes")))
         };
         let value = match value_type {
             0 => UserVarValue::String { bytes, collation },
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn user_variables_of_every_type() {
+    fn user_variables_of_every_type_are_parsed() {
         let check = |body: Vec<u8>, expected: UserVarValue<'_>| {
             let var = UserVar::parse(&body).unwrap();
             assert_eq!((var.name, var.value), (&b"ab"[..], expected));
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_for_the_next_statement() {
+    fn intvar_and_rand_events_are_parsed() {
         assert_eq!(IntVar::parse(b"\x02\x05\0\0\0\0\0\0\0"), Ok(IntVar::InsertId(5)));
         assert_eq!(IntVar::parse(b"\x01\x05\0\0\0\0\0\0\0"), Ok(IntVar::LastInsertId(5)));
         assert!(matches!(IntVar::parse(&[3; 9]), Err(WireError::Unsupported { .. })));

@@ -1,24 +1,24 @@
-//! The events that end transactions by number: `XID_EVENT`, and `XA_PREPARE_LOG_EVENT` of both flavours.
+//! The events that end transactions: `XID_EVENT`, and `XA_PREPARE_LOG_EVENT` of both flavours.
 
 use crate::WireError;
 use crate::cursor::ByteCursor;
 
-/// The longest part of an XA transaction's name, in bytes.
+/// The maximum length of one part of an XA identifier, in bytes.
 const XID_PART_BYTES_MAX: u32 = 64;
 
-/// The name of an XA transaction, as the client gave it.
+/// The identifier of an XA transaction, as the client gave it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Xid<'a> {
-    /// The format id; 1 if the client gave none.
+    /// The format id. It is 1 if the client gave none.
     pub format_id: u32,
-    /// The global transaction, up to 64 bytes.
+    /// The id of the global transaction, up to 64 bytes.
     pub gtrid: &'a [u8],
-    /// The branch of it, up to 64 bytes.
+    /// The id of the branch, up to 64 bytes.
     pub bqual: &'a [u8],
 }
 
 impl<'a> Xid<'a> {
-    /// Reads the two parts of the given `lengths`.
+    /// Reads the two parts, which have the given `lengths`.
     pub(crate) fn read(
         what: &'static str,
         cursor: &mut ByteCursor<'a>,
@@ -35,18 +35,18 @@ impl<'a> Xid<'a> {
     }
 }
 
-/// `XA_PREPARE_LOG_EVENT`: ends the events of an XA transaction that is now prepared, or committed in one
+/// `XA_PREPARE_LOG_EVENT`: the last event of an XA transaction that is now prepared, or committed in one
 /// phase.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct XaPrepare<'a> {
-    /// `XA COMMIT ... ONE PHASE`: committed, not only prepared.
+    /// True for `XA COMMIT ... ONE PHASE`: the transaction is committed, not only prepared.
     pub one_phase: bool,
-    /// Its name.
+    /// The identifier of the XA transaction.
     pub xid: Xid<'a>,
 }
 
 impl<'a> XaPrepare<'a> {
-    /// Parses the body without checksum; the same in both flavours.
+    /// Parses the body without its checksum. Both flavours use the same format.
     ///
     /// # Errors
     /// [`WireError::Truncated`]; [`WireError::Malformed`] for an invalid XID.
@@ -60,7 +60,8 @@ impl<'a> XaPrepare<'a> {
     }
 }
 
-/// Parses the body without checksum of an `XID_EVENT`: the number of the transaction in the engines.
+/// Parses the body, without its checksum, of an `XID_EVENT`. Returns the number of the transaction in the
+/// storage engines.
 ///
 /// # Errors
 /// [`WireError::Truncated`] if there are fewer than 8 bytes.

@@ -1,4 +1,4 @@
-//! Binlog events of both flavours: headers, bodies, checksums, and compressed content.
+//! Checks of binlog events of both flavours: headers, bodies, checksums, and compressed content.
 
 use super::split_mode;
 use crate::event::compressed::decompress;
@@ -9,7 +9,7 @@ use crate::event::{
 };
 use crate::{Flavour, ServerId, WireError};
 
-/// The maximum decompressed length here.
+/// The maximum length of decompressed data in these checks, in bytes.
 const INFLATED_BYTES_MAX: usize = 1 << 18;
 
 const PAYLOAD_LIMITS: PayloadLimits =
@@ -27,14 +27,15 @@ pub(super) fn check(data: &[u8]) {
     }
 }
 
-/// The format that the lowest bits of a byte select.
+/// Returns the format that the lowest bits of `choice` select.
 pub(super) fn format(choice: u8) -> FormatDescription {
     let flavour = if choice & 1 == 0 { Flavour::MySql } else { Flavour::MariaDb };
     let checksum = if choice & 2 == 0 { ChecksumAlgorithm::Off } else { ChecksumAlgorithm::Crc32 };
     FormatDescription::assumed(flavour, checksum)
 }
 
-/// An event around a foreign body, so that the fuzzer need not guess lengths and checksums.
+/// Checks an event that is built around an arbitrary body. So the fuzzer need not guess lengths and
+/// checksums.
 fn built(description: &[u8]) {
     let Some((&[choice, event_type, flags_low, flags_high], body)) = description.split_first_chunk() else {
         return;
@@ -43,18 +44,21 @@ fn built(description: &[u8]) {
     let checksum = format.checksum.unwrap_or(ChecksumAlgorithm::Off);
     let mut builder = EventBuilder::new(ServerId(1), checksum);
     let flags = u16::from_le_bytes([flags_low, flags_high]);
-    let event = builder.event(EventType(event_type), flags, body).expect("a short event");
+    let event = builder.event(EventType(event_type), flags, body).expect("the event is short");
     assert_eq!(builder.position(), 4 + event.len() as u64);
     match BinlogEvent::parse(&event, &format) {
         Ok(parsed) => {
             assert_eq!(parsed.header.event_type, EventType(event_type));
             whole(&parsed, &format);
         }
-        Err(error) => assert!(!matches!(error, WireError::Checksum { .. }), "{error} in an event made here"),
+        Err(error) => assert!(
+            !matches!(error, WireError::Checksum { .. }),
+            "an event built by this check has a wrong checksum: {error}"
+        ),
     }
 }
 
-/// Raw bytes, with a guessed format.
+/// Checks raw bytes, with a format that one byte selects.
 fn raw(bytes: &[u8]) {
     let Some((&choice, bytes)) = bytes.split_first() else { return };
     let format = format(choice);
@@ -70,13 +74,13 @@ fn raw(bytes: &[u8]) {
 }
 
 fn check_format(format: &FormatDescription) {
-    // The version's last byte is removed for the final zero byte.
+    // The writer removes the last byte of the longest version text to make room for the final zero byte.
     if format.server_version.len() < 50 {
         assert_eq!(FormatDescription::parse_stripped(&format.to_body()).as_ref(), Ok(format));
     }
 }
 
-/// Properties of a parsed body.
+/// Checks the properties of a parsed body.
 fn whole(event: &BinlogEvent<'_>, format: &FormatDescription) {
     let header = &event.header;
     match &event.body {
@@ -104,14 +108,14 @@ fn whole(event: &BinlogEvent<'_>, format: &FormatDescription) {
             check_gtid_event(gtid);
         }
         EventBody::MariadbGtid(gtid) => {
-            // Flags without their fields are not written.
+            // The writer omits flags whose fields are missing.
             if let Ok(once) = MariadbGtidEvent::parse(header, &gtid.to_body(), format) {
                 assert_eq!(MariadbGtidEvent::parse(header, &once.to_body(), format).as_ref(), Ok(&once));
                 assert_eq!(once.gtid, gtid.gtid);
             }
         }
         EventBody::MariadbGtidList(list) => {
-            let body = list.encode().expect("a list that was read can be written");
+            let body = list.encode().expect("a parsed list can be encoded");
             assert_eq!(crate::gtid::MariadbGtidList::decode(&body).as_ref(), Ok(list));
         }
         EventBody::PreviousGtids(set) => {
@@ -127,18 +131,19 @@ fn whole(event: &BinlogEvent<'_>, format: &FormatDescription) {
     }
 }
 
-/// The writer omits fields after the first missing one; the result of a second round must be equal.
+/// The writer omits all fields after the first missing one. So the results of the first and a second round
+/// trip must be equal.
 fn check_gtid_event(gtid: &GtidEvent) {
     if gtid.gtid.as_ref().is_some_and(|gtid| !gtid.tag.is_empty()) {
         return;
     }
     let anonymous = gtid.gtid.is_none();
-    let once = GtidEvent::parse(&gtid.to_body(), anonymous).expect("what was written can be read");
+    let once = GtidEvent::parse(&gtid.to_body(), anonymous).expect("an encoded event can be parsed");
     assert_eq!(once.gtid, gtid.gtid);
     assert_eq!(GtidEvent::parse(&once.to_body(), anonymous).as_ref(), Ok(&once));
 }
 
-/// The checksum does not depend on the chunks.
+/// Checks that the checksum does not depend on the sizes of the chunks.
 fn chunked_checksum(bytes: &[u8]) {
     let Some((&step, event)) = bytes.split_first() else { return };
     let whole = verify_checksum(event);
@@ -157,7 +162,7 @@ fn inflate(part: &[u8]) {
     if decompress(part, INFLATED_BYTES_MAX, &mut out).is_ok() {
         assert!(out.starts_with(b"kept") && out.len() <= 4 + INFLATED_BYTES_MAX);
     }
-    assert!(out.capacity() <= 2 * INFLATED_BYTES_MAX, "{} bytes held", out.capacity());
+    assert!(out.capacity() <= 2 * INFLATED_BYTES_MAX, "the buffer holds {} bytes", out.capacity());
 }
 
 fn payload(body: &[u8]) {
@@ -166,7 +171,7 @@ fn payload(body: &[u8]) {
     assert!(head.payload.len() as u64 <= head.payload_bytes);
     let mut again = head.to_head();
     again.extend_from_slice(head.payload);
-    let parsed = TransactionPayload::parse(&again).expect("a head that was read can be written");
+    let parsed = TransactionPayload::parse(&again).expect("a parsed head can be encoded");
     assert_eq!(
         (parsed.compression, parsed.payload, parsed.payload_bytes),
         (head.compression, head.payload, head.payload_bytes)
@@ -180,7 +185,7 @@ fn check_payload(payload: &TransactionPayload<'_>) {
     drop(all_events(&mut events));
 }
 
-/// The lengths of the events, and the final result.
+/// Returns the lengths of the events, and the final result.
 fn all_events(events: &mut PayloadEvents<'_>) -> (Vec<usize>, Result<(), WireError>) {
     let mut lengths = Vec::new();
     let mut total = 0;
@@ -200,11 +205,11 @@ fn all_events(events: &mut PayloadEvents<'_>) -> (Vec<usize>, Result<(), WireErr
     }
 }
 
-/// Chunks give the same events as the whole.
+/// Checks that a payload in chunks gives the same events as the whole payload.
 fn check_payload_in_chunks(payload: &TransactionPayload<'_>, step: usize) {
     let Ok(mut events) = payload.events(PAYLOAD_LIMITS) else { return };
     let (lengths, end) = all_events(&mut events);
-    let mut decoder = PayloadDecoder::new(payload, PAYLOAD_LIMITS).expect("it was fine a moment ago");
+    let mut decoder = PayloadDecoder::new(payload, PAYLOAD_LIMITS).expect("the whole payload gave a decoder");
     let mut chunked = Vec::new();
     let mut error = None;
     'chunks: for mut chunk in payload.payload.chunks(step) {
@@ -220,7 +225,11 @@ fn check_payload_in_chunks(payload: &TransactionPayload<'_>, step: usize) {
         }
     }
     let chunked_end = error.map_or_else(|| decoder.finish(), Err);
-    assert_eq!(chunked_end.is_ok(), end.is_ok(), "{chunked_end:?} in chunks of {step}, {end:?} at once");
+    assert_eq!(
+        chunked_end.is_ok(),
+        end.is_ok(),
+        "the result is {chunked_end:?} in chunks of {step} bytes, but {end:?} at once"
+    );
     if end.is_ok() {
         assert_eq!(chunked, lengths);
     }

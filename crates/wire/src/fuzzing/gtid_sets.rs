@@ -1,4 +1,4 @@
-//! GTIDs and sets of them, as text and in binary form, of both flavours.
+//! Checks of GTIDs and GTID sets of both flavours, as text and in binary form.
 
 use super::{split_at_nul, split_mode};
 use crate::Flavour;
@@ -27,12 +27,15 @@ fn mysql_text(text: &str) {
 
 fn mysql_bytes(bytes: &[u8]) {
     let Ok(set) = MysqlGtidSet::decode(bytes) else { return };
-    assert!(16 * set.iter_intervals().count() <= bytes.len(), "more intervals than bytes for them");
-    assert!(set.encoded_len() <= bytes.len(), "the normal form is never longer");
+    assert!(
+        16 * set.iter_intervals().count() <= bytes.len(),
+        "the set has more intervals than the input has bytes"
+    );
+    assert!(set.encoded_len() <= bytes.len(), "the normal form is longer than the input");
     check_mysql_set(&set);
 }
 
-/// A set is in normal form, and survives writing and reading in both forms.
+/// Checks that a set is in normal form, and that it survives a round trip as text and in binary form.
 fn check_mysql_set(set: &MysqlGtidSet) {
     let mut previous: Option<(&[u8; 16], &str, Interval)> = None;
     let mut count = 0;
@@ -42,7 +45,7 @@ fn check_mysql_set(set: &MysqlGtidSet) {
             let order = (previous_uuid, previous_tag).cmp(&(uuid, tag));
             assert!(
                 order.is_lt() || order.is_eq() && before.last + 1 < interval.first,
-                "out of order in {set}"
+                "intervals out of order in {set}"
             );
         }
         previous = Some((uuid, tag, interval));
@@ -77,7 +80,7 @@ fn mariadb_bytes(bytes: &[u8]) {
 }
 
 fn check_list(list: &MariadbGtidList) {
-    let bytes = list.encode().expect("a list that was read can be written");
+    let bytes = list.encode().expect("a parsed list can be encoded");
     assert_eq!(MariadbGtidList::decode(&bytes).as_ref(), Ok(list));
     assert_eq!(MariadbGtidList::parse(&list.to_string()).map(|list| list.gtids).as_ref(), Ok(&list.gtids));
 }
@@ -86,7 +89,7 @@ fn check_state(state: &MariadbBinlogState) {
     assert_eq!(MariadbBinlogState::parse(&state.to_string()).as_ref(), Ok(state));
     assert_eq!(&MariadbBinlogState::from_gtids(state.to_list().gtids), state);
     for gtid in state.iter() {
-        assert!(state.contains(&gtid), "{gtid} in {state}");
+        assert!(state.contains(&gtid), "{gtid} must be in {state}");
     }
     for gtid in state.position().iter() {
         assert_eq!(state.last(gtid.domain), Some(gtid));
@@ -97,12 +100,12 @@ fn check_gtid(flavour: Flavour, text: &str) {
     let Ok(gtid) = Gtid::parse(flavour, text) else { return };
     assert_eq!(Gtid::parse(flavour, &gtid.to_string()).as_ref(), Ok(&gtid));
     let mut set = GtidSet::empty(flavour);
-    set.insert(&gtid).expect("a GTID that was read is in range");
+    set.insert(&gtid).expect("a parsed GTID is in range");
     assert!(set.contains(&gtid));
     assert_eq!(set, GtidSet::parse(flavour, &gtid.to_string()).expect("one GTID is a set"));
 }
 
-/// Set laws for any two sets of a flavour.
+/// Checks the laws of set operations for any two sets of one flavour.
 fn algebra(flavour: Flavour, texts: &[u8]) {
     let (a, b) = split_at_nul(texts);
     let parse = |text| GtidSet::parse(flavour, &String::from_utf8_lossy(text));
@@ -126,7 +129,7 @@ fn algebra(flavour: Flavour, texts: &[u8]) {
     if let (GtidSet::MariaDb(a), GtidSet::MariaDb(b), GtidSet::MariaDb(union)) = (&a, &b, &union) {
         check_state(union);
         for gtid in a.iter().chain(b.iter()) {
-            assert!(union.contains(&gtid), "{gtid} in {union}");
+            assert!(union.contains(&gtid), "{gtid} must be in {union}");
         }
         for range in a.subtract(b) {
             assert!(range.first <= range.last);

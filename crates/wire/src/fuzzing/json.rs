@@ -1,10 +1,10 @@
-//! MySQL's binary JSON, and the diffs of partial updates.
+//! Checks of MySQL's binary JSON, and of the diffs of partial updates.
 
 use super::split_mode;
 use crate::rows::json::{JsonNode, JsonPath, JsonValue};
 use crate::rows::{JsonBinary, JsonDiffs};
 
-/// The maximum size of an edited document.
+/// The maximum size of an edited document in bytes.
 const DOCUMENT_BYTES_MAX: usize = 1 << 16;
 
 pub(super) fn check(data: &[u8]) {
@@ -20,10 +20,10 @@ pub(super) fn check(data: &[u8]) {
     }
 }
 
-/// A document's text is within bounds, and is JSON.
+/// Checks that a document's text has a bounded length and is valid JSON.
 pub(super) fn check_document(document: JsonBinary<'_>) {
     let Ok(text) = document.to_text() else { return };
-    // The largest expansion: control characters (1 to 6 bytes) and doubles (11 to 24).
+    // The largest expansions are control characters (from 1 byte to 6) and doubles (from 11 bytes to 24).
     let bytes = document.bytes().len();
     assert!(text.len() <= 8 * bytes + 64, "{} bytes of text out of {bytes}", text.len());
     let mut finite = true;
@@ -33,11 +33,11 @@ pub(super) fn check_document(document: JsonBinary<'_>) {
         assert!(parsed.is_ok(), "{parsed:?}: {text}");
     }
     let mut unquoted = Vec::new();
-    document.write_text(&mut unquoted, false).expect("it printed with quotes");
+    document.write_text(&mut unquoted, false).expect("it was printed with quotes");
     assert!(unquoted.len() <= text.len());
 }
 
-/// Visits a printable document, and checks whether all its numbers are finite.
+/// Visits all values of a printable document, and clears `finite` if a number is not finite.
 fn visit(value: JsonValue<'_>, finite: &mut bool) {
     match value.decode().expect("it printed") {
         JsonNode::Double(double) => *finite &= double.is_finite(),
@@ -50,7 +50,8 @@ fn visit(value: JsonValue<'_>, finite: &mut bool) {
         JsonNode::Object(object) => {
             for index in 0..object.len() {
                 let (key, member) = object.member(index).expect("it printed");
-                // Unsorted keys may hide each other, but a lookup must not fail.
+                // A hostile document may have unsorted keys, so the lookup may not find them. It must not
+                // fail.
                 let _ = object.get(key);
                 visit(member, finite);
             }
@@ -59,7 +60,7 @@ fn visit(value: JsonValue<'_>, finite: &mut bool) {
     }
 }
 
-/// The length of a document, the document, and diffs.
+/// Checks an input that consists of the length of a document, the document, and diffs.
 fn edit(bytes: &[u8]) {
     let Some((length, bytes)) = bytes.split_first_chunk() else { return };
     let length = usize::from(u16::from_le_bytes(*length)).min(bytes.len());
@@ -69,6 +70,6 @@ fn edit(bytes: &[u8]) {
     let Ok(before) = JsonBinary::parse(document) else { return };
     if let Ok(after) = diffs.apply(before, DOCUMENT_BYTES_MAX) {
         assert!(after.len() <= DOCUMENT_BYTES_MAX);
-        check_document(JsonBinary::parse(&after).expect("a document made here"));
+        check_document(JsonBinary::parse(&after).expect("an edited document is valid"));
     }
 }

@@ -1,4 +1,4 @@
-//! The client/server protocol with hostile bytes from either side.
+//! Checks of the client/server protocol with arbitrary bytes from either side.
 
 use super::{split_at_nul, split_mode};
 use crate::protocol::auth::{self, AuthPlugin, AuthSwitchRequest};
@@ -32,7 +32,7 @@ pub(super) fn check(data: &[u8]) {
     }
 }
 
-/// A framed payload equals the payload framed again.
+/// Checks that framing a payload again gives the same packets.
 fn framing(bytes: &[u8]) {
     let Some((&[sequence, limit_low, limit_high], bytes)) = bytes.split_first_chunk() else { return };
     let payload_bytes_max = usize::from(u16::from_le_bytes([limit_low, limit_high])) << 4;
@@ -40,21 +40,18 @@ fn framing(bytes: &[u8]) {
         Ok(Frame::Complete { payload_bytes, frame_bytes, last_sequence }) => {
             assert!(payload_bytes <= payload_bytes_max);
             let frame = &bytes[..frame_bytes];
-            let payload = packet::join(frame).expect("a complete frame");
+            let payload = packet::join(frame).expect("joining a complete frame succeeds");
             assert_eq!(payload.len(), payload_bytes);
             let mut again = Vec::new();
             let next = packet::put_packets(&mut again, sequence, &payload);
             assert_eq!((again.as_slice(), next), (frame, last_sequence.wrapping_add(1)));
         }
         Ok(Frame::Incomplete { needed }) => {
-            assert!(
-                needed >= 1 && needed <= payload_bytes_max + PACKET_HEADER_BYTES,
-                "{needed} bytes needed"
-            );
+            assert!(needed >= 1 && needed <= payload_bytes_max + PACKET_HEADER_BYTES, "needs {needed} bytes");
         }
         Err(_) => {}
     }
-    // A false length gives an error, not more bytes than there are.
+    // A wrong length gives an error. It never gives more bytes than the input holds.
     if let Ok(payload) = packet::join(bytes) {
         assert!(payload.len() <= bytes.len());
     }
@@ -65,7 +62,7 @@ fn greeting(payload: &[u8]) {
     let Ok(greeting) = HandshakeV10::parse(payload) else { return };
     assert!(greeting.server_version.len() <= 3 * payload.len() && greeting.auth_data.len() <= payload.len());
     let mut bytes = Vec::new();
-    // Only greetings with 20 random bytes can be written.
+    // A greeting can be encoded only if it has 20 random bytes.
     if greeting.encode(&mut bytes).is_ok() {
         assert_eq!(HandshakeV10::parse(&bytes), Ok(greeting));
     }
@@ -81,8 +78,8 @@ fn client_answer(payload: &[u8]) {
         Ok(ClientAnswer::Response(response)) => {
             assert!(response.attributes.len() <= payload.len());
             let mut bytes = Vec::new();
-            response.encode(&mut bytes).expect("an answer that was read can be written");
-            // An announced but missing database is written as an empty one.
+            response.encode(&mut bytes).expect("a parsed answer can be encoded");
+            // If the capabilities announce a database but none is given, the writer writes an empty name.
             let announced = response.capabilities.has(Capabilities::CONNECT_WITH_DB);
             let database = response.database.clone().or_else(|| announced.then(String::new));
             let expected = HandshakeResponse { database, ..response };
@@ -95,7 +92,7 @@ fn client_answer(payload: &[u8]) {
 fn command(payload: &[u8]) {
     let Ok(command) = ClientCommand::parse(payload) else { return };
     let mut bytes = Vec::new();
-    command.encode(&mut bytes).expect("a command that was read can be written");
+    command.encode(&mut bytes).expect("a parsed command can be encoded");
     assert_eq!(ClientCommand::parse(&bytes).as_ref(), Ok(&command));
 }
 
@@ -109,7 +106,7 @@ fn ok(payload: &[u8]) {
 fn err(payload: &[u8]) {
     let Ok(err) = ErrPacket::parse(payload) else { return };
     assert!(err.message.len() <= 3 * MESSAGE_BYTES_MAX);
-    // Replacement characters may make texts longer than their fields.
+    // Replaced invalid UTF-8 may make texts longer than their fields.
     if err.message.len() <= MESSAGE_BYTES_MAX && err.sql_state.len() == 5 {
         let mut bytes = Vec::new();
         err.encode(&mut bytes);
@@ -158,11 +155,11 @@ fn rows(payload: &[u8]) {
     let values: Vec<Option<&[u8]>> = values.collect();
     let mut bytes = Vec::new();
     encode_text_row(values.iter().copied(), &mut bytes);
-    let again = parse_text_row(&bytes, values.len()).expect("a row that was read can be written");
+    let again = parse_text_row(&bytes, values.len()).expect("a parsed row can be encoded");
     assert!(again.into_iter().map(|range| range.map(|range| &bytes[range])).eq(values));
 }
 
-/// A converted binary row is a text row of as many values.
+/// Checks that a converted binary row is a text row with the same number of values.
 fn value_rows(payload: &[u8]) {
     let Some((&count, rest)) = payload.split_first() else { return };
     let Some((types, row)) = rest.split_at_checked(usize::from(count) * 3) else { return };
@@ -177,7 +174,7 @@ fn value_rows(payload: &[u8]) {
     let Some(rows) = ValueRows::new(&columns) else { return };
     let mut text = Vec::new();
     if rows.put_text_row(row, &mut text).is_ok() {
-        let values = parse_text_row(&text, columns.len()).expect("a row that was written can be read");
+        let values = parse_text_row(&text, columns.len()).expect("a converted row can be parsed");
         assert_eq!(values.len(), columns.len());
     }
 }
@@ -188,15 +185,16 @@ fn semi_sync(payload: &[u8]) {
     }
     if let Ok(ack) = Ack::parse(payload) {
         let mut bytes = Vec::new();
-        ack.encode(&mut bytes).expect("an acknowledgement that was read can be written");
-        // One final zero byte of the name is dropped; a name that ends in another one would lose that too.
+        ack.encode(&mut bytes).expect("a parsed acknowledgement can be encoded");
+        // The parser removes one final zero byte of the file name. So a name that ends in another zero byte
+        // would change.
         if ack.file.last() != Some(&0) {
             assert_eq!(Ack::parse(&bytes).as_ref(), Ok(&ack));
         }
     }
 }
 
-/// Arbitrary bytes do not prove a password.
+/// Checks that arbitrary bytes are not accepted as proof of a password.
 fn proofs(bytes: &[u8]) {
     let (answer, key) = split_at_nul(bytes);
     assert!(!auth::native_password_verify(answer, &[7; 20], &auth::native_password_hash(b"secret")));
@@ -207,12 +205,12 @@ fn proofs(bytes: &[u8]) {
     ));
     let mut public_key = auth::ed25519_public_key(b"secret");
     assert!(!auth::ed25519_verify(answer, &[7; 32], &public_key));
-    // An invalid public key must not panic either.
+    // An invalid public key must not cause a panic either.
     for (to, from) in public_key.iter_mut().zip(key) {
         *to = *from;
     }
     auth::ed25519_verify(answer, &[7; 32], &public_key);
-    // The text of a stored hash.
+    // The input as the text of a stored hash.
     if let Ok(hash) = Sha256Crypt::parse(bytes) {
         let mut again = Vec::new();
         hash.encode(&mut again);

@@ -1,14 +1,14 @@
-//! Streams of events, printed as text, as JSON and as SQL.
+//! Checks of the printers: streams of events are printed as text, as JSON and as SQL.
 
 use std::io;
 
 use super::stream::for_each_event;
 use crate::print::{EventLocation, EventPrinter, PrintError, json, sql, text};
 
-/// The maximum output per input: a compressed transaction can be much longer than its bytes.
+/// The maximum output per input, in bytes: a compressed transaction can be much longer than the input.
 const PRINTED_BYTES_MAX: usize = 1 << 20;
 
-/// A writer that fails after a limit.
+/// A writer that fails after a number of bytes.
 struct LimitedOutput {
     bytes: Vec<u8>,
 }
@@ -38,7 +38,7 @@ pub(super) fn check(data: &[u8]) {
         offset += event.len() as u64;
         let _ = as_text.event(place, event, &mut text_page);
         let _ = as_sql.event(place, event, &mut sql_page);
-        // Lines are written completely, unless the output is full.
+        // Lines are complete, unless the output reached its limit.
         if let Err(PrintError::Output(_)) = as_json.event(place, event, &mut json_page) {
             json_is_whole = false;
         }

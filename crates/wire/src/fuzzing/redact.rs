@@ -1,15 +1,16 @@
-//! Redaction of arbitrary statements and error texts.
+//! Checks of the redaction of arbitrary statements and error texts.
 
 use crate::redact::{nth_statement, private_statement, private_text, public_statement, public_text};
 
-/// A shorter value may occur in the surrounding words.
+/// The minimum length of a value that is searched for. A shorter value may occur in the surrounding words by
+/// chance.
 const MARK_BYTES_MIN: usize = 8;
 
-/// Public forms contain no value, and every form is one printable line.
+/// Checks that public forms hold no value, and that every form is one printable line.
 pub(super) fn check(data: &[u8]) {
     for bytes_max in [0, 40, 400] {
         for shown in [public_statement(data, bytes_max), private_statement(data, bytes_max)] {
-            assert!(shown.len() <= bytes_max + 4, "{} bytes of {bytes_max}", shown.len());
+            assert!(shown.len() <= bytes_max + 4, "{} bytes, the limit is {bytes_max}", shown.len());
             assert!(!shown.contains(char::is_control), "{shown:?}");
         }
     }
@@ -28,7 +29,7 @@ pub(super) fn check(data: &[u8]) {
     hides(|value| private_statement(user(value).as_bytes(), 4096), &literal);
 }
 
-/// The form of `value` equals that of another value, or is shorter.
+/// Checks that the form of `value` does not depend on the value, or else is shorter than the value.
 fn hides(shown_of: impl Fn(&str) -> String, value: &str) {
     let (shown, of_another) = (shown_of(value), shown_of("another"));
     assert!(!shown.contains(value) || of_another.contains(value), "{value:?} is shown: {shown:?}");

@@ -1,11 +1,11 @@
-//! Table maps and their rows events.
+//! Checks of table maps and their rows events.
 
 use super::{json, split_mode};
 use crate::event::{EventType, RowsEvent};
 use crate::rows::{BinlogValue, Image, RowChangeIter, RowCounter, RowLayout, TableMap};
 use crate::{Flavour, WireError};
 
-/// The maximum decompressed length of images and values.
+/// The maximum decompressed length of images and values, in bytes.
 const INFLATED_BYTES_MAX: usize = 1 << 16;
 
 const ROWS_TYPES: [EventType; 8] = [
@@ -19,7 +19,8 @@ const ROWS_TYPES: [EventType; 8] = [
     EventType::MARIADB_UPDATE_ROWS_COMPRESSED_V1,
 ];
 
-/// The input: the type of the rows event, the length of the table map, its body, the body of the rows event.
+/// Runs the checks. The input is the type of the rows event, the length of the table map, the body of the
+/// table map, and the body of the rows event.
 pub(super) fn check(data: &[u8]) {
     let Some((mode, data)) = split_mode(data, 16) else { return };
     let flavour = if mode < 8 { Flavour::MySql } else { Flavour::MariaDb };
@@ -39,7 +40,7 @@ pub(super) fn check(data: &[u8]) {
     }
 }
 
-/// Counting in pieces equals iterating.
+/// Checks that counting the rows in pieces gives the same number as iterating over them.
 fn check_count(table: &TableMap, event: &RowsEvent<'_>, changes: RowChangeIter<'_>, images: &[u8]) {
     let counter = RowLayout::new(table).and_then(|shape| RowCounter::new(&shape, event));
     let Ok(mut counter) = counter else { return };
@@ -51,7 +52,7 @@ fn check_count(table: &TableMap, event: &RowsEvent<'_>, changes: RowChangeIter<'
     }
 }
 
-/// The images are consecutive, and cover all bytes if all were read.
+/// Checks that the images are consecutive, and that they cover all bytes if all images were parsed.
 fn check_changes(changes: RowChangeIter<'_>, images: &[u8]) {
     let mut covered = 0;
     for (index, change) in changes.enumerate() {
@@ -70,7 +71,7 @@ fn check_image(image: &Image<'_>, before: Option<&Image<'_>>) {
     let columns = &image.table().columns;
     let mut held = 0;
     for cell in image.cells() {
-        let cell = cell.expect("an image that was read is whole");
+        let cell = cell.expect("the bytes of a parsed image can be parsed again");
         held += 1;
         assert!(image.has(cell.index));
         let Ok(value) = cell.value(columns) else { continue };
@@ -88,7 +89,7 @@ fn check_image(image: &Image<'_>, before: Option<&Image<'_>>) {
     assert_eq!(image.is_empty(), held == 0);
 }
 
-/// Printing and decompressing a value stay within bounds.
+/// Checks that the output of printing and of decompressing a value stays within its limit.
 fn check_value(value: &BinlogValue<'_>) {
     let mut text = String::new();
     match value {

@@ -1,4 +1,4 @@
-//! Turns an input into a stream of events.
+//! Turns the input of a fuzz target into a stream of events.
 
 use super::split_mode;
 use crate::event::{
@@ -9,8 +9,8 @@ use crate::{Flavour, ServerId};
 
 /// Calls `visit` with the flavour, the current format, and each complete event.
 ///
-/// The first byte selects a description of the events, so that the fuzzer need not guess lengths and
-/// checksums, or a raw binlog file.
+/// The first byte selects the form of the rest. It is either a description of events, so that the fuzzer need
+/// not guess lengths and checksums, or a raw binlog file.
 pub(super) fn for_each_event(data: &[u8], mut visit: impl FnMut(Flavour, &FormatDescription, &[u8])) {
     match split_mode(data, 8) {
         Some((mode @ 0..=3, events)) => described(mode, events, visit),
@@ -22,12 +22,12 @@ pub(super) fn for_each_event(data: &[u8], mut visit: impl FnMut(Flavour, &Format
     }
 }
 
-/// Of each event: type, flags and length of the body, and the body.
+/// Reads descriptions of events. Each consists of the type, the flags, the length of the body, and the body.
 fn described(choice: u8, mut rest: &[u8], mut visit: impl FnMut(Flavour, &FormatDescription, &[u8])) {
     let format = super::events::format(choice);
     let flavour = format.flavour();
     let mut builder = EventBuilder::new(ServerId(1), ChecksumAlgorithm::Off);
-    let head = builder.format_description(&format, 0).expect("a short event");
+    let head = builder.format_description(&format, 0).expect("the event is short");
     visit(flavour, &format, &head);
     while let Some((&[event_type, flags_low, flags_high, length_low, length_high], remaining)) =
         rest.split_first_chunk()
@@ -35,13 +35,13 @@ fn described(choice: u8, mut rest: &[u8], mut visit: impl FnMut(Flavour, &Format
         let length = usize::from(u16::from_le_bytes([length_low, length_high])).min(remaining.len());
         let (body, next) = remaining.split_at(length);
         let flags = u16::from_le_bytes([flags_low, flags_high]);
-        let event = builder.event(EventType(event_type), flags, body).expect("a short event");
+        let event = builder.event(EventType(event_type), flags, body).expect("the event is short");
         visit(flavour, &format, &event);
         rest = next;
     }
 }
 
-/// A binlog file, which has its own format description.
+/// Reads a binlog file, which has its own format description event.
 fn binlog_file(flavour: Flavour, file: &[u8], visit: &mut impl FnMut(Flavour, &FormatDescription, &[u8])) {
     let Some(mut rest) = file.strip_prefix(&BINLOG_MAGIC) else { return };
     let mut format = FormatDescription::assumed(flavour, ChecksumAlgorithm::Off);

@@ -1,4 +1,4 @@
-//! Streams of events through the transaction tracker.
+//! Checks of the transaction tracker on streams of events.
 
 use super::stream::for_each_event;
 use crate::event::{EVENT_HEADER_BYTES, EventHeader, FormatDescription};
@@ -12,7 +12,7 @@ pub(super) fn check(data: &[u8]) {
     });
 }
 
-/// The step and the tracker's state always agree, and a prefix of the event is enough.
+/// Checks that the step and the state of the tracker agree, and that a prefix of the event is enough.
 fn observe(tracker: &mut TransactionTracker, event: &[u8], format: &FormatDescription) {
     let header = EventHeader::parse(event).expect("an event has a header");
     let body = &event[EVENT_HEADER_BYTES..];

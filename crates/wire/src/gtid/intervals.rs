@@ -1,6 +1,6 @@
-//! Sorted, disjoint runs of transaction numbers.
+//! Sorted, disjoint intervals of transaction numbers.
 
-/// The numbers `first..=last`, never empty.
+/// The numbers `first..=last`. An interval is never empty.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Interval {
     /// The lowest number.
@@ -10,18 +10,19 @@ pub struct Interval {
 }
 
 impl Interval {
-    /// The number of elements.
+    /// Returns how many numbers the interval holds.
     fn count(self) -> u128 {
         u128::from(self.last - self.first) + 1
     }
 
-    /// Whether `later`, which does not begin before `self`, overlaps or directly follows it.
+    /// Returns whether `later` overlaps or directly follows this interval. `later` must not begin before this
+    /// interval.
     fn reaches(self, later: Interval) -> bool {
         later.first <= self.last.saturating_add(1)
     }
 }
 
-/// A set of numbers as sorted intervals with at least one absent number between any two, so that equal sets
+/// A set of numbers as sorted intervals. Between two intervals at least one number is absent, so equal sets
 /// are equal values.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(super) struct IntervalSet {
@@ -33,13 +34,13 @@ impl IntervalSet {
         Self { intervals: vec![interval] }
     }
 
-    /// Builds a set from intervals in any order that may overlap: `O(n log n)`, whatever the order.
+    /// Builds a set from intervals in any order, which may overlap. The cost is `O(n log n)` in every order.
     pub fn from_unsorted(mut intervals: Vec<Interval>) -> Self {
         intervals.sort_unstable();
         Self::from_sorted(intervals.into_iter())
     }
 
-    /// Builds a set from intervals sorted by their first number.
+    /// Builds a set from intervals that are sorted by their first number.
     fn from_sorted(sorted: impl Iterator<Item = Interval>) -> Self {
         let mut intervals: Vec<Interval> = Vec::new();
         for interval in sorted {
@@ -74,8 +75,8 @@ impl IntervalSet {
         after > 0 && number <= self.intervals[after - 1].last
     }
 
-    /// Adds a number; returns whether it was absent. The successor of the last number, the usual case in a
-    /// stream, moves no element.
+    /// Adds a number, and returns whether it was absent. Adding the number after the last one, the usual case
+    /// in a stream, moves no other interval.
     pub fn insert(&mut self, number: u64) -> bool {
         if self.contains(number) {
             return false;
@@ -85,7 +86,7 @@ impl IntervalSet {
     }
 
     pub fn insert_interval(&mut self, added: Interval) {
-        // `added` replaces the intervals that it overlaps or touches.
+        // The interval `added` replaces all intervals that it overlaps or touches.
         let from = self.intervals.partition_point(|present| present.last.saturating_add(1) < added.first);
         let to = self.intervals.partition_point(|present| present.first <= added.last.saturating_add(1));
         if from == to {
@@ -131,7 +132,7 @@ impl IntervalSet {
         let mut removed = &other.intervals[..];
         for interval in &self.intervals {
             let mut first = interval.first;
-            // An interval that ends before this one ends before all later ones, too.
+            // A removed interval that ends before this interval also ends before all later intervals.
             while removed.first().is_some_and(|cut| cut.last < first) {
                 removed = &removed[1..];
             }

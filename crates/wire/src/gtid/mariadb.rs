@@ -1,5 +1,5 @@
-//! MariaDB GTIDs; positions (`gtid_slave_pos`), binlog states (`gtid_binlog_state`) and GTID_LIST events of
-//! them.
+//! MariaDB GTIDs, and sets of them: positions (`gtid_slave_pos`), binlog states (`gtid_binlog_state`) and
+//! GTID_LIST events.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,16 +13,16 @@ use crate::cursor::ByteCursor;
 /// A MariaDB GTID.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MariadbGtid {
-    /// Replication domain: an independent stream of sequence numbers.
+    /// The replication domain: a stream with its own sequence numbers.
     pub domain: u32,
-    /// The server that the transaction first committed on.
+    /// The `server_id` of the server that first committed the transaction.
     pub server_id: u32,
-    /// Position in the domain.
+    /// The sequence number of the transaction in its domain.
     pub sequence: u64,
 }
 
 impl MariadbGtid {
-    /// Reads `domain-server-sequence`.
+    /// Parses `domain-server-sequence`.
     ///
     /// # Errors
     /// [`WireError::Malformed`] with the offending text and its offset.
@@ -54,22 +54,23 @@ impl fmt::Display for MariadbGtid {
 /// The body of a GTID_LIST event: GTIDs in the order in which the server wrote them, and flags.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MariadbGtidList {
-    /// For the list at the start of a binlog, the server's binlog state at that point: in each domain the
-    /// last GTID written comes after those of other servers.
+    /// In the list at the start of a binlog, the GTIDs are the server's binlog state at that point. In each
+    /// domain, the GTID that was written last comes after the GTIDs of other servers.
     pub gtids: Vec<MariadbGtid>,
-    /// The high nibble of the count: [`Self::FLAG_UNTIL_REACHED`], [`Self::FLAG_IGNORE_GTIDS`].
+    /// The highest four bits of the count: [`Self::FLAG_UNTIL_REACHED`], [`Self::FLAG_IGNORE_GTIDS`].
     pub flags: u8,
 }
 
 impl MariadbGtidList {
-    /// Sent, not stored: the stream has reached the position at which the replica asked to stop.
+    /// The stream has reached the position at which the replica asked to stop. This flag is sent, but never
+    /// stored.
     pub const FLAG_UNTIL_REACHED: u8 = 1;
-    /// Sent, not stored: the replica must ignore the GTIDs.
+    /// The replica must ignore the GTIDs. This flag is sent, but never stored.
     pub const FLAG_IGNORE_GTIDS: u8 = 2;
 
     const GTIDS_MAX: usize = (1 << 28) - 1;
 
-    /// Parses `0-1-100,1-2-5`; white space around GTIDs is allowed, and an empty text is the empty list.
+    /// Parses `0-1-100,1-2-5`. White space around GTIDs is allowed, and an empty text is the empty list.
     ///
     /// # Errors
     /// [`WireError::Malformed`] with the offending text and its offset; [`WireError::TooLarge`] beyond
@@ -93,7 +94,7 @@ impl MariadbGtidList {
         }
     }
 
-    /// Reads the body of a GTID_LIST event, without its checksum.
+    /// Parses the body of a GTID_LIST event, without its checksum.
     ///
     /// # Errors
     /// [`WireError::TooLarge`] beyond [`GTID_SET_BYTES_MAX`](super::GTID_SET_BYTES_MAX);
@@ -104,13 +105,13 @@ impl MariadbGtidList {
         let mut cursor = ByteCursor::new(WHAT, body);
         let count_and_flags = cursor.u32()?;
         let count = count_and_flags as usize & Self::GTIDS_MAX;
-        // Servers pad an empty list by two bytes, because they reject a body under six bytes. It is accepted
-        // with and without them.
+        // Servers pad an empty list with two bytes, because they reject a body shorter than six bytes. This
+        // parser accepts an empty list with and without them.
         if count == 0 && matches!(cursor.remaining(), 0 | 2) {
             cursor.rest();
         }
         if cursor.remaining() != count * 16 {
-            let reason = format!("{count} GTIDs in {} bytes", cursor.remaining());
+            let reason = format!("it states {count} GTIDs in {} bytes", cursor.remaining());
             return Err(WireError::malformed(WHAT, reason));
         }
         let mut gtids = Vec::with_capacity(count);
@@ -121,10 +122,11 @@ impl MariadbGtidList {
         Ok(Self { gtids, flags: (count_and_flags >> 28) as u8 })
     }
 
-    /// The body of the event, without checksum.
+    /// Returns the body of the event, without a checksum.
     ///
     /// # Errors
-    /// [`WireError::TooLarge`] beyond 2^28-1 GTIDs; [`WireError::Malformed`] for flags above four bits.
+    /// [`WireError::TooLarge`] for more than 2^28-1 GTIDs; [`WireError::Malformed`] for flags that need more
+    /// than four bits.
     pub fn encode(&self) -> Result<Vec<u8>, WireError> {
         if self.gtids.len() > Self::GTIDS_MAX {
             let size_max = 16 * Self::GTIDS_MAX as u64;
@@ -172,15 +174,15 @@ pub struct MariadbPosition {
 }
 
 impl MariadbPosition {
-    /// The position before everything.
+    /// Returns the position before the first transaction of every domain.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Reads `0-1-100,1-2-5`.
+    /// Parses a position such as `0-1-100,1-2-5`.
     ///
     /// # Errors
-    /// [`WireError::Malformed`] for an invalid list, or a domain named twice, as in the server.
+    /// [`WireError::Malformed`] for an invalid list or if a domain occurs twice, as in the server.
     pub fn parse(text: &str) -> Result<Self, WireError> {
         let mut position = Self::new();
         for gtid in MariadbGtidList::parse(text)?.gtids {
@@ -192,27 +194,28 @@ impl MariadbPosition {
         Ok(position)
     }
 
-    /// Moves to `gtid` even if its sequence number is lower: the commit order counts.
+    /// Moves the position of the domain to `gtid`, even if its sequence number is lower, because the commit
+    /// order counts.
     pub fn advance(&mut self, gtid: MariadbGtid) {
         self.domains.insert(gtid.domain, gtid);
     }
 
-    /// Whether `gtid` is at or before the position of its domain.
+    /// Returns whether `gtid` is at or before the position of its domain.
     pub fn contains(&self, gtid: &MariadbGtid) -> bool {
         self.last(gtid.domain).is_some_and(|last| gtid.sequence <= last.sequence)
     }
 
-    /// The last GTID of a domain.
+    /// Returns the last GTID of a domain.
     pub fn last(&self, domain: u32) -> Option<MariadbGtid> {
         self.domains.get(&domain).copied()
     }
 
-    /// The last GTIDs, in order of domain.
+    /// Returns the last GTID of each domain, in order of domain.
     pub fn iter(&self) -> impl Iterator<Item = MariadbGtid> {
         self.domains.values().copied()
     }
 
-    /// Whether no domain has a position.
+    /// Returns whether no domain has a position.
     pub fn is_empty(&self) -> bool {
         self.domains.is_empty()
     }
@@ -235,9 +238,9 @@ impl fmt::Display for MariadbPosition {
 /// The binlog state of one domain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct DomainState {
-    /// The server of the GTID written last; a key of `sequences`.
+    /// The server id of the GTID that was written last. It is a key of `sequences`.
     last_server_id: u32,
-    /// The sequence number written last, by server.
+    /// The sequence number that was written last, by server id.
     sequences: BTreeMap<u32, u64>,
 }
 
@@ -246,30 +249,31 @@ impl DomainState {
         self.sequences.get(&self.last_server_id).copied().unwrap_or(0)
     }
 
-    /// The sequence number up to which a server's transactions are present.
+    /// Returns the sequence number up to which the transactions of a server are present.
     ///
-    /// A server's own entry counts, even if other servers have higher numbers. A server without an entry
-    /// wrote before the state began; the domain's order decides then.
+    /// The entry of the server itself counts, even if other servers have higher numbers. A server without an
+    /// entry wrote its transactions before this state began. For such a server, the newest sequence number of
+    /// the domain counts.
     fn covers(&self, server_id: u32) -> u64 {
         self.sequences.get(&server_id).copied().unwrap_or_else(|| self.last_sequence())
     }
 }
 
 /// A binlog state as in `gtid_binlog_state`: the last sequence number of each domain and server, and the last
-/// one of each domain.
+/// GTID of each domain.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MariadbBinlogState {
     domains: BTreeMap<u32, DomainState>,
 }
 
 impl MariadbBinlogState {
-    /// The state of an empty binlog.
+    /// Returns the state of an empty binlog.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Reads the GTIDs of `gtid_binlog_state` or of a position; the last one listed of a domain is its
-    /// newest.
+    /// Parses the GTIDs of `gtid_binlog_state` or of a position. The GTID that is listed last in a domain is
+    /// the newest of that domain.
     ///
     /// # Errors
     /// [`WireError::Malformed`] with the offending text and its offset.
@@ -277,7 +281,7 @@ impl MariadbBinlogState {
         MariadbGtidList::parse(text).map(|list| Self::from_gtids(list.gtids))
     }
 
-    /// Applies GTIDs in the order in which they were written.
+    /// Builds the state from GTIDs in the order in which they were written.
     pub fn from_gtids(gtids: impl IntoIterator<Item = MariadbGtid>) -> Self {
         let mut state = Self::new();
         for gtid in gtids {
@@ -286,8 +290,8 @@ impl MariadbBinlogState {
         state
     }
 
-    /// Records that `gtid` was written. Like the server, replaces the server's sequence number even by a
-    /// lower one.
+    /// Records that `gtid` was written. It replaces the sequence number of its server even if the new number
+    /// is lower, as the server does.
     pub fn update(&mut self, gtid: MariadbGtid) {
         let MariadbGtid { domain, server_id, sequence } = gtid;
         let new = || DomainState { last_server_id: server_id, sequences: BTreeMap::new() };
@@ -296,26 +300,26 @@ impl MariadbBinlogState {
         state.sequences.insert(server_id, sequence);
     }
 
-    /// Whether the binlog holds `gtid`: it is not after its server's last in the domain or, for a server
-    /// without an entry, not after the domain's last.
+    /// Returns whether the binlog holds `gtid`. It does if `gtid` is not after the last GTID of its server in
+    /// the domain. For a server without an entry, the last GTID of the domain counts.
     pub fn contains(&self, gtid: &MariadbGtid) -> bool {
         self.domains.get(&gtid.domain).is_some_and(|state| gtid.sequence <= state.covers(gtid.server_id))
     }
 
-    /// The last GTID written in a domain.
+    /// Returns the GTID that was written last in a domain.
     pub fn last(&self, domain: u32) -> Option<MariadbGtid> {
         let state = self.domains.get(&domain)?;
         Some(MariadbGtid { domain, server_id: state.last_server_id, sequence: state.last_sequence() })
     }
 
-    /// The position of a replica that has applied all of this state.
+    /// Returns the position of a replica that has applied all transactions of this state.
     pub fn position(&self) -> MariadbPosition {
         let domains = self.domains.keys().filter_map(|domain| Some((*domain, self.last(*domain)?)));
         MariadbPosition { domains: domains.collect() }
     }
 
-    /// Every domain's and server's last GTID, in order of domain, the domain's newest after those of other
-    /// servers.
+    /// Returns the last GTID of each domain and server, in order of domain. The newest GTID of a domain comes
+    /// after those of other servers.
     pub fn iter(&self) -> impl Iterator<Item = MariadbGtid> {
         self.domains.iter().flat_map(|(&domain, state)| {
             let others = state.sequences.iter().filter(|(server_id, _)| **server_id != state.last_server_id);
@@ -325,18 +329,18 @@ impl MariadbBinlogState {
         })
     }
 
-    /// The body of the GTID_LIST event that a binlog which follows this state begins with.
+    /// Returns the GTID list that starts the next binlog file after this state.
     pub fn to_list(&self) -> MariadbGtidList {
         MariadbGtidList { gtids: self.iter().collect(), flags: 0 }
     }
 
-    /// Whether nothing was written.
+    /// Returns whether no GTID was written.
     pub fn is_empty(&self) -> bool {
         self.domains.is_empty()
     }
 
-    /// The union of two states. The newest GTID of a domain comes from the state that is ahead. If each has
-    /// what the other lacks, or both are equal, the higher sequence number decides.
+    /// Returns the union of two states. The newest GTID of a domain comes from the state that is ahead. If
+    /// each state holds GTIDs that the other lacks, or both are equal, the higher sequence number decides.
     #[must_use]
     pub fn union(&self, other: &Self) -> Self {
         let mut union = self.clone();
@@ -364,7 +368,7 @@ impl MariadbBinlogState {
         union
     }
 
-    /// The difference to `other`, as ranges of each domain in ascending order.
+    /// Returns the GTIDs that are missing from `other`, as ranges of each domain in ascending order.
     pub fn subtract(&self, other: &Self) -> Vec<MariadbRange> {
         let mut ranges = Vec::new();
         for (&domain, state) in &self.domains {
@@ -372,7 +376,8 @@ impl MariadbBinlogState {
             let mut by_sequence: Vec<(u64, u32)> =
                 state.sequences.iter().map(|(id, seq)| (*seq, *id)).collect();
             by_sequence.sort_unstable();
-            // Each number of a domain belongs to the first server that reached it.
+            // Each sequence number of a domain belongs to the first server whose last number is at least as
+            // high.
             let mut ranged = None;
             for (last, server_id) in by_sequence {
                 let covered = theirs.map(|theirs| theirs.covers(server_id));
@@ -402,23 +407,24 @@ impl fmt::Display for MariadbBinlogState {
     }
 }
 
-/// A run of a domain's sequence numbers, `first..=last`.
+/// A range of sequence numbers of one domain, `first..=last`.
 ///
-/// MariaDB numbers within a domain, so some of the run may never have been written, or by another server.
+/// MariaDB numbers transactions per domain. So some numbers of the range may not exist, or may belong to
+/// another server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MariadbRange {
     /// The replication domain.
     pub domain: u32,
     /// The server that wrote `last`.
     pub server_id: u32,
-    /// The lowest sequence number that may be in the run.
+    /// The lowest sequence number that the range may hold.
     pub first: u64,
-    /// The highest sequence number; one that was written.
+    /// The highest sequence number. A transaction with this number was written.
     pub last: u64,
 }
 
 impl fmt::Display for MariadbRange {
-    /// `0-1-5` or `0-1-5..9`.
+    /// Prints `0-1-5` or `0-1-5..9`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { domain, server_id, first, last } = self;
         if first == last {
@@ -429,7 +435,7 @@ impl fmt::Display for MariadbRange {
     }
 }
 
-/// `domain-server-sequence` and the white space after it.
+/// Parses `domain-server-sequence` and the white space after it.
 fn parse_gtid(scan: &mut Scanner<'_>) -> Result<MariadbGtid, WireError> {
     let domain = scan.number(0, u32::MAX.into(), "a domain in 0..2^32-1")? as u32;
     scan.expect(b'-', "'-' after a domain")?;

@@ -1,8 +1,8 @@
-//! GTIDs and sets of them, in the notations and semantics of both flavours.
+//! GTIDs and GTID sets of both flavours.
 //!
 //! MySQL numbers transactions per UUID (and tag), and a set of them is a set of intervals: [`MysqlGtidSet`].
-//! MariaDB numbers per replication domain in commit order, so the last GTIDs describe what a server holds:
-//! [`MariadbPosition`] and [`MariadbBinlogState`]. [`GtidSet`] is either of them.
+//! MariaDB numbers transactions per replication domain in commit order, so the last GTIDs describe what a
+//! server holds: [`MariadbPosition`] and [`MariadbBinlogState`]. [`GtidSet`] is a set of either flavour.
 
 mod intervals;
 mod mariadb;
@@ -21,10 +21,11 @@ pub use mariadb::{MariadbBinlogState, MariadbGtid, MariadbGtidList, MariadbPosit
 pub use mysql::{MYSQL_NUMBER_MAX, MYSQL_TAG_CHARACTERS_MAX, MysqlGtid, MysqlGtidSet};
 pub use set::{GtidDifference, GtidSet};
 
-/// The maximum text or binary form of a set or list, in bytes: about a million intervals.
+/// The maximum length of the text form or binary form of a set or list, in bytes. It has room for about a
+/// million intervals.
 pub const GTID_SET_BYTES_MAX: usize = 16 << 20;
 
-/// One transaction's global identity.
+/// The global transaction identifier of one transaction.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Gtid {
     /// `uuid:[tag:]number`.
@@ -34,7 +35,7 @@ pub enum Gtid {
 }
 
 impl Gtid {
-    /// The flavour whose notation this is.
+    /// Returns the flavour of the GTID.
     pub fn flavour(&self) -> Flavour {
         match self {
             Self::MySql(_) => Flavour::MySql,
@@ -42,7 +43,7 @@ impl Gtid {
         }
     }
 
-    /// Reads one GTID in the notation of `flavour`.
+    /// Parses one GTID in the notation of `flavour`.
     ///
     /// # Errors
     /// [`WireError::Malformed`] with the offending text and its offset.

@@ -1,4 +1,4 @@
-//! MySQL GTIDs, and sets of them as in `gtid_executed`, with the tags of MySQL 8.3 and later.
+//! MySQL GTIDs and GTID sets as in `gtid_executed`, with the tags of MySQL 8.3 and later.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -10,25 +10,25 @@ use super::text_parser::Scanner;
 use crate::WireError;
 use crate::cursor::ByteCursor;
 
-/// The highest transaction number: servers stop accepting writes when they reach 2^63-1.
+/// The highest transaction number. Servers stop accepting writes when they reach 2^63-1.
 pub const MYSQL_NUMBER_MAX: u64 = i64::MAX as u64 - 1;
 
-/// The longest tag, in characters.
+/// The maximum length of a tag, in characters.
 pub const MYSQL_TAG_CHARACTERS_MAX: usize = 32;
 
 /// A MySQL GTID.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MysqlGtid {
-    /// UUID of the server (or group) that the transaction first committed on.
+    /// The UUID of the server (or group) that first committed the transaction.
     pub uuid: [u8; 16],
-    /// Empty, or up to 32 characters `[a-z_][a-z0-9_]*` (MySQL 8.3 and later).
+    /// The tag: empty, or up to 32 characters `[a-z_][a-z0-9_]*` (MySQL 8.3 and later).
     pub tag: String,
-    /// 1..=[`MYSQL_NUMBER_MAX`].
+    /// The transaction number, 1..=[`MYSQL_NUMBER_MAX`].
     pub number: u64,
 }
 
 impl MysqlGtid {
-    /// Reads `uuid:number` or `uuid:tag:number`.
+    /// Parses `uuid:number` or `uuid:tag:number`.
     ///
     /// # Errors
     /// [`WireError::Malformed`] with the offending text and its offset.
@@ -70,16 +70,16 @@ impl fmt::Display for MysqlGtid {
     }
 }
 
-/// The form of tags in the binary form of a set.
+/// The two binary forms of a set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Format {
-    /// No tags; every MySQL since 5.6 reads it.
+    /// Without tags. Every MySQL since 5.6 can read this form.
     Untagged = 0,
-    /// A tag after each UUID; MySQL 8.3 and later.
+    /// With a tag after each UUID. MySQL 8.3 and later can read this form.
     Tagged = 1,
 }
 
-/// The numbers of one UUID and tag.
+/// The transaction numbers of one UUID and tag.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct OriginNumbers {
     uuid: [u8; 16],
@@ -88,7 +88,7 @@ struct OriginNumbers {
 }
 
 impl OriginNumbers {
-    /// The sort key.
+    /// Returns the key by which origins are sorted: UUID and tag.
     fn key(&self) -> (&[u8; 16], &str) {
         (&self.uuid, &self.tag)
     }
@@ -96,23 +96,23 @@ impl OriginNumbers {
 
 /// A set of MySQL GTIDs.
 ///
-/// Stored as sorted intervals per UUID and tag. Equal sets are equal values, and [`Display`](fmt::Display)
-/// prints the server's normal form.
+/// The set is stored as sorted intervals per UUID and tag. Equal sets are equal values, and
+/// [`Display`](fmt::Display) prints the server's normal form.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct MysqlGtidSet {
-    /// Sorted by [`OriginNumbers::key`], each key once, none without numbers.
+    /// Sorted by [`OriginNumbers::key`]. Each key occurs once, and none has an empty set of numbers.
     origins: Vec<OriginNumbers>,
 }
 
 impl MysqlGtidSet {
-    /// The empty set.
+    /// Returns the empty set.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Reads the text form as leniently as MySQL 9 does: any order, upper or lower case, white space between
-    /// tokens, empty elements, UUIDs repeated, in braces or without dashes, intervals that overlap or are
-    /// empty (`5-3`).
+    /// Parses the text form and accepts what MySQL 9 accepts: any order, upper or lower case, white space
+    /// between tokens, and empty elements. UUIDs may be repeated, in braces or without dashes. Intervals may
+    /// overlap or be empty (`5-3`).
     ///
     /// ```
     /// # use tailwater_wire::gtid::MysqlGtidSet;
@@ -141,10 +141,11 @@ impl MysqlGtidSet {
         }
     }
 
-    /// Adds a GTID; returns whether it was absent.
+    /// Adds a GTID, and returns whether it was absent.
     ///
     /// # Errors
-    /// [`WireError::Malformed`] if number or tag is invalid: such a set could not be printed and parsed.
+    /// [`WireError::Malformed`] if the number or the tag is invalid. The text of such a set could not be
+    /// parsed again.
     pub fn insert(&mut self, gtid: &MysqlGtid) -> Result<bool, WireError> {
         if let Ok(index) = self.position(&gtid.uuid, &gtid.tag)
             && (1..=MYSQL_NUMBER_MAX).contains(&gtid.number)
@@ -158,8 +159,8 @@ impl MysqlGtidSet {
     /// Adds all numbers of an interval.
     ///
     /// # Errors
-    /// [`WireError::Malformed`] if the interval is empty or not within 1..=[`MYSQL_NUMBER_MAX`], or `tag` is
-    /// no tag.
+    /// [`WireError::Malformed`] if the interval is empty or not within 1..=[`MYSQL_NUMBER_MAX`], or if `tag`
+    /// is not a valid tag.
     pub fn insert_interval(
         &mut self,
         uuid: [u8; 16],
@@ -168,10 +169,10 @@ impl MysqlGtidSet {
     ) -> Result<(), WireError> {
         let Interval { first, last } = interval;
         if first == 0 || first > last || last > MYSQL_NUMBER_MAX {
-            return Err(WireError::malformed("mysql GTID set", format!("{first}-{last} as an interval")));
+            return Err(WireError::malformed("mysql GTID set", format!("{first}-{last} is not an interval")));
         }
         if !is_tag(tag) {
-            return Err(WireError::malformed("mysql GTID set", format!("{tag:?} as a tag")));
+            return Err(WireError::malformed("mysql GTID set", format!("{tag:?} is not a tag")));
         }
         match self.position(&uuid, tag) {
             Ok(index) => self.origins[index].numbers.insert_interval(interval),
@@ -183,12 +184,12 @@ impl MysqlGtidSet {
         Ok(())
     }
 
-    /// Whether the set holds `gtid`.
+    /// Returns whether the set holds `gtid`.
     pub fn contains_gtid(&self, gtid: &MysqlGtid) -> bool {
         self.numbers(&gtid.uuid, &gtid.tag).is_some_and(|numbers| numbers.contains(gtid.number))
     }
 
-    /// Whether the set holds every GTID of `other`.
+    /// Returns whether the set holds every GTID of `other`.
     pub fn is_superset_of(&self, other: &Self) -> bool {
         other.origins.iter().all(|origin| {
             let numbers = self.numbers(&origin.uuid, &origin.tag);
@@ -196,7 +197,7 @@ impl MysqlGtidSet {
         })
     }
 
-    /// Every GTID that is in either set.
+    /// Returns the set of all GTIDs that are in either set.
     #[must_use]
     pub fn union(&self, other: &Self) -> Self {
         let mut origins = Vec::with_capacity(self.origins.len().max(other.origins.len()));
@@ -218,7 +219,7 @@ impl MysqlGtidSet {
         }
     }
 
-    /// Every GTID of this set that is not in `other`.
+    /// Returns the set of all GTIDs of this set that are not in `other`.
     #[must_use]
     pub fn subtract(&self, other: &Self) -> Self {
         self.map_numbers(|origin| match other.numbers(&origin.uuid, &origin.tag) {
@@ -227,7 +228,7 @@ impl MysqlGtidSet {
         })
     }
 
-    /// Every GTID that is in both sets.
+    /// Returns the set of all GTIDs that are in both sets.
     #[must_use]
     pub fn intersect(&self, other: &Self) -> Self {
         self.map_numbers(|origin| match other.numbers(&origin.uuid, &origin.tag) {
@@ -236,22 +237,22 @@ impl MysqlGtidSet {
         })
     }
 
-    /// Whether there is no GTID in the set.
+    /// Returns whether the set holds no GTID.
     pub fn is_empty(&self) -> bool {
         self.origins.is_empty()
     }
 
-    /// Whether any GTID has a tag, so that servers before MySQL 8.3 cannot read the set.
+    /// Returns whether any GTID has a tag. Servers before MySQL 8.3 cannot read a set with tags.
     pub fn has_tags(&self) -> bool {
         self.origins.iter().any(|origin| !origin.tag.is_empty())
     }
 
-    /// How many GTIDs are in the set.
+    /// Returns the number of GTIDs in the set.
     pub fn count(&self) -> u128 {
         self.origins.iter().map(|origin| origin.numbers.count()).sum()
     }
 
-    /// The intervals in order of UUID, tag and number.
+    /// Iterates over the intervals in order of UUID, tag and number.
     pub fn iter_intervals(&self) -> impl Iterator<Item = (&[u8; 16], &str, Interval)> {
         self.origins.iter().flat_map(|origin| {
             let intervals = origin.numbers.as_slice().iter();
@@ -259,17 +260,18 @@ impl MysqlGtidSet {
         })
     }
 
-    /// The highest number of a UUID and tag (empty for none).
+    /// Returns the highest number of a UUID and tag. The tag is empty for GTIDs without a tag.
     pub fn last_number(&self, uuid: &[u8; 16], tag: &str) -> Option<u64> {
         self.numbers(uuid, tag).and_then(IntervalSet::last_number)
     }
 
-    /// Reads the binary form of PREVIOUS_GTIDS events and COM_BINLOG_DUMP_GTID, with tags or without, from
-    /// all of `bytes`. Memory use is a small multiple of their length.
+    /// Parses the binary form of PREVIOUS_GTIDS events and COM_BINLOG_DUMP_GTID, with or without tags.
+    /// `bytes` must hold nothing else. The memory used is a small multiple of the length of `bytes`.
     ///
     /// # Errors
     /// [`WireError::TooLarge`] beyond [`GTID_SET_BYTES_MAX`](super::GTID_SET_BYTES_MAX);
-    /// [`WireError::Unsupported`] for a format newer than tags; otherwise what is wrong with the bytes.
+    /// [`WireError::Unsupported`] for a format newer than the one with tags; [`WireError::Truncated`] or
+    /// [`WireError::Malformed`].
     pub fn decode(bytes: &[u8]) -> Result<Self, WireError> {
         const WHAT: &str = "mysql GTID set";
         check_size(WHAT, bytes.len())?;
@@ -290,7 +292,7 @@ impl MysqlGtidSet {
                 Format::Untagged => String::new(),
                 Format::Tagged => decode_tag(&mut cursor)?,
             };
-            // This count allocates nothing: each interval has its 16 bytes of input.
+            // This count causes no allocation: each interval takes 16 bytes of input.
             let interval_count = cursor.u64()?;
             let mut intervals = Vec::new();
             let mut previous_end = 0;
@@ -311,8 +313,8 @@ impl MysqlGtidSet {
         Ok(set.finish())
     }
 
-    /// The binary form, as servers write it: without tags if the set has none, so that every version reads
-    /// it.
+    /// Returns the binary form as servers write it. A set without tags is written in the form without tags,
+    /// which every version can read.
     pub fn encode(&self) -> Vec<u8> {
         let format = if self.has_tags() { Format::Tagged } else { Format::Untagged };
         let origin_count = self.origins.len() as u64;
@@ -325,7 +327,7 @@ impl MysqlGtidSet {
         for OriginNumbers { uuid, tag, numbers } in &self.origins {
             out.extend_from_slice(uuid);
             if format == Format::Tagged {
-                // A variable-length integer; its lowest bit is 0: it has one byte.
+                // The length is a variable-length integer of one byte, so its lowest bit is 0.
                 out.push((tag.len() as u8) << 1);
                 out.extend_from_slice(tag.as_bytes());
             }
@@ -338,7 +340,7 @@ impl MysqlGtidSet {
         out
     }
 
-    /// The length of the binary form in bytes.
+    /// Returns the length of the binary form in bytes.
     pub fn encoded_len(&self) -> usize {
         let tagged = self.has_tags();
         let origin_len = |origin: &OriginNumbers| {
@@ -348,7 +350,7 @@ impl MysqlGtidSet {
         8 + self.origins.iter().map(origin_len).sum::<usize>()
     }
 
-    /// Where the origin is, or would have to be inserted.
+    /// Returns the index of the origin, or as an error the index at which to insert it.
     fn position(&self, uuid: &[u8; 16], tag: &str) -> Result<usize, usize> {
         self.origins.binary_search_by(|origin| origin.key().cmp(&(uuid, tag)))
     }
@@ -357,7 +359,7 @@ impl MysqlGtidSet {
         self.position(uuid, tag).ok().map(|index| &self.origins[index].numbers)
     }
 
-    /// The set with each origin's numbers replaced.
+    /// Returns the set with the numbers of each origin replaced.
     fn map_numbers(&self, replace: impl Fn(&OriginNumbers) -> IntervalSet) -> Self {
         let mut origins = Vec::new();
         for origin in &self.origins {
@@ -379,8 +381,8 @@ impl FromStr for MysqlGtidSet {
 }
 
 impl fmt::Display for MysqlGtidSet {
-    /// As `gtid_executed` prints it, but with `,` instead of `,\n` between UUIDs; `{:#}` gives the line
-    /// breaks too.
+    /// Prints the set as `gtid_executed` does, but with `,` instead of `,
+    /// ` between UUIDs. `{:#}` prints the line breaks too.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut previous_uuid = None;
         for OriginNumbers { uuid, tag, numbers } in &self.origins {
@@ -406,13 +408,13 @@ impl fmt::Display for MysqlGtidSet {
     }
 }
 
-/// Collects intervals in any order and sorts them at the end, so that a hostile order costs no more than
-/// others.
+/// Collects intervals in any order and sorts them at the end. So input in an unfavourable order costs no more
+/// than other input.
 #[derive(Default)]
 struct SetBuilder {
-    /// Unsorted, keys repeated.
+    /// The collected origins, unsorted. Keys may be repeated.
     origins: Vec<Collected>,
-    /// How many of them there were after the last [`SetBuilder::compact`].
+    /// The number of origins after the last [`SetBuilder::compact`].
     compacted: usize,
 }
 
@@ -427,14 +429,14 @@ impl SetBuilder {
         if intervals.is_empty() {
             return;
         }
-        // Alternating keys in a text must not cost an entry each time.
+        // Text with alternating keys must not cost memory for each repetition.
         if self.origins.len() >= 2 * self.compacted + 1024 {
             self.compact();
         }
         self.origins.push(Collected { uuid, tag, intervals });
     }
 
-    /// Sorts the origins and leaves each key once.
+    /// Sorts the origins and merges those with equal keys.
     fn compact(&mut self) {
         self.origins.sort_by(|a, b| (&a.uuid, &a.tag).cmp(&(&b.uuid, &b.tag)));
         self.origins.dedup_by(|next, kept| {
@@ -458,7 +460,7 @@ impl SetBuilder {
     }
 }
 
-/// `UUID [: (TAG | INTERVAL)]...`; each tag holds until the next one.
+/// Parses `UUID [: (TAG | INTERVAL)]...`. Each tag applies until the next tag.
 fn parse_uuid_set(scan: &mut Scanner<'_>, set: &mut SetBuilder) -> Result<(), WireError> {
     let uuid = parse_uuid(scan)?;
     scan.skip_whitespace();
@@ -486,14 +488,14 @@ fn parse_uuid_set(scan: &mut Scanner<'_>, set: &mut SetBuilder) -> Result<(), Wi
     Ok(())
 }
 
-/// A transaction number and the white space after it.
+/// Parses a transaction number and the white space after it.
 fn parse_number(scan: &mut Scanner<'_>) -> Result<u64, WireError> {
     let number = scan.number(1, MYSQL_NUMBER_MAX, "a number in 1..2^63-1")?;
     scan.skip_whitespace();
     Ok(number)
 }
 
-/// A UUID with dashes, with dashes and braces, or with neither.
+/// Parses a UUID with dashes, with dashes and braces, or without both.
 fn parse_uuid(scan: &mut Scanner<'_>) -> Result<[u8; 16], WireError> {
     const EXPECTED: &str = "a UUID";
     let start = scan.clone();
@@ -515,8 +517,8 @@ fn parse_uuid(scan: &mut Scanner<'_>) -> Result<[u8; 16], WireError> {
     Ok(uuid)
 }
 
-/// A tag in lower case and the white space after it; empty, with nothing read, if a number or anything else
-/// is next.
+/// Parses a tag and the white space after it, and returns the tag in lower case. Returns an empty tag and
+/// reads nothing if something other than a tag follows, such as a number.
 fn parse_tag(scan: &mut Scanner<'_>) -> Result<String, WireError> {
     let start = scan.clone();
     if !scan.peek().is_some_and(|byte| byte.is_ascii_alphabetic() || byte == b'_') {
@@ -533,20 +535,23 @@ fn parse_tag(scan: &mut Scanner<'_>) -> Result<String, WireError> {
 fn decode_tag(cursor: &mut ByteCursor<'_>) -> Result<String, WireError> {
     let length = cursor.u8()?;
     if length & 1 != 0 || usize::from(length >> 1) > MYSQL_TAG_CHARACTERS_MAX {
-        return Err(WireError::malformed("mysql GTID set", format!("{length:#04x} as the length of a tag")));
+        return Err(WireError::malformed(
+            "mysql GTID set",
+            format!("{length:#04x} is not the length of a tag"),
+        ));
     }
     let bytes = cursor.bytes(usize::from(length >> 1))?;
-    // The server folds the case here as it does in text.
+    // The server converts tags to lower case here, as it does for text.
     match std::str::from_utf8(bytes).map(str::to_ascii_lowercase) {
         Ok(tag) if is_tag(&tag) => Ok(tag),
         _ => Err(WireError::malformed(
             "mysql GTID set",
-            format!("{:?} as a tag", bytes.escape_ascii().to_string()),
+            format!("{:?} is not a tag", bytes.escape_ascii().to_string()),
         )),
     }
 }
 
-/// Whether `tag` is empty or a tag in its normal form.
+/// Returns whether `tag` is empty or is a tag in its normal form.
 fn is_tag(tag: &str) -> bool {
     tag.len() <= MYSQL_TAG_CHARACTERS_MAX
         && !tag.starts_with(|first: char| first.is_ascii_digit())

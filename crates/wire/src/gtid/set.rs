@@ -1,30 +1,30 @@
-//! A set of GTIDs of either flavour.
+//! A GTID set of either flavour.
 
 use std::fmt;
 
 use super::{Gtid, MariadbBinlogState, MariadbRange, MysqlGtidSet};
 use crate::{Flavour, WireError};
 
-/// A set of GTIDs of one flavour.
+/// A GTID set of one flavour.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GtidSet {
-    /// Exactly the transactions it names.
+    /// The set holds exactly the transactions that it names.
     MySql(MysqlGtidSet),
-    /// All transactions up to the last one of each domain and server.
+    /// The set holds all transactions up to the last one of each domain and server.
     MariaDb(MariadbBinlogState),
 }
 
 /// The difference of two sets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GtidDifference {
-    /// Exactly the transactions missing.
+    /// Exactly the missing transactions.
     MySql(MysqlGtidSet),
-    /// Runs of sequence numbers, by domain.
+    /// Ranges of sequence numbers, by domain.
     MariaDb(Vec<MariadbRange>),
 }
 
 impl GtidSet {
-    /// The empty set.
+    /// Returns the empty set.
     pub fn empty(flavour: Flavour) -> Self {
         match flavour {
             Flavour::MySql => Self::MySql(MysqlGtidSet::new()),
@@ -32,7 +32,7 @@ impl GtidSet {
         }
     }
 
-    /// Reads `gtid_executed` (MySQL), or `gtid_binlog_state` or `gtid_slave_pos` (MariaDB).
+    /// Parses the text of `gtid_executed` (MySQL), or of `gtid_binlog_state` or `gtid_slave_pos` (MariaDB).
     ///
     /// # Errors
     /// [`WireError::Malformed`] with the offending text and its offset; [`WireError::TooLarge`] beyond
@@ -44,7 +44,7 @@ impl GtidSet {
         }
     }
 
-    /// The flavour whose GTIDs it holds.
+    /// Returns the flavour of the GTIDs in the set.
     pub fn flavour(&self) -> Flavour {
         match self {
             Self::MySql(_) => Flavour::MySql,
@@ -52,10 +52,11 @@ impl GtidSet {
         }
     }
 
-    /// Adds a transaction; for MariaDB it becomes the last of its domain, as when a binlog is written.
+    /// Adds a transaction. For MariaDB, the transaction becomes the last of its domain, as when a server
+    /// writes its binlog.
     ///
     /// # Errors
-    /// [`WireError::Malformed`] for a GTID of the other flavour, or one out of range.
+    /// [`WireError::Malformed`] for a GTID of the other flavour, or for a GTID out of range.
     pub fn insert(&mut self, gtid: &Gtid) -> Result<(), WireError> {
         match (self, gtid) {
             (Self::MySql(set), Gtid::MySql(gtid)) => set.insert(gtid).map(drop),
@@ -67,7 +68,7 @@ impl GtidSet {
         }
     }
 
-    /// Whether the set holds `gtid`; never one of the other flavour. For MariaDB see
+    /// Returns whether the set holds `gtid`. It never holds a GTID of the other flavour. For MariaDB see
     /// [`MariadbBinlogState::contains`].
     pub fn contains(&self, gtid: &Gtid) -> bool {
         match (self, gtid) {
@@ -77,7 +78,7 @@ impl GtidSet {
         }
     }
 
-    /// The union.
+    /// Returns the union of both sets.
     ///
     /// # Errors
     /// [`WireError::Malformed`] for a set of the other flavour.
@@ -89,7 +90,7 @@ impl GtidSet {
         }
     }
 
-    /// The difference to `other`.
+    /// Returns the transactions of this set that are not in `other`.
     ///
     /// # Errors
     /// [`WireError::Malformed`] for a set of the other flavour.
@@ -101,7 +102,8 @@ impl GtidSet {
         }
     }
 
-    /// Whether `other` is a superset. Across flavours: whether this set is empty.
+    /// Returns whether `other` holds all transactions of this set. If the flavours differ, that is so only if
+    /// this set is empty.
     pub fn is_subset_of(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::MySql(a), Self::MySql(b)) => b.is_superset_of(a),
@@ -110,7 +112,7 @@ impl GtidSet {
         }
     }
 
-    /// Whether the set is empty.
+    /// Returns whether the set is empty.
     pub fn is_empty(&self) -> bool {
         match self {
             Self::MySql(set) => set.is_empty(),
@@ -129,7 +131,7 @@ impl fmt::Display for GtidSet {
 }
 
 impl GtidDifference {
-    /// Whether the difference is empty.
+    /// Returns whether the difference is empty.
     pub fn is_empty(&self) -> bool {
         match self {
             Self::MySql(set) => set.is_empty(),
@@ -151,5 +153,5 @@ impl fmt::Display for GtidDifference {
 }
 
 fn other_flavour(ours: Flavour, theirs: Flavour) -> WireError {
-    WireError::malformed("GTID set", format!("a {theirs} GTID for a {ours} set"))
+    WireError::malformed("GTID set", format!("a {theirs} GTID cannot be used with a {ours} set"))
 }

@@ -1,4 +1,4 @@
-//! Both kinds of sets against naive models, and their errors.
+//! Compares the sets of both flavours with simple models, and tests the errors.
 
 use std::collections::BTreeSet;
 
@@ -8,14 +8,14 @@ use super::*;
 
 const UUID: &str = "3e11fa47-71ca-11e1-9e33-c80aa9429562";
 
-/// The numbers of a model set are 1..=NUMBER_MAX, so that sets meet often.
+/// The numbers of a model set are 1..=NUMBER_MAX. The range is small, so that two sets often overlap.
 const NUMBER_MAX: u64 = 24;
 const TAGS: [&str; 3] = ["", "a", "tag_2"];
 
 type Model = BTreeSet<(u8, &'static str, u64)>;
 
 fn model() -> impl Strategy<Value = Model> {
-    // Runs, so that intervals are long as well as short.
+    // Consecutive numbers, so that both short and long intervals occur.
     let run = (0..3u8, prop::sample::select(&TAGS[..]), 1..=NUMBER_MAX, 0..6u64);
     prop::collection::vec(run, 0..10).prop_map(|runs| {
         let numbers = |(uuid, tag, first, length): (u8, _, u64, u64)| {
@@ -51,7 +51,7 @@ fn owned(model: impl IntoIterator<Item = (u8, &'static str, u64)>) -> BTreeSet<(
 
 proptest! {
     #[test]
-    fn mysql_set_behaves_as_its_model(a in model(), b in model()) {
+    fn mysql_set_behaves_like_its_model(a in model(), b in model()) {
         let (set_a, set_b) = (set_of(&a), set_of(&b));
         prop_assert_eq!(model_of(&set_a.union(&set_b)), owned(&a | &b));
         prop_assert_eq!(model_of(&set_a.subtract(&set_b)), owned(&a - &b));
@@ -70,7 +70,8 @@ proptest! {
     #[test]
     fn mysql_set_operations_agree_with_each_other(a in model(), b in model()) {
         let (a, b) = (set_of(&a), set_of(&b));
-        // Equality is structural, so this also proves that every result is in normal form.
+        // Two sets are equal only if their structure is equal. So these checks also prove that every result
+        // is in normal form.
         prop_assert_eq!(a.union(&b), b.union(&a));
         prop_assert_eq!(a.intersect(&b), b.intersect(&a));
         prop_assert_eq!(a.subtract(&b).union(&a.intersect(&b)), a.clone());
@@ -94,7 +95,7 @@ proptest! {
     }
 
     #[test]
-    fn mysql_set_survives_text_and_bytes(a in model(), b in model()) {
+    fn mysql_set_survives_a_round_trip_as_text_and_bytes(a in model(), b in model()) {
         let (a, b) = (set_of(&a), set_of(&b));
         prop_assert_eq!(MysqlGtidSet::parse(&a.to_string()), Ok(a.clone()));
         prop_assert_eq!(MysqlGtidSet::parse(&format!("{a:#}")), Ok(a.clone()));
@@ -108,8 +109,8 @@ proptest! {
     }
 
     #[test]
-    fn mysql_intervals_at_the_ends_of_the_range(numbers in prop::collection::vec((0..4u64, 0..4u64), 0..8)) {
-        // The same shape at 1.. and at ..=MYSQL_NUMBER_MAX, where overflow would lurk.
+    fn mysql_intervals_at_both_ends_of_the_range_are_correct(numbers in prop::collection::vec((0..4u64, 0..4u64), 0..8)) {
+        // The same intervals at 1 and at MYSQL_NUMBER_MAX, where arithmetic could overflow.
         let (mut low, mut high) = (MysqlGtidSet::new(), MysqlGtidSet::new());
         for (first, length) in numbers {
             let interval = Interval { first: 1 + first, last: 1 + first + length };
@@ -144,7 +145,7 @@ proptest! {
 
     #[test]
     fn any_bytes_are_decoded_or_refused(mut bytes in prop::collection::vec(any::<u8>(), 0..120), format in 0..3u8) {
-        // Make small counts likely: otherwise nearly all inputs end at the header.
+        // Small counts make valid input likely. Without them nearly all inputs end at the header.
         for index in [1, 2, 3, 4, 5, 6, 7, 25, 26, 27, 28, 29, 30, 31] {
             if let Some(byte) = bytes.get_mut(index) {
                 *byte = if index == 7 { format } else { 0 };
@@ -159,7 +160,7 @@ proptest! {
     }
 
     #[test]
-    fn mariadb_list_survives_text_and_bytes(
+    fn mariadb_list_survives_a_round_trip_as_text_and_bytes(
         gtids in prop::collection::vec((any::<u32>(), any::<u32>(), any::<u64>()), 0..20),
         flags in 0..16u8,
     ) {
@@ -170,11 +171,11 @@ proptest! {
     }
 
     #[test]
-    fn mariadb_state_in_strict_order_holds_what_was_written(
+    fn mariadb_state_in_strict_order_holds_all_written_gtids(
         written in prop::collection::vec((0..2u32, 1..4u32, 1..3u64), 0..20),
         cut in any::<prop::sample::Index>(),
     ) {
-        // Strict mode: numbers of a domain rise across servers.
+        // In strict mode, the sequence numbers of a domain rise across servers.
         let mut next = [0; 2];
         let gtids: Vec<_> = written
             .into_iter()
@@ -198,7 +199,8 @@ proptest! {
         prop_assert_eq!(part.subtract(&whole), vec![]);
         prop_assert_eq!(MariadbBinlogState::parse(&whole.to_string()), Ok(whole.clone()));
         prop_assert_eq!(MariadbPosition::parse(&whole.position().to_string()), Ok(whole.position()));
-        // What is missing is in one range of its domain; a server's range begins after what is there of it.
+        // Each missing transaction is in one range of its domain. The range of a server begins after the
+        // transactions of this server that are present.
         let missing = whole.subtract(&part);
         for gtid in after {
             let ranges = missing.iter().filter(|range| range.domain == gtid.domain);
@@ -213,7 +215,7 @@ proptest! {
     }
 
     #[test]
-    fn mariadb_state_in_any_order(
+    fn mariadb_state_accepts_gtids_in_any_order(
         a in prop::collection::vec((0..2u32, 1..4u32, 0..9u64), 0..9),
         b in prop::collection::vec((0..2u32, 1..4u32, 0..9u64), 0..9),
     ) {
@@ -266,7 +268,7 @@ fn an_error_names_the_text_and_its_offset() {
 }
 
 #[test]
-fn a_gtid_alone() {
+fn single_gtids_are_parsed_and_printed() {
     let check = |text: &str, normal: Option<&str>| {
         let parsed = MysqlGtid::parse(text).ok().map(|gtid| gtid.to_string());
         assert_eq!(parsed.as_deref(), normal, "{text}");
@@ -283,8 +285,8 @@ fn a_gtid_alone() {
 }
 
 #[test]
-fn binary_form_is_that_of_the_server() {
-    // PREVIOUS_GTIDS bodies as MySQL 9.7 wrote them.
+fn binary_form_equals_that_of_the_server() {
+    // The bodies of PREVIOUS_GTIDS events that MySQL 9.7 wrote.
     let tagged = [
         &[1, 2, 0, 0, 0, 0, 0, 1][..],
         &[0xaa; 16],
@@ -299,13 +301,13 @@ fn binary_form_is_that_of_the_server() {
     assert_eq!(set.to_string(), "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa:9:tagg:7");
     assert_eq!(set.encode(), tagged);
     assert_eq!(MysqlGtidSet::new().encode(), [0; 8]);
-    // An origin without numbers, or named twice, is no error.
+    // An origin without numbers, or an origin that occurs twice, is not an error.
     let twice = [&[2, 0, 0, 0, 0, 0, 0, 0][..], &[7; 16], &[0; 8], &[7; 16], &[0; 8]].concat();
     assert_eq!(MysqlGtidSet::decode(&twice), Ok(MysqlGtidSet::new()));
 }
 
 #[test]
-fn contradictions_in_the_binary_form_are_refused() {
+fn malformed_binary_forms_are_refused() {
     let set = MysqlGtidSet::parse(&format!("{UUID}:1-3:5")).unwrap();
     let refused = |change: &dyn Fn(&mut Vec<u8>)| {
         let mut bytes = set.encode();
@@ -346,18 +348,18 @@ fn unprintable_gtids_cannot_be_inserted() {
 }
 
 #[test]
-fn mariadb_servers_of_one_domain_out_of_order() {
-    // Without gtid_strict_mode: server 2 takes over with lower numbers.
+fn mariadb_servers_may_write_one_domain_out_of_order() {
+    // Without gtid_strict_mode: server 2 becomes the primary and writes lower sequence numbers.
     let state =
         MariadbBinlogState::from_gtids(MariadbGtidList::parse("0-1-99,0-1-100,0-2-90").unwrap().gtids);
     assert_eq!(state.to_string(), "0-1-100,0-2-90");
     assert_eq!(state.position().to_string(), "0-2-90");
     let contains = |text: &str| state.contains(&text.parse().unwrap());
-    assert!(contains("0-1-95"), "server 1 got to 100");
-    assert!(!contains("0-2-95"), "server 2 is only at 90, whatever server 1 wrote");
-    assert!(contains("0-3-90") && !contains("0-3-91"), "of server 3 only the domain's order is known");
+    assert!(contains("0-1-95"), "server 1 wrote up to 100");
+    assert!(!contains("0-2-95"), "server 2 wrote only up to 90, independent of server 1");
+    assert!(contains("0-3-90") && !contains("0-3-91"), "for server 3 only the order of the domain is known");
     assert!(!contains("1-1-1"));
-    // An errant transaction of the old primary is missing from the new one.
+    // The new primary lacks an errant transaction of the old primary.
     let old = MariadbBinlogState::parse("0-1-101").unwrap();
     assert_eq!(GtidDifference::MariaDb(old.subtract(&state)).to_string(), "0-1-101");
     assert_eq!(
@@ -367,7 +369,7 @@ fn mariadb_servers_of_one_domain_out_of_order() {
 }
 
 #[test]
-fn mariadb_list_flags_and_padding() {
+fn mariadb_list_flags_and_padding_are_parsed() {
     let until = MariadbGtidList { gtids: vec![], flags: MariadbGtidList::FLAG_UNTIL_REACHED };
     assert_eq!(until.encode().unwrap(), [0, 0, 0, 0x10, 0, 0]);
     assert_eq!(MariadbGtidList::decode(&[0, 0, 0, 0x10]), Ok(until));
@@ -376,7 +378,7 @@ fn mariadb_list_flags_and_padding() {
 }
 
 #[test]
-fn flavours_do_not_mix() {
+fn sets_of_different_flavours_cannot_be_combined() {
     let mut mysql = GtidSet::parse(Flavour::MySql, &format!("{UUID}:1")).unwrap();
     let mariadb = GtidSet::parse(Flavour::MariaDb, "0-1-5").unwrap();
     let gtid = Gtid::parse(Flavour::MariaDb, "0-1-5").unwrap();
@@ -388,9 +390,9 @@ fn flavours_do_not_mix() {
 }
 
 #[test]
-fn mariadb_list_of_a_real_server() {
-    // From MariaDB 11.8 after SET GLOBAL gtid_binlog_state='1-1-5,0-2-3,0-1-9,1-2-1': domains in no order,
-    // but in each the newest last.
+fn mariadb_list_of_a_real_server_is_parsed() {
+    // From MariaDB 11.8 after SET GLOBAL gtid_binlog_state='1-1-5,0-2-3,0-1-9,1-2-1'. The domains are in no
+    // order, but in each domain the newest GTID is the last.
     let gtid = |domain, server_id, sequence| {
         [&[domain, 0, 0, 0, server_id, 0, 0, 0, sequence][..], &[0; 7]].concat()
     };
@@ -398,18 +400,18 @@ fn mariadb_list_of_a_real_server() {
     let list = MariadbGtidList::decode(&body).unwrap();
     assert_eq!(list.to_string(), "1-1-5,1-2-1,0-2-3,0-1-9");
     assert_eq!(list.encode().unwrap(), body);
-    // As the server's @@gtid_binlog_state and @@gtid_binlog_pos.
+    // The values of the server's @@gtid_binlog_state and @@gtid_binlog_pos.
     let state = MariadbBinlogState::from_gtids(list.gtids);
     assert_eq!(state.to_string(), "0-2-3,0-1-9,1-1-5,1-2-1");
     assert_eq!(state.position().to_string(), "0-1-9,1-2-1");
 }
 
-/// What MySQL 9.7 answered to `GTID_SUBTRACT(a, '')`, `GTID_SUBTRACT(a, b)` and `GTID_SUBSET(a, b)`, one JSON
-/// object per line; `normal` is null where the server calls `a` malformed.
+/// The results of `GTID_SUBTRACT(a, '')`, `GTID_SUBTRACT(a, b)` and `GTID_SUBSET(a, b)` on MySQL 9.7, one
+/// JSON object per line. `normal` is null where the server calls `a` malformed.
 const MYSQL_ANSWERS: &str = include_str!("../../tests/fixtures/gtid/mysql-9.7-answers.jsonl");
 
 #[test]
-fn results_equal_mysqls() {
+fn results_equal_those_of_mysql() {
     let (mut sets, mut refused) = (0, 0);
     for line in MYSQL_ANSWERS.lines() {
         let answer: serde_json::Value = serde_json::from_str(line).expect(line);

@@ -1,11 +1,11 @@
-//! A parser of GTID text whose errors have the offset.
+//! A parser of GTID text whose errors state the offset of the problem.
 
 use crate::WireError;
 
 /// The maximum length of the quoted text in an error, in characters.
 const EXCERPT_CHARACTERS: usize = 48;
 
-/// Reads text in the notations of both flavours, front to back.
+/// Reads GTID text of both flavours from start to end.
 #[derive(Debug, Clone)]
 pub(super) struct Scanner<'a> {
     text: &'a str,
@@ -26,7 +26,7 @@ impl<'a> Scanner<'a> {
         self.rest().first().copied()
     }
 
-    /// Whether byte `ahead` of the next one is `wanted`.
+    /// Returns whether the byte at distance `ahead` from the next byte is `wanted`.
     pub fn looks_at(&self, ahead: usize, wanted: u8) -> bool {
         self.rest().get(ahead) == Some(&wanted)
     }
@@ -35,12 +35,12 @@ impl<'a> Scanner<'a> {
         self.position == self.text.len()
     }
 
-    /// Skips white space as in C's `isspace`.
+    /// Skips the characters that C's `isspace` accepts.
     pub fn skip_whitespace(&mut self) {
         self.take_while(|byte| matches!(byte, b' ' | b'\t'..=b'\r'));
     }
 
-    /// Skips `wanted` and the white space after it, if it is next.
+    /// If `wanted` is the next byte, skips it and the white space after it. Returns whether it was.
     pub fn accept(&mut self, wanted: u8) -> bool {
         let found = self.peek() == Some(wanted);
         if found {
@@ -50,7 +50,7 @@ impl<'a> Scanner<'a> {
         found
     }
 
-    /// Skips `wanted`, or fails.
+    /// Skips `wanted`, or returns an error if another byte is next.
     pub fn expect(&mut self, wanted: u8, expected: &str) -> Result<(), WireError> {
         if self.peek() != Some(wanted) {
             return Err(self.error(expected));
@@ -59,7 +59,7 @@ impl<'a> Scanner<'a> {
         Ok(())
     }
 
-    /// The longest run of bytes that satisfy `belongs`, all of them ASCII.
+    /// Reads bytes as long as they satisfy `belongs`. All accepted bytes must be ASCII.
     pub fn take_while(&mut self, belongs: impl Fn(u8) -> bool) -> &'a str {
         let length = self.rest().iter().take_while(|byte| byte.is_ascii() && belongs(**byte)).count();
         let taken = &self.text[self.position..self.position + length];
@@ -67,7 +67,7 @@ impl<'a> Scanner<'a> {
         taken
     }
 
-    /// A decimal number in `min..=max` without sign; leading zeros are ignored.
+    /// Parses a decimal number in `min..=max` without a sign. Leading zeros are allowed.
     pub fn number(&mut self, min: u64, max: u64, expected: &str) -> Result<u64, WireError> {
         let start = self.clone();
         let digits = self.take_while(|byte| byte.is_ascii_digit());
@@ -77,7 +77,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// Two hexadecimal digits.
+    /// Parses two hexadecimal digits.
     pub fn hex_byte(&mut self, expected: &str) -> Result<u8, WireError> {
         let digit = |byte: Option<&u8>| byte.and_then(|byte| char::from(*byte).to_digit(16));
         match (digit(self.rest().first()), digit(self.rest().get(1))) {
@@ -89,7 +89,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// "expected X at offset N, found ...".
+    /// Returns the error "expected X at offset N, found ...".
     pub fn error(&self, expected: &str) -> WireError {
         let found = String::from_utf8_lossy(self.rest());
         let mut excerpt: String = found.chars().take(EXCERPT_CHARACTERS).collect();

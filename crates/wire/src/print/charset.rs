@@ -1,16 +1,17 @@
-//! Character sets and collations by number; decodes column bytes of character sets that need no large table.
+//! Character sets and collations by their numbers. Also decodes the bytes of character sets that need no
+//! large table.
 
 use std::sync::OnceLock;
 
 use crate::Flavour;
 
-/// How to decode bytes of a collation.
+/// How to decode the bytes of a collation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Encoding {
     Binary,
     Utf8,
     Latin1,
-    /// Big-endian, or little-endian if `false`; UCS-2 is the part of it without surrogates.
+    /// UTF-16: big-endian if `true`, little-endian if `false`. UCS-2 is UTF-16 without surrogates.
     Utf16 {
         big_endian: bool,
     },
@@ -19,7 +20,8 @@ enum Encoding {
     OverAscii,
 }
 
-/// The characters 0x80..=0x9f of the servers' latin1: Windows-1252, with control characters in its five gaps.
+/// The characters 0x80..=0x9f of the servers' latin1. They are those of Windows-1252, with control characters
+/// in its five gaps.
 const LATIN1_HIGH_CONTROLS: [u16; 32] = [
     0x20ac, 0x81, 0x201a, 0x0192, 0x201e, 0x2026, 0x2020, 0x2021, 0x02c6, 0x2030, 0x0160, 0x2039, 0x0152,
     0x8d, 0x017d, 0x8f, 0x90, 0x2018, 0x2019, 0x201c, 0x201d, 0x2022, 0x2013, 0x2014, 0x02dc, 0x2122, 0x0161,
@@ -27,7 +29,7 @@ const LATIN1_HIGH_CONTROLS: [u16; 32] = [
 ];
 
 fn encoding(collation: u32) -> Encoding {
-    // MariaDB numbers its NO PAD twins of the old collations 1024 higher.
+    // The number of a MariaDB NO PAD collation is that of its PAD SPACE counterpart plus 1024.
     let number = if (1024..2048).contains(&collation) { collation - 1024 } else { collation };
     match number {
         63 => Encoding::Binary,
@@ -44,8 +46,8 @@ fn encoding(collation: u32) -> Encoding {
     }
 }
 
-/// Decodes bytes of a column; `None` if they are binary or invalid, or the character set is not supported
-/// here. Without a collation they are UTF-8.
+/// Decodes the bytes of a column. Returns `None` if the bytes are binary or invalid, or if the character set
+/// is not supported here. Bytes without a collation are UTF-8.
 pub(super) fn to_text(bytes: &[u8], collation: Option<u32>) -> Option<String> {
     match collation.map_or(Encoding::Utf8, encoding) {
         Encoding::Binary => None,
@@ -70,14 +72,14 @@ pub(super) fn to_text(bytes: &[u8], collation: Option<u32>) -> Option<String> {
     }
 }
 
-/// Whether the first 128 characters of a collation's character set are single ASCII bytes.
+/// Returns whether the first 128 characters of a collation's character set are single ASCII bytes.
 pub(super) fn is_over_ascii(collation: u32) -> bool {
     matches!(encoding(collation), Encoding::Utf8 | Encoding::Latin1)
 }
 
-/// A line per collation, by number: number, character set, name on MariaDB, name on MySQL (`=` where it is
-/// the same, `-` where the flavour does not have it). From the servers' `information_schema` (MariaDB 10.11
-/// and 11.8, MySQL 9.7).
+/// One line per collation, sorted by number: number, character set, name on MariaDB, name on MySQL. The last
+/// name is `=` if it is the same, and `-` stands for a flavour that does not have the collation. From the
+/// servers' `information_schema` (MariaDB 10.11 and 11.8, MySQL 9.7).
 const COLLATIONS: &str = include_str!("collations.tsv");
 
 struct CollationNames {
@@ -107,12 +109,12 @@ fn parse_collation(line: &'static str) -> Option<CollationNames> {
     Some(CollationNames { number, character_set, mariadb, mysql })
 }
 
-/// The character set of a collation of either flavour; `None` for an unknown number.
+/// Returns the character set of a collation of either flavour, or `None` for an unknown number.
 pub fn character_set(number: u32) -> Option<&'static str> {
     collation(number).map(|collation| collation.character_set)
 }
 
-/// The name of a collation in a flavour; `None` if the flavour does not have it.
+/// Returns the name of a collation in a flavour, or `None` if the flavour does not have it.
 pub fn collation_name(number: u32, flavour: Flavour) -> Option<&'static str> {
     let collation = collation(number)?;
     match flavour {
@@ -137,7 +139,7 @@ mod tests {
     use crate::Flavour;
 
     #[test]
-    fn character_sets() {
+    fn text_of_each_character_set_is_decoded() {
         let check = |bytes: &[u8], collation, text: Option<&str>| {
             assert_eq!(to_text(bytes, collation).as_deref(), text, "{bytes:?} {collation:?}");
         };
@@ -159,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn character_sets_have_names() {
+    fn character_sets_and_collations_have_names() {
         for (collation, name) in
             [(45, "utf8mb4"), (1069, "utf8mb4"), (51, "cp1251"), (1024 + 51, "cp1251"), (56, "utf16le")]
         {

@@ -1,4 +1,4 @@
-//! The text of events other than rows: headers, statements, GTIDs and other bodies.
+//! The text of events that are not row events: headers, statements, GTIDs and other bodies.
 
 use super::UNPACKED_BYTES_MAX;
 use super::row_text::put;
@@ -11,15 +11,16 @@ use crate::rows::temporal::Timestamp;
 use crate::sql_quote::put_identifier;
 use crate::{Flavour, WireError};
 
-/// In the header of a statement: it does not depend on the default database.
+/// In the header of a statement: the statement does not depend on the default database.
 const FLAG_SUPPRESS_USE: u16 = 0x0008;
 
-/// In a row event of MySQL 9: the server checks foreign keys itself rather than leaving them to the engine.
+/// In a row event of MySQL 9: the server checks foreign keys itself, not the storage engine.
 const FLAG_USE_SQL_FOREIGN_KEY: u16 = 0x0010;
 
-/// `261121 19:43:05` in UTC; the hour without a leading zero, as in the tools.
+/// Appends a time such as `261121 19:43:05` in UTC. The hour has no leading zero, as in the output of the
+/// servers' tools.
 pub(super) fn put_time(out: &mut Vec<u8>, seconds: u32) {
-    // 0 is the zero TIMESTAMP of columns, but the beginning of 1970 here.
+    // In a column, 0 is the zero TIMESTAMP. In a header, 0 is the beginning of 1970.
     let utc = match seconds {
         0 => Timestamp { seconds: 86_400, micros: 0 }.to_utc(),
         seconds => Timestamp { seconds, micros: 0 }.to_utc(),
@@ -77,7 +78,7 @@ pub(super) fn put_rows_head(out: &mut Vec<u8>, event: &RowsEvent<'_>, flavour: F
     out.push(b'\n');
 }
 
-/// The partitions of a row event of MySQL 8, from its extra data.
+/// Appends the partitions of a row event of MySQL 8, which its extra data holds.
 pub(super) fn put_partition(out: &mut Vec<u8>, event: &RowsEvent<'_>) {
     const PARTITION: u8 = 1;
     match (event.extra_data, event.kind) {
@@ -113,19 +114,19 @@ pub(super) fn put_payload_head(out: &mut Vec<u8>, payload: &TransactionPayload<'
     );
 }
 
-/// Whether the statement depends on the default database.
+/// Returns whether the statement depends on the default database.
 pub(super) fn changes_database(header: &EventHeader, query: &QueryEvent<'_>) -> bool {
     !header.has(FLAG_SUPPRESS_USE) && !query.database.is_empty()
 }
 
-/// `use` in the tools' format.
+/// Appends a `use` statement in the format of the servers' tools.
 pub(super) fn put_use(out: &mut Vec<u8>, database: &[u8]) {
     out.extend_from_slice(b"use ");
     put_identifier(out, String::from_utf8_lossy(database).as_bytes());
     out.extend_from_slice(b"/*!*/;\n");
 }
 
-/// All bodies that need no other event, and the `use` before a statement.
+/// Appends the text of all bodies that need no other event, with the `use` before a statement.
 pub(super) fn put_body(
     out: &mut Vec<u8>,
     event: &BinlogEvent<'_>,
@@ -325,7 +326,7 @@ fn put_user_value(out: &mut Vec<u8>, value: &UserVarValue<'_>) {
     }
 }
 
-/// The lines of a statement, each after `prefix`.
+/// Appends the lines of a statement, each after `prefix`.
 fn put_commented(out: &mut Vec<u8>, prefix: &str, statement: &[u8]) {
     for line in statement.split(|byte| *byte == b'\n') {
         out.extend_from_slice(prefix.as_bytes());
@@ -413,7 +414,7 @@ fn put_mariadb_gtid(out: &mut Vec<u8>, event: &MariadbGtidEvent<'_>) {
     }
 }
 
-/// An XA identifier in the syntax of `XA` statements.
+/// Appends an XA identifier in the syntax of `XA` statements.
 fn put_xid(out: &mut Vec<u8>, gtrid: &[u8], bqual: &[u8], format_id: u32) {
     for part in [gtrid, bqual] {
         out.extend_from_slice(b"X'");

@@ -1,7 +1,7 @@
-//! Floating-point numbers as in C's `printf`, with which the servers' tools print FLOAT and DOUBLE.
+//! Formats floating-point numbers like C's `printf`, which the servers' tools use to print FLOAT and DOUBLE.
 
-/// `%.<precision>g`: that many significant digits, without trailing zeros, in the shorter of plain and
-/// exponent form.
+/// Formats a number like `%.<precision>g`: with that many significant digits, without trailing zeros, in the
+/// shorter of plain and exponent form.
 pub(super) fn general(number: f64, precision: usize) -> String {
     if number.is_nan() {
         return if number.is_sign_negative() { "-nan".to_owned() } else { "nan".to_owned() };
@@ -18,7 +18,7 @@ pub(super) fn general(number: f64, precision: usize) -> String {
     exponent_form(without_trailing_zeros(&mantissa), exponent)
 }
 
-/// `%.<decimals>e`.
+/// Formats a number like `%.<decimals>e`.
 pub(super) fn scientific(number: f64, decimals: usize) -> String {
     if !number.is_finite() {
         return general(number, decimals);
@@ -27,7 +27,7 @@ pub(super) fn scientific(number: f64, decimals: usize) -> String {
     exponent_form(&mantissa, exponent)
 }
 
-/// One digit, a point and `decimals` more digits, and the power of ten to multiply with.
+/// Returns one digit, a point and `decimals` more digits, and the power of ten to multiply them by.
 fn rounded(number: f64, decimals: usize) -> (String, i32) {
     let text = format!("{number:.decimals$e}");
     match text.split_once('e') {
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn as_printf() {
+    fn numbers_are_formatted_like_printf() {
         for (number, precision, text) in [
             (0.0, 6, "0"),
             (-0.0, 6, "-0"),

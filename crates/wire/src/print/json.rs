@@ -1,9 +1,10 @@
-//! JSON, one object per line: one line for each event, and for row events one for each row.
+//! Prints events as JSON, one object per line: one line for each event, and for row events one line for each
+//! row.
 //!
 //! Columns have their names if the source logged them (`binlog_row_metadata=FULL`), otherwise `@1`, `@2`, ...
-//! Values are exact: DECIMAL is a string of its digits, TIMESTAMP is in UTC, binary bytes are `{"base64":
-//! "..."}`. A partial update of a document is applied to the before image or, if that lacks the document,
-//! printed as `{"json_diff": [...]}`.
+//! Values are exact. DECIMAL is a string of its digits, TIMESTAMP is in UTC, and binary bytes are `{"base64":
+//! "..."}`. A partial update of a document is applied to the before image. If the before image lacks the
+//! document, the update is printed as `{"json_diff": [...]}`.
 
 use std::fmt::Display;
 use std::io;
@@ -25,29 +26,29 @@ pub struct JsonPrinter {
     stream: PrintState,
     filter: TableFilter,
     rows_only: bool,
-    /// The line of a statement whose tables are not known yet, if a filter is set.
+    /// With a filter: the line of a statement that waits for the statement's tables to be known.
     annotation: Vec<u8>,
 }
 
 impl JsonPrinter {
-    /// Prints the rows of all tables.
+    /// Creates a printer for the rows of all tables.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Prints the rows of some tables. Leaves out events of other tables, and statements that change none of
-    /// these tables. Prints all other events.
+    /// Creates a printer for the rows of some tables. It leaves out events of other tables, and statements
+    /// that change none of these tables. It prints all other events.
     pub fn with_filter(filter: TableFilter) -> Self {
         Self { filter, ..Self::default() }
     }
 
-    /// Prints rows only.
+    /// Restricts the printer to rows.
     #[must_use]
     pub fn rows_only(self) -> Self {
         Self { rows_only: true, ..self }
     }
 
-    /// Writes a line that is not a row, unless only rows are printed.
+    /// Writes a line that is not a row, unless the printer prints only rows.
     fn put_beside(&self, line: JsonLine, out: &mut dyn io::Write) -> io::Result<()> {
         if self.rows_only { Ok(()) } else { line.finish(out) }
     }
@@ -184,7 +185,7 @@ impl EventPrinter for JsonPrinter {
     }
 }
 
-/// The current line: an object that begins with the members of all events.
+/// The current line: a JSON object that begins with the members that all events have.
 struct JsonLine {
     json: JsonWriter,
 }
@@ -207,7 +208,7 @@ impl JsonLine {
         self.json.string(text);
     }
 
-    /// Bytes that should be text.
+    /// Adds bytes that should be text.
     fn bytes(&mut self, key: &str, bytes: &[u8]) {
         self.json.key(key);
         self.json.string_or_base64(bytes);
@@ -264,7 +265,7 @@ fn name(event: &BinlogEvent<'_>) -> &'static str {
     }
 }
 
-/// The members of an event's body.
+/// Adds the members of an event's body.
 fn put_body(line: &mut JsonLine, event: &BinlogEvent<'_>) -> Result<(), WireError> {
     match &event.body {
         EventBody::FormatDescription(format) => {

@@ -1,4 +1,4 @@
-//! Column values as JSON.
+//! Prints column values as JSON.
 
 use super::UNPACKED_BYTES_MAX;
 use super::charset;
@@ -10,12 +10,12 @@ use crate::rows::temporal::{self, Time, Timestamp};
 use crate::rows::value::vector_elements;
 use crate::rows::{BinlogValue, Image, JsonBinary};
 
-/// The name of a column, or `@` and its number from 1.
+/// Returns the name of a column, or `@` and its number from 1 if the source did not log the name.
 pub(super) fn column_name(column: &BinlogColumn, index: usize) -> String {
     column.name.clone().unwrap_or_else(|| format!("@{}", index + 1))
 }
 
-/// An image as an object. `before` is the image to which partial updates refer.
+/// Prints a row image as an object. Partial updates change documents of the image `before`.
 pub(super) fn put_image(
     json: &mut JsonWriter,
     image: &Image<'_>,
@@ -102,7 +102,8 @@ fn time_text(time: Time, fraction: u8) -> String {
     text
 }
 
-/// RFC 3339 in UTC; the zero TIMESTAMP, which is not a time, as a zero DATETIME.
+/// Returns the time in the format of RFC 3339, in UTC. The zero TIMESTAMP, which is not a time, is printed as
+/// a zero DATETIME.
 fn timestamp_text(timestamp: Timestamp, fraction: u8) -> String {
     let utc = timestamp.to_utc();
     let mut text = String::new();
@@ -116,7 +117,7 @@ fn timestamp_text(timestamp: Timestamp, fraction: u8) -> String {
     text
 }
 
-/// Bytes of a character column as a string, or in base64 if they are not text.
+/// Prints the bytes of a character column as a string, or in base64 if they are not text.
 pub(super) fn put_text(json: &mut JsonWriter, bytes: &[u8], collation: Option<u32>) {
     match charset::to_text(bytes, collation) {
         Some(text) => json.string(&text),
@@ -124,7 +125,7 @@ pub(super) fn put_text(json: &mut JsonWriter, bytes: &[u8], collation: Option<u3
     }
 }
 
-/// The member's name if the source logged names, otherwise its number.
+/// Prints the name of the ENUM member if the source logged the names, otherwise its number.
 fn put_enum(json: &mut JsonWriter, ordinal: u16, column: &BinlogColumn) {
     let member = usize::from(ordinal).checked_sub(1);
     match (&column.members, member) {
@@ -137,7 +138,7 @@ fn put_enum(json: &mut JsonWriter, ordinal: u16, column: &BinlogColumn) {
     }
 }
 
-/// The members' names if the source logged names, otherwise the bits as a number.
+/// Prints the names of the SET members if the source logged the names, otherwise the bits as a number.
 fn put_set(json: &mut JsonWriter, set: u64, column: &BinlogColumn) {
     let Some(members) = &column.members else {
         json.plain(set);

@@ -1,15 +1,15 @@
-//! Writes JSON text in pieces; serde's data model has no raw JSON values.
+//! Writes JSON text in pieces. It does not use serde, whose data model has no raw JSON values.
 
 use std::fmt::{Debug, Display};
 use std::io::Write as _;
 
 use crate::rows::json::base64;
 
-/// Appends JSON to a buffer and places the commas.
+/// Appends JSON to a buffer and writes the commas between members.
 #[derive(Debug, Default)]
 pub(super) struct JsonWriter {
     out: Vec<u8>,
-    /// Whether the innermost container has a member already.
+    /// Whether the innermost container already has a member.
     has_members: bool,
 }
 
@@ -18,19 +18,19 @@ impl JsonWriter {
         self.out
     }
 
-    /// Opens `{` or `[`.
+    /// Opens an object or an array with `bracket`.
     pub(super) fn begin(&mut self, bracket: char) {
         self.plain(bracket);
         self.has_members = false;
     }
 
-    /// Closes `}` or `]`.
+    /// Closes an object or an array with `bracket`.
     pub(super) fn end(&mut self, bracket: char) {
         self.plain(bracket);
         self.has_members = true;
     }
 
-    /// Begins a member of an array.
+    /// Starts a member of an array.
     pub(super) fn item(&mut self) {
         if self.has_members {
             self.out.push(b',');
@@ -38,7 +38,7 @@ impl JsonWriter {
         self.has_members = true;
     }
 
-    /// Begins a member of an object.
+    /// Starts a member of an object.
     pub(super) fn key(&mut self, key: &str) {
         self.item();
         self.string(key);
@@ -50,21 +50,22 @@ impl JsonWriter {
         let _ = serde_json::to_writer(&mut self.out, text);
     }
 
-    /// A value whose text is JSON: a number, `true`, a document.
+    /// Writes a value whose text is valid JSON, such as a number, `true`, or a document.
     pub(super) fn plain(&mut self, text: impl Display) {
         let _ = write!(self.out, "{text}");
     }
 
-    /// The shortest digits that parse to the same number; `null` for what JSON cannot represent.
+    /// Writes the shortest digits that parse to the same number, or `null` for a number that JSON cannot
+    /// represent.
     pub(super) fn float(&mut self, number: impl Into<f64> + Debug + Copy) {
         match number.into().is_finite() {
-            // The `Debug` form has an exponent where `Display` would print hundreds of digits.
+            // For numbers where `Display` would print hundreds of digits, the `Debug` form uses an exponent.
             true => self.plain(format_args!("{number:?}")),
             false => self.plain("null"),
         }
     }
 
-    /// `{"base64": "..."}`.
+    /// Writes bytes as `{"base64": "..."}`.
     pub(super) fn base64(&mut self, bytes: &[u8]) {
         self.begin('{');
         self.key("base64");
@@ -74,7 +75,7 @@ impl JsonWriter {
         self.end('}');
     }
 
-    /// A string if the bytes are UTF-8.
+    /// Writes a string if the bytes are UTF-8, otherwise base64.
     pub(super) fn string_or_base64(&mut self, bytes: &[u8]) {
         match std::str::from_utf8(bytes) {
             Ok(text) => self.string(text),

@@ -1,9 +1,9 @@
-//! Prints events: text like `mysqlbinlog -vv`, JSON with one object per line, and SQL that a stock client
-//! replays.
+//! Prints binlog events: as text like `mysqlbinlog -vv`, as JSON with one object per line, and as SQL that a
+//! standard client replays.
 //!
-//! All printers take complete events in the order of the file, and keep what later events need: the format
-//! description and the statement's table maps. They print compressed transactions and events decompressed.
-//! They write row by row, so the largest event bounds the memory, not its text.
+//! All printers take complete events in the order of the file. They keep what later events need: the format
+//! description and the table maps of the current statement. They decompress compressed transactions and
+//! events. They write row by row, so memory is bounded by the largest event, not by the length of its text.
 
 pub mod charset;
 mod event_text;
@@ -26,13 +26,13 @@ use std::{fmt, io};
 use crate::WireError;
 use crate::printable::printable;
 
-/// The character set of a collation; `None` for an unknown number.
+/// Returns the character set of a collation, or `None` for an unknown number.
 pub fn charset_name(collation: u32) -> Option<&'static str> {
     charset::character_set(collation)
 }
 
-/// Decodes bytes in a collation's character set; `None` if they are binary or invalid, or the character set
-/// is not supported here.
+/// Decodes bytes in a collation's character set. Returns `None` if they are binary or invalid, or if the
+/// character set is not supported here.
 pub fn text_in(bytes: &[u8], collation: u32) -> Option<String> {
     charset::to_text(bytes, Some(collation))
 }
@@ -42,23 +42,23 @@ pub fn text_in(bytes: &[u8], collation: u32) -> Option<String> {
 pub struct EventLocation<'a> {
     /// The file name to print.
     pub file: &'a str,
-    /// Offset of the event's first byte in it.
+    /// Offset of the event's first byte in the file.
     pub offset: u64,
 }
 
 /// An event for which [`EventPrinter::event`] failed.
 #[derive(Debug, Clone, Copy)]
 pub struct SkippedEvent<'a> {
-    /// Its position.
+    /// The position of the event.
     pub place: EventLocation<'a>,
-    /// The event, with header, body and checksum.
+    /// The bytes of the event: header, body and checksum.
     pub event: &'a [u8],
     /// Why it was not printed.
     pub error: &'a PrintError,
 }
 
 impl fmt::Display for SkippedEvent<'_> {
-    /// One line: the event that was left out, and why.
+    /// Prints one line that names the skipped event and the reason.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = crate::event::EventHeader::parse(self.event).map(|header| header.event_type.to_string());
         let kind = kind.unwrap_or_else(|_| "malformed".to_owned());
@@ -70,10 +70,10 @@ impl fmt::Display for SkippedEvent<'_> {
 
 /// A printer of events.
 pub trait EventPrinter {
-    /// Prints one event, given with header, body and checksum.
+    /// Prints one event. `event` holds its header, body and checksum.
     ///
     /// # Errors
-    /// [`PrintError::Event`] if the event cannot be parsed; a part of it may have been printed. The printer
+    /// [`PrintError::Event`] if the event cannot be parsed. A part of it may have been printed. The printer
     /// can continue with the next event.
     fn event(
         &mut self,
@@ -82,8 +82,8 @@ pub trait EventPrinter {
         out: &mut dyn io::Write,
     ) -> Result<(), PrintError>;
 
-    /// Prints that an event was left out, so that the rest stays valid: the SQL printer makes its whole
-    /// transaction have no effect.
+    /// Prints that an event was left out, so that the rest of the output stays valid. The SQL printer rolls
+    /// back the whole transaction of the event.
     ///
     /// # Errors
     /// [`PrintError::Output`].
@@ -105,17 +105,18 @@ pub trait EventPrinter {
 /// Selects the tables whose rows are printed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TableFilter {
-    /// Schema and table; `None` is all tables of the schema. Empty: every table.
+    /// The selected schemas and tables. `None` selects all tables of the schema. An empty list selects every
+    /// table.
     pub tables: Vec<(String, Option<String>)>,
 }
 
 impl TableFilter {
-    /// Whether the filter excludes tables.
+    /// Returns whether the filter excludes any table.
     pub fn is_active(&self) -> bool {
         !self.tables.is_empty()
     }
 
-    /// Whether the table's rows are printed.
+    /// Returns whether the rows of the table are printed.
     pub fn shows(&self, schema: &str, table: &str) -> bool {
         self.tables.is_empty()
             || self.tables.iter().any(|(in_schema, wanted)| {
@@ -136,15 +137,15 @@ pub enum PrintError {
     /// The event has no exact form in SQL, and approximate SQL is not printed.
     #[error("{what} cannot be written exactly as SQL: {reason}")]
     NotExact {
-        /// The subject.
+        /// The event or value that has no exact form.
         what: String,
-        /// Cause and remedy.
+        /// The cause and the remedy.
         reason: String,
     },
 }
 
 impl PrintError {
-    /// The stable code of this error, as documented in docs/reference/errors.md.
+    /// Returns the stable code of this error, as documented in docs/reference/errors.md.
     pub fn code(&self) -> &'static str {
         match self {
             Self::Event(error) => error.code(),
@@ -154,5 +155,5 @@ impl PrintError {
     }
 }
 
-/// The maximum number of bytes that a printer decompresses.
+/// The maximum length of data that a printer decompresses, in bytes.
 const UNPACKED_BYTES_MAX: usize = 1 << 30;

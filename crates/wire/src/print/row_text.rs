@@ -1,8 +1,8 @@
-//! Rows as the servers' own tools print them with `-vv`: `###   @1=1 /* INT meta=0 nullable=0 is_null=0 */`.
+//! Prints rows as the servers' own tools do with `-vv`: `###   @1=1 /* INT meta=0 nullable=0 is_null=0 */`.
 //!
-//! The two tools have a common origin but differ; values are printed as by the flavour's own tool, escapes
-//! included. Two cases print more: `mysqlbinlog` aborts an event at a GEOMETRY, and `mariadb-binlog` at a
-//! MySQL type.
+//! `mysqlbinlog` and `mariadb-binlog` have a common origin, but differ. Values and escapes are printed as the
+//! tool of the source's flavour does. In two cases this printer prints more: `mysqlbinlog` aborts an event at
+//! a GEOMETRY value, and `mariadb-binlog` at a type that only MySQL has.
 
 use std::io::Write as _;
 
@@ -13,7 +13,7 @@ use crate::rows::value::vector_elements;
 use crate::rows::{BinlogValue, Image};
 use crate::{Flavour, WireError};
 
-/// Appends one image, with a line for each column.
+/// Appends one row image, with a line for each column.
 pub(super) fn write_image(out: &mut Vec<u8>, image: &Image<'_>) -> Result<(), WireError> {
     let table = image.table();
     for cell in image.cells() {
@@ -41,7 +41,7 @@ pub(super) fn write_image(out: &mut Vec<u8>, image: &Image<'_>) -> Result<(), Wi
     Ok(())
 }
 
-/// Appends formatted text; writing to a `Vec` cannot fail.
+/// Appends formatted text. Writing to a `Vec` cannot fail.
 pub(super) fn put(out: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
     let _ = out.write_fmt(text);
 }
@@ -104,7 +104,7 @@ fn write_value(
         BinlogValue::Bit { bits, value } => {
             put(out, format_args!("b'{value:0width$b}'", width = usize::from(bits)))
         }
-        // Both tools add 1900 to the stored byte, even to 0, which means the year 0000.
+        // Both tools add 1900 to the stored byte, even to 0, which stands for the year 0000.
         BinlogValue::Year(year) => put(out, format_args!("{:04}", year.max(1900))),
         BinlogValue::Date(date) => {
             put(out, format_args!("'{:04}:{:02}:{:02}'", date.year, date.month, date.day))
@@ -136,7 +136,7 @@ fn write_value(
         BinlogValue::Compressed(compressed) => quote(out, compressed.stored()),
         BinlogValue::Enum(ordinal) => put(out, format_args!("{ordinal}")),
         BinlogValue::Set(_) => {
-            // The bytes in the order of the event: the first eight members come first.
+            // The bytes are printed in the order of the event, so the first eight members come first.
             out.extend_from_slice(b"b'");
             raw.iter().for_each(|byte| put(out, format_args!("{byte:08b}")));
             out.push(b'\'');
@@ -155,7 +155,8 @@ fn write_value(
     Ok(())
 }
 
-/// A signed number; after a negative one its unsigned value, because the tools do not know the signedness.
+/// Prints a signed number. A negative number is followed by its unsigned value, because the tools do not know
+/// whether the column is unsigned.
 fn write_integer(out: &mut Vec<u8>, raw: &[u8]) {
     let unsigned = raw.iter().rev().fold(0u64, |value, byte| value << 8 | u64::from(*byte));
     let shift = 64 - 8 * raw.len().clamp(1, 8) as u32;
@@ -178,8 +179,8 @@ fn fraction(column_type: ColumnType) -> u8 {
     }
 }
 
-/// Bytes in quotes. MySQL's tool escapes with the letters of string literals where they exist. MariaDB's tool
-/// uses only numbers, and does not escape quotes and backslashes.
+/// Prints bytes in quotes. MySQL's tool escapes with the letters of string literals where they exist.
+/// MariaDB's tool escapes with numbers only, and does not escape quotes and backslashes.
 fn write_quoted(out: &mut Vec<u8>, bytes: &[u8], flavour: Flavour) {
     out.push(b'\'');
     for byte in bytes {
@@ -201,7 +202,7 @@ fn write_quoted(out: &mut Vec<u8>, bytes: &[u8], flavour: Flavour) {
     out.push(b'\'');
 }
 
-/// JSON diffs as nested function calls, as in `mysqlbinlog`.
+/// Prints JSON diffs as nested function calls, like `mysqlbinlog`.
 fn write_diffs(
     out: &mut Vec<u8>,
     diffs: JsonDiffs<'_>,
@@ -216,7 +217,7 @@ fn write_diffs(
         JsonDiffOperation::Insert if diff.path.last() == Some(&b']') => "JSON_ARRAY_INSERT",
         JsonDiffOperation::Insert => "JSON_INSERT",
     };
-    // Adjacent operations of one kind share a call; the last one is the outermost.
+    // Consecutive operations of one kind share one function call. The last call is the outermost.
     let mut first = true;
     for (index, diff) in diffs.iter().enumerate().rev() {
         if index == 0 || name(&diffs[index - 1]) != name(diff) {

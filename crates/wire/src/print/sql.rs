@@ -1,13 +1,15 @@
-//! SQL that a stock client replays: row events as INSERT, UPDATE and DELETE, statements with the session they
-//! ran in.
+//! Prints events as SQL that a standard client replays: row events as INSERT, UPDATE and DELETE, and
+//! statements with the session variables that they ran with.
 //!
-//! A replay gives exactly the source's data, or nothing. Values without an exact SQL form, and values that
-//! the binlog does not define (column names, whether a number is negative), are refused with
-//! [`PrintError::NotExact`]. Statements end with `/*!*/;`, as in `mysqlbinlog`'s output. Statements may hold
-//! zero bytes: run the client with `--binary-mode`.
+//! A replay of the output restores exactly the source's data. The printer refuses what cannot be restored
+//! exactly. Some values have no exact SQL form. For some, the binlog lacks what SQL needs, such as column
+//! names or whether a number is negative. The printer refuses them with [`PrintError::NotExact`]. Statements
+//! end with `/*!*/;`, as in `mysqlbinlog`'s output. They may hold zero bytes, so run the client with
+//! `--binary-mode`.
 //!
-//! Values that are not plain ASCII are written in hexadecimal, so no character set is converted. Rows are
-//! found by their primary key if the table map holds it, otherwise by all columns with `LIMIT 1`.
+//! Values that are not plain ASCII are written in hexadecimal, so that no character set is converted. The
+//! WHERE clause finds a row by its primary key if the table map holds it, otherwise by all columns with
+//! `LIMIT 1`.
 
 use std::io;
 
@@ -29,8 +31,8 @@ use crate::sql_quote::put_identifier;
 /// The delimiter between statements.
 const END: &[u8] = b"\n/*!*/;\n";
 
-/// An `sql_mode` that accepts every value: invalid dates, zero for an AUTO_INCREMENT column. Not strict,
-/// because sources may hold values that a strict server refuses (an ENUM of 0).
+/// An `sql_mode` that accepts every value: invalid dates, and zero for an AUTO_INCREMENT column. It is not
+/// strict, because a source may hold values that a strict server refuses (an ENUM of 0).
 const ROW_MODE: &str = "SET @@session.sql_mode=_utf8mb4'NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES', \
                         @@session.time_zone=_utf8mb4'+00:00', @@session.character_set_client=utf8mb4";
 
@@ -39,27 +41,29 @@ const ROW_MODE: &str = "SET @@session.sql_mode=_utf8mb4'NO_AUTO_VALUE_ON_ZERO,AL
 pub struct SqlPrinter {
     stream: PrintState,
     filter: TableFilter,
-    /// Whether the head, with the delimiter, was printed.
+    /// Whether the start of the output, which sets the delimiter, was printed.
     preamble_written: bool,
-    /// The client's default database.
+    /// The default database of the client at this point of the output.
     database: Vec<u8>,
-    /// The row event flags for which the client's session is set; `None` if it is set for a statement.
+    /// The flags of the row event that the client's session variables are set for; `None` if they are set for
+    /// a statement.
     row_session: Option<u16>,
-    /// A printed transaction is open.
+    /// Whether the output has an open transaction.
     is_open: bool,
-    /// An event of the transaction was left out; the rest of the transaction is left out too.
+    /// Whether an event of the current transaction was left out. Then the rest of the transaction is left out
+    /// too.
     leaves_out: bool,
-    /// A GTID event precedes each transaction.
+    /// Whether a GTID event precedes each transaction.
     has_gtids: bool,
 }
 
 impl SqlPrinter {
-    /// Prints the rows of all tables.
+    /// Creates a printer for the rows of all tables.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Prints the rows of some tables, and all statements.
+    /// Creates a printer for the rows of some tables, and for all statements.
     pub fn with_filter(filter: TableFilter) -> Self {
         Self { filter, ..Self::default() }
     }
@@ -78,7 +82,7 @@ impl SqlPrinter {
         }
         self.has_gtids |= matches!(event.body, EventBody::Gtid(_) | EventBody::MariadbGtid(_));
         if self.leaves_out {
-            // Without GTIDs, the end of a transaction is the boundary.
+            // Without GTID events, the end of a transaction is the boundary.
             self.leaves_out = !begins_transaction(&event.body) && !ends_transaction(&event.body);
             if !begins_transaction(&event.body) {
                 return Ok(());
@@ -110,7 +114,10 @@ impl SqlPrinter {
             }
             EventBody::MariadbGtid(gtid) => {
                 if gtid.xid.is_some() {
-                    return Err(refused("an XA transaction", "its connection must outlive the statements"));
+                    return Err(refused(
+                        "an XA transaction",
+                        "it must outlive the connection that replays the statements",
+                    ));
                 }
                 put_comment(&mut text, &gtid.gtid.to_string(), place, &event.header);
                 if !gtid.has(MariadbGtidEvent::FLAG_STANDALONE) {
@@ -127,8 +134,8 @@ impl SqlPrinter {
         Ok(())
     }
 
-    /// Whether an event outside a transaction is a complete one: a statement that does not start a
-    /// transaction.
+    /// Returns whether an event outside a transaction is a complete transaction: a statement that does not
+    /// start one.
     fn is_whole_transaction(&mut self, event: &[u8]) -> bool {
         let Ok(event) = self.stream.parse(event, false) else { return false };
         let EventBody::Query(query) = &event.body else { return false };
@@ -146,19 +153,20 @@ impl SqlPrinter {
     ) -> Result<(), PrintError> {
         let statement = query.statement(UNPACKED_BYTES_MAX)?;
         if statement.starts_with(b"XA ") {
-            return Err(refused("an XA transaction", "its connection must outlive the statements"));
+            return Err(refused(
+                "an XA transaction",
+                "it must outlive the connection that replays the statements",
+            ));
         }
-        // These need no session.
+        // These statements need no session variables.
         if matches!(&*statement, b"BEGIN" | b"COMMIT" | b"ROLLBACK") {
             self.is_open = *statement == *b"BEGIN";
             put_statement(text, &statement);
             return Ok(());
         }
         if query.error_code != 0 {
-            let reason = format!(
-                "it failed with error {} on its source after it had changed something",
-                query.error_code
-            );
+            let reason =
+                format!("it failed with error {} on its source after it had changed data", query.error_code);
             return Err(refused("a statement", &reason));
         }
         if event_text::changes_database(header, query) && query.database != self.database {
@@ -216,13 +224,13 @@ impl EventPrinter for SqlPrinter {
             self.preamble_written = true;
             out.write_all(b"DELIMITER /*!*/;\n")?;
         }
-        writeln!(out, "-- {left_out}, and with it all of its transaction")?;
+        writeln!(out, "-- {left_out}, together with its whole transaction")?;
         let is_open = std::mem::take(&mut self.is_open);
         if is_open {
             out.write_all(b"ROLLBACK")?;
             out.write_all(END)?;
         }
-        // Without GTIDs, the event after a standalone statement belongs to another transaction.
+        // Without GTID events, an event after a standalone statement belongs to another transaction.
         self.leaves_out = self.has_gtids || is_open || !self.is_whole_transaction(left_out.event);
         Ok(())
     }
@@ -235,12 +243,12 @@ impl EventPrinter for SqlPrinter {
     }
 }
 
-/// Whether the preceding events belong to another transaction.
+/// Returns whether the events before this body belong to another transaction.
 fn begins_transaction(body: &EventBody<'_>) -> bool {
     matches!(body, EventBody::Gtid(_) | EventBody::MariadbGtid(_) | EventBody::FormatDescription(_))
 }
 
-/// Whether it ends a transaction.
+/// Returns whether this body ends a transaction.
 fn ends_transaction(body: &EventBody<'_>) -> bool {
     match body {
         EventBody::Xid(_) | EventBody::XaPrepare(_) => true,
@@ -251,7 +259,7 @@ fn ends_transaction(body: &EventBody<'_>) -> bool {
     }
 }
 
-/// The checks that the session of a row event had disabled.
+/// The flags of a row event that say which checks were off in the session that wrote the rows.
 const SESSION_FLAGS: u16 = RowsEvent::FLAG_NO_FOREIGN_KEY_CHECKS
     | RowsEvent::FLAG_RELAXED_UNIQUE_CHECKS
     | RowsEvent::FLAG_NO_CHECK_CONSTRAINT_CHECKS;
@@ -265,25 +273,25 @@ fn put_statement(text: &mut Vec<u8>, statement: &[u8]) {
     text.extend_from_slice(END);
 }
 
-/// `-- GTID 0-1-7 at binlog.000001:330, 261121 19:43:05 UTC, server_id 1`
+/// Appends a comment such as `-- GTID 0-1-7 at binlog.000001:330, 261121 19:43:05 UTC, server_id 1`.
 fn put_comment(text: &mut Vec<u8>, gtid: &str, place: EventLocation<'_>, header: &EventHeader) {
     put(text, format_args!("-- GTID {gtid} at {}:{}, ", place.file.replace(['\n', '\r'], "?"), place.offset));
     put_time(text, header.timestamp);
     put(text, format_args!(" UTC, server_id {}\n", header.server_id));
 }
 
-/// Appends a name of UTF-8 bytes.
+/// Appends a name as an identifier. Its bytes must be UTF-8.
 fn put_name(text: &mut Vec<u8>, name: &[u8], what: &str) -> Result<(), PrintError> {
     match std::str::from_utf8(name) {
         Ok(name) => {
             put_identifier(text, name.as_bytes());
             Ok(())
         }
-        Err(_) => Err(refused(what, "it is no UTF-8")),
+        Err(_) => Err(refused(what, "it is not UTF-8")),
     }
 }
 
-/// Bodies that need no other event, and bodies without an SQL form.
+/// Appends the SQL of bodies that need no other event. Bodies without an SQL form are errors.
 fn put_other(text: &mut Vec<u8>, body: &EventBody<'_>, flavour: Flavour) -> Result<(), PrintError> {
     match body {
         EventBody::Xid(_) => put_statement(text, b"COMMIT"),
@@ -310,14 +318,17 @@ fn put_other(text: &mut Vec<u8>, body: &EventBody<'_>, flavour: Flavour) -> Resu
             ));
         }
         EventBody::XaPrepare(_) => {
-            return Err(refused("an XA transaction", "its connection must outlive the statements"));
+            return Err(refused(
+                "an XA transaction",
+                "it must outlive the connection that replays the statements",
+            ));
         }
         EventBody::Incident(incident) => {
             let message = String::from_utf8_lossy(incident.message);
             return Err(refused("an incident", &format!("the source lost events here ({message})")));
         }
         EventBody::PartialRowData(_) => {
-            return Err(refused("a fragment of a huge row event", "fragments are not put together here"));
+            return Err(refused("a fragment of a large row event", "this printer does not join fragments"));
         }
         _ => return Ok(()),
     }
@@ -344,7 +355,8 @@ fn put_user_value(text: &mut Vec<u8>, value: &UserVarValue<'_>, flavour: Flavour
             put(text, format_args!("_{charset} X'"));
             bytes.iter().for_each(|byte| put(text, format_args!("{byte:02X}")));
             text.push(b'\'');
-            // The target flavour may lack the collation; then the default of the character set.
+            // If the target's flavour does not have the collation, the default collation of the character set
+            // is used.
             if let Some(collation) = super::charset::collation_name(*collation, flavour) {
                 put(text, format_args!(" COLLATE `{collation}`"));
             }
@@ -353,8 +365,8 @@ fn put_user_value(text: &mut Vec<u8>, value: &UserVarValue<'_>, flavour: Flavour
     Ok(())
 }
 
-/// The statement with the effect of an event that precedes a statement (`INTVAR`, `RAND`, `USER_VAR`), for a
-/// server of `flavour`.
+/// Returns the statement that sets the session state of an event that precedes a statement (`INTVAR`, `RAND`,
+/// `USER_VAR`), for a server of `flavour`.
 ///
 /// # Errors
 /// As [`session_statement`].
@@ -365,7 +377,8 @@ pub fn variable_statement(event: &EventBody<'_>, flavour: Flavour) -> Result<Vec
     Ok(text)
 }
 
-/// The session for row statements: accepts every value, and has the checks of the source's session.
+/// Appends the session variables for row statements. They accept every value, and have the checks of the
+/// source's session.
 fn put_row_session(text: &mut Vec<u8>, event: &RowsEvent<'_>, flavour: Flavour) {
     let on = |flag: u16| u8::from(event.flags & flag == 0);
     put(
@@ -430,7 +443,7 @@ fn put_insert(text: &mut Vec<u8>, after: &Image<'_>) -> Result<(), PrintError> {
     Ok(())
 }
 
-/// `a=1, b='x'`, or with ` AND ` the same as conditions.
+/// Appends assignments such as `a=1, b='x'`, or conditions joined with ` AND `.
 fn put_list(
     text: &mut Vec<u8>,
     image: &Image<'_>,
@@ -477,14 +490,16 @@ fn put_where(text: &mut Vec<u8>, before: &Image<'_>) -> Result<(), PrintError> {
     Ok(())
 }
 
-/// The columns of the primary key, if it is known, has no prefix columns, and the image holds all of them.
+/// Returns the columns of the primary key. Returns `None` if the key is not known, has prefix columns, or the
+/// image does not hold all of its columns.
 fn key_of(image: &Image<'_>) -> Option<Vec<usize>> {
     let key = image.table().metadata.primary_key.as_ref()?;
     let whole = key.iter().all(|part| part.prefix == 0 && image.has(usize::from(part.column)));
     whole.then(|| key.iter().map(|part| usize::from(part.column)).collect())
 }
 
-/// MySQL stores arrays of multi-valued indexes in hidden columns that cannot be written.
+/// Returns whether the column can be written. MySQL stores the arrays of multi-valued indexes in hidden
+/// columns, which cannot.
 fn is_written(column: &BinlogColumn) -> bool {
     !matches!(column.column_type, ColumnType::TypedArray { .. })
 }
@@ -497,7 +512,7 @@ fn put_column(text: &mut Vec<u8>, table: &TableMap, column: &BinlogColumn) -> Re
         }
         None => Err(refused(
             &named(table),
-            "the binlog does not tell the names of its columns; set binlog_row_metadata=FULL on the source",
+            "the binlog does not hold the names of its columns; set binlog_row_metadata=FULL on the source",
         )),
     }
 }
@@ -512,7 +527,8 @@ mod tests {
     use crate::ServerId;
     use crate::event::{ChecksumAlgorithm, EventBuilder, EventType, FormatDescription};
 
-    /// A table of `n INT` and `t VARCHAR(10)` in latin1 with the primary key `n`, if the metadata is full.
+    /// Builds a table map with `n INT` and `t VARCHAR(10)` in latin1. If `full`, the metadata names the
+    /// primary key `n`.
     fn table_map(full: bool) -> Vec<u8> {
         let mut body = b"\x07\0\0\0\0\0\x01\0\x01s\0\x01t\0\x02\x03\x0f\x02\x0a\0\x02".to_vec();
         if full {
@@ -537,7 +553,7 @@ mod tests {
         Ok(String::from_utf8_lossy(&out).into_owned())
     }
 
-    /// The output for a log without GTIDs: its statements, without those that fail.
+    /// Returns the output for a log without GTID events. Statements that fail are left out.
     fn printed_without_gtids(statements: &[&[u8]]) -> String {
         let mut builder = EventBuilder::new(ServerId(7), ChecksumAlgorithm::Off);
         let format = FormatDescription::assumed(Flavour::MySql, ChecksumAlgorithm::Off);
@@ -546,7 +562,7 @@ mod tests {
         let mut events = vec![builder.format_description(&format, 0).unwrap()];
         for text in statements {
             let mut body = b"\x01\0\0\0\0\0\0\0\0".to_vec();
-            // Its error code means that it was interrupted.
+            // This error code means that the statement was interrupted.
             body.extend_from_slice(if text.starts_with(b"half ") { b"\x25\x05" } else { b"\0\0" });
             body.extend_from_slice(b"\0\0\0");
             body.extend_from_slice(text);
@@ -561,7 +577,7 @@ mod tests {
     }
 
     #[test]
-    fn without_gtids_only_the_transaction_that_fails_is_left_out() {
+    fn without_gtids_only_the_failing_transaction_is_left_out() {
         let text = printed_without_gtids(&[b"half a", b"BEGIN", b"insert b", b"COMMIT", b"create c"]);
         assert!(text.contains("left out") && !text.contains("ROLLBACK"), "{text}");
         assert!(text.contains("BEGIN") && text.contains("insert b") && text.contains("create c"), "{text}");
@@ -586,7 +602,7 @@ mod tests {
     const UPDATE: &[u8] = b"\x07\0\0\0\0\0\x01\0\x02\x03\x03\0\x05\0\0\0\x02it\0\xfb\xff\xff\xff\x03\xe9's";
 
     #[test]
-    fn rows_are_found_by_their_key_and_written_exactly() {
+    fn rows_are_found_by_their_key_and_values_are_exact() {
         let text = printed(true, UPDATE).unwrap();
         let wanted = "UPDATE `s`.`t` SET `n`=-5, `t`=X'E92773' WHERE `n`=5\n/*!*/;\n";
         assert!(

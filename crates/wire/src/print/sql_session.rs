@@ -1,8 +1,8 @@
-//! The session of a statement, as a `SET` statement.
+//! The session variables of a statement, as a `SET` statement.
 //!
-//! A server's replication thread reads the session from the event and has some checks disabled: it accepts
-//! what its source accepted. A client's session needs both set explicitly. Strings name their character set,
-//! because the session's may be UCS-2.
+//! The replication thread of a server takes the session variables from the event. It also has some checks
+//! off, because it accepts what its source accepted. The session of a client needs both set explicitly.
+//! String literals name their character set, because that of the session may be UCS-2.
 
 use super::row_text::put;
 use super::sql::refused;
@@ -10,9 +10,10 @@ use super::{PrintError, charset};
 use crate::Flavour;
 use crate::event::{QueryEvent, SessionCharset, StatusVars};
 
-/// The statement that sets a session of a `target` server up as that of `query` on a `source` server, at
-/// `timestamp` (seconds since 1970), as far as the statement depends on it. Without the default database and
-/// `default_table_encryption`, for which an account needs more privileges.
+/// Returns the statement that sets the session variables on which `query` depends. `source` is the flavour of
+/// the server that logged the query, and `target` that of the server that runs the statement. `timestamp` is
+/// in seconds since 1970. The statement sets neither the default database nor `default_table_encryption`, for
+/// which an account needs more privileges.
 ///
 /// # Errors
 /// [`PrintError::NotExact`] if the statement depends on state that has no SQL form; [`PrintError::Event`].
@@ -48,8 +49,8 @@ pub fn session_statement(
         let Some(zone) = zone else { return Err(refused("a statement", "its time zone has no name")) };
         put_variable(&mut text, "time_zone", format_args!("_utf8mb4'{zone}'"));
     } else {
-        // Servers do not log the zone of a `CREATE EVENT` without times, but store it with the event. A
-        // replica stores its own.
+        // Servers do not log the time zone for a `CREATE EVENT` that has no times, but store it with the
+        // event. A replica stores its own time zone.
         put_variable(&mut text, "time_zone", "DEFAULT");
     }
     put_variable(&mut text, "lc_time_names", vars.lc_time_names.unwrap_or(0));
@@ -64,7 +65,7 @@ pub fn session_statement(
     Ok(text)
 }
 
-/// Adds `default_table_encryption`, if the statement depends on it, to a [`session_statement`].
+/// Adds `default_table_encryption` to a [`session_statement`], if the statement depends on it.
 ///
 /// # Errors
 /// [`PrintError::Event`].
@@ -79,7 +80,7 @@ fn put_variable(text: &mut Vec<u8>, name: &str, value: impl std::fmt::Display) {
     put(text, format_args!(", @@session.{name}={value}"));
 }
 
-/// The flags of both flavours.
+/// Appends the session options that both flavours have.
 fn put_flags(text: &mut Vec<u8>, vars: &StatusVars<'_>) {
     let Some(flags) = vars.flags2 else { return };
     let on = |flag: u32| u8::from(flags & flag != 0);
@@ -89,9 +90,10 @@ fn put_flags(text: &mut Vec<u8>, vars: &StatusVars<'_>) {
 }
 
 fn put_charset(text: &mut Vec<u8>, charset: &SessionCharset) {
-    // A number names a collation; the server accepts only the default collation of a character set.
+    // The number is that of a collation, but the server accepts only the default collation of a character
+    // set.
     match charset::character_set(u32::from(charset.client)) {
-        // One of them, `binary`, is a keyword.
+        // The name `binary` is a keyword, so names are quoted.
         Some(name) => put_variable(text, "character_set_client", format_args!("_utf8mb4'{name}'")),
         None => put_variable(text, "character_set_client", charset.client),
     }
@@ -109,7 +111,7 @@ fn put_mysql(text: &mut Vec<u8>, vars: &StatusVars<'_>) {
     if let Some(required) = vars.sql_require_primary_key {
         put_variable(text, "sql_require_primary_key", required);
     }
-    // Not logged, and ignored by replicas.
+    // This variable is not logged, and replicas ignore it.
     put(text, format_args!(" /*!80400 , @@session.restrict_fk_on_non_standard_key=0 */"));
 }
 
@@ -125,12 +127,13 @@ fn put_mariadb(text: &mut Vec<u8>, vars: &StatusVars<'_>, source: Flavour) -> Re
     put(text, format_args!(" /*M!100502 , @@session.sql_if_exists={} */", on(StatusVars::OPTION_IF_EXISTS)));
     let history = on(StatusVars::OPTION_INSERT_HISTORY);
     put(text, format_args!(" /*M!101011 , @@session.system_versioning_insert_history={history} */"));
-    // Not logged, and ignored by replicas.
+    // This variable is not logged, and replicas ignore it.
     put(text, format_args!(" /*M!100304 , @@session.system_versioning_alter_history=KEEP */"));
     put_default_collations(text, vars)
 }
 
-/// MariaDB 11.3 and later: the default collation of character sets, on which a `CREATE TABLE` depends.
+/// Appends the default collations of character sets (MariaDB 11.3 and later), on which a `CREATE TABLE`
+/// depends.
 fn put_default_collations(text: &mut Vec<u8>, vars: &StatusVars<'_>) -> Result<(), PrintError> {
     let mut pairs = Vec::new();
     for (set, collation) in vars.character_set_collations.iter().flatten() {
@@ -144,7 +147,7 @@ fn put_default_collations(text: &mut Vec<u8>, vars: &StatusVars<'_>) -> Result<(
         };
         pairs.push(format!("{set}={collation}"));
     }
-    // An empty string written as `''` is NULL under EMPTY_STRING_IS_NULL.
+    // With `EMPTY_STRING_IS_NULL`, an empty string written as `''` is NULL.
     let pairs = if pairs.is_empty() { " X''".to_owned() } else { format!("'{}'", pairs.join(",")) };
     put(text, format_args!(" /*M!110300 , @@session.character_set_collations=_utf8mb4{pairs} */"));
     Ok(())
@@ -169,9 +172,9 @@ mod tests {
     }
 
     #[test]
-    fn every_collation_can_be_a_default_and_every_client_is_known() {
-        // `character_set_client` cp1251 by a collation that is not its default, `character_set_collations` of
-        // latin1.
+    fn every_collation_can_be_a_default_and_every_client_charset_is_known() {
+        // `character_set_client` is cp1251, by a collation that is not its default.
+        // `character_set_collations` sets the default collation of latin1.
         let vars = b"\x04\x32\0\x32\0\x08\0\x83\x01\x08\0\x2f\0";
         let text = statement(vars, Flavour::MariaDb, Flavour::MariaDb).unwrap();
         for part in [

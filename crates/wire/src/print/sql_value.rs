@@ -1,4 +1,4 @@
-//! Column values as SQL literals that restore the same bits.
+//! Prints column values as SQL literals that restore exactly the same bytes.
 
 use super::charset;
 use super::row_text::put;
@@ -8,22 +8,22 @@ use crate::rows::image::ImageCell;
 use crate::rows::json::{JsonDiffOperation, JsonDiffs, JsonNode, JsonValue};
 use crate::rows::{BinlogValue, Image, JsonBinary, TableMap};
 
-/// The use of a literal.
+/// What a literal is used for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LiteralUse {
-    /// A value to store.
+    /// The literal is stored in a column.
     Assigned,
-    /// A value to compare with, by bytes rather than by collation.
+    /// The literal is compared with a column, by bytes rather than by collation.
     Compared,
 }
 
-/// MySQL's documents are not deeper; the expression is nested as deep as the document.
+/// The maximum depth of MySQL's documents. The printed expression is nested as deeply as the document.
 const JSON_DEPTH_MAX: usize = 100;
 
-/// Appends a column value as a literal. `before` is the image to which partial updates refer.
+/// Appends a column value as a literal. Partial updates change documents of the image `before`.
 ///
-/// Bytes of text are not converted: the literal's column has the same character set. The session's time zone
-/// must be UTC.
+/// The bytes of text are not converted, because the literal has the character set of its column. The
+/// session's time zone must be UTC.
 ///
 /// # Errors
 /// [`PrintError::NotExact`] for a value without an exact literal; [`PrintError::Event`] if the value is
@@ -57,7 +57,7 @@ pub fn put_value(
             )));
         }
         BinlogValue::Int(int) => put(text, format_args!("{int}")),
-        // Servers compare a SET as a signed number.
+        // Servers compare a SET value as a signed number.
         BinlogValue::Set(int) if how == LiteralUse::Compared => {
             put(text, format_args!("{}", int.cast_signed()))
         }
@@ -65,7 +65,7 @@ pub fn put_value(
             put(text, format_args!("{int}"))
         }
         BinlogValue::Enum(ordinal) => put(text, format_args!("{ordinal}")),
-        // A float is exact as a double, and servers store the nearest float of a double.
+        // Every FLOAT is exact as a DOUBLE, and servers store the FLOAT that is nearest to a DOUBLE.
         BinlogValue::Float(float) if float.is_finite() => put(text, format_args!("{:e}", f64::from(float))),
         BinlogValue::Double(double) if double.is_finite() => put(text, format_args!("{double:e}")),
         BinlogValue::Float(_) | BinlogValue::Double(_) => {
@@ -84,7 +84,7 @@ pub fn put_value(
             let _ = datetime.write(&mut literal, fraction);
             put(text, format_args!("'{literal}'"));
         }
-        // The session's time zone is UTC.
+        // The time zone of the session is UTC.
         BinlogValue::Timestamp(timestamp) => {
             let mut literal = String::new();
             let _ = timestamp.to_utc().write(&mut literal, fraction);
@@ -123,8 +123,8 @@ fn in_column(error: PrintError, refused: &impl Fn(String) -> PrintError) -> Prin
     }
 }
 
-/// Plain text if it is the same in every character set, otherwise hexadecimal. So no bytes are converted on
-/// input, and comparisons are exact.
+/// Appends bytes as plain text if that is the same in every character set, otherwise in hexadecimal. So no
+/// bytes are converted on input, and comparisons are exact.
 fn put_bytes(text: &mut Vec<u8>, bytes: &[u8], column: &BinlogColumn, how: LiteralUse) {
     let plain = how == LiteralUse::Assigned
         && column
@@ -150,7 +150,8 @@ pub fn put_hex(text: &mut Vec<u8>, bytes: &[u8]) {
     text.push(b'\'');
 }
 
-/// Appends the changes of a partial update as a MySQL expression over the document in `column` (quoted).
+/// Appends the changes of a partial update, as a MySQL expression that changes the document in `column` (a
+/// quoted name).
 ///
 /// The server reports no error if a change does not fit the document.
 ///
@@ -159,7 +160,7 @@ pub fn put_hex(text: &mut Vec<u8>, bytes: &[u8]) {
 /// malformed.
 pub fn put_changes(text: &mut Vec<u8>, column: &str, diffs: JsonDiffs<'_>) -> Result<(), PrintError> {
     let diffs = diffs.iter().collect::<Result<Vec<_>, _>>()?;
-    // The first change is the innermost call.
+    // The first change is the innermost function call.
     for diff in diffs.iter().rev() {
         text.extend_from_slice(match diff.operation {
             JsonDiffOperation::Replace => b"JSON_REPLACE(",
@@ -181,7 +182,8 @@ pub fn put_changes(text: &mut Vec<u8>, column: &str, diffs: JsonDiffs<'_>) -> Re
     Ok(())
 }
 
-/// A document: as text if text can represent all its values, otherwise built by functions.
+/// Appends a document. It is written as text if the text represents all its values exactly, otherwise as
+/// function calls.
 fn put_document(text: &mut Vec<u8>, document: JsonBinary<'_>) -> Result<(), PrintError> {
     let document_text = document.to_text()?;
     if is_plain(document.root(), 0)? {
@@ -204,13 +206,13 @@ fn deeper(depth: usize) -> Result<usize, PrintError> {
     }
 }
 
-/// Whether parsing the document's text gives the same document.
+/// Returns whether parsing the text of the document gives the same document.
 fn is_plain(value: JsonValue<'_>, depth: usize) -> Result<bool, PrintError> {
     Ok(match value.decode()? {
         JsonNode::Null | JsonNode::Bool(_) | JsonNode::Int(_) | JsonNode::Double(_) | JsonNode::String(_) => {
             true
         }
-        // A smaller one reads back as signed.
+        // The server parses a smaller number as signed.
         JsonNode::UInt(int) => i64::try_from(int).is_err(),
         JsonNode::Array(array) => {
             let depth = deeper(depth)?;
@@ -260,11 +262,11 @@ fn put_json(text: &mut Vec<u8>, value: JsonValue<'_>, depth: usize) -> Result<()
             put(text, format_args!("CAST(CAST('{datetime}' AS DATETIME(6)) AS JSON)"));
         }
         JsonNode::Timestamp(_) => {
-            return Err(refused("a TIMESTAMP in a JSON document", "no expression of SQL makes one"));
+            return Err(refused("a TIMESTAMP in a JSON document", "no SQL expression creates such a value"));
         }
         JsonNode::Opaque { field_type, .. } => {
             let what = format!("a value of SQL type {field_type} in a JSON document");
-            return Err(refused(&what, "no expression of SQL makes one for certain"));
+            return Err(refused(&what, "no SQL expression is certain to create such a value"));
         }
         JsonNode::Array(array) => {
             let depth = deeper(depth)?;

@@ -1,4 +1,4 @@
-//! The state of a printer between events.
+//! The state that a printer keeps between events.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use crate::event::{
 use crate::rows::{BinlogColumn, TableMap};
 use crate::{Flavour, WireError};
 
-/// The maximum memory of the table maps of one statement, in bytes. A join of 61 tables with 4096 columns
+/// The maximum memory for the table maps of one statement, in bytes. A join of 61 tables with 4096 columns
 /// each takes a quarter of it.
 const TABLES_BYTES_MAX: usize = 128 << 20;
 
@@ -17,7 +17,7 @@ const TABLES_BYTES_MAX: usize = 128 << 20;
 pub(super) struct PrintState {
     format: Option<Formats>,
     tables: HashMap<u64, PrintedTable>,
-    /// The memory of `tables` in bytes, as counted by [`PrintedTable::bytes`].
+    /// The memory of `tables` in bytes, as estimated by [`PrintedTable::bytes`].
     tables_bytes: usize,
 }
 
@@ -25,7 +25,8 @@ pub(super) struct PrintState {
 #[derive(Debug)]
 struct PrintedTable {
     table: TableMap,
-    /// Its memory, approximately: a column takes far more memory than bytes in the event.
+    /// The approximate memory of the table map in bytes. A column takes far more memory than its bytes in the
+    /// event.
     bytes: usize,
 }
 
@@ -39,19 +40,20 @@ impl PrintedTable {
 #[derive(Debug)]
 struct Formats {
     outside: FormatDescription,
-    /// The format of events inside a transaction payload, which have no checksum.
+    /// The format of the events inside a transaction payload, which have no checksum.
     inside: FormatDescription,
 }
 
 impl PrintState {
-    /// Parses an event; `inside` means inside a transaction payload.
+    /// Parses an event. `inside` is true for an event inside a transaction payload.
     ///
     /// # Errors
-    /// [`WireError::Malformed`] before a format description; otherwise as [`BinlogEvent::parse`].
+    /// [`WireError::Malformed`] if no format description came before the event; otherwise as
+    /// [`BinlogEvent::parse`].
     pub(super) fn parse<'a>(&mut self, bytes: &'a [u8], inside: bool) -> Result<BinlogEvent<'a>, WireError> {
         let header = EventHeader::parse(bytes)?;
         if header.event_type == EventType::FORMAT_DESCRIPTION {
-            // The parser ignores the given format for this type.
+            // The parser ignores the given format for a format description event.
             let event = BinlogEvent::parse(
                 bytes,
                 &FormatDescription::assumed(Flavour::MySql, ChecksumAlgorithm::Off),
@@ -68,18 +70,19 @@ impl PrintState {
         };
         let event = BinlogEvent::parse(bytes, if inside { &formats.inside } else { &formats.outside })?;
         if matches!(event.body, EventBody::Gtid(_) | EventBody::MariadbGtid(_)) {
-            // A statement whose last row event could not be parsed leaves its table maps.
+            // If the last row event of a statement could not be parsed, the table maps of that statement are
+            // still here.
             self.tables.clear();
         }
         Ok(event)
     }
 
-    /// The flavour of the stream's server.
+    /// Returns the flavour of the server that wrote the stream.
     pub(super) fn flavour(&self) -> Flavour {
         self.format.as_ref().map_or(Flavour::MySql, |formats| formats.outside.flavour())
     }
 
-    /// Whether events outside of payloads end with a checksum.
+    /// Returns whether events outside of payloads end with a checksum.
     pub(super) fn has_checksums(&self) -> bool {
         self.format.as_ref().is_some_and(|formats| formats.outside.has_checksums())
     }
@@ -102,7 +105,7 @@ impl PrintState {
         Ok(&self.tables[&id].table)
     }
 
-    /// The table of a rows event; `None` for the event that only ends its statement.
+    /// Returns the table of a rows event, or `None` for a rows event that only ends its statement.
     pub(super) fn table_of(&self, event: &RowsEvent<'_>) -> Result<Option<&TableMap>, WireError> {
         match self.tables.get(&event.table_id) {
             Some(mapped) => Ok(Some(&mapped.table)),
@@ -114,7 +117,7 @@ impl PrintState {
         }
     }
 
-    /// Drops the table maps at the end of a statement.
+    /// Removes the table maps at the end of a statement.
     pub(super) fn end_statement(&mut self) {
         self.tables.clear();
         self.tables_bytes = 0;
@@ -125,7 +128,7 @@ impl PrintState {
 mod tests {
     use super::*;
 
-    /// A table of so many TINYINT columns.
+    /// Builds a table map with this many TINYINT columns.
     fn table_map(id: u32, columns: u16) -> Vec<u8> {
         let mut body = [&id.to_le_bytes()[..], &[0, 0, 1, 0], b"\x01s\0\x01t\0\xfc"].concat();
         body.extend_from_slice(&columns.to_le_bytes());

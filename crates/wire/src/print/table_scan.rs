@@ -1,4 +1,4 @@
-//! Detects whether a transaction changes certain tables, before it is printed.
+//! Finds out whether a transaction changes certain tables before the transaction is printed.
 
 use super::stream::PrintState;
 use super::{TableFilter, UNPACKED_BYTES_MAX};
@@ -21,15 +21,15 @@ impl TableScan {
         Self { filter, ..Self::default() }
     }
 
-    /// Processes an event: a format description, or the next one of the transaction.
+    /// Processes an event: a format description, or the next event of the transaction.
     ///
     /// # Errors
-    /// [`WireError`] if it cannot be parsed.
+    /// [`WireError`] if the event cannot be parsed.
     pub fn event(&mut self, event: &[u8]) -> Result<(), WireError> {
         self.look(event, false)
     }
 
-    /// Returns whether the transaction changes one of the tables, or names no table, as DDL does. Resets the
+    /// Returns whether the transaction changes one of the tables, or names no table (as DDL does). Resets the
     /// scan.
     pub fn finish(&mut self) -> bool {
         let (has_rows, found) = (self.has_rows, self.found);

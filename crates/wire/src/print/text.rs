@@ -1,7 +1,7 @@
-//! Text like `mysqlbinlog -vv --base64-output=decode-rows`.
+//! Prints events as text like `mysqlbinlog -vv --base64-output=decode-rows`.
 //!
-//! Rows look as in each flavour's own tool; headers and statements are close to it. The output is for reading
-//! only: it does not restore session variables, so do not replay it. Times are in UTC.
+//! Rows look exactly as in the tool of the source's flavour; headers and statements look almost the same. The
+//! output is for reading only. It does not restore session variables, so do not replay it. Times are in UTC.
 
 use std::io;
 
@@ -19,31 +19,31 @@ pub struct TextPrinter {
     stream: PrintState,
     filter: TableFilter,
     rows_only: bool,
-    /// The text of a statement whose tables are not known yet, if a filter is set.
+    /// With a filter: the text of a statement that waits for the statement's tables to be known.
     annotation: Vec<u8>,
     /// The default database of the last statement.
     database: Vec<u8>,
 }
 
 impl TextPrinter {
-    /// Prints the rows of all tables.
+    /// Creates a printer for the rows of all tables.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Prints the rows of some tables. Leaves out events of other tables, and statements that change none of
-    /// these tables. Prints all other events.
+    /// Creates a printer for the rows of some tables. It leaves out events of other tables, and statements
+    /// that change none of these tables. It prints all other events.
     pub fn with_filter(filter: TableFilter) -> Self {
         Self { filter, ..Self::default() }
     }
 
-    /// Prints rows only.
+    /// Restricts the printer to rows.
     #[must_use]
     pub fn rows_only(self) -> Self {
         Self { rows_only: true, ..self }
     }
 
-    /// Writes text other than rows, unless only rows are printed.
+    /// Writes text that is not a row, unless the printer prints only rows.
     fn put_beside(&self, text: &[u8], out: &mut dyn io::Write) -> io::Result<()> {
         if self.rows_only { Ok(()) } else { out.write_all(text) }
     }
@@ -113,7 +113,7 @@ impl TextPrinter {
         Ok(())
     }
 
-    /// `#261121 19:43:05 server id 1  end_log_pos 351 CRC32 0x8af03da7 `, and no line end.
+    /// Appends `#261121 19:43:05 server id 1  end_log_pos 351 CRC32 0x8af03da7 ` without a line end.
     fn put_header(&self, out: &mut Vec<u8>, header: &EventHeader, bytes: &[u8], inside: bool) {
         out.push(b'#');
         put_time(out, header.timestamp);
@@ -195,7 +195,7 @@ mod tests {
     use crate::gtid::MysqlGtid;
     use crate::{Flavour, ServerId};
 
-    /// The output for events after a format description.
+    /// Returns the output for events that follow a format description.
     fn print(flavour: Flavour, make: impl Fn(&mut EventBuilder) -> Vec<Vec<u8>>) -> String {
         let mut builder = EventBuilder::new(ServerId(7), ChecksumAlgorithm::Off);
         let format = FormatDescription::assumed(flavour, ChecksumAlgorithm::Off);
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_transaction_reads_as_in_mysqlbinlog() {
+    fn a_transaction_is_printed_like_mysqlbinlog() {
         let text = print(Flavour::MySql, |builder| {
             let gtid = MysqlGtid { uuid: [0x11; 16], tag: String::new(), number: 3 };
             let mut event = GtidEvent::parse(&[0; 25], true).unwrap();
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn annotated_statements_are_comments_line_by_line() {
+    fn every_line_of_an_annotated_statement_is_a_comment() {
         let text = print(Flavour::MariaDb, |builder| {
             vec![builder.event(EventType::MARIADB_ANNOTATE_ROWS, 0, b"INSERT\nINTO t").unwrap()]
         });
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_of_a_table_that_was_not_mapped_are_an_error() {
+    fn rows_of_a_table_without_a_table_map_are_an_error() {
         let mut builder = EventBuilder::new(ServerId(7), ChecksumAlgorithm::Off);
         let format = FormatDescription::assumed(Flavour::MySql, ChecksumAlgorithm::Off);
         let head = builder.format_description(&format, 0).unwrap();
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_that_is_left_out_is_named_on_one_line() {
+    fn a_skipped_event_is_named_on_one_line() {
         let mut builder = EventBuilder::new(ServerId(7), ChecksumAlgorithm::Off);
         let format = FormatDescription::assumed(Flavour::MySql, ChecksumAlgorithm::Off);
         let head = builder.format_description(&format, 0).unwrap();

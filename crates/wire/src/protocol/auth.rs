@@ -1,4 +1,5 @@
-//! Authentication plugins: a client's answers to the server's random bytes, and their verification.
+//! Authentication plugins: how a client answers the server's random bytes, and how a server verifies the
+//! answer.
 //!
 //! | plugin | servers | what the client sends |
 //! |---|---|---|
@@ -30,19 +31,19 @@ pub const SWITCH_REQUEST: u8 = 0xfe;
 /// First byte of a packet with more data of the same plugin.
 pub const MORE_DATA: u8 = 0x01;
 
-/// In `caching_sha2_password`, the server knows the hash and OK follows.
+/// In `caching_sha2_password`: the server accepted the hash, and an OK packet follows.
 pub const FAST_AUTH_SUCCESS: u8 = 3;
 
-/// In `caching_sha2_password`, the server wants the password itself.
+/// In `caching_sha2_password`: the server requests the password itself.
 pub const PERFORM_FULL_AUTHENTICATION: u8 = 4;
 
-/// In `caching_sha2_password`, a client requests the server's public key.
+/// In `caching_sha2_password`: a client requests the server's public key.
 pub const REQUEST_PUBLIC_KEY: u8 = 2;
 
-/// In `sha256_password`, a client requests the server's public key.
+/// In `sha256_password`: a client requests the server's public key.
 pub const REQUEST_PUBLIC_KEY_SHA256: u8 = 1;
 
-/// The longest public key in PEM form that is accepted, in bytes (an RSA key of 16384 bits takes 3 kB).
+/// The maximum length of a public key in PEM form, in bytes. An RSA key of 16384 bits takes 3 kB.
 pub const PUBLIC_KEY_BYTES_MAX: usize = 8192;
 
 /// A supported authentication plugin.
@@ -70,12 +71,12 @@ impl AuthPlugin {
         Self::ClearPassword,
     ];
 
-    /// The plugin of that name, if it is supported.
+    /// Returns the plugin with this name, if it is supported.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|plugin| plugin.name() == name)
     }
 
-    /// The client plugin's name on the wire.
+    /// Returns the name of the client plugin in the protocol.
     pub fn name(self) -> &'static str {
         match self {
             Self::NativePassword => "mysql_native_password",
@@ -86,16 +87,17 @@ impl AuthPlugin {
         }
     }
 
-    /// Whether the plugin's first answer is the password in clear text.
+    /// Returns whether the first answer of the plugin is the password in clear text.
     pub fn sends_password(self) -> bool {
         matches!(self, Self::ClearPassword)
     }
 
-    /// The client's first answer to the server's random bytes.
+    /// Returns the client's first answer to the server's random bytes.
     ///
-    /// For [`AuthPlugin::Sha256Password`] it is a request for the public key, for unprotected connections; on
-    /// a protected one send [`clear_password`] instead. [`AuthPlugin::ClearPassword`] answers the password
-    /// itself: check [`AuthPlugin::sends_password`] first.
+    /// For [`AuthPlugin::Sha256Password`] the answer requests the public key, which is right for unprotected
+    /// connections. On a protected connection send [`clear_password`] instead. For
+    /// [`AuthPlugin::ClearPassword`] the answer is the password itself: check [`AuthPlugin::sends_password`]
+    /// first.
     ///
     /// # Errors
     /// [`WireError::Malformed`] if there are fewer random bytes than the plugin needs.
@@ -117,7 +119,7 @@ impl fmt::Display for AuthPlugin {
     }
 }
 
-/// The random bytes without a final zero byte, if there are as many as the plugin needs.
+/// Returns the random bytes without a final zero byte, if their number is what the plugin needs.
 fn nonce_array<const N: usize>(plugin: AuthPlugin, nonce: &[u8]) -> Result<[u8; N], WireError> {
     let bytes = match nonce {
         [bytes @ .., 0] if bytes.len() == N => bytes,
@@ -126,15 +128,15 @@ fn nonce_array<const N: usize>(plugin: AuthPlugin, nonce: &[u8]) -> Result<[u8; 
     bytes.try_into().map_err(|_| {
         WireError::malformed(
             "authentication data",
-            format!("{} bytes for {plugin}, which takes {N}", nonce.len()),
+            format!("{} random bytes, but {plugin} needs {N}", nonce.len()),
         )
     })
 }
 
-/// The server's request to start over with another plugin.
+/// The server's request to start the authentication again with another plugin.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuthSwitchRequest {
-    /// The plugin to use.
+    /// The plugin that the client must use.
     pub plugin: String,
     /// New random bytes, with or without a final zero byte.
     pub auth_data: Vec<u8>,
@@ -169,8 +171,8 @@ impl AuthSwitchRequest {
     }
 }
 
-/// `mysql_native_password`: SHA1(password) xor SHA1(nonce, SHA1(SHA1(password))); empty for an empty
-/// password.
+/// Returns the answer of `mysql_native_password`: SHA1(password) xor SHA1(nonce, SHA1(SHA1(password))). It is
+/// empty for an empty password.
 pub fn native_password(password: &[u8], nonce: &[u8; 20]) -> Vec<u8> {
     if password.is_empty() {
         return Vec::new();
@@ -180,19 +182,19 @@ pub fn native_password(password: &[u8], nonce: &[u8; 20]) -> Vec<u8> {
     xor(&stage1, &mix)
 }
 
-/// The hash that a server stores for `mysql_native_password`: SHA1(SHA1(password)).
+/// Returns the hash that a server stores for `mysql_native_password`: SHA1(SHA1(password)).
 pub fn native_password_hash(password: &[u8]) -> [u8; 20] {
     Sha1::digest(Sha1::digest(password)).into()
 }
 
-/// Whether `answer` proves knowledge of the password of `hash` (see [`native_password_hash`]).
+/// Returns whether `answer` proves knowledge of the password with this `hash` (see [`native_password_hash`]).
 pub fn native_password_verify(answer: &[u8], nonce: &[u8; 20], hash: &[u8; 20]) -> bool {
     let mix = Sha1::new().chain_update(nonce).chain_update(hash).finalize();
     answer.len() == mix.len() && equal(&Sha1::digest(xor(answer, &mix)), hash)
 }
 
-/// `caching_sha2_password`: SHA256(password) xor SHA256(SHA256(SHA256(password)), nonce); empty for an empty
-/// password.
+/// Returns the answer of `caching_sha2_password`: SHA256(password) xor SHA256(SHA256(SHA256(password)),
+/// nonce). It is empty for an empty password.
 pub fn caching_sha2_password(password: &[u8], nonce: &[u8; 20]) -> Vec<u8> {
     if password.is_empty() {
         return Vec::new();
@@ -202,23 +204,25 @@ pub fn caching_sha2_password(password: &[u8], nonce: &[u8; 20]) -> Vec<u8> {
     xor(&stage1, &mix)
 }
 
-/// The hash in a server's cache for `caching_sha2_password`: SHA256(SHA256(password)).
+/// Returns the hash that a server caches for `caching_sha2_password`: SHA256(SHA256(password)).
 pub fn caching_sha2_password_hash(password: &[u8]) -> [u8; 32] {
     Sha256::digest(Sha256::digest(password)).into()
 }
 
-/// Whether `answer` proves knowledge of the password of `hash` (see [`caching_sha2_password_hash`]).
+/// Returns whether `answer` proves knowledge of the password with this `hash` (see
+/// [`caching_sha2_password_hash`]).
 pub fn caching_sha2_password_verify(answer: &[u8], nonce: &[u8; 20], hash: &[u8; 32]) -> bool {
     let mix = Sha256::new().chain_update(hash).chain_update(nonce).finalize();
     answer.len() == mix.len() && equal(&Sha256::digest(xor(answer, &mix)), hash)
 }
 
-/// The password with a final zero byte, for protected connections.
+/// Returns the password with a final zero byte, for protected connections.
 pub fn clear_password(password: &[u8]) -> Vec<u8> {
     [password, &[0]].concat()
 }
 
-/// The password encrypted with the server's RSA key: (password, 0) xor nonce repeated, under OAEP with SHA1.
+/// Returns the password encrypted with the server's RSA key. The encrypted text is (password, 0) xor the
+/// repeated nonce, with OAEP and SHA1.
 ///
 /// # Errors
 /// [`WireError::Malformed`] if the key is not an RSA public key in PEM form, there are no random bytes, or
@@ -238,8 +242,8 @@ pub fn encrypt_password<R: rsa::rand_core::CryptoRngCore>(
             size_max: PUBLIC_KEY_BYTES_MAX as u64,
         });
     }
-    // MySQL's key file ends with a zero byte.
-    let pem = str::from_utf8(public_key_pem).map_err(|_| WireError::malformed(WHAT, "no PEM text"))?;
+    // The key file of MySQL ends with a zero byte.
+    let pem = str::from_utf8(public_key_pem).map_err(|_| WireError::malformed(WHAT, "it is not PEM text"))?;
     let pem = pem.trim_end_matches('\0');
     let key = RsaPublicKey::from_public_key_pem(pem)
         .map_err(|error| WireError::malformed(WHAT, error.to_string()))?;
@@ -251,8 +255,9 @@ pub fn encrypt_password<R: rsa::rand_core::CryptoRngCore>(
         .map_err(|error| WireError::malformed(WHAT, error.to_string()))
 }
 
-/// The key pair of MariaDB's ed25519 plugin for a password: Ed25519 as in its first reference code. The
-/// secret key is SHA512 of the password of any length, instead of a 32-byte seed.
+/// The key pair that MariaDB's ed25519 plugin derives from a password. It is Ed25519 as in the first
+/// reference code. The secret key is the SHA512 of the password, which may have any length, instead of a
+/// 32-byte seed.
 struct Ed25519Key {
     scalar: Scalar,
     prefix: [u8; 32],
@@ -271,7 +276,7 @@ impl Ed25519Key {
     }
 }
 
-/// `client_ed25519`: the signature of the server's random bytes.
+/// Returns the answer of `client_ed25519`: the signature of the server's random bytes.
 pub fn ed25519_sign(password: &[u8], nonce: &[u8; 32]) -> [u8; 64] {
     let key = Ed25519Key::from_password(password);
     let once = scalar_of(&[&key.prefix, nonce]);
@@ -284,12 +289,12 @@ pub fn ed25519_sign(password: &[u8], nonce: &[u8; 32]) -> [u8; 64] {
     signature
 }
 
-/// The public key that a MariaDB server stores for `ed25519`.
+/// Returns the public key that a MariaDB server stores for `ed25519`.
 pub fn ed25519_public_key(password: &[u8]) -> [u8; 32] {
     Ed25519Key::from_password(password).public.to_bytes()
 }
 
-/// Whether `signature` proves knowledge of the password of `public_key`.
+/// Returns whether `signature` proves knowledge of the password with this `public_key`.
 pub fn ed25519_verify(signature: &[u8], nonce: &[u8; 32], public_key: &[u8; 32]) -> bool {
     let Ok(signature) = <[u8; 64]>::try_from(signature) else { return false };
     let (mut commitment, mut response) = ([0; 32], [0; 32]);
@@ -314,7 +319,7 @@ fn xor(left: &[u8], right: &[u8]) -> Vec<u8> {
     left.iter().zip(right).map(|(left, right)| left ^ right).collect()
 }
 
-/// Compares in constant time, so that timing reveals nothing.
+/// Compares in constant time, so that the duration reveals nothing about the bytes.
 pub(super) fn equal(left: &[u8], right: &[u8]) -> bool {
     left.len() == right.len()
         && left.iter().zip(right).fold(0, |sum, (left, right)| sum | (left ^ right)) == 0
@@ -334,9 +339,9 @@ mod tests {
         bytes.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// The answers were computed with Python's hashlib.
+    /// The expected answers were computed with Python's hashlib.
     #[test]
-    fn scrambles_have_the_known_answers() {
+    fn answers_equal_those_of_hashlib() {
         assert_eq!(hex(&native_password(b"secret", &NONCE)), "b32bb3a583e1340c0a1108d58b1be49781ad8c2f");
         assert_eq!(
             hex(&caching_sha2_password(b"secret", &NONCE)),
@@ -344,15 +349,15 @@ mod tests {
         );
     }
 
-    /// From MySQL's manual: `PASSWORD('mypass')`.
+    /// The value of `PASSWORD('mypass')` in MySQL's manual.
     #[test]
-    fn the_native_hash_is_the_servers() {
+    fn the_native_hash_equals_that_of_the_server() {
         assert_eq!(hex(&native_password_hash(b"mypass")), "6c8989366eaf75bb670ad8ea7a7fc1176a95cef4");
     }
 
     /// The result of `ed25519_password()` in MariaDB 10.11, decoded from base64.
     #[test]
-    fn ed25519_public_keys_are_the_servers() {
+    fn ed25519_public_keys_equal_those_of_the_server() {
         for (password, key) in [
             ("foo", "bee6c507322b6a96df1dcb75fc9ef676752bcb3e554bb940e971c7f2c231e132"),
             ("foobar", "aafda61ba1d60aecb7d9295be71855e131d2b5ec0dcf65483553db824f97009f"),
@@ -362,9 +367,9 @@ mod tests {
         }
     }
 
-    /// The signature was computed with big integers from the equations of RFC 8032.
+    /// The expected signature was computed with big integers from the equations of RFC 8032.
     #[test]
-    fn an_ed25519_signature_has_the_known_answer() {
+    fn an_ed25519_signature_equals_that_of_rfc_8032() {
         let nonce: [u8; 32] = std::array::from_fn(|index| index as u8);
         let signature = ed25519_sign(b"foobar", &nonce);
         assert_eq!(hex(&signature[..32]), "15b850956c15de59f927685de1d628476c138451d84705676f6fb16433e259c9");
@@ -372,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn the_encrypted_password_opens_with_the_private_key_and_the_nonce() {
+    fn the_encrypted_password_is_decrypted_with_the_private_key_and_the_nonce() {
         let private = RsaPrivateKey::new(&mut OsRng, 1024).unwrap();
         let pem = private.to_public_key().to_public_key_pem(LineEnding::LF).unwrap();
         let password = b"a password longer than the nonce that masks it";
@@ -437,7 +442,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_taken_without_panic(bytes: Vec<u8>, nonce: Vec<u8>, key: [u8; 32]) {
+        fn arbitrary_bytes_cause_no_panic(bytes: Vec<u8>, nonce: Vec<u8>, key: [u8; 32]) {
             let _ = AuthSwitchRequest::parse(&bytes);
             for plugin in AuthPlugin::ALL {
                 let _ = plugin.first_answer(&bytes, &nonce);

@@ -1,7 +1,7 @@
 //! Rows of a prepared statement in the binary protocol, and their conversion to text rows.
 //!
-//! Servers spend much of a dump on formatting floating-point numbers. This formats them on the client's side,
-//! in less time.
+//! During a dump, servers spend much time on formatting floating-point numbers. This module formats them on
+//! the client, in less time.
 
 use std::fmt::{self, Write};
 
@@ -13,17 +13,17 @@ use crate::rows::temporal::{Date, DateTime, Time};
 
 const WHAT: &str = "row of values";
 
-/// The byte for NULL in a text row.
+/// The byte that stands for NULL in a text row.
 const NULL: u8 = 0xfb;
 
-/// The unused bits of the NULL bitmap before the first column.
+/// The number of unused bits in the NULL bitmap before the first column.
 const BITMAP_OFFSET: usize = 2;
 
-/// `ColumnDefinition::flags`.
+/// The unsigned flag in `ColumnDefinition::flags`.
 const UNSIGNED: u16 = 32;
 const ZEROFILL: u16 = 64;
 
-/// The layout of the rows of a result.
+/// The column types of the rows of a result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ValueRows {
     kinds: Vec<BinaryValueKind>,
@@ -31,7 +31,7 @@ pub struct ValueRows {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum BinaryValueKind {
-    /// An integer of this many bytes, padded with zeros to this many digits.
+    /// An integer of `bytes` bytes, padded with zeros to `digits_min` digits.
     Integer {
         bytes: usize,
         is_signed: bool,
@@ -39,19 +39,19 @@ enum BinaryValueKind {
     },
     Float,
     Double,
-    /// YEAR of two digits, which MariaDB still has, or four.
+    /// A YEAR of two digits, which MariaDB still supports, or of four digits.
     Year {
         digits_min: u32,
     },
     Date,
-    /// With this many digits of the fraction of a second.
+    /// A date or time with this many digits of the fraction of a second.
     Moment {
         decimals: u8,
     },
     Time {
         decimals: u8,
     },
-    /// The same bytes as in a text row.
+    /// A value whose bytes are the same as in a text row.
     Bytes,
 }
 
@@ -60,13 +60,13 @@ impl BinaryValueKind {
         let integer = |bytes| Self::Integer {
             bytes,
             is_signed: column.flags & UNSIGNED == 0,
-            // At most 255 in the protocol.
+            // At most 255 digits: the maximum display width in the protocol.
             digits_min: if column.flags & ZEROFILL == 0 { 0 } else { column.length_max.min(255) },
         };
         Some(match column.column_type {
             type_code::TINY => integer(1),
             type_code::SHORT => integer(2),
-            // MEDIUMINT takes four bytes too.
+            // The protocol sends MEDIUMINT in four bytes too.
             type_code::LONG | type_code::INT24 => integer(4),
             type_code::LONGLONG => integer(8),
             type_code::FLOAT => Self::Float,
@@ -79,7 +79,7 @@ impl BinaryValueKind {
             | type_code::VARCHAR
             | type_code::BIT
             | type_code::VECTOR
-            // Also NEWDECIMAL, ENUM, SET, text and bytes of any length, and GEOMETRY.
+            // These types include NEWDECIMAL, ENUM, SET, text and bytes of any length, and GEOMETRY.
             | type_code::JSON..=type_code::GEOMETRY => Self::Bytes,
             _ => return None,
         })
@@ -87,16 +87,16 @@ impl BinaryValueKind {
 }
 
 impl ValueRows {
-    /// The layout for these columns; `None` if a type is unknown.
+    /// Creates the layout for these columns. Returns `None` if a type is unknown.
     pub fn new(columns: &[ColumnDefinition]) -> Option<Self> {
         columns.iter().map(BinaryValueKind::of).collect::<Option<_>>().map(|kinds| Self { kinds })
     }
 
-    /// Converts a binary row and appends the text row's payload. Floating-point numbers have as many digits
-    /// as they need to be unique; a FLOAT as many as its value has as a DOUBLE.
+    /// Converts a binary row and appends the payload of the text row. Floating-point numbers have as many
+    /// digits as they need to be unique. A FLOAT has as many digits as its value has as a DOUBLE.
     ///
     /// # Errors
-    /// [`WireError::Truncated`] or [`WireError::Malformed`]; also for bytes after the last value.
+    /// [`WireError::Truncated`] or [`WireError::Malformed`]. Bytes after the last value are malformed too.
     pub fn put_text_row(&self, payload: &[u8], out: &mut Vec<u8>) -> Result<(), WireError> {
         let mut cursor = ByteCursor::new(WHAT, payload);
         match cursor.u8()? {
@@ -121,7 +121,8 @@ impl ValueRows {
     }
 }
 
-/// Appends a length and the bytes that `put` appends; values other than text rarely exceed 250 bytes.
+/// Appends the length of a value and the value, which `put` appends. The length is written in one byte first,
+/// because values other than text rarely exceed 250 bytes.
 fn put_short(
     out: &mut Vec<u8>,
     put: impl FnOnce(&mut Vec<u8>) -> Result<(), WireError>,
@@ -147,7 +148,7 @@ fn put_text(out: &mut Vec<u8>, kind: BinaryValueKind, cursor: &mut ByteCursor<'_
             let value = cursor.uint(bytes)?;
             let unused = 64 - 8 * bytes as u32;
             if is_signed {
-                // The sign bit is in place, and is extended to the left.
+                // The sign bit is at the highest position. The shift to the right extends it.
                 let value = (value << unused).cast_signed() >> unused;
                 put_padded(out, itoa::Buffer::new().format(value), digits_min);
             } else {
@@ -187,12 +188,12 @@ fn put_double(out: &mut Vec<u8>, value: f64) {
     out.extend_from_slice(text.strip_suffix(".0").unwrap_or(text).as_bytes());
 }
 
-/// Trailing zero parts of a date or time are not sent.
+/// Reads a date and time. Servers do not send trailing parts that are zero.
 fn read_moment(cursor: &mut ByteCursor<'_>) -> Result<DateTime, WireError> {
     let length = cursor.u8()?;
     let mut moment = DateTime::default();
     if !matches!(length, 0 | 4 | 7 | 11) {
-        return Err(WireError::malformed(WHAT, format!("a date of {length} bytes")));
+        return Err(WireError::malformed(WHAT, format!("a date has {length} bytes")));
     }
     if length >= 4 {
         moment.date = Date { year: cursor.u16()?, month: cursor.u8()?, day: cursor.u8()? };
@@ -210,12 +211,12 @@ fn read_time(cursor: &mut ByteCursor<'_>) -> Result<Time, WireError> {
     let length = cursor.u8()?;
     let mut time = Time::default();
     if !matches!(length, 0 | 8 | 12) {
-        return Err(WireError::malformed(WHAT, format!("a time of {length} bytes")));
+        return Err(WireError::malformed(WHAT, format!("a time has {length} bytes")));
     }
     if length >= 8 {
         time.negative = cursor.u8()? != 0;
         let hours = u64::from(cursor.u32()?) * 24 + u64::from(cursor.u8()?);
-        let too_many = |_| WireError::malformed(WHAT, format!("a time of {hours} hours"));
+        let too_many = |_| WireError::malformed(WHAT, format!("a time has {hours} hours"));
         time.hours = u16::try_from(hours).map_err(too_many)?;
         (time.minutes, time.seconds) = (cursor.u8()?, cursor.u8()?);
     }
@@ -232,7 +233,8 @@ fn read_micros(cursor: &mut ByteCursor<'_>) -> Result<u32, WireError> {
     }
 }
 
-/// Digits of the fraction of a second: as many as the column has, or all if the column does not define them.
+/// Returns the number of digits of the fraction of a second: that of the column, or all if the column does
+/// not define it.
 fn digits(decimals: u8, micros: u32) -> u8 {
     match decimals {
         0..=6 => decimals,
@@ -241,7 +243,7 @@ fn digits(decimals: u8, micros: u32) -> u8 {
     }
 }
 
-/// Appends text to bytes; this cannot fail.
+/// Appends text to bytes. Writing cannot fail.
 struct TextAppender<'a>(&'a mut Vec<u8>);
 
 impl fmt::Write for TextAppender<'_> {
@@ -262,7 +264,7 @@ mod tests {
         ColumnDefinition { column_type, flags, decimals, length_max: 6, ..ColumnDefinition::default() }
     }
 
-    /// The text of a value of that type with the binary form `bytes`.
+    /// Returns the text of a value of the column's type, whose binary form is `bytes`.
     fn text(column: &ColumnDefinition, bytes: &[u8]) -> Result<String, WireError> {
         let rows = ValueRows::new(std::slice::from_ref(column)).expect("a known type");
         let mut out = Vec::new();
@@ -289,7 +291,7 @@ mod tests {
         assert_eq!(of(5, 0, &1.5f64.to_le_bytes()), "1.5");
         assert_eq!(of(5, 0, &(-0.0f64).to_le_bytes()), "-0");
         assert_eq!(of(5, 0, &1e300f64.to_le_bytes()), "1e+300");
-        // All digits: as a DOUBLE it differs from 0.1.
+        // All digits are printed, because the value as a DOUBLE differs from 0.1.
         assert_eq!(of(4, 0, &0.1f32.to_le_bytes()), "0.10000000149011612");
         assert_eq!(of(246, 0, b"\x041.50"), "1.50");
     }
@@ -332,7 +334,7 @@ mod tests {
     fn nulls_take_no_bytes() {
         let columns = vec![column(1, 0, 0); 8];
         let mut out = Vec::new();
-        // The second and the last.
+        // The second value and the last value are NULL.
         ValueRows::new(&columns)
             .unwrap()
             .put_text_row(&[0, 0b1000, 0b10, 1, 2, 3, 4, 5, 6], &mut out)
@@ -345,7 +347,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn doubles_and_floats_come_back(bits: u64, short: u32) {
+        fn doubles_and_floats_round_trip(bits: u64, short: u32) {
             let (double, float) = (f64::from_bits(bits), f32::from_bits(short));
             prop_assume!(double.is_finite() && float.is_finite());
             let of = |column_type, bytes: &[u8]| text(&column(column_type, 0, 31), bytes).unwrap().parse::<f64>().unwrap();
@@ -354,7 +356,7 @@ mod tests {
         }
 
         #[test]
-        fn integers_come_back(value: i64) {
+        fn integers_round_trip(value: i64) {
             let of = |column_type, flags, bytes: &[u8]| text(&column(column_type, flags, 0), bytes).unwrap();
             prop_assert_eq!(of(8, 0, &value.to_le_bytes()), value.to_string());
             prop_assert_eq!(of(8, UNSIGNED, &value.to_le_bytes()), value.cast_unsigned().to_string());

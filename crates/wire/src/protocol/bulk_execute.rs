@@ -1,27 +1,28 @@
-//! Rows of values for a prepared statement: the answer to COM_STMT_PREPARE, and MariaDB's
+//! Prepared statements that take many rows of values: the answer to COM_STMT_PREPARE, and MariaDB's
 //! COM_STMT_BULK_EXECUTE.
 
 use crate::WireError;
 use crate::cursor::{ByteCursor, put_lenenc_bytes};
 
-/// `STMT_BULK_FLAG_CLIENT_SEND_TYPES`: the types of the values follow.
+/// `STMT_BULK_FLAG_CLIENT_SEND_TYPES`: the command holds the types of the values.
 const SEND_TYPES: u16 = 128;
 
 /// `MYSQL_TYPE_BLOB`: bytes without a character set; the server converts them to the column's type.
 const TYPE_BLOB: u8 = 252;
 
-/// The indicator before a value, and that of NULL.
+/// The indicator byte before a value. The next constant is the indicator for NULL.
 const VALUE: u8 = 0;
 const NULL: u8 = 1;
 
-/// The answer to COM_STMT_PREPARE. The definitions of its parameters and columns follow it.
+/// The first packet of the answer to COM_STMT_PREPARE. The definitions of the parameters and columns follow
+/// it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PrepareOk {
     /// The statement id.
     pub id: u32,
-    /// The number of columns of its result.
+    /// The number of columns of the statement's result.
     pub columns: u16,
-    /// The number of its parameters.
+    /// The number of the statement's parameters.
     pub parameters: u16,
 }
 
@@ -42,7 +43,7 @@ impl PrepareOk {
     }
 }
 
-/// Appends the head of COM_STMT_BULK_EXECUTE: the statement id, and the type of all values, bytes.
+/// Appends the start of COM_STMT_BULK_EXECUTE: the statement id, and the type of all values, which is bytes.
 pub fn put_head(out: &mut Vec<u8>, statement: PrepareOk) {
     out.extend_from_slice(&statement.id.to_le_bytes());
     out.extend_from_slice(&SEND_TYPES.to_le_bytes());
@@ -51,7 +52,7 @@ pub fn put_head(out: &mut Vec<u8>, statement: PrepareOk) {
     }
 }
 
-/// Appends the next value. Each row has as many as the statement has parameters.
+/// Appends the next value. Each row has as many values as the statement has parameters.
 pub fn put_value(out: &mut Vec<u8>, value: Option<&[u8]>) {
     match value {
         Some(value) => {
@@ -67,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_is_read_and_another_is_refused() {
+    fn only_an_ok_answer_to_prepare_is_parsed() {
         let prepared = PrepareOk { id: 0x0403_0201, columns: 5, parameters: 2 };
         assert_eq!(PrepareOk::parse(&[0, 1, 2, 3, 4, 5, 0, 2, 0, 0, 0, 0]), Ok(prepared));
         assert!(PrepareOk::parse(&[0, 1, 2, 3, 4, 5, 0, 2]).is_err());

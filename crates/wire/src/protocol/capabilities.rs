@@ -1,4 +1,4 @@
-//! Capability and status bits.
+//! Capability flags and server status flags of the protocol.
 
 use std::fmt;
 use std::ops::{BitAnd, BitOr, Sub};
@@ -12,12 +12,12 @@ macro_rules! bits {
         impl $type {
             $($(#[$bit_doc])* pub const $name: Self = Self(1 << $shift);)*
 
-            /// Whether all bits of `other` are set.
+            /// Returns whether all bits of `other` are set.
             pub const fn has(self, other: Self) -> bool {
                 self.0 & other.0 == other.0
             }
 
-            /// The bits of both, usable in constants.
+            /// Returns the bits of both. Usable in constants.
             pub const fn with(self, other: Self) -> Self {
                 Self(self.0 | other.0)
             }
@@ -68,101 +68,101 @@ macro_rules! bits {
 }
 
 bits! {
-    /// Capabilities of client and server; those that both announce are in force.
+    /// The capabilities of client and server. A capability applies if both announce it.
     Capabilities: u32 {
-        /// Set by MySQL; MariaDB clears it to announce its extended capabilities.
+        /// MySQL sets this bit. MariaDB clears it to announce its extended capabilities.
         LONG_PASSWORD = 0;
-        /// Affected rows count the rows found, not the rows changed.
+        /// `affected rows` counts the rows that matched, not only the rows that changed.
         FOUND_ROWS = 1;
-        /// Column flags take two bytes.
+        /// The flags of a column definition take two bytes.
         LONG_FLAG = 2;
-        /// The client's answer names a database.
+        /// The client's answer to the greeting names a database.
         CONNECT_WITH_DB = 3;
-        /// `db.table.column` is refused.
+        /// The server refuses `db.table.column`.
         NO_SCHEMA = 4;
-        /// zlib compression.
+        /// Packets are compressed with zlib.
         COMPRESS = 5;
-        /// No meaning since 3.22.
+        /// No meaning since MySQL 3.22.
         ODBC = 6;
-        /// The client serves `LOAD DATA LOCAL`.
+        /// The client can send files for `LOAD DATA LOCAL`.
         LOCAL_FILES = 7;
-        /// Spaces before `(` are ignored.
+        /// The server ignores spaces before `(`.
         IGNORE_SPACE = 8;
-        /// The protocol of 4.1 and later; everything here needs it.
+        /// The protocol of MySQL 4.1 and later. Tailwater requires it.
         PROTOCOL_41 = 9;
-        /// `interactive_timeout` instead of `wait_timeout`.
+        /// The server uses `interactive_timeout` instead of `wait_timeout`.
         INTERACTIVE = 10;
-        /// TLS.
+        /// The connection uses TLS.
         SSL = 11;
         /// No meaning.
         IGNORE_SIGPIPE = 12;
-        /// The server reports its status with every OK.
+        /// The server reports its status in every OK packet.
         TRANSACTIONS = 13;
-        /// The 4.1 protocol's old name.
+        /// The old name of the 4.1 protocol.
         RESERVED = 14;
-        /// Authentication data of 20 bytes and more.
+        /// The authentication data has 20 bytes or more.
         SECURE_CONNECTION = 15;
-        /// Several statements in one COM_QUERY.
+        /// The client may send several statements in one COM_QUERY.
         MULTI_STATEMENTS = 16;
-        /// Several results for one COM_QUERY.
+        /// The client accepts several results for one COM_QUERY.
         MULTI_RESULTS = 17;
-        /// Several results for one COM_STMT_EXECUTE.
+        /// The client accepts several results for one COM_STMT_EXECUTE.
         PS_MULTI_RESULTS = 18;
-        /// Authentication plugins.
+        /// Client and server support authentication plugins.
         PLUGIN_AUTH = 19;
-        /// Connection attributes.
+        /// The client sends connection attributes.
         CONNECT_ATTRS = 20;
-        /// Authentication data may be longer than 255 bytes.
+        /// The authentication data may be longer than 255 bytes.
         PLUGIN_AUTH_LENENC_DATA = 21;
-        /// The client copes with an expired password.
+        /// The client can handle an expired password.
         CAN_HANDLE_EXPIRED_PASSWORDS = 22;
-        /// OK packets carry session state changes.
+        /// OK packets hold changes of the session state.
         SESSION_TRACK = 23;
-        /// Results end with an OK packet instead of EOF packets.
+        /// Results end with an OK packet instead of an EOF packet.
         DEPRECATE_EOF = 24;
-        /// Result metadata may be left out.
+        /// The server may omit the metadata of results.
         OPTIONAL_RESULTSET_METADATA = 25;
-        /// zstd compression.
+        /// Packets are compressed with zstd.
         ZSTD_COMPRESSION = 26;
-        /// COM_QUERY carries query attributes.
+        /// COM_QUERY holds query attributes.
         QUERY_ATTRIBUTES = 27;
-        /// Several authentication factors.
+        /// The authentication may have several factors.
         MULTI_FACTOR_AUTHENTICATION = 28;
-        /// No meaning on the wire.
+        /// No meaning in the protocol.
         CAPABILITY_EXTENSION = 29;
-        /// No meaning on the wire.
+        /// No meaning in the protocol.
         SSL_VERIFY_SERVER_CERT = 30;
-        /// No meaning on the wire.
+        /// No meaning in the protocol.
         REMEMBER_OPTIONS = 31;
     }
 }
 
 bits! {
-    /// MariaDB's extended capabilities: bits 32 and up in its numbering.
+    /// MariaDB's extended capabilities: bits 32 and higher in MariaDB's numbering.
     MariadbCapabilities: u32 {
-        /// ERR packets that report progress.
+        /// ERR packets may report progress.
         PROGRESS = 0;
-        /// COM_MULTI, withdrawn.
+        /// COM_MULTI, which MariaDB removed.
         COM_MULTI = 1;
-        /// Bulk execution of prepared statements.
+        /// The server supports bulk execution of prepared statements.
         STMT_BULK_OPERATIONS = 2;
-        /// Column definitions carry extended type names.
+        /// Column definitions hold extended type names.
         EXTENDED_METADATA = 3;
-        /// Column definitions may be left out when unchanged.
+        /// The server may omit column definitions that did not change.
         CACHE_METADATA = 4;
-        /// Bulk execution answers with one result per row.
+        /// Bulk execution returns one result per row.
         BULK_UNIT_RESULTS = 5;
     }
 }
 
 bits! {
-    /// The server's status bits in OK and EOF packets.
+    /// The status flags of the server in OK and EOF packets.
     ServerStatus: u16 {
         /// A transaction is open.
         IN_TRANS = 0;
         /// Autocommit is on.
         AUTOCOMMIT = 1;
-        /// Another result follows.
+        /// Another result follows this one.
         MORE_RESULTS_EXISTS = 3;
         /// No good index was used.
         NO_GOOD_INDEX_USED = 4;
@@ -170,21 +170,21 @@ bits! {
         NO_INDEX_USED = 5;
         /// A cursor is open.
         CURSOR_EXISTS = 6;
-        /// The cursor's last row was sent.
+        /// The last row of the cursor was sent.
         LAST_ROW_SENT = 7;
         /// A database was dropped.
         DB_DROPPED = 8;
-        /// Backslash is no escape.
+        /// A backslash in a string literal is not an escape.
         NO_BACKSLASH_ESCAPES = 9;
-        /// Metadata of a prepared statement changed.
+        /// The metadata of a prepared statement changed.
         METADATA_CHANGED = 10;
         /// The query was slow.
         QUERY_WAS_SLOW = 11;
-        /// The result is the output parameters of a procedure.
+        /// The result holds the output parameters of a procedure.
         PS_OUT_PARAMS = 12;
-        /// The open transaction only reads.
+        /// The open transaction is read-only.
         IN_TRANS_READONLY = 13;
-        /// Session state changed.
+        /// The session state changed.
         SESSION_STATE_CHANGED = 14;
     }
 }
@@ -194,7 +194,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bits_print_by_name() {
+    fn flags_are_printed_by_name() {
         let capabilities = Capabilities::SSL | Capabilities::PROTOCOL_41;
         assert_eq!(format!("{capabilities:?}"), "PROTOCOL_41|SSL");
         assert_eq!(format!("{:?}", Capabilities(0)), "0");

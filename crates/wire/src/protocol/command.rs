@@ -1,33 +1,35 @@
-//! Commands of a logged-in client. Each command is the first packet of an exchange, number 0.
+//! The commands of a client after it has logged in. Each command is the first packet of an exchange, with
+//! sequence number 0.
 
 use crate::cursor::ByteCursor;
 use crate::{ServerId, WireError};
 
-/// End the connection.
+/// The client ends the connection.
 pub const COM_QUIT: u8 = 0x01;
-/// Run a statement.
+/// The server runs a statement.
 pub const COM_QUERY: u8 = 0x03;
-/// Answer with OK.
+/// The server answers with OK.
 pub const COM_PING: u8 = 0x0e;
-/// Send a binlog from a file position.
+/// The server sends a binlog from a file position.
 pub const COM_BINLOG_DUMP: u8 = 0x12;
-/// Prepare a statement.
+/// The server prepares a statement.
 pub const COM_STMT_PREPARE: u8 = 0x16;
-/// Run a prepared statement.
+/// The server runs a prepared statement.
 pub const COM_STMT_EXECUTE: u8 = 0x17;
-/// Close a prepared statement; there is no answer.
+/// The server closes a prepared statement. It sends no answer.
 pub const COM_STMT_CLOSE: u8 = 0x19;
-/// Run a prepared statement for many rows of values (MariaDB only).
+/// The server runs a prepared statement for many rows of values (MariaDB only).
 pub const COM_STMT_BULK_EXECUTE: u8 = 0xfa;
-/// Register as a replica.
+/// The client registers as a replica.
 pub const COM_REGISTER_REPLICA: u8 = 0x15;
-/// Send a binlog from a GTID set (MySQL only).
+/// The server sends the transactions that are missing from a GTID set (MySQL only).
 pub const COM_BINLOG_DUMP_GTID: u8 = 0x1e;
 
-/// The maximum length of a binlog file name.
+/// The maximum length of a binlog file name, in bytes.
 pub const FILE_NAME_BYTES_MAX: usize = 512;
 
-/// The maximum length of host, user or password of a registration, whose length takes one byte.
+/// The maximum length of the host, user or password in a registration, in bytes. Each has a length field of
+/// one byte.
 const REGISTER_TEXT_BYTES_MAX: usize = 255;
 
 /// Flags of a binlog dump.
@@ -35,44 +37,44 @@ const REGISTER_TEXT_BYTES_MAX: usize = 255;
 pub struct DumpFlags(pub u16);
 
 impl DumpFlags {
-    /// End the stream at the end of the newest file instead of waiting for more.
+    /// The server ends the stream at the end of the newest file instead of waiting for more events.
     pub const NON_BLOCK: Self = Self(0x01);
-    /// MariaDB: send Annotate_rows events.
+    /// MariaDB: the server sends Annotate_rows events.
     pub const SEND_ANNOTATE_ROWS: Self = Self(0x02);
 
-    /// The bits of both.
+    /// Returns the bits of both.
     #[must_use]
     pub const fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// Whether the bits of `other` are set.
+    /// Returns whether the bits of `other` are set.
     pub const fn has(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 }
 
-/// A command of a client. Texts are unchecked bytes.
+/// A command of a client. Its texts are raw bytes, which are not checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ClientCommand<'a> {
-    /// End the connection; there is no answer.
+    /// End the connection. The server sends no answer.
     Quit,
     /// Answer with OK.
     Ping,
     /// Run a statement.
     Query(&'a [u8]),
-    /// Register as a replica; shows in `SHOW REPLICAS`.
+    /// Register as a replica, which `SHOW REPLICAS` lists.
     RegisterReplica(RegisterReplica<'a>),
     /// Send a binlog from a file position.
     BinlogDump {
-        /// Offset of the first event to send; the first one of a file is at 4. The protocol has only four
-        /// bytes for it.
+        /// Offset of the first event to send. The first event of a file is at offset 4. The protocol has only
+        /// four bytes for the offset.
         position: u32,
         /// The flags of the dump.
         flags: DumpFlags,
         /// The client's server id.
         server_id: ServerId,
-        /// The file, without a folder; empty for the oldest one.
+        /// The name of the file without a folder; empty for the oldest file.
         file: &'a [u8],
     },
     /// Send the transactions that a GTID set lacks.
@@ -81,7 +83,7 @@ pub enum ClientCommand<'a> {
         flags: DumpFlags,
         /// The client's server id.
         server_id: ServerId,
-        /// The file, without a folder; empty to let the server find it.
+        /// The name of the file without a folder. If it is empty, the server finds the file.
         file: &'a [u8],
         /// Offset in the file, at least 4.
         position: u64,
@@ -97,18 +99,18 @@ pub enum ClientCommand<'a> {
     },
 }
 
-/// A replica's registration.
+/// The registration of a replica.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RegisterReplica<'a> {
     /// The replica's server id.
     pub server_id: u32,
-    /// The host to show; may be empty.
+    /// The host name that `SHOW REPLICAS` lists; may be empty.
     pub host: &'a [u8],
-    /// The user to show; may be empty.
+    /// The user name that `SHOW REPLICAS` lists; may be empty.
     pub user: &'a [u8],
-    /// The password to show; leave it empty.
+    /// The password that `SHOW REPLICAS` may list; leave it empty.
     pub password: &'a [u8],
-    /// The port to show.
+    /// The port that `SHOW REPLICAS` lists.
     pub port: u16,
 }
 
@@ -171,7 +173,7 @@ impl<'a> ClientCommand<'a> {
                     out.extend_from_slice(text);
                 }
                 out.extend_from_slice(&replica.port.to_le_bytes());
-                // Rank and source id, which no server reads.
+                // The rank and the source id. No server reads them.
                 out.extend_from_slice(&[0; 8]);
             }
             Self::BinlogDump { position, flags, server_id, file } => {
@@ -227,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dump_has_the_documented_bytes() {
+    fn dump_commands_have_the_documented_bytes() {
         let dump = ClientCommand::BinlogDump {
             position: 4,
             flags: DumpFlags::NON_BLOCK.with(DumpFlags::SEND_ANNOTATE_ROWS),

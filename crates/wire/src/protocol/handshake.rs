@@ -1,4 +1,4 @@
-//! The beginning of a connection: the server's greeting, the client's TLS request, the client's answer.
+//! The start of a connection: the server's greeting, the client's TLS request, and the client's answer.
 
 use super::capabilities::{Capabilities, MariadbCapabilities, ServerStatus};
 use crate::cursor::{ByteCursor, put_lenenc_bytes, put_lenenc_int};
@@ -8,27 +8,27 @@ use crate::{Flavour, WireError};
 /// The only protocol version in use.
 const PROTOCOL_VERSION: u8 = 10;
 
-/// The maximum greeting or answer, in bytes. Both come before a password is verified.
+/// The maximum length of a greeting or answer, in bytes. Both arrive before the password is verified.
 pub const HANDSHAKE_BYTES_MAX: usize = 1 << 20;
 
 /// The server's greeting.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HandshakeV10 {
-    /// The server's version text, such as `9.7.1` or `5.5.5-10.11.14-MariaDB-log`.
+    /// The version text of the server, such as `9.7.1` or `5.5.5-10.11.14-MariaDB-log`.
     pub server_version: String,
     /// `CONNECTION_ID()`, truncated to 32 bits.
     pub connection_id: u32,
-    /// The random bytes for scrambles: 20, without the final zero byte.
+    /// The 20 random bytes for the authentication, without the final zero byte.
     pub auth_data: Vec<u8>,
     /// The server's capabilities.
     pub capabilities: Capabilities,
     /// MariaDB's extended capabilities; 0 from MySQL.
     pub mariadb_capabilities: MariadbCapabilities,
-    /// The server's default collation, its lower 8 bits.
+    /// The lowest 8 bits of the number of the server's default collation.
     pub collation: u8,
-    /// See [`ServerStatus`].
+    /// The status flags of the server.
     pub status: ServerStatus,
-    /// The server's default plugin; empty from a server without plugins.
+    /// The default authentication plugin of the server; empty if the server has no plugins.
     pub auth_plugin: String,
 }
 
@@ -42,7 +42,10 @@ impl HandshakeV10 {
         let mut cursor = ByteCursor::new("server greeting", payload);
         let version = cursor.u8()?;
         if version != PROTOCOL_VERSION {
-            return Err(WireError::unsupported("server greeting", format!("protocol version {version}")));
+            return Err(WireError::unsupported(
+                "server greeting",
+                format!("protocol version {version}; only version 10"),
+            ));
         }
         let server_version = String::from_utf8_lossy(cursor.until_nul()?).into_owned();
         let connection_id = cursor.u32()?;
@@ -70,7 +73,7 @@ impl HandshakeV10 {
             auth_data.pop();
         }
         let auth_plugin = if capabilities.has(Capabilities::PLUGIN_AUTH) {
-            // Some old servers omit the zero byte after the name.
+            // Some old servers omit the zero byte after the plugin name.
             let name = cursor.rest();
             let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
             String::from_utf8_lossy(name).into_owned()
@@ -89,11 +92,11 @@ impl HandshakeV10 {
         })
     }
 
-    /// Appends the greeting's payload. `auth_data` must have 20 bytes; versions and plugin names no zero
-    /// byte.
+    /// Appends the payload of the greeting.
     ///
     /// # Errors
-    /// [`WireError::Malformed`] if they do not.
+    /// [`WireError::Malformed`] if `auth_data` does not have 20 bytes, or if the version or the plugin name
+    /// holds a zero byte.
     pub fn encode(&self, out: &mut Vec<u8>) -> Result<(), WireError> {
         let (Some((first, second)), 20) = (self.auth_data.split_at_checked(8), self.auth_data.len()) else {
             let reason = format!("{} bytes of authentication data", self.auth_data.len());
@@ -119,7 +122,7 @@ impl HandshakeV10 {
         Ok(())
     }
 
-    /// The server's flavour.
+    /// Returns the flavour of the server.
     pub fn flavour(&self) -> Flavour {
         if self.server_version.contains("MariaDB") || !self.capabilities.has(Capabilities::LONG_PASSWORD) {
             Flavour::MariaDb
@@ -128,23 +131,23 @@ impl HandshakeV10 {
         }
     }
 
-    /// Major, minor and patch number; missing numbers are 0.
+    /// Returns the major, minor and patch number. A missing number is 0.
     pub fn version(&self) -> (u16, u16, u16) {
         parse_version(&self.server_version)
     }
 }
 
-/// A client's TLS request: the first 32 bytes of its answer, sent alone. The TLS handshake and then the
-/// complete answer follow.
+/// A client's TLS request: the first 32 bytes of its answer, sent alone. The TLS handshake follows, and then
+/// the complete answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SslRequest {
-    /// As in the answer that follows, [`Capabilities::SSL`] included.
+    /// The same as in the answer that follows, with [`Capabilities::SSL`].
     pub capabilities: Capabilities,
-    /// As in the answer that follows.
+    /// The same as in the answer that follows.
     pub mariadb_capabilities: MariadbCapabilities,
-    /// As in the answer that follows.
+    /// The same as in the answer that follows.
     pub packet_bytes_max: u32,
-    /// As in the answer that follows.
+    /// The same as in the answer that follows.
     pub collation: u8,
 }
 
@@ -152,7 +155,7 @@ pub struct SslRequest {
 pub const SSL_REQUEST_BYTES: usize = 32;
 
 impl SslRequest {
-    /// Appends the request's payload.
+    /// Appends the payload of the TLS request.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.capabilities.0.to_le_bytes());
         out.extend_from_slice(&self.packet_bytes_max.to_le_bytes());
@@ -183,21 +186,21 @@ impl SslRequest {
 pub struct HandshakeResponse {
     /// The client's capabilities, a subset of the server's.
     pub capabilities: Capabilities,
-    /// MariaDB's extended capabilities; encoded only if [`Capabilities::LONG_PASSWORD`] is absent.
+    /// MariaDB's extended capabilities. They are encoded only if [`Capabilities::LONG_PASSWORD`] is absent.
     pub mariadb_capabilities: MariadbCapabilities,
-    /// The maximum packet that the client accepts, in bytes.
+    /// The maximum length of a packet that the client accepts, in bytes.
     pub packet_bytes_max: u32,
-    /// The client's collation, its lower 8 bits.
+    /// The lowest 8 bits of the number of the client's collation.
     pub collation: u8,
-    /// The user.
+    /// The user name.
     pub user: String,
-    /// The answer of [`HandshakeResponse::auth_plugin`] to the greeting's authentication data.
+    /// The response of [`HandshakeResponse::auth_plugin`] to the authentication data of the greeting.
     pub auth_response: Vec<u8>,
-    /// The default database; encoded under [`Capabilities::CONNECT_WITH_DB`].
+    /// The default database. It is encoded only with [`Capabilities::CONNECT_WITH_DB`].
     pub database: Option<String>,
     /// The plugin that made [`HandshakeResponse::auth_response`].
     pub auth_plugin: String,
-    /// The connection attributes, shown in `performance_schema`; encoded under
+    /// The connection attributes, which `performance_schema` lists. They are encoded only with
     /// [`Capabilities::CONNECT_ATTRS`].
     pub attributes: Vec<(String, String)>,
 }
@@ -205,9 +208,9 @@ pub struct HandshakeResponse {
 /// A client's answer to the greeting.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ClientAnswer {
-    /// A TLS request.
+    /// The client requests TLS before it sends its complete answer.
     SslRequest(SslRequest),
-    /// The complete answer.
+    /// The complete answer to the greeting.
     Response(HandshakeResponse),
 }
 
@@ -232,7 +235,7 @@ impl ClientAnswer {
             cursor.bytes(length)?
         }
         .to_vec();
-        // Servers accept that these are missing at the end, and so does this.
+        // These fields may be missing at the end. Servers accept that, so this parser does too.
         let database = match start.capabilities.has(Capabilities::CONNECT_WITH_DB) && !cursor.is_empty() {
             true => Some(text(cursor.until_nul()?)),
             false => None,
@@ -263,7 +266,7 @@ impl ClientAnswer {
 }
 
 impl HandshakeResponse {
-    /// The request for TLS that precedes this answer.
+    /// Returns the TLS request that precedes this answer.
     pub fn ssl_request(&self) -> SslRequest {
         SslRequest {
             capabilities: self.capabilities | Capabilities::SSL,
@@ -273,7 +276,7 @@ impl HandshakeResponse {
         }
     }
 
-    /// Appends the answer's payload.
+    /// Appends the payload of the answer.
     ///
     /// # Errors
     /// [`WireError::Malformed`] if a name contains a zero byte; [`WireError::TooLarge`] if the authentication
@@ -337,8 +340,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mysql_greeting_from_the_wire() {
-        // As MySQL 9 sends it.
+    fn a_greeting_of_mysql_is_parsed() {
+        // The bytes as MySQL 9 sends them.
         let mut payload = b"\x0a9.7.1\0\x08\0\0\0ABCDEFGH\0\xff\xff\xff\x02\0\xff\xdf\x15".to_vec();
         payload.extend_from_slice(&[0; 10]);
         payload.extend_from_slice(b"IJKLMNOPQRST\0caching_sha2_password\0");
@@ -421,7 +424,7 @@ mod tests {
         fn a_truncated_greeting_is_an_error(greeting in greetings(), cut in 0usize..50) {
             let mut out = Vec::new();
             greeting.encode(&mut out).unwrap();
-            // The plugin's name may be truncated: old servers omit the zero byte after it.
+            // The name of the plugin may be truncated, because old servers omit the zero byte after it.
             let name = match greeting.capabilities.has(Capabilities::PLUGIN_AUTH) {
                 true => greeting.auth_plugin.len() + 1,
                 false => 0,

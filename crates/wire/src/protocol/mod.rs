@@ -1,17 +1,18 @@
-//! The client/server protocol: packets before, around and during a binlog stream.
+//! The client/server protocol: the packets before, during and after a binlog stream.
 //!
-//! Both directions are here, because Tailwater is a client of its sources and a server for its replicas:
-//! - [`packet`]: framing, and the splitting of payloads of 16 MiB and more.
-//! - [`capabilities`]: capability and status bits.
-//! - [`handshake`]: the server's greeting, the request for TLS, the client's answer.
+//! This module holds both directions, because Tailwater is a client of its sources and a server for its
+//! replicas:
+//! - [`packet`]: framing of packets, and splitting of payloads of 16 MiB and more.
+//! - [`capabilities`]: capability and status flags.
+//! - [`handshake`]: the server's greeting, the client's request for TLS, and the client's answer.
 //! - [`auth`]: authentication plugins and their scrambles; [`sha256_crypt`] and [`password_key`] are the
-//!   server's part.
+//!   parts that only a server needs.
 //! - [`response`]: OK, ERR and EOF packets.
 //! - [`resultset`]: column definitions and rows in text form.
 //! - [`binary_row`]: binary rows of a prepared statement.
 //! - [`bulk`]: rows of values for a prepared statement.
 //! - [`command`]: the client's commands, binlog dumps included.
-//! - [`semi_sync`]: the header that semi-synchronous sources put before events, and the acknowledgement.
+//! - [`semi_sync`]: the header that semi-synchronous sources put before events, and the ACK of a replica.
 //!
 //! Everything works on complete payloads; the caller reads them from a socket.
 
@@ -36,5 +37,5 @@ pub use resultset::ColumnDefinition;
 /// The collation id that clients announce: `utf8mb4_general_ci`, which every server of both flavours has.
 pub const COLLATION_UTF8MB4: u8 = 45;
 
-/// The collation id of bytes without a character set.
+/// The collation id of binary data, which has no character set.
 pub const COLLATION_BINARY: u8 = 63;

@@ -1,12 +1,13 @@
 //! Packet framing: a 3-byte length and a 1-byte sequence number precede every payload. A payload of 16 MiB -
-//! 1 bytes or more is split into several packets; only the last is shorter than that.
+//! 1 bytes or more is split into several packets, of which only the last is shorter than that.
 
 use crate::WireError;
 
-/// The length of a packet header.
+/// The length of a packet header, in bytes.
 pub const PACKET_HEADER_BYTES: usize = 4;
 
-/// The maximum payload of one packet. The next packet continues a packet of this length.
+/// The maximum payload of one packet, in bytes. After a packet with this length, the next packet continues
+/// the payload.
 pub const PACKET_PAYLOAD_BYTES_MAX: usize = 0xff_ffff;
 
 /// The header of a packet.
@@ -14,55 +15,57 @@ pub const PACKET_PAYLOAD_BYTES_MAX: usize = 0xff_ffff;
 pub struct PacketHeader {
     /// The length of this packet's payload, 0..=[`PACKET_PAYLOAD_BYTES_MAX`].
     pub payload_bytes: usize,
-    /// Counts the packets of an exchange, from 0, wrapping.
+    /// The number of the packet in its exchange. It starts at 0 and wraps after 255.
     pub sequence: u8,
 }
 
 impl PacketHeader {
-    /// Parses the header at the front of `bytes`; `None` with fewer than [`PACKET_HEADER_BYTES`].
+    /// Parses the header at the start of `bytes`. Returns `None` if there are fewer than
+    /// [`PACKET_HEADER_BYTES`] bytes.
     #[inline]
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let [low, middle, high, sequence, ..] = *bytes else { return None };
         Some(Self { payload_bytes: u32::from_le_bytes([low, middle, high, 0]) as usize, sequence })
     }
 
-    /// The header's bytes.
+    /// Returns the header as bytes.
     pub fn to_bytes(self) -> [u8; PACKET_HEADER_BYTES] {
         let [low, middle, high, _] = (self.payload_bytes as u32).to_le_bytes();
         [low, middle, high, self.sequence]
     }
 
-    /// Whether the payload continues in the next packet.
+    /// Returns whether the payload continues in the next packet.
     #[inline]
     pub fn is_continued(self) -> bool {
         self.payload_bytes == PACKET_PAYLOAD_BYTES_MAX
     }
 }
 
-/// The result of framing a buffer.
+/// Whether a buffer holds a complete payload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Frame {
     /// The payload is incomplete; at least `needed` more bytes must be read.
     Incomplete {
-        /// A lower bound of the missing bytes, at least 1.
+        /// The minimum number of missing bytes, at least 1.
         needed: usize,
     },
-    /// A complete payload, possibly of several packets.
+    /// The payload is complete. It may consist of several packets.
     Complete {
-        /// The length of the payload without packet headers.
+        /// The length of the payload in bytes, without packet headers.
         payload_bytes: usize,
-        /// The length of the packets in the buffer, headers included.
+        /// The length of the packets in the buffer in bytes, headers included.
         frame_bytes: usize,
         /// The sequence number of the last packet.
         last_sequence: u8,
     },
 }
 
-/// Finds a complete payload at the front of `bytes`, whose first packet must have the number `sequence`.
+/// Finds a complete payload at the start of `bytes`. The first packet must have the sequence number
+/// `sequence`.
 ///
 /// # Errors
-/// [`WireError::Malformed`] if a packet has an unexpected number; [`WireError::TooLarge`] as soon as the
-/// headers announce more than `payload_bytes_max`.
+/// [`WireError::Malformed`] if a packet has an unexpected sequence number; [`WireError::TooLarge`] as soon as
+/// the headers announce more than `payload_bytes_max` bytes.
 pub fn frame(bytes: &[u8], sequence: u8, payload_bytes_max: usize) -> Result<Frame, WireError> {
     let mut position = 0;
     let mut payload_bytes = 0;
@@ -73,7 +76,7 @@ pub fn frame(bytes: &[u8], sequence: u8, payload_bytes_max: usize) -> Result<Fra
             return Ok(Frame::Incomplete { needed: PACKET_HEADER_BYTES - rest.len() });
         };
         if header.sequence != due {
-            let reason = format!("packet number {} came where {due} was due", header.sequence);
+            let reason = format!("packet number {} was received, but {due} was expected", header.sequence);
             return Err(WireError::malformed("packet header", reason));
         }
         payload_bytes += header.payload_bytes;
@@ -96,7 +99,7 @@ pub fn frame(bytes: &[u8], sequence: u8, payload_bytes_max: usize) -> Result<Fra
     }
 }
 
-/// Copies the payload of a complete frame without its packet headers.
+/// Returns the payload of a complete frame, without its packet headers.
 ///
 /// # Errors
 /// [`WireError::Truncated`] if `frame_bytes` is not a complete frame.
@@ -114,8 +117,8 @@ pub fn join(mut frame_bytes: &[u8]) -> Result<Vec<u8>, WireError> {
     Ok(payload)
 }
 
-/// Appends `payload` to `out` as one or more packets, the first with number `sequence`; returns the next
-/// number.
+/// Appends `payload` to `out` as one or more packets. The first packet has the number `sequence`. Returns the
+/// number for the next packet.
 pub fn put_packets(out: &mut Vec<u8>, sequence: u8, payload: &[u8]) -> u8 {
     let mut sequence = sequence;
     let mut rest = payload;
@@ -125,7 +128,7 @@ pub fn put_packets(out: &mut Vec<u8>, sequence: u8, payload: &[u8]) -> u8 {
         out.extend_from_slice(&header.to_bytes());
         out.extend_from_slice(part);
         sequence = sequence.wrapping_add(1);
-        // An empty packet follows a payload that fills its last packet.
+        // If the payload fills its last packet, an empty packet must follow.
         if !header.is_continued() {
             return sequence;
         }
@@ -133,20 +136,21 @@ pub fn put_packets(out: &mut Vec<u8>, sequence: u8, payload: &[u8]) -> u8 {
     }
 }
 
-/// Splits a payload of known length into packets; its bytes come in pieces and are never in memory together.
+/// Splits a payload of known length into packets. The payload arrives in pieces and is never in memory as a
+/// whole.
 #[derive(Debug)]
 pub struct PacketSplitter {
     sequence: u8,
-    /// Bytes of the payload not yet added.
+    /// The number of bytes of the payload that are still to be added.
     missing: usize,
-    /// Those of them that belong to the current packet.
+    /// The number of bytes that are still missing in the current packet.
     packet_missing: usize,
-    /// Whether another packet must begin: initially, and after a full packet.
+    /// Whether another packet must start: at the beginning, and after a full packet.
     continued: bool,
 }
 
 impl PacketSplitter {
-    /// A payload of `payload_bytes` bytes, whose first packet has the number `sequence`.
+    /// Creates a splitter for a payload of `payload_bytes` bytes. The first packet has the number `sequence`.
     pub fn new(sequence: u8, payload_bytes: usize) -> Self {
         Self { sequence, missing: payload_bytes, packet_missing: 0, continued: true }
     }
@@ -154,10 +158,10 @@ impl PacketSplitter {
     /// Appends the next bytes to `out`, with packet headers where needed.
     ///
     /// # Errors
-    /// [`WireError::Malformed`] if there are more bytes than announced.
+    /// [`WireError::Malformed`] if there are more bytes than `payload_bytes`.
     pub fn put(&mut self, out: &mut Vec<u8>, mut piece: &[u8]) -> Result<(), WireError> {
         if piece.len() > self.missing {
-            let reason = format!("{} bytes more than the stated length", piece.len() - self.missing);
+            let reason = format!("it has {} bytes more than the stated length", piece.len() - self.missing);
             return Err(WireError::malformed("payload in pieces", reason));
         }
         while !piece.is_empty() {
@@ -173,16 +177,16 @@ impl PacketSplitter {
         Ok(())
     }
 
-    /// Ends the payload, and returns the number after its last packet's.
+    /// Ends the payload. Returns the sequence number for the next packet.
     ///
     /// # Errors
     /// [`WireError::Malformed`] if bytes are missing.
     pub fn finish(mut self, out: &mut Vec<u8>) -> Result<u8, WireError> {
         if self.missing > 0 {
-            let reason = format!("{} bytes less than the stated length", self.missing);
+            let reason = format!("it has {} bytes less than the stated length", self.missing);
             return Err(WireError::malformed("payload in pieces", reason));
         }
-        // An empty packet follows a payload that fills its last packet.
+        // If the payload fills its last packet, an empty packet must follow.
         if self.continued {
             self.begin_packet(out);
         }

@@ -1,4 +1,4 @@
-//! The server's RSA key, with which clients encrypt a password on an unprotected connection.
+//! The RSA key of a server. Clients encrypt a password with it on an unprotected connection.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ use crate::WireError;
 /// The size of the key in bits, as in MySQL.
 const KEY_BITS: usize = 2048;
 
-/// A key pair for `caching_sha2_password` without TLS. `Debug` does not print it.
+/// A key pair for `caching_sha2_password` without TLS. `Debug` does not print the key.
 pub struct PasswordKey {
     private: RsaPrivateKey,
     public_pem: String,
@@ -25,10 +25,10 @@ impl fmt::Debug for PasswordKey {
 }
 
 impl PasswordKey {
-    /// Generates a key of 2048 bits, which takes from 0.1 s to several seconds.
+    /// Generates a key of 2048 bits. This takes from 0.1 s to several seconds.
     ///
     /// # Errors
-    /// [`WireError::Unsupported`] if the system has no random numbers.
+    /// [`WireError::Unsupported`] if the system cannot supply random numbers.
     pub fn generate<R: CryptoRngCore>(random: &mut R) -> Result<Self, WireError> {
         let failed = |detail: String| WireError::unsupported("RSA key", detail);
         let private = RsaPrivateKey::new(random, KEY_BITS).map_err(|error| failed(error.to_string()))?;
@@ -36,23 +36,25 @@ impl PasswordKey {
         Ok(Self { public_pem: public_pem.map_err(|error| failed(error.to_string()))?, private })
     }
 
-    /// The public key in PEM form, as clients receive it.
+    /// Returns the public key in PEM form, as the server sends it to clients.
     pub fn public_pem(&self) -> &str {
         &self.public_pem
     }
 
-    /// Decrypts a password encrypted by [`super::auth::encrypt_password`]; removes the final zero byte.
+    /// Decrypts a password that was encrypted by [`super::auth::encrypt_password`], and removes the final
+    /// zero byte.
     ///
     /// # Errors
-    /// [`WireError::Malformed`] without a cause, because an attacker could learn from it.
+    /// [`WireError::Malformed`]. The error does not state the cause, because an attacker could learn from it.
     pub fn decrypt<R: CryptoRngCore>(
         &self,
         secret: &[u8],
         nonce: &[u8; 20],
         random: &mut R,
     ) -> Result<Vec<u8>, WireError> {
-        let wrong = || WireError::malformed("encrypted password", "it was not encrypted with our key");
-        // Blinded, so that the time reveals nothing about the key.
+        let wrong =
+            || WireError::malformed("encrypted password", "it was not encrypted with the key of this server");
+        // Decryption uses blinding, so that its duration reveals nothing about the key.
         let opened = self.private.decrypt_blinded(random, Oaep::new::<Sha1>(), secret);
         let mut opened = opened.map_err(|_| wrong())?;
         for (byte, mask) in opened.iter_mut().zip(nonce.iter().cycle()) {

@@ -1,4 +1,4 @@
-//! The three packets that end an exchange: OK, ERR and EOF.
+//! The three packets that can end an exchange: OK, ERR and EOF.
 
 use super::capabilities::{Capabilities, ServerStatus};
 use crate::WireError;
@@ -6,32 +6,33 @@ use crate::cursor::{ByteCursor, put_lenenc_int};
 
 /// The first byte of an OK packet.
 pub const OK: u8 = 0x00;
-/// The first byte of an EOF packet, and of an OK packet that ends rows under [`Capabilities::DEPRECATE_EOF`].
+/// The first byte of an EOF packet. With [`Capabilities::DEPRECATE_EOF`] also the first byte of the OK packet
+/// that ends the rows.
 pub const EOF: u8 = 0xfe;
 /// The first byte of an ERR packet.
 pub const ERR: u8 = 0xff;
-/// The first byte of a request for a local file.
+/// The first byte of a server's request for a file of the client (`LOAD DATA LOCAL`).
 pub const LOCAL_INFILE: u8 = 0xfb;
 
-/// The maximum length of an error message, in bytes; servers write at most 512.
+/// The maximum length of an error message in bytes. Servers write at most 512.
 pub const MESSAGE_BYTES_MAX: usize = 4096;
 
 /// An OK packet.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct OkPacket {
-    /// The number of changed rows, or matched rows under [`Capabilities::FOUND_ROWS`].
+    /// The number of changed rows, or with [`Capabilities::FOUND_ROWS`] the number of matched rows.
     pub affected_rows: u64,
     /// The first AUTO_INCREMENT value that was generated; 0 for none.
     pub last_insert_id: u64,
-    /// See [`ServerStatus`].
+    /// The status flags of the server.
     pub status: ServerStatus,
     /// The number of warnings that `SHOW WARNINGS` lists.
     pub warnings: u16,
 }
 
 impl OkPacket {
-    /// Parses an OK packet, also one that begins with [`EOF`] and replaces an EOF packet. Ignores the text
-    /// after the warnings.
+    /// Parses an OK packet. The packet may begin with [`EOF`] if it replaces an EOF packet. The text after
+    /// the warnings is ignored.
     ///
     /// # Errors
     /// [`WireError::Truncated`] or [`WireError::Malformed`].
@@ -49,7 +50,8 @@ impl OkPacket {
         })
     }
 
-    /// Appends the packet's payload; `first_byte` is [`OK`], or [`EOF`] if it replaces an EOF packet.
+    /// Appends the payload of the packet. `first_byte` is [`OK`], or [`EOF`] if the packet replaces an EOF
+    /// packet.
     pub fn encode(&self, first_byte: u8, out: &mut Vec<u8>) {
         out.push(first_byte);
         put_lenenc_int(out, self.affected_rows);
@@ -64,14 +66,15 @@ impl OkPacket {
 pub struct ErrPacket {
     /// The server's error number.
     pub number: u16,
-    /// The SQL state, five characters; `HY000` if the server sends none, as before the handshake.
+    /// The SQL state of five characters. It is `HY000` if the server sends none, as it does before the
+    /// handshake.
     pub sql_state: String,
-    /// The server's message; invalid UTF-8 is replaced.
+    /// The message of the server. Invalid UTF-8 is replaced.
     pub message: String,
 }
 
 impl ErrPacket {
-    /// Parses an ERR packet, with an SQL state or without.
+    /// Parses an ERR packet with or without an SQL state.
     ///
     /// # Errors
     /// [`WireError::Truncated`] or [`WireError::Malformed`].
@@ -106,7 +109,7 @@ impl ErrPacket {
         out.extend_from_slice(self.message.as_bytes());
     }
 
-    /// Appends the packet's payload for use instead of a greeting: without an SQL state.
+    /// Appends the payload without an SQL state, for an error packet that is sent instead of a greeting.
     pub fn encode_before_greeting(&self, out: &mut Vec<u8>) {
         out.push(ERR);
         out.extend_from_slice(&self.number.to_le_bytes());
@@ -114,19 +117,20 @@ impl ErrPacket {
     }
 }
 
-/// An EOF packet: the end of a part of a result.
+/// An EOF packet, which ends a part of a result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct EofPacket {
     /// The number of warnings that `SHOW WARNINGS` lists.
     pub warnings: u16,
-    /// See [`ServerStatus`].
+    /// The status flags of the server.
     pub status: ServerStatus,
 }
 
 impl EofPacket {
-    /// Whether `payload`, in place of a row or a column definition, ends them.
+    /// Returns whether `payload`, received where a row or a column definition can come, is the packet that
+    /// ends them.
     ///
-    /// A row may begin with `0xfe` too (a value of 16 MiB and more), so the length decides.
+    /// A row may also begin with `0xfe` (a value of 16 MiB or more), so the length decides.
     #[inline]
     pub fn ends(payload: &[u8], capabilities: Capabilities) -> bool {
         let bytes_max = if capabilities.has(Capabilities::DEPRECATE_EOF) {
@@ -137,7 +141,8 @@ impl EofPacket {
         payload.first() == Some(&EOF) && payload.len() < bytes_max
     }
 
-    /// Parses the packet of [`EofPacket::ends`]: an EOF packet or the OK packet that replaces it.
+    /// Parses the packet for which [`EofPacket::ends`] returns true: an EOF packet or the OK packet that
+    /// replaces it.
     ///
     /// # Errors
     /// [`WireError::Truncated`] or [`WireError::Malformed`].
@@ -154,7 +159,7 @@ impl EofPacket {
         Ok(Self { warnings: cursor.u16()?, status: ServerStatus(cursor.u16()?) })
     }
 
-    /// Appends the packet's payload in the form of `capabilities`.
+    /// Appends the payload of the packet, in the form that `capabilities` select.
     pub fn encode(&self, capabilities: Capabilities, out: &mut Vec<u8>) {
         if capabilities.has(Capabilities::DEPRECATE_EOF) {
             OkPacket { warnings: self.warnings, status: self.status, ..OkPacket::default() }.encode(EOF, out);

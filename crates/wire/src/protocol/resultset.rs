@@ -1,17 +1,17 @@
-//! Results of COM_QUERY: a column count, column definitions, rows whose values are text.
+//! Results of COM_QUERY: a column count, column definitions, and rows whose values are text.
 
 use std::ops::Range;
 
 use crate::WireError;
 use crate::cursor::{ByteCursor, put_lenenc_bytes, put_lenenc_int};
 
-/// The maximum number of columns of a result; servers stop at 4096 per table.
+/// The maximum number of columns of a result. Servers allow 4096 per table.
 pub const COLUMNS_MAX: u64 = 65_535;
 
-/// The byte for NULL in a text row.
+/// The byte that stands for NULL in a text row.
 const NULL: u8 = 0xfb;
 
-/// Parses the packet that begins a result with rows: the number of columns, at least 1.
+/// Parses the packet that begins a result with rows. Returns the number of columns, at least 1.
 ///
 /// # Errors
 /// [`WireError::TooLarge`] beyond [`COLUMNS_MAX`]; [`WireError::Truncated`] or [`WireError::Malformed`].
@@ -21,7 +21,7 @@ pub fn parse_column_count(payload: &[u8]) -> Result<usize, WireError> {
     if count == 0 || !cursor.is_empty() {
         return Err(WireError::malformed(
             "column count",
-            format!("{count}, {} bytes after it", cursor.remaining()),
+            format!("it is {count}, with {} bytes after it", cursor.remaining()),
         ));
     }
     if count > COLUMNS_MAX {
@@ -33,30 +33,30 @@ pub fn parse_column_count(payload: &[u8]) -> Result<usize, WireError> {
 /// The definition of a result column.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ColumnDefinition {
-    /// The database, empty for expressions.
+    /// The database; empty for expressions.
     pub schema: String,
-    /// The table's alias in the query.
+    /// The alias of the table in the query.
     pub table: String,
-    /// The table's own name.
+    /// The name of the table itself.
     pub table_original: String,
-    /// The column's alias in the query.
+    /// The alias of the column in the query.
     pub name: String,
-    /// The column's own name.
+    /// The name of the column itself.
     pub name_original: String,
-    /// Collation id; [`super::COLLATION_BINARY`] for bytes and numbers.
+    /// The collation id. It is [`super::COLLATION_BINARY`] for bytes and numbers.
     pub collation: u16,
-    /// The longest value in bytes, as the server estimates it.
+    /// The maximum length of a value in bytes, as the server estimates it.
     pub length_max: u32,
-    /// `MYSQL_TYPE_*`.
+    /// The type of the column, a `MYSQL_TYPE_*` code.
     pub column_type: u8,
     /// Column flags (not null, key, unsigned, ...).
     pub flags: u16,
-    /// The number of decimals.
+    /// The number of digits after the decimal point.
     pub decimals: u8,
 }
 
 impl ColumnDefinition {
-    /// Parses a column definition. MariaDB's extended metadata must not have been negotiated.
+    /// Parses a column definition. The connection must not use MariaDB's extended metadata.
     ///
     /// # Errors
     /// [`WireError::Truncated`] or [`WireError::Malformed`].
@@ -68,7 +68,10 @@ impl ColumnDefinition {
             (text()?, text()?, text()?, text()?, text()?);
         let fixed_bytes = cursor.lenenc_int()?;
         if fixed_bytes < 10 {
-            return Err(WireError::malformed("column definition", format!("{fixed_bytes} fixed bytes")));
+            return Err(WireError::malformed(
+                "column definition",
+                format!("it has {fixed_bytes} fixed bytes"),
+            ));
         }
         Ok(Self {
             schema,
@@ -84,7 +87,7 @@ impl ColumnDefinition {
         })
     }
 
-    /// Appends the definition's payload.
+    /// Appends the payload of the definition.
     pub fn encode(&self, out: &mut Vec<u8>) {
         for text in ["def", &self.schema, &self.table, &self.table_original, &self.name, &self.name_original]
         {
@@ -99,12 +102,13 @@ impl ColumnDefinition {
     }
 }
 
-/// Parses a text row into the ranges of its values in `payload`; `None` for NULL.
+/// Parses a text row. Returns the range of each value in `payload`, or `None` for NULL.
 ///
 /// # Errors
-/// [`WireError::Truncated`] or [`WireError::Malformed`]; also for bytes after the last value.
+/// [`WireError::Truncated`] or [`WireError::Malformed`]. Bytes after the last value are malformed too.
 pub fn parse_text_row(payload: &[u8], columns: usize) -> Result<Vec<Option<Range<usize>>>, WireError> {
-    // Each value takes at least one byte, so a false number of columns cannot cause a larger allocation.
+    // Each value takes at least one byte. So a wrong number of columns cannot cause an allocation larger than
+    // the input.
     if columns > payload.len() {
         let needed = columns - payload.len();
         return Err(WireError::Truncated { what: "text row", offset: payload.len(), needed });
@@ -127,7 +131,8 @@ pub fn parse_text_row(payload: &[u8], columns: usize) -> Result<Vec<Option<Range
     Ok(values)
 }
 
-/// Iterates over the values of a text row, `None` for NULL, without a list of ranges. Ends after an error.
+/// Iterates over the values of a text row, with `None` for NULL. It builds no list of ranges. It ends after
+/// an error.
 #[derive(Debug, Clone)]
 pub struct TextRowValues<'a> {
     cursor: ByteCursor<'a>,
@@ -135,7 +140,7 @@ pub struct TextRowValues<'a> {
 }
 
 impl<'a> TextRowValues<'a> {
-    /// The values of a row with this many columns.
+    /// Creates an iterator over the values of a row with this many columns.
     pub fn new(payload: &'a [u8], columns: usize) -> Self {
         Self { cursor: ByteCursor::new("text row", payload), left: columns }
     }
@@ -183,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_false_number_of_columns_is_refused() {
+    fn a_wrong_number_of_columns_is_refused() {
         assert!(parse_text_row(&[0xfb, 0xfb], 1 << 40).is_err());
         assert!(parse_column_count(&[0xfe, 0, 0, 0, 0, 1, 0, 0, 0]).is_err());
         assert!(parse_column_count(&[0]).is_err());

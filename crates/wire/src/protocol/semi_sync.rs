@@ -1,30 +1,31 @@
-//! Semi-synchronous replication: the two-byte header before each event, and the acknowledgement.
+//! Semi-synchronous replication: the two-byte header before each event, and the ACK (acknowledgement) of a
+//! replica.
 //!
-//! The source decides at the beginning of the dump whether its packets have the header, and does not announce
-//! it. The first packet of the stream shows it: it holds an artificial rotate event, whose first byte (of a
-//! timestamp of 0) is never [`MAGIC`].
+//! The source decides at the start of the dump whether its packets have the header, and does not announce it.
+//! The first packet of the stream shows it. That packet holds an artificial rotate event with the timestamp
+//! 0, so without the header its first byte is never [`MAGIC`].
 
 use crate::WireError;
 use crate::cursor::ByteCursor;
 
-/// The byte that semi-sync headers and acknowledgements begin with.
+/// The first byte of semi-sync headers and ACKs.
 pub const MAGIC: u8 = 0xef;
 
-/// The length of the header in bytes.
+/// The length of the semi-sync header in bytes.
 pub const HEADER_BYTES: usize = 2;
 
-/// The maximum file name in an acknowledgement, from the servers' receive buffers.
+/// The maximum length of a file name in an ACK, in bytes. It comes from the receive buffers of the servers.
 pub const FILE_NAME_BYTES_MAX: usize = 512;
 
-/// The header before an event.
+/// The semi-sync header before an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SemiSyncHeader {
-    /// The source delays a commit until this event is acknowledged.
+    /// Whether the source waits with a commit until this event is acknowledged.
     pub ack_requested: bool,
 }
 
 impl SemiSyncHeader {
-    /// Parses the header at the front of `bytes`.
+    /// Parses the header at the start of `bytes`.
     ///
     /// # Errors
     /// [`WireError::Truncated`]; [`WireError::Malformed`] if the magic byte is missing.
@@ -37,13 +38,14 @@ impl SemiSyncHeader {
         Ok(Self { ack_requested: cursor.u8()? & 1 != 0 })
     }
 
-    /// The header's bytes.
+    /// Returns the header as bytes.
     pub fn to_bytes(self) -> [u8; HEADER_BYTES] {
         [MAGIC, u8::from(self.ack_requested)]
     }
 }
 
-/// An acknowledgement: all events up to a position of the source's binlog are safe. Sent as packet number 0.
+/// The ACK of a replica: it has stored all events up to a position of the source's binlog. It is sent with
+/// packet number 0.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ack<'a> {
     /// The offset of the end of the acknowledged event.
@@ -53,11 +55,11 @@ pub struct Ack<'a> {
 }
 
 impl<'a> Ack<'a> {
-    /// Parses an acknowledgement's payload.
+    /// Parses the payload of an ACK.
     ///
     /// # Errors
-    /// [`WireError::Truncated`]; [`WireError::Malformed`] without the magic byte; [`WireError::TooLarge`] for
-    /// a file name beyond [`FILE_NAME_BYTES_MAX`].
+    /// [`WireError::Truncated`]; [`WireError::Malformed`] without the magic byte; [`WireError::TooLarge`] if
+    /// the file name is longer than [`FILE_NAME_BYTES_MAX`].
     pub fn parse(payload: &'a [u8]) -> Result<Self, WireError> {
         let mut cursor = ByteCursor::new("semi-sync acknowledgement", payload);
         let magic = cursor.u8()?;
@@ -67,7 +69,7 @@ impl<'a> Ack<'a> {
         }
         let position = cursor.u64()?;
         let file = cursor.rest();
-        // Some senders include the terminating zero byte.
+        // Some replicas send the final zero byte of the file name.
         let file = file.strip_suffix(&[0]).unwrap_or(file);
         check_file_name(file)?;
         Ok(Self { position, file })
@@ -76,7 +78,7 @@ impl<'a> Ack<'a> {
     /// Appends the payload to `out`.
     ///
     /// # Errors
-    /// [`WireError::TooLarge`] for a file name beyond [`FILE_NAME_BYTES_MAX`].
+    /// [`WireError::TooLarge`] if the file name is longer than [`FILE_NAME_BYTES_MAX`].
     pub fn encode(&self, out: &mut Vec<u8>) -> Result<(), WireError> {
         check_file_name(self.file)?;
         out.push(MAGIC);
@@ -104,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_header_has_the_acknowledgement_request() {
+    fn the_header_says_whether_an_ack_is_requested() {
         assert_eq!(SemiSyncHeader::parse(&[0xef, 1]), Ok(SemiSyncHeader { ack_requested: true }));
         assert_eq!(SemiSyncHeader::parse(&[0xef, 0, 7]), Ok(SemiSyncHeader { ack_requested: false }));
         assert!(SemiSyncHeader::parse(&[0xee, 1]).is_err());
@@ -112,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn an_acknowledgement_has_the_bytes_of_the_native_replicas() {
+    fn an_ack_has_the_same_bytes_as_that_of_native_replicas() {
         let mut out = Vec::new();
         Ack { position: 0x0102, file: b"binlog.000001" }.encode(&mut out).unwrap();
         assert_eq!(out, b"\xef\x02\x01\0\0\0\0\0\0binlog.000001");

@@ -1,10 +1,10 @@
-//! The hash that MySQL stores for `caching_sha2_password`: SHA256-crypt of the password with a salt, in
+//! The hash that MySQL stores for `caching_sha2_password`: SHA256-crypt of the password and a salt, with
 //! thousands of rounds.
 //!
 //! The text in `mysql.user.authentication_string` is `$A$`, the rounds in thousands as three hexadecimal
-//! digits, `$`, 20 bytes of salt (any byte but 0 and `$`, below 128) and 43 characters of digest. The digest
-//! is that of the `$5$` method of crypt(3) with a longer salt. Source: `crypt_genhash_impl.cc` and
-//! `sha2_password.cc` of MySQL.
+//! digits, and `$`. Then follow 20 bytes of salt (any byte below 128 except 0 and `$`) and 43 characters of
+//! digest. The digest is computed like that of the `$5$` method of crypt(3), but with a longer salt. Source:
+//! `crypt_genhash_impl.cc` and `sha2_password.cc` of MySQL.
 
 use std::fmt;
 
@@ -16,21 +16,23 @@ use crate::WireError;
 /// The length of the salt in bytes.
 pub const SALT_BYTES: usize = 20;
 
-/// The maximum password that MySQL verifies against such a hash, in bytes. The work grows with its square.
+/// The maximum length of a password that MySQL verifies with such a hash, in bytes. The time to verify grows
+/// with the square of the length.
 pub const PASSWORD_BYTES_MAX: usize = 256;
 
-/// One unit of the rounds in the stored text.
+/// The stored text holds the number of rounds in this unit.
 const ROUNDS_UNIT: u32 = 1000;
 
-/// The stored text before the salt: `$A$005$`.
+/// The length of the stored text before the salt: `$A$005$`.
 const PREFIX_BYTES: usize = 7;
 
-/// 32 bytes of digest, 6 bits to the character.
+/// The number of characters for a digest of 32 bytes, with 6 bits per character.
 const DIGEST_CHARS: usize = 43;
 
 const ALPHABET: &[u8; 64] = b"./0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
-/// Which bytes of the digest make four characters each, the highest byte first; the last two make three.
+/// The bytes of the digest that make four characters each, the highest byte first. The last two bytes make
+/// three characters.
 const GROUPS: [[usize; 3]; 10] = [
     [0, 10, 20],
     [21, 1, 11],
@@ -44,10 +46,10 @@ const GROUPS: [[usize; 3]; 10] = [
     [9, 19, 29],
 ];
 
-/// A stored hash. `Debug` does not print it.
+/// A stored hash. `Debug` does not print the hash.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Sha256Crypt {
-    /// In units of 1000, 1..=0xfff.
+    /// The rounds in units of 1000, 1..=0xfff.
     rounds: u32,
     salt: [u8; SALT_BYTES],
     digest: [u8; 32],
@@ -69,12 +71,12 @@ impl Sha256Crypt {
     /// Parses the text that MySQL stores.
     ///
     /// # Errors
-    /// [`WireError::Malformed`] with the cause, without the text.
+    /// [`WireError::Malformed`] with the cause. The error does not hold the text.
     pub fn parse(text: &[u8]) -> Result<Self, WireError> {
         let wrong = |reason: &str| WireError::malformed("caching_sha2_password hash", reason);
         let bytes_due = PREFIX_BYTES + SALT_BYTES + DIGEST_CHARS;
         if text.len() != bytes_due {
-            let reason = format!("{} bytes long rather than {bytes_due}", text.len());
+            let reason = format!("it is {} bytes long, but must be {bytes_due}", text.len());
             return Err(WireError::malformed("caching_sha2_password hash", reason));
         }
         let (prefix, rest) = text.split_at(PREFIX_BYTES);
@@ -83,10 +85,13 @@ impl Sha256Crypt {
             return Err(wrong("it does not begin like $A$005$"));
         };
         let rounds = str::from_utf8(rounds).ok().and_then(|text| u32::from_str_radix(text, 16).ok());
-        let rounds = rounds.filter(|rounds| *rounds > 0).ok_or_else(|| wrong("its rounds are no number"))?;
+        let rounds = rounds
+            .filter(|rounds| *rounds > 0)
+            .ok_or_else(|| wrong("its number of rounds is not a number"))?;
         let mut salt_array = [0; SALT_BYTES];
         salt_array.copy_from_slice(salt);
-        let digest = decode(digest).ok_or_else(|| wrong("its digest is not of crypt's base64"))?;
+        let digest =
+            decode(digest).ok_or_else(|| wrong("its digest is not in the base64 form of crypt(3)"))?;
         Ok(Self { rounds, salt: salt_array, digest })
     }
 
@@ -97,14 +102,14 @@ impl Sha256Crypt {
         encode(&self.digest, out);
     }
 
-    /// Whether this is the hash of `password`. Takes milliseconds on purpose.
+    /// Returns whether this is the hash of `password`. It takes milliseconds by design.
     pub fn verify(&self, password: &[u8]) -> bool {
         password.len() <= PASSWORD_BYTES_MAX
             && equal(&digest(password, &self.salt, self.rounds * ROUNDS_UNIT), &self.digest)
     }
 }
 
-/// SHA256-crypt, in the steps of its specification.
+/// Computes the SHA256-crypt digest in the steps of its specification.
 fn digest(password: &[u8], salt: &[u8], rounds: u32) -> [u8; 32] {
     let alternate = Sha256::new().chain_update(password).chain_update(salt).chain_update(password).finalize();
     let mut first = Sha256::new().chain_update(password).chain_update(salt);
@@ -143,7 +148,7 @@ fn digest(password: &[u8], salt: &[u8], rounds: u32) -> [u8; 32] {
     running.into()
 }
 
-/// `bytes` repeated to `length` bytes.
+/// Returns `bytes` repeated up to a total of `length` bytes.
 fn repeated(bytes: &[u8], length: usize) -> Vec<u8> {
     bytes.iter().copied().cycle().take(length).collect()
 }
@@ -189,15 +194,15 @@ mod tests {
 
     use super::*;
 
-    /// The `$5$` test vector of the specification, whose salt is shorter than MySQL's.
+    /// The `$5$` test vector of the specification. Its salt is shorter than that of MySQL.
     #[test]
-    fn the_digest_is_that_of_crypt() {
+    fn the_digest_equals_that_of_crypt() {
         let mut text = Vec::new();
         encode(&digest(b"Hello world!", b"saltstring", 5000), &mut text);
         assert_eq!(text, b"5B8vYYiY.CVt1RlTTf8KbXBH3hsxY/GNooZaBBGWEc5");
     }
 
-    /// From `mysql.user` of a MySQL 9.7, whose rounds are 10000.
+    /// A hash from `mysql.user` of a MySQL 9.7 server with 10000 rounds.
     #[test]
     fn a_hash_of_a_server_is_verified() {
         let text =

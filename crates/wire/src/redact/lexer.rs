@@ -1,20 +1,21 @@
-//! Splits SQL into lexemes, for both flavours and any `sql_mode` and character set. Where these determine the
-//! end of a string, the lexer stops.
+//! Splits SQL into lexemes, for both flavours and any `sql_mode` and character set. If the end of a string
+//! depends on the `sql_mode` or character set, the lexer stops there.
 
 /// A lexeme of a statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Lexeme<'a> {
-    /// A keyword, a name without quotes, a variable's name.
+    /// A keyword, an unquoted name, or the name of a variable.
     Word(&'a [u8]),
-    /// A name in backticks, with them.
+    /// A name with its backticks.
     Identifier(&'a [u8]),
-    /// A string with its quotes; a name under `ANSI_QUOTES` looks the same.
+    /// A string with its quotes. A name in double quotes (`ANSI_QUOTES`) looks the same.
     Text(&'a [u8]),
     /// A number, or a word that begins with a digit.
     Number(&'a [u8]),
     /// Any other byte.
     Mark(u8),
-    /// The rest is uncertain: a string does not end, or ends elsewhere under another `sql_mode`.
+    /// The rest of the statement is uncertain: a string does not end, or it ends elsewhere in another
+    /// `sql_mode`.
     Uncertain,
 }
 
@@ -39,7 +40,7 @@ impl<'a> Lexer<'a> {
         Self { rest: statement, is_over: false }
     }
 
-    /// The unread text.
+    /// Returns the unread text.
     pub(super) fn rest(&self) -> &'a [u8] {
         self.rest
     }
@@ -55,7 +56,8 @@ impl<'a> Lexer<'a> {
         Lexeme::Uncertain
     }
 
-    /// Skips blanks, comments, and the delimiters of executable comments; `None` if a comment does not end.
+    /// Skips blanks, comments, and the delimiters of executable comments. Returns `None` if a comment does
+    /// not end.
     fn pass_blanks(&mut self) -> Option<bool> {
         let before = self.rest.len();
         loop {
@@ -78,7 +80,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// The next string or name in quotes.
+    /// Reads a string or a quoted name.
     fn quoted(&mut self, quote: u8) -> Lexeme<'a> {
         let bytes = self.rest;
         let mut at = 1;
@@ -86,8 +88,8 @@ impl<'a> Lexer<'a> {
             match bytes.get(at..) {
                 Some([first, second, ..]) if *first == quote && *second == quote => at += 2,
                 Some([first, ..]) if *first == quote => break,
-                // It may be escaped or not, depending on `NO_BACKSLASH_ESCAPES`; or be the second byte of a
-                // character, depending on the character set.
+                // The quote may be escaped or not, depending on `NO_BACKSLASH_ESCAPES`. Or the backslash may
+                // be the second byte of a character, depending on the character set.
                 Some([b'\\', second, ..]) if quote != b'`' && matches!(second, b'\'' | b'"') => {
                     return self.uncertain();
                 }
@@ -103,7 +105,7 @@ impl<'a> Lexer<'a> {
     }
 }
 
-/// The length of a comment up to the end of its line.
+/// Returns the length of a comment up to the end of its line, in bytes.
 fn line_bytes(rest: &[u8]) -> usize {
     rest.iter().position(|byte| *byte == b'\n').map_or(rest.len(), |at| at + 1)
 }

@@ -1,14 +1,16 @@
-//! Redacts statements and servers' error texts for their readers.
+//! Removes secrets and row values from statements and server error texts before people see them.
 //!
-//! There are two forms for two kinds of readers:
-//! - **public**: logs, metrics, endpoints without a token, statuses. Names of objects, columns and keys,
-//!   error numbers; no values of rows, no secrets. [`public_statement`], [`public_text`].
-//! - **private**: an operator who is logged in to the server or owns the control socket, and requests it.
-//!   Values of rows too, but no secrets: passwords, their hashes and keys. [`private_statement`],
+//! There are two forms:
+//! - **public**, for logs, metrics, endpoints without a token, and status output. It holds the names of
+//!   objects, columns and keys, and error numbers. It holds no row values and no secrets.
+//!   [`public_statement`], [`public_text`].
+//! - **private**, for an operator who is logged in to the server or owns the control socket, and requests it.
+//!   It also holds row values, but no secrets: passwords, password hashes and keys. [`private_statement`],
 //!   [`private_text`].
 //!
-//! Both use a lexer, as the servers do to mask their general log. If the lexer is uncertain, it omits the
-//! rest of the statement: the end of a string depends on the session's `sql_mode` and character set.
+//! Both forms use a lexer, as the servers do to mask passwords in their general log. The end of a string
+//! depends on the `sql_mode` and character set of the session. If the lexer is uncertain about it, the rest
+//! of the statement is omitted.
 
 mod lexer;
 mod secrets;
@@ -18,14 +20,15 @@ mod templates;
 pub use secrets::{private_statement, public_statement};
 pub use server_text::{private_text, public_text};
 
-/// The maximum length of a shown statement, in bytes.
+/// The maximum length of a displayed statement, in bytes.
 pub const SHOWN_BYTES_MAX: usize = 200;
 
-/// The length of a statement's prefix to keep for display: comments and blanks are removed later.
+/// How many bytes of a statement to keep for a later display. It is longer than the displayed text, because
+/// comments and blanks are removed later.
 pub const KEPT_BYTES_MAX: usize = 512;
 
-/// The statement at `index` of several separated by semicolons; empty if a string before it has no certain
-/// end.
+/// Returns the statement at `index` of several statements that semicolons separate. Returns an empty slice if
+/// a string before it has no certain end.
 pub fn nth_statement(statements: &[u8], index: usize) -> &[u8] {
     let mut lexer = lexer::Lexer::new(statements);
     for _ in 0..index {
@@ -36,7 +39,7 @@ pub fn nth_statement(statements: &[u8], index: usize) -> &[u8] {
     lexer.rest()
 }
 
-/// Truncates `text` to `bytes_max` bytes, with ` ...` for the rest.
+/// Truncates `text` to `bytes_max` bytes. ` ...` replaces the rest.
 fn shorten(text: &mut String, bytes_max: usize) {
     if text.len() > bytes_max {
         let end = (0..=bytes_max).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);

@@ -1,16 +1,17 @@
-//! Redacts statements.
+//! Redacts SQL statements.
 
 use super::lexer::{LexedToken, Lexeme, Lexer};
 use super::shorten;
 use crate::printable::printable;
 
-/// The public form of a statement's beginning: names and keywords, `?` for each value, no comments, on one
-/// line.
+/// Returns the public form of the start of a statement, on one line: names and keywords, `?` for each value,
+/// no comments.
 pub fn public_statement(statement: &[u8], bytes_max: usize) -> String {
     render(statement, bytes_max, false)
 }
 
-/// The private form of a statement's beginning: with values, but `<secret>` for passwords, hashes and keys.
+/// Returns the private form of the start of a statement: with values, but `<secret>` for passwords, hashes
+/// and keys.
 pub fn private_statement(statement: &[u8], bytes_max: usize) -> String {
     render(statement, bytes_max, true)
 }
@@ -54,15 +55,15 @@ fn push(out: &mut String, bytes: &[u8]) {
     out.push_str(&printable(&String::from_utf8_lossy(bytes)));
 }
 
-/// Verbs of statements in which `'user'@'host'` is an account.
+/// The first words of statements in which `'user'@'host'` is an account.
 const OF_ACCOUNTS: [&str; 9] =
     ["CREATE", "ALTER", "DROP", "GRANT", "REVOKE", "RENAME", "SET", "CLONE", "SHOW"];
 
-/// Words between a word that announces a secret and the secret.
+/// Words that may come between a word that announces a secret and the secret.
 const BETWEEN: [&str; 10] = ["BY", "AS", "TO", "FOR", "USING", "WITH", "VIA", "OF", "IS", "OLD"];
 
-/// Parts of words that announce a secret, such as `PASSPHRASE`, `MASTER_PASSWORD`, `s3_secret_key`,
-/// `user_pwd`, `auth_token`.
+/// Parts of words that announce a secret: `PASSPHRASE`, `MASTER_PASSWORD`, `s3_secret_key`, `user_pwd`,
+/// `auth_token`.
 const ANNOUNCING: [&str; 9] = [
     "PASS",
     "PWD",
@@ -75,7 +76,7 @@ const ANNOUNCING: [&str; 9] = [
     "CHALLENGE_RESPONSE",
 ];
 
-/// Options of tables and servers whose text may contain a password.
+/// Options of tables and servers whose value may contain a password.
 const HOLDING: [&str; 5] = ["CONNECTION", "OPTION_LIST", "WRAPPER", "DSN", "CONNECT_STRING"];
 
 /// Functions whose arguments are secrets.
@@ -91,22 +92,23 @@ const FUNCTIONS: [&str; 9] = [
     "SHA2",
 ];
 
-/// Finds the secrets among a statement's lexemes; in doubt, a lexeme is one.
+/// Finds the secrets among the lexemes of a statement. In doubt, a lexeme counts as a secret.
 #[derive(Default)]
 struct Secrets {
-    /// The number of words of the statement so far, up to two.
+    /// The number of words of the statement read so far, up to two.
     words: u8,
     is_first_create_or_alter: bool,
     is_first_set: bool,
     is_of_accounts: bool,
-    /// All values to the end of the statement, which defines how an account logs in.
+    /// Whether all values up to the end of the statement are secrets, because they define how an account logs
+    /// in.
     all: bool,
-    /// The next value, announced by a word before it.
+    /// Whether the next value is a secret, because a word before it announces one.
     next: bool,
-    /// All values up to the parenthesis that closes this many.
+    /// All values are secrets until the number of open parentheses is this number again.
     within: Option<u32>,
     depth: u32,
-    /// `IDENTIFIED` precedes `BY`: the next lexeme, whatever it is.
+    /// After `IDENTIFIED` and `BY`, the next lexeme is a secret, whatever it is.
     by: By,
 }
 
@@ -119,7 +121,7 @@ enum By {
 }
 
 impl Secrets {
-    /// Whether this lexeme is a secret.
+    /// Processes a lexeme, and returns whether it is a secret.
     fn see(&mut self, lexeme: Lexeme<'_>, is_account: bool) -> bool {
         match lexeme {
             Lexeme::Word(word) => self.see_word(word),
@@ -133,7 +135,7 @@ impl Secrets {
             Lexeme::Text(text) => {
                 let is_secret = self.all || self.next || self.within.is_some() || looks_secret(text);
                 self.by = By::No;
-                // Adjacent strings are one string: `next` stays.
+                // Adjacent strings are one string, so `next` stays set.
                 is_secret
             }
             Lexeme::Number(_) => {
@@ -163,7 +165,7 @@ impl Secrets {
                 self.is_first_set = is("SET");
                 self.is_of_accounts = is_one_of(&OF_ACCOUNTS);
             }
-            // `CREATE OR REPLACE USER`.
+            // `OR REPLACE` may come before `USER`: `CREATE OR REPLACE USER`.
             2..=4 => {
                 self.all |= self.is_first_create_or_alter && is("USER");
                 self.all |= self.is_first_set && self.words == 2 && is("PASSWORD");
@@ -205,15 +207,15 @@ impl Secrets {
     }
 }
 
-/// Whether a word, or a name in backticks, announces a secret.
+/// Returns whether a word, or a name in backticks, announces a secret.
 fn announces(word: &[u8]) -> bool {
     let word = word.to_ascii_uppercase();
     let holds = |known: &&str| word.windows(known.len()).any(|part| part == known.as_bytes());
     ANNOUNCING.iter().any(holds)
 }
 
-/// Whether a string looks like a secret or contains one: a password hash, a URL, options or a statement with
-/// a password.
+/// Returns whether a string looks like a secret or contains one: a password hash, a URL, or options or a
+/// statement with a password.
 fn looks_secret(text: &[u8]) -> bool {
     let inner = text.get(1..text.len().saturating_sub(1)).unwrap_or_default();
     let is_hash = match inner {

@@ -1,29 +1,29 @@
-//! Redacts servers' error texts.
+//! Redacts the error texts of servers.
 //!
 //! A text is public only if it matches a known template ([`super::templates`]), and then without its values.
-//! An unknown text may hold a row's value anywhere, such as that of `SIGNAL`.
+//! An unknown text may hold a row value anywhere, such as the text of a `SIGNAL` statement.
 
 use super::templates::{self, TemplatePart};
 use super::{SHOWN_BYTES_MAX, private_statement, public_statement};
 use crate::printable::printable;
 
-/// Replaces an unknown text.
+/// The text that replaces an unknown error text.
 const HIDDEN: &str = "the text may hold values of rows and is not shown here";
 
-/// The beginning of an error of a native replica's applier.
+/// The start of an error text of a native replica's applier.
 const COULD_NOT_EXECUTE: &str = "Could not execute ";
 
-/// The public form of an error text: without values of rows and secrets.
+/// Returns the public form of an error text: without row values and secrets.
 pub fn public_text(text: &str) -> String {
     let shown = public_front(text).unwrap_or_else(|| HIDDEN.to_owned());
     printable(&shown).into_owned()
 }
 
-/// The private form of an error text: complete, without possible secrets.
+/// Returns the private form of an error text: complete, except for possible secrets.
 pub fn private_text(text: &str) -> String {
     let shown = match syntax_error(text).or_else(|| of_statement(text, private_statement, str::to_owned)) {
         Some(masked) => masked,
-        // The words of an error text do not announce secrets, but the text may repeat a statement.
+        // The words of an error text itself announce no secrets, but the text may repeat a statement.
         None if looks_like_statement(text) => private_statement(text.as_bytes(), text.len()),
         None => text.to_owned(),
     };
@@ -44,7 +44,7 @@ fn public_front(text: &str) -> Option<String> {
         .or_else(|| of_templates(text))
 }
 
-/// `... near '<the rest of the statement>' at line 1`: the rest begins with a whole lexeme.
+/// Redacts `... near '<the rest of the statement>' at line 1`. The rest begins at a lexeme boundary.
 fn syntax_error(text: &str) -> Option<String> {
     let start = text.find(" near '")? + " near '".len();
     let end = text.rfind("' at line ").filter(|end| *end >= start)?;
@@ -55,7 +55,8 @@ fn syntax_error(text: &str) -> Option<String> {
     Some(format!("{front}{}{tail}", public_statement(near.as_bytes(), SHOWN_BYTES_MAX)))
 }
 
-/// `Error '<text>' on query. Default database: '<name>'. Query: '<statement>'`, of an applier.
+/// Redacts `Error '<text>' on query. Default database: '<name>'. Query: '<statement>'`, an error of an
+/// applier.
 fn of_statement(
     text: &str,
     statement: fn(&[u8], usize) -> String,
@@ -69,7 +70,8 @@ fn of_statement(
     Some(format!("Error '{}' on query. Default database: '{database}'. Query: '{query}'", inner(error)))
 }
 
-/// `Could not execute <event> on table <table>; <text>, Error_code: <number>; ...`, of an applier.
+/// Redacts `Could not execute <event> on table <table>; <text>, Error_code: <number>; ...`, an error of an
+/// applier.
 fn of_rows(text: &str) -> Option<String> {
     let rest = text.strip_prefix(COULD_NOT_EXECUTE)?;
     let (what, rest) = rest.split_once("; ")?;
@@ -83,7 +85,7 @@ fn of_rows(text: &str) -> Option<String> {
     Some(format!("{COULD_NOT_EXECUTE}{what}; {error}{tail}"))
 }
 
-/// `Worker <number> failed executing transaction '<GTID>' at source log <file>, end_log_pos <number>;
+/// Redacts `Worker <number> failed executing transaction '<GTID>' at source log <file>, end_log_pos <number>;
 /// <text>`.
 fn of_worker(text: &str) -> Option<String> {
     let (front, rest) = text.split_once("; ")?;
@@ -97,10 +99,10 @@ fn of_templates(text: &str) -> Option<String> {
     templates::ALL.iter().find_map(|template| fill(template, text))
 }
 
-/// The text with `?` for its values, if it matches this template.
+/// Returns the text with `?` for its values, if it matches this template.
 ///
-/// The text before a value is matched from the front and the text after it from the end: a value may contain
-/// anything, names seldom do.
+/// The text before a value is matched from the start, and the text after the value from the end. A value may
+/// contain anything, but names seldom do.
 fn fill(template: &'static str, text: &str) -> Option<String> {
     let parts = templates::parts(template);
     let value = parts.iter().position(|part| *part == TemplatePart::Value);

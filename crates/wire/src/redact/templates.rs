@@ -1,5 +1,6 @@
-//! Templates of the English error texts of MySQL and MariaDB. `{}` is a name, or a number that is not a value
-//! of a row; `{!}` may be a value. From the servers' `share/errmsg-utf8.txt` and `messages_to_clients.txt`.
+//! Templates of the English error texts of MySQL and MariaDB. `{}` is a name, or a number that is not a row
+//! value; `{!}` may be a row value. The texts come from the servers' `share/errmsg-utf8.txt` and
+//! `messages_to_clients.txt`.
 
 /// A part of a template.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,9 +28,9 @@ pub(super) fn parts(template: &'static str) -> Vec<TemplatePart> {
     parts
 }
 
-/// The first match counts: longer templates come before their prefixes.
+/// All templates. The first match counts, so longer templates come before their prefixes.
 pub(super) const ALL: &[&str] = &[
-    // Values of rows.
+    // Errors about row values.
     "Duplicate entry '{!}' for key '{}'",
     "Foreign key constraint for table '{}', record '{!}' would lead to a duplicate entry in table '{}', key '{}'",
     "Foreign key constraint for table '{}', record '{!}' would lead to a duplicate entry in a child table",
@@ -62,10 +63,10 @@ pub(super) const ALL: &[&str] = &[
     "Found a row not matching the given partition set",
     "Can't find record in '{}'",
     "Record has changed since last read in table '{}'",
-    // Tailwater's own message for a missing row (`refused_row` in the apply crate).
+    // Tailwater's own error text for a missing row (`refused_row` in the apply crate).
     "the row does not exist",
     "{}: found {} of {} rows",
-    // Objects.
+    // Errors about tables, columns and other objects.
     "Table '{}' doesn't exist in engine",
     "Table '{}' doesn't exist",
     "Table '{}' already exists",
@@ -156,7 +157,7 @@ pub(super) const ALL: &[&str] = &[
     "The {} command cannot be used with {}",
     "No database selected",
     "Query was empty",
-    // Accounts: the one that logs in, or the one in the statement.
+    // Errors about accounts. The account is the one that logs in, or one that the statement names.
     "Access denied for user {} to database '{}'",
     "Access denied for user {}",
     "Access denied; you need {} for this operation",
@@ -186,7 +187,7 @@ pub(super) const ALL: &[&str] = &[
     "Host '{}' is blocked because of many connection errors; unblock with '{}'",
     "Host '{}' is not allowed to connect to this {} server",
     "Too many connections",
-    // The server, its limits and its options.
+    // Errors about the server, its limits and its options.
     "Got error {} from storage engine{}",
     "Got error {} during COMMIT",
     "Got error {} reading table '{}'",
@@ -232,7 +233,7 @@ pub(super) const ALL: &[&str] = &[
     "{} is not supported for this operation. Try {}.",
     "{} is not supported. Reason: {}. Try {}.",
     "The system-versioned table {}",
-    // Replication and the binlog: their texts consist of files, positions and GTIDs.
+    // Errors about replication and the binlog. Their texts consist of files, positions and GTIDs.
     "Coordinator stopped because there were error(s) in the worker(s). {}",
     "Could not find first log file name in binary log index file{}",
     "Client requested {} to start replication from {}",
@@ -256,7 +257,7 @@ pub(super) const ALL: &[&str] = &[
     "The binlog {}",
     "binlog truncated in the middle of event{}",
     "could not find next log{}",
-    // The client library's.
+    // Errors of the client library.
     "Can't connect to {} server on '{}' ({})",
     "Can't connect to local {} server through socket '{}' ({})",
     "Lost connection to {}",

@@ -10,7 +10,7 @@ fn private(statement: &str) -> String {
     private_statement(statement.as_bytes(), 400)
 }
 
-/// Statements of both flavours that hold a secret, `geheim`.
+/// Statements of both flavours that contain the secret `geheim`.
 const WITH_SECRETS: &[&str] = &[
     "CREATE USER 'u'@'%' IDENTIFIED BY 'geheim'",
     "create user if not exists u identified by \"geheim\" require ssl",
@@ -64,7 +64,7 @@ fn no_form_contains_a_secret() {
 }
 
 #[test]
-fn texts_without_secrets_stay() {
+fn texts_without_secrets_are_not_changed() {
     assert_eq!(
         private("CREATE  USER 'u'@'%'\nIDENTIFIED BY 'x' COMMENT 'c'"),
         "CREATE USER 'u'@'%' IDENTIFIED BY <secret> COMMENT <secret>"
@@ -88,7 +88,7 @@ fn texts_without_secrets_stay() {
 }
 
 #[test]
-fn one_of_several_statements_is_found() {
+fn one_of_several_statements_is_returned() {
     let all = b"BEGIN;INSERT INTO t VALUES (';', \"a;b\");UPDATE `a;b` SET c = 1;COMMIT";
     assert_eq!(public_statement(nth_statement(all, 2), 200), "UPDATE `a;b` SET c = ?;COMMIT");
     assert_eq!(nth_statement(all, 3), b"COMMIT");
@@ -137,7 +137,7 @@ fn error_texts_are_shown_without_the_values_of_rows() {
     ] {
         assert_eq!(public_text(text), expected);
     }
-    // A trigger's own words, a text cut off, another language.
+    // The text of a trigger, a truncated text, and a text in another language are unknown.
     for text in [
         "customer geheim is blocked",
         "Duplicate entry 'geheim",
@@ -155,7 +155,7 @@ fn error_texts_are_shown_without_the_values_of_rows() {
 }
 
 #[test]
-fn operators_see_the_values_and_no_passwords() {
+fn private_forms_show_values_but_no_passwords() {
     let text = "Duplicate entry 'x' for key 'PRIMARY'";
     assert_eq!(private_text(text), text);
     for text in [
@@ -168,12 +168,13 @@ fn operators_see_the_values_and_no_passwords() {
     }
 }
 
-/// Letters that no keyword of the statements below has in this order.
+/// A marker of letters in an order that no keyword of the statements below has.
 fn marker() -> impl Strategy<Value = String> {
     "qzx[0-9a-z]{3,12}qzx"
 }
 
-/// Texts that may be next to a marker in a string, so that the string ends where it ends in every mode.
+/// Text that may surround a marker in a string. With it, the string ends at the same place in every
+/// `sql_mode`.
 fn filler() -> impl Strategy<Value = String> {
     "([a-z ;#(),=@\\-/*`]|''|\"|\\\\n|é){0,8}"
 }
@@ -196,7 +197,7 @@ proptest! {
             _ => format!("CALL p(@a, {list}); UPDATE t SET a = {list}"),
         };
         prop_assert!(!public(&statement).contains("qzx"), "{} becomes {}", statement, public(&statement));
-        // Cut anywhere, as beginnings are kept.
+        // The statement is cut at any byte, because only the start of a statement is kept.
         let cut = cut.min(statement.len());
         let part = statement.as_bytes().get(..cut).unwrap_or_default();
         prop_assert!(!public_statement(part, 400).contains("qzx"), "{}", public_statement(part, 400));

@@ -45,43 +45,45 @@ pub mod type_code {
     pub const GEOMETRY: u8 = 255;
 }
 
-/// The number of the `binary` pseudo character set of BINARY, VARBINARY and BLOB columns.
+/// The collation number of the `binary` pseudo character set, which BINARY, VARBINARY and BLOB columns have.
 pub const CHARSET_BINARY: u32 = 63;
 
 /// A column as the table map describes it.
 ///
-/// Fields from optional metadata are `None` if the source did not log them (MariaDB by default logs none).
-/// Callers that know the schema may set them before decoding rows.
+/// Fields from the optional metadata are `None` if the source did not log them (by default, MariaDB logs
+/// none). A caller that knows the schema may set them before it decodes rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BinlogColumn {
-    /// The resolved type, with its parameters.
+    /// The type of the column with its parameters.
     pub column_type: ColumnType,
-    /// The type byte of the table map, see [`type_code`]. ENUM and SET have STRING.
+    /// The type byte of the table map: see [`type_code`]. For ENUM and SET it is STRING.
     pub type_code: u8,
-    /// The type's metadata as `mysqlbinlog -vv` prints it (`meta=`).
+    /// The metadata of the type, as `mysqlbinlog -vv` prints it (`meta=`).
     pub metadata: u16,
     /// Whether the column may be NULL.
     pub nullable: bool,
-    /// Whether a numeric column is unsigned. `None`: not logged, or not numeric; values then decode as
-    /// signed.
+    /// Whether a numeric column is unsigned. `None` if the source did not log it or the column is not
+    /// numeric. The values of such a column are decoded as signed.
     pub unsigned: Option<bool>,
-    /// Collation number of a character, ENUM or SET column; [`CHARSET_BINARY`] for binary ones. `None`: not
-    /// logged.
+    /// The collation number of a character, ENUM or SET column; [`CHARSET_BINARY`] for binary columns. `None`
+    /// if the source did not log it.
     pub collation: Option<u32>,
-    /// The column's name. `None`: not logged (`binlog_row_metadata=MINIMAL`).
+    /// The name of the column. `None` if the source did not log it (`binlog_row_metadata=MINIMAL`).
     pub name: Option<String>,
-    /// The members of an ENUM or SET, in the column's own character set. `None`: not logged.
+    /// The members of an ENUM or SET, in the character set of the column. `None` if the source did not log
+    /// them.
     pub members: Option<Vec<Vec<u8>>>,
-    /// The kind of geometry, in the numbering of `Geometry::wkbType` (0 for any). `None`: not logged.
+    /// The kind of geometry, as a number of `Geometry::wkbType` (0 for any kind). `None` if the source did
+    /// not log it.
     pub geometry_type: Option<u32>,
-    /// Whether `SELECT *` shows the column. `None`: not logged (MariaDB never does).
+    /// Whether `SELECT *` returns the column. `None` if the source did not log it (MariaDB never does).
     pub visible: Option<bool>,
-    /// The maximum number of floats of a MySQL VECTOR column. `None`: not logged.
+    /// The maximum number of floats of a MySQL VECTOR column. `None` if the source did not log it.
     pub vector_dimensions: Option<u32>,
 }
 
 impl BinlogColumn {
-    /// A column with a known type and nothing else.
+    /// Creates a column with a known type and without optional metadata.
     pub fn new(column_type: ColumnType, type_code: u8, metadata: u16, nullable: bool) -> Self {
         Self {
             column_type,
@@ -99,7 +101,7 @@ impl BinlogColumn {
     }
 }
 
-/// A column's type, with everything needed to find the end of a value and to decode it.
+/// The type of a column, with all parameters that are needed to find the end of a value and to decode it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ColumnType {
     /// TINYINT, BOOL.
@@ -116,11 +118,11 @@ pub enum ColumnType {
     Float,
     /// DOUBLE.
     Double,
-    /// DECIMAL: total digits 1..=65, and how many of them follow the point, 0..=`precision`.
+    /// DECIMAL: 1..=65 digits in total, of which 0..=`precision` follow the decimal point.
     Decimal {
-        /// The number of digits.
+        /// The total number of digits.
         precision: u8,
-        /// The number of decimals.
+        /// The number of digits after the decimal point.
         scale: u8,
     },
     /// BIT of 1..=64 bits.
@@ -132,22 +134,22 @@ pub enum ColumnType {
     Year,
     /// DATE.
     Date,
-    /// TIME before MySQL 5.6, and of MariaDB with `mysql56_temporal_format=OFF`.
+    /// TIME before MySQL 5.6, and TIME of MariaDB with `mysql56_temporal_format=OFF`.
     ///
-    /// Such a MariaDB column may have a fraction, which takes more bytes and is not in the log
-    /// (`mariadb-binlog` misreads such rows). Only a caller that knows the schema can set it.
+    /// Such a MariaDB column may have a fraction of a second, which takes more bytes. The log does not say so
+    /// (`mariadb-binlog` prints wrong values for such rows). Only a caller that knows the schema can set it.
     TimeOld {
-        /// Digits of the fraction of a second, 0..=6; 0 in a table map as parsed.
+        /// Digits of the fraction of a second, 0..=6. It is 0 in a column that was parsed from a table map.
         fraction: u8,
     },
-    /// DATETIME before MySQL 5.6, and of MariaDB with `mysql56_temporal_format=OFF`.
+    /// DATETIME before MySQL 5.6, and DATETIME of MariaDB with `mysql56_temporal_format=OFF`.
     DateTimeOld {
-        /// Digits of the fraction of a second, see [`ColumnType::TimeOld`].
+        /// Digits of the fraction of a second: see [`ColumnType::TimeOld`].
         fraction: u8,
     },
-    /// TIMESTAMP before MySQL 5.6, and of MariaDB with `mysql56_temporal_format=OFF`.
+    /// TIMESTAMP before MySQL 5.6, and TIMESTAMP of MariaDB with `mysql56_temporal_format=OFF`.
     TimestampOld {
-        /// Digits of the fraction of a second, see [`ColumnType::TimeOld`].
+        /// Digits of the fraction of a second: see [`ColumnType::TimeOld`].
         fraction: u8,
     },
     /// TIME.
@@ -165,12 +167,12 @@ pub enum ColumnType {
         /// Digits of the fraction of a second, 0..=6.
         fraction: u8,
     },
-    /// CHAR, BINARY; on MariaDB also INET4, INET6 and UUID.
+    /// CHAR and BINARY; on MariaDB also INET4, INET6 and UUID.
     Char {
         /// The maximum length of a value in bytes, 0..=1023.
         bytes_max: u16,
     },
-    /// VARCHAR, VARBINARY; on MariaDB also VECTOR.
+    /// VARCHAR and VARBINARY; on MariaDB also VECTOR.
     VarChar {
         /// The maximum length of a value in bytes.
         bytes_max: u16,
@@ -180,44 +182,45 @@ pub enum ColumnType {
         /// The maximum length of a stored value in bytes.
         bytes_max: u16,
     },
-    /// TINYBLOB..LONGBLOB, TINYTEXT..LONGTEXT; on MariaDB also JSON.
+    /// TINYBLOB to LONGBLOB and TINYTEXT to LONGTEXT; on MariaDB also JSON.
     Blob {
-        /// Size of the length that precedes a value, 1..=4.
+        /// Size of the length that precedes a value, 1..=4 bytes.
         length_bytes: u8,
     },
     /// A BLOB or TEXT with MariaDB's COMPRESSED attribute.
     BlobCompressed {
-        /// Size of the length that precedes a value, 1..=4.
+        /// Size of the length that precedes a value, 1..=4 bytes.
         length_bytes: u8,
     },
-    /// GEOMETRY and its kinds.
+    /// GEOMETRY, and special kinds of it such as POINT.
     Geometry {
-        /// Size of the length that precedes a value, 1..=4.
+        /// Size of the length that precedes a value, 1..=4 bytes.
         length_bytes: u8,
     },
     /// MySQL's JSON.
     Json {
-        /// Size of the length that precedes a value, 1..=4.
+        /// Size of the length that precedes a value, 1..=4 bytes.
         length_bytes: u8,
     },
     /// MySQL's VECTOR.
     Vector {
-        /// Size of the length that precedes a value, 1..=4.
+        /// Size of the length that precedes a value, 1..=4 bytes.
         length_bytes: u8,
     },
-    /// MySQL's hidden column of a multi-valued index: a JSON array; only the element type is declared.
+    /// MySQL's hidden column of a multi-valued index: a JSON array. The table map declares only the type of
+    /// its elements.
     TypedArray {
-        /// [`type_code`] of the elements.
+        /// The [`type_code`] of the elements.
         element: u8,
     },
     /// ENUM.
     Enum {
-        /// Size of the ordinal, 1 or 2.
+        /// Size of the member number, 1 or 2 bytes.
         bytes: u8,
     },
     /// SET.
     Set {
-        /// Size of the bit mask, 1..=8.
+        /// Size of the bit mask, 1..=8 bytes.
         bytes: u8,
     },
 }
@@ -225,7 +228,7 @@ pub enum ColumnType {
 const WHAT: &str = "column metadata";
 
 impl ColumnType {
-    /// Reads the metadata of a column of type `code` from `metadata`, and determines its type.
+    /// Reads the metadata of a column with the type byte `code` from `metadata`, and determines its type.
     ///
     /// Returns the type and the metadata as one number, as `mysqlbinlog -vv` prints it.
     ///
@@ -240,7 +243,7 @@ impl ColumnType {
             code_of::INT24 => (Self::Int24, 0),
             code_of::LONG => (Self::Long, 0),
             code_of::LONGLONG => (Self::LongLong, 0),
-            // The metadata is the size of the value, which the type implies.
+            // The metadata is the size of the value, which the type already determines.
             code_of::FLOAT => (Self::Float, one_byte(metadata)?),
             code_of::DOUBLE => (Self::Double, one_byte(metadata)?),
             code_of::YEAR => (Self::Year, 0),
@@ -251,7 +254,7 @@ impl ColumnType {
             code_of::TIME2 | code_of::DATETIME2 | code_of::TIMESTAMP2 => {
                 let fraction = metadata.u8()?;
                 if fraction > 6 {
-                    return Err(WireError::malformed(WHAT, format!("{fraction} digits of a second")));
+                    return Err(WireError::malformed(WHAT, format!("a fraction of {fraction} digits")));
                 }
                 let column_type = match code {
                     code_of::TIME2 => Self::Time { fraction },
@@ -309,7 +312,7 @@ impl ColumnType {
             code_of::TYPED_ARRAY => {
                 let element = metadata.u8()?;
                 let meta = match element {
-                    // The only element type whose metadata is longer inside an array than outside.
+                    // VARCHAR is the only element type whose metadata is longer inside an array than outside.
                     code_of::VARCHAR => metadata.u24()? as u16,
                     code_of::TYPED_ARRAY => return Err(WireError::malformed(WHAT, "an array of arrays")),
                     _ => Self::read(element, metadata)?.1,
@@ -321,8 +324,9 @@ impl ColumnType {
         Ok((column_type, meta))
     }
 
-    /// CHAR, ENUM and SET share the type byte STRING; the high metadata byte distinguishes them. A CHAR
-    /// longer than 255 bytes has the two high bits of its length, inverted, in bits 4 and 5 of that byte.
+    /// CHAR, ENUM and SET share the type byte STRING. The high byte of the metadata distinguishes them. For a
+    /// CHAR longer than 255 bytes, bits 4 and 5 of that byte hold the two highest bits of its length,
+    /// inverted.
     fn from_string_metadata(high: u8, low: u8) -> Result<Self, WireError> {
         if high == 0 {
             return Ok(Self::Char { bytes_max: u16::from(low) });
@@ -331,18 +335,24 @@ impl ColumnType {
             let bytes_max = u16::from(low) | u16::from((high & 0x30) ^ 0x30) << 4;
             return match high | 0x30 {
                 type_code::STRING => Ok(Self::Char { bytes_max }),
-                other => Err(WireError::malformed(WHAT, format!("type {other} as a long CHAR"))),
+                other => Err(WireError::malformed(
+                    WHAT,
+                    format!("type {other} with the length bits of a long CHAR"),
+                )),
             };
         }
         match (high, low) {
             (type_code::ENUM, 1 | 2) => Ok(Self::Enum { bytes: low }),
             (type_code::SET, 1..=8) => Ok(Self::Set { bytes: low }),
             (type_code::STRING | type_code::VAR_STRING, _) => Ok(Self::Char { bytes_max: u16::from(low) }),
-            _ => Err(WireError::malformed(WHAT, format!("type {high} of {low} bytes as a STRING"))),
+            _ => Err(WireError::malformed(
+                WHAT,
+                format!("type {high} with {low} bytes for the type byte STRING"),
+            )),
         }
     }
 
-    /// The length in bytes of the value at the front of `bytes`, with its length prefix.
+    /// Returns the length in bytes of the value at the start of `bytes`, with its length prefix.
     ///
     /// # Errors
     /// [`WireError::Truncated`] if the length prefix is incomplete. The value itself may be incomplete.
@@ -365,13 +375,14 @@ impl ColumnType {
             _ => {
                 let prefix = self.length_prefix_bytes();
                 let length = ByteCursor::new("row value", bytes).uint(prefix)?;
-                // At most four bytes of length, so the sum fits in any usize of 64 bits; saturate on others.
+                // The length prefix has at most four bytes, so the sum fits into a 64-bit `usize`. On other
+                // platforms it is limited to the maximum.
                 usize::try_from(length).unwrap_or(usize::MAX).saturating_add(prefix)
             }
         })
     }
 
-    /// The length of the length prefix of a value; 0 for types of fixed size.
+    /// Returns the size in bytes of the length that precedes a value; 0 for types of fixed size.
     pub fn length_prefix_bytes(self) -> usize {
         match self {
             Self::Char { bytes_max }
@@ -393,8 +404,8 @@ impl ColumnType {
         }
     }
 
-    /// Whether the SIGNEDNESS metadata has a bit for the column. YEAR has one on both flavours, though
-    /// `mariadb-binlog --print-table-metadata` overlooks it.
+    /// Returns whether the SIGNEDNESS metadata has a bit for the column. On both flavours YEAR has one,
+    /// although `mariadb-binlog --print-table-metadata` ignores it.
     pub fn has_signedness(self) -> bool {
         matches!(
             self,
@@ -412,7 +423,7 @@ impl ColumnType {
 }
 
 impl fmt::Display for ColumnType {
-    /// The SQL type, as far as the log defines it: lengths of CHAR and VARCHAR are in bytes.
+    /// Prints the SQL type as far as the log defines it. Lengths of CHAR and VARCHAR are in bytes.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let blob = |f: &mut fmt::Formatter<'_>, length_bytes: u8| {
             f.write_str(match length_bytes {
@@ -457,7 +468,7 @@ impl fmt::Display for ColumnType {
     }
 }
 
-/// The length of a fraction of a second of `digits` digits, in bytes.
+/// Returns the number of bytes that hold a fraction of a second with `digits` digits.
 pub(super) fn fraction_bytes(digits: u8) -> usize {
     usize::from(digits).div_ceil(2)
 }
@@ -475,7 +486,8 @@ mod tests {
         assert_eq!(read(254, &[0xfe, 3]).unwrap(), (ColumnType::Char { bytes_max: 3 }, 65027));
         assert_eq!(read(254, &[0xf7, 1]).unwrap(), (ColumnType::Enum { bytes: 1 }, 63233));
         assert_eq!(read(254, &[0xf8, 8]).unwrap().0, ColumnType::Set { bytes: 8 });
-        // CHAR(255) in utf8mb4 is 1020 bytes: 0x3fc, whose high bits 11 are stored inverted as 00.
+        // A CHAR(255) in utf8mb4 has 1020 bytes: 0x3fc. The two highest bits are 11, and are stored inverted
+        // as 00.
         assert_eq!(read(254, &[0xce, 0xfc]).unwrap().0, ColumnType::Char { bytes_max: 1020 });
         assert_eq!(read(254, &[0xee, 0x01]).unwrap().0, ColumnType::Char { bytes_max: 257 });
         assert!(read(254, &[0xf7, 3]).is_err());

@@ -1,8 +1,9 @@
 //! Values of MariaDB columns with the COMPRESSED attribute.
 //!
-//! An empty value is stored as such. Otherwise the first byte names the method. 0 is stored as is. 8 in the
-//! high nibble is zlib: the low three bits are the number of big-endian bytes of the decompressed length, and
-//! bit 3 means a deflate stream without zlib wrapper.
+//! An empty value is stored as an empty value. Otherwise the first byte names the method. Method 0 stores the
+//! value uncompressed. If the high four bits are 8, the value is compressed with zlib. Then the low three
+//! bits are the number of big-endian bytes of the decompressed length, and bit 3 means a deflate stream
+//! without the zlib wrapper.
 
 use std::fmt;
 
@@ -16,7 +17,7 @@ const METHOD_STORED: u8 = 0;
 const METHOD_ZLIB: u8 = 8;
 const ZLIB_RAW: u8 = 0x08;
 
-/// Deflate cannot expand by more than this factor; a larger stated length is false.
+/// Deflate expands by this factor at most. A larger stated length is wrong.
 const EXPANSION_MAX: u64 = 1032;
 
 /// A stored value of a compressed column.
@@ -30,15 +31,15 @@ impl<'a> CompressedBytes<'a> {
         Self { stored }
     }
 
-    /// The bytes in the event, as `mariadb-binlog` prints them.
+    /// Returns the compressed bytes of the event, which `mariadb-binlog` prints.
     pub fn stored(&self) -> &'a [u8] {
         self.stored
     }
 
-    /// The decompressed value.
+    /// Returns the decompressed value.
     ///
     /// # Errors
-    /// [`WireError::TooLarge`] if the stated length exceeds `bytes_max`, before any allocation;
+    /// [`WireError::TooLarge`] before any allocation, if the stated length exceeds `bytes_max`;
     /// [`WireError::Unsupported`] for an unknown method; [`WireError::Malformed`] if the stream is invalid.
     pub fn decompress(&self, bytes_max: usize) -> Result<Vec<u8>, WireError> {
         if self.stored.is_empty() {
@@ -56,7 +57,7 @@ impl<'a> CompressedBytes<'a> {
                 if length > (cursor.remaining() as u64).saturating_mul(EXPANSION_MAX) {
                     return Err(WireError::malformed(
                         WHAT,
-                        format!("{length} bytes in {}", cursor.remaining()),
+                        format!("it states {length} bytes in a stream of {}", cursor.remaining()),
                     ));
                 }
                 inflate(cursor.rest(), head & ZLIB_RAW == 0, length as usize)
@@ -66,9 +67,9 @@ impl<'a> CompressedBytes<'a> {
     }
 }
 
-/// Inflates `stream` to exactly `length` bytes.
+/// Decompresses `stream`, which must give exactly `length` bytes.
 fn inflate(stream: &[u8], zlib_header: bool, length: usize) -> Result<Vec<u8>, WireError> {
-    // One byte more than stated, so that a longer stream is detected.
+    // One byte more than stated, so that a stream that is too long is detected.
     let mut out = Vec::with_capacity(length.saturating_add(1));
     let mut inflater = Decompress::new(zlib_header);
     let status = inflater
@@ -109,8 +110,8 @@ mod tests {
     }
 
     #[test]
-    fn as_mariadb_stores_it() {
-        // repeat('b', 1000) in a BLOB COMPRESSED.
+    fn a_value_stored_by_mariadb_is_decompressed() {
+        // The stored form of repeat('b', 1000) in a BLOB COMPRESSED column.
         let stored = [0x8a, 0x03, 0xe8, 0x4b, 0x4a, 0x1a, 0x05, 0xa3, 0x60, 0x14, 0x0c, 0x77, 0x00, 0x00];
         assert_eq!(CompressedBytes::new(&stored).decompress(1000).unwrap(), vec![b'b'; 1000]);
         assert!(matches!(CompressedBytes::new(&stored).decompress(999), Err(WireError::TooLarge { .. })));
@@ -120,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_false_length_is_refused() {
+    fn a_wrong_length_is_refused() {
         let mut stored = encode(&[7; 100], true);
         stored[4] = 99;
         assert!(CompressedBytes::new(&stored).decompress(1 << 20).is_err());

@@ -1,4 +1,4 @@
-//! Counts the rows of an event without buffering it: bytes arrive in pieces of any size, and nothing is
+//! Counts the rows of an event. The bytes arrive in pieces of any size. They are neither buffered nor
 //! decoded.
 
 use std::sync::Arc;
@@ -9,10 +9,10 @@ use crate::event::{RowsEvent, RowsKind};
 
 const WHAT: &str = "row image";
 
-/// In the value options of an after image: JSON columns may hold diffs.
+/// The bit in the value options of an after image that says that JSON columns may hold diffs.
 const VALUE_OPTION_PARTIAL_JSON: u8 = 1;
 
-/// The widths of a table's values, for skipping them.
+/// The widths of a table's values, which are needed to skip them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RowLayout {
     columns: Arc<[Width]>,
@@ -21,17 +21,17 @@ pub struct RowLayout {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Width {
-    /// This many bytes.
+    /// The value has this many bytes.
     Fixed(u32),
-    /// A little-endian length of this many bytes, then the value.
+    /// A little-endian length of this many bytes precedes the value.
     Prefixed(u8),
 }
 
 impl RowLayout {
-    /// The layout of a table map's rows.
+    /// Returns the layout of the rows that a table map describes.
     ///
     /// # Errors
-    /// Never for a parsed table map.
+    /// No error for a parsed table map.
     pub fn new(table: &TableMap) -> Result<Self, WireError> {
         let width = |column: &super::BinlogColumn| match column.column_type.length_prefix_bytes() {
             0 => column.column_type.encoded_length(&[]).map(|bytes| Width::Fixed(bytes as u32)),
@@ -47,39 +47,40 @@ impl RowLayout {
 pub struct RowCounter {
     shape: RowLayout,
     kind: RowsKind,
-    /// Indexes of the columns in the first image of a row, and in the second, if any.
+    /// The indexes of the columns in the first image of a row, and in the second image if there is one.
     present: [Vec<u16>; 2],
     rows: u64,
     bytes: u64,
-    /// The current image of the row.
+    /// Which image of the row is current, 0 or 1.
     image: usize,
     step: CounterState,
-    /// Bytes of values still to skip.
+    /// The number of value bytes that are still to be skipped.
     skip: u64,
-    /// The received part of the small piece that `step` needs completely: a bitmap, a length, options.
+    /// The received part of a small piece that the current step needs completely: a bitmap, a length, or
+    /// options.
     piece: Vec<u8>,
     nulls: Vec<u8>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CounterState {
-    /// Before an image.
+    /// At the start of an image.
     Image,
-    /// The options before the after image of a partial update.
+    /// At the options that precede the after image of a partial update.
     Options,
-    /// The bits of partial JSON columns.
+    /// At the bits that say which JSON columns hold diffs.
     PartialBits,
-    /// The bits of NULLs.
+    /// At the bits that say which columns are NULL.
     Nulls,
-    /// The column at this index of `present`.
+    /// At the column with this index in `present`.
     Column(usize),
 }
 
 impl RowCounter {
-    /// Creates a counter for `event`; [`RowCounter::update`] receives its decompressed images.
+    /// Creates a counter for `event`. The caller passes the decompressed images to [`RowCounter::update`].
     ///
     /// # Errors
-    /// [`WireError::Malformed`] if the event's number of columns differs from the table's.
+    /// [`WireError::Malformed`] if the event has another number of columns than the table.
     pub fn new(shape: &RowLayout, event: &RowsEvent<'_>) -> Result<Self, WireError> {
         if event.column_count != shape.columns.len() {
             return Err(WireError::malformed(
@@ -106,7 +107,7 @@ impl RowCounter {
         })
     }
 
-    /// The number of complete rows so far.
+    /// Returns the number of complete rows so far.
     pub fn rows(&self) -> u64 {
         self.rows
     }
@@ -130,12 +131,12 @@ impl RowCounter {
         }
     }
 
-    /// Returns the number of rows after the last bytes.
+    /// Returns the number of rows. Call it after the last bytes.
     ///
     /// # Errors
     /// [`WireError::Truncated`] if the last row is incomplete.
     pub fn finish(mut self) -> Result<u64, WireError> {
-        // The rest may need no bytes: columns that are all NULL.
+        // The rest of the row may need no bytes: columns that are all NULL.
         while self.skip == 0 && !(self.step == CounterState::Image && self.image == 0) {
             if !self.advance(&mut &[][..])? {
                 break;
@@ -145,7 +146,7 @@ impl RowCounter {
             let needed = usize::try_from(self.skip).unwrap_or(usize::MAX).max(1);
             return Err(WireError::Truncated { what: WHAT, offset: self.bytes as usize, needed });
         }
-        // A row without columns takes no bytes and is the only one: see `RowChangeIter`.
+        // A row without columns takes no bytes, and the event holds only that row: see `RowChangeIter`.
         match (self.bytes, self.kind) {
             (0, RowsKind::Write) if self.present[0].is_empty() => Ok(1),
             (0, RowsKind::Write) => Err(WireError::Truncated { what: WHAT, offset: 0, needed: 1 }),
@@ -153,7 +154,7 @@ impl RowCounter {
         }
     }
 
-    /// Executes one step; false if more bytes are needed.
+    /// Executes one step. Returns false if it needs more bytes.
     fn advance(&mut self, input: &mut &[u8]) -> Result<bool, WireError> {
         match self.step {
             CounterState::Image => {
@@ -191,7 +192,7 @@ impl RowCounter {
         Ok(true)
     }
 
-    /// Skips columns as far as the input reaches.
+    /// Skips columns until the input ends.
     fn columns(&mut self, mut index: usize, input: &mut &[u8]) -> Result<bool, WireError> {
         let present = &self.present[self.image];
         while let Some(column) = present.get(index) {
@@ -234,7 +235,7 @@ impl RowCounter {
         self.image += 1;
         if self.image == images {
             if self.present[..images].iter().all(Vec::is_empty) && self.kind != RowsKind::PartialUpdate {
-                return Err(WireError::malformed("rows event", "bytes after rows without columns"));
+                return Err(WireError::malformed("rows event", "there are bytes after rows without columns"));
             }
             self.image = 0;
             self.rows += 1;
@@ -243,7 +244,7 @@ impl RowCounter {
     }
 }
 
-/// Completes a piece of `bytes` bytes from the front of `input`; false if more bytes are needed.
+/// Completes a piece of `bytes` bytes from the start of `input`. Returns false if it needs more bytes.
 fn take_piece(piece: &mut Vec<u8>, input: &mut &[u8], bytes: usize) -> bool {
     let count = bytes.saturating_sub(piece.len()).min(input.len());
     piece.extend_from_slice(&input[..count]);
@@ -292,7 +293,7 @@ mod tests {
         bytes
     }
 
-    /// Images of rows of the columns, each value NULL or of a length that `random` gives.
+    /// Builds row images of the columns. `random` decides whether a value is NULL and how long it is.
     fn images(
         columns: &[ColumnType],
         present: [&[bool]; 2],
@@ -335,10 +336,10 @@ mod tests {
     }
 
     proptest! {
-        /// The count equals that of iterating the images, for any chunks; so do the errors for truncated
-        /// images.
+        /// The count equals the number of images that iteration returns, for chunks of any size. Truncated
+        /// images give the same errors too.
         #[test]
-        fn counts_equal_those_of_iteration(
+        fn counting_equals_iterating(
             columns in proptest::collection::vec((any_column(), any::<bool>(), any::<bool>()), 1..12),
             kind in any_kind(),
             random in proptest::collection::vec(any::<u8>(), 1..60),
@@ -347,7 +348,7 @@ mod tests {
             cut in 0usize..3,
         ) {
             let types: Vec<_> = columns.iter().map(|column| column.0).collect();
-            // Some column is in each image.
+            // Each image holds at least one column.
             let mut first: Vec<_> = columns.iter().map(|column| column.1).collect();
             let mut second: Vec<_> = columns.iter().map(|column| column.2).collect();
             (first[0], second[0]) = (true, true);

@@ -1,4 +1,5 @@
-//! DECIMAL as row images and JSON documents store it: big-endian groups of nine digits, first bit inverted.
+//! DECIMAL in the form that row images and JSON documents store: big-endian groups of nine digits, with the
+//! first bit inverted.
 
 use std::fmt;
 
@@ -7,12 +8,12 @@ use crate::WireError;
 /// The maximum number of digits of a DECIMAL.
 pub const DIGITS_MAX: u8 = 65;
 
-/// The bytes of 0..=9 leading or trailing digits.
+/// The number of bytes for 0..=9 leading or trailing digits.
 const BYTES_OF_DIGITS: [usize; 10] = [0, 1, 1, 2, 2, 3, 3, 4, 4, 4];
 const POWERS_OF_TEN: [u32; 10] =
     [1, 10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000, 1_000_000_000];
 
-/// Rejects an impossible precision or scale.
+/// Returns an error for an impossible precision or scale.
 pub(super) fn check_shape(precision: u8, scale: u8) -> Result<(), WireError> {
     if precision == 0 || precision > DIGITS_MAX || scale > precision {
         return Err(WireError::malformed("decimal", format!("DECIMAL({precision},{scale})")));
@@ -20,13 +21,13 @@ pub(super) fn check_shape(precision: u8, scale: u8) -> Result<(), WireError> {
     Ok(())
 }
 
-/// The length of a value of this precision and scale, in bytes.
+/// Returns the length of a value of this precision and scale, in bytes.
 pub(super) fn encoded_length(precision: u8, scale: u8) -> usize {
     let side = |digits: u8| usize::from(digits / 9) * 4 + BYTES_OF_DIGITS[usize::from(digits % 9)];
     side(precision.saturating_sub(scale)) + side(scale)
 }
 
-/// An exact decimal number: checked bytes of the event.
+/// An exact decimal number. It holds the bytes of the event, which were checked.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Decimal<'a> {
     precision: u8,
@@ -35,7 +36,7 @@ pub struct Decimal<'a> {
 }
 
 impl<'a> Decimal<'a> {
-    /// Checks `bytes` to be a DECIMAL(`precision`,`scale`).
+    /// Checks that `bytes` are a DECIMAL(`precision`,`scale`).
     ///
     /// # Errors
     /// [`WireError::Malformed`] if the length is wrong or a digit group is too large.
@@ -44,7 +45,7 @@ impl<'a> Decimal<'a> {
         if bytes.len() != encoded_length(precision, scale) {
             return Err(WireError::malformed(
                 "decimal",
-                format!("{} bytes for DECIMAL({precision},{scale})", bytes.len()),
+                format!("it has {} bytes for DECIMAL({precision},{scale})", bytes.len()),
             ));
         }
         let decimal = Self { precision, scale, bytes };
@@ -54,22 +55,22 @@ impl<'a> Decimal<'a> {
         Ok(decimal)
     }
 
-    /// The number of digits.
+    /// Returns the total number of digits.
     pub fn precision(&self) -> u8 {
         self.precision
     }
 
-    /// The number of decimals.
+    /// Returns the number of digits after the decimal point.
     pub fn scale(&self) -> u8 {
         self.scale
     }
 
-    /// Whether the number is below zero.
+    /// Returns whether the number is negative.
     pub fn is_negative(&self) -> bool {
         self.bytes.first().is_some_and(|first| first & 0x80 == 0)
     }
 
-    /// The groups of digits from the front: number of digits, and value.
+    /// Iterates over the groups of digits from the first: the number of digits, and the value.
     fn groups(&self) -> impl Iterator<Item = (usize, u32)> + use<'a> {
         let integer = usize::from(self.precision - self.scale);
         let scale = usize::from(self.scale);
@@ -94,7 +95,7 @@ impl<'a> Decimal<'a> {
 }
 
 impl fmt::Display for Decimal<'_> {
-    /// As in the servers: all digits of the scale, no superfluous leading zeros.
+    /// Prints the number as servers do: with all digits of the scale, and without superfluous leading zeros.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_negative() {
             f.write_str("-")?;
@@ -127,7 +128,7 @@ impl fmt::Debug for Decimal<'_> {
     }
 }
 
-/// Encodes `text` (sign, digits, optional point) as a DECIMAL(`precision`,`scale`): the inverse, for tests.
+/// Encodes `text` (sign, digits, optional point) as a DECIMAL(`precision`,`scale`). Only tests use it.
 #[cfg(test)]
 pub(crate) fn encode(text: &str, precision: u8, scale: u8) -> Vec<u8> {
     let (negative, text) = text.strip_prefix('-').map_or((false, text), |rest| (true, rest));
@@ -167,8 +168,8 @@ mod tests {
     }
 
     #[test]
-    fn known_bytes() {
-        // The example of the server's own documentation: 1234567890.1234 as DECIMAL(14,4).
+    fn bytes_of_the_server_are_parsed() {
+        // The example in the server's documentation: 1234567890.1234 as DECIMAL(14,4).
         let bytes = [0x81, 0x0d, 0xfb, 0x38, 0xd2, 0x04, 0xd2];
         assert_eq!(Decimal::parse(&bytes, 14, 4).unwrap().to_string(), "1234567890.1234");
         let bytes = [0x7e, 0xf2, 0x04, 0xc7, 0x2d, 0xfb, 0x2d];
@@ -176,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn edges() {
+    fn extreme_values_are_parsed() {
         check("0", 1, 0);
         check("0.00", 10, 2);
         check("0.000000001", 9, 9);

@@ -1,4 +1,4 @@
-//! Row images: the columns of an image, their NULL bits, and their values.
+//! Row images: the columns that an image holds, their NULL bits, and their values.
 
 use super::column::{BinlogColumn, ColumnType};
 use super::table_map::TableMap;
@@ -9,45 +9,46 @@ use crate::event::{RowsEvent, RowsKind};
 
 const WHAT: &str = "row image";
 
-/// In the value options of an after image: JSON columns may hold diffs.
+/// The bit in the value options of an after image that says that JSON columns may hold diffs.
 const VALUE_OPTION_PARTIAL_JSON: u64 = 1;
 
 /// One changed row.
 #[derive(Debug, Clone, Copy)]
 pub struct RowChange<'a> {
-    /// The row before: in updates and deletes.
+    /// The row before the change, in updates and deletes.
     pub before: Option<Image<'a>>,
-    /// The row after: in writes and updates.
+    /// The row after the change, in inserts and updates.
     pub after: Option<Image<'a>>,
 }
 
-/// One image of a row: some or all of its columns.
+/// One image of a row. It holds some or all columns of the row.
 #[derive(Debug, Clone, Copy)]
 pub struct Image<'a> {
     table: &'a TableMap,
-    /// A bit for each column of the table: is it in the image?
+    /// One bit for each column of the table: set if the image holds the column.
     present: &'a [u8],
-    /// A bit for each JSON column of the table, in the image or not: does it hold diffs?
+    /// One bit for each JSON column of the table, whether or not the image holds it: set if the value is a
+    /// list of diffs.
     partial: Option<&'a [u8]>,
-    /// A bit for each column of the image: is it NULL?
+    /// One bit for each column of the image: set if the value is NULL.
     nulls: &'a [u8],
     values: &'a [u8],
     bytes: &'a [u8],
 }
 
-/// One column of an image.
+/// One column of a row image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ImageCell<'a> {
     /// Index of the column in the table map, from 0.
     pub index: usize,
-    /// The value's bytes in the event with any length prefix; `None` for NULL.
+    /// The bytes of the value in the event, with any length prefix; `None` for NULL.
     pub raw: Option<&'a [u8]>,
     /// Whether a JSON column holds diffs instead of a document.
     pub partial: bool,
 }
 
 impl<'a> ImageCell<'a> {
-    /// Decodes the value; `columns` are the table map's.
+    /// Decodes the value. `columns` are the columns of the table map.
     ///
     /// # Errors
     /// [`WireError`] if the bytes are not a value of the column's type.
@@ -62,32 +63,32 @@ impl<'a> ImageCell<'a> {
 }
 
 impl<'a> Image<'a> {
-    /// The table the image belongs to.
+    /// Returns the table that the image belongs to.
     pub fn table(&self) -> &'a TableMap {
         self.table
     }
 
-    /// The bytes of the image in the event.
+    /// Returns the bytes of the image in the event.
     pub fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
 
-    /// Whether the image holds column `index`.
+    /// Returns whether the image holds the column with this `index`.
     pub fn has(&self, index: usize) -> bool {
         bit(self.present, index)
     }
 
-    /// Whether the image holds all columns.
+    /// Returns whether the image holds all columns.
     pub fn is_full(&self) -> bool {
         (0..self.table.columns.len()).all(|index| self.has(index))
     }
 
-    /// Whether the image holds no column at all.
+    /// Returns whether the image holds no column.
     pub fn is_empty(&self) -> bool {
         !(0..self.table.columns.len()).any(|index| self.has(index))
     }
 
-    /// Iterates over the columns of the image, in order.
+    /// Iterates over the columns of the image in order.
     pub fn cells(&self) -> ImageCells<'a> {
         ImageCells {
             image: *self,
@@ -98,10 +99,10 @@ impl<'a> Image<'a> {
         }
     }
 
-    /// The cell of column `index`; `None` if the image does not hold it.
+    /// Returns the cell of the column with this `index`, or `None` if the image does not hold the column.
     ///
     /// # Errors
-    /// As [`ImageCells`]. Reads the image from its start.
+    /// As [`ImageCells`]. Each call reads the image from its start.
     pub fn cell(&self, index: usize) -> Result<Option<ImageCell<'a>>, WireError> {
         for cell in self.cells() {
             let cell = cell?;
@@ -112,8 +113,8 @@ impl<'a> Image<'a> {
         Ok(None)
     }
 
-    /// Parses an image of `table` with the columns `present` that is all of `bytes`; `after_of_partial`: it
-    /// is the after image of a partial update.
+    /// Parses `bytes` as one image of `table` that holds the columns `present`. `after_of_partial` is true
+    /// for the after image of a partial update.
     ///
     /// # Errors
     /// [`WireError`] if the bytes are not exactly one such image.
@@ -131,7 +132,7 @@ impl<'a> Image<'a> {
         Ok(image)
     }
 
-    /// Reads one image from `cursor`; `after_of_partial`: value options precede it.
+    /// Reads one image from `cursor`. If `after_of_partial` is true, value options precede the image.
     fn read(
         table: &'a TableMap,
         present: &'a [u8],
@@ -164,7 +165,7 @@ impl<'a> Image<'a> {
     }
 }
 
-/// Iterates over the [`ImageCell`]s of an image. Ends after an error.
+/// Iterates over the [`ImageCell`]s of an image. It ends after an error.
 #[derive(Debug, Clone)]
 pub struct ImageCells<'a> {
     image: Image<'a>,
@@ -208,7 +209,7 @@ impl<'a> Iterator for ImageCells<'a> {
     }
 }
 
-/// Iterates over the changed rows of a rows event. Ends after an error.
+/// Iterates over the changed rows of a rows event. It ends after an error.
 #[derive(Debug, Clone)]
 pub struct RowChangeIter<'a> {
     table: &'a TableMap,
@@ -220,10 +221,11 @@ pub struct RowChangeIter<'a> {
 }
 
 impl<'a> RowChangeIter<'a> {
-    /// The rows of `event`; `images` are its decompressed images ([`RowsEvent::images`]).
+    /// Creates an iterator over the rows of `event`. `images` are its decompressed images
+    /// ([`RowsEvent::images`]).
     ///
     /// # Errors
-    /// [`WireError::Malformed`] if the number of columns differs from that of `table`.
+    /// [`WireError::Malformed`] if the event has another number of columns than `table`.
     pub fn new(table: &'a TableMap, event: &RowsEvent<'a>, images: &'a [u8]) -> Result<Self, WireError> {
         let columns = table.columns.len();
         if event.column_count != columns {
@@ -265,8 +267,8 @@ impl<'a> Iterator for RowChangeIter<'a> {
             return None;
         }
         let start = self.cursor.position();
-        // A row without columns takes no bytes. `INSERT INTO t VALUES ()` logs one under a minimal row image,
-        // and the event then holds only that row.
+        // A row without columns takes no bytes. `INSERT INTO t VALUES ()` logs such a row with a minimal row
+        // image. The event then holds only that row.
         if self.cursor.is_empty() && (start > 0 || self.kind != RowsKind::Write) {
             self.done = true;
             return None;
@@ -274,13 +276,16 @@ impl<'a> Iterator for RowChangeIter<'a> {
         let row = self.read();
         self.done = row.is_err() || self.cursor.position() == start;
         if self.done && !self.cursor.is_empty() && row.is_ok() {
-            return Some(Err(WireError::malformed("rows event", "bytes after rows without columns")));
+            return Some(Err(WireError::malformed(
+                "rows event",
+                "there are bytes after rows without columns",
+            )));
         }
         Some(row)
     }
 }
 
-/// Bit `index` of a bitmap that begins with the lowest bit; bits beyond it are clear.
+/// Returns bit `index` of a bitmap, counted from the lowest bit. Bits after the end of the bitmap are clear.
 fn bit(bitmap: &[u8], index: usize) -> bool {
     bitmap.get(index / 8).is_some_and(|byte| byte >> (index % 8) & 1 != 0)
 }
@@ -334,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn full_images_of_two_rows() {
+    fn full_images_of_two_rows_are_parsed() {
         let table = table(&[INT, TEXT]);
         let images = [0u8, 1, 0, 0, 0, 2, b'h', b'i', 0b10, 255, 255, 255, 255];
         let event = event(RowsKind::Write, 2, &[0b11], &[0b11]);
@@ -348,9 +353,9 @@ mod tests {
     }
 
     #[test]
-    fn minimal_images_of_an_update() {
+    fn minimal_images_of_an_update_are_parsed() {
         let table = table(&[INT, TEXT, INT]);
-        // Before: the key. After: only the text, which becomes NULL.
+        // The before image holds the key. The after image holds only the text column, which becomes NULL.
         let images = [0u8, 7, 0, 0, 0, 1];
         let event = event(RowsKind::Update, 3, &[0b001], &[0b010]);
         let rows: Vec<_> = RowChangeIter::new(&table, &event, &images).unwrap().map(Result::unwrap).collect();
@@ -362,7 +367,7 @@ mod tests {
     #[test]
     fn partial_bits_count_json_columns_that_are_not_in_the_image() {
         let table = table(&[INT, JSON, JSON]);
-        // After image: only the second JSON column, partial, with a diff of four bytes.
+        // The after image holds only the second JSON column, with a partial value: a diff of four bytes.
         let images = [0u8, 7, 0, 0, 0, 1, 0b10, 0, 4, 0, 0, 0, 2, 2, b'$', b'x'];
         let event = event(RowsKind::PartialUpdate, 3, &[0b001], &[0b100]);
         let rows: Vec<_> = RowChangeIter::new(&table, &event, &images).unwrap().map(Result::unwrap).collect();
@@ -385,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_image_is_an_error_and_the_end() {
+    fn a_truncated_image_is_an_error_and_ends_the_iteration() {
         let table = table(&[INT, TEXT]);
         let event = event(RowsKind::Delete, 2, &[0b11], &[0b11]);
         let mut rows = RowChangeIter::new(&table, &event, &[0, 1, 0, 0, 0, 9, b'h']).unwrap();

@@ -1,9 +1,10 @@
-//! Decodes row events: the table at the time of logging, and the typed value of every column.
+//! Decodes row events: the table as it was when the rows were logged, and the typed value of every column.
 //!
-//! A [`TableMap`] is parsed from its event and kept until the statement ends. A rows event with the same
-//! table id is read by [`RowChangeIter`], which returns before and after [`Image`]s. An image returns
-//! [`ImageCell`]s, each a raw slice of the event that [`ImageCell::value`] decodes to a [`BinlogValue`].
-//! Nothing is copied, and decoding happens on demand, so that conflict detection can hash raw slices.
+//! The caller parses a [`TableMap`] from its event and keeps it until the statement ends. [`RowChangeIter`]
+//! reads a rows event with the same table id, and returns before and after [`Image`]s. An image returns
+//! [`ImageCell`]s. Each of them is a slice of the event, which [`ImageCell::value`] decodes to a
+//! [`BinlogValue`]. Nothing is copied, and values are decoded only on request. So conflict detection can hash
+//! the bytes without decoding them.
 
 pub mod column;
 pub mod compressed;

@@ -1,14 +1,14 @@
-//! The optional metadata of a table map: signedness, character sets, names, keys, depending on
-//! `binlog_row_metadata`.
+//! The optional metadata of a table map: signedness, character sets, names and keys. `binlog_row_metadata`
+//! determines which of them a source logs.
 //!
-//! A list of fields, each a type byte, a length and its bytes. Unknown fields are kept raw: the servers
-//! guarantee that readers may skip them.
+//! The metadata is a list of fields. Each field has a type byte, a length and its bytes. Unknown fields are
+//! kept undecoded: the servers guarantee that readers may skip them.
 
 use crate::cursor::ByteCursor;
 use crate::rows::column::{BinlogColumn, ColumnType};
 use crate::{Flavour, WireError};
 
-/// The type bytes of the fields.
+/// The type bytes of the metadata fields.
 mod field {
     pub const SIGNEDNESS: u8 = 1;
     pub const DEFAULT_CHARSET: u8 = 2;
@@ -32,20 +32,22 @@ const WHAT: &str = "table map metadata";
 pub struct KeyPart {
     /// Index of the column, from 0.
     pub column: u16,
-    /// For a prefix key its length in characters (bytes for binary columns); 0 for the whole column.
+    /// For a prefix key, the length of the prefix in characters (in bytes for binary columns). 0 for the
+    /// whole column.
     pub prefix: u32,
 }
 
-/// Optional metadata of the table.
+/// The optional metadata that belongs to the table rather than to one column.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TableMetadata {
-    /// The primary key's columns in key order. `None`: not logged, or no primary key.
+    /// The columns of the primary key in key order. `None` if the source did not log them or there is no
+    /// primary key.
     pub primary_key: Option<Vec<KeyPart>>,
-    /// Fields of unknown type: type byte and raw bytes, in the order of the event.
+    /// The fields of unknown type, in the order of the event: type byte and undecoded bytes.
     pub unknown: Vec<(u8, Vec<u8>)>,
 }
 
-/// Reads all fields of `bytes`, sets the fields of `columns`, and returns the rest.
+/// Reads all fields of `bytes`, fills in `columns`, and returns the fields that belong to the table.
 pub(super) fn read(
     bytes: &[u8],
     columns: &mut [BinlogColumn],
@@ -113,8 +115,9 @@ pub(super) fn read(
     Ok(table)
 }
 
-/// Whether COLUMN_CHARSET and DEFAULT_CHARSET count the column. MariaDB counts GEOMETRY as binary text, MySQL
-/// does not; MySQL counts VECTOR; neither counts MySQL's JSON, and MariaDB's JSON is a LONGTEXT.
+/// Returns whether COLUMN_CHARSET and DEFAULT_CHARSET count the column. MariaDB counts GEOMETRY as binary
+/// text; MySQL does not. MySQL counts VECTOR. Neither counts MySQL's JSON. MariaDB's JSON is a LONGTEXT,
+/// which both count.
 fn is_character(column: ColumnType, flavour: Flavour) -> bool {
     match column {
         ColumnType::Char { .. }
@@ -134,7 +137,8 @@ fn is_enum_or_set(column: ColumnType) -> bool {
 
 fn number(value: &mut ByteCursor<'_>) -> Result<u32, WireError> {
     let number = value.lenenc_int()?;
-    u32::try_from(number).map_err(|_| WireError::malformed(WHAT, format!("the number {number}")))
+    u32::try_from(number)
+        .map_err(|_| WireError::malformed(WHAT, format!("the number {number} is out of range")))
 }
 
 fn utf8(bytes: &[u8]) -> Result<String, WireError> {
@@ -152,7 +156,7 @@ fn key_column(value: &mut ByteCursor<'_>, columns: usize) -> Result<u16, WireErr
     }
 }
 
-/// Calls a function with one bit per column, the first column in the highest bit.
+/// Calls a function for each column with one bit. The first column has the highest bit.
 fn each_bit<'c>(
     value: &mut ByteCursor<'_>,
     columns: impl Iterator<Item = &'c mut BinlogColumn>,
@@ -168,8 +172,8 @@ fn each_bit<'c>(
     Ok(())
 }
 
-/// One collation for all columns that `counts`, then pairs of index (among those) and collation for the
-/// exceptions.
+/// Reads one collation for all columns that `counts` selects. Then pairs of an index (among the selected
+/// columns) and a collation follow for the exceptions.
 fn default_collations(
     value: &mut ByteCursor<'_>,
     columns: &mut [BinlogColumn],
@@ -186,7 +190,10 @@ fn default_collations(
         match counted.get_mut(index as usize) {
             Some(column) => column.collation = Some(collation),
             None => {
-                return Err(WireError::malformed(WHAT, format!("a collation for character column {index}")));
+                return Err(WireError::malformed(
+                    WHAT,
+                    format!("it has a collation for character column {index}, which does not exist"),
+                ));
             }
         }
     }
@@ -211,11 +218,12 @@ fn each_members(
 ) -> Result<(), WireError> {
     for column in columns.iter_mut().filter(|column| counts(column.column_type)) {
         let count = value.lenenc_int()?;
-        // Each member takes at least its length byte, so a count beyond the rest is false.
+        // Each member takes at least its length byte. So a count higher than the number of remaining bytes is
+        // wrong.
         if count > value.remaining() as u64 {
             return Err(WireError::malformed(
                 WHAT,
-                format!("{count} members in {} bytes", value.remaining()),
+                format!("it states {count} members in {} bytes", value.remaining()),
             ));
         }
         let members = (0..count).map(|_| value.lenenc_bytes().map(<[u8]>::to_vec));

@@ -1,4 +1,4 @@
-//! TABLE_MAP: the table at the time when the following rows were logged.
+//! TABLE_MAP events: the definition of a table when the following rows were logged.
 
 use crate::cursor::ByteCursor;
 use crate::rows::column::{BinlogColumn, ColumnType};
@@ -8,35 +8,36 @@ use crate::{Flavour, WireError};
 /// The maximum number of columns of a table in either flavour.
 pub const COLUMNS_MAX: usize = 4096;
 
-/// The table id of no table map: a rows event with it only ends its statement.
+/// The table id that no table map has. A rows event with this id only ends its statement.
 pub const TABLE_ID_DUMMY: u64 = 0x00ff_ffff;
 
 const WHAT: &str = "table map";
 
-/// The definition of a table's logged rows.
+/// The definition of a table for the rows that the source logged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TableMap {
-    /// The flavour of the server.
+    /// The flavour of the server that logged the rows.
     pub flavour: Flavour,
-    /// The table id in the rows events of the same statement.
+    /// The table id, which the rows events of the same statement have too.
     pub table_id: u64,
-    /// See the constants of this type.
+    /// Flag bits: see the constants of this type.
     pub flags: u16,
-    /// The database.
+    /// The name of the database.
     pub schema: String,
-    /// The table.
+    /// The name of the table.
     pub table: String,
-    /// The columns of the rows, in order. Without columns that the server does not log (hidden ones of
-    /// functional indexes).
+    /// The columns of the rows, in order. Columns that the server does not log (hidden ones of functional
+    /// indexes) are not among them.
     pub columns: Vec<BinlogColumn>,
-    /// Optional metadata of the table.
+    /// The optional metadata of the table.
     pub metadata: TableMetadata,
 }
 
 impl TableMap {
-    /// Set on every table map since MySQL 5.1.
+    /// Every table map since MySQL 5.1 has this flag.
     pub const FLAG_BIT_LENGTHS_EXACT: u16 = 0x0001;
-    /// MySQL: foreign keys of the table refer to others or are referred to (NDB only).
+    /// MySQL: a foreign key of the table refers to another table, or a foreign key of another table refers to
+    /// it (NDB only).
     pub const FLAG_REFERRED_FOREIGN_KEY: u16 = 0x0002;
     /// MySQL: the first column is a generated invisible primary key.
     pub const FLAG_GENERATED_INVISIBLE_PRIMARY_KEY: u16 = 0x0004;
@@ -45,10 +46,10 @@ impl TableMap {
 
     /// Parses the body of a TABLE_MAP event, without header and checksum.
     ///
-    /// The flavour matters because the same metadata counts GEOMETRY columns on MariaDB and not on MySQL.
+    /// The flavour matters, because the same metadata counts GEOMETRY columns on MariaDB but not on MySQL.
     ///
     /// # Errors
-    /// [`WireError`] if the bytes end early, contradict each other, or name an unknown column type.
+    /// [`WireError`] if the bytes end early, are inconsistent, or name an unknown column type.
     pub fn parse(body: &[u8], flavour: Flavour) -> Result<Self, WireError> {
         let mut cursor = ByteCursor::new(WHAT, body);
         let table_id = cursor.u48()?;
@@ -71,33 +72,36 @@ impl TableMap {
         if !type_metadata.is_empty() {
             return Err(WireError::malformed(
                 WHAT,
-                format!("{} bytes of column metadata left over", type_metadata.remaining()),
+                format!(
+                    "it has {} bytes of column metadata more than its columns need",
+                    type_metadata.remaining()
+                ),
             ));
         }
         let metadata = optional_metadata::read(cursor.rest(), &mut columns, flavour)?;
         Ok(Self { flavour, table_id, flags, schema, table, columns, metadata })
     }
 
-    /// The table id of a table map's body, without parsing the rest.
+    /// Returns the table id of a table map's body without parsing the rest.
     ///
     /// # Errors
-    /// [`WireError::Truncated`] if it is missing.
+    /// [`WireError::Truncated`] if the body is too short to hold the table id.
     pub fn peek_table_id(body: &[u8]) -> Result<u64, WireError> {
         ByteCursor::new(WHAT, body).u48()
     }
 
-    /// Whether the first column is a generated invisible primary key.
+    /// Returns whether the first column is a generated invisible primary key.
     pub fn has_generated_invisible_primary_key(&self) -> bool {
         self.flavour == Flavour::MySql && self.flags & Self::FLAG_GENERATED_INVISIBLE_PRIMARY_KEY != 0
     }
 
-    /// The number of MySQL JSON columns: partial updates have one bit for each.
+    /// Returns the number of MySQL JSON columns. A partial update has one bit for each of them.
     pub fn json_columns(&self) -> usize {
         self.columns.iter().filter(|column| matches!(column.column_type, ColumnType::Json { .. })).count()
     }
 }
 
-/// A name: its length, its bytes, and a zero byte that the length does not count.
+/// Reads a name: its length, its bytes, and a zero byte that the length does not count.
 fn name(cursor: &mut ByteCursor<'_>) -> Result<String, WireError> {
     let bytes = cursor.lenenc_bytes()?;
     if cursor.u8()? != 0 {
@@ -123,7 +127,7 @@ mod tests {
             .collect()
     }
 
-    /// A table map of table `t.t` with id 5 and flags 1.
+    /// Builds the body of a table map of table `t.t` with id 5 and flags 1.
     fn body(types: &[u8], metadata: &str, nullable: &str, optional: &str) -> Vec<u8> {
         let mut body = hex("0500 0000 0000 0100 0174 00 0174 00");
         let metadata = hex(metadata);
@@ -142,8 +146,8 @@ mod tests {
 
     #[test]
     fn signedness_counts_year() {
-        // tinyint unsigned, year, tinyint unsigned not null, float unsigned, double, decimal unsigned, int;
-        // as both MySQL 9.7 and MariaDB 11.8 log it.
+        // The columns are tinyint unsigned, year, tinyint unsigned not null, float unsigned, double, decimal
+        // unsigned, int. MySQL 9.7 and MariaDB 11.8 log the same bytes.
         let body = body(&[1, 13, 1, 4, 5, 246, 3], "04 08 0a 02", "7b", "01 01 f4");
         for flavour in [Flavour::MySql, Flavour::MariaDb] {
             let map = TableMap::parse(&body, flavour).unwrap();
@@ -155,8 +159,8 @@ mod tests {
 
     #[test]
     fn geometry_has_a_collation_on_mariadb_only() {
-        // char latin1, geometry, varchar utf8mb4, blob, enum utf8mb3, set utf8mb4, binary, tinytext, longtext
-        // utf16.
+        // The columns are char latin1, geometry, varchar utf8mb4, blob, enum utf8mb3, set utf8mb4, binary,
+        // tinytext, longtext utf16.
         let types = [254, 255, 15, 252, 254, 254, 254, 252, 252];
         let metadata = "fe03 04 2800 02 f701 f801 fe04 01 04";
         let mysql = body(&types, metadata, "ff01", "03 0a 08 fcff00 3f 3f fcff00 36 0b 04 21 fcff00");
@@ -171,8 +175,8 @@ mod tests {
 
     #[test]
     fn a_default_collation_has_exceptions_by_character_column() {
-        // char latin1, geometry, varchar utf8mb4, blob, enum, binary, longtext utf16, json, point, set,
-        // linestring, as MariaDB 10.11 logs them.
+        // The columns are char latin1, geometry, varchar utf8mb4, blob, enum, binary, longtext utf16, json,
+        // point, set, linestring, as MariaDB 10.11 logs them.
         let types = [254, 255, 15, 252, 254, 254, 252, 252, 255, 254, 255];
         let body = body(
             &types,
@@ -190,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn names_members_keys_visibility_and_vectors() {
+    fn names_members_keys_visibility_and_vector_sizes_are_parsed() {
         let optional = "04 06 0161 0162 0163  05 04 02 0178 00  06 05 02 0161 0162  \
                         09 04 020a 0000  0c 01 a0  0d 03 fc0008";
         let body = body(&[242, 254, 254], "04 f801 f701", "00", optional);
@@ -215,9 +219,9 @@ mod tests {
     }
 
     #[test]
-    fn contradictions_are_refused() {
-        // A key on a column that is not there, a member count beyond the field, a collation for a column too
-        // many.
+    fn inconsistent_table_maps_are_refused() {
+        // A key on a column that does not exist, a member count larger than the field, and a collation for a
+        // column that does not exist.
         for (types, metadata, optional) in
             [(3, "", "08 01 01"), (254, "f701", "06 02 fa 00"), (254, "fe03", "02 03 08 01 08")]
         {

@@ -1,7 +1,7 @@
-//! DATE, TIME, DATETIME, TIMESTAMP in every binary form that row images and JSON documents use.
+//! DATE, TIME, DATETIME and TIMESTAMP in every binary form that row images and JSON documents use.
 //!
-//! Zero dates, invalid days (`ALLOW_INVALID_DATES`) and months of zero are valid values of the servers and
-//! are kept unchanged; nothing here knows a calendar.
+//! Servers accept zero dates, invalid days (`ALLOW_INVALID_DATES`) and months of zero. This module keeps them
+//! unchanged and does not check the calendar.
 
 use std::fmt;
 
@@ -9,59 +9,60 @@ use super::column::fraction_bytes;
 use crate::WireError;
 use crate::cursor::ByteCursor;
 
-/// A calendar date, `0000-00-00` included.
+/// A calendar date, which may be `0000-00-00`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Date {
-    /// 0..=9999.
+    /// The year, 0..=9999.
     pub year: u16,
-    /// 0..=15; 1..=12 in valid dates.
+    /// The month, 0..=15. In valid dates 1..=12.
     pub month: u8,
-    /// 0..=31.
+    /// The day of the month, 0..=31.
     pub day: u8,
 }
 
-/// A span or time of day, -838:59:59.000000 to 838:59:59.000000.
+/// A duration or a time of day, -838:59:59.000000 to 838:59:59.000000.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Time {
-    /// Whether it is below zero.
+    /// Whether the time is negative.
     pub negative: bool,
-    /// 0..=838 from a server; the format has 10 bits, up to 1023.
+    /// The hours: 0..=838 from a server. The format has 10 bits, up to 1023.
     pub hours: u16,
-    /// 0..=63; 0..=59 from a server.
+    /// The minutes, 0..=63. A server writes 0..=59.
     pub minutes: u8,
-    /// 0..=63; 0..=59 from a server.
+    /// The seconds, 0..=63. A server writes 0..=59.
     pub seconds: u8,
-    /// Millionths of a second.
+    /// The microseconds.
     pub micros: u32,
 }
 
 /// A date and time of day without a time zone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct DateTime {
-    /// The day.
+    /// The date.
     pub date: Date,
-    /// 0..=31; 0..=23 from a server.
+    /// The hour, 0..=31. A server writes 0..=23.
     pub hour: u8,
-    /// 0..=63; 0..=59 from a server.
+    /// The minute, 0..=63. A server writes 0..=59.
     pub minute: u8,
-    /// 0..=63; 0..=59 from a server.
+    /// The second, 0..=63. A server writes 0..=59.
     pub second: u8,
-    /// Millionths of a second.
+    /// The microseconds.
     pub micros: u32,
 }
 
-/// A time in UTC. All zero is the zero TIMESTAMP `0000-00-00 00:00:00`.
+/// A time in UTC. If both fields are zero, it is the zero TIMESTAMP `0000-00-00 00:00:00`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Timestamp {
-    /// Seconds since 1970; up to 2^31-1 on MySQL, up to 2^32-1 (year 2106) on MariaDB from 11.5 on.
+    /// Seconds since 1970: up to 2^31-1 on MySQL, and up to 2^32-1 (year 2106) on MariaDB 11.5 and later.
     pub seconds: u32,
-    /// Millionths of a second.
+    /// The microseconds.
     pub micros: u32,
 }
 
 const WHAT: &str = "temporal value";
 
-/// Reads the big-endian fraction of `digits` digits that follows a temporal value, in millionths.
+/// Reads the big-endian fraction of a second that follows a temporal value and has `digits` digits. Returns
+/// microseconds.
 fn read_fraction(cursor: &mut ByteCursor<'_>, digits: u8) -> Result<u32, WireError> {
     let size = fraction_bytes(digits);
     let raw = cursor.uint_be(size)? as u32;
@@ -72,30 +73,32 @@ fn micros_of(raw: u32, size: usize) -> Result<u32, WireError> {
     let unit = [1_000_000, 10_000, 100, 1][size];
     match raw.checked_mul(unit) {
         Some(micros) if micros < 1_000_000 => Ok(micros),
-        _ => Err(WireError::malformed(WHAT, format!("fraction {raw} in {size} bytes"))),
+        _ => {
+            Err(WireError::malformed(WHAT, format!("the fraction {raw} in {size} bytes is a second or more")))
+        }
     }
 }
 
-/// The length of MariaDB's own TIME with `fraction` digits, in bytes.
+/// Returns the length of TIME in MariaDB's old format with `fraction` digits of a second, in bytes.
 pub(super) fn old_time_bytes(fraction: u8) -> usize {
     [3, 4, 4, 5, 5, 5, 6][usize::from(fraction.min(6))]
 }
 
-/// The length of MariaDB's own DATETIME with `fraction` digits, in bytes.
+/// Returns the length of DATETIME in MariaDB's old format with `fraction` digits of a second, in bytes.
 pub(super) fn old_datetime_bytes(fraction: u8) -> usize {
     [8, 6, 6, 7, 7, 7, 8][usize::from(fraction.min(6))]
 }
 
-/// The smallest units of a fraction of `digits` digits that make a second.
+/// Returns the number of the smallest units in a second, for a fraction of `digits` digits.
 fn units_per_second(digits: u8) -> u64 {
     10u64.pow(u32::from(digits.min(6)))
 }
 
 impl Date {
-    /// From the three bytes of a DATE column.
+    /// Parses the three bytes of a DATE column.
     ///
     /// # Errors
-    /// [`WireError::Truncated`] if there are fewer.
+    /// [`WireError::Truncated`] if there are fewer bytes.
     pub fn parse(bytes: &[u8]) -> Result<Self, WireError> {
         let packed = ByteCursor::new(WHAT, bytes).u24()?;
         Ok(Self { year: (packed >> 9) as u16, month: (packed >> 5 & 15) as u8, day: (packed & 31) as u8 })
@@ -103,15 +106,15 @@ impl Date {
 }
 
 impl Time {
-    /// From the bytes of a TIME column with `fraction` digits.
+    /// Parses the bytes of a TIME column with `fraction` digits of a second.
     ///
     /// # Errors
     /// [`WireError`] if the bytes are too few or the fraction is a second or more.
     pub fn parse(bytes: &[u8], fraction: u8) -> Result<Self, WireError> {
         let mut cursor = ByteCursor::new(WHAT, bytes);
-        // Seconds and fraction together are one big-endian number with a bias, in the unit of the fraction,
-        // so that bytes compare as times do. The fraction of a negative time therefore counts up from the
-        // next lower second.
+        // Seconds and fraction together are one big-endian number plus an offset, in the unit of the
+        // fraction. So bytes compare in the same order as times. The fraction of a negative time therefore
+        // counts up from the next lower second.
         let size = fraction_bytes(fraction);
         let bits = 8 * size as u32;
         let biased = cursor.uint_be(3 + size)? as i64;
@@ -121,7 +124,8 @@ impl Time {
         Ok(Self::from_packed(value < 0, magnitude >> bits, micros))
     }
 
-    /// From the 64-bit form that JSON documents hold: seconds packed above 24 bits of millionths.
+    /// Parses the 64-bit form of JSON documents: the packed time in the high bits, and 24 bits of
+    /// microseconds.
     pub(super) fn from_packed_i64(packed: i64) -> Result<Self, WireError> {
         let magnitude = packed.unsigned_abs();
         let micros = micros_of((magnitude & 0xff_ffff) as u32, 3)?;
@@ -138,9 +142,9 @@ impl Time {
         }
     }
 
-    /// From the bytes of a TIME column of before MySQL 5.6: `HHMMSS` as a signed decimal number in three
-    /// bytes. With a fraction it is MariaDB's own form: a count of the smallest unit since -838:59:59.999999,
-    /// big-endian.
+    /// Parses the bytes of a TIME column from before MySQL 5.6: `HHMMSS` as a signed decimal number in three
+    /// bytes. With a fraction of a second, the bytes are in MariaDB's own form. That form is big-endian and
+    /// counts the smallest units since -838:59:59.999999.
     ///
     /// # Errors
     /// [`WireError`] if the bytes are too few or the time is out of range.
@@ -163,7 +167,7 @@ impl Time {
             });
         }
         let raw = ByteCursor::new(WHAT, bytes).u24()?;
-        // Sign-extend 24 bits.
+        // This extends the sign of a 24-bit number.
         let value = (raw << 8) as i32 >> 8;
         let magnitude = value.unsigned_abs();
         if magnitude % 100 > 59 || magnitude / 100 % 100 > 59 {
@@ -180,7 +184,7 @@ impl Time {
 }
 
 impl DateTime {
-    /// From the bytes of a DATETIME column with `fraction` digits.
+    /// Parses the bytes of a DATETIME column with `fraction` digits of a second.
     ///
     /// # Errors
     /// [`WireError`] if the bytes are too few, the sign bit means "before year 0", or the fraction is a
@@ -194,7 +198,7 @@ impl DateTime {
         Ok(Self::from_packed(packed, read_fraction(&mut cursor, fraction)?))
     }
 
-    /// From the 64-bit form that JSON documents hold.
+    /// Parses the 64-bit form of JSON documents.
     pub(super) fn from_packed_i64(packed: i64) -> Result<Self, WireError> {
         let magnitude = packed.unsigned_abs();
         Ok(Self::from_packed(magnitude >> 24, micros_of((magnitude & 0xff_ffff) as u32, 3)?))
@@ -216,8 +220,9 @@ impl DateTime {
         }
     }
 
-    /// From the bytes of a DATETIME column of before MySQL 5.6: `YYYYMMDDhhmmss` as a decimal number in eight
-    /// bytes. With a fraction it is MariaDB's own form: a mixed-radix count of the smallest unit, big-endian.
+    /// Parses the bytes of a DATETIME column from before MySQL 5.6: `YYYYMMDDhhmmss` as a decimal number in
+    /// eight bytes. With a fraction of a second, the bytes are in MariaDB's own form: a big-endian
+    /// mixed-radix count of the smallest units.
     ///
     /// # Errors
     /// [`WireError`] if the bytes are too few or the number has more than 14 digits.
@@ -260,7 +265,7 @@ impl DateTime {
 }
 
 impl Timestamp {
-    /// From the bytes of a TIMESTAMP column with `fraction` digits.
+    /// Parses the bytes of a TIMESTAMP column with `fraction` digits of a second.
     ///
     /// # Errors
     /// [`WireError`] if the bytes are too few or the fraction is a second or more.
@@ -270,8 +275,9 @@ impl Timestamp {
         Ok(Self { seconds, micros: read_fraction(&mut cursor, fraction)? })
     }
 
-    /// From the bytes of a TIMESTAMP column of before MySQL 5.6: four, little-endian. With a fraction it is
-    /// MariaDB's own form: seconds, then a count of the smallest unit, both big-endian.
+    /// Parses the bytes of a TIMESTAMP column from before MySQL 5.6: four bytes, little-endian. With a
+    /// fraction of a second, the bytes are in MariaDB's own form: seconds, then a count of the smallest
+    /// units, both big-endian.
     ///
     /// # Errors
     /// [`WireError`] if the bytes are too few or the fraction is a second or more.
@@ -284,22 +290,26 @@ impl Timestamp {
         let raw = cursor.uint_be(fraction_bytes(fraction))?;
         let units = units_per_second(fraction);
         if raw >= units {
-            return Err(WireError::malformed(WHAT, format!("fraction {raw} of {fraction} digits")));
+            return Err(WireError::malformed(
+                WHAT,
+                format!("the fraction {raw} of {fraction} digits is a second or more"),
+            ));
         }
         Ok(Self { seconds, micros: (raw * (1_000_000 / units)) as u32 })
     }
 
-    /// Whether this is the zero TIMESTAMP, `0000-00-00 00:00:00`.
+    /// Returns whether this is the zero TIMESTAMP, `0000-00-00 00:00:00`.
     pub fn is_zero(self) -> bool {
         self == Self::default()
     }
 
-    /// Date and time in UTC; the zero TIMESTAMP gives the zero DATETIME.
+    /// Returns date and time in UTC. The zero TIMESTAMP gives the zero DATETIME.
     pub fn to_utc(self) -> DateTime {
         if self.is_zero() {
             return DateTime::default();
         }
-        // Howard Hinnant's days-to-civil, shifted so that years begin in March and leap days end them.
+        // Howard Hinnant's days-to-civil algorithm. Its years begin in March, so that a leap day is the last
+        // day of a year.
         let days = i64::from(self.seconds / 86_400) + 719_468;
         let era = days / 146_097;
         let day_of_era = days % 146_097;
@@ -324,14 +334,14 @@ impl Timestamp {
     }
 }
 
-/// Formats a value digit by digit: dumps have many of them, and `format!` takes much longer.
+/// Formats a value digit by digit. Dumps have many such values, and `format!` takes much longer.
 struct TemporalText {
     bytes: [u8; Self::BYTES_MAX],
     length: usize,
 }
 
 impl TemporalText {
-    /// More than the longest text, with the largest parts of their types.
+    /// More bytes than the longest text needs, even if each part has the largest value of its type.
     const BYTES_MAX: usize = 48;
 
     fn new() -> Self {
@@ -371,7 +381,7 @@ impl TemporalText {
         }
     }
 
-    /// `.` and the first `digits` digits of `micros`; nothing for no digits.
+    /// Appends `.` and the first `digits` digits of `micros`; nothing if `digits` is 0.
     fn fraction(&mut self, micros: u32, digits: u8) {
         let digits = digits.min(6);
         if digits > 0 {
@@ -385,7 +395,7 @@ impl TemporalText {
     }
 }
 
-/// Writes `.` and the first `digits` digits of `micros`; nothing for no digits.
+/// Writes `.` and the first `digits` digits of `micros`; nothing if `digits` is 0.
 pub(crate) fn write_fraction(out: &mut impl fmt::Write, micros: u32, digits: u8) -> fmt::Result {
     let mut text = TemporalText::new();
     text.fraction(micros, digits);
@@ -401,7 +411,7 @@ impl fmt::Display for Date {
 }
 
 impl Time {
-    /// Writes `[-]HH:MM:SS` and `digits` digits of the fraction.
+    /// Writes `[-]HH:MM:SS` and `digits` digits of the fraction of a second.
     pub fn write(&self, out: &mut impl fmt::Write, digits: u8) -> fmt::Result {
         let mut text = TemporalText::new();
         if self.negative {
@@ -414,7 +424,7 @@ impl Time {
 }
 
 impl DateTime {
-    /// Writes `YYYY-MM-DD hh:mm:ss` and `digits` digits of the fraction.
+    /// Writes `YYYY-MM-DD hh:mm:ss` and `digits` digits of the fraction of a second.
     pub fn write(&self, out: &mut impl fmt::Write, digits: u8) -> fmt::Result {
         let mut text = TemporalText::new();
         text.date(&self.date);
@@ -426,14 +436,14 @@ impl DateTime {
 }
 
 impl fmt::Display for Time {
-    /// With all six digits of the fraction.
+    /// Prints all six digits of the fraction of a second.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.write(f, 6)
     }
 }
 
 impl fmt::Display for DateTime {
-    /// With all six digits of the fraction.
+    /// Prints all six digits of the fraction of a second.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.write(f, 6)
     }
@@ -441,7 +451,7 @@ impl fmt::Display for DateTime {
 
 #[cfg(test)]
 pub(crate) mod encode {
-    //! The inverses, for tests.
+    //! Encodes temporal values, for tests.
 
     use super::*;
 
@@ -490,15 +500,16 @@ mod tests {
 
     use super::*;
 
-    /// Cuts `micros` to what `digits` digits (stored in pairs) can hold.
+    /// Truncates `micros` to the precision of `digits` digits, which are stored in pairs.
     fn cut(micros: u32, digits: u8) -> u32 {
         let unit = [1_000_000, 10_000, 100, 1][fraction_bytes(digits)];
         micros / unit * unit
     }
 
     #[test]
-    fn negative_fractional_time() {
-        // -00:00:00.01 as TIME(2), from the server's own comment on the format: 0x7fffffff.
+    fn negative_times_with_a_fraction_are_parsed() {
+        // -00:00:00.01 as TIME(2) is 0x7fffffff, according to the comment on the format in the server's
+        // source.
         let time = Time::parse(&[0x7f, 0xff, 0xff, 0xff], 2).unwrap();
         assert_eq!(time, Time { negative: true, micros: 10_000, ..Time::default() });
         assert_eq!(time.to_string(), "-00:00:00.010000");
@@ -512,7 +523,7 @@ mod tests {
     }
 
     #[test]
-    fn timestamps_to_utc() {
+    fn timestamps_are_converted_to_utc() {
         let utc = |seconds| Timestamp { seconds, micros: 0 }.to_utc().to_string();
         assert_eq!(utc(0), "0000-00-00 00:00:00.000000");
         assert_eq!(utc(1), "1970-01-01 00:00:01.000000");
@@ -522,7 +533,7 @@ mod tests {
     }
 
     #[test]
-    fn old_forms() {
+    fn old_formats_are_parsed() {
         assert_eq!(
             Time::parse_old(&(-8_385_959i32).to_le_bytes(), 0).unwrap().to_string(),
             "-838:59:59.000000"
@@ -535,8 +546,8 @@ mod tests {
     }
 
     #[test]
-    fn mariadb_old_forms_with_a_fraction() {
-        // As MariaDB 10.11 logs them with mysql56_temporal_format=OFF.
+    fn old_mariadb_formats_with_a_fraction_are_parsed() {
+        // The bytes that MariaDB 10.11 logs with mysql56_temporal_format=OFF.
         let time = |bytes: &[u8], digits| Time::parse_old(bytes, digits).unwrap().to_string();
         assert_eq!(time(&[0x00, 0xb1, 0x54, 0x78, 0xeb], 3), "-12:34:56.789000");
         assert_eq!(time(&[0x02, 0xb4, 0xb1, 0xf8, 0x55, 0x7d], 6), "-12:34:56.789123");
@@ -553,7 +564,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fraction_of_a_second_or_more_is_refused() {
+    fn a_fraction_of_one_second_or_more_is_refused() {
         assert!(Timestamp::parse(&[0, 0, 0, 0, 100], 2).is_err());
         assert!(Time::parse(&[0x80, 0, 0, 0xff, 0xff, 0xff], 6).is_err());
     }

@@ -1,4 +1,4 @@
-//! A typed value of a row image.
+//! The typed value of a column in a row image.
 
 use super::column::{BinlogColumn, CHARSET_BINARY, ColumnType};
 use super::compressed::CompressedBytes;
@@ -10,12 +10,13 @@ use crate::cursor::ByteCursor;
 
 const WHAT: &str = "row value";
 
-/// A value of its column's type. Borrows from the event; compressed values are decompressed on demand.
+/// A value with the type of its column. It borrows from the event. Compressed values are decompressed on
+/// request.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum BinlogValue<'a> {
     /// NULL.
     Null,
-    /// A signed integer, or one whose signedness was not logged.
+    /// A signed integer, or an integer whose signedness the source did not log.
     Int(i64),
     /// An unsigned integer.
     UInt(u64),
@@ -23,11 +24,11 @@ pub enum BinlogValue<'a> {
     Float(f32),
     /// DOUBLE.
     Double(f64),
-    /// DECIMAL, exact.
+    /// DECIMAL, as an exact number.
     Decimal(Decimal<'a>),
-    /// BIT: the bits in the low end.
+    /// BIT: the bits of the column are the lowest bits of `value`.
     Bit {
-        /// Width of the column.
+        /// The width of the column in bits.
         bits: u8,
         /// The bits.
         value: u64,
@@ -42,46 +43,46 @@ pub enum BinlogValue<'a> {
     DateTime(DateTime),
     /// TIMESTAMP, in UTC.
     Timestamp(Timestamp),
-    /// CHAR, VARCHAR, TEXT in the column's character set; VARBINARY, BLOB; MariaDB's JSON, VECTOR.
+    /// CHAR, VARCHAR and TEXT in the column's character set; VARBINARY and BLOB; MariaDB's JSON and VECTOR.
     Bytes(&'a [u8]),
-    /// BINARY(n); MariaDB's INET4, INET6, UUID. The log strips zeros from the end.
+    /// BINARY(n); MariaDB's INET4, INET6 and UUID. The log does not hold zero bytes at the end of the value.
     FixedBytes {
         /// The bytes in the event.
         stored: &'a [u8],
-        /// The length to which zeros pad it.
+        /// The full length of the value in bytes; zero bytes fill the rest.
         length: u16,
     },
     /// A value of a MariaDB column with the COMPRESSED attribute.
     Compressed(CompressedBytes<'a>),
-    /// ENUM: the member's number from 1; 0 is the empty string of an invalid value.
+    /// ENUM: the number of the member, counted from 1. 0 is the empty string of an invalid value.
     Enum(u16),
-    /// SET: bit 0 is the first member.
+    /// SET: one bit per member. Bit 0 is the first member.
     Set(u64),
     /// MySQL's JSON.
     Json(JsonBinary<'a>),
-    /// The diffs of a JSON document against the before image (partial updates).
+    /// The diffs of a JSON document, relative to the before image (partial updates).
     JsonDiff(JsonDiffs<'a>),
-    /// GEOMETRY: four bytes of SRID, then WKB.
+    /// GEOMETRY: four bytes with the SRID, then WKB.
     Geometry(&'a [u8]),
-    /// MySQL's VECTOR: 32-bit floats, see [`vector_elements`].
+    /// MySQL's VECTOR: 32-bit floats. See [`vector_elements`].
     Vector(&'a [u8]),
 }
 
-/// The floats of a MySQL VECTOR.
+/// Iterates over the floats of a MySQL VECTOR.
 pub fn vector_elements(bytes: &[u8]) -> impl ExactSizeIterator<Item = f32> + '_ {
     bytes.chunks_exact(4).map(|chunk| f32::from_le_bytes([chunk[0], chunk[1], chunk[2], chunk[3]]))
 }
 
 impl<'a> BinlogValue<'a> {
-    /// Decodes `raw`, exactly one value of `column` with any length prefix. `partial`: a JSON column holds
-    /// diffs instead of a document.
+    /// Decodes `raw`, which must be exactly one value of `column` with any length prefix. `partial` is true
+    /// for a JSON column that holds diffs instead of a document.
     ///
     /// # Errors
     /// [`WireError`] if the bytes are not a value of that type.
     pub fn decode(raw: &'a [u8], column: &BinlogColumn, partial: bool) -> Result<Self, WireError> {
         let column_type = column.column_type;
         if column_type.encoded_length(raw)? != raw.len() {
-            return Err(WireError::malformed(WHAT, format!("{} bytes for {column_type}", raw.len())));
+            return Err(WireError::malformed(WHAT, format!("it has {} bytes for {column_type}", raw.len())));
         }
         let body = &raw[column_type.length_prefix_bytes()..];
         let unsigned = column.unsigned == Some(true);
@@ -96,7 +97,7 @@ impl<'a> BinlogValue<'a> {
             ColumnType::Decimal { precision, scale } => Self::Decimal(Decimal::parse(raw, precision, scale)?),
             ColumnType::Bit { bits } => {
                 let value = ByteCursor::new(WHAT, raw).uint_be(raw.len())?;
-                // Bits above the width, if any, are not part of the value.
+                // Bits above the width of the column are not part of the value.
                 Self::Bit { bits, value: value & (u64::MAX >> (64 - u32::from(bits.clamp(1, 64)))) }
             }
             ColumnType::Year => match ByteCursor::new(WHAT, raw).u8()? {
@@ -114,7 +115,7 @@ impl<'a> BinlogValue<'a> {
                 if body.len() > usize::from(bytes_max) {
                     return Err(WireError::malformed(
                         WHAT,
-                        format!("{} bytes in a BINARY({bytes_max})", body.len()),
+                        format!("it has {} bytes for BINARY({bytes_max})", body.len()),
                     ));
                 }
                 Self::FixedBytes { stored: body, length: bytes_max }
@@ -139,8 +140,8 @@ impl<'a> BinlogValue<'a> {
         })
     }
 
-    /// The bytes of a [`BinlogValue::FixedBytes`] padded with zeros to the full length; `None` for other
-    /// values.
+    /// Returns the bytes of a [`BinlogValue::FixedBytes`], padded with zeros to the full length. Returns
+    /// `None` for other values.
     pub fn padded(&self) -> Option<Vec<u8>> {
         match self {
             Self::FixedBytes { stored, length } => {
@@ -152,13 +153,13 @@ impl<'a> BinlogValue<'a> {
         }
     }
 
-    /// Whether the value is NULL.
+    /// Returns whether the value is NULL.
     pub fn is_null(&self) -> bool {
         matches!(self, Self::Null)
     }
 }
 
-/// A little-endian integer of 1..=8 bytes.
+/// Decodes a little-endian integer of 1..=8 bytes.
 fn integer<'a>(raw: &[u8], unsigned: bool) -> Result<BinlogValue<'a>, WireError> {
     let value = ByteCursor::new(WHAT, raw).uint(raw.len())?;
     if unsigned {
@@ -184,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn integers_by_signedness() {
+    fn integers_are_decoded_by_their_signedness() {
         let unsigned = |column_type| BinlogColumn { unsigned: Some(true), ..column(column_type) };
         assert_eq!(decode(ColumnType::Tiny, &[0xff]), BinlogValue::Int(-1));
         assert_eq!(
@@ -205,26 +206,27 @@ mod tests {
     }
 
     #[test]
-    fn binary_columns_keep_their_length() {
+    fn binary_columns_keep_their_full_length() {
         let binary =
             BinlogColumn { collation: Some(CHARSET_BINARY), ..column(ColumnType::Char { bytes_max: 4 }) };
         let value = BinlogValue::decode(b"\x02ab", &binary, false).unwrap();
         assert_eq!(value, BinlogValue::FixedBytes { stored: b"ab", length: 4 });
         assert_eq!(value.padded().as_deref(), Some(&b"ab\0\0"[..]));
         assert!(BinlogValue::decode(b"\x05abcde", &binary, false).is_err());
-        // The same bytes if the log does not define the column as binary.
+        // Without the collation, the log does not define the column as binary, so the same bytes are not
+        // padded.
         assert_eq!(decode(ColumnType::Char { bytes_max: 4 }, b"\x02ab"), BinlogValue::Bytes(b"ab"));
         assert_eq!(decode(ColumnType::Char { bytes_max: 256 }, b"\x02\x00ab"), BinlogValue::Bytes(b"ab"));
     }
 
     #[test]
-    fn year_zero_is_not_1900() {
+    fn year_zero_is_decoded_as_zero_and_not_1900() {
         assert_eq!(decode(ColumnType::Year, &[0]), BinlogValue::Year(0));
         assert_eq!(decode(ColumnType::Year, &[255]), BinlogValue::Year(2155));
     }
 
     #[test]
-    fn bits_enums_sets() {
+    fn bits_enums_and_sets_are_decoded() {
         assert_eq!(
             decode(ColumnType::Bit { bits: 9 }, &[0xff, 0x02]),
             BinlogValue::Bit { bits: 9, value: 0x102 }
@@ -238,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_of_another_length_is_refused() {
+    fn a_value_with_a_wrong_length_is_refused() {
         assert!(BinlogValue::decode(&[1, 2, 3], &column(ColumnType::Long), false).is_err());
         assert!(BinlogValue::decode(&[1, 2, 3, 4, 5], &column(ColumnType::Long), false).is_err());
         assert!(BinlogValue::decode(&[], &column(ColumnType::Year), false).is_err());
@@ -248,7 +250,7 @@ mod tests {
         );
     }
 
-    /// Any type with the bytes of a value of it, as a server would log them.
+    /// Generates a type and the bytes of a value of that type, as a server would log them.
     fn any_encoded() -> impl Strategy<Value = (ColumnType, Vec<u8>)> {
         let fixed = prop_oneof![
             Just((ColumnType::Tiny, 1)),
@@ -285,7 +287,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_length_of_a_value_is_found_whatever_follows((kind, raw) in any_encoded(), tail: Vec<u8>) {
+        fn the_length_of_a_value_does_not_depend_on_following_bytes((kind, raw) in any_encoded(), tail: Vec<u8>) {
             let mut bytes = raw.clone();
             bytes.extend(tail);
             prop_assert_eq!(kind.encoded_length(&bytes).unwrap(), raw.len());
@@ -305,7 +307,7 @@ mod tests {
         }
 
         #[test]
-        fn decimals_and_times_in_columns(digits in 0u8..=6, hours in 1u16..839, micros in 0u32..1_000_000) {
+        fn decimals_and_times_are_decoded(digits in 0u8..=6, hours in 1u16..839, micros in 0u32..1_000_000) {
             let raw = decimal::encode("-12345.678", 8, 3);
             let value = decode(ColumnType::Decimal { precision: 8, scale: 3 }, &raw);
             prop_assert!(matches!(value, BinlogValue::Decimal(decimal) if decimal.to_string() == "-12345.678"));

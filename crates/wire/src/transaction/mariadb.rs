@@ -1,11 +1,12 @@
-//! The grammar of MariaDB's event groups, as its replicas read it (`slave.cc`, `rpl_parallel.cc`).
+//! The grammar of MariaDB's event groups, as MariaDB's replicas parse them (`slave.cc`, `rpl_parallel.cc`).
 
 use super::{EventMeaning, Prefix, SourceDependency, TransactionPhase, TransactionStart, starts_with};
 use crate::WireError;
 use crate::event::{EventType, MariadbGtidEvent, QueryEvent, compressed, rows_end_statement, rows_layout};
 use crate::gtid::Gtid;
 
-/// The longest relevant text: `XA ROLLBACK` and one byte to see that the word ends.
+/// The number of bytes of a statement that are examined: `XA ROLLBACK`, and one more byte to see where the
+/// word ends.
 const QUERY_FRONT_BYTES: usize = 12;
 
 pub(super) fn meaning(event: &Prefix<'_>) -> Result<EventMeaning, WireError> {
@@ -24,7 +25,8 @@ pub(super) fn meaning(event: &Prefix<'_>) -> Result<EventMeaning, WireError> {
             query_meaning(&front[..length])
         }
         EventType::TABLE_MAP | EventType::MARIADB_ANNOTATE_ROWS => EventMeaning::StatementPart,
-        // The server writes fragments of row events only inside transactions, which they do not end.
+        // The server writes fragments of row events only inside transactions. A fragment does not end a
+        // transaction.
         EventType::MARIADB_PARTIAL_ROW_DATA => EventMeaning::StatementPart,
         event_type if rows_layout(event_type).is_some() => {
             match rows_end_statement(event_type, event.body, event.format)? {
@@ -53,7 +55,7 @@ fn open(event: &MariadbGtidEvent<'_>) -> EventMeaning {
 }
 
 fn query_meaning(query: &[u8]) -> EventMeaning {
-    // The server generates these statements, so they always have this form; `ROLLBACK TO` a savepoint is
+    // The server generates these statements, so they always have this form. `ROLLBACK TO` a savepoint is
     // longer.
     let ends = query == b"COMMIT"
         || query == b"ROLLBACK"

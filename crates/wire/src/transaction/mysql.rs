@@ -1,4 +1,4 @@
-//! The grammar of MySQL's transactions, as its replicas read it (`trx_boundary_parser.cpp`).
+//! The grammar of MySQL's transactions, as MySQL's replicas parse them (`trx_boundary_parser.cpp`).
 
 use super::{EventMeaning, Prefix, SourceDependency, TransactionPhase, TransactionStart, starts_with};
 use crate::WireError;
@@ -18,7 +18,7 @@ pub(super) fn meaning(event: &Prefix<'_>) -> Result<EventMeaning, WireError> {
             query_meaning(query.query)
         }
         EventType::TRANSACTION_PAYLOAD => EventMeaning::Whole,
-        // The statement of row events, logged before their table maps.
+        // The text of the statement that caused the row events. It is logged before the table maps.
         EventType::ROWS_QUERY => EventMeaning::StatementPart,
         EventType::TABLE_MAP | EventType::VIEW_CHANGE => EventMeaning::InBlock,
         EventType::TRANSACTION_CONTEXT => EventMeaning::Anywhere,

@@ -1,4 +1,5 @@
-//! The grammar on streams made by hand; real files are in the integration tests.
+//! Tests of the transaction grammar with streams that the tests build. The integration tests use files of
+//! real servers.
 
 use super::*;
 use crate::ServerId;
@@ -6,7 +7,7 @@ use crate::event::ChecksumAlgorithm;
 use crate::event::{GtidEvent, MariadbGtidEvent, QueryEvent};
 use crate::gtid::{MariadbGtid, MysqlGtid};
 
-/// An event of a stream: type, flags, body.
+/// An event of a test stream: its type, flags and body.
 struct Made(EventType, u16, Vec<u8>);
 
 fn query(text: &str) -> Made {
@@ -51,7 +52,8 @@ fn rows(statement_end: bool) -> Made {
     Made(EventType::WRITE_ROWS_V1, 0, vec![1, 0, 0, 0, 0, 0, u8::from(statement_end), 0, 1, 1])
 }
 
-/// One letter per event: `o`utside, `b`egin, `i`nside, `e`nd, `a`bandoned, `!` error (which ends the run).
+/// Returns one letter per event: `o`utside, `b`egin, `i`nside, `e`nd, `a`bandoned, `!` for an error (after
+/// which it stops).
 fn steps(flavour: Flavour, events: impl IntoIterator<Item = Made>) -> String {
     let format = FormatDescription::assumed(flavour, ChecksumAlgorithm::Crc32);
     let mut tracker = TransactionTracker::new(flavour);
@@ -85,7 +87,7 @@ fn steps(flavour: Flavour, events: impl IntoIterator<Item = Made>) -> String {
 }
 
 #[test]
-fn mysql_transactions() {
+fn mysql_transaction_boundaries_are_found() {
     let check = |events: Vec<Made>, expected: &str| assert_eq!(steps(Flavour::MySql, events), expected);
     let xid = || plain(EventType::XID);
     let table_map = || plain(EventType::TABLE_MAP);
@@ -130,7 +132,7 @@ fn events_that_mysql_cannot_send_are_errors() {
 }
 
 #[test]
-fn mariadb_groups() {
+fn mariadb_event_group_boundaries_are_found() {
     let check = |events: Vec<Made>, expected: &str| assert_eq!(steps(Flavour::MariaDb, events), expected);
     let [plain_group, alone, completed] =
         [0, MariadbGtidEvent::FLAG_STANDALONE, 0].map(|flags| move || mariadb_gtid(flags));
@@ -154,7 +156,7 @@ fn mariadb_groups() {
 }
 
 #[test]
-fn events_of_the_stream_do_not_end_a_transaction() {
+fn events_outside_transactions_do_not_end_the_open_one() {
     let artificial = |event_type| Made(event_type, EventHeader::FLAG_ARTIFICIAL, plain(EventType::ROTATE).2);
     for flavour in [Flavour::MySql, Flavour::MariaDb] {
         let open = match flavour {
@@ -192,8 +194,8 @@ fn a_restarted_source_abandons_the_open_transaction() {
 #[test]
 fn the_stated_length_must_be_correct() {
     let length = |made: &Made| (EVENT_HEADER_BYTES + made.2.len() + 4) as u64;
-    // Beyond 250 the stated length itself takes two more bytes, so it is a constant part of the event's
-    // length.
+    // For lengths above 250, the stated length itself takes two more bytes. With this statement it always
+    // does, so the event's own length does not change.
     let statement = "insert into t values (".repeat(10);
     let transaction = |bytes| vec![gtid(Some(bytes)), query("BEGIN"), query(&statement), query("COMMIT")];
     let total: u64 = transaction(300).iter().map(length).sum();
@@ -207,7 +209,7 @@ fn the_stated_length_must_be_correct() {
 }
 
 #[test]
-fn the_opening_event_describes_its_transaction() {
+fn the_opening_event_describes_the_transaction() {
     let format = FormatDescription::assumed(Flavour::MariaDb, ChecksumAlgorithm::Off);
     let gtid = MariadbGtid { domain: 3, server_id: 11, sequence: 5 };
     let flags = MariadbGtidEvent::FLAG_STANDALONE | MariadbGtidEvent::FLAG_DDL;

@@ -2,15 +2,15 @@
 
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-/// Characters between line ends.
+/// The number of characters per line.
 const LINE_CHARS: usize = 76;
 
-/// Appends `bytes` in base64, with padding, on one line.
+/// Appends `bytes` in base64 with padding, on one line.
 pub(crate) fn encode(bytes: &[u8], out: &mut String) {
     bytes.chunks(3).for_each(|group| encode_group(group, out));
 }
 
-/// Appends `bytes` in base64, with padding, and a line end between every 76 characters.
+/// Appends `bytes` in base64 with padding, and a line end after every 76 characters except the last.
 pub(super) fn encode_in_lines(bytes: &[u8], out: &mut String) {
     for (index, line) in bytes.chunks(LINE_CHARS / 4 * 3).enumerate() {
         if index > 0 {
@@ -42,7 +42,7 @@ mod tests {
     }
 
     #[test]
-    fn padding_and_lines() {
+    fn padding_and_line_ends_equal_those_of_the_server() {
         assert_eq!(encode(b""), "");
         assert_eq!(encode(b"f"), "Zg==");
         assert_eq!(encode(b"fo"), "Zm8=");

@@ -1,4 +1,4 @@
-//! Diffs of a document: the value of a JSON column in a partial update
+//! The diffs of a JSON document: the value of a JSON column in a partial update
 //! (`binlog_row_value_options=PARTIAL_JSON`).
 
 use super::edit::JsonTree;
@@ -6,7 +6,7 @@ use super::{JsonBinary, JsonPath, WHAT};
 use crate::WireError;
 use crate::cursor::ByteCursor;
 
-/// A list of changes to apply in order. Parsed during iteration.
+/// A list of changes to apply in order. The changes are parsed during iteration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct JsonDiffs<'a> {
     bytes: &'a [u8],
@@ -15,16 +15,16 @@ pub struct JsonDiffs<'a> {
 /// The operation of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum JsonDiffOperation {
-    /// Replaces the value at the path.
+    /// Replaces the value at the path with a new one.
     Replace,
-    /// Adds a missing member to an object, or inserts a cell before others or at the end of an array.
+    /// Adds a missing member to an object, or adds a cell to an array: before another cell or at the end.
     Insert,
     /// Removes the member or cell at the path.
     Remove,
 }
 
 impl JsonDiffOperation {
-    /// Its name for display.
+    /// Returns the name of the operation for display.
     pub fn name(self) -> &'static str {
         match self {
             Self::Replace => "replace",
@@ -34,30 +34,30 @@ impl JsonDiffOperation {
     }
 }
 
-/// One change.
+/// One change of a document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct JsonDiff<'a> {
     /// The operation.
     pub operation: JsonDiffOperation,
-    /// The path as text; see [`JsonPath::parse`].
+    /// The path as text: see [`JsonPath::parse`].
     pub path: &'a [u8],
-    /// The new value; `None` for a removal.
+    /// The new value; `None` if the operation removes a value.
     pub value: Option<JsonBinary<'a>>,
 }
 
 impl<'a> JsonDiffs<'a> {
-    /// Wraps `bytes`, the value of a JSON column in an after image whose partial bit is set, without its
-    /// length.
+    /// Wraps `bytes`: the value of a JSON column in an after image, if the partial bit of the column is set.
+    /// `bytes` does not include the length prefix.
     pub fn new(bytes: &'a [u8]) -> Self {
         Self { bytes }
     }
 
-    /// The bytes of the diffs in the event.
+    /// Returns the bytes of the diffs in the event.
     pub fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
 
-    /// The changes in order. Ends after an error.
+    /// Iterates over the changes in order. It ends after an error.
     pub fn iter(&self) -> impl Iterator<Item = Result<JsonDiff<'a>, WireError>> + use<'a> {
         let mut cursor = ByteCursor::new("JSON diff", self.bytes);
         std::iter::from_fn(move || {
@@ -75,8 +75,8 @@ impl<'a> JsonDiffs<'a> {
     /// Applies the changes to `before` and returns the resulting document in binary form.
     ///
     /// # Errors
-    /// [`WireError::Malformed`] if a change does not fit the document (the before image is not what the
-    /// source had); [`WireError::TooLarge`] if the result would exceed `bytes_max`.
+    /// [`WireError::Malformed`] if a change does not fit the document, because the before image differs from
+    /// the source's document; [`WireError::TooLarge`] if the result would exceed `bytes_max`.
     pub fn apply(&self, before: JsonBinary<'a>, bytes_max: usize) -> Result<Vec<u8>, WireError> {
         let mut tree = JsonTree::new(before);
         for diff in self.iter() {

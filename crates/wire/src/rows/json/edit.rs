@@ -1,25 +1,25 @@
-//! Edits a document: expands only the containers that an edit needs, and encodes the result as the server
-//! does.
+//! Edits a document. It expands only the containers that an edit changes, and encodes the result as the
+//! server does.
 
 use super::path::PathLeg;
 use super::{DEPTH_MAX, JsonBinary, JsonNode, JsonPath, JsonValue, WHAT, is_inlined, key_order, tag};
 use crate::WireError;
 
-/// The maximum number of expanded members: bounds memory to about 700 MB, beyond any document of a server
-/// with the largest `max_allowed_packet`, unless its members are tiny.
+/// The maximum number of expanded members. It bounds the memory to about 700 MB. No document of a server
+/// reaches it with the largest `max_allowed_packet`, unless the members are tiny.
 const MEMBERS_MAX: usize = 1 << 24;
 
-/// A document whose containers are expanded along the edited paths. Everything else stays unchanged.
+/// A document whose containers are expanded along the edited paths. All other values are unchanged.
 pub(super) struct JsonTree<'a> {
     root: JsonTreeNode<'a>,
     members: usize,
 }
 
 enum JsonTreeNode<'a> {
-    /// Not expanded.
+    /// A value that is not expanded.
     Whole(JsonValue<'a>),
     Array(Vec<JsonTreeNode<'a>>),
-    /// Sorted by [`key_order`].
+    /// An expanded object. Its members are sorted by [`key_order`].
     Object(Vec<(MemberKey<'a>, JsonTreeNode<'a>)>),
 }
 
@@ -30,7 +30,7 @@ impl<'a> JsonTree<'a> {
         Self { root: JsonTreeNode::Whole(document.root()), members: 0 }
     }
 
-    /// Replaces the value at `path`, which must exist. Returns whether it does.
+    /// Replaces the value at `path`. Returns whether there is a value at `path`.
     pub(super) fn replace(&mut self, path: &JsonPath, value: JsonBinary<'a>) -> Result<bool, WireError> {
         match self.seek(&path.legs)? {
             Some(node) => {
@@ -41,7 +41,7 @@ impl<'a> JsonTree<'a> {
         }
     }
 
-    /// Inserts a member that must not exist, or a cell. Returns whether that is possible.
+    /// Inserts an object member that must not exist yet, or an array cell. Returns whether that is possible.
     pub(super) fn insert(&mut self, path: &JsonPath, value: JsonBinary<'a>) -> Result<bool, WireError> {
         let Some((leg, parents)) = path.legs.split_last() else { return Ok(false) };
         let value = JsonTreeNode::Whole(value.root());
@@ -56,7 +56,8 @@ impl<'a> JsonTree<'a> {
                 cells.insert((*index).min(cells.len()), value)
             }
             (Some(JsonTreeNode::Array(cells)), PathLeg::CellFromLast(_)) => {
-                // A distance from the last cell that is too large means before the first cell.
+                // A distance from the last cell that is larger than the array selects the place before the
+                // first cell.
                 let index = leg.index(cells.len()).unwrap_or(0);
                 cells.insert(index, value);
             }
@@ -65,7 +66,7 @@ impl<'a> JsonTree<'a> {
         Ok(true)
     }
 
-    /// Removes the member or cell at `path`, which must exist. Returns whether it does.
+    /// Removes the member or cell at `path`. Returns whether there is one.
     pub(super) fn remove(&mut self, path: &JsonPath) -> Result<bool, WireError> {
         let Some((leg, parents)) = path.legs.split_last() else { return Ok(false) };
         Ok(match (self.seek(parents)?, leg) {
@@ -84,7 +85,7 @@ impl<'a> JsonTree<'a> {
         })
     }
 
-    /// The node at the end of `legs`; expands every container on the path, the last one too.
+    /// Returns the node at the end of `legs`. It expands every container on the path, the last one too.
     fn seek(&mut self, legs: &[PathLeg]) -> Result<Option<&mut JsonTreeNode<'a>>, WireError> {
         let mut node = &mut self.root;
         node.take_apart(&mut self.members)?;
@@ -108,12 +109,13 @@ impl<'a> JsonTree<'a> {
         Ok(Some(node))
     }
 
-    /// The document in binary form, of at most `bytes_max` bytes.
+    /// Returns the document in binary form. The result has at most `bytes_max` bytes.
     pub(super) fn encode(&self, bytes_max: usize) -> Result<Vec<u8>, WireError> {
         let mut encoder = JsonTreeEncoder { out: vec![0], bytes_max };
         let tag = match encoder.node(&self.root, false, 0)? {
             Some(tag) => tag,
-            // Only a small container can be too big for its form, and none was requested.
+            // `None` means that a container is too large for the small form, but no container was to be in
+            // the small form.
             None => {
                 return Err(WireError::TooLarge { what: WHAT, size: u64::MAX, size_max: bytes_max as u64 });
             }
@@ -124,14 +126,14 @@ impl<'a> JsonTree<'a> {
 }
 
 impl<'a> JsonTreeNode<'a> {
-    /// Expands an encoded container.
+    /// Expands an encoded container into its members.
     fn take_apart(&mut self, members: &mut usize) -> Result<(), WireError> {
         let Self::Whole(value) = self else { return Ok(()) };
         let mut count = |length: usize| {
             *members += length;
             if *members > MEMBERS_MAX {
                 return Err(WireError::TooLarge {
-                    what: "JSON document in members",
+                    what: "JSON document with expanded members",
                     size: *members as u64,
                     size_max: MEMBERS_MAX as u64,
                 });
@@ -164,7 +166,9 @@ struct JsonTreeEncoder {
 }
 
 impl JsonTreeEncoder {
-    /// Appends `node` and returns its type byte; `None` if its `in_small` container is too small for it.
+    /// Appends `node` and returns its type byte. `in_small` is true if the node is inside a container in the
+    /// small form. Then a node that does not fit the small form gives `None`, because its container must use
+    /// the large form too.
     fn node(
         &mut self,
         node: &JsonTreeNode<'_>,
@@ -181,7 +185,7 @@ impl JsonTreeEncoder {
             JsonTreeNode::Object(_) => (tag::SMALL_OBJECT, tag::LARGE_OBJECT),
         };
         if depth >= DEPTH_MAX {
-            return Err(WireError::malformed(WHAT, format!("nested deeper than {DEPTH_MAX}")));
+            return Err(WireError::malformed(WHAT, format!("it is nested deeper than {DEPTH_MAX}")));
         }
         let start = self.out.len();
         if self.container(node, false, depth)? {
@@ -197,7 +201,7 @@ impl JsonTreeEncoder {
         }
     }
 
-    /// Appends a container in the small or the large form. Returns whether it fits the form.
+    /// Appends a container in the small or the large form. Returns whether the container fits the form.
     fn container(&mut self, node: &JsonTreeNode<'_>, large: bool, depth: usize) -> Result<bool, WireError> {
         let width = if large { 4 } else { 2 };
         let start = self.out.len();
@@ -254,7 +258,8 @@ impl JsonTreeEncoder {
         Ok(true)
     }
 
-    /// Fills the entry at `entry` of the container at `start` with `value`, inline or appended at the end.
+    /// Writes `value` into the entry at offset `entry` of the container at offset `start`. The value is
+    /// inline, or it is appended at the end.
     fn value_entry(
         &mut self,
         value: &JsonTreeNode<'_>,
@@ -269,7 +274,7 @@ impl JsonTreeEncoder {
                 let mut content = [0; 4];
                 let bytes = whole.encoded()?;
                 content[..bytes.len()].copy_from_slice(bytes);
-                // Signed numbers are widened to the entry.
+                // A signed number is extended to the size of the entry.
                 if whole.tag == tag::INT16 && bytes[1] & 0x80 != 0 {
                     content[2..].fill(0xff);
                 }
@@ -303,7 +308,7 @@ impl JsonTreeEncoder {
     }
 }
 
-/// Whether a count, offset or size can be written in the form.
+/// Returns whether the form can represent a count, offset or size.
 fn fits(number: usize, large: bool) -> bool {
     number <= if large { u32::MAX as usize } else { usize::from(u16::MAX) }
 }

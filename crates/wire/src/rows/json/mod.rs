@@ -1,14 +1,15 @@
-//! MySQL's binary JSON: navigation without decoding, the text as the server prints it, and the diffs of
-//! partial updates.
+//! MySQL's binary JSON: reading it without decoding the whole document, its text as the server prints it, and
+//! the diffs of partial updates.
 //!
-//! A document is a type byte and a value. Containers hold a count, their own size, then fixed-size entries:
-//! for each key (objects only) its offset and length, for each value its type and either its offset or, for
-//! small scalars, the value itself. Offsets count from the start of the container; the "small" form has them
-//! in two bytes, the "large" one in four. Keys are sorted by length, then by bytes.
+//! A document is a type byte and a value. A container holds a count, its own size, and entries of fixed size.
+//! A key entry (only in objects) holds the offset and length of a key. A value entry holds the type of a
+//! value and its offset; a small scalar is stored in the entry instead of its offset. Offsets count from the
+//! start of the container. The "small" form stores them in two bytes, the "large" form in four. Keys are
+//! sorted by length, then by bytes.
 //!
-//! In a hostile document many entries can share one value, nested, so that its text is exponentially larger.
-//! Code that visits a whole document therefore counts the visited bytes: a valid document never has more of
-//! them than its length.
+//! In a hostile document, many entries can share one value on every level. The text of such a document is
+//! exponentially larger than the document. So code that visits a whole document counts the bytes it visits:
+//! in a valid document it never visits more bytes than the document has.
 
 pub(crate) mod base64;
 mod diff;
@@ -27,7 +28,7 @@ use crate::cursor::ByteCursor;
 
 const WHAT: &str = "binary JSON";
 
-/// The maximum nesting of arrays and objects: the servers' limit.
+/// The maximum nesting depth of arrays and objects, which is the limit of the servers.
 pub const DEPTH_MAX: usize = 100;
 
 /// The type bytes of the format.
@@ -56,9 +57,9 @@ pub struct JsonBinary<'a> {
 }
 
 impl<'a> JsonBinary<'a> {
-    /// Wraps `bytes`, the value of a JSON column without its length. Checks only the type byte.
+    /// Wraps `bytes`: the value of a JSON column without its length. It checks only the type byte.
     ///
-    /// Empty bytes are `null`: a statement with IGNORE stores them in a column without a value.
+    /// Empty bytes mean `null`. A statement with IGNORE stores them in a column without a value.
     ///
     /// # Errors
     /// [`WireError::Malformed`] if the type byte is unknown.
@@ -70,26 +71,26 @@ impl<'a> JsonBinary<'a> {
         Ok(Self { bytes, root })
     }
 
-    /// The stored bytes of the document.
+    /// Returns the stored bytes of the document.
     pub fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
 
-    /// The outermost value.
+    /// Returns the outermost value.
     pub fn root(&self) -> JsonValue<'a> {
         self.root
     }
 }
 
-/// A value of a document before decoding.
+/// A value of a document that is not decoded yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct JsonValue<'a> {
     tag: u8,
-    /// From the value's first byte to the end of its container.
+    /// The bytes from the start of the value to the end of its container.
     data: &'a [u8],
 }
 
-/// A decoded value; containers are navigated on demand.
+/// A decoded value. The members of a container are decoded on request.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum JsonNode<'a> {
     /// `null`.
@@ -100,7 +101,7 @@ pub enum JsonNode<'a> {
     Int(i64),
     /// An integer stored as unsigned.
     UInt(u64),
-    /// A floating-point number; never infinite in a server's document.
+    /// A floating-point number. In a server's document it is never infinite.
     Double(f64),
     /// Text in utf8mb4.
     String(&'a [u8]),
@@ -112,18 +113,18 @@ pub enum JsonNode<'a> {
     Time(Time),
     /// A DATETIME.
     DateTime(DateTime),
-    /// A TIMESTAMP. It holds the local time of the session that stored it.
+    /// A TIMESTAMP: the local time in the session that stored it.
     Timestamp(DateTime),
-    /// Any other SQL value.
+    /// A value of any other SQL type.
     Opaque {
-        /// Its SQL type, see [`type_code`].
+        /// The SQL type of the value: see [`type_code`].
         field_type: u8,
-        /// Its bytes.
+        /// The bytes of the value.
         bytes: &'a [u8],
     },
-    /// `[...]`.
+    /// An array, `[...]`.
     Array(JsonArray<'a>),
-    /// `{...}`.
+    /// An object, `{...}`.
     Object(JsonObject<'a>),
 }
 
@@ -135,10 +136,10 @@ impl<'a> JsonValue<'a> {
         }
     }
 
-    /// Decodes the value; for containers, checks that their entries lie within them.
+    /// Decodes the value. For a container, it checks that the entries are inside the container.
     ///
     /// # Errors
-    /// [`WireError`] if the bytes end early or are not a value of the type.
+    /// [`WireError`] if the bytes end early or are not a value of their type.
     pub fn decode(&self) -> Result<JsonNode<'a>, WireError> {
         let mut cursor = ByteCursor::new(WHAT, self.data);
         Ok(match self.tag {
@@ -171,7 +172,7 @@ impl<'a> JsonValue<'a> {
         })
     }
 
-    /// The value's own bytes, without its type byte and without what follows it.
+    /// Returns the bytes of the value, without its type byte and without the bytes after the value.
     fn encoded(&self) -> Result<&'a [u8], WireError> {
         let length = match self.tag {
             tag::SMALL_OBJECT | tag::LARGE_OBJECT | tag::SMALL_ARRAY | tag::LARGE_ARRAY => {
@@ -199,7 +200,8 @@ impl<'a> JsonValue<'a> {
     }
 }
 
-/// Bytes after their length in groups of seven bits, lowest first; the high bit means that more follow.
+/// Reads bytes whose length precedes them. The length is in groups of seven bits, the lowest first. The high
+/// bit of each byte says whether another group follows.
 fn variable_bytes<'a>(cursor: &mut ByteCursor<'a>) -> Result<&'a [u8], WireError> {
     let mut length = 0u64;
     for shift in [0, 7, 14, 21, 28] {
@@ -231,10 +233,10 @@ fn opaque(field_type: u8, bytes: &[u8]) -> Result<JsonNode<'_>, WireError> {
     })
 }
 
-/// The common part of arrays and objects.
+/// The common part of an array and an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Container<'a> {
-    /// From the count to the end of the container.
+    /// The bytes from the count to the end of the container.
     bytes: &'a [u8],
     count: usize,
     object: bool,
@@ -249,10 +251,10 @@ impl<'a> Container<'a> {
         let size = cursor.uint(width)? as usize;
         let bytes = ByteCursor::new(WHAT, data).bytes(size)?;
         let container = Self { bytes, count, object, large };
-        // Both are at most 2^32, so the product fits.
+        // Both numbers are at most 2^32, so the result does not overflow.
         let entries = 2 * width as u64 + count as u64 * container.entry_bytes() as u64;
         if entries > size as u64 {
-            return Err(WireError::malformed(WHAT, format!("{count} entries in {size} bytes")));
+            return Err(WireError::malformed(WHAT, format!("it states {count} entries in {size} bytes")));
         }
         Ok(container)
     }
@@ -261,7 +263,7 @@ impl<'a> Container<'a> {
         if self.large { 4 } else { 2 }
     }
 
-    /// Size of the entries of one member: of its key, if it has one, and of its value.
+    /// Returns the size of the entries of one member: that of its key (in objects) plus that of its value.
     fn entry_bytes(&self) -> usize {
         self.width() + 1 + if self.object { self.width() + 2 } else { 0 }
     }
@@ -274,7 +276,10 @@ impl<'a> Container<'a> {
 
     fn check(&self, index: usize) -> Result<(), WireError> {
         if index >= self.count {
-            return Err(WireError::malformed(WHAT, format!("member {index} of {}", self.count)));
+            return Err(WireError::malformed(
+                WHAT,
+                format!("there is no member {index} among {}", self.count),
+            ));
         }
         Ok(())
     }
@@ -300,7 +305,7 @@ impl<'a> Container<'a> {
     }
 }
 
-/// Whether a container's entry holds a value of this type inline instead of its offset.
+/// Returns whether the entry of a container holds a value of this type itself instead of its offset.
 fn is_inlined(tag: u8, large: bool) -> bool {
     match tag {
         tag::LITERAL | tag::INT16 | tag::UINT16 => true,
@@ -309,22 +314,22 @@ fn is_inlined(tag: u8, large: bool) -> bool {
     }
 }
 
-/// The members of `[...]`.
+/// The members of an array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct JsonArray<'a>(Container<'a>);
 
 impl<'a> JsonArray<'a> {
-    /// The number of members.
+    /// Returns the number of members.
     pub fn len(&self) -> usize {
         self.0.count
     }
 
-    /// Whether there are no members.
+    /// Returns whether there are no members.
     pub fn is_empty(&self) -> bool {
         self.0.count == 0
     }
 
-    /// Member `index`, from 0.
+    /// Returns the member with this `index`, counted from 0.
     ///
     /// # Errors
     /// [`WireError`] for an index out of range or an invalid entry.
@@ -333,22 +338,22 @@ impl<'a> JsonArray<'a> {
     }
 }
 
-/// The members of `{...}`, in the order of their keys: by length, then by bytes.
+/// The members of an object, in the order of their keys: by length, then by bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct JsonObject<'a>(Container<'a>);
 
 impl<'a> JsonObject<'a> {
-    /// The number of members.
+    /// Returns the number of members.
     pub fn len(&self) -> usize {
         self.0.count
     }
 
-    /// Whether there are no members.
+    /// Returns whether there are no members.
     pub fn is_empty(&self) -> bool {
         self.0.count == 0
     }
 
-    /// Key and value of member `index`, from 0.
+    /// Returns key and value of the member with this `index`, counted from 0.
     ///
     /// # Errors
     /// [`WireError`] for an index out of range or invalid entries.
@@ -356,7 +361,7 @@ impl<'a> JsonObject<'a> {
         Ok((self.0.key(index)?, self.0.value(index)?))
     }
 
-    /// The value of `key`; `None` if there is no such member.
+    /// Returns the value of `key`, or `None` if there is no such member.
     ///
     /// # Errors
     /// [`WireError`] for an invalid entry.
@@ -374,7 +379,7 @@ impl<'a> JsonObject<'a> {
     }
 }
 
-/// The order of keys in an object.
+/// Compares two keys in the order of the keys of an object.
 fn key_order(one: &[u8], other: &[u8]) -> std::cmp::Ordering {
     one.len().cmp(&other.len()).then_with(|| one.cmp(other))
 }

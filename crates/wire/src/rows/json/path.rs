@@ -1,21 +1,22 @@
-//! JSON paths of diffs: `$.member`, `$."any member"`, `$[3]`, `$[last-1]`.
+//! The JSON paths_are_parsed_or_refused in diffs: `$.member`, `$."any member"`, `$[3]`, `$[last-1]`.
 
 use super::WHAT;
 use crate::WireError;
 
-/// A leg of a path.
+/// One step of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PathLeg {
     /// A member of an object.
     Member(Vec<u8>),
-    /// A cell of an array, counted from its start.
+    /// A cell of an array, counted from the first cell.
     Cell(usize),
-    /// A cell of an array, counted from its last.
+    /// A cell of an array, counted backwards from the last cell.
     CellFromLast(usize),
 }
 
 impl PathLeg {
-    /// The index of the leg in an array of `length`; `None` for a member, or before the start.
+    /// Returns the index of the leg in an array of `length` cells. Returns `None` for a member, or if the
+    /// cell would be before the first.
     pub fn index(&self, length: usize) -> Option<usize> {
         match self {
             Self::Member(_) => None,
@@ -28,7 +29,7 @@ impl PathLeg {
 /// A path from the root of a document.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JsonPath {
-    /// The legs, outermost first.
+    /// The legs of the path, outermost first.
     pub legs: Vec<PathLeg>,
 }
 
@@ -36,13 +37,13 @@ impl JsonPath {
     /// Parses the text of a path without wildcards.
     ///
     /// # Errors
-    /// [`WireError::Malformed`] with the text.
+    /// [`WireError::Malformed`] with the text of the path.
     pub fn parse(text: &[u8]) -> Result<Self, WireError> {
         match (Parser { rest: text }).path() {
             Some(legs) if legs.len() <= super::DEPTH_MAX => Ok(Self { legs }),
             _ => {
                 let text = String::from_utf8_lossy(&text[..text.len().min(200)]);
-                Err(WireError::malformed(WHAT, format!("the path {text:?}")))
+                Err(WireError::malformed(WHAT, format!("{text:?} is not a valid path")))
             }
         }
     }
@@ -67,7 +68,7 @@ impl<'a> Parser<'a> {
         Some(())
     }
 
-    /// Bytes up to the first that `ends`.
+    /// Reads bytes up to the first byte for which `ends` returns true.
     fn take_until(&mut self, ends: impl Fn(u8) -> bool) -> &'a [u8] {
         let length = self.rest.iter().position(|byte| ends(*byte)).unwrap_or(self.rest.len());
         let (taken, rest) = self.rest.split_at(length);
@@ -80,7 +81,7 @@ impl<'a> Parser<'a> {
             let name = self.take_until(|byte| matches!(byte, b'.' | b'[' | b'*' | b' '));
             return (!name.is_empty()).then(|| PathLeg::Member(name.to_vec()));
         }
-        // A JSON string: find its end, which no escape can hide, and parse it as JSON.
+        // A quoted key is a JSON string. This finds its end, past any escapes, and then parses it as JSON.
         let mut end = 1;
         while *self.rest.get(end)? != b'"' {
             end += if self.rest[end] == b'\\' { 2 } else { 1 };
@@ -117,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn paths() {
+    fn paths_are_parsed_or_refused() {
         let check =
             |text: &str, legs: &[PathLeg]| assert_eq!(JsonPath::parse(text.as_bytes()).unwrap().legs, legs);
         check("$", &[]);

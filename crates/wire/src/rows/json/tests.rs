@@ -1,4 +1,4 @@
-//! Documents built by a test-only encoder and by the server, and arbitrary bytes.
+//! Tests with documents from a test-only encoder and from a server, and with arbitrary bytes.
 
 use proptest::prelude::*;
 
@@ -18,7 +18,7 @@ enum Tree {
     Object(Vec<(String, Tree)>),
 }
 
-/// Encodes a document, all containers in the small or all in the large form.
+/// Encodes a document. All containers are in the large form if `large` is true, otherwise in the small form.
 fn encode(tree: &Tree, large: bool) -> Vec<u8> {
     let (tag, body) = encode_value(tree, large);
     let mut out = vec![tag];
@@ -120,7 +120,7 @@ fn read(value: JsonValue<'_>) -> Tree {
                 })
                 .collect(),
         ),
-        other => panic!("{other:?} is not made by these tests"),
+        other => panic!("these tests do not create {other:?}"),
     }
 }
 
@@ -153,14 +153,14 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(JsonBinary::parse(bytes).unwrap().to_text().unwrap()).unwrap()
 }
 
-/// A document of nested arrays, `depth` deep.
+/// Encodes a document of nested arrays with this `depth`.
 fn nested(depth: usize) -> Vec<u8> {
     let tree = (0..depth).fold(Tree::Null, |tree, _| Tree::Array(vec![tree]));
     encode(&tree, false)
 }
 
 #[test]
-fn text_of_every_kind() {
+fn every_kind_of_value_is_printed_as_by_the_server() {
     let tree = Tree::Object(vec![
         ("b".into(), Tree::Array(vec![Tree::Null, Tree::Bool(true), Tree::Int(-1), Tree::UInt(u64::MAX)])),
         ("aa".into(), Tree::String("\"\\\u{8}\u{c}\n\r\t\u{1}\u{7f}/\u{e9}".into())),
@@ -183,7 +183,7 @@ fn text_of_every_kind() {
 }
 
 #[test]
-fn opaque_sql_values() {
+fn opaque_sql_values_are_printed_as_by_the_server() {
     let decimal = [&[5, 2][..], &super::super::decimal::encode("-123.45", 5, 2)].concat();
     assert_eq!(text(&encode(&Tree::Opaque(type_code::NEWDECIMAL, decimal), false)), "-123.45");
     let value = DateTime {
@@ -203,7 +203,7 @@ fn opaque_sql_values() {
 }
 
 #[test]
-fn keys_are_found() {
+fn object_members_are_found_by_key() {
     let tree = Tree::Object(vec![
         ("z".into(), Tree::Int(1)),
         ("aa".into(), Tree::Int(2)),
@@ -222,14 +222,15 @@ fn keys_are_found() {
 }
 
 #[test]
-fn depth_is_bounded() {
+fn nesting_depth_is_limited() {
     assert!(JsonBinary::parse(&nested(DEPTH_MAX)).unwrap().to_text().is_ok());
     assert!(JsonBinary::parse(&nested(DEPTH_MAX + 1)).unwrap().to_text().is_err());
 }
 
 #[test]
-fn shared_values_do_not_explode() {
-    // Each array holds the next one many times over: 20^30 numbers in the text of a few kilobytes.
+fn shared_values_do_not_make_the_text_explode() {
+    // Each array holds the next array many times. The text of this document of a few kilobytes would hold
+    // 20^30 numbers.
     let (levels, width) = (30usize, 20usize);
     let size = 4 + 3 * width;
     let mut body = Vec::new();
@@ -314,7 +315,7 @@ fn diffs_that_do_not_fit_are_refused() {
 }
 
 #[test]
-fn an_edit_grows_a_document_into_the_large_form() {
+fn an_edit_can_move_a_document_into_the_large_form() {
     let before = Tree::Object(vec![("a".into(), Tree::Array(vec![Tree::Int(1), Tree::Int(70_000)]))]);
     let big = "x".repeat(70_000);
     let after = applied(&before, &[(0, "$.a[0]", Some(Tree::String(big.clone())))]).unwrap();
@@ -324,26 +325,26 @@ fn an_edit_grows_a_document_into_the_large_form() {
 
 proptest! {
     #[test]
-    fn round_trip(tree in any_tree(), large: bool) {
+    fn documents_round_trip(tree in any_tree(), large: bool) {
         let bytes = encode(&tree, large);
         let document = JsonBinary::parse(&bytes).unwrap();
         prop_assert_eq!(read(document.root()), tree);
         prop_assert!(document.to_text().is_ok());
     }
 
-    /// The text is JSON with the same content as the document, as far as JSON can represent it.
+    /// The text is valid JSON. Its content equals that of the document, as far as JSON can represent it.
     #[test]
-    fn text_is_json(tree in any_tree()) {
+    fn the_text_is_json_with_the_same_content(tree in any_tree()) {
         let bytes = encode(&tree, false);
         let parsed: serde_json::Value = serde_json::from_str(&text(&bytes)).unwrap();
         same(&tree, &parsed)?;
     }
 
-    /// Expanding all of a document and encoding it changes nothing.
+    /// If all of a document is expanded and encoded again, the bytes do not change.
     #[test]
     fn encoding_equals_the_servers(tree in any_tree()) {
         let before = encode(&tree, false);
-        // Replaces the root's first member with the same value, if it has one.
+        // The edit replaces the first member of the root with the same value, if there is a member.
         let (path, value) = match &tree {
             Tree::Array(cells) if !cells.is_empty() => ("$[0]".to_owned(), cells[0].clone()),
             Tree::Object(members) if !members.is_empty() => {
@@ -368,7 +369,7 @@ proptest! {
         let _ = JsonDiffs::new(&bytes).apply(JsonBinary::parse(&[]).unwrap(), 1 << 16);
     }
 
-    /// Damage to a valid document is detected or harmless.
+    /// A damaged document gives an error or another document, but never a panic.
     #[test]
     fn damaged_documents_never_panic(tree in any_tree(), at: prop::sample::Index, value: u8) {
         let mut bytes = encode(&tree, false);
@@ -389,7 +390,7 @@ fn same(tree: &Tree, parsed: &serde_json::Value) -> Result<(), TestCaseError> {
         Tree::Int(value) => prop_assert_eq!(parsed.as_i64(), Some(*value)),
         Tree::UInt(value) => prop_assert_eq!(parsed.as_u64(), Some(*value)),
         Tree::Double(value) => {
-            // serde_json reads floats to within a few units in the last place.
+            // serde_json parses floats with an error of a few units in the last place.
             let parsed = parsed.as_f64().unwrap();
             prop_assert!(parsed.is_sign_negative() == value.is_sign_negative());
             prop_assert!(parsed.to_bits().abs_diff(value.to_bits()) <= 4, "{} {}", parsed, value);

@@ -1,4 +1,4 @@
-//! The text of a document, byte for byte as `CAST(document AS CHAR)` gives it.
+//! The text of a document, byte for byte as `CAST(document AS CHAR)` returns it.
 
 use std::fmt::Write as _;
 
@@ -10,18 +10,18 @@ use crate::rows::column::type_code;
 impl JsonBinary<'_> {
     /// Appends the document's text to `out`.
     ///
-    /// A document that is a string is in double quotes if `quoted`, as in the server; `mysqlbinlog` prints it
-    /// without.
+    /// If `quoted` is true, a document that is a string is printed in double quotes, as in the server.
+    /// `mysqlbinlog` prints it without them.
     ///
     /// # Errors
-    /// [`WireError`] if the document is malformed, deeper than [`DEPTH_MAX`], or members share their values.
-    /// `out` is then incomplete.
+    /// [`WireError`] if the document is malformed, deeper than [`DEPTH_MAX`], or has members that share their
+    /// values. `out` is then incomplete.
     pub fn write_text(&self, out: &mut Vec<u8>, quoted: bool) -> Result<(), WireError> {
         let mut writer = JsonTextWriter { out, budget: self.bytes.len() };
         writer.value(self.root, quoted, 0)
     }
 
-    /// The document's text as `CAST(document AS CHAR)` gives it.
+    /// Returns the text of the document as `CAST(document AS CHAR)` returns it.
     ///
     /// # Errors
     /// As [`JsonBinary::write_text`].
@@ -34,7 +34,7 @@ impl JsonBinary<'_> {
 
 struct JsonTextWriter<'o> {
     out: &'o mut Vec<u8>,
-    /// The remaining number of bytes of the document that may be visited.
+    /// The number of bytes of the document that may still be visited.
     budget: usize,
 }
 
@@ -45,7 +45,7 @@ impl JsonTextWriter<'_> {
                 self.budget = left;
                 Ok(())
             }
-            None => Err(WireError::malformed(WHAT, "members that share their values")),
+            None => Err(WireError::malformed(WHAT, "it has members that share their values")),
         }
     }
 
@@ -100,7 +100,7 @@ impl JsonTextWriter<'_> {
 
     fn enter(&self, depth: usize) -> Result<(), WireError> {
         if depth >= DEPTH_MAX {
-            return Err(WireError::malformed(WHAT, format!("nested deeper than {DEPTH_MAX}")));
+            return Err(WireError::malformed(WHAT, format!("it is nested deeper than {DEPTH_MAX}")));
         }
         Ok(())
     }
@@ -149,17 +149,18 @@ impl JsonTextWriter<'_> {
     }
 }
 
-/// A double with the shortest digits that parse to it, in the servers' choice of plain or exponent form.
+/// Returns the shortest digits that parse to the same double. Like the servers, it chooses between plain and
+/// exponent form.
 fn double_text(double: f64) -> String {
     if !double.is_finite() {
-        // No server's document holds such a value; this is what the server would print.
+        // No server writes such a value into a document. This is what the server would print.
         return "0.0".to_owned();
     }
     let shortest = format!("{double:e}");
     let Some((mantissa, exponent)) = shortest.split_once('e') else { return shortest };
     let (sign, mantissa) = mantissa.strip_prefix('-').map_or(("", mantissa), |rest| ("-", rest));
     let digits: String = mantissa.chars().filter(char::is_ascii_digit).collect();
-    // The number of digits before the point.
+    // The number of digits before the decimal point.
     let point = exponent.parse::<i32>().unwrap_or(0) + 1;
     let count = digits.len() as i32;
     if point < -14 || (point > 15 && count <= point) {
@@ -183,7 +184,7 @@ mod tests {
 
     #[test]
     fn doubles_as_the_server_prints_them() {
-        // Taken from `SELECT CAST(CAST('<number>' AS JSON) AS CHAR)` on MySQL 9.7.
+        // The results of `SELECT CAST(CAST('<number>' AS JSON) AS CHAR)` on MySQL 9.7.
         for (double, text) in [
             (0.0, "0.0"),
             (-0.0, "-0.0"),
