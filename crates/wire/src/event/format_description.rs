@@ -71,7 +71,7 @@ impl FormatDescription {
         if usize::from(header_length) != EVENT_HEADER_BYTES {
             return Err(WireError::unsupported(
                 WHAT,
-                format!("event headers of {header_length} bytes; only 19 bytes"),
+                format!("event headers of {header_length} bytes; only 19 bytes are"),
             ));
         }
         let rest = cursor.rest();

@@ -109,7 +109,7 @@ proptest! {
     }
 
     #[test]
-    fn mysql_intervals_at_both_ends_of_the_range_are_correct(numbers in prop::collection::vec((0..4u64, 0..4u64), 0..8)) {
+    fn mysql_intervals_at_both_ends_of_the_range(numbers in prop::collection::vec((0..4u64, 0..4u64), 0..8)) {
         // The same intervals at 1 and at MYSQL_NUMBER_MAX, where arithmetic could overflow.
         let (mut low, mut high) = (MysqlGtidSet::new(), MysqlGtidSet::new());
         for (first, length) in numbers {

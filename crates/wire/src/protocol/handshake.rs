@@ -44,7 +44,7 @@ impl HandshakeV10 {
         if version != PROTOCOL_VERSION {
             return Err(WireError::unsupported(
                 "server greeting",
-                format!("protocol version {version}; only version 10"),
+                format!("protocol version {version}; only version 10 is"),
             ));
         }
         let server_version = String::from_utf8_lossy(cursor.until_nul()?).into_owned();

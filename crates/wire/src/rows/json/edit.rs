@@ -114,8 +114,8 @@ impl<'a> JsonTree<'a> {
         let mut encoder = JsonTreeEncoder { out: vec![0], bytes_max };
         let tag = match encoder.node(&self.root, false, 0)? {
             Some(tag) => tag,
-            // `None` means that a container is too large for the small form, but no container was to be in
-            // the small form.
+            // This cannot happen: only a node inside a container in the small form can give `None`, and the
+            // root is inside no container.
             None => {
                 return Err(WireError::TooLarge { what: WHAT, size: u64::MAX, size_max: bytes_max as u64 });
             }
@@ -220,7 +220,7 @@ impl JsonTreeEncoder {
             let mut offset = 2 * width + count * (width + 2 + width + 1);
             for (key, _) in members {
                 let Ok(length) = u16::try_from(key.len()) else {
-                    return Err(WireError::malformed(WHAT, format!("a key of {} bytes", key.len())));
+                    return Err(WireError::malformed(WHAT, format!("it has a key of {} bytes", key.len())));
                 };
                 if !fits(offset, large) {
                     return Ok(false);

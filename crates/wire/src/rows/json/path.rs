@@ -1,4 +1,4 @@
-//! The JSON paths_are_parsed_or_refused in diffs: `$.member`, `$."any member"`, `$[3]`, `$[last-1]`.
+//! The JSON paths in diffs: `$.member`, `$."any member"`, `$[3]`, `$[last-1]`.
 
 use super::WHAT;
 use crate::WireError;
