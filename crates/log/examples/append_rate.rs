@@ -1,5 +1,5 @@
-//! Measures how fast a log takes transactions on this machine's disk: `cargo run --release -p tailwater-log
-//! --example append_rate [DIRECTORY]`.
+//! Measures how many transactions a second a log takes on this machine's disk: `cargo run --release -p
+//! tailwater-log --example append_rate [DIRECTORY]`.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -11,14 +11,14 @@ use tailwater_wire::event::{
 use tailwater_wire::gtid::{MysqlGtid, MysqlGtidSet};
 use tailwater_wire::{Flavour, ServerId, WireError};
 
-/// When the log is made durable.
+/// When the log makes appended transactions durable.
 #[derive(Clone, Copy)]
 enum Sync {
-    /// In the appending thread, after this many transactions.
+    /// The appending thread syncs after this many transactions.
     Every(usize),
-    /// In the flusher, in steps of 8 MiB, as the relay does when it catches up.
+    /// The flusher thread syncs in steps of 8 MiB, as it does while the relay catches up.
     Background,
-    /// By `ack = received`, flushed after this many transactions.
+    /// The log flushes after this many transactions, with `ack = received`.
     Received(usize),
 }
 
@@ -41,7 +41,7 @@ fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Measures the disk itself: the lower bound of a durable append.
+/// Measures the disk without a log. No log can append durably at a higher rate.
 fn bare(directory: &Path) -> anyhow::Result<()> {
     use std::os::unix::fs::FileExt;
     std::fs::create_dir_all(directory)?;
@@ -82,7 +82,8 @@ fn measure(
     for event in [source.format_description(&format, 0)?, source.previous_gtids(&before)?] {
         writer.append(&EventHeader::parse(&event)?, &event, true, true)?;
     }
-    // Generated beforehand, so that only the log is measured; a few are enough.
+    // The transactions are generated before the measurement, so that only the log is measured. A few
+    // different ones are enough.
     let numbers = 1..=16.min(count) as u64;
     let transactions = numbers.map(|number| transaction(&mut source, number, statement_bytes));
     let transactions = transactions.collect::<Result<Vec<_>, _>>()?;
@@ -124,7 +125,7 @@ fn measure(
     Ok(())
 }
 
-/// The events of a transaction with one statement of this length.
+/// Returns the events of a transaction with one statement of this length.
 fn transaction(
     source: &mut EventBuilder,
     number: u64,

@@ -1,4 +1,4 @@
-//! The newest segment's file as the writer uses it: buffered, written and allocated bytes.
+//! The file of the newest segment as the writer uses it: which bytes are buffered, written and allocated.
 
 use std::sync::Arc;
 
@@ -16,46 +16,47 @@ use crate::shared_state::LogShared;
 use crate::storage::LogFile;
 use tailwater_wire::event::FIRST_EVENT_OFFSET;
 
-/// A write that ends inside a transaction ends at a multiple of this. A sector of the disk is then only ever
-/// torn at the end of a transaction, which is how recovery distinguishes a torn write from bit rot.
+/// If a write ends inside a transaction, it ends at a multiple of this number of bytes. So a crash can tear a
+/// sector of the disk only at the end of a transaction. Recovery uses this to distinguish a torn write from
+/// bit rot.
 const ALIGNMENT_BYTES: u64 = 4096;
 
-/// Writeback of a big transaction starts in pieces of this size.
+/// For a big transaction, the kernel starts to write to the disk in pieces of this size, in bytes.
 const WRITEBACK_BYTES: u64 = 8 << 20;
 
-/// The segment being written.
+/// The segment that the writer appends to.
 ///
-/// `whole_end <= written` only while a big transaction is written in parts. After `written`, and after
-/// `whole_end` following a rollback, the file reads as zeros up to `allocated`.
+/// `whole_end <= written` holds only while a big transaction is written in parts. After `written`, the file
+/// reads as zeros up to `allocated`. After a rollback, it reads as zeros from `whole_end` on.
 #[derive(Debug)]
 pub(crate) struct ActiveSegment {
     header: Arc<SegmentHeader>,
     file: Arc<dyn LogFile>,
     framing: Framing,
-    /// Appended bytes that are not written yet; the first one belongs at offset `written`.
+    /// Appended bytes that are not written yet. The first byte belongs at offset `written`.
     buffer: Vec<u8>,
-    /// Offset after the last byte written.
+    /// Offset after the last byte written to the file.
     written: u64,
-    /// Offset after the last whole entry; at most `written` plus the buffer's length.
+    /// Offset after the last whole entry. It is at most `written` plus the length of the buffer.
     whole_end: u64,
-    /// Offset after the reserved space.
+    /// Offset after the space that is reserved in the file.
     allocated: u64,
-    /// The file system can reserve space.
+    /// Whether the file system can reserve space.
     can_allocate: bool,
-    /// Offset up to which writeback of a big transaction was started.
+    /// Offset up to which the kernel was asked to write a big transaction to the disk.
     writeback_end: u64,
-    /// Remaining bytes of the current event.
+    /// Number of bytes that are missing in the current event.
     event_remaining: u64,
 }
 
 impl ActiveSegment {
-    /// A new segment with an empty file.
+    /// Creates a segment with an empty file.
     pub(crate) fn create(header: Arc<SegmentHeader>, file: Arc<dyn LogFile>) -> Self {
         let framing = Framing::new(header.segment, header.source_offset, header.source.flavour);
         Self::at(header, file, framing, 0)
     }
 
-    /// A segment that recovery has truncated to `end`.
+    /// Continues a segment that recovery has truncated to `end`.
     pub(crate) fn resume(
         header: Arc<SegmentHeader>,
         file: Arc<dyn LogFile>,
@@ -88,22 +89,22 @@ impl ActiveSegment {
         &self.framing
     }
 
-    /// Offset after the last whole entry.
+    /// Returns the offset after the last whole entry.
     pub(crate) fn whole_end(&self) -> u64 {
         self.whole_end
     }
 
-    /// Offset after the last whole entry that is written to the file.
+    /// Returns the offset after the last whole entry that is written to the file.
     pub(crate) fn readable_end(&self) -> u64 {
         self.whole_end.min(self.written)
     }
 
-    /// Position after the last appended byte.
+    /// Returns the position after the last appended byte.
     pub(crate) fn position(&self) -> LogPosition {
         LogPosition { segment: self.header.segment, offset: self.written + self.buffer.len() as u64 }
     }
 
-    /// Writes and syncs the magic bytes.
+    /// Writes and syncs the magic bytes of a binlog file.
     pub(crate) fn write_magic(
         &mut self,
         shared: &LogShared,
@@ -116,14 +117,15 @@ impl ActiveSegment {
         self.file.sync().map_err(|error| self.failed(shared, "fdatasync", error))
     }
 
-    /// Checks and frames the next event.
+    /// Checks the next event, and finds out where it lies relative to transactions.
     pub(crate) fn begin_event(
         &mut self,
         header: &EventHeader,
         first_chunk: &[u8],
     ) -> Result<FramingAction, WireError> {
         if self.event_remaining > 0 {
-            let reason = format!("a {} event begins inside another event", header.event_type);
+            let reason =
+                format!("a {} event was appended before the previous event was complete", header.event_type);
             return Err(WireError::malformed("event stream", reason));
         }
         let before = self.framing.begin_event(self.position().offset, header, first_chunk)?;
@@ -133,7 +135,7 @@ impl ActiveSegment {
         Ok(before)
     }
 
-    /// Subtracts a chunk from the current event's remaining bytes.
+    /// Counts a chunk of the current event. Returns an error if it is longer than the rest of the event.
     pub(crate) fn count_chunk(&mut self, bytes: usize, last: bool) -> Result<(), String> {
         match self.event_remaining.checked_sub(bytes as u64) {
             Some(0) if last => self.event_remaining = 0,
@@ -149,7 +151,7 @@ impl ActiveSegment {
         Ok(())
     }
 
-    /// Appends the bytes of a chunk; writes them if the buffer is full.
+    /// Appends the bytes of a chunk. Writes them to the file if the buffer is full.
     pub(crate) fn append_chunk(
         &mut self,
         shared: &LogShared,
@@ -173,7 +175,7 @@ impl ActiveSegment {
         Ok(())
     }
 
-    /// Ends the current event; returns the entry that it completes, if any.
+    /// Ends the current event. Returns the entry that the event completes, if any.
     pub(crate) fn end_event(&mut self) -> Option<LogEntry> {
         let end = self.position().offset;
         self.framing.end_event(end)
@@ -185,7 +187,7 @@ impl ActiveSegment {
         self.framing.commit_entries();
     }
 
-    /// Writes the buffered bytes of whole entries.
+    /// Writes the buffered bytes of whole entries to the file.
     pub(crate) fn write_whole(&mut self, shared: &LogShared, options: &LogOptions) -> Result<(), LogError> {
         match self.whole_end.checked_sub(self.written) {
             Some(count) if count > 0 => self.write(shared, options, count as usize),
@@ -193,7 +195,7 @@ impl ActiveSegment {
         }
     }
 
-    /// Writes the first `count` bytes of the buffer.
+    /// Writes the first `count` bytes of the buffer to the file.
     fn write(&mut self, shared: &LogShared, options: &LogOptions, count: usize) -> Result<(), LogError> {
         self.allocate(shared, options, self.written + count as u64)?;
         self.file
@@ -212,8 +214,8 @@ impl ActiveSegment {
         match self.file.allocate(self.allocated, length) {
             Ok(()) => {
                 self.allocated += length;
-                // Sync the index here, where the file's metadata is written anyway. This bounds how much of
-                // the segment the index does not cover after a power cut.
+                // The index is synced here, because the file's metadata is written here anyway. So after a
+                // power cut, only a bounded part of the segment is missing from the index.
                 shared.sync_index()
             }
             Err(error) if error.kind() == std::io::ErrorKind::Unsupported => {
@@ -224,17 +226,17 @@ impl ActiveSegment {
         }
     }
 
-    /// The flusher's request for this segment.
+    /// Returns the request with which the flusher syncs this segment.
     pub(crate) fn sync_target(&self) -> SyncTarget {
         SyncTarget { segment: self.header.segment, file: Arc::clone(&self.file), end: self.readable_end() }
     }
 
-    /// Makes the written bytes durable, and publishes them up to the last whole entry.
+    /// Makes the written bytes durable, and publishes the position after the last whole entry.
     pub(crate) fn sync(&self, shared: &LogShared) -> Result<(), LogError> {
         shared.sync(self.header.segment, self.file.as_ref(), self.readable_end())
     }
 
-    /// Cuts everything appended after the last whole entry.
+    /// Removes everything that was appended after the last whole entry.
     pub(crate) fn rollback(&mut self, shared: &LogShared) -> Result<(), LogError> {
         self.framing.rollback();
         self.event_remaining = 0;
@@ -244,12 +246,12 @@ impl ActiveSegment {
         }
         self.buffer.clear();
         self.cut(shared)?;
-        // The truncation must be durable before other bytes are written to the same place. Otherwise a power
-        // cut could mix the two.
+        // The truncation must be durable before other bytes are written to the same offset. Otherwise a power
+        // cut could mix old and new bytes.
         self.sync(shared)
     }
 
-    /// Truncates the file to its exact length. Everything is written.
+    /// Truncates the file to its exact length. All buffered bytes must have been written.
     fn cut(&mut self, shared: &LogShared) -> Result<(), LogError> {
         self.file.truncate(self.whole_end).map_err(|error| self.failed(shared, "truncate", error))?;
         self.written = self.whole_end;
@@ -258,7 +260,7 @@ impl ActiveSegment {
         Ok(())
     }
 
-    /// Makes everything durable and truncates the file to its contents.
+    /// Makes everything durable and truncates the file to its content.
     pub(crate) fn close(&mut self, shared: &LogShared, options: &LogOptions) -> Result<(), LogError> {
         self.write_whole(shared, options)?;
         self.cut(shared)?;
@@ -266,7 +268,7 @@ impl ActiveSegment {
         shared.sync_index()
     }
 
-    /// Seals a complete segment.
+    /// Seals a complete segment: nothing can be appended after that.
     pub(crate) fn seal(&mut self, shared: &LogShared, options: &LogOptions) -> Result<(), LogError> {
         self.write_whole(shared, options)?;
         self.cut(shared)?;
@@ -274,7 +276,7 @@ impl ActiveSegment {
         shared.seal(self.header.segment, self.whole_end)
     }
 
-    /// Reads appended bytes, written or still buffered.
+    /// Reads appended bytes, whether they are written or still buffered.
     pub(crate) fn read(&self, shared: &LogShared, offset: u64, buffer: &mut [u8]) -> Result<(), LogError> {
         let from_file =
             usize::try_from(self.written.saturating_sub(offset)).unwrap_or(usize::MAX).min(buffer.len());
@@ -290,7 +292,7 @@ impl ActiveSegment {
                 return Err(LogError::corrupt(
                     path(),
                     offset + filled as u64,
-                    "the file is shorter than what was written",
+                    "the file is shorter than the number of bytes written",
                 ));
             }
         }

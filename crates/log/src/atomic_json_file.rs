@@ -1,5 +1,5 @@
-//! Small JSON files that are replaced as a whole: one line of JSON and one line with its checksum. Format:
-//! docs/reference/log-format.md.
+//! Small JSON files that are replaced as a whole. A file has one line of JSON and one line with its checksum.
+//! Format: docs/reference/log-format.md.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use crate::error::LogError;
 use crate::storage::{Directory, OpenMode, RealDirectory};
 
-/// Suffix of the temporary file that is written before it replaces the original.
+/// Suffix of the temporary file that is written first and then renamed to the original.
 const REPLACEMENT_SUFFIX: &str = ".new";
 
-/// A small JSON file that another crate keeps in a log's directory. It is replaced as a whole, durably, and
-/// carries a checksum.
+/// A small JSON file that another crate keeps in the directory of a log. It is replaced as a whole and
+/// durably, and holds a checksum.
 #[derive(Debug, Clone)]
 pub struct AtomicJsonFile {
     directory: PathBuf,
@@ -20,17 +20,18 @@ pub struct AtomicJsonFile {
 }
 
 impl AtomicJsonFile {
-    /// The file `name` in the directory of a source's log; its length limit is `bytes_max`.
+    /// Returns the file `name` in the directory of a source's log. The file may have at most `bytes_max`
+    /// bytes.
     pub fn new(directory: &Path, name: &'static str, bytes_max: u64) -> Self {
         Self { directory: directory.to_owned(), name, bytes_max }
     }
 
-    /// The file's path.
+    /// Returns the path of the file.
     pub fn path(&self) -> PathBuf {
         self.directory.join(self.name)
     }
 
-    /// Reads the line of JSON; `None` if the file does not exist.
+    /// Reads the JSON line. Returns `None` if the file does not exist.
     ///
     /// # Errors
     /// [`LogError::Corrupt`] if the checksum does not match; [`LogError::Io`].
@@ -39,22 +40,23 @@ impl AtomicJsonFile {
         document.transpose().map_err(|reason| self.corrupt(reason))
     }
 
-    /// Replaces the file. Once this returns, the new contents survive a power cut. `document` is one line.
+    /// Replaces the file. After it returns, the new content survives a power cut. `document` must be one
+    /// line.
     ///
     /// # Errors
-    /// [`LogError::DiskFull`], [`LogError::Write`]: the file then holds either the old or the new contents.
+    /// [`LogError::DiskFull`], [`LogError::Write`]: the file then holds the old or the new content.
     pub fn replace(&self, document: &str) -> Result<(), LogError> {
         replace(&RealDirectory::new(&self.directory), self.name, document)
     }
 
-    /// The error for contents that cannot be interpreted.
+    /// Returns the error for content that cannot be interpreted.
     pub fn corrupt(&self, reason: impl Into<String>) -> LogError {
         LogError::corrupt(self.path(), 0, reason.into())
     }
 }
 
-/// Reads the JSON line of a file; `None` if the file does not exist. The inner `Err` describes what is wrong
-/// with the bytes.
+/// Reads the JSON line of a file. Returns `None` if the file does not exist. The inner `Err` describes what
+/// is wrong with the bytes.
 pub(crate) fn read(
     directory: &dyn Directory,
     name: &str,
@@ -109,7 +111,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<String, String> {
     Ok(document.to_owned())
 }
 
-/// The name of the file that a temporary file was meant to replace.
+/// Returns the name of the file that a temporary file was meant to replace.
 pub(crate) fn replaced_by(name: &str) -> Option<&str> {
     name.strip_suffix(REPLACEMENT_SUFFIX)
 }

@@ -1,5 +1,5 @@
-//! Buffers for reading a segment. A reader hands out slices of a buffer without copying; its memory is reused
-//! once all slices are dropped.
+//! Buffers for reading a segment. A reader returns slices of a buffer without copying. The memory of a buffer
+//! is used again after all its slices are dropped.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,19 +9,19 @@ use parking_lot::Mutex;
 
 /// Size of one read from a segment, in bytes.
 pub(crate) const BUFFER_BYTES: usize = 256 << 10;
-/// Number of free buffers that are kept for reuse.
+/// Number of unused buffers that are kept for later reads.
 const FREE_BUFFERS_MAX: usize = 8;
 
-/// The buffers of one reader. A buffer returns here when the last slice of it is dropped.
+/// The buffers of one reader. A buffer returns to the pool when its last slice is dropped.
 #[derive(Debug, Default)]
 pub(crate) struct BufferPool {
     free: Mutex<Vec<Vec<u8>>>,
-    /// Memory of all buffers that have slices in use.
+    /// Memory in bytes of all buffers that have slices in use.
     bytes_in_use: AtomicUsize,
 }
 
 impl BufferPool {
-    /// A buffer of `length` bytes, at most [`BUFFER_BYTES`], to be filled.
+    /// Returns an empty buffer for `length` bytes, at most [`BUFFER_BYTES`].
     pub(crate) fn acquire(self: &Arc<Self>, length: usize) -> PooledBuffer {
         let whole = length > BUFFER_BYTES / 2;
         let free = whole.then(|| self.free().pop()).flatten();
@@ -31,7 +31,7 @@ impl BufferPool {
         PooledBuffer { bytes, pool: Arc::clone(self) }
     }
 
-    /// Memory in bytes of all buffers that have slices in use.
+    /// Returns the memory in bytes of all buffers that have slices in use.
     pub(crate) fn bytes_in_use(&self) -> usize {
         self.bytes_in_use.load(Ordering::Relaxed)
     }
@@ -41,7 +41,7 @@ impl BufferPool {
     }
 }
 
-/// A buffer that is to be filled.
+/// A buffer that a read is to fill.
 #[derive(Debug)]
 pub(crate) struct PooledBuffer {
     bytes: Vec<u8>,
@@ -53,7 +53,7 @@ impl PooledBuffer {
         &mut self.bytes
     }
 
-    /// Its first `length` bytes, to be shared.
+    /// Returns the first `length` bytes of the buffer, which the read filled.
     pub(crate) fn filled(mut self, length: usize) -> Bytes {
         self.bytes.truncate(length);
         Bytes::from_owner(self)
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn buffer_is_reused_once_its_last_slice_is_dropped() {
+    fn a_buffer_is_reused_after_its_last_slice_is_dropped() {
         let pool = Arc::new(BufferPool::default());
         let mut window = pool.acquire(BUFFER_BYTES);
         window.bytes_mut()[..3].copy_from_slice(b"abc");
@@ -96,7 +96,7 @@ mod tests {
         drop(piece);
         assert_eq!((pool.bytes_in_use(), pool.free().len()), (0, 1));
         assert_eq!(pool.acquire(BUFFER_BYTES - 1).bytes.as_ptr(), place);
-        // A reader at the log's end uses small buffers, which take no more memory than needed.
+        // A reader at the end of the log uses small buffers, which take no more memory than needed.
         let small = pool.acquire(100).filled(100);
         assert_eq!(pool.bytes_in_use(), 100);
         drop(small);

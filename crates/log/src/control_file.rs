@@ -1,4 +1,4 @@
-//! The control file: identity and extent of a log, in one small JSON file that is replaced as a whole.
+//! The control file: which segments belong to a log, in one small JSON file that is replaced as a whole.
 //! Format: docs/reference/log-format.md.
 
 use serde::{Deserialize, Serialize};
@@ -10,32 +10,32 @@ use crate::storage::Directory;
 
 pub(crate) const NAME: &str = "control.json";
 
-/// The newest format version, which is the one written.
+/// The newest format version. New files are written in this version.
 pub(crate) const FORMAT_VERSION: u32 = 1;
 
-/// Upper limit of the file's length in bytes. Only the segment header in it can grow.
+/// The maximum length of the file in bytes. Only the segment header in it can become long.
 const BYTES_MAX: u64 = 80 << 20;
 
-/// Contents of the control file.
+/// The content of the control file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ControlFile {
-    /// Layout version of the whole directory.
+    /// The version of the layout of the whole directory.
     pub format_version: u32,
-    /// Number of the oldest segment. Files of older segments are leftovers of an interrupted purge.
+    /// The number of the oldest segment. Files of older segments were left by an interrupted purge.
     pub first_segment: u64,
-    /// The header of the newest segment. Its index may be unreadable after a crash.
+    /// The header of the newest segment. After a crash, the header in the segment's index may be unreadable.
     #[serde(deserialize_with = "Option::deserialize")]
     pub active: Option<SegmentHeader>,
 }
 
 impl ControlFile {
-    /// The contents for a log without segments.
+    /// Returns the content for a log without segments.
     pub(crate) fn new() -> Self {
         Self { format_version: FORMAT_VERSION, first_segment: 1, active: None }
     }
 
-    /// Reads the file; `None` if it does not exist.
+    /// Reads the file. Returns `None` if it does not exist.
     pub(crate) fn read(directory: &dyn Directory) -> Result<Option<Self>, LogError> {
         let Some(document) = atomic_json_file::read(directory, NAME, BYTES_MAX)? else { return Ok(None) };
         let path = directory.path_of(NAME);
@@ -68,7 +68,7 @@ impl ControlFile {
         }
         let unreadable =
             |error: serde_json::Error| ControlDamage::Malformed(format!("it cannot be read: {error}"));
-        // Check the version first: a newer layout may lack the other fields.
+        // The version is checked first, because a newer layout may not have the other fields.
         let VersionField { format_version } = serde_json::from_str(document).map_err(unreadable)?;
         if format_version > FORMAT_VERSION {
             return Err(ControlDamage::Version(format_version));
@@ -77,15 +77,15 @@ impl ControlFile {
     }
 }
 
-/// Reason reported when a directory has segments but no control file.
-pub(crate) const MISSING_REASON: &str = "it is missing, and the directory has segments: they can be read (log cat, log stats, log verify), and \
-                               nothing can be appended; put it back from a copy of the directory";
+/// The reason that is reported if a directory has segments but no control file.
+pub(crate) const MISSING_REASON: &str = "it is missing, and the directory has segments: they can be read (log cat, log stats, log verify), but \
+                               nothing can be appended; restore it from a copy of the directory";
 
-/// Refuses a directory that has segments but no control file.
+/// Returns an error if a directory has segments but no control file.
 ///
-/// The control file is on disk before the first segment. If it is missing while segments exist, it was lost.
-/// A writer would then treat the leftovers of an interrupted purge as part of the log, or misread a newer
-/// version's layout.
+/// The control file is on disk before the first segment. If segments exist without it, it was lost. Without
+/// it, a writer would treat the files of an interrupted purge as part of the log. It would also misread a
+/// directory of a newer version.
 ///
 /// # Errors
 /// [`LogError::Corrupt`] if there are segments.
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn round_trip_and_damage_is_detected() {
+    fn control_file_round_trips_and_damage_is_detected() {
         let control = ControlFile { first_segment: 17, ..ControlFile::new() };
         let bytes = atomic_json_file::encode(&control.document());
         assert_eq!(decode(&bytes), Ok(control));
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn newer_version_is_reported() {
+    fn a_newer_version_is_reported() {
         let document = r#"{"format_version":9,"something":"else"}"#;
         assert_eq!(decode(&atomic_json_file::encode(document)), Err(ControlDamage::Version(9)));
     }

@@ -1,4 +1,4 @@
-//! Errors of the log: causes and remedies.
+//! The errors of the log, with causes and remedies.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -26,37 +26,37 @@ pub enum LogError {
         action: &'static str,
         /// The file or directory.
         path: PathBuf,
-        /// The system's error.
+        /// The error of the system.
         source: io::Error,
     },
-    /// No space is left on the device. This poisons the log.
+    /// No space is left on the device. After this error the log accepts nothing more until a restart.
     #[error(
-        "disk full: cannot {action} {path}: {source}; nothing more is acknowledged, and all that was is safe: make room \
-         (purge old segments, or enlarge the disk) and start again"
+        "disk full: cannot {action} {path}: {source}; everything acknowledged so far is safe, and the log accepts nothing \
+         more: make room (purge old segments, or enlarge the disk) and restart"
     )]
     DiskFull {
         /// The attempted operation, as a verb phrase.
         action: &'static str,
         /// The file.
         path: PathBuf,
-        /// The system's error.
+        /// The error of the system.
         source: io::Error,
     },
-    /// A write or an fdatasync failed. This poisons the log.
+    /// A write or an fdatasync failed. After this error the log accepts nothing more until a restart.
     #[error(
-        "cannot {action} {path}: {source}; nothing more is acknowledged, and all that was is safe: check the disk (kernel \
-         log, SMART) before starting again"
+        "cannot {action} {path}: {source}; everything acknowledged so far is safe, and the log accepts nothing more: \
+         check the disk (kernel log, SMART), then restart"
     )]
     Write {
         /// The attempted operation, as a verb phrase.
         action: &'static str,
         /// The file.
         path: PathBuf,
-        /// The system's error.
+        /// The error of the system.
         source: io::Error,
     },
-    /// An earlier write or fdatasync failed. The contents of the disk are unknown since then, so nothing is
-    /// appended or published any more. Only a restart, which reads the files back, clears this state.
+    /// An earlier write or fdatasync failed. Since then the content of the disk is unknown, so the log
+    /// appends and publishes nothing more. Only a restart, which reads the files again, ends this state.
     #[error(
         "the log in {path} accepts nothing more after an earlier failure ({reason}); fix the cause and restart"
     )]
@@ -66,7 +66,7 @@ pub enum LogError {
         /// The first failure.
         reason: String,
     },
-    /// Bytes on disk differ from what was written.
+    /// Bytes on disk differ from the bytes that were written.
     #[error(
         "{path} is damaged at offset {offset}: {reason}; nothing was changed: run `tailwater log verify`, restore the file \
          from a copy, or move the log's directory away and capture from scratch"
@@ -80,49 +80,51 @@ pub enum LogError {
         reason: String,
     },
     /// A newer version of Tailwater wrote the file.
-    #[error("{path} has format version {found}, this program knows {known} and older; use a newer tailwater")]
+    #[error(
+        "{path} has format version {found}, but this tailwater reads only version {known} and older; use a newer tailwater"
+    )]
     FormatVersion {
         /// The file.
         path: PathBuf,
-        /// The file's version.
+        /// The version of the file.
         found: u32,
-        /// The newest version that this program knows.
+        /// The newest version that this program can read.
         known: u32,
     },
     /// The log holds events of the other flavour.
     #[error(
-        "the log in {path} holds {found} events, the source is {expected}; give this source another directory"
+        "the log in {path} holds {found} events, but the source is {expected}; give this source another directory"
     )]
     FlavourMismatch {
         /// The log's directory.
         path: PathBuf,
-        /// The log's flavour.
+        /// The flavour of the log.
         found: Flavour,
-        /// The source's flavour.
+        /// The flavour of the source.
         expected: Flavour,
     },
-    /// An event violates the format, its checksum, or the order of events. None of it was kept.
+    /// An event violates the format, its checksum, or the order of events. The log kept no part of it.
     #[error("event at {source_file}:{source_position} was rejected: {source}")]
     Event {
         /// The source's binlog file.
         source_file: String,
         /// Offset of the event in that file.
         source_position: u64,
-        /// What is wrong.
+        /// What is wrong with the event.
         source: WireError,
     },
     /// The caller appended something out of order, such as an event before a segment was started, or chunks
-    /// whose lengths do not add up.
+    /// whose lengths do not add up to the length of the event.
     #[error(
         "events were appended out of order to the log in {path}: {reason}; this is a defect, please report it"
     )]
     Sequence {
         /// The log's directory.
         path: PathBuf,
-        /// What was wrong.
+        /// What was out of order.
         reason: String,
     },
-    /// A reader asked for a segment that retention has purged.
+    /// A reader requested a segment that was purged.
     #[error(
         "segment {segment} was purged from the log in {path}, which begins with segment {first}; start from a newer \
          position, or from a fresh copy of the source"
@@ -135,7 +137,7 @@ pub enum LogError {
         /// The oldest available segment.
         first: u64,
     },
-    /// A position lies past the end, or not between two transactions.
+    /// A position is after the end of the log, or is not between two transactions.
     #[error("{segment}:{offset} is not a transaction boundary in the log in {path}: {reason}")]
     NoSuchPosition {
         /// The log's directory.
@@ -144,39 +146,39 @@ pub enum LogError {
         segment: u64,
         /// The requested offset.
         offset: u64,
-        /// Why there is no such position.
+        /// Why the position does not exist.
         reason: String,
     },
-    /// The archive could not be reached, or it refused the request. The log itself is unaffected.
+    /// The archive could not be reached, or it refused the request. The log itself works.
     #[error("the archive failed: cannot {action} {path}: {cause}")]
     Archive {
         /// The attempted operation, as a verb phrase.
         action: &'static str,
         /// The object, or the source's folder in the archive.
         path: PathBuf,
-        /// The store's error.
+        /// The error of the object store.
         cause: io::Error,
     },
-    /// The archived copy differs from the log. Nothing is purged on the strength of that copy.
+    /// The archived copy of a segment differs from the log. No local segment is purged because of that copy.
     #[error("{object} in the archive differs from the log: {reason}")]
     ArchiveDiffers {
         /// The archived object.
         object: PathBuf,
-        /// How it differs.
+        /// What differs.
         reason: String,
     },
-    /// A purge was refused because some of the segments are still needed. Nothing was dropped.
+    /// A purge was refused, because some of the segments are still needed. No segment was purged.
     #[error("segment {segment} of the log in {path} is not purged: {reason}")]
     StillNeeded {
         /// The log's directory.
         path: PathBuf,
         /// The oldest segment that is needed.
         segment: u64,
-        /// Which reader needs it, and the remedy.
+        /// Which reader needs the segment, and what to do.
         reason: String,
     },
     /// The directory holds no log.
-    #[error("there is no log in {path}; name a source's directory below the configured log directory")]
+    #[error("there is no log in {path}; name the directory of a source in the configured log directory")]
     NoLog {
         /// The directory.
         path: PathBuf,
@@ -184,7 +186,7 @@ pub enum LogError {
 }
 
 impl LogError {
-    /// The stable code of this error; see docs/reference/errors.md.
+    /// Returns the stable code of this error: see docs/reference/errors.md.
     pub fn code(&self) -> &'static str {
         match self {
             Self::Locked { .. } => "TW-LOG-0001",
@@ -206,8 +208,7 @@ impl LogError {
         }
     }
 
-    /// The error of a read-only operation. Errors that came from the archive are recognised by their inner
-    /// type.
+    /// Returns the error of a read-only operation. Errors of the archive are recognised by their inner type.
     pub(crate) fn io(action: &'static str, path: impl Into<PathBuf>, source: io::Error) -> Self {
         let path = path.into();
         let inner = source.get_ref();
@@ -220,11 +221,12 @@ impl LogError {
         }
     }
 
-    /// The error of a write, an allocation or a sync. These poison the log.
+    /// Returns the error of a failed write, allocation or sync. After such an error the log accepts nothing
+    /// more.
     pub(crate) fn write(action: &'static str, path: impl Into<PathBuf>, source: io::Error) -> Self {
         let path = path.into();
-        // EFBIG is the process's own file size limit (RLIMIT_FSIZE), EDQUOT the user's quota. To the operator
-        // each means a full disk.
+        // EFBIG means the file size limit of the process (RLIMIT_FSIZE), and EDQUOT the quota of the user.
+        // Both are reported as a full disk.
         match source.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
                 Self::DiskFull { action, path, source }
@@ -241,7 +243,7 @@ impl LogError {
         Self::Sequence { path: path.into(), reason: reason.into() }
     }
 
-    /// Whether a retry of the failed archive operation may succeed.
+    /// Returns whether a retry of the failed archive operation may succeed.
     pub(crate) fn is_transient(&self) -> bool {
         match self {
             Self::Archive { cause, .. } => {
@@ -252,7 +254,7 @@ impl LogError {
         }
     }
 
-    /// Whether this error must end all writing.
+    /// Returns whether the log must accept nothing more after this error.
     pub(crate) fn poisons(&self) -> bool {
         matches!(self, Self::DiskFull { .. } | Self::Write { .. })
     }

@@ -1,4 +1,5 @@
-//! The thread that syncs in the background of the writer, so that network reads and disk writes overlap.
+//! The thread that runs syncs in the background, so that the writer can receive more data while the disk
+//! writes.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -10,16 +11,16 @@ use crate::error::LogError;
 use crate::shared_state::LogShared;
 use crate::storage::{LogFile, blocking};
 
-/// A sync request.
+/// A request to sync a segment.
 #[derive(Debug, Clone)]
 pub(crate) struct SyncTarget {
     pub segment: u64,
     pub file: Arc<dyn LogFile>,
-    /// Every byte before this offset was written.
+    /// Every byte before this offset was written to the file.
     pub end: u64,
 }
 
-/// A range whose writeback is to start without waiting.
+/// A range that the kernel starts to write to the disk. Nothing waits for the end of it.
 #[derive(Debug)]
 struct Writeback {
     file: Arc<dyn LogFile>,
@@ -27,7 +28,7 @@ struct Writeback {
     length: u64,
 }
 
-/// A thread that starts with the first request and ends when this value is dropped.
+/// The flusher thread. It starts with the first request and ends when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Flusher {
     shared: Arc<LogShared>,
@@ -37,7 +38,7 @@ pub(crate) struct Flusher {
     interval: Duration,
 }
 
-/// The pending requests of the thread. Other threads can make them urgent.
+/// The pending requests of the flusher thread. Other threads can make them urgent.
 #[derive(Debug, Default)]
 pub(crate) struct SyncQueue {
     work: Mutex<SyncWork>,
@@ -47,7 +48,7 @@ pub(crate) struct SyncQueue {
 #[derive(Debug, Default)]
 struct SyncWork {
     sync: Option<SyncTarget>,
-    /// The sync is wanted at once, not after the flusher's interval.
+    /// Whether to sync at once, rather than after the flusher's interval.
     urgent: bool,
     writeback: Option<Writeback>,
     stop: bool,
@@ -59,14 +60,14 @@ impl Flusher {
         Self { shared, queue, thread: None, interval }
     }
 
-    /// Requests an fdatasync of everything up to `target.end`; `urgent` means now. The request covers earlier
-    /// ones that are still pending.
+    /// Requests an fdatasync of everything up to `target.end`. `urgent` means without a delay. The request
+    /// also covers earlier requests that are pending.
     pub(crate) fn sync(&mut self, target: SyncTarget, urgent: bool) -> Result<(), LogError> {
         self.start()?;
         let mut work = self.queue.lock();
         let earlier = work.sync.replace(target);
-        // A thread that was woken earlier and has not taken its request finds this one too. Waking it for
-        // each commit, only to wait on, costs as much as handing over the commit.
+        // If the thread was woken earlier and has not taken that request yet, it finds this request too. To
+        // wake it for each commit, only for another wait, costs as much as passing the commit to it.
         let wake = earlier.is_none() || (urgent && !work.urgent);
         work.urgent |= urgent;
         if wake {
@@ -75,7 +76,7 @@ impl Flusher {
         Ok(())
     }
 
-    /// Requests that the pages of a range be written soon.
+    /// Requests that the kernel writes the pages of a range to disk soon.
     pub(crate) fn write_back(
         &mut self,
         file: Arc<dyn LogFile>,
@@ -114,7 +115,7 @@ impl Drop for Flusher {
         self.queue.lock().stop = true;
         self.queue.changed.notify_one();
         if let Some(thread) = self.thread.take() {
-            // The thread ends only on request. A panic in it was already reported by the panic itself.
+            // The thread ends only on request. If it panicked, the panic was already reported.
             let _ = blocking(|| thread.join());
         }
     }
@@ -134,7 +135,7 @@ impl SyncQueue {
         }
     }
 
-    /// Waits for a request; `None` when the thread must stop.
+    /// Waits for a request. Returns `None` when the thread must stop.
     fn next(&self, interval: Duration) -> Option<(Option<Writeback>, Option<SyncTarget>)> {
         let mut work = self.lock();
         loop {
@@ -142,7 +143,8 @@ impl SyncQueue {
                 return None;
             }
             if work.sync.is_some() && !work.urgent && work.writeback.is_none() {
-                // Not urgent: collect more requests before the one fdatasync that covers them all.
+                // The request is not urgent, so the thread waits for more requests. One fdatasync then covers
+                // them all.
                 let idle = |work: &mut SyncWork| !work.stop && !work.urgent && work.writeback.is_none();
                 self.changed.wait_while_for(&mut work, idle, interval);
                 if work.stop {
@@ -161,7 +163,7 @@ impl SyncQueue {
 fn run(shared: &LogShared, queue: &SyncQueue, interval: Duration) {
     while let Some((writeback, sync)) = queue.next(interval) {
         if let Some(writeback) = writeback {
-            // Only a hint: real errors surface in the fdatasync.
+            // This is only a hint to the kernel. The fdatasync reports any error.
             let _ = writeback.file.start_writeback(writeback.offset, writeback.length);
         }
         let Some(target) = sync else { continue };

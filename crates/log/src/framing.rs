@@ -1,5 +1,5 @@
-//! Turns a sequence of events into index entries: one per transaction, and one per event between
-//! transactions. Capture and recovery share this code, so both build the same index.
+//! Converts a sequence of events into index entries: one entry per transaction, and one per event between
+//! transactions. Capture and recovery use the same code, so both build the same index.
 
 use tailwater_wire::event::{EVENT_HEADER_BYTES, EventHeader, EventType, FormatDescription};
 use tailwater_wire::transaction::{TransactionStep, TransactionTracker};
@@ -8,17 +8,17 @@ use tailwater_wire::{Flavour, WireError};
 use crate::position::{EntryFlags, EntryKind, LogEntry, LogPosition};
 use tailwater_wire::event::FIRST_EVENT_OFFSET;
 
-/// Follows the events of one segment.
+/// Finds the index entries in the events of one segment.
 #[derive(Debug)]
 pub(crate) struct Framing {
     segment: u64,
-    /// Offset of the segment's first event in the source's file.
+    /// Offset of the segment's first event in the source's binlog file.
     source_offset: u64,
     tracker: TransactionTracker,
     format: Option<FormatDescription>,
-    /// Offset in the source's file after the last event.
+    /// Offset in the source's binlog file after the last event.
     source_position: u64,
-    /// Offset in the source's file after the last whole entry.
+    /// Offset in the source's binlog file after the last whole entry.
     source_position_whole: u64,
     open: Option<OpenEntry>,
 }
@@ -29,18 +29,17 @@ struct OpenEntry {
     whole: bool,
 }
 
-/// What a new event means for the bytes before it.
+/// What the caller must do when a new event begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FramingAction {
-    /// They stay.
+    /// Keep the earlier bytes and append the event.
     Accept,
-    /// The transaction that was being read will never end. Its bytes must be cut, and the event observed
-    /// again.
+    /// The current transaction will never end. The caller must remove its bytes and observe the event again.
     CutTransaction,
 }
 
 impl Framing {
-    /// For a segment whose first event is at `source_offset` of the source's file.
+    /// Creates the state for a segment whose first event is at `source_offset` of the source's binlog file.
     pub(crate) fn new(segment: u64, source_offset: u64, flavour: Flavour) -> Self {
         Self {
             segment,
@@ -53,42 +52,43 @@ impl Framing {
         }
     }
 
-    /// Continues after `source_position` of the source's file, with the segment's format description.
+    /// Continues after `source_position` of the source's binlog file, with the format description of the
+    /// segment.
     pub(crate) fn resume(&mut self, source_position: u64, format: Option<FormatDescription>) {
         self.source_position = source_position;
         self.source_position_whole = source_position;
         self.format = format;
     }
 
-    /// The format description in force.
+    /// Returns the format description that applies to the next event.
     pub(crate) fn format(&self) -> Option<&FormatDescription> {
         self.format.as_ref()
     }
 
-    /// Offset in the source's file after the last observed event.
+    /// Returns the offset in the source's binlog file after the last observed event.
     pub(crate) fn source_position(&self) -> u64 {
         self.source_position
     }
 
-    /// Offset in the source's file after the last whole entry.
+    /// Returns the offset in the source's binlog file after the last whole entry.
     pub(crate) fn source_position_whole(&self) -> u64 {
         self.source_position_whole
     }
 
-    /// Whether a transaction is incomplete.
+    /// Returns whether a transaction is incomplete.
     pub(crate) fn in_transaction(&self) -> bool {
         self.open.as_ref().is_some_and(|open| open.entry.kind == EntryKind::Transaction)
     }
 
-    /// Forgets the entry being read, because its bytes were cut.
+    /// Discards the incomplete entry, because its bytes were removed.
     pub(crate) fn rollback(&mut self) {
         self.open = None;
         self.tracker.reset();
         self.source_position = self.source_position_whole;
     }
 
-    /// Observes an event that begins at `offset` of the segment. `first_chunk` holds its bytes from the
-    /// header on.
+    /// Observes an event that begins at `offset` of the segment. `first_chunk` holds the first bytes of the
+    /// event, from the header on.
     pub(crate) fn begin_event(
         &mut self,
         offset: u64,
@@ -100,7 +100,7 @@ impl Framing {
             self.format = Some(FormatDescription::parse(body)?);
         }
         let Some(format) = &self.format else {
-            let reason = format!("a {} event before the format description", header.event_type);
+            let reason = format!("a {} event came before the format description", header.event_type);
             return Err(WireError::malformed("segment", reason));
         };
         let step = self.tracker.observe(header, body, format)?;
@@ -119,7 +119,8 @@ impl Framing {
             flags: EntryFlags::default(),
         };
         let open = match step {
-            // An event that belongs to no transaction but occurs inside one becomes part of that entry.
+            // An event that belongs to no transaction, but occurs inside one, becomes part of that
+            // transaction's entry.
             TransactionStep::Outside | TransactionStep::Inside | TransactionStep::End
                 if self.open.is_some() =>
             {
@@ -151,7 +152,7 @@ impl Framing {
         Ok(FramingAction::Accept)
     }
 
-    /// Ends the current event at offset `end`, and returns the entry that it completes, if any.
+    /// Ends the current event at offset `end`. Returns the entry that the event completes, if any.
     pub(crate) fn end_event(&mut self, end: u64) -> Option<LogEntry> {
         let open = self.open.take_if(|open| open.whole)?;
         let mut entry = open.entry;
@@ -160,20 +161,20 @@ impl Framing {
         Some(entry)
     }
 
-    /// Marks everything observed so far as whole and final.
+    /// Marks all observed events as whole and final.
     pub(crate) fn commit_entries(&mut self) {
         self.source_position_whole = self.source_position;
     }
 
     fn advance_source(&mut self, offset: u64, header: &EventHeader) {
-        // A segment that begins in mid-file still starts with the format description, which has another
-        // offset in the source's file.
+        // A segment that begins in the middle of a source's file also starts with the format description. In
+        // the source's file, that event has another offset.
         if offset == FIRST_EVENT_OFFSET && self.source_offset > FIRST_EVENT_OFFSET {
             return;
         }
         self.source_position += u64::from(header.event_length);
-        // Headers hold the low 32 bits of the position, and none inside transactions from MariaDB 11.4 on.
-        // Events that a source leaves out of the stream show as a step ahead.
+        // A header holds the low 32 bits of the end position, or 0 inside transactions from MariaDB 11.4 on.
+        // If the source leaves events out of the stream, the end position is higher than expected.
         let ahead = header.end_log_pos.wrapping_sub(self.source_position as u32);
         if header.end_log_pos != 0 && ahead <= u32::MAX / 2 {
             self.source_position += u64::from(ahead);

@@ -1,4 +1,5 @@
-//! The log for readers and tools: [`LogHandle`] in the writer's process, [`LogDir`] from any other process.
+//! Access to a log for readers and tools: [`LogHandle`] in the process of the writer, [`LogDir`] in any other
+//! process.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -25,27 +26,28 @@ use crate::storage::{Directory, RealDirectory};
 use crate::tail_recovery;
 use tailwater_wire::event::FIRST_EVENT_OFFSET;
 
-/// A segment, as `tailwater log ls` shows it.
+/// The properties of a segment that `tailwater log ls` prints.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SegmentSummary {
-    /// Its number, from 1.
+    /// The number of the segment, from 1.
     pub number: u64,
-    /// Path of its file.
+    /// The path of its file.
     pub path: PathBuf,
-    /// The source's binlog file that it mirrors.
+    /// The source's binlog file of which the segment is a copy.
     pub source_file: String,
-    /// Offset in that file of its first event. With 4 the segment mirrors the file from its start, byte for
-    /// byte.
+    /// The offset of its first event in that file. If it is 4, the segment is a copy of the whole file, byte
+    /// for byte.
     pub source_offset: u64,
-    /// The server that it came from.
+    /// The server that the events came from.
     pub source: SourceIdentity,
-    /// 1 for the first source, and one more each time the capture moved to another server.
+    /// The number of the server that the events came from: 1 for the first, and 1 more after each change of
+    /// the server.
     pub epoch: u32,
-    /// Durable bytes.
+    /// The number of durable bytes.
     pub bytes: u64,
-    /// The segment is complete and does not grow any more.
+    /// Whether the segment is complete and will not grow.
     pub sealed: bool,
-    /// Every transaction of the log before it, in the flavour's notation.
+    /// The GTIDs of all transactions of the log before the segment, in the notation of the flavour.
     pub gtids_before: String,
 }
 
@@ -64,7 +66,7 @@ fn summary(directory: &dyn Directory, state: &SegmentState, end: u64) -> Segment
     }
 }
 
-/// A segment whose index is complete.
+/// Returns the state of a segment whose index is complete, or `None`.
 fn sealed_state(directory: &dyn Directory, number: u64) -> Result<Option<SegmentState>, LogError> {
     let index = index_file::read_sealed(directory, number)?;
     Ok(index.map(|index| SegmentState {
@@ -73,8 +75,8 @@ fn sealed_state(directory: &dyn Directory, number: u64) -> Result<Option<Segment
     }))
 }
 
-/// Numbers of the local segments and of the archived segments directly before them. Archived segments before
-/// a gap are left out.
+/// Returns the numbers of the local segments, and of the archived segments directly before them. If an
+/// archived segment is missing, older ones are left out.
 pub(crate) fn segment_numbers(directory: &dyn Directory) -> Result<BTreeSet<u64>, LogError> {
     let list = |error| LogError::io("list", directory.path(), error);
     let first = match ControlFile::read(directory)? {
@@ -87,10 +89,11 @@ pub(crate) fn segment_numbers(directory: &dyn Directory) -> Result<BTreeSet<u64>
     Ok(names.iter().filter_map(|name| parse_segment_name(name)).filter(|number| *number >= first).collect())
 }
 
-/// [`LogError::Purged`] if a segment is no longer part of the log and not archived.
+/// Returns [`LogError::Purged`] if a segment is not part of the log any more and is not archived.
 pub(crate) fn if_purged(directory: &dyn Directory, segment: u64) -> Result<(), LogError> {
     let first = match ControlFile::read(directory)? {
-        // Do not query the archive for segments that were not purged: it may be out of reach.
+        // The archive is not queried for segments that were not purged, because the archive may be
+        // unreachable.
         Some(ControlFile { first_segment: first, .. }) if segment >= first => return Ok(()),
         Some(ControlFile { first_segment: first, .. }) => {
             let archived = directory.archived_before(first);
@@ -104,7 +107,7 @@ pub(crate) fn if_purged(directory: &dyn Directory, segment: u64) -> Result<(), L
     }
 }
 
-/// While this exists, written bytes are synced at once: see [`LogHandle::prompt_sync`].
+/// While a value of this type exists, written bytes are synced at once: see [`LogHandle::prompt_sync`].
 #[derive(Debug)]
 pub struct PromptSyncGuard(Arc<LogShared>);
 
@@ -114,7 +117,8 @@ impl Drop for PromptSyncGuard {
     }
 }
 
-/// The log for readers in the writer's process. Cheap to clone; outlives the writer.
+/// The log for readers in the process of the writer. A clone is cheap. A handle can be used after the writer
+/// is gone.
 #[derive(Debug, Clone)]
 pub struct LogHandle {
     shared: Arc<LogShared>,
@@ -132,28 +136,28 @@ impl LogHandle {
         Arc::clone(&self.shared)
     }
 
-    /// The log's directory.
+    /// Returns the directory of the log.
     pub fn path(&self) -> PathBuf {
         self.shared.path()
     }
 
-    /// The server that the newest segment came from; `None` while there is no segment.
+    /// Returns the server that the newest segment came from, or `None` if there is no segment.
     pub fn source(&self) -> Option<SourceIdentity> {
         self.shared.newest_header().map(|header| header.source.clone())
     }
 
-    /// How far the log is durable.
+    /// Returns up to which position the log is durable.
     pub fn durable(&self) -> DurableState {
         self.shared.durable()
     }
 
-    /// The same, to wait for changes.
+    /// Returns a channel that holds the durable state and reports its changes.
     pub fn subscribe(&self) -> watch::Receiver<DurableState> {
         self.shared.subscribe()
     }
 
     /// Waits until everything before `position` is durable. Returns false if the writer closed the log first.
-    /// Requests a prompt sync meanwhile.
+    /// While it waits, written bytes are synced at once.
     ///
     /// # Errors
     /// [`LogError::Poisoned`].
@@ -163,7 +167,7 @@ impl LogHandle {
         if !is_done(&self.durable()) {
             let mut durable = self.subscribe();
             let _prompt_sync = self.prompt_sync();
-            // The sender lives as long as `self`, so this cannot fail.
+            // The sender exists as long as `self`, so this cannot fail.
             let _ = durable.wait_for(is_done).await;
         }
         match self.durable().position >= position {
@@ -172,8 +176,8 @@ impl LogHandle {
         }
     }
 
-    /// Waits until everything written so far is durable, so that it can be read and named. Returns false if
-    /// the writer closed the log first.
+    /// Waits until everything that is written so far is durable, so that readers and their clients can rely
+    /// on it. Returns false if the writer closed the log first.
     ///
     /// # Errors
     /// [`LogError::Poisoned`].
@@ -182,16 +186,16 @@ impl LogHandle {
         self.wait_until_durable(written).await
     }
 
-    /// Makes written bytes durable at once for as long as the guard exists, also in [`AckMode::Received`].
-    /// For consumers that forward durable bytes as they appear.
+    /// Returns a guard. While it exists, written bytes are synced at once, even in [`AckMode::Received`].
+    /// This is for readers that forward durable bytes without delay.
     pub fn prompt_sync(&self) -> PromptSyncGuard {
         self.shared.begin_prompt_sync();
         PromptSyncGuard(Arc::clone(&self.shared))
     }
 
-    /// Whether everything before `position` is as safe as an ACK promises: durable or, in
-    /// [`AckMode::Received`], written to its file. Events without checksums must be durable, because after a
-    /// crash of this process nothing could tell which of them are whole.
+    /// Returns whether everything before `position` is as safe as an ACK promises: durable or, in
+    /// [`AckMode::Received`], written to its file. Events without checksums must be durable: after a crash of
+    /// this process, recovery could not find out which of them are complete.
     pub fn is_acknowledged(&self, position: LogPosition) -> bool {
         let durable = self.durable();
         let enough = self.ack == AckMode::Received && self.shared.is_kept_once_written();
@@ -199,7 +203,8 @@ impl LogHandle {
         durable.position >= position || written && *self.shared.subscribe_written().borrow() >= position
     }
 
-    /// Waits until [`LogHandle::is_acknowledged`] holds. Returns false if the writer closed the log first.
+    /// Waits until [`LogHandle::is_acknowledged`] returns true. Returns false if the writer closed the log
+    /// first.
     ///
     /// # Errors
     /// [`LogError::Poisoned`].
@@ -209,7 +214,7 @@ impl LogHandle {
             if self.ack == AckMode::Durable || !self.shared.is_kept_once_written() {
                 return self.wait_until_durable(position).await;
             }
-            // This channel also changes when the log's state does.
+            // This channel also reports changes of the log's state.
             written.borrow_and_update();
             if self.is_acknowledged(position) {
                 return Ok(true);
@@ -217,29 +222,31 @@ impl LogHandle {
             if self.durable().state != LogState::Open {
                 return self.shared.check().map(|()| false);
             }
-            // The sender lives as long as `self`, so this cannot fail.
+            // The sender exists as long as `self`, so this cannot fail.
             let _ = written.changed().await;
         }
     }
 
-    /// Every durable transaction, and all before the log's beginning; `None` while the log is empty.
+    /// Returns the GTIDs of all durable transactions and of those before the start of the log. Returns `None`
+    /// while the log is empty.
     pub fn gtid_set(&self) -> Option<GtidSet> {
         self.shared.gtids()
     }
 
-    /// The newest durable transaction, if it is in the newest segment.
+    /// Returns the newest durable transaction, if it is in the newest segment.
     pub fn last_transaction(&self) -> Option<LogEntry> {
         self.shared.last_transaction()
     }
 
-    /// The segments, oldest first. Segments that were purged locally and archived come first. Queries the
-    /// archive for those that it does not know yet; on failure the archived segments are left out.
+    /// Returns the segments, oldest first, with archived segments that were purged locally. It queries the
+    /// archive for segments that it does not know yet. If that fails, it logs a warning and leaves the
+    /// archived segments out.
     pub fn segments(&self) -> Vec<SegmentSummary> {
         let end = self.shared.durable().position.offset;
         let segments = self.shared.segments();
         let first = segments.keys().next().copied().unwrap_or_else(|| self.shared.first_segment_number());
         let archived = self.archived_segments(first).unwrap_or_else(|error| {
-            tracing::warn!(log = %self.path().display(), code = error.code(), "archived segments are left out: {error}");
+            tracing::warn!(log = %self.path().display(), code = error.code(), "cannot list the archived segments; only local segments are listed: {error}");
             Vec::new()
         });
         let reading = self.shared.reading.as_ref();
@@ -248,7 +255,7 @@ impl LogHandle {
         archived.chain(local).collect()
     }
 
-    /// The archived segments that lead up to the first local one.
+    /// Returns the archived segments that directly precede the local segment `first`.
     fn archived_segments(&self, first: u64) -> Result<Vec<SegmentState>, LogError> {
         let Some(archive) = &self.shared.archive else { return Ok(Vec::new()) };
         let oldest = archive.leading_to(first).map_err(|error| LogError::io("list", archive.url(), error))?;
@@ -274,7 +281,7 @@ impl LogHandle {
         Ok(states)
     }
 
-    /// The newest segment; `None` while there is none.
+    /// Returns the newest segment, or `None` if there is none.
     pub fn newest_segment(&self) -> Option<SegmentSummary> {
         let end = self.shared.durable().position.offset;
         let segments = self.shared.segments();
@@ -282,8 +289,9 @@ impl LogHandle {
         newest.map(|state| summary(self.shared.directory.as_ref(), state, end))
     }
 
-    /// Every transaction before a segment, including those before the log. `None` where nothing states what
-    /// came before the log, because it began in the middle of a source's file.
+    /// Returns the GTIDs of all transactions before a segment, with those before the start of the log.
+    /// Returns `None` if the log began in the middle of a source's file, and nothing in it states the earlier
+    /// GTIDs.
     ///
     /// # Errors
     /// [`LogError::Purged`], [`LogError::Corrupt`], [`LogError::Io`].
@@ -302,14 +310,15 @@ impl LogHandle {
         tail_recovery::gtids_before(self.shared.reading.as_ref(), &state.header)
     }
 
-    /// Every transaction that no local segment holds: the purged ones and those before the log. `None` where
-    /// nothing states what came before the log. Does not query the archive.
+    /// Returns the GTIDs of all transactions that no local segment holds: the purged ones and those before
+    /// the start of the log. Returns `None` if nothing in the log states the GTIDs before its start. It does
+    /// not query the archive.
     ///
     /// # Errors
     /// [`LogError::Corrupt`], [`LogError::Io`].
     pub fn gtids_purged_or_before(&self) -> Result<Option<GtidSet>, LogError> {
-        // If the log began in the middle of a file, the start of the next file states the transactions before
-        // it.
+        // If the log began in the middle of a file, the start of the next file states the GTIDs of all
+        // earlier transactions.
         const SEGMENTS_ASKED_MAX: usize = 3;
         for state in self.shared.segments().values().take(SEGMENTS_ASKED_MAX) {
             let before = tail_recovery::gtids_before(self.shared.directory.as_ref(), &state.header)?;
@@ -320,8 +329,8 @@ impl LogHandle {
         Ok(None)
     }
 
-    /// A reader that starts at `from`, which must lie between two entries; [`LogPosition::ZERO`] is the log's
-    /// oldest entry.
+    /// Returns a reader that starts at `from`, which must lie between two entries. [`LogPosition::ZERO`]
+    /// starts at the oldest entry of the log.
     ///
     /// # Errors
     /// [`LogError::Purged`], [`LogError::NoSuchPosition`], [`LogError::Io`].
@@ -330,9 +339,9 @@ impl LogHandle {
         LogReader::open(Arc::clone(&self.shared.reading), limit, from)
     }
 
-    /// Like [`LogHandle::reader`], but also returns entries that are written and not durable yet. A crash of
-    /// the machine may take those away again. For readers that use the time until the entry is
-    /// [durable](Self::subscribe), and act on it only then.
+    /// Returns a reader like [`LogHandle::reader`] that also returns entries that are written but not durable
+    /// yet. After a crash of the machine, such entries may be missing. This is for readers that prepare their
+    /// work early, but act on an entry only when it is [durable](Self::subscribe).
     ///
     /// # Errors
     /// As [`LogHandle::reader`].
@@ -341,31 +350,31 @@ impl LogHandle {
         LogReader::open(Arc::clone(&self.shared.reading), limit, from)
     }
 
-    /// Keeps everything from `position` on from being purged, for as long as the pin exists. `name` is shown
-    /// to the operator when the pin holds up a purge.
+    /// Prevents the purge of everything from `position` on, as long as the returned pin exists. Messages
+    /// about a refused purge show `name`.
     pub fn register_reader(&self, name: &str, position: LogPosition) -> RetentionPin {
         RetentionPin::register(Arc::clone(&self.shared), name, position, false)
     }
 
-    /// Like [`LogHandle::register_reader`], and remembers the reader after the pin is dropped. An operator's
-    /// purge is refused while an absent reader still needs the segments, even if no process has the log open.
-    /// A purge by [`LogOptions::retention`] keeps them for a week, unless they are archived. Registering
-    /// again under the same name moves its position.
+    /// Does the same as [`LogHandle::register_reader`], and stores the position of the reader even after the
+    /// pin is dropped. An operator's purge is refused while a disconnected reader needs the segments, even if
+    /// no process has the log open. A purge by [`LogOptions::retention`] keeps the segments for a week,
+    /// unless they are archived. To move the position, register the reader again under the same name.
     ///
     /// [`LogOptions::retention`]: crate::LogOptions::retention
     pub fn register_persistent_reader(&self, name: &str, position: LogPosition) -> RetentionPin {
         RetentionPin::register(Arc::clone(&self.shared), name, position, true)
     }
 
-    /// The persistent readers, whether connected or not.
+    /// Returns the persistent readers, connected or not.
     pub fn persistent_readers(&self) -> Vec<PersistentReader> {
         self.shared.readers().all()
     }
 
-    /// Forgets a persistent reader that will not return. Returns whether it was known.
+    /// Removes a persistent reader that will not connect again. Returns whether there was such a reader.
     ///
     /// # Errors
-    /// [`LogError::DiskFull`], [`LogError::Write`]: the reader may still be remembered after a restart.
+    /// [`LogError::DiskFull`], [`LogError::Write`]: after a restart the reader may exist again.
     pub fn forget_reader(&self, name: &str) -> Result<bool, LogError> {
         let mut readers = self.shared.readers();
         let known = readers.forget(name);
@@ -373,29 +382,29 @@ impl LogHandle {
         Ok(known)
     }
 
-    /// Drops the oldest sealed segments beyond the limits of [`LogOptions::retention`]. Keeps every segment
-    /// that a registered reader needs or that must be archived first, and always the newest.
+    /// Purges the oldest sealed segments that exceed the limits of [`LogOptions::retention`]. It keeps every
+    /// segment that a registered reader needs or that must be archived first, and always the newest segment.
     ///
     /// # Errors
     /// [`LogError::Io`], [`LogError::Write`]; [`LogError::ArchiveDiffers`] if another log is archived under
-    /// this log's name. An archive that does not answer is no error: its segments count as not archived.
+    /// this log's name. If the archive does not answer, that is no error: its segments count as not archived.
     ///
     /// [`LogOptions::retention`]: crate::LogOptions::retention
     pub fn purge(&self, now: SystemTime) -> Result<Purge, LogError> {
         retention::purge(&self.shared, self.retention, now)
     }
 
-    /// Drops everything beyond an operator's limit, or nothing; never the newest segment.
+    /// Purges all segments that exceed an operator's limit, or none. It never purges the newest segment.
     ///
     /// # Errors
-    /// [`LogError::StillNeeded`], with the reader's name, if a reader needs a part of it, or if a part must
-    /// be archived first; [`LogError::NoSuchPosition`] for a segment after the newest; [`LogError::Archive`],
-    /// [`LogError::ArchiveDiffers`]; [`LogError::Io`], [`LogError::Write`].
+    /// [`LogError::StillNeeded`] if a reader needs one of the segments (with the name of the reader), or if
+    /// one must be archived first; [`LogError::NoSuchPosition`] for a segment after the newest;
+    /// [`LogError::Archive`], [`LogError::ArchiveDiffers`]; [`LogError::Io`], [`LogError::Write`].
     pub fn purge_by(&self, limit: PurgeLimit) -> Result<Purge, LogError> {
         retention::purge_by(&self.shared, limit)
     }
 
-    /// Drops all segments before `segment`: see [`Self::purge_by`].
+    /// Purges all segments before `segment`: see [`Self::purge_by`].
     ///
     /// # Errors
     /// As [`Self::purge_by`].
@@ -404,18 +413,18 @@ impl LogHandle {
     }
 }
 
-/// A log opened for reading only, possibly while another process writes to it. Its end is where its index
-/// ends.
+/// A log that is opened only for reading, possibly while another process writes to it. Readers see the log up
+/// to the end of its index.
 #[derive(Debug, Clone)]
 pub struct LogDir {
     directory: Arc<dyn Directory>,
-    /// The local part of the log; `None` if all of it is archived.
+    /// The local part of the log; `None` if the whole log is in the archive.
     local: Option<Arc<dyn Directory>>,
 }
 
 impl LogDir {
-    /// Opens the log of one source. Nothing is locked or changed. A directory that has segments but no
-    /// control file, such as one rescued by an operator, is read too, with a warning.
+    /// Opens the log of one source without locking or changing anything. If a directory has segments but no
+    /// control file, for example because an operator rescued the files, the log is opened with a warning.
     ///
     /// # Errors
     /// [`LogError::NoLog`] if the directory holds no log; [`LogError::FormatVersion`]; [`LogError::Corrupt`];
@@ -424,8 +433,8 @@ impl LogDir {
         Self::open_on(Arc::new(RealDirectory::new(directory)))
     }
 
-    /// Opens the log of one source together with its archive. Purged segments are read from the archive, and
-    /// all segments if `directory` holds no log.
+    /// Opens the log of one source together with its archive. Purged segments are read from the archive. If
+    /// `directory` holds no log, all segments are read from the archive.
     ///
     /// # Errors
     /// As [`LogDir::open_read_only`], and [`LogError::Archive`]. [`LogError::NoLog`] if the archive is empty
@@ -444,7 +453,7 @@ impl LogDir {
     /// Opens the archived segments of a source.
     ///
     /// # Errors
-    /// [`LogError::NoLog`] if nothing is archived; [`LogError::Archive`].
+    /// [`LogError::NoLog`] if the archive holds no segment of the source; [`LogError::Archive`].
     pub fn open_archive(archive: &Archive) -> Result<Self, LogError> {
         let log = Self { directory: Arc::new(ArchivedDirectory::new(None, archive.clone())), local: None };
         match log.numbers()?.is_empty() {
@@ -461,7 +470,8 @@ impl LogDir {
             return Err(LogError::NoLog { path: log.directory.path().to_owned() });
         }
         if known?.is_none() {
-            // Rescued segments can still be read. Only a writer must know where the log begins.
+            // Readers can read rescued segments without a control file. Only a writer must know which segment
+            // is the first.
             let path = log.directory.path().display();
             tracing::warn!(
                 "{path} has segments and no control.json, which states where the log begins: all segments are read, among them any that \
@@ -475,29 +485,29 @@ impl LogDir {
         self.directory.as_ref()
     }
 
-    /// Whether the log has a local directory, not only an archive.
+    /// Returns whether the log has a local directory, and not only an archive.
     pub(crate) fn has_directory(&self) -> bool {
         self.local.is_some()
     }
 
-    /// Numbers of the existing segments, oldest first.
+    /// Returns the numbers of the existing segments, oldest first.
     pub(crate) fn numbers(&self) -> Result<Vec<u64>, LogError> {
         Ok(segment_numbers(self.directory.as_ref())?.into_iter().collect())
     }
 
-    /// The log's directory or, if there is none, the archive's URL.
+    /// Returns the directory of the log or, if there is none, the URL of the archive.
     pub fn path(&self) -> &Path {
         self.directory.path()
     }
 
-    /// Archives every local sealed segment that is not in `archive` yet, oldest first. Safe while another
-    /// process writes, and at any interruption: a segment counts as archived once it was uploaded, read back,
-    /// and compared with the local one.
+    /// Archives every sealed local segment that is not in `archive` yet, oldest first. Another process may
+    /// write to the log at the same time. The call may be interrupted at any time, because a segment counts
+    /// as archived only after it was uploaded, read back, and compared with the local one.
     ///
     /// # Errors
     /// [`LogError::Archive`] if the store failed for longer than [`ArchiveOptions::retry_max`];
-    /// [`LogError::ArchiveDiffers`] if it returns something else, or holds another log's segments;
-    /// [`LogError::Corrupt`], [`LogError::Io`]. Segments archived before the error stay archived.
+    /// [`LogError::ArchiveDiffers`] if the store returns other bytes, or holds segments of another log;
+    /// [`LogError::Corrupt`], [`LogError::Io`]. Segments that were archived before the error are complete.
     pub fn archive_sealed(
         &self,
         archive: &Archive,
@@ -518,8 +528,8 @@ impl LogDir {
         }
     }
 
-    /// Removes from `archive` the segments that were archived longer than `time_max` ago, are no longer held
-    /// locally, and that no persistent reader needs.
+    /// Removes segments from `archive` that were archived longer than `time_max` ago, that are not in the
+    /// local directory any more, and that no persistent reader needs.
     ///
     /// # Errors
     /// [`LogError::Archive`]; [`LogError::Corrupt`], [`LogError::Io`].
@@ -540,7 +550,8 @@ impl LogDir {
         archive.expire(keep_from, before)
     }
 
-    /// What a purge would drop if no process has the log open. With an archive, only archived segments.
+    /// Returns what a purge would remove if no process has the log open. With an archive, it returns only
+    /// archived segments.
     ///
     /// # Errors
     /// As [`LogHandle::purge_by`], except [`LogError::Write`].
@@ -553,7 +564,7 @@ impl LogDir {
         Ok(plan)
     }
 
-    /// The persistent readers.
+    /// Returns the persistent readers.
     ///
     /// # Errors
     /// [`LogError::Corrupt`], [`LogError::FormatVersion`], [`LogError::Io`].
@@ -564,7 +575,7 @@ impl LogDir {
         }
     }
 
-    /// The segments, oldest first.
+    /// Returns the segments, oldest first.
     ///
     /// # Errors
     /// [`LogError::Corrupt`] if an index cannot be read, [`LogError::Io`].
@@ -575,7 +586,7 @@ impl LogDir {
                 Some(state) => state,
                 None => match self.header(number) {
                     Ok(header) => SegmentState { header: Arc::new(header), sealed: None },
-                    // It was purged while this loop ran.
+                    // The segment was purged while this loop ran.
                     Err(LogError::Purged { .. }) => continue,
                     Err(error) => return Err(error),
                 },
@@ -589,7 +600,7 @@ impl LogDir {
         Ok(summaries)
     }
 
-    /// Offset in a segment where its index ends.
+    /// Returns the offset in a segment up to which its index has entries.
     pub(crate) fn indexed_end(&self, number: u64) -> Result<u64, LogError> {
         Ok(match IndexReader::open(self.directory.as_ref(), number)? {
             Ok((_, mut reader)) => index_file::read_front(&mut reader, FIRST_EVENT_OFFSET, |_| Ok(()))?.end,
@@ -597,7 +608,8 @@ impl LogDir {
         })
     }
 
-    /// Every durable transaction, and all before the log's beginning; `None` while the log is empty.
+    /// Returns the GTIDs of all durable transactions and of those before the start of the log. Returns `None`
+    /// while the log is empty.
     ///
     /// # Errors
     /// [`LogError::Corrupt`], [`LogError::Io`].
@@ -607,7 +619,8 @@ impl LogDir {
         tail_recovery::gtids_up_to(self.directory.as_ref(), &header).map(Some)
     }
 
-    /// Finds a transaction; `None` if it is not in the log. Usually reads the index of one segment.
+    /// Finds a transaction. Returns `None` if it is not in the log. Usually this reads the index of only one
+    /// segment.
     ///
     /// # Errors
     /// [`LogError::Corrupt`], [`LogError::Io`].
@@ -639,9 +652,9 @@ impl LogDir {
             .or_else(|error| if_purged(directory, number).and(Err(error)))
     }
 
-    /// A reader that starts at `from`, which must lie between two entries; [`LogPosition::ZERO`] is the log's
-    /// oldest entry. It never waits: [`LogReader::try_next`] returns `None` at the current end, and new
-    /// entries later.
+    /// Returns a reader that starts at `from`, which must lie between two entries. [`LogPosition::ZERO`]
+    /// starts at the oldest entry of the log. The reader never waits: [`LogReader::try_next`] returns `None`
+    /// at the current end of the log. A later call returns new entries.
     ///
     /// # Errors
     /// [`LogError::Purged`], [`LogError::NoSuchPosition`], [`LogError::Io`].

@@ -1,8 +1,9 @@
-//! The index of each segment: the position of each transaction. Format: docs/reference/log-format.md.
+//! The index of a segment: the position of each transaction. Format: docs/reference/log-format.md.
 //!
-//! An entry is written only after its bytes are durable, so everything in the index was durable once. Entries
-//! are derived data and are rebuilt from the segment when they are missing. The header is not derived; it is
-//! synced before the segment's first event is written.
+//! An entry is written to the index only after its bytes in the segment are durable. So every byte that the
+//! index covers was durable at that time. If entries are missing, they are built again from the segment. The
+//! header of the index cannot be built from the segment. It is synced before the first event of the segment
+//! is written.
 
 use serde::{Deserialize, Serialize};
 use tailwater_wire::gtid::{Gtid, MariadbGtid, MysqlGtid};
@@ -11,21 +12,21 @@ use crate::position::{EntryFlags, EntryKind, LogEntry, LogPosition, SourceIdenti
 
 const MAGIC: [u8; 8] = *b"TWINDEX\n";
 
-/// The newest format version, which is the one written.
+/// The newest format version. New indexes are written in this version.
 pub(crate) const FORMAT_VERSION: u32 = 1;
 
-/// Magic, version, and length of the JSON document.
+/// The length of the magic bytes, the version, and the length of the JSON document.
 pub(crate) const PREFIX_BYTES: usize = 16;
 
-/// Upper limit of the length that a header claims: a GTID set of a million intervals fits.
+/// The maximum length of the JSON document that a header may state. A GTID set of a million intervals fits.
 const DOCUMENT_BYTES_MAX: u32 = 64 << 20;
 
 const CRC_BYTES: usize = 4;
 
-/// Upper limit of a record's length: the length is one byte, after the CRC.
+/// The maximum length of a record in bytes. The length of a record is stored in one byte, after the CRC.
 pub(crate) const RECORD_BYTES_MAX: usize = CRC_BYTES + 1 + u8::MAX as usize;
 
-/// Kind, flags, and four integers.
+/// The length of the kind, the flags, and four integers of a record.
 const RECORD_FIXED_BYTES: usize = 1 + 2 + 4 * 8;
 
 const KIND_TRANSACTION: u8 = 1;
@@ -36,41 +37,43 @@ const GTID_NONE: u8 = 0;
 const GTID_MYSQL: u8 = 1;
 const GTID_MARIADB: u8 = 2;
 
-/// Properties of a segment that are known before its first event.
+/// The properties of a segment that are known before its first event.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SegmentHeader {
-    /// The segment's number.
+    /// The number of the segment.
     pub segment: u64,
-    /// The source's binlog file that it mirrors.
+    /// The source's binlog file of which the segment is a copy.
     pub source_file: String,
-    /// Offset in that file of the segment's first event; 4 if the segment mirrors the file from its start.
+    /// The offset of the segment's first event in that file. It is 4 if the segment is a copy of the whole
+    /// file.
     pub source_offset: u64,
-    /// The server that wrote it.
+    /// The server that wrote the events.
     pub source: SourceIdentity,
-    /// 1 for the first source, and one more each time the capture moved to another server. Two servers may
-    /// use the same file names.
+    /// The number of the server that the events came from: 1 for the first, and 1 more after each change of
+    /// the server. It is needed because two servers may use the same file names.
     #[serde(default = "first_epoch")]
     pub epoch: u32,
-    /// Every transaction of the log before this segment, in the flavour's notation.
+    /// The GTIDs of all transactions of the log before this segment, in the notation of the flavour.
     pub gtids_before: String,
-    /// Whether `gtids_before` is complete. If not (the log begins here, or began in mid-file), the first
-    /// events of a file complete it, because they state the transactions before it.
+    /// Whether `gtids_before` is complete. It is not if the log begins with this segment, or began in the
+    /// middle of a file. Then the first events of a binlog file complete it, because they state all earlier
+    /// GTIDs.
     pub gtids_known: bool,
 }
 
-/// Early logs of a single server have no epoch field.
+/// The default for old logs of a single server, which have no epoch field.
 fn first_epoch() -> u32 {
     1
 }
 
-/// Why an index, or a part of it, cannot be used.
+/// Why an index or a part of it cannot be used.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum IndexDamage {
-    /// It ends in the middle of a record or header.
+    /// The index ends in the middle of a record or header.
     Truncated,
-    /// The bytes violate the format or the checksum.
+    /// The bytes violate the format, or a checksum does not match.
     Malformed(String),
-    /// A newer program wrote it.
+    /// A newer version of Tailwater wrote the index.
     Version(u32),
 }
 
@@ -85,7 +88,7 @@ impl std::fmt::Display for IndexDamage {
 }
 
 impl SegmentHeader {
-    /// The bytes at the start of an index file.
+    /// Returns the bytes at the start of an index file.
     pub(crate) fn encode(&self) -> Vec<u8> {
         // Serializing strings and integers cannot fail.
         let document = serde_json::to_vec(self).unwrap_or_default();
@@ -98,7 +101,7 @@ impl SegmentHeader {
         bytes
     }
 
-    /// Length in bytes of the whole header, from its first [`PREFIX_BYTES`].
+    /// Returns the length in bytes of the whole header. `prefix` holds its first [`PREFIX_BYTES`] bytes.
     pub(crate) fn encoded_bytes(prefix: &[u8]) -> Result<usize, IndexDamage> {
         let (Some(magic), Some(version), Some(length)) =
             (prefix.get(..8), u32_at(prefix, 8), u32_at(prefix, 12))
@@ -117,7 +120,7 @@ impl SegmentHeader {
         Ok(PREFIX_BYTES + length as usize + CRC_BYTES)
     }
 
-    /// Parses a header of [`Self::encoded_bytes`] bytes.
+    /// Parses a header. `bytes` has the length that [`Self::encoded_bytes`] returned.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, IndexDamage> {
         let length = Self::encoded_bytes(bytes)?;
         let bytes = bytes.get(..length).ok_or(IndexDamage::Truncated)?;
@@ -133,19 +136,19 @@ impl SegmentHeader {
 /// One record of an index.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum IndexRecord {
-    /// A transaction or an event.
+    /// An entry: a transaction, or an event between transactions.
     Entry(LogEntry),
-    /// The last record of a complete segment.
+    /// The last record of the index of a complete segment.
     Seal {
-        /// The segment's length in bytes.
+        /// The length of the segment in bytes.
         length: u64,
-        /// Number of entries before this record.
+        /// The number of entries before this record.
         entries: u64,
     },
 }
 
 impl IndexRecord {
-    /// Appends the record's bytes.
+    /// Appends the bytes of the record.
     #[cfg(test)]
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         match self {
@@ -154,7 +157,7 @@ impl IndexRecord {
         }
     }
 
-    /// Appends the bytes of an entry's record.
+    /// Appends the bytes of the record of an entry.
     pub(crate) fn encode_entry(entry: &LogEntry, out: &mut Vec<u8>) {
         let kind = match entry.kind {
             EntryKind::Transaction => KIND_TRANSACTION,
@@ -164,19 +167,19 @@ impl IndexRecord {
         put_record(out, kind, entry.flags.0, integers, entry.gtid.as_ref());
     }
 
-    /// Appends the bytes of a seal.
+    /// Appends the bytes of a seal, the last record of an index.
     pub(crate) fn encode_seal(length: u64, entries: u64, out: &mut Vec<u8>) {
         put_record(out, KIND_SEAL, 0, [length, entries, 0, 0], None);
     }
 
-    /// Parses the record at the front of `bytes`; returns it with its length in bytes.
+    /// Parses the record at the start of `bytes`. Returns the record and its length in bytes.
     pub(crate) fn decode(bytes: &[u8], segment: u64) -> Result<(Self, usize), IndexDamage> {
         let (Some(crc), Some(length)) = (u32_at(bytes, 0), bytes.get(CRC_BYTES)) else {
             return Err(IndexDamage::Truncated);
         };
         let end = CRC_BYTES + 1 + usize::from(*length);
         let checked = bytes.get(CRC_BYTES..end).ok_or(IndexDamage::Truncated)?;
-        // A crash leaves zeros in a page that was never written. The CRC of zeros is not zero.
+        // After a crash, a page that was never written consists of zeros. The CRC of zeros is not zero.
         if crc != crc32fast::hash(checked) {
             return Err(IndexDamage::Malformed("a record's checksum does not match".into()));
         }
@@ -209,7 +212,7 @@ fn put_gtid(out: &mut Vec<u8>, gtid: Option<&Gtid>) {
             out.push(GTID_MYSQL);
             out.extend_from_slice(&gtid.uuid);
             out.extend_from_slice(&gtid.number.to_le_bytes());
-            // At most 32 bytes, up to the end of the record.
+            // A tag has at most 32 bytes. It is the last field of the record.
             out.extend_from_slice(gtid.tag.as_bytes());
         }
         Some(Gtid::MariaDb(gtid)) => {
@@ -353,12 +356,12 @@ mod tests {
     }
 
     #[test]
-    fn page_of_zeros_is_not_a_record() {
+    fn a_page_of_zeros_is_not_a_record() {
         assert!(matches!(IndexRecord::decode(&[0; 64], 1), Err(IndexDamage::Malformed(_))));
     }
 
     #[test]
-    fn header_round_trip_and_damage_is_detected() {
+    fn header_round_trips_and_damage_is_detected() {
         let header = SegmentHeader {
             segment: 3,
             source_file: "binlog.000017".into(),

@@ -13,32 +13,32 @@ use crate::segment::{index_name, segment_name};
 use crate::shared_state::SegmentState;
 use crate::storage::{Directory, LogFile, OpenMode};
 
-/// Bytes of an index that are read at once.
+/// The number of bytes of an index that are read at once.
 const READ_BYTES: usize = 64 << 10;
 
-/// Reads the records of an index in order; follows a growing file.
+/// Reads the records of an index in order. The file may grow while it is read.
 #[derive(Debug)]
 pub(crate) struct IndexReader {
     file: Arc<dyn LogFile>,
     path: PathBuf,
     segment: u64,
-    /// Offset of `buffer[0]` in the file.
+    /// The offset of `buffer[0]` in the file.
     buffer_offset: u64,
     buffer: Vec<u8>,
-    /// Bytes of the buffer that were filled from the file.
+    /// The number of bytes in the buffer that came from the file.
     filled: usize,
-    /// Bytes of those that were consumed.
+    /// The number of bytes in the buffer that the caller has consumed.
     used: usize,
 }
 
-/// The next item of an index.
+/// What follows in an index.
 #[derive(Debug)]
 pub(crate) enum NextRecord {
-    /// A record, and its length in bytes.
+    /// A record and its length in bytes.
     Record(IndexRecord, usize),
-    /// No record, or an incomplete one.
+    /// No record, or an incomplete record.
     End,
-    /// Bytes that are not a record.
+    /// Bytes that are not a record. The text describes what is wrong.
     Damaged(String),
 }
 
@@ -65,7 +65,8 @@ impl IndexReader {
             Ok(length) => length,
             Err(damage) => return Self::unusable(path, damage),
         };
-        // The length was checked against the limit. Compare it with the file before allocating, too.
+        // The stated length is within the limit. It is also compared with the length of the file before
+        // memory is allocated.
         let file_bytes = file.length().map_err(|error| LogError::io("read", &path, error))?;
         if file_bytes < length as u64 {
             return Ok(Err(IndexDamage::Truncated));
@@ -91,7 +92,7 @@ impl IndexReader {
         damage: IndexDamage,
     ) -> Result<Result<(SegmentHeader, Self), IndexDamage>, LogError> {
         match damage {
-            // A newer program's index is not damaged, and an older program must not rebuild it.
+            // An index of a newer version is not damaged, and an older version must not build it again.
             IndexDamage::Version(found) => {
                 Err(LogError::FormatVersion { path, found, known: FORMAT_VERSION })
             }
@@ -99,7 +100,7 @@ impl IndexReader {
         }
     }
 
-    /// Offset of the next record.
+    /// Returns the offset of the next record.
     pub(crate) fn offset(&self) -> u64 {
         self.buffer_offset + self.used as u64
     }
@@ -108,14 +109,14 @@ impl IndexReader {
         &self.path
     }
 
-    /// The next record. It stays the next one until [`Self::advance`].
+    /// Returns the next record without consuming it: see [`Self::advance`].
     pub(crate) fn peek(&mut self) -> Result<NextRecord, LogError> {
         let mut fresh = false;
         loop {
             match IndexRecord::decode(&self.buffer[self.used..self.filled], self.segment) {
                 Ok((record, length)) => return Ok(NextRecord::Record(record, length)),
                 Err(IndexDamage::Truncated) if fresh => return Ok(NextRecord::End),
-                // The bytes may have been half written when they were read.
+                // The writer may have been writing these bytes while they were read, so they are read again.
                 Err(_) if !fresh => {
                     self.refill()?;
                     fresh = true;
@@ -126,12 +127,12 @@ impl IndexReader {
         }
     }
 
-    /// Whether there was nothing after the last record at the last read.
+    /// Returns whether the last read found nothing after the last record.
     fn at_end(&self) -> bool {
         self.used == self.filled
     }
 
-    /// Skips the record of `length` bytes that was peeked at.
+    /// Consumes the record of `length` bytes that [`Self::peek`] returned.
     pub(crate) fn advance(&mut self, length: usize) {
         self.used += length;
     }
@@ -148,22 +149,22 @@ impl IndexReader {
     }
 }
 
-/// The usable front of an index whose segment may have been written to when the machine stopped.
+/// The usable entries at the start of an index. The machine may have stopped while its segment was written.
 #[derive(Debug)]
 pub(crate) struct IndexFront {
     /// Offset in the index after the last usable entry.
     pub bytes: u64,
-    /// Number of usable entries.
+    /// The number of usable entries.
     pub entries: u64,
-    /// Offset in the segment after the last of them.
+    /// Offset in the segment after the last usable entry.
     pub end: u64,
-    /// The segment's length, if its seal was found.
+    /// The length of the segment, if the index has a seal.
     pub sealed: Option<u64>,
-    /// The index has no further bytes that could have been an entry.
+    /// Whether nothing follows the usable entries that could have been an entry.
     pub ends_cleanly: bool,
 }
 
-/// Reads entries as long as they are whole and contiguous, and calls `each` for every one.
+/// Reads entries as long as they are complete and without gaps. Calls `each` for every entry.
 pub(crate) fn read_front(
     reader: &mut IndexReader,
     first: u64,
@@ -195,17 +196,17 @@ pub(crate) fn read_front(
     Ok(front)
 }
 
-/// A sealed segment's index: its header and its seal.
+/// The index of a sealed segment: its header and its seal.
 #[derive(Debug)]
 pub(crate) struct SealedIndex {
     pub header: SegmentHeader,
-    /// Length of the segment in bytes.
+    /// The length of the segment in bytes.
     pub length: u64,
-    /// Number of entries.
+    /// The number of entries.
     pub entries: u64,
 }
 
-/// Reads header and seal; `None` if either is missing or damaged.
+/// Reads the header and the seal of an index. Returns `None` if one of them is missing or damaged.
 pub(crate) fn read_sealed(directory: &dyn Directory, segment: u64) -> Result<Option<SealedIndex>, LogError> {
     let Ok((header, reader)) = IndexReader::open(directory, segment)? else {
         return Ok(None);
@@ -225,7 +226,7 @@ pub(crate) fn read_sealed(directory: &dyn Directory, segment: u64) -> Result<Opt
     })
 }
 
-/// Whether the index of a segment has at least one entry.
+/// Returns whether the index of a segment has at least one entry.
 pub(crate) fn has_entries(directory: &dyn Directory, segment: u64) -> Result<bool, LogError> {
     Ok(match IndexReader::open(directory, segment)? {
         Ok((_, mut reader)) => matches!(reader.peek()?, NextRecord::Record(IndexRecord::Entry(_), _)),
@@ -233,8 +234,8 @@ pub(crate) fn has_entries(directory: &dyn Directory, segment: u64) -> Result<boo
     })
 }
 
-/// A segment's header from its index. If the index is unreadable, takes it from the control file, or derives
-/// it from the previous segment.
+/// Returns the header of a segment from its index. If the index is unreadable, the header comes from the
+/// control file, or is derived from the previous segment.
 pub(crate) fn read_or_derive_header(
     directory: &dyn Directory,
     segment: u64,

@@ -1,23 +1,23 @@
-//! The durable transaction log: one directory per source, byte-identical copies of the source's binlog files,
-//! and an index for each. Format: docs/reference/log-format.md.
+//! The durable log of transactions: one directory per source, with byte-identical copies of the source's
+//! binlog files and an index for each. Format: docs/reference/log-format.md.
 //!
 //! Modules:
-//! - [`LogWriter`] (`writer`, with the newest segment's file in `active_segment`): appends, runs one
-//!   fdatasync per commit group, and publishes the durable position through `shared_state`. `flusher` is its
-//!   helper thread for bulk data and for `ack = received`.
-//! - [`LogHandle`] and [`LogDir`] (`handle`): the log for readers in the writer's process and in other
-//!   processes; [`LogReader`] with its `buffer_pool`.
-//! - `recovery`, `tail_recovery`, `torn_write`: opening a log after a crash; telling a torn write from
+//! - [`LogWriter`] (`writer`; `active_segment` is the file of the newest segment) appends events, runs one
+//!   fdatasync per commit group, and publishes the durable position through `shared_state`. The thread in
+//!   `flusher` runs syncs for bulk data and for `ack = received`.
+//! - [`LogHandle`] and [`LogDir`] (`handle`) give access to the log, in the writer's process and in other
+//!   processes. [`LogReader`] reads it, with buffers from `buffer_pool`.
+//! - `recovery`, `tail_recovery` and `torn_write` open a log after a crash, and distinguish a torn write from
 //!   damage.
-//! - `segment`, `framing`, `index`, `index_file`, `control_file`, `atomic_json_file`: the files, and how
-//!   events become entries.
-//! - `retention`: purging; `persistent_readers`: readers that are remembered while disconnected; `verify`:
-//!   reads everything back.
-//! - [`archive`]: sealed segments in an object store, read like local ones.
-//! - `storage`: the interface to the disk, real or simulated.
+//! - `segment`, `framing`, `index`, `index_file`, `control_file` and `atomic_json_file` define the files, and
+//!   how events become index entries.
+//! - `retention` purges segments, `persistent_readers` stores the positions of disconnected readers, and
+//!   `verify` checks the whole log.
+//! - [`archive`] holds sealed segments in an object store, which are read like local segments.
+//! - `storage` is the interface to the disk, which is real or simulated.
 //!
-//! Invariants: only durable bytes are published; readers see whole transactions only; after a failed write or
-//! fdatasync this process publishes nothing more.
+//! Invariants: only durable bytes are published. Readers see only whole transactions. After a failed write or
+//! fdatasync, this process publishes nothing more.
 
 mod active_segment;
 pub mod archive;

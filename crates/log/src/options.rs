@@ -1,52 +1,54 @@
-//! Options of a log.
+//! The options of a log.
 
 use std::time::Duration;
 
 use crate::archive::Archive;
 
-/// When a commit may be acknowledged.
+/// When a relay may acknowledge a commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum AckMode {
-    /// After fdatasync: a power cut loses nothing that was acknowledged.
+    /// After fdatasync. A power cut loses nothing that was acknowledged.
     #[default]
     Durable,
-    /// After write(2): a crash of the process loses nothing that was acknowledged. A power cut may lose what
+    /// After write(2). A crash of the process loses nothing that was acknowledged. A power cut may lose what
     /// arrived within the last [`LogOptions::sync_interval`].
     Received,
 }
 
-/// How long old segments are kept. With both limits unset, forever.
+/// How long old segments are kept. If both limits are unset, they are kept forever.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Retention {
-    /// A segment is dropped once it was sealed longer ago than this.
+    /// A segment is purged if it was sealed longer ago than this.
     pub time_max: Option<Duration>,
-    /// The oldest sealed segments are dropped while all segments together exceed this many bytes.
+    /// The oldest sealed segments are purged while all segments together have more bytes than this.
     pub bytes_max: Option<u64>,
 }
 
-/// Options of a log.
+/// The options of a log.
 #[derive(Debug, Clone)]
 pub struct LogOptions {
-    /// When [`LogWriter::flush`](crate::LogWriter::flush) is enough for an ACK, if events have checksums.
+    /// When a commit may be acknowledged. With [`AckMode::Received`],
+    /// [`LogWriter::flush`](crate::LogWriter::flush) is enough for an ACK if events have checksums.
     pub ack: AckMode,
-    /// Space is reserved in steps of this many bytes. A full disk then shows before anything is acknowledged,
-    /// and an fdatasync writes no metadata.
+    /// The log reserves disk space in steps of this many bytes. So a full disk is noticed before anything is
+    /// acknowledged, and an fdatasync need not write metadata.
     pub preallocate_bytes: u64,
-    /// Bytes that are buffered in memory before they are written to the file.
+    /// The maximum number of bytes that are buffered in memory before they are written to the file.
     pub buffer_bytes_max: usize,
-    /// Once this many bytes of whole transactions are not synced, the flusher thread syncs while appending
-    /// continues. Catching up is then as fast as the disk.
+    /// When this many bytes of whole transactions are not synced, the flusher thread syncs them while
+    /// appending continues. So the relay catches up as fast as the disk allows.
     pub background_sync_bytes: u64,
-    /// Limit on unsynced bytes of whole transactions; beyond it, appending waits for an fdatasync.
+    /// The maximum number of unsynced bytes of whole transactions. At this limit, appending waits for an
+    /// fdatasync.
     pub unsynced_bytes_max: u64,
-    /// [`AckMode::Received`]: the longest that written bytes wait for their fdatasync. They are synced at
-    /// once while someone [waits](crate::LogHandle::wait_until_durable) for it or holds a
+    /// With [`AckMode::Received`]: how long written bytes wait at most for their fdatasync. They are synced
+    /// at once while a caller [waits](crate::LogHandle::wait_until_durable) for it or holds a
     /// [guard](crate::LogHandle::prompt_sync).
     pub sync_interval: Duration,
-    /// What [`LogHandle::purge`](crate::LogHandle::purge) keeps.
+    /// Which segments [`LogHandle::purge`](crate::LogHandle::purge) keeps.
     pub retention: Retention,
-    /// Destination of sealed segments. If set, only archived segments are purged, and readers continue in the
-    /// archive where local segments were purged.
+    /// The archive for sealed segments. If it is set, only archived segments are purged, and readers read
+    /// purged segments from the archive.
     pub archive: Option<Archive>,
 }
 

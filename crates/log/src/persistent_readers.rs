@@ -1,5 +1,5 @@
-//! Persistent readers: the log remembers them while they are disconnected, so that nothing they still need is
-//! purged. Format: docs/reference/log-format.md.
+//! Persistent readers: the log stores their positions while they are disconnected, so that no segment is
+//! purged that they need. Format: docs/reference/log-format.md.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -13,26 +13,26 @@ use crate::storage::Directory;
 
 pub(crate) const NAME: &str = "readers.json";
 
-/// The newest format version, which is the one written.
+/// The newest format version. New files are written in this version.
 const FORMAT_VERSION: u32 = 1;
 
-/// Upper limit of the file's length, in bytes.
+/// The maximum length of the file in bytes.
 const BYTES_MAX: u64 = 16 << 20;
 
-/// Upper limit of the number of persistent readers.
+/// The maximum number of persistent readers.
 const READERS_MAX: usize = 10_000;
 
-/// Positions that moved are written at most this often.
+/// The minimum time between two writes of changed positions.
 const WRITE_INTERVAL: Duration = Duration::from_secs(5);
 
-/// A reader that the log remembers.
+/// A reader whose position the log stores.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PersistentReader {
     /// The name under which it was registered.
     pub name: String,
-    /// It needs nothing before this position.
+    /// The reader needs nothing before this position.
     pub position: LogPosition,
-    /// When it was last connected.
+    /// When the reader was last connected.
     pub seen: SystemTime,
 }
 
@@ -61,7 +61,7 @@ struct ReaderRecord {
 }
 
 impl PersistentReaders {
-    /// Reads the file.
+    /// Reads the file of persistent readers.
     pub(crate) fn read(directory: &dyn Directory) -> Result<Self, LogError> {
         let Some(document) = atomic_json_file::read(directory, NAME, BYTES_MAX)? else {
             return Ok(Self::default());
@@ -80,7 +80,7 @@ impl PersistentReaders {
         };
         let mut readers = BTreeMap::new();
         if file.readers.len() > READERS_MAX {
-            // Ignoring the excess readers would let a purge drop what they need.
+            // If the excess readers were ignored, a purge could remove what they need.
             let reason = format!("it has {} readers; the limit is {READERS_MAX}", file.readers.len());
             return Err(LogError::corrupt(path, 0, reason));
         }
@@ -92,7 +92,7 @@ impl PersistentReaders {
         Ok(Self { readers, ..Self::default() })
     }
 
-    /// All readers, by name.
+    /// Returns all readers, ordered by name.
     pub(crate) fn all(&self) -> Vec<PersistentReader> {
         let remembered = |(name, (position, seen)): (&String, &(LogPosition, SystemTime))| PersistentReader {
             name: name.clone(),
@@ -102,7 +102,7 @@ impl PersistentReaders {
         self.readers.iter().map(remembered).collect()
     }
 
-    /// Records a reader's position. False if there are too many other readers.
+    /// Records the position of a reader. Returns false if there are too many other readers.
     pub(crate) fn record(&mut self, name: &str, position: LogPosition, now: SystemTime) -> bool {
         if self.readers.len() >= READERS_MAX && !self.readers.contains_key(name) {
             return false;
@@ -118,13 +118,13 @@ impl PersistentReaders {
         known
     }
 
-    /// Writes changes durably. Without `at_once`, only if the last write was long enough ago.
+    /// Writes changes durably. If `at_once` is false, it writes only if the last write was long enough ago.
     pub(crate) fn write(&mut self, directory: &dyn Directory, at_once: bool) -> Result<(), LogError> {
         let recent = self.written.is_some_and(|written| written.elapsed() < WRITE_INTERVAL);
         if !self.changed || (recent && !at_once) {
             return Ok(());
         }
-        // Set also when the write fails, so that a full disk is not retried at every step.
+        // This is set even if the write fails, so that a write to a full disk is not retried at every step.
         self.written = Some(Instant::now());
         let entry = |reader: PersistentReader| ReaderRecord {
             name: reader.name,
@@ -149,7 +149,7 @@ mod tests {
     use crate::storage::simulated::SimulatedDirectory;
 
     #[test]
-    fn round_trip_and_damage_is_reported() {
+    fn readers_round_trip_and_damage_is_reported() {
         let disk = SimulatedDirectory::default();
         let mut readers = PersistentReaders::default();
         let at = UNIX_EPOCH + Duration::from_secs(1_795_305_599);

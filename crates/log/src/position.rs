@@ -1,16 +1,16 @@
-//! Positions in the log, and the entries at them.
+//! Positions in the log, and the index entries at these positions.
 
 use std::fmt;
 
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::Gtid;
 
-/// A position in the log: an offset in one of its segments. Ordered as the log is.
+/// A position in the log: an offset in one of its segments. Positions have the order of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LogPosition {
-    /// Number of the segment, from 1. 0 is before every entry: an empty log.
+    /// The number of the segment, from 1. 0 is the position before every entry, also in an empty log.
     pub segment: u64,
-    /// Offset in the segment's file, in bytes.
+    /// The offset in the segment's file, in bytes.
     pub offset: u64,
 }
 
@@ -25,22 +25,23 @@ impl fmt::Display for LogPosition {
     }
 }
 
-/// The server that a segment's events came from.
+/// The server that the events of a segment came from.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct SourceIdentity {
-    /// Its flavour.
+    /// The flavour of the server.
     #[serde(with = "flavour_text")]
     pub flavour: Flavour,
     /// MySQL's `server_uuid`; `None` on MariaDB.
     pub server_uuid: Option<String>,
-    /// Its `server_id`.
+    /// The `server_id` of the server.
     pub server_id: u32,
-    /// Its version, as `SELECT VERSION()` returns it.
+    /// The version of the server, as `SELECT VERSION()` returns it.
     pub server_version: String,
 }
 
 impl SourceIdentity {
-    /// Whether both are the same server, as far as is known: MariaDB has only its `server_id`.
+    /// Returns whether both are the same server, as far as is known. For MariaDB only the `server_id` is
+    /// known.
     pub fn same_server(&self, other: &Self) -> bool {
         self.flavour == other.flavour
             && match (&self.server_uuid, &other.server_uuid) {
@@ -50,25 +51,25 @@ impl SourceIdentity {
     }
 }
 
-/// Where a log ends in its source's binlog.
+/// The end of a log, as a position in the source's binlog.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourceTail {
-    /// The source's binlog file that the last segment mirrors.
+    /// The source's binlog file of which the last segment is a copy.
     pub file: String,
-    /// Offset in it after the last whole transaction or event in the log.
+    /// The offset in that file after the last whole transaction or event in the log.
     pub end: u64,
-    /// The server that it came from.
+    /// The server that the file came from.
     pub source: SourceIdentity,
-    /// The log's last transaction, if it is in that file.
+    /// The last transaction of the log, if it is in that file.
     pub last_transaction: Option<TransactionSpan>,
 }
 
-/// Position of a transaction in the source's binlog file.
+/// The position of a transaction in the source's binlog file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TransactionSpan {
-    /// Offset of its first byte.
+    /// The offset of the transaction's first byte.
     pub source_start: u64,
-    /// Offset after its last byte.
+    /// The offset after the transaction's last byte.
     pub source_end: u64,
 }
 
@@ -81,15 +82,15 @@ pub enum EntryKind {
     Event,
 }
 
-/// Further properties of an entry in the index; a set of bits.
+/// Further properties of an entry in the index, as a set of bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct EntryFlags(pub u16);
 
 impl EntryFlags {
-    /// The transaction's first event marks it as DDL (MariaDB only).
+    /// The first event of the transaction marks it as DDL (MariaDB only).
     pub const DDL: Self = Self(0x0001);
 
-    /// Whether all bits of `other` are set.
+    /// Returns whether all bits of `other` are set.
     pub fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
@@ -99,38 +100,39 @@ impl EntryFlags {
     }
 }
 
-/// One transaction, or one event between transactions. Entries follow each other without gaps.
+/// An entry of the index: one transaction, or one event between transactions. The entries of a segment have
+/// no gaps.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogEntry {
-    /// Position of its first byte.
+    /// The position of the first byte.
     pub position: LogPosition,
-    /// Length in bytes.
+    /// The length in bytes.
     pub length: u64,
-    /// Transaction or single event.
+    /// Whether the entry is a transaction or a single event.
     pub kind: EntryKind,
-    /// The transaction's GTID, if it has one.
+    /// The GTID of the transaction, if it has one.
     pub gtid: Option<Gtid>,
-    /// Offset after its last byte in the source's binlog file.
+    /// The offset after the last byte in the source's binlog file.
     pub source_end: u64,
-    /// When the transaction committed on its original server, in microseconds since 1970. Exact from MySQL 8
-    /// on; otherwise the time of its last event, in whole seconds. 0 if unknown.
+    /// When the transaction committed on its original server, in microseconds since 1970. From MySQL 8 on, it
+    /// is exact. From other servers, it is the time of the last event in whole seconds. 0 if unknown.
     pub commit_time_us: u64,
-    /// See [`EntryFlags`].
+    /// Further properties of the entry.
     pub flags: EntryFlags,
 }
 
 impl LogEntry {
-    /// Position of the next entry.
+    /// Returns the position of the next entry.
     pub fn end(&self) -> LogPosition {
         LogPosition { segment: self.position.segment, offset: self.position.offset + self.length }
     }
 
-    /// Offset of its first byte in the source's binlog file.
+    /// Returns the offset of the first byte in the source's binlog file.
     pub fn source_start(&self) -> u64 {
         self.source_end.saturating_sub(self.length)
     }
 
-    /// Whether it is a transaction.
+    /// Returns whether the entry is a transaction.
     pub fn is_transaction(&self) -> bool {
         self.kind == EntryKind::Transaction
     }

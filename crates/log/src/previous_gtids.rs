@@ -1,10 +1,10 @@
-//! Parses what a source states about the transactions before one of its binlog files.
+//! Parses the event in which a source states the GTIDs of all transactions before one of its binlog files.
 
 use tailwater_wire::WireError;
 use tailwater_wire::event::{EVENT_HEADER_BYTES, EventHeader, EventType, FormatDescription};
 use tailwater_wire::gtid::{GtidSet, MariadbBinlogState, MariadbGtidList, MysqlGtidSet};
 
-/// The set in a whole previous-GTIDs or GTID-list event; `None` for any other event.
+/// Returns the set in a complete previous-GTIDs or GTID-list event, or `None` for any other event.
 pub(crate) fn parse(
     header: &EventHeader,
     event: &[u8],

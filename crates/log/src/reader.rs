@@ -1,5 +1,5 @@
-//! Reads the log in whole transactions. A reader sees only durable bytes, unless it requests written ones
-//! too.
+//! Reads whole transactions from the log. A reader sees only durable bytes, unless it requests bytes that are
+//! written but not durable yet.
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
@@ -22,14 +22,14 @@ use crate::shared_state::{DurableState, LogShared, LogState, WrittenEntry};
 use crate::storage::{Directory, LogFile, OpenMode};
 use tailwater_wire::event::FIRST_EVENT_OFFSET;
 
-/// How far a reader may read.
+/// Up to where a reader may read.
 #[derive(Debug)]
 pub(crate) enum ReadLimit {
     /// Up to the durable position that the writer in this process publishes.
     Durable(Arc<LogShared>, watch::Receiver<DurableState>),
     /// Up to the last whole entry written to the file, durable or not.
     Written(Arc<LogShared>, watch::Receiver<LogPosition>),
-    /// Up to the end of the index.
+    /// Up to the end of the index. The writer is in another process.
     Indexed,
 }
 
@@ -37,23 +37,23 @@ pub(crate) enum ReadLimit {
 ///
 /// After [`next`](Self::next) or [`try_next`](Self::try_next) returned an entry,
 /// [`next_event`](Self::next_event) and [`read_chunk`](Self::read_chunk) return its bytes in bounded memory.
-/// Does file I/O in the calling thread. For an archived segment it sends requests to the archive, each of
-/// which may take seconds, and holds up to about 10 MiB of it.
+/// A reader does file I/O in the calling thread. For an archived segment it sends requests to the archive,
+/// each of which may take seconds, and holds up to about 10 MiB of the segment in memory.
 #[derive(Debug)]
 pub struct LogReader {
     directory: Arc<dyn Directory>,
     limit: ReadLimit,
     segment: Option<OpenSegment>,
     pool: Arc<BufferPool>,
-    /// After the last returned entry.
+    /// The position after the last returned entry.
     position: LogPosition,
     /// The unread bytes of the current entry.
     entry: ByteRange,
-    /// The unread bytes of the current event, within `entry`.
+    /// The unread bytes of the current event, a part of `entry`.
     event: ByteRange,
 }
 
-/// A range of a segment, in bytes.
+/// A range of bytes of a segment.
 #[derive(Debug, Clone, Copy, Default)]
 struct ByteRange {
     start: u64,
@@ -69,9 +69,10 @@ struct OpenSegment {
     window: Bytes,
     window_offset: u64,
     pool: Arc<BufferPool>,
-    /// With a writer in another process: the segment was the newest when it was opened.
+    /// The segment was the newest when it was opened, and the writer is in another process. So the segment
+    /// may grow.
     may_grow: bool,
-    /// Bytes after this offset are not kept in the window: they may not be written yet.
+    /// The window holds no bytes after this offset, because they may not be written yet.
     readable_end: u64,
 }
 
@@ -94,17 +95,18 @@ impl LogReader {
         Ok(reader)
     }
 
-    /// Position after the last returned entry, where another reader can continue.
+    /// Returns the position after the last returned entry, where another reader can continue.
     pub fn position(&self) -> LogPosition {
         self.position
     }
 
-    /// The source of the current segment: the server and its binlog file. `None` before the first entry.
+    /// Returns the source of the current segment: the server and its binlog file. Returns `None` before the
+    /// first entry.
     pub fn source(&self) -> Option<(&SourceIdentity, &str)> {
         self.segment.as_ref().map(|segment| (&segment.header.source, segment.header.source_file.as_str()))
     }
 
-    /// The next entry. `None` at the durable end or, for a reader of
+    /// Returns the next entry. It returns `None` at the durable end or, for a reader of
     /// [written](crate::LogHandle::reader_up_to_written) entries, at the written end.
     ///
     /// # Errors
@@ -129,7 +131,7 @@ impl LogReader {
             let next = segment.index.peek()?;
             let corrupt = |reason: String| LogError::corrupt(segment.index.path(), at, reason);
             match next {
-                // It was returned before it was durable.
+                // The reader has already returned this entry, when it was written but not durable.
                 NextRecord::Record(IndexRecord::Entry(entry), length)
                     if matches!(self.limit, ReadLimit::Written(..)) && entry.end() <= self.position =>
                 {
@@ -163,13 +165,13 @@ impl LogReader {
                             format!("the index has a seal at {length} after entries up to {}", self.position);
                         return Err(corrupt(reason));
                     }
-                    // The seal stays unread until there is a next segment. A writer that restarts at this
-                    // moment removes the seal and continues this segment.
+                    // The seal is not consumed until the next segment exists. If a writer restarts now, it
+                    // removes the seal and continues this segment.
                     if !self.open_next(self.position.segment + 1)? {
                         return Ok(None);
                     }
                 }
-                // With a writer in another process, the end of the index may be half written.
+                // If the writer is in another process, the last record may be incomplete.
                 _ if is_newest(self.directory.as_ref(), self.position.segment, durable)? => return Ok(None),
                 NextRecord::End => return Err(corrupt("it ends before its segment does".into())),
                 NextRecord::Damaged(reason) => return Err(corrupt(reason)),
@@ -177,17 +179,17 @@ impl LogReader {
         }
     }
 
-    /// The next entry; waits for it if necessary. `None` once the writer has closed the log and everything
-    /// was read.
+    /// Returns the next entry, and waits for it if necessary. It returns `None` after the writer has closed
+    /// the log and everything was read.
     ///
-    /// With a writer in another process there is nothing to wait on: then `None` means the current end.
+    /// If the writer is in another process, this cannot wait. Then `None` means the current end of the log.
     ///
     /// # Errors
-    /// As [`LogReader::try_next`]; [`LogError::Poisoned`] when the log failed and everything durable was
-    /// read.
+    /// As [`LogReader::try_next`]; [`LogError::Poisoned`] if a write to the log failed and everything durable
+    /// was read.
     pub async fn next(&mut self) -> Result<Option<LogEntry>, LogError> {
         loop {
-            // A position published after this line counts as a change for the wait below.
+            // If a position is published after this line, the wait below returns at once.
             let state = match &mut self.limit {
                 ReadLimit::Durable(_, durable) => Some(durable.borrow_and_update().state),
                 ReadLimit::Written(shared, written) => {
@@ -219,7 +221,8 @@ impl LogReader {
         }
     }
 
-    /// Moves to the next event of the current entry and returns its header; `None` after the last event.
+    /// Moves to the next event of the current entry and returns its header. Returns `None` after the last
+    /// event.
     ///
     /// # Errors
     /// [`LogError::Corrupt`], [`LogError::Io`].
@@ -242,8 +245,8 @@ impl LogReader {
         Ok(Some(header))
     }
 
-    /// The next bytes of the current event (see [`next_event`](Self::next_event)), header included; at most
-    /// `bytes_max`, and none at its end.
+    /// Returns the next bytes of the current event (see [`next_event`](Self::next_event)), header included.
+    /// Returns at most `bytes_max` bytes, and no bytes at the end of the event.
     ///
     /// # Errors
     /// [`LogError::Corrupt`], [`LogError::Io`].
@@ -255,7 +258,7 @@ impl LogReader {
         Ok(bytes)
     }
 
-    /// Reads the whole current event (see [`next_event`](Self::next_event)) into `buffer`.
+    /// Reads the complete current event (see [`next_event`](Self::next_event)) into `buffer`.
     ///
     /// # Errors
     /// [`LogError::Corrupt`], [`LogError::Io`].
@@ -270,12 +273,13 @@ impl LogReader {
         }
     }
 
-    /// Position of the current event.
+    /// Returns the position of the current event.
     pub fn event_position(&self) -> LogPosition {
         LogPosition { segment: self.position.segment, offset: self.event.start }
     }
 
-    /// The next bytes of the current entry, across its events; at most `bytes_max`, and none at its end.
+    /// Returns the next bytes of the current entry, across its events. Returns at most `bytes_max` bytes, and
+    /// no bytes at the end of the entry.
     ///
     /// # Errors
     /// [`LogError::Corrupt`], [`LogError::Io`].
@@ -287,10 +291,10 @@ impl LogReader {
         Ok(bytes)
     }
 
-    /// The whole current entry, of which nothing was read yet.
+    /// Returns the complete current entry. No byte of it may have been read before.
     ///
-    /// It is not copied if it lies within one read of 256 KiB, and if the buffers in use hold at most
-    /// `shared_bytes_max`. An entry that is kept may keep its whole buffer alive.
+    /// The entry is not copied if it lies within one read of 256 KiB, and if the buffers in use hold at most
+    /// `shared_bytes_max`. As long as the caller keeps an entry, its whole buffer may be in use.
     ///
     /// # Errors
     /// [`LogError::Corrupt`], [`LogError::Io`].
@@ -331,7 +335,7 @@ impl LogReader {
         Ok(shared.written_entry(self.position))
     }
 
-    /// Returns an entry that is not durable. Its index record appears when it becomes durable.
+    /// Returns an entry that is not durable. Its index record is written when the entry becomes durable.
     fn return_written(&mut self, entry: LogEntry, readable_end: u64) -> Option<LogEntry> {
         let segment = self.segment.as_mut()?;
         segment.readable_end = readable_end;
@@ -383,7 +387,7 @@ impl LogReader {
         segment_numbers(self.directory.as_ref())
     }
 
-    /// Opens a segment and moves to its beginning; false if it does not exist yet.
+    /// Opens a segment and moves to its start. Returns false if the segment does not exist yet.
     fn open_next(&mut self, number: u64) -> Result<bool, LogError> {
         let name = segment_name(number);
         let path = self.directory.path_of(&name);
@@ -430,8 +434,8 @@ impl LogReader {
     }
 }
 
-/// Whether a segment is the newest, so that its index may grow. A reader in the writer's process need not
-/// check: it has not reached the durable position.
+/// Returns whether a segment is the newest, so that its index may grow. A reader in the writer's process need
+/// not check this, because it has not reached the durable position.
 fn is_newest(
     directory: &dyn Directory,
     segment: u64,
@@ -449,21 +453,22 @@ fn is_newest(
 }
 
 impl OpenSegment {
-    /// Reads `count` bytes at `offset`, at most [`BUFFER_BYTES`], through a window that is filled in big
-    /// reads.
+    /// Reads `count` bytes at `offset`, at most [`BUFFER_BYTES`]. The bytes come from a window, which is
+    /// filled by large reads.
     fn read(&mut self, offset: u64, count: usize) -> Result<&[u8], LogError> {
         let range = self.find(offset, count)?;
         Ok(&self.window[range])
     }
 
-    /// The range of those bytes in the window.
+    /// Returns the range in the window that holds these bytes.
     fn find(&mut self, offset: u64, count: usize) -> Result<Range<usize>, LogError> {
         let window_end = self.window_offset + self.window.len() as u64;
         if offset < self.window_offset || offset + count as u64 > window_end {
-            // Read no further than may be kept. Otherwise a reader at the log's end would read, with each
-            // entry, a quarter of a megabyte of space reserved for later entries.
+            // The read must not go past the bytes that may be kept. Otherwise a reader at the end of the log
+            // would read, for each entry, a quarter of a megabyte of space that is reserved for later
+            // entries.
             let readable = usize::try_from(self.readable_end.saturating_sub(offset)).unwrap_or(usize::MAX);
-            // Release the old buffer first, so that the pool can reuse its memory.
+            // The old buffer is released first, so that the pool can use its memory again.
             self.window = Bytes::new();
             let mut window = self.pool.acquire(BUFFER_BYTES.min(readable));
             let filled = self.file.read_full_at(window.bytes_mut(), offset);

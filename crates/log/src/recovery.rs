@@ -1,4 +1,5 @@
-//! Opens a log after a crash: cuts the torn tail, and leaves durable bytes alone.
+//! Opens a log after a crash: truncates the torn end of the newest segment, and does not change durable
+//! bytes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -20,20 +21,20 @@ use crate::storage::{Directory, LogFile, OpenMode};
 use crate::tail_recovery;
 use tailwater_wire::event::FIRST_EVENT_OFFSET;
 
-/// What opening a log found and repaired.
+/// What was found and repaired when the log was opened.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RecoveryReport {
-    /// Number of segments.
+    /// The number of segments.
     pub segments: u64,
-    /// Position after the last whole transaction, where the log continues.
+    /// The position after the last whole transaction, where the log continues.
     pub end: Option<LogPosition>,
-    /// The torn tail that was cut off the newest segment.
+    /// The torn end of the newest segment that was removed.
     pub cut: Option<TailTruncation>,
-    /// Number of whole transactions and events found after the end of the index, and kept.
+    /// The number of whole transactions and events after the end of the index. They were kept.
     pub entries_recovered: u64,
-    /// Segments whose index was missing or damaged and was rebuilt.
+    /// The segments whose index was missing or damaged and was rebuilt.
     pub indexes_rebuilt: Vec<u64>,
-    /// Removed files that an interrupted purge or segment start had left.
+    /// The files that an interrupted purge or segment start had left, and that were removed.
     pub leftovers_removed: Vec<String>,
 }
 
@@ -41,28 +42,29 @@ impl RecoveryReport {
     /// Logs the repairs for the operator.
     pub(crate) fn log_repairs(&self, path: &Path) {
         if let Some(TailTruncation { position, bytes, reason }) = &self.cut {
-            tracing::warn!(log = %path.display(), %position, bytes, "cut a torn tail; the capture fetches it again: {reason}");
+            tracing::warn!(log = %path.display(), %position, bytes, "truncated the torn end of the log; the capture requests those events again: {reason}");
         }
         if self.entries_recovered > 0 {
-            tracing::info!(log = %path.display(), entries = self.entries_recovered, "recovered whole transactions after the end of the index");
+            tracing::info!(log = %path.display(), entries = self.entries_recovered, "added whole transactions that were missing at the end of the index");
         }
         if !self.indexes_rebuilt.is_empty() {
             tracing::warn!(log = %path.display(), segments = ?self.indexes_rebuilt, "rebuilt missing or damaged indexes");
         }
         if !self.leftovers_removed.is_empty() {
-            tracing::info!(log = %path.display(), files = ?self.leftovers_removed, "removed leftovers of an interrupted purge or segment start");
+            tracing::info!(log = %path.display(), files = ?self.leftovers_removed, "removed files that an interrupted purge or segment start had left");
         }
     }
 }
 
-/// A torn tail that was cut off. It was never acknowledged as durable, and the capture fetches it again.
+/// The torn end of a log that was removed. It was never acknowledged as durable, and the capture requests
+/// these events again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TailTruncation {
     /// The new end of the log.
     pub position: LogPosition,
-    /// Number of bytes up to the last one that was not zero.
+    /// The number of bytes up to the last byte that was not zero.
     pub bytes: u64,
-    /// What was wrong with them.
+    /// What was wrong with the bytes.
     pub reason: String,
 }
 
@@ -75,7 +77,7 @@ pub(crate) struct OpenedLog {
     pub recovery: RecoveryReport,
 }
 
-/// The newest segment, ready to be continued.
+/// The newest segment, ready for appending.
 #[derive(Debug)]
 pub(crate) struct RecoveredTail {
     pub header: Arc<SegmentHeader>,
@@ -84,9 +86,9 @@ pub(crate) struct RecoveredTail {
     pub start: TailStart,
 }
 
-/// Reads the log in `directory` and repairs it.
+/// Reads and repairs the log in `directory`.
 ///
-/// Nothing is written before everything that must be read is known to be undamaged.
+/// It writes nothing before it has checked everything that it must read.
 pub(crate) fn recover(directory: &Arc<dyn Directory>) -> Result<OpenedLog, LogError> {
     let names = directory.list().map_err(|error| LogError::io("list", directory.path(), error))?;
     let mut recovery = RecoveryReport::default();
@@ -136,19 +138,19 @@ pub(crate) fn recover(directory: &Arc<dyn Directory>) -> Result<OpenedLog, LogEr
     Ok(OpenedLog { control, segments, tail, recovery })
 }
 
-/// Whether a crash interrupted the creation of a segment before its first event.
+/// Returns whether a crash interrupted the creation of a segment before its first event.
 fn is_unfinished_creation(directory: &dyn Directory, number: u64) -> Result<bool, LogError> {
     let name = segment_name(number);
     let path = directory.path_of(&name);
     let file = directory.open(&name, OpenMode::Read).map_err(|error| LogError::io("open", &path, error))?;
     let mut magic = [0; BINLOG_MAGIC.len()];
     let filled = file.read_full_at(&mut magic, 0).map_err(|error| LogError::io("read", &path, error))?;
-    // A failed write may have left the first of the magic bytes.
+    // A failed write may have written only some of the magic bytes.
     let written = magic.iter().zip(&BINLOG_MAGIC).take_while(|(found, expected)| found == expected).count();
     let has_magic =
         filled == magic.len() && (written == magic.len() || magic[written..].iter().any(|byte| *byte != 0));
-    // The magic bytes are durable before the first entry is. If there are entries, missing magic bytes are
-    // damage.
+    // The magic bytes are durable before the first entry is durable. So if there are entries, missing magic
+    // bytes are damage.
     Ok(!has_magic && !index_file::has_entries(directory, number)?)
 }
 
@@ -173,7 +175,7 @@ fn check_continuity(
     }
 }
 
-/// Checks a complete segment: its length and its index must agree.
+/// Checks a complete segment: its length must be the length that its index states.
 fn sealed_segment(
     directory: &Arc<dyn Directory>,
     number: u64,
@@ -241,7 +243,7 @@ pub(crate) fn check_magic(
     }
 }
 
-/// Opens the index of a segment for writing; creates it if it does not exist.
+/// Opens the index of a segment for writing, and creates it if it does not exist.
 pub(crate) fn open_index(directory: &dyn Directory, number: u64) -> Result<Arc<dyn LogFile>, LogError> {
     let name = index_name(number);
     let path = directory.path_of(&name);

@@ -1,5 +1,5 @@
-//! Chooses the old segments to purge: those beyond the limits that no reader needs, and that are archived if
-//! there is an archive.
+//! Chooses the old segments to purge: those that exceed the limits, that no reader needs, and that are
+//! archived if there is an archive.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -14,19 +14,19 @@ use crate::segment::{index_name, segment_name};
 use crate::shared_state::LogShared;
 use crate::storage::{Directory, OpenMode};
 
-/// A reader that is disconnected for longer than this no longer holds up purges by the configured limits. It
-/// still holds up an operator's purge.
+/// If a reader is disconnected for longer than this, it no longer prevents a purge by the configured limits.
+/// It still prevents a purge by an operator.
 pub(crate) const READER_AWAY_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// A reader's name and position.
+/// The name and the position of a reader.
 #[derive(Debug, Clone)]
 pub(crate) struct ReaderPin {
     pub name: String,
     pub position: LogPosition,
 }
 
-/// Keeps the segments that a reader still needs from being purged, for as long as it exists. A persistent
-/// reader's position stays pinned after that.
+/// Prevents the purge of the segments that a reader still needs, as long as this value exists. For a
+/// persistent reader, the position prevents a purge even after that.
 #[derive(Debug)]
 pub struct RetentionPin {
     shared: Arc<LogShared>,
@@ -34,27 +34,27 @@ pub struct RetentionPin {
     remembered: bool,
 }
 
-/// An operator's limit for a purge. The newest segment always stays.
+/// An operator's limit for a purge. The newest segment is never purged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PurgeLimit {
-    /// Drop all segments before this one.
+    /// Purge all segments before this one.
     To(u64),
-    /// Drop those that were sealed before this time.
+    /// Purge the segments that were sealed before this time.
     Before(SystemTime),
-    /// Drop the oldest until all together have at most this many bytes.
+    /// Purge the oldest segments until all segments together have at most this many bytes.
     Bytes(u64),
 }
 
-/// What a purge did, or would do.
+/// The result of a purge, or of planning one.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Purge {
-    /// The dropped segments, oldest first.
+    /// The purged segments, oldest first.
     pub segments: Vec<u64>,
     /// The freed bytes, indexes included.
     pub bytes: u64,
-    /// The reader whose position kept further segments from being dropped.
+    /// The reader that needs the next segment, so that the purge stopped there.
     pub pinned_by: Option<String>,
-    /// The first segment that was kept because it is not archived yet; later ones were kept with it.
+    /// The first segment that was kept because it is not archived yet. All later segments were kept too.
     pub not_archived: Option<u64>,
 }
 
@@ -75,8 +75,8 @@ impl RetentionPin {
         Self { shared, id, remembered }
     }
 
-    /// Everything before `position` is no longer needed. Never moves back. For a persistent reader, this
-    /// writes a small file durably every few seconds.
+    /// States that the reader needs nothing before `position`. The position never moves back. For a
+    /// persistent reader, this writes a small file durably every few seconds.
     pub fn advance(&self, position: LogPosition) {
         let moved = self.shared.pins().get_mut(&self.id).map(|state| {
             state.position = state.position.max(position);
@@ -105,10 +105,10 @@ pub(crate) struct PurgeCandidate {
     pub sealed_at: Option<SystemTime>,
 }
 
-/// What a purge chooses from.
+/// The segments and readers of a log, from which a purge chooses.
 #[derive(Debug, Default)]
 pub(crate) struct SegmentInventory {
-    /// Oldest first.
+    /// The segments, oldest first.
     pub candidates: Vec<PurgeCandidate>,
     pub bytes: u64,
     pub newest: u64,
@@ -117,8 +117,8 @@ pub(crate) struct SegmentInventory {
 }
 
 impl SegmentInventory {
-    /// The oldest segments for which `is_past_limit` holds, given each segment and the bytes left including
-    /// it.
+    /// Returns the oldest segments, as long as `is_past_limit` returns true. Its arguments are the segment
+    /// and the number of bytes of this and all later segments.
     fn oldest(&self, is_past_limit: impl Fn(&PurgeCandidate, u64) -> bool) -> Vec<PurgeCandidate> {
         let mut bytes_left = self.bytes;
         let past_limit = self.candidates.iter().take_while(|candidate| {
@@ -146,13 +146,13 @@ impl SegmentInventory {
         })
     }
 
-    /// The reader that needs a segment, if any.
+    /// Returns the reader that needs a segment, if any.
     fn pin(&self, segment: u64) -> Option<&ReaderPin> {
         let needs = self.pins.iter().filter(|pin| pin.position.segment <= segment);
         needs.min_by_key(|pin| pin.position)
     }
 
-    /// The segments among `past_limit` that may be dropped.
+    /// Returns the segments of `past_limit` that may be purged.
     fn purgeable(
         &self,
         past_limit: &[PurgeCandidate],
@@ -175,11 +175,11 @@ impl SegmentInventory {
     }
 }
 
-/// Drops the oldest sealed segments beyond the configured limits, unless a reader needs them.
+/// Purges the oldest sealed segments that exceed the configured limits, unless a reader needs them.
 pub(crate) fn purge(shared: &LogShared, retention: Retention, now: SystemTime) -> Result<Purge, LogError> {
     let mut inventory = inventory(shared);
     let archived = shared.archive.is_some();
-    // A reader that returns can continue in the archive.
+    // With an archive, a disconnected reader prevents no purge, because it can continue in the archive.
     let holds = |reader: &PersistentReader| {
         !archived && now.duration_since(reader.seen).is_ok_and(|away| away <= READER_AWAY_MAX)
     };
@@ -193,7 +193,7 @@ pub(crate) fn purge(shared: &LogShared, retention: Retention, now: SystemTime) -
     drop_segments(shared, purge)
 }
 
-/// Drops everything beyond an operator's limit, or nothing.
+/// Purges all segments that exceed an operator's limit, or none.
 pub(crate) fn purge_by(shared: &LogShared, limit: PurgeLimit) -> Result<Purge, LogError> {
     let mut inventory = inventory(shared);
     inventory.pins.extend(absent_readers(shared).into_iter().map(ReaderPin::from));
@@ -203,7 +203,7 @@ pub(crate) fn purge_by(shared: &LogShared, limit: PurgeLimit) -> Result<Purge, L
     drop_segments(shared, plan)
 }
 
-/// What an operator's limit would drop.
+/// Returns what a purge with an operator's limit would remove.
 pub(crate) fn plan(
     directory: &dyn Directory,
     inventory: &SegmentInventory,
@@ -223,7 +223,7 @@ pub(crate) fn plan(
     inventory.purgeable(&inventory.past_limit(limit), archive_lookup(directory, archive))
 }
 
-/// Refuses a plan that leaves out a part of what the operator asked for.
+/// Returns an error if the plan leaves out some of the segments that the operator's limit covers.
 pub(crate) fn check_complete(
     directory: &dyn Directory,
     inventory: &SegmentInventory,
@@ -259,7 +259,7 @@ fn inventory(shared: &LogShared) -> SegmentInventory {
         match state.sealed {
             Some((bytes, _)) => {
                 inventory.bytes += bytes;
-                // The newest segment is never dropped, even if it is sealed: it holds the log's end.
+                // The newest segment is never purged, even if it is sealed, because the log ends there.
                 if *number != newest {
                     let sealed_at = shared.directory.modified(&segment_name(*number)).ok();
                     inventory.candidates.push(PurgeCandidate { number: *number, bytes, sealed_at });
@@ -273,7 +273,7 @@ fn inventory(shared: &LogShared) -> SegmentInventory {
     inventory
 }
 
-/// The inventory of a log that this process does not write.
+/// Returns the inventory of a log to which another process may write.
 pub(crate) fn inventory_of(
     directory: &dyn Directory,
     numbers: impl IntoIterator<Item = u64>,
@@ -300,7 +300,7 @@ impl From<PersistentReader> for ReaderPin {
     }
 }
 
-/// The persistent readers that are not connected.
+/// Returns the persistent readers that are not connected.
 fn absent_readers(shared: &LogShared) -> Vec<PersistentReader> {
     let mut readers = shared.readers().all();
     let pins = shared.pins();
@@ -308,8 +308,8 @@ fn absent_readers(shared: &LogShared) -> Vec<PersistentReader> {
     readers
 }
 
-/// Looks up whether a segment is in the archive now: other processes archive and remove segments too. True
-/// for every segment without an archive.
+/// Returns a function that checks whether a segment is in the archive now. It queries the archive, because
+/// other processes archive and remove segments too. Without an archive, it returns true for every segment.
 fn archive_lookup<'a>(
     directory: &'a dyn Directory,
     archive: Option<&'a Archive>,
@@ -330,11 +330,12 @@ fn archive_lookup<'a>(
     }
 }
 
-/// Drops the oldest segments, as planned.
+/// Removes the oldest segments, as planned.
 fn drop_segments(shared: &LogShared, mut purge: Purge) -> Result<Purge, LogError> {
     let Some(last) = purge.segments.last() else { return Ok(purge) };
     purge.bytes = 0;
-    // First record that they are no longer part of the log. A crash after this leaves stale files, not a gap.
+    // The control file first records that the segments do not belong to the log any more. So a crash after
+    // this leaves unused files, and not a gap.
     let directory = shared.directory.as_ref();
     let first_segment = last + 1;
     shared.update_control(|control| control.first_segment = first_segment)?;
@@ -360,7 +361,8 @@ mod tests {
     use super::*;
     use std::time::UNIX_EPOCH;
 
-    /// Segments 1 to 5 of 100 bytes each, sealed one second apart, and 50 bytes in the newest.
+    /// An inventory of five sealed segments of 100 bytes each, sealed one second apart, and a newest segment
+    /// of 50 bytes.
     fn five_segments() -> SegmentInventory {
         let candidate = |number| PurgeCandidate {
             number,
@@ -380,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn limit_selects_only_the_oldest() {
+    fn a_limit_selects_only_the_oldest_segments() {
         let past = |limit| numbers(&five_segments().past_limit(limit));
         assert_eq!(past(PurgeLimit::To(3)), [1, 2]);
         assert_eq!(past(PurgeLimit::To(1)), [0; 0]);

@@ -1,4 +1,4 @@
-//! File names of a log, and a scanner for a segment's events.
+//! The file names of a log, and a scanner for the events of a segment.
 
 use std::sync::Arc;
 
@@ -10,22 +10,22 @@ use tailwater_wire::event::{
 use crate::error::LogError;
 use crate::storage::LogFile;
 
-/// The file name of a segment.
+/// Returns the file name of a segment.
 pub(crate) fn segment_name(number: u64) -> String {
     format!("{number:010}.binlog")
 }
 
-/// The file name of a segment's index.
+/// Returns the file name of a segment's index.
 pub(crate) fn index_name(number: u64) -> String {
     format!("{number:010}.index")
 }
 
-/// The number in a segment's file name.
+/// Returns the number in the file name of a segment.
 pub(crate) fn parse_segment_name(name: &str) -> Option<u64> {
     parse_name(name, ".binlog")
 }
 
-/// The number in an index's file name.
+/// Returns the number in the file name of an index.
 pub(crate) fn parse_index_name(name: &str) -> Option<u64> {
     parse_name(name, ".index")
 }
@@ -37,43 +37,43 @@ fn parse_name(name: &str, suffix: &str) -> Option<u64> {
     (well_formed && format!("{number:010}") == digits).then_some(number)
 }
 
-/// A whole event with a valid checksum.
+/// A complete event with a valid checksum.
 #[derive(Debug)]
 pub(crate) struct ScannedEvent<'a> {
-    /// Offset of its first byte.
+    /// The offset of the event's first byte.
     pub offset: u64,
-    /// Its header.
+    /// The header of the event.
     pub header: EventHeader,
-    /// Its bytes from the header on, up to [`SCAN_WINDOW_BYTES`].
+    /// The bytes of the event from the header on, at most [`SCAN_WINDOW_BYTES`].
     pub first_chunk: &'a [u8],
 }
 
 /// A damaged or incomplete event.
 #[derive(Debug)]
 pub(crate) struct BadEvent {
-    /// Offset where it would begin.
+    /// The offset at which the event begins.
     pub offset: u64,
-    /// The header, if the bytes can be one.
+    /// The header, if the bytes can be a header.
     pub header: Option<EventHeader>,
-    /// What is wrong.
+    /// What is wrong with the event.
     pub reason: String,
 }
 
 /// What the scan found next.
 #[derive(Debug)]
 pub(crate) enum ScanItem<'a> {
-    /// A good event.
+    /// A complete event with a valid checksum.
     Event(ScannedEvent<'a>),
     /// The scan reached its end between two events.
     End,
-    /// A bad event; the scan cannot continue.
+    /// A bad event. The scan cannot continue.
     Bad(BadEvent),
 }
 
-/// Upper limit of the bytes of an event in memory.
+/// The maximum number of bytes of an event that are in memory.
 pub(crate) const SCAN_WINDOW_BYTES: usize = 1 << 20;
 
-/// Scans the events of a segment in order and checks lengths and checksums, in bounded memory.
+/// Scans the events of a segment in order, and checks their lengths and checksums in bounded memory.
 #[derive(Debug)]
 pub(crate) struct EventScanner {
     file: Arc<dyn LogFile>,
@@ -86,7 +86,8 @@ pub(crate) struct EventScanner {
 }
 
 impl EventScanner {
-    /// A scan of `offset..end`. `format` is the segment's format description if the scan begins after it.
+    /// Creates a scan of the bytes `start..end`. `format` is the format description of the segment, if the
+    /// scan begins after that event.
     pub(crate) fn new(
         file: Arc<dyn LogFile>,
         path: std::path::PathBuf,
@@ -97,12 +98,12 @@ impl EventScanner {
         Self { file, path, offset, end, window: Vec::new(), window_offset: offset, format }
     }
 
-    /// The last format description found, or the one given.
+    /// Returns the last format description that the scan found, or the one that was passed.
     pub(crate) fn format(&self) -> Option<&FormatDescription> {
         self.format.as_ref()
     }
 
-    /// The next event.
+    /// Returns the next event.
     pub(crate) fn next(&mut self) -> Result<ScanItem<'_>, LogError> {
         let offset = self.offset;
         if offset >= self.end {
@@ -136,7 +137,10 @@ impl EventScanner {
             }
         }
         let Some(format) = &self.format else {
-            return bad(Some(header), format!("a {} event before the format description", header.event_type));
+            return bad(
+                Some(header),
+                format!("a {} event comes before the format description", header.event_type),
+            );
         };
         if format.has_checksums()
             && let Some(reason) = self.checksum_fault(length)?
@@ -149,7 +153,8 @@ impl EventScanner {
         Ok(ScanItem::Event(ScannedEvent { offset, header, first_chunk: &self.window[start..end] }))
     }
 
-    /// Checks the checksum of the current event, whose front is in the window; returns what is wrong.
+    /// Verifies the checksum of the current event, whose first bytes are in the window. Returns what is
+    /// wrong, if anything.
     fn checksum_fault(&self, length: u64) -> Result<Option<String>, LogError> {
         let mut checker = match ChecksumChecker::new(length) {
             Ok(checker) => checker,
@@ -172,14 +177,14 @@ impl EventScanner {
         Ok(checker.finish().err().map(|error| error.to_string()))
     }
 
-    /// The window's bytes from the current offset on, at most `length`.
+    /// Returns the bytes of the window from the current offset on, at most `length`.
     fn buffered(&self, length: u64) -> &[u8] {
         let held = &self.window[(self.offset - self.window_offset) as usize..];
         &held[..held.len().min(usize::try_from(length).unwrap_or(usize::MAX))]
     }
 
-    /// Fills the window with `length` bytes from the current offset on, as far as the window and the file
-    /// reach.
+    /// Fills the window with `length` bytes from the current offset on, or as many as the window can hold and
+    /// the file has.
     fn fill(&mut self, length: u64) -> Result<(), LogError> {
         let held = (self.window_offset + self.window.len() as u64).saturating_sub(self.offset);
         let wanted = length.min(SCAN_WINDOW_BYTES as u64).min(self.end - self.offset);
@@ -200,19 +205,20 @@ impl EventScanner {
     }
 }
 
-/// Parses a format description event that may be damaged; the event itself states whether it has a checksum.
+/// Parses a format description event that may be damaged. The event itself states whether it has a checksum.
 fn parse_format_description(event: &[u8]) -> Result<FormatDescription, String> {
     let body = event.get(EVENT_HEADER_BYTES..).unwrap_or_default();
     let format = FormatDescription::parse(body).map_err(|error| error.to_string())?;
     match format.checksum {
-        // The scan verifies it like any event's checksum.
+        // The scan verifies this checksum like that of any event.
         Some(ChecksumAlgorithm::Crc32) => Ok(format),
-        // With checksums off, some servers do not update this checksum when they change the event for
-        // the stream. But if it is valid for an event that states that checksums are on, then that event was
-        // written. And if there is no checksum at all, the end of the event was not written.
+        // With checksums off, some servers change this event for the stream without updating its checksum. So
+        // a wrong checksum proves nothing. But if the checksum is valid for the same event with checksums on,
+        // the server wrote that event, and a bit has changed since. And if the checksum is all zeros, the end
+        // of the event was not written.
         Some(ChecksumAlgorithm::Off) => {
             if event.ends_with(&[0; CHECKSUM_BYTES]) {
-                return Err("the end of the format description is missing".into());
+                return Err("the end of the format description event is missing".into());
             }
             let mut switched_on = event.to_vec();
             if let Some(algorithm) = event.len().checked_sub(1 + CHECKSUM_BYTES) {

@@ -1,4 +1,4 @@
-//! The state that the writer, the flusher and the readers share; in particular, what is durable.
+//! The state that the writer, the flusher and the readers share. The most important part is what is durable.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
@@ -22,11 +22,11 @@ use crate::retention::ReaderPin;
 use crate::segment::{index_name, segment_name};
 use crate::storage::{Directory, LogFile, blocking};
 
-/// How far the log is durable, and whether that can still advance.
+/// Up to where the log is durable, and whether it can become durable further.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DurableState {
-    /// Every byte before this position is on stable storage; readers read no further. Always between two
-    /// entries.
+    /// Every byte before this position is durable, and readers read no further. The position is always
+    /// between two entries.
     pub position: LogPosition,
     /// Whether the position can still advance.
     pub state: LogState,
@@ -35,20 +35,20 @@ pub struct DurableState {
 /// Whether a log is in use, closed or failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogState {
-    /// A writer has it open.
+    /// A writer has the log open.
     Open,
     /// The writer closed it.
     Closed,
-    /// A write or an fdatasync failed: nothing more becomes durable.
+    /// A write or an fdatasync failed. Nothing more becomes durable.
     Poisoned,
 }
 
-/// A segment as the shared state knows it.
+/// What the shared state holds of a segment.
 #[derive(Debug, Clone)]
 pub(crate) struct SegmentState {
-    /// The header in its index.
+    /// The header in the index of the segment.
     pub header: Arc<SegmentHeader>,
-    /// Its length and number of entries, once it is sealed.
+    /// The length and the number of entries of the segment, if it is sealed.
     pub sealed: Option<(u64, u64)>,
 }
 
@@ -56,50 +56,50 @@ pub(crate) struct SegmentState {
 #[derive(Debug)]
 pub(crate) struct LogShared {
     pub directory: Arc<dyn Directory>,
-    /// The directory as readers see it: with the archive, if there is one.
+    /// The directory as readers see it: with the segments of the archive, if there is one.
     pub reading: Arc<dyn Directory>,
     pub archive: Option<Archive>,
     durable: watch::Sender<DurableState>,
-    /// End of the whole entries written to the file, for readers of written entries. Also notified, without a
-    /// change, when the log's state changes.
+    /// The end of the whole entries that are written to the file, for readers of written entries. Receivers
+    /// are also notified when the state of the log changes.
     written: watch::Sender<LogPosition>,
     tail: Mutex<IndexTail>,
     segments: Mutex<BTreeMap<u64, SegmentState>>,
     poison: OnceLock<String>,
-    /// The newest segment has events without checksums. Of such a segment, a crash of the process preserves
-    /// only what is in the index.
+    /// Whether the newest segment has events without checksums. After a crash of the process, recovery keeps
+    /// only the events of such a segment that are in the index.
     needs_synced_index: AtomicBool,
-    /// Number of active prompt-sync requests.
+    /// The number of active prompt-sync requests.
     prompt_sync_requests: AtomicUsize,
-    /// Requests for the flusher's thread.
+    /// The requests to the flusher thread.
     pub(crate) sync_queue: Arc<SyncQueue>,
-    /// Held from an fdatasync until its outcome is published. The kernel reports a failure only once, to one
-    /// of two concurrent callers.
+    /// Locked from the start of an fdatasync until its result is published. If two threads call it at once,
+    /// the kernel reports a failure to only one of them.
     syncing: Mutex<()>,
     control: Mutex<ControlFile>,
     pins: Mutex<BTreeMap<u64, ReaderPin>>,
     readers: Mutex<PersistentReaders>,
 }
 
-/// State of the next entry for a reader of written entries.
+/// The state of the next entry, for a reader of written entries.
 #[derive(Debug)]
 pub(crate) enum WrittenEntry {
-    /// It is durable, so it is in the index.
+    /// The entry is durable, so it is in the index.
     Durable,
-    /// It is in its file. The second field is the end of the readable bytes.
+    /// The entry is written to the file. The second field is the offset up to which the file can be read.
     Entry(LogEntry, u64),
-    /// There is no whole, written entry.
+    /// There is no whole entry that is written.
     None,
 }
 
-/// The newest segment's index, and the entries whose bytes are not durable yet.
+/// The index of the newest segment, and the entries whose bytes are not durable yet.
 #[derive(Debug, Default)]
 struct IndexTail {
     segment: u64,
     index: Option<Arc<dyn LogFile>>,
     index_bytes: u64,
     entries: u64,
-    /// The index is synced with every group: see [`LogShared::sync_index_always`].
+    /// Whether the index is synced with every commit group: see [`LogShared::sync_index_always`].
     sync_index: bool,
     pending: VecDeque<LogEntry>,
     encoded: Vec<u8>,
@@ -107,7 +107,7 @@ struct IndexTail {
     last_transaction: Option<LogEntry>,
 }
 
-/// The newest segment, as opening the log found it.
+/// The newest segment in the state in which it was found when the log was opened.
 #[derive(Debug)]
 pub(crate) struct TailStart {
     pub segment: u64,
@@ -166,23 +166,23 @@ impl LogShared {
         self.durable.subscribe()
     }
 
-    /// Whether written bytes survive a crash of the process before they are durable.
+    /// Returns whether written bytes survive a crash of the process before they are durable.
     pub(crate) fn is_kept_once_written(&self) -> bool {
         !self.needs_synced_index.load(Ordering::Acquire)
     }
 
-    /// Counts one more prompt-sync request, and makes a pending sync urgent.
+    /// Adds a prompt-sync request, and makes a pending sync urgent.
     pub(crate) fn begin_prompt_sync(&self) {
         self.prompt_sync_requests.fetch_add(1, Ordering::SeqCst);
         self.sync_queue.make_urgent();
     }
 
-    /// Counts one prompt-sync request less.
+    /// Removes a prompt-sync request.
     pub(crate) fn end_prompt_sync(&self) {
         self.prompt_sync_requests.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Whether there is a prompt-sync request.
+    /// Returns whether there is a prompt-sync request.
     pub(crate) fn has_prompt_sync_request(&self) -> bool {
         self.prompt_sync_requests.load(Ordering::SeqCst) > 0
     }
@@ -191,12 +191,12 @@ impl LogShared {
         self.written.subscribe()
     }
 
-    /// The GTIDs of all durable transactions.
+    /// Returns the GTIDs of all durable transactions.
     pub(crate) fn gtids(&self) -> Option<GtidSet> {
         self.tail.lock().gtids.clone()
     }
 
-    /// The newest durable transaction of the newest segment.
+    /// Returns the newest durable transaction of the newest segment.
     pub(crate) fn last_transaction(&self) -> Option<LogEntry> {
         self.tail.lock().last_transaction.clone()
     }
@@ -217,7 +217,8 @@ impl LogShared {
         self.readers.lock()
     }
 
-    /// Records the position of a persistent reader: durably now with `at_once`, otherwise soon.
+    /// Records the position of a persistent reader. It is written to disk now if `at_once` is true, otherwise
+    /// soon.
     pub(crate) fn record_reader(&self, name: &str, position: LogPosition, at_once: bool) {
         let mut readers = self.readers();
         if !readers.record(name, position, SystemTime::now()) {
@@ -226,13 +227,14 @@ impl LogShared {
                 "too many readers with a stored position; the position of this one is not stored, so purging may remove what it needs"
             );
         }
-        // No captured data is at stake, so the log continues.
+        // This failure endangers no captured data, so the log continues.
         if let Err(error) = readers.write(self.directory.as_ref(), at_once) {
             tracing::warn!(reader = name, code = error.code(), "cannot record a reader's position: {error}");
         }
     }
 
-    /// The number of the oldest segment, or of the first one to be created.
+    /// Returns the number of the oldest segment. If there is no segment, it returns the number for the first
+    /// one.
     pub(crate) fn first_segment_number(&self) -> u64 {
         self.control.lock().first_segment
     }
@@ -256,7 +258,7 @@ impl LogShared {
         }
     }
 
-    /// Makes `start` the newest segment; everything up to `start.end` is durable.
+    /// Makes `start` the newest segment. Everything up to `start.end` is durable.
     pub(crate) fn begin_segment(&self, header: Arc<SegmentHeader>, start: TailStart) {
         self.segments.lock().insert(start.segment, SegmentState { header, sealed: None });
         let mut tail = self.tail.lock();
@@ -270,7 +272,7 @@ impl LogShared {
         tail.gtids = Some(start.gtids);
         tail.last_transaction = start.last_transaction;
         let position = LogPosition { segment: start.segment, offset: start.end };
-        // Under the tail's lock, so that positions are published in order.
+        // This is inside the lock of the tail, so that positions are published in order.
         self.durable.send_modify(|durable| durable.position = position);
         self.advance_written(position);
     }
@@ -280,7 +282,7 @@ impl LogShared {
         self.tail.lock().pending.push_back(entry);
     }
 
-    /// Publishes that everything of `segment` up to `end` is written, for readers of written entries.
+    /// Publishes that all entries of `segment` up to `end` are written, for readers of written entries.
     pub(crate) fn publish_written(&self, segment: u64, end: u64) {
         let tail = self.tail.lock();
         if tail.segment == segment {
@@ -288,7 +290,7 @@ impl LogShared {
         }
     }
 
-    /// The caller holds the tail's lock, as for the start of a segment.
+    /// Moves the written position forward. The caller must hold the lock of the tail.
     fn advance_written(&self, position: LogPosition) {
         self.written.send_if_modified(|written| {
             let raised = *written < position;
@@ -297,17 +299,18 @@ impl LogShared {
         });
     }
 
-    /// The entry at `position` if it is written and not durable yet, with the end of the readable bytes.
+    /// Returns the entry at `position` if it is written but not durable yet, with the end of the readable
+    /// bytes.
     pub(crate) fn written_entry(&self, position: LogPosition) -> WrittenEntry {
         let tail = self.tail.lock();
-        // Entries that become durable leave the queue under the same lock.
+        // The same lock is held when durable entries are removed from the queue.
         let durable = self.durable();
         if durable.position > position {
             return WrittenEntry::Durable;
         }
         if durable.state != LogState::Open {
-            // The entry will never become durable, and the file's contents after a failed write or fdatasync
-            // are unknown.
+            // This entry will never become durable. After a failed write or fdatasync, the content of the
+            // file is unknown.
             return WrittenEntry::None;
         }
         let written = *self.written.borrow();
@@ -318,10 +321,10 @@ impl LogShared {
         }
     }
 
-    /// Makes the written bytes of `segment` durable, and publishes them up to `end`. A failure poisons the
-    /// log.
+    /// Makes the written bytes of `segment` durable, and publishes them up to `end`. After a failure the log
+    /// accepts nothing more.
     pub(crate) fn sync(&self, segment: u64, file: &dyn LogFile, end: u64) -> Result<(), LogError> {
-        // Blocks also while another thread runs an fdatasync.
+        // This also waits while another thread runs an fdatasync.
         blocking(|| self.sync_exclusively(segment, file, end))
     }
 
@@ -339,10 +342,10 @@ impl LogShared {
         result
     }
 
-    /// Everything of `segment` up to `end` is on stable storage: writes the index entries, then publishes the
-    /// position.
+    /// Records that everything of `segment` up to `end` is durable: writes the index entries, then publishes
+    /// the position.
     ///
-    /// The index comes first, so that a reader finds every durable entry there.
+    /// The index is written first, so that it holds every durable entry that a reader looks for.
     fn complete(&self, segment: u64, end: u64) -> Result<(), LogError> {
         self.check()?;
         let mut tail = self.tail.lock();
@@ -374,7 +377,7 @@ impl LogShared {
         tail.entries += count as u64;
         for entry in tail.pending.drain(..count) {
             if let (Some(gtid), Some(gtids)) = (&entry.gtid, &mut tail.gtids) {
-                // The writer has already inserted it into its own set, so it fits.
+                // The writer has already inserted this GTID into its own set, so this cannot fail.
                 let _ = gtids.insert(gtid);
             }
             if entry.is_transaction() {
@@ -386,16 +389,16 @@ impl LogShared {
         Ok(())
     }
 
-    /// Adds the transactions from before the log's beginning to the set.
+    /// Adds the transactions from before the start of the log to the set.
     pub(crate) fn add_gtids(&self, before: &GtidSet) {
         let mut tail = self.tail.lock();
-        // The writer has checked that both have the same flavour.
+        // The writer has checked that both sets have the same flavour.
         if let Some(Ok(gtids)) = tail.gtids.as_ref().map(|gtids| gtids.union(before)) {
             tail.gtids = Some(gtids);
         }
     }
 
-    /// Ends the newest segment's index with its seal, durably.
+    /// Writes the seal, the last record of the newest segment's index, durably.
     pub(crate) fn seal(&self, segment: u64, length: u64) -> Result<(), LogError> {
         let mut tail = self.tail.lock();
         let path = || self.directory.path_of(&index_name(segment));
@@ -414,8 +417,8 @@ impl LogShared {
         Ok(())
     }
 
-    /// From now on the newest segment's index is made durable before anything is published. Events without
-    /// checksums need this: only the index can tell which of them were durable.
+    /// From now on, the index of the newest segment is made durable before anything is published. Events
+    /// without checksums need this, because after a crash only the index states which of them were durable.
     pub(crate) fn sync_index_always(&self) {
         self.tail.lock().sync_index = true;
         self.needs_synced_index.store(true, Ordering::Release);
@@ -435,16 +438,19 @@ impl LogShared {
         }
     }
 
-    /// Records the first failure; nothing is published after it.
+    /// Records the first failure. Nothing is published after it.
     pub(crate) fn poison(&self, error: &LogError) {
         if self.poison.set(format!("{}: {error}", error.code())).is_ok() {
-            tracing::error!(code = error.code(), "the log stopped after a failure: {error}");
+            tracing::error!(
+                code = error.code(),
+                "the log accepts nothing more after this failure; fix the cause and restart: {error}"
+            );
         }
         self.durable.send_modify(|durable| durable.state = LogState::Poisoned);
         self.written.send_modify(|_| ());
     }
 
-    /// Marks the log as closed by its writer.
+    /// Records that the writer has closed the log.
     pub(crate) fn close(&self) {
         self.durable.send_modify(|durable| {
             if durable.state == LogState::Open {
@@ -454,7 +460,7 @@ impl LogShared {
         self.written.send_modify(|_| ());
     }
 
-    /// [`LogError::Poisoned`] after any failure.
+    /// Returns [`LogError::Poisoned`] if a failure was recorded.
     pub(crate) fn check(&self) -> Result<(), LogError> {
         match self.poison.get() {
             None => Ok(()),

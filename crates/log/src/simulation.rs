@@ -1,4 +1,5 @@
-//! The log on a failing disk: random work, a crash at a random moment, and the invariants after it.
+//! Tests of the log on a simulated disk: random operations, a crash at a random moment, and checks of the
+//! invariants after the crash.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,7 +22,7 @@ fn options() -> LogOptions {
         preallocate_bytes: 8 << 10,
         buffer_bytes_max: 6 << 10,
         unsynced_bytes_max: 24 << 10,
-        // Another thread's syncs would come at different moments each time.
+        // Syncs of another thread would come at a different moment in each run, so there are none.
         background_sync_bytes: u64::MAX,
         ..LogOptions::default()
     }
@@ -35,24 +36,25 @@ fn open(disk: &SimulatedDirectory) -> Result<LogWriter, LogError> {
     LogWriter::open_on(Arc::new(disk.clone()), options())
 }
 
-/// A source, the log that captures it, and what is known of both.
+/// A source, the log that captures it, and what the test knows of both.
 struct World {
     random: SplitMix,
     source: Source,
     checksum: ChecksumAlgorithm,
-    /// Old segments are purged now and then.
+    /// Whether old segments are purged sometimes.
     purges: bool,
-    /// The source's files that are complete, by name.
+    /// The complete binlog files of the source, by name.
     files: BTreeMap<String, Vec<u8>>,
-    /// Everything appended whole, in order.
+    /// All whole transactions that were appended, in order.
     transactions: Vec<Transaction>,
-    /// Number of them that were reported durable.
+    /// The number of these transactions that were reported durable.
     durable: usize,
-    /// Number of them that were acknowledged as received: no kill may lose them.
+    /// The number of these transactions that were acknowledged as received. A kill of the process must not
+    /// lose them.
     received: usize,
 }
 
-/// The result of a run of work.
+/// The result of a sequence of operations.
 #[allow(clippy::large_enum_variant)]
 enum Ended {
     Done(LogWriter),
@@ -83,7 +85,7 @@ impl World {
 
     fn append(&mut self, writer: &mut LogWriter, event: &[u8]) -> Result<(), LogError> {
         let header = header(event);
-        // Chunks of any size after the first, which must hold the bytes that the transaction tracker reads.
+        // The first chunk holds the bytes that the transaction tracker reads. The other chunks have any size.
         let first = (66 << 10).min(event.len());
         let (front, mut rest) = event.split_at(first);
         writer.append(&header, front, true, rest.is_empty())?;
@@ -104,7 +106,7 @@ impl World {
         Ok(())
     }
 
-    /// One step of work.
+    /// Executes one operation.
     fn step(&mut self, writer: &mut LogWriter) -> Result<(), LogError> {
         if writer.source_tail().is_none() || self.source.file_number == 0 {
             return self.begin_file(writer);
@@ -117,9 +119,10 @@ impl World {
                 self.begin_file(writer)?;
             }
             1 => {
-                // The connection breaks inside a transaction, which comes again later, or not.
+                // The connection breaks inside a transaction. The source may or may not send that transaction
+                // again.
                 let (bytes, number) = (self.source.file.len(), self.source.number());
-                // It must be big enough to be written in part.
+                // Some of these transactions are so big that a part is written before the connection breaks.
                 let size = if self.random.one_in(2) { 12_000 } else { 500 };
                 let mut random = self.random.clone();
                 let transaction = self.source.transaction(&[size, size], || random.next());
@@ -135,13 +138,13 @@ impl World {
                 for event in &transaction.events[..transaction.events.len() - 1] {
                     self.append(writer, event)?;
                 }
-                // The last append may sync without a request, so from here on the transaction may be durable.
+                // The last append may sync without a request. So from here on the transaction may be durable.
                 self.transactions.push(transaction.clone());
                 self.append(writer, &transaction.events[transaction.events.len() - 1])?;
             }
             13 => {
                 let end = writer.flush()?;
-                // As a log with `ack = received` acknowledges it.
+                // This is how a log with `ack = received` acknowledges transactions.
                 let handle =
                     LogHandle::new(writer.handle().shared(), Retention::default(), crate::AckMode::Received);
                 if handle.is_acknowledged(end) {
@@ -185,7 +188,7 @@ impl World {
                 assert!(ahead.reader.position() >= writer.handle().durable().position);
             }
             if let Err(error) = done {
-                // Nothing is accepted any more.
+                // The log accepts nothing more.
                 if error.poisons() {
                     assert!(matches!(writer.sync(), Err(LogError::Poisoned { .. })));
                 }
@@ -195,19 +198,19 @@ impl World {
         Ended::Done(writer)
     }
 
-    /// The disk as a power cut leaves it.
+    /// Returns the disk after a power cut.
     fn cut_power(&mut self, disk: &SimulatedDirectory) -> SimulatedDirectory {
         self.received = 0;
         disk.after_power_cut(&mut self.random)
     }
 
-    /// Checks the invariants after a crash; then the source continues from the log's end.
+    /// Checks the invariants after a crash. Then the source continues from the end of the log.
     fn check_after_crash(&mut self, disk: &SimulatedDirectory) -> LogWriter {
         let writer = open(disk).unwrap_or_else(|error| panic!("{}: {error}", error.code()));
         let first = disk_state(disk);
         let recovery = writer.recovery().clone();
         drop(writer);
-        // Idempotent: reopening finds nothing to repair.
+        // A second opening must find nothing to repair.
         let writer = open(disk).unwrap();
         let expected =
             RecoveryReport { segments: recovery.segments, end: recovery.end, ..RecoveryReport::default() };
@@ -215,14 +218,15 @@ impl World {
         assert_eq!(disk_state(disk), first);
 
         let found = self.check_contents(disk, &writer);
-        assert!(found >= self.durable, "{found} transactions left of {} durable", self.durable);
-        assert!(found >= self.received, "{found} transactions left of {} received", self.received);
+        assert!(found >= self.durable, "{found} transactions are left of {} durable ones", self.durable);
+        assert!(found >= self.received, "{found} transactions are left of {} received ones", self.received);
         self.transactions.truncate(found);
         (self.durable, self.received) = (found, found);
         self.resume_source(writer)
     }
 
-    /// Everything in the log is whole and as the source wrote it; returns the number of transactions.
+    /// Checks that everything in the log is complete and equal to what the source wrote. Returns the number
+    /// of transactions.
     fn check_contents(&self, disk: &SimulatedDirectory, writer: &LogWriter) -> usize {
         let log = LogDir::open_on(Arc::new(disk.clone())).unwrap();
         let mut reader = log.reader(LogPosition::ZERO).unwrap();
@@ -270,7 +274,7 @@ impl World {
         found
     }
 
-    /// Requests everything after the log's end from the source.
+    /// Requests all events after the end of the log from the source.
     fn resume_source(&mut self, mut writer: LogWriter) -> LogWriter {
         let Some(tail) = writer.source_tail() else {
             assert!(self.transactions.is_empty());
@@ -287,7 +291,7 @@ impl World {
         }
         assert!(self.source.file.len() as u64 >= tail.end);
         let mut end = tail.end as usize;
-        // The events at the head of a file are not generated again.
+        // The first events of a file are not generated again.
         while let Some(rest) = self.source.file.get(end..).filter(|rest| !rest.is_empty()) {
             let header = header(rest);
             let heads =
@@ -304,11 +308,11 @@ impl World {
     }
 }
 
-/// A reader that also gets written entries that are not durable.
+/// A reader that also gets entries that are written but not durable.
 struct RunningAhead {
     reader: LogReader,
     watermark: RetentionPin,
-    /// Index of the next transaction among all, once one was read.
+    /// The index of the next transaction among all transactions. `None` until one was read.
     next: Option<usize>,
 }
 
@@ -320,7 +324,8 @@ impl RunningAhead {
         Self { reader, watermark, next: None }
     }
 
-    /// Reads to the end of the written entries: everything once, in order, and as the source wrote it.
+    /// Reads to the end of the written entries. It checks that each transaction is read once, in order, and
+    /// equals what the source wrote.
     fn read(&mut self, transactions: &[Transaction]) {
         while let Some(entry) = self.reader.try_next().unwrap() {
             self.watermark.advance(entry.position);
@@ -331,7 +336,7 @@ impl RunningAhead {
             let at = self.next.or_else(|| transactions.iter().position(is_this)).unwrap();
             assert!(
                 is_this(&transactions[at]),
-                "{:?} where {} was expected",
+                "read {:?} where {} was expected",
                 entry.gtid,
                 transactions[at].gtid
             );
@@ -351,7 +356,7 @@ fn disk_state(disk: &SimulatedDirectory) -> BTreeMap<String, Vec<u8>> {
     names.into_iter().map(|name| (name.clone(), disk.contents(&name).unwrap())).collect()
 }
 
-/// Runs `check` for many seeds; reports the seed that fails.
+/// Runs `check` for many seeds. Reports the seed with which it fails.
 fn for_seeds(count: u64, check: impl Fn(u64) + std::panic::RefUnwindSafe) {
     let count = std::env::var("TAILWATER_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(count);
     let first = std::env::var("TAILWATER_SEED").ok().and_then(|text| text.parse::<u64>().ok());
@@ -377,7 +382,7 @@ fn power_cuts_and_kills_lose_no_durable_transaction() {
             let steps = world.random.below(40);
             let writer_left = match world.work(writer, steps) {
                 Ended::Done(writer) => writer,
-                Ended::Failed(error) => panic!("no fault was set, and yet: {error}"),
+                Ended::Failed(error) => panic!("an operation failed although no fault was set: {error}"),
             };
             disk = if world.random.one_in(4) { disk.after_kill() } else { world.cut_power(&disk) };
             drop(writer_left);
@@ -408,20 +413,20 @@ fn failed_writes_and_syncs_poison_and_lose_no_durable_transaction() {
         let power_cut = world.random.one_in(2);
         let disk = if power_cut { world.cut_power(&disk) } else { disk.after_kill() };
         let writer = world.check_after_crash(&disk);
-        // Everything found is durable now, even if a sync failed before.
+        // Everything found is durable now, even if an earlier sync failed.
         drop(writer);
         let disk = world.cut_power(&disk);
         let writer = world.check_after_crash(&disk);
-        // And the log continues from there.
+        // The log must accept new transactions from there.
         match world.work(writer, 20) {
             Ended::Done(writer) => writer.close().unwrap(),
-            Ended::Failed(error) => panic!("no fault was set, and yet: {error}"),
+            Ended::Failed(error) => panic!("an operation failed although no fault was set: {error}"),
         }
     });
 }
 
 #[test]
-fn full_disk_is_reported_and_more_space_fixes_it() {
+fn a_full_disk_is_reported_and_more_space_fixes_it() {
     for_seeds(150, |seed| {
         let mut world = World::new(seed);
         world.purges = false;
@@ -431,7 +436,7 @@ fn full_disk_is_reported_and_more_space_fixes_it() {
             ..DiskFaults::default()
         });
         let writer = open(&disk).unwrap();
-        let Ended::Failed(error) = world.work(writer, 1_000) else { panic!("the disk never filled") };
+        let Ended::Failed(error) = world.work(writer, 1_000) else { panic!("the disk never became full") };
         assert!(matches!(error, LogError::DiskFull { .. }), "{error}");
         let disk = disk.after_kill();
         let writer = world.check_after_crash(&disk);
@@ -440,10 +445,10 @@ fn full_disk_is_reported_and_more_space_fixes_it() {
 }
 
 #[test]
-fn bit_rot_is_reported_or_harmless_and_never_cuts_durable_transactions() {
+fn bit_rot_is_reported_or_harmless_and_never_removes_durable_transactions() {
     for_seeds(500, |seed| {
         let mut world = World::new(seed);
-        // Where positions are omitted, the length of a log's very last event can rot undetectably.
+        // If events have no positions, a changed length in the very last event of a log cannot be detected.
         world.source.omits_positions = false;
         world.checksum = ChecksumAlgorithm::Crc32;
         let disk = SimulatedDirectory::default();
@@ -463,7 +468,7 @@ fn bit_rot_is_reported_or_harmless_and_never_cuts_durable_transactions() {
         let at = world.random.below(end) as usize;
         contents[at] ^= 1 << world.random.below(8);
         disk.replace(&newest, contents.clone());
-        // With or without the index, whose end a power cut may have lost.
+        // The index may be complete, or its end may be missing as after a power cut.
         if world.random.one_in(2) {
             let index = newest.replace(".binlog", ".index");
             let bytes = disk.contents(&index).unwrap();
@@ -476,7 +481,7 @@ fn bit_rot_is_reported_or_harmless_and_never_cuts_durable_transactions() {
                 assert!(disk.contents(&newest).unwrap() == contents, "a damaged segment was changed");
             }
             Err(error) => panic!("{}: {error}", error.code()),
-            // The one flag in the format description that checksums do not cover.
+            // The one bit that checksums do not cover is the "in use" flag in the format description.
             Ok(writer) => {
                 assert_eq!(at, 4 + 17, "bit rot at {at} of {end} was not detected: {:?}", writer.recovery());
             }
@@ -495,7 +500,7 @@ fn rolled_back_bytes_never_mix_with_later_ones() {
         writer.sync().unwrap();
         let (bytes, number) = (world.source.file.len(), world.source.number());
         let mut random = world.random.clone();
-        // Its front is written, because it is bigger than the buffer.
+        // The transaction is bigger than the buffer, so its first part is written to the file.
         let big = world.source.transaction(&[12_000, 12_000], || random.next() | 0x700);
         let (_, front) = big.events.split_last().unwrap();
         front.iter().for_each(|event| world.append(&mut writer, event).unwrap());
@@ -513,7 +518,7 @@ fn rolled_back_bytes_never_mix_with_later_ones() {
 }
 
 #[tokio::test]
-async fn failed_background_sync_stops_writer_and_readers() {
+async fn a_failed_background_sync_stops_writer_and_readers() {
     let mut world = World::new(1);
     let disk = SimulatedDirectory::default();
     let mut writer = open(&disk).unwrap();
@@ -532,13 +537,13 @@ async fn failed_background_sync_stops_writer_and_readers() {
     writer.sync_in_background().unwrap();
     handle.subscribe().wait_for(|durable| durable.state == LogState::Poisoned).await.unwrap();
     disk.set_faults(DiskFaults::default());
-    // Even with a disk that works again.
+    // The log must refuse to continue even if the disk works again.
     assert!(matches!(writer.sync(), Err(LogError::Poisoned { .. })));
     assert_eq!(handle.durable().position, durable);
     let error = loop {
         match reader.next().await {
             Ok(Some(_)) => {}
-            Ok(None) => panic!("the reader took it for a good end"),
+            Ok(None) => panic!("the reader reported a normal end of the log after the failure"),
             Err(error) => break error,
         }
     };

@@ -1,5 +1,5 @@
-//! Recovers the newest segment after a crash: keeps whole transactions after the end of its index, and cuts
-//! the rest.
+//! Recovers the newest segment after a crash: keeps whole transactions after the end of its index, and
+//! removes the rest.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -22,10 +22,11 @@ use crate::storage::{Directory, LogFile, OpenMode};
 use crate::torn_write::{self, TornTail};
 use tailwater_wire::event::FIRST_EVENT_OFFSET;
 
-/// Minimum number of indexed bytes that opening reads back; `log verify` reads the rest.
+/// The minimum number of bytes covered by the index that are read back when the log is opened. `log verify`
+/// reads the rest.
 const CHECKED_BYTES: u64 = 16 << 20;
 
-/// A segment's file during recovery.
+/// The file of a segment during recovery.
 struct SegmentFile<'a> {
     directory: &'a dyn Directory,
     number: u64,
@@ -34,38 +35,38 @@ struct SegmentFile<'a> {
     length: u64,
 }
 
-/// What the index covers.
+/// The part of a segment that its index covers.
 struct IndexedPart {
     front: IndexFront,
     gtids: GtidSet,
     last_transaction: Option<LogEntry>,
-    /// Where to begin checking: an entry's start at least [`CHECKED_BYTES`] before the end, if there are that
-    /// many.
+    /// The offset from which to check the segment: the start of an entry at least [`CHECKED_BYTES`] before
+    /// the end, or the start of a shorter segment.
     check_from: u64,
     source_end: u64,
-    /// Whether the index's header was readable.
+    /// Whether the header of the index was readable.
     header_readable: bool,
 }
 
 /// Why a scan of entries stopped.
 enum ScanEnd {
-    /// Between two entries, or in a transaction whose events so far are good.
+    /// It reached the end between two entries, or in a transaction whose events so far are valid.
     Clean,
-    /// At a bad event.
+    /// It found a bad event.
     Bad(BadEvent),
 }
 
 /// The entries after the end of the index that recovery keeps.
 struct KeptTail {
-    /// Where the last whole entry ends.
+    /// The offset after the last whole entry.
     end: u64,
-    /// Number of entries.
+    /// The number of entries.
     count: u64,
-    /// The bytes after `end` that recovery drops.
+    /// The bytes after `end` that recovery removes.
     cut: Option<TailTruncation>,
 }
 
-/// Recovers the newest segment. `segments` are those before it.
+/// Recovers the newest segment. `segments` holds the segments before it.
 pub(crate) fn recover(
     directory: &Arc<dyn Directory>,
     number: u64,
@@ -96,7 +97,7 @@ pub(crate) fn recover(
         framing.resume(indexed.source_end, format.clone());
         framing
     };
-    // Write only after reading has found no damage.
+    // Nothing is written until all bytes were read and no damage was found.
     let kept = segment.find_end(&indexed, new_framing())?;
     let index = segment.repair(&header, &indexed, kept.end)?;
     if !indexed.header_readable {
@@ -111,7 +112,7 @@ pub(crate) fn recover(
 }
 
 impl IndexedPart {
-    /// Offset in the index where entries are appended.
+    /// Returns the offset in the index at which new entries are appended.
     fn index_start(&self, header: &SegmentHeader) -> u64 {
         if self.header_readable { self.front.bytes } else { header.encode().len() as u64 }
     }
@@ -130,7 +131,7 @@ fn unite(gtids: &GtidSet, before: &GtidSet, path: &Path) -> Result<GtidSet, LogE
     gtids.union(before).map_err(|error| LogError::corrupt(path, FIRST_EVENT_OFFSET, error.to_string()))
 }
 
-/// The GTID set in a segment's header.
+/// Returns the GTID set in the header of a segment.
 pub(crate) fn parse_gtids_before(header: &SegmentHeader, path: &Path) -> Result<GtidSet, LogError> {
     GtidSet::parse(header.source.flavour, &header.gtids_before)
         .map_err(|error| LogError::corrupt(path, 0, format!("the GTID set in its header: {error}")))
@@ -186,7 +187,7 @@ impl<'a> SegmentFile<'a> {
         Ok(indexed)
     }
 
-    /// The format description at the segment's beginning.
+    /// Returns the format description event at the start of the segment.
     fn format_description(&self) -> Result<FormatDescription, LogError> {
         let mut scan = self.scan(FIRST_EVENT_OFFSET, self.length, None);
         if let ScanItem::Bad(bad) = scan.next()? {
@@ -202,7 +203,7 @@ impl<'a> SegmentFile<'a> {
         }
     }
 
-    /// Reads back durable bytes; anything wrong there is damage.
+    /// Reads durable bytes of the segment back. Any error there is damage.
     fn check(&self, start: u64, end: u64, format: Option<FormatDescription>) -> Result<(), LogError> {
         let mut scan = self.scan(start, end, format);
         loop {
@@ -217,7 +218,7 @@ impl<'a> SegmentFile<'a> {
         }
     }
 
-    /// Adds the GTIDs before the segment that its first events, up to `end`, state. Returns whether they
+    /// Adds the GTIDs before the segment, which its first events up to `end` may state. Returns whether they
     /// state them.
     fn learn_gtids(&self, header: &SegmentHeader, end: u64, gtids: &mut GtidSet) -> Result<bool, LogError> {
         if header.source_offset != FIRST_EVENT_OFFSET {
@@ -256,8 +257,8 @@ impl<'a> SegmentFile<'a> {
         let sealed = indexed.front.sealed.is_some();
         let unchecked = framing.format().is_some_and(|format| !format.has_checksums());
         if unchecked && indexed.front.ends_cleanly && !sealed {
-            // Without checksums, an event after the index's end may look whole and still be torn. Everything
-            // published is in the index.
+            // Without checksums, an event after the end of the index may look complete although its write was
+            // torn. Everything that was published is in the index, so nothing after it is kept.
             let cut = self.cut_without_checksums(indexed_end)?;
             return Ok(KeptTail { end: indexed_end, count: 0, cut });
         }
@@ -265,7 +266,7 @@ impl<'a> SegmentFile<'a> {
         Ok(KeptTail { end, count, cut })
     }
 
-    /// Appends the kept entries to the index, makes it durable, and returns where the writer continues.
+    /// Appends the kept entries to the index and makes it durable. Returns where the writer continues.
     fn index_tail(
         &self,
         header: &SegmentHeader,
@@ -315,8 +316,8 @@ impl<'a> SegmentFile<'a> {
         })
     }
 
-    /// Scans entries from `start` to `end`. Calls `each` for every whole entry, with the GTID set if its
-    /// event states one.
+    /// Scans the entries from `start` to `end`. Calls `each` for every whole entry, with the GTID set if the
+    /// event of the entry states one.
     fn scan_entries(
         &self,
         start: u64,
@@ -355,7 +356,7 @@ impl<'a> SegmentFile<'a> {
         }
     }
 
-    /// Decides what to do with the bytes after `end`, the end of the last whole entry.
+    /// Decides what to do with the bytes after `end`, where the last whole entry ends.
     fn classify_rest(
         &self,
         scan_end: &ScanEnd,
@@ -366,7 +367,7 @@ impl<'a> SegmentFile<'a> {
         let bad = match scan_end {
             ScanEnd::Bad(bad) => bad,
             ScanEnd::Clean if end == self.length => return Ok(None),
-            // The file ends with good events of an incomplete transaction.
+            // The file ends with valid events of an incomplete transaction.
             ScanEnd::Clean => {
                 if sealed {
                     return Err(LogError::corrupt(
@@ -398,7 +399,7 @@ impl<'a> SegmentFile<'a> {
         }
     }
 
-    /// Everything after `end`, as a truncation.
+    /// Returns everything after `end` as bytes to remove.
     fn cut_without_checksums(&self, end: u64) -> Result<Option<TailTruncation>, LogError> {
         let data_end = torn_write::data_end(self.file.as_ref(), &self.path, end, self.length)?;
         Ok(data_end.map(|data_end| TailTruncation {
@@ -412,8 +413,8 @@ impl<'a> SegmentFile<'a> {
         LogPosition { segment: self.number, offset }
     }
 
-    /// Truncates segment and index, makes the segment durable up to `end`, and returns the index to append
-    /// to.
+    /// Truncates the segment and its index, and makes the segment durable up to `end`. Returns the index, to
+    /// which entries can be appended.
     fn repair(
         &self,
         header: &SegmentHeader,
@@ -423,8 +424,9 @@ impl<'a> SegmentFile<'a> {
         if self.length != end {
             self.file.truncate(end).map_err(|error| LogError::write("truncate", &self.path, error))?;
         }
-        // The bytes after the end of the index, and the index's own end, may exist only in the page cache,
-        // marked clean by a failed fdatasync. Only writing them again makes the next fdatasync meaningful.
+        // The bytes after the end of the index, and the last bytes of the index, may exist only in the page
+        // cache: a failed fdatasync marks such pages as clean. The next fdatasync writes them to the disk
+        // only if they are written to the file again.
         rewrite(self.file.as_ref(), &self.path, indexed.front.end, end)?;
         self.file.sync().map_err(|error| LogError::write("fdatasync", &self.path, error))?;
 
@@ -444,7 +446,7 @@ impl<'a> SegmentFile<'a> {
     }
 }
 
-/// Writes `start..end` of a file with the bytes it reads there.
+/// Reads the bytes `start..end` of a file and writes the same bytes again.
 fn rewrite(file: &dyn LogFile, path: &Path, start: u64, end: u64) -> Result<(), LogError> {
     let mut at = start;
     let mut piece = Vec::new();
@@ -460,8 +462,7 @@ fn rewrite(file: &dyn LogFile, path: &Path, start: u64, end: u64) -> Result<(), 
     Ok(())
 }
 
-/// Rebuilds the index of a sealed segment; returns the number of entries. Anything wrong with the segment is
-/// damage.
+/// Rebuilds the index of a sealed segment. Returns the number of entries. Any error in the segment is damage.
 pub(crate) fn rebuild_sealed_index(
     directory: &Arc<dyn Directory>,
     number: u64,
@@ -505,7 +506,7 @@ pub(crate) fn rebuild_sealed_index(
     Ok(entries)
 }
 
-/// Every transaction of the log up to the end of a segment's index.
+/// Returns the GTIDs of all transactions of the log up to the end of a segment's index.
 pub(crate) fn gtids_up_to(directory: &dyn Directory, header: &SegmentHeader) -> Result<GtidSet, LogError> {
     let segment = SegmentFile::open(directory, header.segment, OpenMode::Read)?;
     let mut indexed = segment.read_index(header)?;
@@ -515,8 +516,8 @@ pub(crate) fn gtids_up_to(directory: &dyn Directory, header: &SegmentHeader) -> 
     Ok(indexed.gtids)
 }
 
-/// Every transaction before a segment. `None` where neither the log nor the segment's first events state what
-/// came before the log.
+/// Returns the GTIDs of all transactions before a segment. Returns `None` if neither the log nor the first
+/// events of the segment state the GTIDs from before the log.
 pub(crate) fn gtids_before(
     directory: &dyn Directory,
     header: &SegmentHeader,
@@ -530,7 +531,7 @@ pub(crate) fn gtids_before(
     Ok(known.then_some(gtids))
 }
 
-/// Derives the header of the segment after `previous` from the segments themselves, if they contain it.
+/// Derives the header of the segment after `previous` from the events of the segments, if they hold it.
 pub(crate) fn header_after(
     directory: &dyn Directory,
     previous: &SegmentHeader,
@@ -546,7 +547,7 @@ pub(crate) fn header_after(
         last = Some(entry);
         Ok(())
     })?;
-    // A binlog file of the source ends with the name of the next one.
+    // A binlog file of the source ends with a rotate event, which holds the name of the next file.
     let (Some(last), Some(format)) = (last.filter(|entry| !entry.is_transaction()), framing.format()) else {
         return Ok(None);
     };

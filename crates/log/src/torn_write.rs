@@ -1,10 +1,10 @@
-//! Tells a torn write at the end of a log from damage.
+//! Distinguishes a torn write at the end of a log from damage.
 //!
-//! A power cut that tears a write leaves whole sectors as they were before. After the end of a log the file
-//! reads as zeros. The writer ends its writes between transactions or at page boundaries. A torn event
-//! therefore has a sector that is zero from the event's start, or the sector's start, to the sector's end. A
-//! write that failed, or whose process was killed, may end anywhere, but nothing follows it. Bit rot leaves
-//! neither pattern.
+//! A power cut that tears a write leaves some sectors in their old state, which is all zeros after the end of
+//! a log. The writer ends its writes between transactions or at page boundaries. So in a torn event, some
+//! sector is zero from the start of the event, or of the sector, up to the end of the sector. A write that
+//! failed, or whose process was killed, may end at any byte, but only zeros follow it. Bit rot leaves neither
+//! of these patterns.
 
 use std::path::Path;
 
@@ -20,25 +20,25 @@ const SECTOR_BYTES: u64 = 512;
 
 const BLOCK_BYTES: u64 = 64 << 10;
 
-/// Upper limit of the bytes of a torn event that are searched for further events.
+/// The maximum number of bytes of a torn event in which complete events are searched.
 const SEARCH_BYTES_MAX: u64 = 4 << 20;
 
-/// The bytes at the end of a log after the last good event.
+/// What the bytes after the last valid event of a log are.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum TornTail {
-    /// Only zeros.
+    /// Only zeros: nothing was written there.
     Unwritten,
-    /// The rest of unsynced writes after a power cut.
+    /// The remains of unsynced writes after a power cut.
     Torn {
-        /// Bytes up to the last one that is not zero.
+        /// The number of bytes up to the last byte that is not zero.
         bytes: u64,
     },
-    /// Damage.
+    /// Damage: the bytes are not the result of a torn write.
     Damaged,
 }
 
-/// Classifies the bytes from a bad event on. `shift` is the event's offset in the source's file minus its
-/// offset in the segment.
+/// Classifies the bytes from a bad event to the end of the file. `shift` is the event's offset in the
+/// source's file minus its offset in the segment.
 pub(crate) fn classify_tail(
     file: &dyn LogFile,
     path: &Path,
@@ -55,7 +55,7 @@ pub(crate) fn classify_tail(
     if data_end <= header_end || has_lost_sector(file, path, bad.offset, header_end, file_end)? {
         return Ok(torn);
     }
-    // From here on the header is the one that was written, unless bits have rotted.
+    // Here the header is complete. It is the header that was written, unless bits have changed since.
     let Some(header) = &bad.header else { return Ok(TornTail::Damaged) };
     let event_end = bad.offset + u64::from(header.event_length);
     if header.end_log_pos != 0 && header.end_log_pos != event_end.wrapping_add(shift) as u32 {
@@ -67,14 +67,14 @@ pub(crate) fn classify_tail(
     if !incomplete {
         return Ok(TornTail::Damaged);
     }
-    // A length that rotted upwards covers the events after it.
+    // If a changed bit makes the length too big, the event seems to contain the events after it.
     match checksums && contains_event(file, path, bad.offset, event_end.min(data_end), shift)? {
         true => Ok(TornTail::Damaged),
         false => Ok(torn),
     }
 }
 
-/// Offset after the last byte of `start..end` that is not zero.
+/// Returns the offset after the last byte of `start..end` that is not zero.
 pub(crate) fn data_end(
     file: &dyn LogFile,
     path: &Path,
@@ -93,7 +93,8 @@ pub(crate) fn data_end(
     Ok(None)
 }
 
-/// Whether a sector that overlaps `start..end` is zero from there to the sector's end.
+/// Returns whether a sector that overlaps `start..end` is zero from `start`, or from its own start, to its
+/// end.
 fn has_lost_sector(
     file: &dyn LogFile,
     path: &Path,
@@ -118,8 +119,8 @@ fn has_lost_sector(
     Ok(false)
 }
 
-/// Whether the event's last bytes are missing and nothing follows. A failed or interrupted write may end
-/// anywhere.
+/// Returns whether the last bytes of the event are missing and nothing follows. A failed or interrupted write
+/// may end at any byte.
 fn was_cut_short(
     file: &dyn LogFile,
     path: &Path,
@@ -129,8 +130,9 @@ fn was_cut_short(
 ) -> Result<bool, LogError> {
     match end.checked_sub(data_end) {
         None | Some(0) => Ok(false),
-        // The zeros reach into the checksum: the event is cut short if the rest of its checksum is right. A
-        // checksum that ends in zeros by chance does so everywhere else too.
+        // The zeros begin in the checksum. If the bytes of the checksum before the zeros are right, the write
+        // ended early. The checksum of a completely written event may also end in zeros by chance. That event
+        // is bad for another reason, so the other bytes of its checksum do not match.
         Some(missing) if missing < CHECKSUM_BYTES as u64 && end - start <= SEARCH_BYTES_MAX => {
             let event = read(file, path, start, end)?;
             let Some(checked) = event.len().checked_sub(CHECKSUM_BYTES) else { return Ok(false) };
@@ -142,7 +144,7 @@ fn was_cut_short(
     }
 }
 
-/// Whether a whole event with a valid checksum begins inside `start..end`, after `start`.
+/// Returns whether a complete event with a valid checksum begins inside `start..end`, after `start`.
 fn contains_event(
     file: &dyn LogFile,
     path: &Path,

@@ -1,4 +1,4 @@
-//! Verifies a whole log: every checksum, every index entry, the continuity of the GTIDs.
+//! Verifies a whole log: every checksum, every index entry, and that no GTID is missing or duplicate.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,50 +19,50 @@ use crate::storage::OpenMode;
 use crate::tail_recovery::parse_gtids_before;
 use tailwater_wire::event::FIRST_EVENT_OFFSET;
 
-/// Result of a verification.
+/// The result of a verification.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Verification {
-    /// Segments read.
+    /// The number of segments read.
     pub segments: u64,
-    /// Whole transactions that agree with the index.
+    /// The number of whole transactions that agree with the index.
     pub transactions: u64,
-    /// Events read, including those inside transactions.
+    /// The number of events read, those inside transactions included.
     pub events: u64,
-    /// Bytes read.
+    /// The number of bytes read.
     pub bytes: u64,
-    /// Problems in the order of the log; at most [`Verification::PROBLEMS_MAX`].
+    /// The problems in the order of the log, at most [`Verification::PROBLEMS_MAX`].
     pub problems: Vec<LogProblem>,
-    /// Number of further problems.
+    /// The number of problems that are not in the list.
     pub problems_left_out: u64,
 }
 
 /// A problem in a log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogProblem {
-    /// The file.
+    /// The file with the problem.
     pub path: PathBuf,
-    /// Offset in it, in bytes.
+    /// The offset of the problem in the file, in bytes.
     pub offset: u64,
     /// What is wrong.
     pub reason: String,
 }
 
-/// Progress of a verification.
+/// The progress of a verification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VerifyProgress {
-    /// Bytes read.
+    /// The number of bytes read so far.
     pub bytes: u64,
-    /// Total bytes.
+    /// The total number of bytes.
     pub bytes_total: u64,
-    /// The current segment.
+    /// The number of the current segment.
     pub segment: u64,
 }
 
 impl Verification {
-    /// Upper limit of the problems that are listed.
+    /// The maximum number of problems that are listed.
     pub const PROBLEMS_MAX: usize = 1_000;
 
-    /// Whether there are no problems.
+    /// Returns whether there are no problems.
     pub fn is_ok(&self) -> bool {
         self.problems.is_empty()
     }
@@ -76,17 +76,18 @@ impl Verification {
     }
 }
 
-/// Progress is reported at this interval, in bytes.
+/// Progress is reported each time this many bytes were read.
 const PROGRESS_BYTES: u64 = 8 << 20;
 
 impl LogDir {
-    /// Reads everything durable, in bounded memory, and checks: lengths and checksums of all events; whole
-    /// transactions; an index that agrees; GTIDs that are contiguous from segment to segment without
-    /// duplicates; no transaction that a source's file states as earlier and the log lacks.
+    /// Reads everything durable in bounded memory and checks it. Events must have the right lengths and
+    /// checksums, transactions must be complete, and the index must agree. GTIDs must be contiguous from
+    /// segment to segment, without duplicates. The log must hold every transaction that one of the source's
+    /// files states as earlier.
     ///
     /// # Errors
-    /// [`LogError::Io`] and [`LogError::FormatVersion`]. Problems in the log are not errors; they are in the
-    /// result.
+    /// [`LogError::Io`] and [`LogError::FormatVersion`]. Problems in the log are not errors; the result lists
+    /// them.
     pub fn verify(&self, mut progress: impl FnMut(VerifyProgress)) -> Result<Verification, LogError> {
         let mut found = Verification::default();
         let mut verifier = LogVerifier {
@@ -104,7 +105,7 @@ impl LogDir {
             let end = match index_file::read_sealed(self.directory(), *number)? {
                 Some(index) => index.length,
                 None if Some(number) == numbers.last() => self.indexed_end(*number)?,
-                // The segment is complete, whatever state its index is in.
+                // The segment is complete, even if its index is not.
                 None => self.file_bytes(*number)?,
             };
             verifier.bytes_total += end;
@@ -113,11 +114,15 @@ impl LogDir {
         for (position, (number, end)) in numbers.iter().zip(ends).enumerate() {
             if let Some(next) = numbers.get(position + 1).filter(|next| **next != number + 1) {
                 let path = self.directory().path_of(&segment_name(number + 1));
-                found.problem(&path, 0, format!("the segment is missing: {next} follows {number}"));
+                found.problem(
+                    &path,
+                    0,
+                    format!("a segment is missing: segment {next} follows segment {number}"),
+                );
             }
             let newest = position + 1 == numbers.len();
             match verifier.segment(*number, end, newest, &mut found, &mut progress) {
-                // The compressed form of an archived segment is damaged; later segments can still be read.
+                // The compressed form of an archived segment is damaged. Later segments can still be read.
                 Err(LogError::Corrupt { path, offset, reason }) => {
                     found.problem(&path, offset, reason);
                     verifier.running = None;
@@ -129,10 +134,10 @@ impl LogDir {
         Ok(found)
     }
 
-    /// Reports segments that are missing although older ones are archived.
+    /// Reports segments that are missing although older segments are archived.
     fn missing_archived(&self, found: &mut Verification) -> Result<(), LogError> {
         let Some(control) = ControlFile::read(self.directory())? else {
-            // An archive alone has no control file.
+            // A log that is only in the archive has no control file.
             if self.has_directory() {
                 found.problem(&self.directory().path_of(control_file::NAME), 0, control_file::MISSING_REASON);
             }
@@ -159,12 +164,12 @@ impl LogDir {
 
 struct LogVerifier<'a> {
     log: &'a LogDir,
-    /// Every transaction so far; `None` if that is unknown because of a problem.
+    /// The GTIDs of all transactions read so far. `None` if a problem makes them unknown.
     running: Option<GtidSet>,
     /// The source of the previous segment.
     source: Option<SourceIdentity>,
-    /// Whether the current segment's index was right so far. After the first fault the index is not compared
-    /// any more.
+    /// Whether the index of the current segment was right so far. After the first error the index is not
+    /// compared any more.
     index_sound: bool,
     reported_at: u64,
     bytes_total: u64,
@@ -177,9 +182,9 @@ struct VerifiedSegment {
     header: SegmentHeader,
     index: IndexReader,
     framing: Framing,
-    /// Whether the transactions before the segment are known.
+    /// Whether the GTIDs of all transactions before the segment are known.
     gtids_known: bool,
-    /// Bytes of the segments before it.
+    /// The number of bytes of all segments before this segment.
     bytes_before: u64,
 }
 
@@ -228,8 +233,8 @@ impl LogVerifier<'_> {
         Ok(())
     }
 
-    /// Opens the index of a segment. Returns `None` if it cannot be read, or if the segment was purged
-    /// meanwhile.
+    /// Opens the index of a segment. Returns `None` if the index cannot be read, or if the segment was purged
+    /// after the verification began.
     fn open_index(
         &mut self,
         number: u64,
@@ -250,7 +255,7 @@ impl LogVerifier<'_> {
         }
     }
 
-    /// Checks all events of a segment. Returns false if a damaged event prevents reading the rest.
+    /// Checks all events of a segment. Returns false if the rest cannot be read because of a damaged event.
     fn events(
         &mut self,
         mut scan: EventScanner,
@@ -305,7 +310,7 @@ impl LogVerifier<'_> {
         }
     }
 
-    /// The GTID set in a segment's header must equal the transactions counted up to it.
+    /// Checks that the GTID set in the header of a segment equals the GTIDs counted up to the segment.
     fn begin(&mut self, header: &SegmentHeader, index_path: &Path, found: &mut Verification) {
         let stated = match parse_gtids_before(header, index_path) {
             Ok(stated) => stated,
@@ -324,7 +329,8 @@ impl LogVerifier<'_> {
         self.running = Some(stated);
     }
 
-    /// A binlog file states the transactions before it: the log must have them.
+    /// Checks that the log holds all transactions that the source states as earlier at the start of a binlog
+    /// file.
     fn stated(
         &mut self,
         segment: &mut VerifiedSegment,
@@ -343,7 +349,8 @@ impl LogVerifier<'_> {
             }
             return;
         }
-        // If the log follows another server now, that server may have transactions that the log never had.
+        // If the log was captured from another server since, that server may have transactions that the log
+        // never had.
         let same_source = self.source.as_ref().is_none_or(|source| *source == header.source);
         if same_source
             && !before.is_subset_of(running)
@@ -396,7 +403,7 @@ impl LogVerifier<'_> {
         Ok(())
     }
 
-    /// Checks after the last entry of a segment.
+    /// Runs the checks after the last entry of a segment.
     fn finish(
         &mut self,
         end: u64,
@@ -413,11 +420,11 @@ impl LogVerifier<'_> {
                     found.problem(
                         path,
                         end,
-                        format!("the file has {file_bytes} bytes, but its index states {end}"),
+                        format!("the file has {file_bytes} bytes, but its index states {end} bytes"),
                     );
                 }
             }
-            // A writer may be working there.
+            // A writer may be appending to this segment, so its end is not checked.
             _ if newest || !self.index_sound => {}
             _ => found.problem(index.path(), at, "the index does not end with the segment's seal"),
         }
@@ -432,7 +439,7 @@ fn reason_of(error: LogError) -> String {
     }
 }
 
-/// Describes an entry in a message.
+/// Returns the description of an entry for a message.
 fn described(entry: &LogEntry) -> String {
     let LogEntry { position, length, gtid, source_end, commit_time_us, .. } = entry;
     let gtid = gtid.as_ref().map_or_else(|| "an entry without GTID".to_owned(), ToString::to_string);

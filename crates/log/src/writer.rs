@@ -22,44 +22,46 @@ use crate::storage::{Directory, OpenMode, RealDirectory};
 use crate::{LogHandle, previous_gtids};
 use tailwater_wire::event::FIRST_EVENT_OFFSET;
 
-/// Result of appending a chunk.
+/// The result of appending a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AppendedChunk {
-    /// Position after the chunk. It is not durable, and not visible before its transaction is whole.
+    /// The position after the chunk. The chunk is not durable yet, and readers do not see it before its
+    /// transaction is complete.
     pub position: LogPosition,
-    /// The chunk was the last of a transaction.
+    /// Whether the chunk was the last of a transaction.
     pub ends_transaction: bool,
 }
 
-/// The only writer of a log. All methods do file I/O in the calling thread; where they
-/// [wait](crate::blocking) for it, the runtime's other tasks continue on another thread.
+/// The only writer of a log. All methods do file I/O in the calling thread. Where they
+/// [wait](crate::blocking) for the disk, the other tasks of the runtime continue on another thread.
 ///
-/// A commit group is: [`append`](Self::append) for every available chunk, one
-/// [`sync_for_ack`](Self::sync_for_ack), and then the ACKs.
+/// To store a commit group, call [`append`](Self::append) for every available chunk, then
+/// [`sync_for_ack`](Self::sync_for_ack) once, and then send the ACKs.
 #[derive(Debug)]
 pub struct LogWriter {
     shared: Arc<LogShared>,
     options: LogOptions,
     recovery: RecoveryReport,
     active: Option<ActiveSegment>,
-    /// Every whole transaction appended, durable or not, and all before the log's beginning.
+    /// The GTIDs of all whole transactions that were appended, durable or not, and of those before the start
+    /// of the log.
     gtids: Option<GtidSet>,
-    /// Whether `gtids` includes everything from before the log's beginning.
+    /// Whether `gtids` includes all transactions from before the start of the log.
     gtids_known: bool,
     last_transaction: Option<LogEntry>,
-    /// Offset up to which the flusher was asked to sync the newest segment.
+    /// The offset up to which the flusher was asked to sync the newest segment.
     requested_end: u64,
-    // Fields are dropped in this order: the flusher's thread ends before the lock is released.
+    // Fields are dropped in this order, so the flusher's thread ends before the lock is released.
     flusher: Flusher,
     _lock: Box<dyn Any + Send + Sync>,
 }
 
 impl LogWriter {
-    /// Opens the log in `directory`, creates the directory if necessary, and repairs what a crash left.
+    /// Opens the log in `directory`. It creates the directory if necessary, and repairs what a crash left.
     ///
     /// # Errors
-    /// [`LogError::Locked`] if another writer has it open; [`LogError::Corrupt`] if bytes that were durable
-    /// have changed (nothing is modified then); [`LogError::FormatVersion`]; [`LogError::Io`].
+    /// [`LogError::Locked`] if another writer has the log open; [`LogError::Corrupt`] if durable bytes have
+    /// changed (then nothing is modified); [`LogError::FormatVersion`]; [`LogError::Io`].
     pub fn open(directory: &Path, options: LogOptions) -> Result<Self, LogError> {
         let directory =
             RealDirectory::create(directory).map_err(|error| LogError::io("create", directory, error))?;
@@ -108,17 +110,18 @@ impl LogWriter {
         Ok(writer)
     }
 
-    /// What opening the log found and repaired.
+    /// Returns what was found and repaired when the log was opened.
     pub fn recovery(&self) -> &RecoveryReport {
         &self.recovery
     }
 
-    /// A handle for readers, and for waiting until positions are durable.
+    /// Returns a handle for readers, and for waiting until positions are durable.
     pub fn handle(&self) -> LogHandle {
         LogHandle::new(Arc::clone(&self.shared), self.options.retention, self.options.ack)
     }
 
-    /// Where the log ends in the source's binlog, whole transactions only; `None` while it has no segment.
+    /// Returns the position in the source's binlog after the last whole transaction of the log. Returns
+    /// `None` while the log has no segment.
     pub fn source_tail(&self) -> Option<SourceTail> {
         let active = self.active.as_ref()?;
         let header = active.header();
@@ -134,30 +137,33 @@ impl LogWriter {
         })
     }
 
-    /// Every whole transaction in the log, including purged ones; `None` while it has no segment.
+    /// Returns the GTIDs of all whole transactions in the log, with purged ones. Returns `None` while the log
+    /// has no segment.
     pub fn gtid_set(&self) -> Option<&GtidSet> {
         self.gtids.as_ref()
     }
 
-    /// The newest whole transaction, if it is in the newest segment.
+    /// Returns the newest whole transaction, if it is in the newest segment.
     pub fn last_transaction(&self) -> Option<&LogEntry> {
         self.last_transaction.as_ref()
     }
 
-    /// Whether the newest segment begins in the middle of the source's file and is empty, without even a
-    /// format description. A crash came between its start and the first append.
+    /// Returns whether the newest segment begins in the middle of the source's file and is empty, without
+    /// even a format description. That is so if a crash came between the start of the segment and the first
+    /// append.
     pub fn has_empty_partial_segment(&self) -> bool {
         self.active.as_ref().is_some_and(|active| {
             active.header().source_offset > FIRST_EVENT_OFFSET && active.whole_end() <= FIRST_EVENT_OFFSET
         })
     }
 
-    /// Whether a transaction is incomplete.
+    /// Returns whether a transaction is incomplete.
     pub fn in_transaction(&self) -> bool {
         self.active.as_ref().is_some_and(|active| active.framing().in_transaction())
     }
 
-    /// Checks that the log still accepts appends; a sync in the background may have failed.
+    /// Checks that the log still accepts appends. It does not after a failed sync, which may have run in the
+    /// background.
     ///
     /// # Errors
     /// [`LogError::Poisoned`].
@@ -165,15 +171,16 @@ impl LogWriter {
         self.shared.check()
     }
 
-    /// Bytes of whole transactions and events that were appended and are not durable yet.
+    /// Returns the number of bytes of whole transactions and events that were appended and are not durable
+    /// yet.
     pub fn unsynced_bytes(&self) -> u64 {
         self.active
             .as_ref()
             .map_or(0, |active| active.whole_end().saturating_sub(self.durable_offset(active)))
     }
 
-    /// Unsynced bytes for which no sync was requested yet, by
-    /// [`sync_in_background`](Self::sync_in_background) or [`flush`](Self::flush).
+    /// Returns the number of unsynced bytes for which neither
+    /// [`sync_in_background`](Self::sync_in_background) nor [`flush`](Self::flush) has requested a sync.
     pub fn unrequested_bytes(&self) -> u64 {
         self.active.as_ref().map_or(0, |active| {
             active.whole_end().saturating_sub(self.durable_offset(active).max(self.requested_end))
@@ -185,11 +192,12 @@ impl LogWriter {
         if durable.segment == active.header().segment { durable.offset } else { 0 }
     }
 
-    /// Reads bytes of the newest transaction, from `offset` bytes after its start, to compare them with bytes
-    /// that a source sends again.
+    /// Reads bytes of the newest transaction, from `offset` bytes after its start. The caller compares them
+    /// with bytes that the source sends again.
     ///
     /// # Errors
-    /// [`LogError::Sequence`] if there is none in the newest segment, or it is shorter; [`LogError::Io`].
+    /// [`LogError::Sequence`] if the newest segment holds no transaction, or the transaction is shorter;
+    /// [`LogError::Io`].
     pub fn read_last_transaction(&mut self, offset: u64, buffer: &mut [u8]) -> Result<(), LogError> {
         let path = self.shared.path();
         let (Some(active), Some(entry)) = (&self.active, &self.last_transaction) else {
@@ -201,12 +209,13 @@ impl LogWriter {
         active.read(&self.shared, entry.position.offset + offset, buffer)
     }
 
-    /// Starts a new segment that mirrors `source_file`; its first event has offset `source_offset` there (4
-    /// is the file's first). Seals the current segment, and cuts an incomplete transaction: a crashed source
-    /// leaves one at the end of its file.
+    /// Starts a new segment, a copy of `source_file`. Its first event has the offset `source_offset` in that
+    /// file; 4 is the start of the file. This seals the current segment. It removes an incomplete
+    /// transaction, which a crashed source leaves at the end of its file.
     ///
     /// # Errors
-    /// [`LogError::FlavourMismatch`]; [`LogError::DiskFull`] and [`LogError::Write`], which poison the log.
+    /// [`LogError::FlavourMismatch`]. After [`LogError::DiskFull`] and [`LogError::Write`], the log accepts
+    /// nothing more.
     pub fn start_segment(
         &mut self,
         source_file: &str,
@@ -256,7 +265,7 @@ impl LogWriter {
             let path = directory.path_of(name);
             move |error| LogError::write(action, path, error)
         };
-        // Write the index first, so that a segment always has a header.
+        // The index is written first, so that a segment always has a header.
         let index = directory.open(&index_name, OpenMode::CreateNew).map_err(fail("create", &index_name))?;
         let encoded = header.encode();
         index.write_at(&encoded, 0).map_err(fail("write", &index_name))?;
@@ -285,18 +294,18 @@ impl LogWriter {
         Ok(())
     }
 
-    /// Appends a chunk of an event, verbatim. `first` and `last` say whether it is the event's first and last
-    /// chunk. The first chunk begins with the header's bytes and holds at least
+    /// Appends a chunk of an event without changing it. `first` and `last` say whether it is the first and
+    /// the last chunk of the event. The first chunk begins with the header. It holds at least
     /// [`PREFIX_BYTES`](tailwater_wire::transaction::TransactionTracker::PREFIX_BYTES) of the body, or all of
-    /// it. The caller verifies checksums.
+    /// a shorter body. The caller must have verified the checksums.
     ///
-    /// The bytes are neither visible nor durable yet. At most [`LogOptions::buffer_bytes_max`] of them, and
-    /// this chunk, stay in memory.
+    /// The bytes are not visible to readers and not durable yet. At most [`LogOptions::buffer_bytes_max`]
+    /// bytes and this chunk are in memory.
     ///
     /// # Errors
     /// [`LogError::Event`] if the event is not valid here: its transaction is rolled back.
-    /// [`LogError::DiskFull`] and [`LogError::Write`], which poison the log. [`LogError::Sequence`] for a
-    /// caller's defect.
+    /// [`LogError::DiskFull`] and [`LogError::Write`], after which the log accepts nothing more.
+    /// [`LogError::Sequence`] if the caller has a defect.
     pub fn append(
         &mut self,
         header: &EventHeader,
@@ -366,7 +375,7 @@ impl LogWriter {
         checked
     }
 
-    /// Updates the log's own state from an event's type and format.
+    /// Updates the state of the log for an event of special type or format.
     fn check_event(&mut self, header: &EventHeader, chunk: &[u8]) -> Result<(), LogError> {
         let Some(active) = &self.active else { return Ok(()) };
         let Some(format) = active.framing().format() else { return Ok(()) };
@@ -384,7 +393,8 @@ impl LogWriter {
         self.learn_gtids_before(header, chunk, &format.clone())
     }
 
-    /// At the beginning of a log, takes the source's statement of the transactions before its file.
+    /// At the start of a log, takes over the GTIDs that the source states for all transactions before its
+    /// file.
     fn learn_gtids_before(
         &mut self,
         header: &EventHeader,
@@ -434,26 +444,27 @@ impl LogWriter {
         if unsynced > self.options.unsynced_bytes_max {
             self.sync()?;
         } else if self.unrequested_bytes() >= self.options.background_sync_bytes {
-            // Request the sync early, so that appending need not wait for it.
+            // The sync is requested early, so that appending need not wait for it.
             self.sync_in_background()?;
         }
         Ok(())
     }
 
-    /// Writes the buffered bytes of whole transactions to the file, in one write, and returns their end. A
-    /// crash of this process does not lose them, if events have checksums. In [`AckMode::Received`] the
-    /// flusher syncs within [`LogOptions::sync_interval`]; at once if [`LogOptions::background_sync_bytes`]
-    /// are unsynced, or while there is a [prompt-sync guard](LogHandle::prompt_sync).
+    /// Writes the buffered bytes of whole transactions to the file in one write, and returns their end. If
+    /// events have checksums, a crash of this process does not lose these bytes. In [`AckMode::Received`] the
+    /// flusher syncs them within [`LogOptions::sync_interval`]. It syncs at once if
+    /// [`LogOptions::background_sync_bytes`] are unsynced, or while there is a [prompt-sync
+    /// guard](LogHandle::prompt_sync).
     ///
     /// # Errors
-    /// [`LogError::DiskFull`] and [`LogError::Write`], which poison the log.
+    /// After [`LogError::DiskFull`] and [`LogError::Write`], the log accepts nothing more.
     pub fn flush(&mut self) -> Result<LogPosition, LogError> {
         let position = self.write_whole()?;
         let unsynced = self.unsynced_bytes();
         if self.options.ack == AckMode::Received && unsynced > 0 {
             let urgent = self.shared.has_prompt_sync_request() || !self.shared.is_kept_once_written();
             self.request_sync(urgent || unsynced >= self.options.background_sync_bytes)?;
-            // A prompt-sync request that came meanwhile may not have seen this sync.
+            // A prompt-sync request that arrived after the check above may not have seen this sync.
             if !urgent && self.shared.has_prompt_sync_request() {
                 self.shared.sync_queue.make_urgent();
             }
@@ -487,10 +498,10 @@ impl LogWriter {
     }
 
     /// Makes every whole transaction durable: writes the buffer, runs one fdatasync in this thread, and
-    /// publishes the position. When it returns, those transactions may be acknowledged.
+    /// publishes the position. After it returns, these transactions may be acknowledged.
     ///
     /// # Errors
-    /// [`LogError::DiskFull`] and [`LogError::Write`], which poison the log.
+    /// After [`LogError::DiskFull`] and [`LogError::Write`], the log accepts nothing more.
     pub fn sync(&mut self) -> Result<LogPosition, LogError> {
         let position = self.write_whole()?;
         if self.unsynced_bytes() == 0 {
@@ -504,8 +515,8 @@ impl LogWriter {
         Ok(position)
     }
 
-    /// Does what an ACK needs: [`sync`](Self::sync), or in [`AckMode::Received`] [`flush`](Self::flush), if
-    /// written bytes survive a crash of this process.
+    /// Does what must happen before an ACK: [`sync`](Self::sync). In [`AckMode::Received`] it does
+    /// [`flush`](Self::flush) instead, if written bytes survive a crash of this process.
     ///
     /// # Errors
     /// As [`LogWriter::sync`].
@@ -516,11 +527,11 @@ impl LogWriter {
         }
     }
 
-    /// Does the same as [`sync`](Self::sync) in the flusher's thread, without waiting: watch
-    /// [`LogHandle::subscribe`].
+    /// Does the same as [`sync`](Self::sync) in the flusher's thread, without waiting.
+    /// [`LogHandle::subscribe`] reports when it is done.
     ///
     /// # Errors
-    /// As [`LogWriter::sync`]; a failure in the other thread is reported by the next call.
+    /// As [`LogWriter::sync`]. If the other thread fails, the next call reports it.
     pub fn sync_in_background(&mut self) -> Result<LogPosition, LogError> {
         let position = self.write_whole()?;
         if self.unsynced_bytes() > 0 {
@@ -529,11 +540,11 @@ impl LogWriter {
         Ok(position)
     }
 
-    /// Cuts everything appended after the last whole transaction. The connection broke inside a transaction,
-    /// which the source sends again from its beginning.
+    /// Removes everything that was appended after the last whole transaction. It is called if the connection
+    /// breaks inside a transaction, which the source then sends again from its start.
     ///
     /// # Errors
-    /// [`LogError::Write`], which poisons the log.
+    /// After [`LogError::Write`], the log accepts nothing more.
     pub fn rollback_partial(&mut self) -> Result<(), LogError> {
         self.shared.check()?;
         let result = match &mut self.active {
@@ -543,7 +554,7 @@ impl LogWriter {
         self.guard(result)
     }
 
-    /// Makes everything durable and closes the log: the newest segment gets its exact length.
+    /// Makes everything durable and closes the log. The file of the newest segment gets its exact length.
     ///
     /// # Errors
     /// As [`LogWriter::sync`].
@@ -558,7 +569,8 @@ impl LogWriter {
         Ok(())
     }
 
-    /// Poisons the log if the error leaves the disk's state unknown.
+    /// Records the failure if the error leaves the state of the disk unknown. After that the log accepts
+    /// nothing more.
     fn guard<T>(&self, result: Result<T, LogError>) -> Result<T, LogError> {
         if let Err(error) = &result
             && error.poisons()

@@ -1,5 +1,5 @@
-//! Lists the archived segments of a source. The store's objects are the only record, so no other record can
-//! disagree with them.
+//! The archived segments of a source. The objects in the store are the only record of them, so there is no
+//! other record that could disagree.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, ErrorKind};
@@ -17,16 +17,16 @@ use crate::segment::{index_name, parse_index_name, parse_segment_name, segment_n
 use crate::shared_state::SegmentState;
 use crate::storage::LogFile;
 
-/// Suffix of a segment's object.
+/// The suffix of the object name of a segment.
 const COMPRESSED_SUFFIX: &str = ".zst";
 
-/// After a failed request, further requests fail at once for this long.
+/// After a failed request to the store, further requests fail at once for this long.
 const FAILURE_PAUSE: Duration = Duration::from_secs(5);
 
-/// The archived segments of one source. Cheap to clone; clones share their state.
+/// The archived segments of one source. A clone is cheap, and clones share their state.
 ///
-/// A segment is archived when both its objects exist. The index is stored last, after the segment was read
-/// back, so an interrupted upload never counts as archived.
+/// A segment is archived if both its objects exist. The index is stored last, after the segment was read
+/// back. So an interrupted upload never counts as archived.
 #[derive(Debug, Clone)]
 pub struct Archive {
     inner: Arc<ArchiveShared>,
@@ -39,14 +39,15 @@ struct ArchiveShared {
     known: Mutex<ArchiveContents>,
 }
 
-/// What is known about the store's objects.
+/// What this process knows of the objects in the store.
 #[derive(Debug, Default)]
 struct ArchiveContents {
     listed: bool,
     segments: BTreeMap<u64, ArchivedSegment>,
-    /// Segments without an index object: not archived yet, or not completely removed.
+    /// The segments without an index object. They are not completely archived, or not completely removed.
     incomplete: BTreeSet<u64>,
-    /// The store was listed for the segments that lead up to this one, and does not have the one before it.
+    /// The store was listed for archived segments directly before this segment, and has none. So it need not
+    /// be listed again.
     searched_before: u64,
     failed: Option<(Instant, ErrorKind, String)>,
 }
@@ -57,29 +58,29 @@ struct ArchivedSegment {
     compressed_bytes: u64,
     index_bytes: u64,
     archived_at: SystemTime,
-    /// It was compared with the log's own, or uploaded by this process.
+    /// Whether it was compared with the segment of the log, or uploaded by this process.
     confirmed: bool,
-    /// The header and seal of its index, once they were read.
+    /// The header and the seal of its index, if they were read.
     state: Option<SegmentState>,
 }
 
 /// What [`LogDir::expire_archive`](crate::LogDir::expire_archive) removed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ArchiveExpiry {
-    /// The segments, oldest first.
+    /// The removed segments, oldest first.
     pub segments: Vec<u64>,
-    /// The bytes of their objects.
+    /// The total size of their objects in bytes.
     pub bytes: u64,
 }
 
 impl Archive {
-    /// The segments of `source` in `store`. Sends no request yet.
+    /// Creates the catalogue of the segments of `source` in `store`. It sends no request yet.
     pub fn new(store: Arc<dyn ArchiveStore>, source: &str) -> Self {
         let inner = ArchiveShared { store, source: source.to_owned(), known: Mutex::default() };
         Self { inner: Arc::new(inner) }
     }
 
-    /// The sources that have archived segments in a store.
+    /// Returns the names of the sources that have archived segments in a store.
     ///
     /// # Errors
     /// [`LogError::Archive`].
@@ -91,14 +92,14 @@ impl Archive {
         Ok(sources.into_iter().map(str::to_owned).collect())
     }
 
-    /// The source's name.
+    /// Returns the name of the source.
     pub fn source(&self) -> &str {
         &self.inner.source
     }
 
-    /// The location of the source's objects, for messages.
+    /// Returns the location of the source's objects, for messages.
     pub fn url(&self) -> PathBuf {
-        // A path, because the messages name files; it is never opened.
+        // It is a path because error messages name files as paths. It is never opened.
         PathBuf::from(format!("{}/{}", self.inner.store.url().trim_end_matches('/'), self.inner.source))
     }
 
@@ -106,18 +107,18 @@ impl Archive {
         self.inner.store.as_ref()
     }
 
-    /// The name of a segment's object.
+    /// Returns the name of the object that holds a segment.
     pub(super) fn segment_object(&self, number: u64) -> String {
         format!("{}/{}{COMPRESSED_SUFFIX}", self.inner.source, segment_name(number))
     }
 
-    /// The name of an index's object.
+    /// Returns the name of the object that holds an index.
     pub(super) fn index_object(&self, number: u64) -> String {
         format!("{}/{}", self.inner.source, index_name(number))
     }
 
-    /// The location of the object for a file of the log, for messages; `None` for files that are never
-    /// archived.
+    /// Returns the location of the object for a file of the log, for messages. Returns `None` for files that
+    /// are never archived.
     pub(super) fn path_of(&self, name: &str) -> Option<PathBuf> {
         match (parse_segment_name(name), parse_index_name(name)) {
             (Some(_), _) => Some(self.url().join(format!("{name}{COMPRESSED_SUFFIX}"))),
@@ -130,7 +131,7 @@ impl Archive {
         self.inner.known.lock()
     }
 
-    /// What is known, after listing the store at least once.
+    /// Returns what is known, after the store was listed at least once.
     fn known(&self) -> io::Result<MutexGuard<'_, ArchiveContents>> {
         if !self.lock().listed {
             self.refresh_unless_failing()?;
@@ -138,7 +139,7 @@ impl Archive {
         Ok(self.lock())
     }
 
-    /// Lists the store, unless it failed just before.
+    /// Lists the store, unless a request failed a short time ago.
     fn refresh_unless_failing(&self) -> io::Result<()> {
         match &self.lock().failed {
             Some((at, kind, reason)) if at.elapsed() < FAILURE_PAUSE => {
@@ -149,7 +150,7 @@ impl Archive {
         self.refresh()
     }
 
-    /// Lists the store's objects again.
+    /// Lists the objects of the store again.
     pub(crate) fn refresh(&self) -> io::Result<()> {
         let listed = self.inner.store.list(&self.inner.source);
         let mut known = self.lock();
@@ -165,18 +166,19 @@ impl Archive {
         }
     }
 
-    /// The archived segments, oldest first.
+    /// Returns the archived segments, oldest first.
     pub(crate) fn numbers(&self) -> io::Result<Vec<u64>> {
         Ok(self.known()?.segments.keys().copied().collect())
     }
 
-    /// The oldest of the archived segments that lead up to `before` without a gap.
+    /// Returns the oldest of the archived segments that lead up to `before` without a gap.
     pub(crate) fn leading_to(&self, before: u64) -> io::Result<Option<u64>> {
         let is_new = |known: &ArchiveContents| {
             before > 1 && known.searched_before != before && !known.segments.contains_key(&(before - 1))
         };
         if is_new(&*self.known()?) {
-            // Another process has purged since, and so must have archived.
+            // Another process has purged segments since the last listing, so it must have archived them
+            // before.
             self.refresh_unless_failing()?;
             self.lock().searched_before = before;
         }
@@ -188,7 +190,7 @@ impl Archive {
             .map(|((number, _), _)| *number))
     }
 
-    /// The segments before `before` that are missing although older ones are archived.
+    /// Returns the segments before `before` that are missing although older segments are archived.
     pub(crate) fn missing_before(&self, before: u64) -> io::Result<Vec<u64>> {
         const MISSING_REPORTED_MAX: usize = 1_000;
         let known = self.known()?;
@@ -206,14 +208,14 @@ impl Archive {
         known.segments.get(&number).cloned().ok_or_else(|| ErrorKind::NotFound.into())
     }
 
-    /// The content of an archived segment.
+    /// Opens the content of an archived segment.
     pub(crate) fn open_segment(&self, number: u64) -> io::Result<Arc<dyn LogFile>> {
         let entry = self.entry(number)?;
         let object = self.object(self.segment_object(number), entry.compressed_bytes);
         Ok(Arc::new(ArchivedFile(SeekableReader::open(Arc::new(object))?)))
     }
 
-    /// The index of an archived segment.
+    /// Opens the index of an archived segment.
     pub(crate) fn open_index(&self, number: u64) -> io::Result<Arc<dyn LogFile>> {
         let entry = self.entry(number)?;
         Ok(Arc::new(ArchivedFile(self.object(self.index_object(number), entry.index_bytes))))
@@ -223,7 +225,7 @@ impl Archive {
         StoredObject::new(Arc::clone(&self.inner.store), name, bytes)
     }
 
-    /// Opens an object that was just stored; queries its length.
+    /// Opens an object that was just stored. It queries the store for its length.
     pub(super) fn fresh_object(&self, name: &str) -> io::Result<Arc<dyn RangedRead>> {
         let bytes = self.inner.store.length(name)?;
         Ok(Arc::new(self.object(name.to_owned(), bytes)))
@@ -233,12 +235,12 @@ impl Archive {
         Ok(self.entry(number)?.archived_at)
     }
 
-    /// Whether the segment is archived and known to be the log's own.
+    /// Returns whether the segment is archived and is known to be a segment of this log.
     pub(crate) fn is_confirmed(&self, number: u64) -> io::Result<bool> {
         Ok(self.known()?.segments.get(&number).is_some_and(|entry| entry.confirmed))
     }
 
-    /// Marks a segment as the log's own: it was uploaded, or compared.
+    /// Records that an archived segment is a segment of this log, because it was uploaded or compared.
     pub(super) fn confirm(&self, number: u64, bytes: Option<(u64, u64)>) {
         let mut known = self.lock();
         known.incomplete.remove(&number);
@@ -259,7 +261,7 @@ impl Archive {
         }
     }
 
-    /// The header and seal of an archived segment's index, if they were read before.
+    /// Returns the header and the seal of an archived segment's index, if they were read before.
     pub(crate) fn state(&self, number: u64) -> Option<SegmentState> {
         self.lock().segments.get(&number)?.state.clone()
     }
@@ -270,8 +272,8 @@ impl Archive {
         }
     }
 
-    /// Removes the oldest segments that were archived before `before`, but only segments before `keep_from`,
-    /// the oldest one that the log holds locally or a reader needs.
+    /// Removes the oldest segments that were archived before the time `before`. It removes only segments
+    /// before `keep_from`, the oldest segment that is in the local directory or that a reader needs.
     ///
     /// # Errors
     /// [`LogError::Archive`].
@@ -290,13 +292,15 @@ impl Archive {
             let incomplete = known.incomplete.range(..keep_from);
             (old.map(|(number, entry)| (*number, entry.clone())).collect(), incomplete.copied().collect())
         };
-        // The rest of an interrupted removal. No process uploads segments that the log no longer holds.
+        // These objects remain from an interrupted removal. They are not from an upload, because no process
+        // uploads segments that the log no longer holds.
         for number in incomplete {
             self.inner.store.delete(&self.segment_object(number)).map_err(fail("delete from"))?;
         }
         let mut dropped = ArchiveExpiry::default();
         for (number, entry) in old_segments {
-            // Delete the index first: without it the rest does not count as a segment.
+            // The index is deleted first, because without an index the object of the segment does not count
+            // as archived.
             for name in [self.index_object(number), self.segment_object(number)] {
                 self.inner.store.delete(&name).map_err(fail("delete from"))?;
             }
@@ -309,7 +313,7 @@ impl Archive {
 }
 
 impl ArchiveContents {
-    /// Updates the state from a listing; keeps what else was known about the same objects.
+    /// Updates the state from a listing. It keeps what else is known of the same objects.
     fn update(&mut self, source: &str, objects: &[ArchiveObject]) {
         let mut compressed = BTreeMap::new();
         let mut indexes = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! Archived segments: compressed objects in an object store, readable like local segments.
+//! Archived segments: compressed objects in an object store, which are read like local segments.
 //!
 //! - `seekable`: the compressed format with random access.
 //! - `store`: the interface to an object store.

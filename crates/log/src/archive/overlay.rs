@@ -1,4 +1,4 @@
-//! A log's directory whose older segments are in the archive. Readers see no difference.
+//! A log directory whose older segments are in the archive. Readers notice no difference.
 
 use std::any::Any;
 use std::fmt::Debug;
@@ -13,10 +13,11 @@ use crate::control_file::ControlFile;
 use crate::segment::{index_name, parse_index_name, parse_segment_name, segment_name};
 use crate::storage::{Directory, LogFile, OpenMode};
 
-/// The files of a directory and, before its first segment, the archived ones.
+/// The files of a directory, and the archived segments before its first segment.
 ///
-/// Only segments before the directory's first come from the archive. One that is missing later is damage,
-/// which the archive must not hide. Without a directory all segments come from the archive.
+/// Only segments before the first segment of the directory come from the archive. If a later segment is
+/// missing in the directory, that is damage, which the archive must not hide. Without a directory, all
+/// segments come from the archive.
 #[derive(Debug)]
 pub(crate) struct ArchivedDirectory {
     local: Option<Arc<dyn Directory>>,
@@ -30,7 +31,8 @@ impl ArchivedDirectory {
         Self { local, archive, path }
     }
 
-    /// The oldest segment in the directory; `None` if there is no directory, or it has no segments.
+    /// Returns the oldest segment in the directory. Returns `None` if there is no directory, or if it has no
+    /// segments.
     fn local_first(&self) -> io::Result<Option<u64>> {
         let Some(local) = &self.local else { return Ok(None) };
         match ControlFile::read(local.as_ref()) {
@@ -50,7 +52,7 @@ impl ArchivedDirectory {
         let Some(number) = number else { return Err(ErrorKind::NotFound.into()) };
         match self.local_first()? {
             Some(first) if number >= first => return Err(ErrorKind::NotFound.into()),
-            // Another process may have archived and purged it meanwhile.
+            // Another process may have archived and purged the segment since the last listing.
             Some(_) if !self.archive.contains(number)? => self.archive.refresh()?,
             _ => {}
         }

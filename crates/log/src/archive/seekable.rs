@@ -1,6 +1,6 @@
-//! zstd's seekable format: independent frames and a table of their offsets. A part can be read without the
-//! rest, and `zstd -d` reads the whole. Format: contrib/seekable_format/zstd_seekable_compression_format.md
-//! of zstd, and docs/reference/log-format.md.
+//! The seekable format of zstd: independent frames and a table of their offsets. A part can be read without
+//! the rest, and `zstd -d` can decompress the whole file. Format:
+//! contrib/seekable_format/zstd_seekable_compression_format.md of zstd, and docs/reference/log-format.md.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -13,35 +13,37 @@ use zstd::zstd_safe::{CParameter, compress_bound};
 
 use super::store::{RangedRead, read_exactly_at};
 
-/// Content bytes per frame: the minimum cost of one small read.
+/// The number of content bytes per frame. Even a small read must decompress one frame.
 pub const FRAME_BYTES: usize = 1 << 20;
 
-/// A frame with more content than this is refused, in bytes. Other programs choose other sizes.
+/// The maximum number of content bytes per frame that is accepted. Other programs may write frames of other
+/// sizes.
 pub const FRAME_BYTES_MAX: usize = 16 << 20;
 
-/// A table with more frames is refused: it would take more than 64 MiB of memory.
+/// The maximum number of frames that is accepted. A table with more frames would take more than 64 MiB of
+/// memory.
 pub const FRAMES_MAX: usize = 4 << 20;
 
-/// Decompressed frames that a reader caches.
+/// The number of decompressed frames that a reader caches.
 const FRAMES_CACHED_MAX: usize = 4;
 
-/// The table is in a frame that decompressors skip.
+/// The first bytes of the frame that holds the table. Decompressors skip frames with this magic number.
 const SKIPPABLE_MAGIC: u32 = 0x184d_2a5e;
 const SKIPPABLE_HEADER_BYTES: usize = 8;
 const SEEKABLE_MAGIC: u32 = 0x8f92_eab1;
 const FOOTER_BYTES: usize = 9;
-/// Descriptor bit: each entry has a checksum after its two lengths.
+/// The bit of the descriptor that is set if each entry of the table has a checksum after its two lengths.
 const HAS_CHECKSUMS: u8 = 0x80;
-/// Descriptor bits that must be zero.
+/// The bits of the descriptor that must be zero.
 const RESERVED: u8 = 0x7c;
 
-/// Bytes that are not valid in the seekable format, or that changed since they were written.
+/// Damage: the bytes are not valid in the seekable format, or have changed since they were written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}")]
 pub struct SeekableDamage {
-    /// Offset in the compressed bytes.
+    /// The offset in the compressed bytes.
     pub offset: u64,
-    /// What is wrong there.
+    /// What is wrong at that offset.
     pub reason: String,
 }
 
@@ -51,25 +53,25 @@ impl SeekableDamage {
     }
 }
 
-/// Compresses what it reads from `input`, frame by frame, in bounded memory; a [`Read`] of the compressed
-/// bytes.
+/// Compresses the bytes of `input` frame by frame, in bounded memory. It implements [`Read`], which returns
+/// the compressed bytes.
 pub struct SeekableEncoder<R> {
     input: R,
     compressor: Compressor<'static>,
     content: Vec<u8>,
     output: Vec<u8>,
     given: usize,
-    /// The table's entries so far.
+    /// The entries of the table so far.
     table: Vec<u8>,
     frames: usize,
     finished: bool,
 }
 
 impl<R: Read> SeekableEncoder<R> {
-    /// `level` is zstd's, 1 to 19.
+    /// Creates an encoder with the compression level of zstd, 1 to 19.
     ///
     /// # Errors
-    /// If zstd does not accept the level, or has no memory.
+    /// If zstd does not accept the level, or cannot allocate memory.
     pub fn new(input: R, level: i32) -> io::Result<Self> {
         let mut compressor = Compressor::new(level)?;
         compressor.set_parameter(CParameter::ChecksumFlag(true))?;
@@ -85,12 +87,12 @@ impl<R: Read> SeekableEncoder<R> {
         })
     }
 
-    /// The compressor's input.
+    /// Returns the input of the encoder.
     pub fn into_input(self) -> R {
         self.input
     }
 
-    /// Puts the next frame into `output` or, after the last frame, the table.
+    /// Puts the next frame into `output`. After the last frame, it puts the table there.
     fn refill(&mut self) -> io::Result<()> {
         self.content.clear();
         io::Read::by_ref(&mut self.input).take(FRAME_BYTES as u64).read_to_end(&mut self.content)?;
@@ -106,7 +108,7 @@ impl<R: Read> SeekableEncoder<R> {
         self.output.clear();
         self.output.reserve(compress_bound(self.content.len()));
         let compressed_bytes = self.compressor.compress_to_buffer(&self.content, &mut self.output)?;
-        // Neither exceeds FRAME_BYTES by more than a little.
+        // Neither length exceeds FRAME_BYTES by more than a little, so both fit in 32 bits.
         self.table.extend_from_slice(&(compressed_bytes as u32).to_le_bytes());
         self.table.extend_from_slice(&(self.content.len() as u32).to_le_bytes());
         self.frames += 1;
@@ -145,10 +147,10 @@ fn encode_table(entries: &[u8], frames: usize) -> Vec<u8> {
     table
 }
 
-/// Offsets of the frames, compressed and in the content.
+/// The offsets of the frames, in the compressed bytes and in the content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct SeekTable {
-    /// Ends of the frames; both strictly increasing, except at frames without content.
+    /// The ends of the frames. Both ends of each frame are higher than those of the frame before.
     ends: Vec<FrameEnd>,
 }
 
@@ -179,11 +181,11 @@ impl SeekTable {
             .map_err(|reason| SeekableDamage::error(table_at, format!("the seek table: {reason}")))
     }
 
-    /// Parses the frame that holds the table and begins at `table_at`.
+    /// Parses the frame that holds the table and begins at offset `table_at`.
     fn parse(table: &[u8], entry_bytes: usize, table_at: u64) -> Result<Self, String> {
         let stated = u32_at(table, 4) as usize;
         if u32_at(table, 0) != SKIPPABLE_MAGIC || stated != table.len() - SKIPPABLE_HEADER_BYTES {
-            return Err("it is not alone in a skippable frame".into());
+            return Err("it is not the only content of its skippable frame".into());
         }
         let entries = &table[SKIPPABLE_HEADER_BYTES..table.len() - FOOTER_BYTES];
         let mut end = FrameEnd::default();
@@ -191,11 +193,13 @@ impl SeekTable {
         for entry in entries.chunks_exact(entry_bytes) {
             let (compressed, content) = (u32_at(entry, 0), u32_at(entry, 4));
             if content as usize > FRAME_BYTES_MAX || compressed as usize > compress_bound(FRAME_BYTES_MAX) {
-                return Err(format!("a frame of {content} bytes, at most {FRAME_BYTES_MAX} are read"));
+                return Err(format!(
+                    "it has a frame of {content} bytes, but at most {FRAME_BYTES_MAX} are supported"
+                ));
             }
             if content == 0 && compressed > 0 {
-                // Such a frame would never be read, so its bytes could hide anything.
-                return Err("a frame without content".into());
+                // Such a frame would never be read, so its bytes could be anything.
+                return Err("it has a frame without content".into());
             }
             end.compressed += u64::from(compressed);
             end.content += u64::from(content);
@@ -211,7 +215,7 @@ impl SeekTable {
         self.ends.last().map_or(0, |end| end.content)
     }
 
-    /// The frame that holds a byte of the content; `None` past its end.
+    /// Returns the frame that holds a byte of the content, or `None` after the end of the content.
     fn frame_at(&self, offset: u64) -> Option<usize> {
         let frame = self.ends.partition_point(|end| end.content <= offset);
         (frame < self.ends.len()).then_some(frame)
@@ -222,22 +226,22 @@ impl SeekTable {
     }
 }
 
-/// The number of frames, and the bytes per entry.
+/// Returns the number of frames, and the number of bytes per entry.
 fn parse_footer(footer: &[u8; FOOTER_BYTES]) -> Result<(usize, usize), String> {
     let (frames, descriptor) = (u32_at(footer, 0) as usize, footer[4]);
     if u32_at(footer, 5) != SEEKABLE_MAGIC {
         return Err("it does not end with a seek table".into());
     }
     if descriptor & RESERVED != 0 {
-        return Err(format!("a seek table of an unknown kind, {descriptor:#04x}"));
+        return Err(format!("the seek table has an unknown descriptor, {descriptor:#04x}"));
     }
     if frames > FRAMES_MAX {
-        return Err(format!("a seek table of {frames} frames, at most {FRAMES_MAX} are read"));
+        return Err(format!("the seek table has {frames} frames, but at most {FRAMES_MAX} are supported"));
     }
     Ok((frames, if descriptor & HAS_CHECKSUMS == 0 { 8 } else { 12 }))
 }
 
-/// Reads the content of `source` at any offset. Keeps the table and a few decompressed frames in memory.
+/// Reads the content of `source` at any offset. It keeps the table and a few decompressed frames in memory.
 pub struct SeekableReader {
     source: Arc<dyn RangedRead>,
     table: SeekTable,
@@ -246,16 +250,16 @@ pub struct SeekableReader {
 
 struct FrameCache {
     decompressor: Decompressor<'static>,
-    /// Frames by number; the most recently used is last.
+    /// The cached frames with their numbers. The most recently used frame is the last.
     frames: VecDeque<(usize, Vec<u8>)>,
     compressed: Vec<u8>,
 }
 
 impl SeekableReader {
-    /// Reads the table.
+    /// Opens `source` and reads its table.
     ///
     /// # Errors
-    /// `InvalidData` around a [`SeekableDamage`] if there is no valid table; those of `source`.
+    /// `InvalidData` around a [`SeekableDamage`] if there is no valid table; the errors of `source`.
     pub fn open(source: Arc<dyn RangedRead>) -> io::Result<Self> {
         let table = SeekTable::read(source.as_ref())?;
         let cache = FrameCache {
@@ -266,7 +270,7 @@ impl SeekableReader {
         Ok(Self { source, table, cache: Mutex::new(cache) })
     }
 
-    /// Bytes of the content.
+    /// Returns the length of the content in bytes.
     pub fn content_bytes(&self) -> u64 {
         self.table.content_bytes()
     }
@@ -275,7 +279,7 @@ impl SeekableReader {
 impl RangedRead for SeekableReader {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         let Some(frame) = self.table.frame_at(offset) else { return Ok(0) };
-        // After a panic an incomplete frame is not in the cache.
+        // If a thread panicked while it held this lock, the cache holds no incomplete frame.
         let mut cache = self.cache.lock();
         let content = cache.frame(self.source.as_ref(), &self.table, frame)?;
         let rest = content.get((offset - self.table.start(frame).content) as usize..).unwrap_or_default();
@@ -339,7 +343,7 @@ impl fmt::Debug for SeekableReader {
     }
 }
 
-/// Four bytes that the caller knows to exist.
+/// Reads four bytes. The caller knows that they exist.
 fn u32_at(bytes: &[u8], offset: usize) -> u32 {
     bytes
         .get(offset..offset + 4)
@@ -359,7 +363,7 @@ mod tests {
         bytes
     }
 
-    /// Content that compresses a little, with no two equal frames.
+    /// Returns content that compresses a little and in which no two frames are equal.
     fn content(bytes: usize, seed: u64) -> Vec<u8> {
         let mut random = crate::storage::simulated::SplitMix(seed);
         (0..bytes.div_ceil(8))
@@ -384,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn round_trip_and_plain_zstd_reads_it() {
+    fn content_round_trips_and_plain_zstd_decompresses_it() {
         for bytes in [0, 1, FRAME_BYTES - 1, FRAME_BYTES, FRAME_BYTES + 1, 5 * FRAME_BYTES + 77] {
             let content = content(bytes, 7);
             let compressed = compress(&content);
@@ -399,7 +403,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
         #[test]
-        fn any_range_reads_back(
+        fn any_range_can_be_read(
             bytes in 0..4 * FRAME_BYTES,
             seed in any::<u64>(),
             ranges in proptest::collection::vec((any::<prop::sample::Index>(), 0..2 * FRAME_BYTES), 1..20),
@@ -415,7 +419,7 @@ mod tests {
         }
 
         #[test]
-        fn flipped_bit_never_gives_wrong_content(
+        fn a_flipped_bit_never_gives_wrong_content(
             bytes in 1..3 * FRAME_BYTES,
             at in any::<prop::sample::Index>(),
             bit in 0u8..8,
@@ -425,7 +429,7 @@ mod tests {
             let at = at.index(compressed.len());
             compressed[at] ^= 1 << bit;
             if let Ok(read) = open(compressed).and_then(|reader| read_all(&reader, FRAME_BYTES)) {
-                // The descriptor has bits without a meaning.
+                // Some bits of the descriptor have no meaning, so the content may be right.
                 prop_assert!(read == content);
             }
         }

@@ -1,4 +1,5 @@
-//! The interface to a store for archived segments. The log opens no sockets; the caller implements this.
+//! The interface to an object store for archived segments. The log itself opens no sockets: its caller
+//! implements this interface.
 
 use std::fmt::Debug;
 use std::io::{self, ErrorKind, Read};
@@ -7,63 +8,67 @@ use std::time::SystemTime;
 
 use parking_lot::Mutex;
 
-/// Objects by name. A name is a path with `/`. An object appears as a whole under its name, or not at all.
+/// Stores objects under names. A name is a path with `/`. An object exists completely under its name, or not
+/// at all.
 ///
-/// Calls block, and end in bounded time after a bounded number of the store's own retries. Errors are those
-/// of `io`: [`ErrorKind::NotFound`] for an object that does not exist, [`ErrorKind::PermissionDenied`] where
-/// a retry is pointless. They wrap an [`ArchiveFailure`] if the store could not be reached.
+/// All calls block the thread. They end in bounded time, after the store's own retries, whose number is
+/// bounded. The errors are those of `io`: [`ErrorKind::NotFound`] for an object that does not exist, and
+/// [`ErrorKind::PermissionDenied`] if a retry is pointless. They wrap an [`ArchiveFailure`] if the store
+/// could not be reached.
 pub trait ArchiveStore: Debug + Send + Sync {
-    /// The store's location, for messages; without secrets.
+    /// Returns the location of the store for messages, without secrets.
     fn url(&self) -> &str;
-    /// Stores an object durably; replaces one of the same name.
+    /// Stores an object durably. It replaces an object of the same name.
     ///
     /// # Errors
-    /// Those of `content`, and those of the store. The object then does not exist, or is the previous one.
+    /// The errors of `content` and of the store. After an error, the object does not exist, or is the
+    /// previous object.
     fn put(&self, name: &str, content: &mut dyn Read) -> io::Result<()>;
-    /// Fills `buffer` from `offset` on, or returns the number of bytes up to the object's end.
+    /// Fills `buffer` with the bytes from `offset` on, or returns the number of bytes up to the end of the
+    /// object.
     ///
     /// # Errors
     /// See [`ArchiveStore`].
     fn read_at(&self, name: &str, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
-    /// The object's length in bytes.
+    /// Returns the length of the object in bytes.
     ///
     /// # Errors
     /// See [`ArchiveStore`].
     fn length(&self, name: &str) -> io::Result<u64>;
-    /// The objects below `folder`, or all objects if it is empty, in any order.
+    /// Returns the objects in `folder`, in any order. Returns all objects if `folder` is empty.
     ///
     /// # Errors
-    /// See [`ArchiveStore`]. A folder that does not exist is empty.
+    /// See [`ArchiveStore`]. A folder that does not exist counts as empty.
     fn list(&self, folder: &str) -> io::Result<Vec<ArchiveObject>>;
-    /// Deletes an object; one that does not exist is no error.
+    /// Deletes an object. It is no error if the object does not exist.
     ///
     /// # Errors
     /// See [`ArchiveStore`].
     fn delete(&self, name: &str) -> io::Result<()>;
 }
 
-/// An object of a store.
+/// An object in a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ArchiveObject {
-    /// Its name.
+    /// The name of the object.
     pub name: String,
-    /// Its length in bytes.
+    /// The length of the object in bytes.
     pub bytes: u64,
-    /// When it was stored.
+    /// When the object was stored.
     pub modified: SystemTime,
 }
 
-/// The store could not be reached, or refused the request. Inner error of the `io::Error`s of an
+/// The store could not be reached, or it refused the request. It is the inner error of the `io::Error`s of an
 /// [`ArchiveStore`].
 #[derive(Debug, thiserror::Error)]
 #[error("{reason}")]
 pub struct ArchiveFailure {
-    /// The store's own error text.
+    /// The error text of the store.
     pub reason: String,
 }
 
 impl ArchiveFailure {
-    /// An `io::Error` that wraps this failure.
+    /// Returns an `io::Error` that wraps this failure.
     pub fn error(kind: ErrorKind, reason: impl Into<String>) -> io::Error {
         io::Error::new(kind, Self { reason: reason.into() })
     }
@@ -71,15 +76,15 @@ impl ArchiveFailure {
 
 /// A source of bytes with random access.
 pub trait RangedRead: Debug + Send + Sync {
-    /// Reads up to `buffer.len()` bytes; 0 only at the end.
+    /// Reads up to `buffer.len()` bytes. Returns 0 only at the end.
     ///
     /// # Errors
-    /// Those of the source.
+    /// The errors of the source.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
-    /// The length in bytes.
+    /// Returns the length in bytes.
     ///
     /// # Errors
-    /// Those of the source.
+    /// The errors of the source.
     fn length(&self) -> io::Result<u64>;
 }
 
@@ -119,12 +124,13 @@ impl RangedRead for Vec<u8> {
     }
 }
 
-/// Minimum size of a request to a store, in bytes: a request costs more than transferring this many.
+/// The minimum size of a request to a store, in bytes. A request costs more than the transfer of this many
+/// bytes.
 const READ_BYTES_MIN: usize = 128 << 10;
-/// Maximum size of a request, where reading is sequential.
+/// The maximum size of a request in bytes, if an object is read sequentially.
 const READ_BYTES_MAX: usize = 4 << 20;
 
-/// An object of a store. Reads further ahead the longer reading is sequential.
+/// An object in a store. The longer it is read sequentially, the larger are the requests.
 #[derive(Debug)]
 pub(crate) struct StoredObject {
     store: Arc<dyn ArchiveStore>,
@@ -141,7 +147,7 @@ struct ReadBuffer {
 }
 
 impl StoredObject {
-    /// An object of `bytes` bytes.
+    /// Wraps an object of `bytes` bytes.
     pub(crate) fn new(store: Arc<dyn ArchiveStore>, name: String, bytes: u64) -> Self {
         let window = ReadBuffer { offset: 0, bytes: Vec::new(), next_bytes: READ_BYTES_MIN };
         Self { store, name, bytes, window: Mutex::new(window) }
@@ -161,14 +167,14 @@ impl RangedRead for StoredObject {
                 true => (window.next_bytes * 2).min(READ_BYTES_MAX),
                 false => READ_BYTES_MIN,
             };
-            // `buffer` is a frame or a page of the log's own; its length does not come from outside.
+            // `buffer` is a frame or a page of this program, so its length does not come from outside.
             let wanted = window.next_bytes.max(buffer.len()).min((self.bytes - offset) as usize);
             window.bytes.resize(wanted, 0);
             window.offset = offset;
             let filled = self.store.read_at(&self.name, &mut window.bytes, offset);
             window.bytes.truncate(*filled.as_ref().unwrap_or(&0));
             if filled? == 0 {
-                let reason = format!("{} ends at {offset}, it had {} bytes", self.name, self.bytes);
+                let reason = format!("{} ends at {offset}, but had {} bytes", self.name, self.bytes);
                 return Err(ArchiveFailure::error(ErrorKind::UnexpectedEof, reason));
             }
         }

@@ -1,5 +1,5 @@
-//! Uploads sealed segments to the archive. A segment counts as archived once it was read back and equals the
-//! local one.
+//! Uploads sealed segments to the archive. A segment counts as archived only after it was read back and is
+//! equal to the local one.
 
 use std::io::{self, Read};
 use std::path::PathBuf;
@@ -14,12 +14,12 @@ use crate::index_file;
 use crate::segment::{index_name, segment_name};
 use crate::storage::{Directory, LogFile, OpenMode};
 
-/// How segments are archived.
+/// The options for archiving segments.
 #[derive(Debug, Clone, Copy)]
 pub struct ArchiveOptions {
-    /// zstd's compression level, 1 to 19.
+    /// The compression level of zstd, 1 to 19.
     pub level: i32,
-    /// How long a failing store is retried, per segment.
+    /// How long requests to a failing store are retried, per segment.
     pub retry_max: Duration,
 }
 
@@ -34,39 +34,39 @@ impl Default for ArchiveOptions {
 pub enum ArchiveStep {
     /// The segment is being compressed and uploaded.
     Upload,
-    /// It is being read back.
+    /// The uploaded segment is being read back.
     Check,
-    /// It is archived.
+    /// The segment is archived.
     Done,
 }
 
-/// Progress of archiving.
+/// The progress of archiving.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ArchiveProgress {
-    /// The current segment.
+    /// The number of the current segment.
     pub segment: u64,
-    /// Its current step.
+    /// The current step for that segment.
     pub step: ArchiveStep,
-    /// Bytes of the segment that this step has processed.
+    /// The number of bytes of the segment that this step has processed.
     pub segment_bytes: u64,
-    /// The segment's length in bytes.
+    /// The length of the segment in bytes.
     pub segment_bytes_total: u64,
-    /// Bytes of the finished segments.
+    /// The number of bytes of the finished segments.
     pub bytes: u64,
-    /// Bytes of all segments that were not archived at the start.
+    /// The number of bytes of all segments that were not archived at the start.
     pub bytes_total: u64,
 }
 
-/// What was archived.
+/// The result of archiving.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ArchiveReport {
-    /// The segments archived, oldest first.
+    /// The archived segments, oldest first.
     pub segments: Vec<u64>,
-    /// Number of segments that were archived before.
+    /// The number of segments that were archived before.
     pub segments_before: u64,
-    /// Bytes of the segments archived now, without indexes.
+    /// The number of bytes of the segments that were archived now, without their indexes.
     pub bytes: u64,
-    /// Their compressed size in bytes.
+    /// The compressed size of these segments in bytes.
     pub compressed_bytes: u64,
 }
 
@@ -76,8 +76,8 @@ struct SealedSegment {
     bytes: u64,
 }
 
-/// Archives every sealed segment of `directory` that is not archived yet, oldest first. Segments archived
-/// before a failure stay archived.
+/// Archives every sealed segment of `directory` that is not archived yet, oldest first. If one segment fails,
+/// the segments before it are archived.
 pub(crate) fn archive_sealed(
     directory: &dyn Directory,
     archive: &Archive,
@@ -114,7 +114,8 @@ pub(crate) fn archive_sealed(
     Ok(archived)
 }
 
-/// The sealed segments that are not archived. Those that are must equal the local ones.
+/// Returns the sealed segments that are not archived. It checks that the archived segments equal the local
+/// ones.
 fn unarchived_segments(
     directory: &dyn Directory,
     archive: &Archive,
@@ -122,14 +123,14 @@ fn unarchived_segments(
 ) -> Result<Vec<SealedSegment>, LogError> {
     let list = |error| LogError::io("list", archive.url(), error);
     let mut numbers = segment_numbers(directory)?;
-    // The newest may be continued, even if it looks sealed.
+    // A writer may continue the newest segment, even if it looks sealed.
     numbers.pop_last();
     let mut all_known = true;
     for number in &numbers {
         all_known &= archive.is_confirmed(*number).map_err(list)?;
     }
     if !all_known {
-        // Another process may archive, too.
+        // Another process may archive segments too.
         archive.refresh().map_err(list)?;
     }
     let mut waiting = Vec::new();
@@ -137,7 +138,7 @@ fn unarchived_segments(
         match segment(directory, archive, number) {
             Ok(Some(sealed)) => waiting.push(sealed),
             Ok(None) => archived.segments_before += 1,
-            // It was purged meanwhile.
+            // The segment was purged while this loop ran.
             Err(_) if if_purged(directory, number).is_err() => {}
             Err(error) => return Err(error),
         }
@@ -145,7 +146,7 @@ fn unarchived_segments(
     Ok(waiting)
 }
 
-/// A segment to archive; `None` if it is archived and equals the local one.
+/// Returns a segment to archive, or `None` if it is archived and equals the local one.
 fn segment(
     directory: &dyn Directory,
     archive: &Archive,
@@ -164,10 +165,10 @@ fn segment(
     }
 }
 
-/// Checks that the archived segment is this log's segment: the indexes must be equal.
+/// Checks that the archived segment is the segment of this log: their indexes must be equal.
 ///
-/// Another log may have been archived under the same name. Nothing may be purged here on the strength of its
-/// segments.
+/// Another log may have been archived under the same name. No local segment may be purged because of an
+/// archived segment of another log.
 pub(crate) fn confirm(directory: &dyn Directory, archive: &Archive, number: u64) -> Result<(), LogError> {
     let object = archive.url().join(index_name(number));
     let fail = |error| LogError::io("read", &object, error);
@@ -186,7 +187,8 @@ pub(crate) fn confirm(directory: &dyn Directory, archive: &Archive, number: u64)
     Ok(())
 }
 
-/// The length of an index, and the bytes that identify it: its header, and its last GTIDs with the seal.
+/// Returns the length of an index, and the bytes that identify it: its header, and its last GTIDs with the
+/// seal.
 fn ends_of(index: &dyn LogFile) -> io::Result<(u64, Vec<u8>)> {
     const END_BYTES: usize = 64 << 10;
     let length = index.length()?;
@@ -199,7 +201,8 @@ fn ends_of(index: &dyn LogFile) -> io::Result<(u64, Vec<u8>)> {
     Ok((length, ends))
 }
 
-/// Retries, with pauses, a failure of the store or of the connection to it.
+/// Runs `attempt` again, with pauses, as long as the store or the connection to it fails, for at most
+/// `retry_max`.
 fn retry<T>(
     retry_max: Duration,
     segment: u64,
@@ -229,7 +232,7 @@ struct Upload<'a> {
 }
 
 impl Upload<'_> {
-    /// Returns the segment's compressed bytes; `None` if it was purged meanwhile.
+    /// Uploads the segment. Returns its compressed size in bytes, or `None` if it was purged before.
     fn run(&mut self, tell: &mut dyn FnMut(ArchiveStep, u64)) -> Result<Option<u64>, LogError> {
         let names = [segment_name(self.number), index_name(self.number)];
         let mut files = Vec::new();
@@ -242,7 +245,7 @@ impl Upload<'_> {
         }
         let [segment, index] = files.as_slice() else { return Ok(None) };
         let compressed_bytes = self.put_segment(segment.as_ref(), tell)?;
-        // Last, because the index object makes the segment count as archived.
+        // The index is stored last, because its object makes the segment count as archived.
         let index_bytes = self.put_index(index.as_ref())?;
         self.archive.confirm(self.number, Some((compressed_bytes, index_bytes)));
         Ok(Some(compressed_bytes))
@@ -292,7 +295,7 @@ impl Upload<'_> {
             .and_then(|bytes| ChecksummedReader::new(stored.as_ref(), bytes).checksum(&mut |_| ()))
             .map_err(|error| LogError::io("read", &object, error))?;
         if let Err(error) = same(&object, put, read) {
-            // A wrong index must not stand for a segment that was read back.
+            // A wrong index object must not exist, because it would make the segment count as archived.
             self.archive.store().delete(&name).map_err(|error| LogError::io("delete", &object, error))?;
             return Err(error);
         }
@@ -305,7 +308,7 @@ impl Upload<'_> {
     }
 }
 
-/// Length and CRC-32.
+/// The length and the CRC-32 of content.
 type ContentChecksum = (u64, u32);
 
 fn same(object: &std::path::Path, put: ContentChecksum, read: ContentChecksum) -> Result<(), LogError> {
@@ -321,7 +324,7 @@ fn same(object: &std::path::Path, put: ContentChecksum, read: ContentChecksum) -
     }
 }
 
-/// Damage in an object that was just stored is a fault of the store, not of the log.
+/// Converts an error: damage in an object that was just stored is a fault of the store, not of the log.
 fn differs_if_damaged(error: LogError) -> LogError {
     match error {
         LogError::Corrupt { path, offset, reason } => {
@@ -344,7 +347,7 @@ impl<'a, S: ReadAt + ?Sized> ChecksummedReader<'a, S> {
         Self { source, at: 0, bytes, crc: crc32fast::Hasher::new() }
     }
 
-    /// Reads everything, and returns the checksum.
+    /// Reads everything and returns the checksum.
     fn checksum(&mut self, tell: &mut dyn FnMut(u64)) -> io::Result<ContentChecksum> {
         let mut piece = vec![0; (1 << 20).min(self.bytes as usize)];
         loop {
@@ -355,12 +358,12 @@ impl<'a, S: ReadAt + ?Sized> ChecksummedReader<'a, S> {
         }
     }
 
-    /// The checksum, after the caller has read everything.
+    /// Returns the checksum, after the caller has read everything.
     fn finished(self, object: &std::path::Path) -> Result<ContentChecksum, LogError> {
         match self.at == self.bytes {
             true => Ok((self.at, self.crc.finalize())),
             false => {
-                let reason = format!("the store took {} of {} bytes", self.at, self.bytes);
+                let reason = format!("the store read only {} of {} bytes", self.at, self.bytes);
                 Err(LogError::ArchiveDiffers { object: object.to_owned(), reason })
             }
         }
@@ -398,7 +401,7 @@ impl<S: ReadAt + ?Sized> Read for ProgressReader<'_, '_, S> {
     }
 }
 
-/// Reads from local files and from archived objects.
+/// Reads at an offset, from a local file or from an archived object.
 trait ReadAt {
     fn read_some_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
 }

@@ -1,5 +1,5 @@
-//! The interface between the log and a disk. All file operations of the log go through these two traits, so
-//! that recovery can be tested against a simulated disk that loses, tears and reorders unsynced writes.
+//! The interface between the log and a disk. All file operations of the log use these two traits. So recovery
+//! can be tested with a simulated disk that loses, tears and reorders unsynced writes.
 
 mod real;
 #[cfg(test)]
@@ -16,8 +16,8 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 
 pub(crate) use real::RealDirectory;
 
-/// Blocks this thread for a disk or another thread. On a thread of a multi-threaded runtime, its other tasks
-/// move to another thread first.
+/// Runs `wait`, which blocks this thread because it waits for a disk or another thread. If the thread belongs
+/// to a multi-threaded runtime, the other tasks of the runtime first move to another thread.
 pub fn blocking<T>(wait: impl FnOnce() -> T) -> T {
     match Handle::try_current() {
         Ok(runtime) if runtime.runtime_flavor() == RuntimeFlavor::MultiThread => {
@@ -30,45 +30,46 @@ pub fn blocking<T>(wait: impl FnOnce() -> T) -> T {
 /// How a file is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OpenMode {
-    /// It must exist; read-only.
+    /// The file must exist. It is opened for reading.
     Read,
-    /// It must exist; read and write.
+    /// The file must exist. It is opened for reading and writing.
     ReadWrite,
-    /// It must not exist; read and write.
+    /// The file must not exist. It is created and opened for reading and writing.
     CreateNew,
 }
 
 /// A directory of files, without subdirectories.
 pub(crate) trait Directory: Debug + Send + Sync {
-    /// Its path, for messages.
+    /// Returns the path of the directory, for messages.
     fn path(&self) -> &Path;
-    /// The names of its files, in any order.
+    /// Returns the names of the files, in any order.
     fn list(&self) -> io::Result<Vec<String>>;
     /// Opens or creates a file.
     fn open(&self, name: &str, mode: OpenMode) -> io::Result<Arc<dyn LogFile>>;
-    /// When the file was last written.
+    /// Returns when the file was last written.
     fn modified(&self, name: &str) -> io::Result<SystemTime>;
-    /// Renames a file within the directory; replaces an existing one.
+    /// Renames a file within the directory. It replaces an existing file of that name.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
     /// Removes a file.
     fn remove(&self, name: &str) -> io::Result<()>;
-    /// Makes creations, renames and removals durable.
+    /// Makes created, renamed and removed files durable.
     fn sync(&self) -> io::Result<()>;
-    /// Takes the exclusive lock until the guard is dropped; `None` if another process or writer holds it.
+    /// Takes the exclusive lock, which is held until the returned guard is dropped. Returns `None` if another
+    /// process or writer holds the lock.
     fn lock(&self, name: &str) -> io::Result<Option<Box<dyn Any + Send + Sync>>>;
 
-    /// The oldest of the archived segments that lead up to `first`, the directory's own first segment,
-    /// without a gap.
+    /// Returns the oldest of the archived segments that lead up to `first` without a gap. `first` is the
+    /// first segment in the directory itself.
     fn archived_before(&self, _first: u64) -> io::Result<Option<u64>> {
         Ok(None)
     }
 
-    /// Segments before `first` that are missing although older ones are archived.
+    /// Returns the segments before `first` that are missing although older segments are archived.
     fn missing_before(&self, _first: u64) -> io::Result<Vec<u64>> {
         Ok(Vec::new())
     }
 
-    /// The full path of a file, for messages.
+    /// Returns the full path of a file, for messages.
     fn path_of(&self, name: &str) -> PathBuf {
         self.path().join(name)
     }
@@ -76,20 +77,20 @@ pub(crate) trait Directory: Debug + Send + Sync {
 
 /// An open file.
 pub(crate) trait LogFile: Debug + Send + Sync {
-    /// Reads up to `buffer.len()` bytes; 0 only at the end of the file.
+    /// Reads up to `buffer.len()` bytes. Returns 0 only at the end of the file.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
     /// Writes all of `bytes`.
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
-    /// Reserves space that reads as zeros, and makes the file at least `offset + length` bytes long.
-    /// `Unsupported` if the file system cannot.
+    /// Reserves space that reads as zeros, and makes the file at least `offset + length` bytes long. Returns
+    /// `Unsupported` if the file system cannot do that.
     fn allocate(&self, offset: u64, length: u64) -> io::Result<()>;
-    /// Sets the length, and releases the space after it.
+    /// Sets the length of the file, and frees the space after it.
     fn truncate(&self, length: u64) -> io::Result<()>;
-    /// fdatasync: contents and length are on stable storage when this returns.
+    /// Runs fdatasync: after it returns, content and length are on stable storage.
     fn sync(&self) -> io::Result<()>;
-    /// Starts writing `offset..offset + length` to the disk, without waiting.
+    /// Makes the kernel start to write `offset..offset + length` to the disk, and does not wait.
     fn start_writeback(&self, offset: u64, length: u64) -> io::Result<()>;
-    /// The length in bytes.
+    /// Returns the length in bytes.
     fn length(&self) -> io::Result<u64>;
 
     /// Fills `buffer`, or returns the number of bytes up to the end of the file.

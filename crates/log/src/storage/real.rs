@@ -1,4 +1,4 @@
-//! The file system.
+//! The disk as a directory of the file system.
 
 use std::any::Any;
 use std::fs;
@@ -13,13 +13,13 @@ use rustix::fs::{Advice, FallocateFlags, FlockOperation, fadvise, fallocate, flo
 
 use super::{Directory, LogFile, OpenMode, blocking};
 
-/// The mode that servers give their binlogs: rows are readable for the owner and the group.
+/// The mode that servers give their binlog files: the owner and the group can read the rows.
 const FILE_MODE: u32 = 0o640;
 const DIRECTORY_MODE: u32 = 0o750;
-/// How long a lock may outlast its owner: a process that the owner just started shares the lock until it runs
-/// its own program.
+/// How long a lock may outlast the process that held it. A process that the lock's owner has just started
+/// shares the lock until it executes its own program.
 const LOCK_WAIT_MAX: Duration = Duration::from_millis(500);
-/// How often a lock is tried during that time.
+/// How often the lock is tried during that time.
 const LOCK_POLL: Duration = Duration::from_millis(5);
 
 /// A directory of the file system.
@@ -29,12 +29,12 @@ pub(crate) struct RealDirectory {
 }
 
 impl RealDirectory {
-    /// A directory that exists.
+    /// Wraps a directory that exists.
     pub(crate) fn new(path: &Path) -> Self {
         Self { path: path.to_owned() }
     }
 
-    /// Creates the directory and its missing parents, durably.
+    /// Creates the directory and its missing parents durably.
     pub(crate) fn create(path: &Path) -> io::Result<Self> {
         let missing: Vec<&Path> =
             path.ancestors().take_while(|path| !path.as_os_str().is_empty() && !path.exists()).collect();
@@ -56,7 +56,7 @@ impl Directory for RealDirectory {
     fn list(&self) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in fs::read_dir(&self.path)? {
-            // A name that is not UTF-8 is not a file of the log.
+            // A file whose name is not UTF-8 is not a file of the log, so it is left out.
             names.extend(entry?.file_name().into_string().ok());
         }
         Ok(names)
@@ -132,9 +132,10 @@ impl LogFile for RealFile {
     }
 
     fn start_writeback(&self, offset: u64, length: u64) -> io::Result<()> {
-        // Linux answers this advice by starting writeback of the range's dirty pages without waiting, exactly
-        // as sync_file_range(SYNC_FILE_RANGE_WRITE) does, which has no safe wrapper. It also drops pages that
-        // are already clean. Pages under writeback stay in the cache for readers at the log's end.
+        // With this advice, Linux starts to write the dirty pages of the range to disk and does not wait.
+        // That is what sync_file_range(SYNC_FILE_RANGE_WRITE) does, for which there is no safe wrapper. The
+        // advice also drops pages that are already clean. Pages that are being written remain in the cache
+        // for readers at the end of the log.
         match NonZeroU64::new(length) {
             Some(length) => {
                 fadvise(&self.file, offset, Some(length), Advice::DontNeed).map_err(io::Error::from)

@@ -1,5 +1,5 @@
-//! A disk in memory that treats unsynced writes as disks do: keeps some sectors and loses others, in any
-//! order.
+//! A disk in memory that handles unsynced writes like a real disk: it keeps some sectors and loses others, in
+//! any order.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ use super::{Directory, LogFile, OpenMode};
 /// The unit that a disk writes atomically, in bytes.
 pub(crate) const SECTOR_BYTES: usize = 512;
 
-/// A small deterministic generator (SplitMix64): one seed replays a run.
+/// A small deterministic random number generator (SplitMix64). The same seed repeats a run.
 #[derive(Debug, Clone)]
 pub(crate) struct SplitMix(pub u64);
 
@@ -28,7 +28,7 @@ impl SplitMix {
         value ^ (value >> 31)
     }
 
-    /// 0..`bound`.
+    /// Returns a number in 0..`bound`.
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.next() % bound.max(1)
     }
@@ -38,14 +38,14 @@ impl SplitMix {
     }
 }
 
-/// Faults to inject, and when.
+/// The faults to inject, and when to inject them.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct DiskFaults {
-    /// Fail the operation (write, allocate, truncate, sync) after this many.
+    /// The number of operations (write, allocate, truncate, sync) that succeed before one fails.
     pub fail_after: Option<u64>,
-    /// How it fails.
+    /// The error with which the operation fails.
     pub failure: DiskFailure,
-    /// Upper limit of the sum of all file lengths.
+    /// The maximum sum of the lengths of all files, in bytes.
     pub capacity_bytes: Option<u64>,
 }
 
@@ -61,7 +61,8 @@ pub(crate) enum DiskFailure {
 #[derive(Debug, Default)]
 struct DiskState {
     names: BTreeMap<String, usize>,
-    /// The name table after each change since the last sync of the directory; the first one is durable.
+    /// The names of the files after each change since the last sync of the directory. The first version is
+    /// durable.
     name_versions: Vec<BTreeMap<String, usize>>,
     files: Vec<FileContents>,
     faults: DiskFaults,
@@ -72,10 +73,11 @@ struct DiskState {
 #[derive(Debug, Clone, Default)]
 struct FileContents {
     bytes: Vec<u8>,
-    /// The contents after each change since the last sync; the first one is durable.
+    /// The content of the file after each change since the last sync. The first version is durable.
     versions: Vec<Vec<u8>>,
-    /// Sectors that a failed sync gave up on, by number, with the contents on the disk. They read as written
-    /// and count as clean. No later sync writes them; only writing them again does.
+    /// The sectors that a failed sync did not write, by number, with their content on the disk. Reads return
+    /// what was written, and the sectors count as clean. So no later sync writes them, unless they are
+    /// written to the file again.
     given_up: BTreeMap<usize, Vec<u8>>,
 }
 
@@ -98,7 +100,7 @@ impl SimulatedDirectory {
         state.operations = 0;
     }
 
-    /// The disk as the next process finds it after this one was killed: nothing is lost.
+    /// Returns the disk as the next process finds it after this process was killed. Nothing is lost.
     pub(crate) fn after_kill(&self) -> Self {
         let state = self.state.lock();
         let files = state.files.clone();
@@ -109,13 +111,13 @@ impl SimulatedDirectory {
         }
     }
 
-    /// The disk after a power cut: each unsynced sector has its contents from some moment since the last
+    /// Returns the disk after a power cut. Each unsynced sector has the content of some moment since the last
     /// sync.
     pub(crate) fn after_power_cut(&self, random: &mut SplitMix) -> Self {
         let state = self.state.lock();
         let names = match state.name_versions.len() as u64 {
             0 => state.names.clone(),
-            // Directory changes go through a journal, so they survive in order.
+            // Directory changes go through a journal of the file system, so they survive in order.
             count => match random.below(count + 1) {
                 last if last == count => state.names.clone(),
                 earlier => state.name_versions[earlier as usize].clone(),
@@ -125,13 +127,13 @@ impl SimulatedDirectory {
         Self { state: Arc::new(Mutex::new(DiskState { names, files, ..DiskState::default() })) }
     }
 
-    /// The contents of a file.
+    /// Returns the content of a file.
     pub(crate) fn contents(&self, name: &str) -> Option<Vec<u8>> {
         let state = self.state.lock();
         state.names.get(name).map(|file| state.files[*file].bytes.clone())
     }
 
-    /// Replaces the contents of a file durably, as bit rot or an operator does.
+    /// Replaces the content of a file durably, as bit rot or an operator does.
     pub(crate) fn replace(&self, name: &str, bytes: Vec<u8>) {
         let mut state = self.state.lock();
         let file = match state.names.get(name) {
@@ -157,7 +159,7 @@ impl FileContents {
         let mut versions: Vec<&[u8]> = self.versions.iter().map(Vec::as_slice).collect();
         versions.push(&self.bytes);
         let count = versions.len() as u64;
-        // Some power cuts lose everything unsynced, some nothing, most a part.
+        // Some power cuts lose everything that is unsynced, some lose nothing, most lose a part.
         let style = random.below(8);
         let pick = |random: &mut SplitMix| match style {
             0 => versions[0],
@@ -186,7 +188,8 @@ impl FileContents {
 
     fn fail_to_sync(&mut self) {
         let Some(held) = self.versions.first() else { return };
-        // Whole sectors, also at the file's end: the disk does not know the file's length.
+        // The disk works with whole sectors even at the end of the file, because it does not know the length
+        // of the file.
         let sector = |bytes: &[u8], number: usize| {
             let start = (number * SECTOR_BYTES).min(bytes.len());
             let mut sector = bytes[start..(start + SECTOR_BYTES).min(bytes.len())].to_vec();
@@ -220,7 +223,7 @@ impl FileContents {
 }
 
 impl DiskState {
-    /// Counts an operation that may fail, and fails it if it is its turn.
+    /// Counts an operation that may fail. Fails it if its turn to fail has come.
     fn operation(&mut self) -> io::Result<()> {
         self.operations += 1;
         match self.faults.fail_after {
@@ -347,7 +350,7 @@ impl LogFile for SimulatedFile {
         let mut state = self.state.lock();
         let offset = offset as usize;
         if let Err(error) = state.operation() {
-            // A failing write may have written a part.
+            // A write that fails may have written a part of the bytes.
             state.files[self.file].write(&bytes[..bytes.len() / 2], offset);
             return Err(error);
         }
