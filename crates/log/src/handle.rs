@@ -176,8 +176,8 @@ impl LogHandle {
         }
     }
 
-    /// Waits until everything that is written so far is durable, so that readers and their clients can rely
-    /// on it. Returns false if the writer closed the log first.
+    /// Waits until everything that is written so far is durable, so that readers can read it and report its
+    /// position. Returns false if the writer closed the log first.
     ///
     /// # Errors
     /// [`LogError::Poisoned`].

@@ -1,5 +1,5 @@
-//! Archived and purged segments are read as before; incomplete, changed or foreign segments never count as
-//! archived.
+//! Archived and purged segments are read like local segments. Incomplete, changed or foreign segments never
+//! count as archived.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::support::capture::{begin_file, options, read_log, rotate, transact};
 use crate::support::events::Source;
 use crate::support::store::{Fault, MemoryStore};
 
-/// A log of five segments, the third with several frames, and its archive.
+/// A log of five segments and its archive. The third segment has several frames.
 struct World {
     folder: tempfile::TempDir,
     store: Arc<MemoryStore>,
@@ -53,7 +53,7 @@ impl World {
         self.folder.path()
     }
 
-    /// The archive as another process sees it.
+    /// Returns the archive as another process sees it.
     fn archive(&self) -> Archive {
         Archive::new(self.store.clone(), "orders")
     }
@@ -88,7 +88,7 @@ fn purged_segments_are_read_from_the_archive() {
         let summaries = local.segments().unwrap();
         let verified = local.verify(|_| ()).unwrap();
 
-        // A log that was opened, and read the archive, before the purge.
+        // This log was opened, and read the archive, before the purge.
         let early = world.open();
         assert_eq!(numbers(&early), [1, 2, 3, 4, 5]);
         let mut early_reader = early.reader(LogPosition { segment: 2, offset: 4 }).unwrap();
@@ -126,7 +126,7 @@ fn purged_segments_are_read_from_the_archive() {
                 assert_eq!(log.find(gtid).unwrap(), Some(entry));
             }
         }
-        // The local directory may not exist at all.
+        // The local directory may be missing.
         let log = LogDir::open_archive(&world.archive()).unwrap();
         assert_eq!(numbers(&log), [1, 2, 3, 4]);
         assert!(before.starts_with(&read_log(&log)));
@@ -137,7 +137,7 @@ fn purged_segments_are_read_from_the_archive() {
 }
 
 #[test]
-fn plain_zstd_restores_the_segment() {
+fn plain_zstd_decompresses_the_segment() {
     let world = World::new(Flavour::MySql);
     let segments: Vec<Vec<u8>> = (1..=4)
         .map(|number| std::fs::read(world.path().join(format!("{number:010}.binlog"))).unwrap())
@@ -157,7 +157,7 @@ fn readers_in_the_writers_process_continue_across_a_purge() {
     let mut reader = handle.reader(LogPosition::ZERO).unwrap();
     let first = reader.try_next().unwrap().unwrap();
     world.upload(NO_RETRY).unwrap();
-    // Segments whose archived copy this process has not seen yet are not dropped; now it lists the archive.
+    // A segment is not purged before this process has seen its archived copy. This purge lists the archive.
     assert_eq!(handle.purge(SystemTime::now()).unwrap().segments, [1, 2, 3, 4]);
     assert_eq!(handle.segments().iter().map(|segment| segment.number).collect::<Vec<_>>(), [1, 2, 3, 4, 5]);
 
@@ -167,17 +167,17 @@ fn readers_in_the_writers_process_continue_across_a_purge() {
     }
     let transactions = entries.iter().filter(|entry| entry.is_transaction()).count();
     assert_eq!(transactions, before.len());
-    // From any position in the purged segments.
+    // A reader can start at any position in the purged segments.
     for entry in &entries {
         let mut reader = handle.reader(entry.position).unwrap();
         assert_eq!(reader.try_next().unwrap().as_ref(), Some(entry));
     }
-    // And on to new entries.
+    // The reader then continues with new entries.
     transact(&mut world.writer, &mut world.source, &[10]).unwrap();
     world.writer.sync().unwrap();
     assert!(reader.try_next().unwrap().is_some_and(|entry| entry.is_transaction()));
 
-    // After a restart too, before the archive was listed.
+    // This also works after a restart, before the archive was listed.
     drop(world.writer);
     let archive = Some(Archive::new(world.store.clone(), "orders"));
     let writer = LogWriter::open(world.folder.path(), LogOptions { archive, ..options() }).unwrap();
@@ -187,7 +187,7 @@ fn readers_in_the_writers_process_continue_across_a_purge() {
 }
 
 #[test]
-fn unreachable_archive_does_not_stop_local_readers() {
+fn an_unreachable_archive_does_not_stop_local_readers() {
     let world = World::new(Flavour::MySql);
     let handle = world.handle();
     world.store.fail(&[Fault::Forbidden]);
@@ -209,7 +209,7 @@ fn unarchived_segments_are_not_purged() {
     assert_eq!(error.code(), "TW-LOG-0016");
     assert!(error.to_string().contains("not archived"), "{error}");
     world.upload(NO_RETRY).unwrap();
-    // As if another process had removed it again.
+    // This simulates that another process has removed the segment from the archive again.
     world.store.remove("orders/0000000003.index");
     let plan = world.open().plan_purge(PurgeLimit::To(3), Some(&world.archive())).unwrap();
     assert_eq!(plan.segments, [1, 2]);
@@ -220,7 +220,7 @@ fn unarchived_segments_are_not_purged() {
 }
 
 #[test]
-fn failing_store_is_retried_and_partial_upload_does_not_count() {
+fn a_failing_store_is_retried_and_a_partial_upload_does_not_count() {
     let world = World::new(Flavour::MySql);
     let failures = [Fault::Refused, Fault::BreaksAt(5_000), Fault::Truncates(100), Fault::Changes(50)];
     for fault in failures {
@@ -239,12 +239,12 @@ fn failing_store_is_retried_and_partial_upload_does_not_count() {
     world.store.fail(&failures[1..]);
     assert_eq!(world.upload(RETRY).unwrap().segments, [1, 2, 3, 4]);
     assert_eq!(world.open().verify(|_| ()).unwrap().problems, []);
-    // Nothing is uploaded twice.
+    // No object is uploaded twice.
     world.store.calls();
     let again = world.upload(NO_RETRY).unwrap();
     assert_eq!((again.segments.len(), again.segments_before), (0, 4));
     assert!(world.store.calls().iter().all(|call| !call.starts_with("put")));
-    // An error that a retry cannot fix is not retried for long.
+    // An error that a retry cannot fix is reported soon.
     world.store.fail(&[Fault::Forbidden]);
     assert_eq!(world.upload(RETRY).unwrap_err().code(), "TW-LOG-0014");
 }
@@ -265,14 +265,14 @@ fn wrong_bytes_in_the_archive_are_reported() {
         world.store.change(object, |bytes| bytes[at] ^= 0x10);
     }
     assert_eq!(problems(), []);
-    // The content of another segment is valid, but in the wrong place.
+    // The content of another segment is valid, but it is stored under the wrong name.
     let right = world.store.object(object);
     let other = world.store.object("orders/0000000002.binlog.zst");
     world.store.change(object, |bytes| *bytes = other);
     assert!(!problems().is_empty());
     world.store.change(object, |bytes| *bytes = right[..length / 2].to_vec());
     assert!(problems()[0].path.ends_with("0000000003.binlog.zst"));
-    // A reader stops there, and reports the position.
+    // A reader stops at the damage, and reports its position.
     let mut reader = world.open().reader(LogPosition::ZERO).unwrap();
     let error = loop {
         match reader.try_next() {
@@ -293,7 +293,7 @@ fn wrong_bytes_in_the_archive_are_reported() {
 }
 
 #[test]
-fn archive_of_another_log_is_refused() {
+fn the_archive_of_another_log_is_refused() {
     let world = World::new(Flavour::MySql);
     world.upload(NO_RETRY).unwrap();
     let mut other = World::new(Flavour::MariaDb);
@@ -322,13 +322,13 @@ fn old_archived_segments_are_removed_unless_needed() {
         log.expire_archive(&world.archive(), hour, SystemTime::now()).unwrap().segments
     };
     world.store.age(2 * hour);
-    assert_eq!(drop_old(), [0; 0], "the log still holds them itself");
+    assert_eq!(drop_old(), [0; 0], "the local directory still holds the segments");
     world.handle().purge(SystemTime::now()).unwrap();
     drop(world.handle().register_persistent_reader("db2", LogPosition { segment: 3, offset: 4 }));
     assert_eq!(drop_old(), [1, 2]);
     assert_eq!(numbers(&world.open()), [3, 4, 5]);
     world.handle().forget_reader("db2").unwrap();
-    // As an interrupted removal leaves it.
+    // An interrupted removal leaves an object without its index.
     world.store.remove("orders/0000000003.index");
     assert_eq!(drop_old(), [4]);
     assert_eq!(world.store.names(), [""; 0]);
@@ -336,7 +336,7 @@ fn old_archived_segments_are_removed_unless_needed() {
 }
 
 #[test]
-fn sources_are_separate() {
+fn sources_have_separate_archives() {
     let world = World::new(Flavour::MySql);
     world.upload(NO_RETRY).unwrap();
     let log = LogDir::open_read_only(world.path()).unwrap();
@@ -350,7 +350,7 @@ fn sources_are_separate() {
 }
 
 #[test]
-fn log_without_control_file_is_not_archived() {
+fn a_log_without_control_file_is_not_archived() {
     let world = World::new(Flavour::MySql);
     std::fs::remove_file(world.path().join("control.json")).unwrap();
     assert_eq!(world.upload(NO_RETRY).unwrap_err().code(), "TW-LOG-0003");

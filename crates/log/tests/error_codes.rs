@@ -1,4 +1,4 @@
-//! Checks that the reference page documents every error code.
+//! Checks that the reference page describes every error code.
 
 use std::io;
 use std::path::PathBuf;
@@ -35,7 +35,7 @@ fn every_error_code_is_documented() {
         LogError::StillNeeded { path: path(), segment: 1, reason: reason() },
     ];
     for error in &errors {
-        // A new variant must be listed above, too.
+        // This match makes the compiler report a new variant. Add new variants to the list above too.
         match error {
             LogError::Locked { .. }
             | LogError::Io { .. }
@@ -55,7 +55,11 @@ fn every_error_code_is_documented() {
             | LogError::StillNeeded { .. } => {}
         }
         let row = format!("| {} | ", error.code());
-        assert_eq!(page.matches(&row).count(), 1, "{row} in docs/reference/errors.md");
+        assert_eq!(page.matches(&row).count(), 1, "docs/reference/errors.md has no row {row}");
     }
-    assert_eq!(page.matches("| TW-LOG-").count(), errors.len(), "errors.md explains codes that no error has");
+    assert_eq!(
+        page.matches("| TW-LOG-").count(),
+        errors.len(),
+        "errors.md describes codes that no error has"
+    );
 }

@@ -1,4 +1,4 @@
-//! The flusher: syncs in the background, and `ack = received`.
+//! Tests of the flusher: syncs in the background, and `ack = received`.
 
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ async fn background_sync_publishes_appended_entries() {
 }
 
 #[tokio::test]
-async fn received_writes_at_once_and_is_durable_soon() {
+async fn with_ack_received_bytes_are_written_at_once_and_durable_soon() {
     let directory = tempfile::tempdir().unwrap();
     let mut source = Source::new(Flavour::MariaDb);
     let options = LogOptions { ack: AckMode::Received, sync_interval: Duration::from_millis(5), ..options() };
@@ -50,7 +50,7 @@ async fn received_writes_at_once_and_is_durable_soon() {
     assert!(writer.unrequested_bytes() > 0);
     let position = writer.flush().unwrap();
     assert_eq!(writer.unrequested_bytes(), 0);
-    // Whatever is durable by now: the bytes are in the file.
+    // Whatever is durable by now, the bytes must be in the file.
     let bytes = std::fs::read(directory.path().join("0000000001.binlog")).unwrap();
     assert!(bytes[..source.file.len()] == source.file);
     wait_for(&writer, position).await;
@@ -58,7 +58,7 @@ async fn received_writes_at_once_and_is_durable_soon() {
 }
 
 #[tokio::test]
-async fn received_syncs_many_bytes_at_once() {
+async fn with_ack_received_many_bytes_are_synced_at_once() {
     let directory = tempfile::tempdir().unwrap();
     let mut source = Source::new(Flavour::MySql);
     let never = Duration::from_secs(3600);
@@ -82,7 +82,7 @@ async fn received_syncs_many_bytes_at_once() {
 }
 
 #[tokio::test]
-async fn received_syncs_at_once_for_a_waiting_caller() {
+async fn with_ack_received_bytes_are_synced_at_once_for_a_waiting_caller() {
     let directory = tempfile::tempdir().unwrap();
     let mut source = Source::new(Flavour::MariaDb);
     let never = Duration::from_secs(3600);
@@ -102,11 +102,11 @@ async fn received_syncs_at_once_for_a_waiting_caller() {
         wait_for(&writer, followed).await;
     }
     drop(prompt_sync);
-    // The same if a caller waits for bytes that are already written.
+    // The same happens if a caller waits for bytes that are already written.
     transact(&mut writer, &mut source, &[100]).unwrap();
     let awaited = writer.flush().unwrap();
     let until = tokio::time::timeout(Duration::from_secs(60), handle.wait_until_durable(awaited));
-    assert!(until.await.expect("it is synced").unwrap());
+    assert!(until.await.expect("the bytes are synced before the timeout").unwrap());
     transact(&mut writer, &mut source, &[100]).unwrap();
     let alone = writer.flush().unwrap();
     tokio::time::sleep(Duration::from_millis(50)).await;
@@ -128,7 +128,7 @@ async fn events_without_checksums_are_acknowledged_only_when_durable() {
         assert_eq!(handle.is_acknowledged(written), checksum == ChecksumAlgorithm::Crc32);
         assert!(handle.durable().position < written);
         let until = tokio::time::timeout(Duration::from_secs(60), handle.wait_until_acknowledged(written));
-        assert!(until.await.expect("it is synced if that is needed").unwrap());
+        assert!(until.await.expect("the bytes are synced before the timeout").unwrap());
         assert_eq!(handle.durable().position == written, checksum == ChecksumAlgorithm::Off);
         transact(&mut writer, &mut source, &[100]).unwrap();
         let acknowledged = writer.sync_for_ack().unwrap();

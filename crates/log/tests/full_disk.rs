@@ -1,5 +1,5 @@
-//! A full disk: a file size limit, which needs no privileges, and a small file system where one can be
-//! mounted.
+//! Tests with a full disk: a file size limit, which needs no privileges, and a small file system if the test
+//! can mount one.
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -11,11 +11,11 @@ use tailwater_wire::Flavour;
 use crate::support::capture::{begin_file, open, options, read_all, transact};
 use crate::support::events::Source;
 
-/// Passes the directory to a copy of this test that runs under a limit.
+/// Passes the directory to a child process that runs this test under a limit.
 const LIMITED: &str = "TAILWATER_TEST_FULL_DISK_DIRECTORY";
 
-/// Fills the log in `directory` until it fails; records every transaction reported durable in the file
-/// `durable`.
+/// Fills the log in `directory` until it fails. Writes the number of transactions that were reported durable
+/// to the file `durable`.
 fn fill(directory: &Path) {
     let mut source = Source::new(Flavour::MySql);
     let options = LogOptions { preallocate_bytes: 128 << 10, ..options() };
@@ -29,12 +29,12 @@ fn fill(directory: &Path) {
             Ok(_) => durable += 1,
             Err(error) => break error,
         }
-        assert!(durable < 10_000, "no operation failed");
+        assert!(durable < 10_000, "all operations succeeded although the disk is limited");
     };
     assert!(matches!(error, LogError::DiskFull { .. }), "{}: {error}", error.code());
     assert!(error.to_string().contains("disk full") && error.to_string().contains("make room"), "{error}");
     assert_eq!(handle.durable().state, LogState::Poisoned);
-    // Nothing is accepted after the failure.
+    // The log must refuse everything after the failure.
     for result in [
         writer.sync().map(drop),
         writer.flush().map(drop),
@@ -50,7 +50,7 @@ fn fill(directory: &Path) {
     std::fs::write(directory.join("durable"), durable.to_string()).unwrap();
 }
 
-/// Without the limit: everything durable is there, and the log continues.
+/// Checks the log without the limit: every durable transaction is in it, and it accepts new ones.
 fn check(directory: &Path) {
     let durable: usize = std::fs::read_to_string(directory.join("durable")).unwrap().parse().unwrap();
     assert!(durable > 10, "{durable} transactions before the disk was full");
@@ -60,7 +60,7 @@ fn check(directory: &Path) {
     source.begin_file(tailwater_wire::event::ChecksumAlgorithm::Crc32);
     let found = read_all(&log);
     assert!(found.len() >= durable, "{} of {durable} durable transactions are left", found.len());
-    // The same source again: its bytes must be those in the log.
+    // A source with the same seed generates the same bytes, which must be in the log.
     for bytes in &found {
         let mut random = source.number();
         let transaction = source.transaction(&[10_000], || {
@@ -75,19 +75,19 @@ fn check(directory: &Path) {
 }
 
 #[test]
-fn file_size_limit_poisons_and_loses_nothing() {
+fn a_file_size_limit_stops_the_log_and_loses_nothing() {
     if let Some(directory) = std::env::var_os(LIMITED) {
         return fill(Path::new(&directory));
     }
     let directory = tempfile::tempdir().unwrap();
-    // The shell ignores the signal of the limit, so the write fails instead. The unit is 512 bytes, or a
-    // kilobyte in some shells.
+    // The shell ignores the signal of the limit, so that the write fails instead. The unit of the limit is
+    // 512 bytes, or a kilobyte in some shells.
     let script = "trap '' XFSZ; ulimit -f 1500; exec \"$@\"";
     let test = std::env::current_exe().unwrap();
     let output = Command::new("sh")
         .args(["-c", script, "sh"])
         .arg(test)
-        .args(["--exact", "full_disk::file_size_limit_poisons_and_loses_nothing", "--nocapture"])
+        .args(["--exact", "full_disk::a_file_size_limit_stops_the_log_and_loses_nothing", "--nocapture"])
         .env(LIMITED, directory.path())
         .output()
         .unwrap();
@@ -102,7 +102,7 @@ fn file_size_limit_poisons_and_loses_nothing() {
 }
 
 #[test]
-fn full_file_system_poisons_and_loses_nothing() {
+fn a_full_file_system_stops_the_log_and_loses_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let mount =
         Command::new("mount").args(["-t", "tmpfs", "-o", "size=2m", "tmpfs"]).arg(directory.path()).output();
@@ -110,7 +110,7 @@ fn full_file_system_poisons_and_loses_nothing() {
         Ok(output) if output.status.success() => {}
         other => {
             eprintln!(
-                "SKIPPED full_disk::full_file_system_poisons_and_loses_nothing: cannot mount a tmpfs: {other:?}"
+                "SKIPPED full_disk::a_full_file_system_stops_the_log_and_loses_nothing: cannot mount a tmpfs: {other:?}"
             );
             return;
         }

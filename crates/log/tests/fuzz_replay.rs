@@ -1,12 +1,13 @@
-//! Replays the stored fuzzing inputs and seeded mutations of them, without a fuzzer or nightly Rust.
+//! Replays the stored fuzzing inputs, and mutations of them from fixed seeds, without a fuzzer or nightly
+//! Rust.
 
 use std::fs;
 use std::path::Path;
 
-/// Number of mutations per stored input.
+/// The number of mutations per stored input.
 const CHANGES: u64 = 2_000;
 
-/// Prints the input if the check panics.
+/// Prints the input if the check panics, so that the failure can be replayed.
 struct Witness<'a>(&'a [u8], u64);
 
 impl Drop for Witness<'_> {
@@ -22,7 +23,7 @@ fn check(data: &[u8], seed: u64) {
     tailwater_log::fuzzing::check(data);
 }
 
-/// SplitMix64.
+/// Returns the next random number (SplitMix64).
 fn next(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut value = *state;
@@ -32,7 +33,7 @@ fn next(state: &mut u64) -> u64 {
 }
 
 #[test]
-fn stored_and_mutated_inputs_keep_the_invariants() {
+fn stored_and_mutated_inputs_pass_the_check() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/seekable");
     let mut paths: Vec<_> = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     paths.sort();
@@ -45,7 +46,7 @@ fn stored_and_mutated_inputs_keep_the_invariants() {
             let mut state = seed;
             let mut data = kept.clone();
             for _ in 0..1 + next(&mut state) % 3 {
-                // Most often near the end, where the table is.
+                // Most changes are near the end, where the seek table is.
                 let reach = if next(&mut state).is_multiple_of(4) { data.len() } else { data.len().min(40) };
                 let at = data.len() - 1 - (next(&mut state) % reach as u64) as usize;
                 match next(&mut state) % 4 {

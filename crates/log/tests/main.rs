@@ -1,4 +1,4 @@
-//! The log on real files.
+//! Tests of the log with real files.
 
 mod support {
     pub mod capture;

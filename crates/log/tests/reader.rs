@@ -1,4 +1,4 @@
-//! Readers, in the writer's process and in others, see whole and durable transactions only.
+//! Readers see only whole and durable transactions, in the writer's process and in others.
 
 use std::collections::VecDeque;
 
@@ -11,7 +11,7 @@ use crate::support::capture::{append, begin_file, identity, open, read_all, rota
 use crate::support::events::{Source, header};
 
 #[test]
-fn segments_equal_the_sources_files() {
+fn segments_equal_the_files_of_the_source() {
     for flavour in [Flavour::MySql, Flavour::MariaDb] {
         let directory = tempfile::tempdir().unwrap();
         let mut source = Source::new(flavour);
@@ -33,7 +33,7 @@ fn segments_equal_the_sources_files() {
         assert!(segments[0].sealed && !segments[1].sealed);
         assert_eq!(segments[0].source_file, "binlog.000001");
         assert!(std::fs::read(&segments[0].path).unwrap() == first_file);
-        // The newest too, after a clean close: no reserved space remains.
+        // After a clean close, the newest segment has no reserved space, so it is equal too.
         assert!(std::fs::read(&segments[1].path).unwrap() == source.file);
         assert_eq!(segments[1].bytes, source.file.len() as u64);
         assert!(read_all(directory.path()) == expected);
@@ -41,19 +41,19 @@ fn segments_equal_the_sources_files() {
 }
 
 #[test]
-fn kept_entries_do_not_change() {
+fn entries_that_the_caller_keeps_do_not_change() {
     let directory = tempfile::tempdir().unwrap();
     let mut source = Source::new(Flavour::MariaDb);
     let mut writer = open(directory.path());
     begin_file(&mut writer, &mut source).unwrap();
-    // Within one read, across its end, and longer than it.
+    // Some entries lie within one read, some across the end of a read, and some are longer than a read.
     let sizes = [1, 70_000, 100_000, 90_000, 200_000, 255_000, 700_000, 20];
     let wanted: Vec<_> = (0..12)
         .flat_map(|_| sizes)
         .map(|size| transact(&mut writer, &mut source, &[size]).unwrap().bytes())
         .collect();
     writer.close().unwrap();
-    // All kept and shared; all copied; and mixed, with some of them dropped.
+    // All entries are kept and shared; all are copied; and a mixture, with some of them dropped.
     for (shared_bytes_max, kept_max) in [(usize::MAX, usize::MAX), (0, usize::MAX), (1 << 20, 5)] {
         let mut reader = LogDir::open_read_only(directory.path()).unwrap().reader(LogPosition::ZERO).unwrap();
         let (mut kept, mut wanted) = (VecDeque::new(), wanted.iter());
@@ -73,7 +73,7 @@ fn kept_entries_do_not_change() {
 }
 
 #[test]
-fn entries_are_invisible_before_their_sync_and_end() {
+fn entries_are_invisible_before_they_are_complete_and_synced() {
     let directory = tempfile::tempdir().unwrap();
     let mut source = Source::new(Flavour::MySql);
     let mut writer = open(directory.path());
@@ -90,7 +90,7 @@ fn entries_are_invisible_before_their_sync_and_end() {
     assert_eq!(reader.try_next().unwrap(), None);
     writer.flush().unwrap();
     assert_eq!(reader.try_next().unwrap(), None);
-    // Half of a transaction that is bigger than the buffer is written to the file, and is neither visible nor
+    // Half of a transaction that is bigger than the buffer is written to the file. It is neither visible nor
     // durable.
     let transaction = source.transaction(&[2_000_000, 2_000_000], || 1);
     let (end, begin) = transaction.events.split_last().unwrap();
@@ -115,7 +115,7 @@ fn entries_are_invisible_before_their_sync_and_end() {
 }
 
 #[tokio::test]
-async fn tailing_reader_waits_follows_segments_and_ends_with_the_writer() {
+async fn a_reader_at_the_end_waits_follows_segments_and_ends_with_the_writer() {
     let directory = tempfile::tempdir().unwrap();
     let mut source = Source::new(Flavour::MariaDb);
     let mut writer = open(directory.path());
@@ -146,12 +146,12 @@ async fn tailing_reader_waits_follows_segments_and_ends_with_the_writer() {
 }
 
 #[test]
-fn reader_of_written_entries_returns_each_entry_once() {
+fn a_reader_of_written_entries_returns_each_entry_once() {
     let directory = tempfile::tempdir().unwrap();
     let mut source = Source::new(Flavour::MariaDb);
     let mut writer = open(directory.path());
     let handle = writer.handle();
-    // Before there is a segment.
+    // The reader starts before there is a segment.
     let mut ahead = handle.reader_up_to_written(LogPosition::ZERO).unwrap();
     assert_eq!(ahead.try_next().unwrap(), None);
     begin_file(&mut writer, &mut source).unwrap();
@@ -175,7 +175,7 @@ fn reader_of_written_entries_returns_each_entry_once() {
 }
 
 #[tokio::test]
-async fn reader_of_written_entries_is_woken_by_a_write_and_by_the_end() {
+async fn a_reader_of_written_entries_is_woken_by_a_write_and_by_the_close() {
     let directory = tempfile::tempdir().unwrap();
     let mut source = Source::new(Flavour::MySql);
     let mut writer = open(directory.path());
@@ -199,7 +199,7 @@ async fn reader_of_written_entries_is_woken_by_a_write_and_by_the_end() {
 }
 
 #[test]
-fn events_are_read_whole_in_chunks_or_skipped() {
+fn events_are_read_whole_or_in_chunks_or_are_skipped() {
     let directory = tempfile::tempdir().unwrap();
     let mut source = Source::new(Flavour::MySql);
     let mut writer = open(directory.path());
@@ -242,7 +242,7 @@ fn events_are_read_whole_in_chunks_or_skipped() {
 }
 
 #[test]
-fn reader_begins_only_between_entries() {
+fn a_reader_starts_only_between_entries() {
     let directory = tempfile::tempdir().unwrap();
     let mut source = Source::new(Flavour::MySql);
     let mut writer = open(directory.path());
@@ -271,7 +271,7 @@ fn reader_begins_only_between_entries() {
 }
 
 #[test]
-fn segment_that_begins_in_mid_file_keeps_both_positions() {
+fn a_segment_that_begins_in_mid_file_has_both_positions() {
     let directory = tempfile::tempdir().unwrap();
     let mut source = Source::new(Flavour::MySql);
     let description = source.begin_file(tailwater_wire::event::ChecksumAlgorithm::Crc32).remove(0);
@@ -291,7 +291,7 @@ fn segment_that_begins_in_mid_file_keeps_both_positions() {
     let mut bytes = vec![0; transaction.events[0].len()];
     writer.read_last_transaction(0, &mut bytes).unwrap();
     assert!(bytes == transaction.events[0]);
-    // The next file states the transactions before it, including those that were not captured.
+    // The next file states the GTIDs of all transactions before it, also of those that were not captured.
     rotate(&mut writer, &mut source).unwrap();
     assert!(writer.gtid_set().unwrap().contains(&unseen.gtid));
     writer.sync().unwrap();
@@ -303,7 +303,7 @@ fn segment_that_begins_in_mid_file_keeps_both_positions() {
 }
 
 #[test]
-fn last_transaction_can_be_compared_written_or_buffered() {
+fn the_last_transaction_can_be_read_whether_written_or_buffered() {
     let directory = tempfile::tempdir().unwrap();
     let mut source = Source::new(Flavour::MariaDb);
     let mut writer = open(directory.path());
@@ -344,14 +344,14 @@ fn inconsistent_chunks_are_refused() {
         matches!(writer.append(&header(query), query, true, true), Err(LogError::Event { .. }))
     }
     assert!(outside(&mut writer, query));
-    // None of that left a trace.
+    // The refused chunks must not be in the log.
     transact(&mut writer, &mut source, &[10]).unwrap();
     writer.sync().unwrap();
     assert_eq!(read_all(directory.path()).len(), 1);
 }
 
 #[test]
-fn capture_from_another_server_begins_a_new_epoch() {
+fn a_capture_from_another_server_starts_a_new_epoch() {
     let directory = tempfile::tempdir().unwrap();
     let (mut first, mut second) = (identity(Flavour::MySql), identity(Flavour::MySql));
     first.server_version = "older".into();
@@ -360,7 +360,7 @@ fn capture_from_another_server_begins_a_new_epoch() {
     upgraded.server_version = "newer".into();
     let mut source = Source::new(Flavour::MySql);
     for server in [&first, &upgraded, &second, &second, &first] {
-        // Reopened each time, so that the epoch comes from the files.
+        // The log is opened again each time, so that the epoch comes from the files.
         let mut writer = open(directory.path());
         let events = source.begin_file(ChecksumAlgorithm::Crc32);
         writer.start_segment("binlog.000001", 4, server).unwrap();
@@ -371,9 +371,10 @@ fn capture_from_another_server_begins_a_new_epoch() {
     assert_eq!(segments.iter().map(|segment| segment.epoch).collect::<Vec<_>>(), [1, 1, 2, 2, 3]);
 }
 
-/// A reader must not return bytes past the log's end that it read ahead, once other bytes were written there.
+/// A reader may have read bytes after the end of the log. It must not return them after other bytes were
+/// written there.
 #[test]
-fn tailing_reader_never_returns_stale_bytes() {
+fn a_reader_at_the_end_never_returns_stale_bytes() {
     let directory = tempfile::tempdir().unwrap();
     let mut source = Source::new(Flavour::MariaDb);
     let mut writer = open(directory.path());
@@ -387,7 +388,8 @@ fn tailing_reader_never_returns_stale_bytes() {
     let mut seen = [Vec::new(), Vec::new()];
     let mut expected = Vec::new();
     for round in 0..20 {
-        // Sometimes two at once, so that a reader is in the first when the second already exists.
+        // Sometimes two segments start at once, so that a reader is in the first while the second already
+        // exists.
         for _ in 0..=round % 2 {
             expected.extend(transact(&mut writer, &mut source, &[100 + round]).unwrap().bytes());
         }

@@ -1,4 +1,5 @@
-//! Binlog files of real servers, stored as fixtures of `wire`: captured, cut anywhere, and captured further.
+//! Captures binlog files of real servers, which are fixtures of the `wire` crate. Cuts the log at any byte,
+//! and captures the rest.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -23,7 +24,7 @@ fn fixtures() -> Vec<PathBuf> {
     files
 }
 
-/// The events of a file with their offsets.
+/// Returns the events of a file with their offsets.
 fn events(file: &[u8]) -> Vec<(u64, &[u8])> {
     let mut events = Vec::new();
     let mut offset = 4;
@@ -41,7 +42,7 @@ fn start(writer: &mut LogWriter, file: &[u8]) {
     writer.start_segment("binlog.000001", 4, &source).unwrap();
 }
 
-/// Sends everything after the log's end.
+/// Sends all events after the end of the log.
 fn capture(writer: &mut LogWriter, file: &[u8]) {
     let end = writer.source_tail().unwrap().end;
     for (offset, event) in events(file) {
@@ -51,7 +52,7 @@ fn capture(writer: &mut LogWriter, file: &[u8]) {
     }
 }
 
-/// Other users of the machine must not read the rows of a primary.
+/// Other users of the machine must not be able to read the rows of a primary.
 #[test]
 fn log_files_are_not_readable_by_others() {
     let directory = tempfile::tempdir().unwrap();
@@ -68,7 +69,7 @@ fn log_files_are_not_readable_by_others() {
 }
 
 #[test]
-fn every_file_is_captured_whole_and_verifies() {
+fn every_file_is_captured_completely_and_verifies() {
     for path in fixtures() {
         let directory = tempfile::tempdir().unwrap();
         let file = fs::read(&path).unwrap();
@@ -95,7 +96,7 @@ fn every_file_is_captured_whole_and_verifies() {
 }
 
 #[test]
-fn file_cut_anywhere_is_captured_to_the_same_bytes() {
+fn a_log_cut_at_any_byte_is_captured_to_the_same_bytes() {
     for path in fixtures() {
         let file = fs::read(&path).unwrap();
         for step in 0..15 {
@@ -104,8 +105,8 @@ fn file_cut_anywhere_is_captured_to_the_same_bytes() {
             start(&mut writer, &file);
             capture(&mut writer, &file);
             writer.close().unwrap();
-            // As a kill during a write leaves it: nothing after some byte, reserved space, and no index
-            // entries for it.
+            // A kill during a write leaves this state: reserved space after some byte, and no index entries
+            // for the written bytes.
             let segment = directory.path().join("0000000001.binlog");
             let kept = 4 + (file.len() - 4) * step / 15;
             let mut torn = file[..kept].to_vec();

@@ -1,4 +1,4 @@
-//! Reopening a log: after kills, with torn tails, with lost or damaged indexes.
+//! Opens a log again after kills, with torn writes, and with lost or damaged indexes.
 
 use std::fs;
 
@@ -8,7 +8,8 @@ use tailwater_wire::Flavour;
 use crate::support::capture::{append, begin_file, open, options, read_all, read_log, rotate, transact};
 use crate::support::events::Source;
 
-/// A log of three files with five transactions each, all durable; the newest still has its reserved space.
+/// Creates a log of three files with five transactions each, all durable. The newest file has its reserved
+/// space.
 fn three_files(directory: &std::path::Path, flavour: Flavour) -> (Source, Vec<Vec<u8>>) {
     let mut source = Source::new(flavour);
     let mut writer = open(directory);
@@ -27,7 +28,7 @@ fn three_files(directory: &std::path::Path, flavour: Flavour) -> (Source, Vec<Ve
 }
 
 #[test]
-fn log_continues_where_it_was_dropped() {
+fn a_log_continues_where_its_writer_was_dropped() {
     for flavour in [Flavour::MySql, Flavour::MariaDb] {
         let directory = tempfile::tempdir().unwrap();
         let (mut source, mut transactions) = three_files(directory.path(), flavour);
@@ -50,7 +51,7 @@ fn log_continues_where_it_was_dropped() {
 }
 
 #[test]
-fn partial_transaction_is_cut_and_can_be_sent_again() {
+fn a_partial_transaction_is_removed_and_can_be_sent_again() {
     let directory = tempfile::tempdir().unwrap();
     let mut source = Source::new(Flavour::MySql);
     let mut writer = open(directory.path());
@@ -65,7 +66,7 @@ fn partial_transaction_is_cut_and_can_be_sent_again() {
     let cut = writer.recovery().cut.clone().unwrap();
     assert_eq!(cut.position.offset, bytes as u64);
     assert!(cut.bytes > 1_000_000, "{cut:?}");
-    // The connection breaks inside it once more, without a restart.
+    // The connection breaks inside the transaction a second time, without a restart.
     big.events[..3].iter().for_each(|event| append(&mut writer, event).unwrap());
     assert!(writer.in_transaction());
     writer.rollback_partial().unwrap();
@@ -85,7 +86,8 @@ fn lost_and_damaged_indexes_are_rebuilt() {
         let (_, transactions) = three_files(directory.path(), flavour);
         let index = |number: u64| directory.path().join(format!("{number:010}.index"));
         let before: Vec<Vec<u8>> = (1..=3).map(|number| fs::read(index(number)).unwrap()).collect();
-        // The first loses its end, the second is lost, and the beginning of the third rots.
+        // The first index loses its last byte, the second is lost, and a bit at the start of the third
+        // changes.
         fs::write(index(1), &before[0][..before[0].len() - 1]).unwrap();
         fs::remove_file(index(2)).unwrap();
         let mut rotten = before[2].clone();
@@ -96,8 +98,8 @@ fn lost_and_damaged_indexes_are_rebuilt() {
         assert_eq!(writer.recovery().indexes_rebuilt, [1, 2, 3]);
         drop(writer);
         for (number, before) in (1..=3).zip(&before) {
-            // The second's header is derived from the end of the first, which knows the server but not that
-            // it had no UUID.
+            // The header of the second index is derived from the end of the first segment. That gives the
+            // server, and also that the server has no UUID.
             assert!(&fs::read(index(number)).unwrap() == before, "index {number}");
         }
         assert!(read_all(directory.path()) == transactions);
@@ -109,7 +111,7 @@ fn lost_and_damaged_indexes_are_rebuilt() {
 }
 
 #[test]
-fn damaged_segment_is_refused_with_its_offset_and_unchanged() {
+fn a_damaged_segment_is_refused_with_its_offset_and_not_changed() {
     let directory = tempfile::tempdir().unwrap();
     let (source, _) = three_files(directory.path(), Flavour::MySql);
     let path = directory.path().join("0000000003.binlog");
@@ -129,7 +131,7 @@ fn damaged_segment_is_refused_with_its_offset_and_unchanged() {
 }
 
 #[test]
-fn missing_segment_is_reported() {
+fn a_missing_segment_is_reported() {
     for missing in 1..=3 {
         let directory = tempfile::tempdir().unwrap();
         three_files(directory.path(), Flavour::MySql);
@@ -141,7 +143,7 @@ fn missing_segment_is_reported() {
 }
 
 #[test]
-fn lost_control_file_stops_writers_and_damaged_one_stops_all() {
+fn a_lost_control_file_stops_writers_and_a_damaged_one_stops_all() {
     let directory = tempfile::tempdir().unwrap();
     let (_, transactions) = three_files(directory.path(), Flavour::MySql);
     let path = directory.path().join("control.json");
@@ -156,7 +158,7 @@ fn lost_control_file_stops_writers_and_damaged_one_stops_all() {
         let is_named = |error: Option<LogError>| matches!(&error, Some(LogError::Corrupt { path: named, .. }) if *named == path);
         assert!(is_named(writing.err()), "{left:?}");
         match (left, reading) {
-            // Rescued segments.
+            // Without the control file, readers can still read the rescued segments.
             (None, reading) => {
                 let log = reading.unwrap();
                 assert!(read_log(&log) == transactions);
@@ -167,14 +169,14 @@ fn lost_control_file_stops_writers_and_damaged_one_stops_all() {
             (Some(_), reading) => assert!(is_named(reading.err()), "{left:?}"),
         }
     }
-    // Nothing was changed; with the control file restored, the log is as before.
+    // Nothing was changed. With the control file restored, the log is as before.
     fs::write(&path, &whole).unwrap();
     open(directory.path()).close().unwrap();
     assert!(read_all(directory.path()) == transactions);
 }
 
 #[test]
-fn source_crash_inside_a_transaction_leaves_no_part_of_it() {
+fn a_source_crash_inside_a_transaction_leaves_no_part_of_it_in_the_log() {
     let directory = tempfile::tempdir().unwrap();
     let mut source = Source::new(Flavour::MySql);
     let mut writer = open(directory.path());
@@ -184,7 +186,7 @@ fn source_crash_inside_a_transaction_leaves_no_part_of_it() {
     let number = source.number();
     let half = source.transaction(&[10, 10], || 5);
     half.events[..2].iter().for_each(|event| append(&mut writer, event).unwrap());
-    // Its next file begins without a rotate event before it.
+    // After the crash, the next file of the source begins without a rotate event in the previous file.
     source.rewind(whole as usize, number);
     begin_file(&mut writer, &mut source).unwrap();
     expected.push(transact(&mut writer, &mut source, &[10]).unwrap().bytes());

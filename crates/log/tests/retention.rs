@@ -1,4 +1,4 @@
-//! Which segments a purge drops, and which it keeps.
+//! Tests which segments a purge removes and which it keeps.
 
 use std::time::{Duration, SystemTime};
 
@@ -8,7 +8,7 @@ use tailwater_wire::Flavour;
 use crate::support::capture::{begin_file, open, options, rotate, transact};
 use crate::support::events::Source;
 
-/// A log of five segments of about 100 kB each.
+/// Creates a log of five segments of about 100 kB each.
 fn five_segments(directory: &std::path::Path, retention: Retention) -> (LogWriter, Source) {
     let mut source = Source::new(Flavour::MySql);
     let mut writer = LogWriter::open(directory, LogOptions { retention, ..options() }).unwrap();
@@ -28,7 +28,7 @@ fn numbers(handle: &LogHandle) -> Vec<u64> {
 }
 
 #[test]
-fn size_limit_drops_the_oldest_and_keeps_the_newest() {
+fn a_size_limit_purges_the_oldest_and_keeps_the_newest_segment() {
     let directory = tempfile::tempdir().unwrap();
     let (writer, _) = five_segments(directory.path(), Retention { bytes_max: Some(250_000), time_max: None });
     let handle = writer.handle();
@@ -40,7 +40,7 @@ fn size_limit_drops_the_oldest_and_keeps_the_newest() {
     let error = handle.reader(LogPosition { segment: 2, offset: 4 }).unwrap_err();
     assert!(matches!(error, LogError::Purged { segment: 2, first: 4, .. }), "{error}");
     assert_eq!(handle.reader(LogPosition::ZERO).unwrap().try_next().unwrap().unwrap().position.segment, 4);
-    // Everything purged still counts as captured, now and after a restart.
+    // Purged transactions still count as captured, now and after a restart.
     let gtids = writer.gtid_set().unwrap().to_string();
     assert!(gtids.ends_with(":1-5"), "{gtids}");
     drop(writer);
@@ -51,7 +51,7 @@ fn size_limit_drops_the_oldest_and_keeps_the_newest() {
 }
 
 #[test]
-fn size_limit_of_zero_keeps_the_newest() {
+fn a_size_limit_of_zero_keeps_the_newest_segment() {
     let directory = tempfile::tempdir().unwrap();
     let (writer, _) = five_segments(directory.path(), Retention { bytes_max: Some(0), time_max: None });
     assert_eq!(writer.handle().purge(SystemTime::now()).unwrap().segments, [1, 2, 3, 4]);
@@ -59,7 +59,7 @@ fn size_limit_of_zero_keeps_the_newest() {
 }
 
 #[test]
-fn time_limit_drops_segments_sealed_long_ago() {
+fn a_time_limit_purges_segments_sealed_long_ago() {
     let directory = tempfile::tempdir().unwrap();
     let time_max = Some(Duration::from_secs(3_600));
     let (writer, _) = five_segments(directory.path(), Retention { bytes_max: None, time_max });
@@ -70,7 +70,7 @@ fn time_limit_drops_segments_sealed_long_ago() {
 }
 
 #[test]
-fn pinned_segments_stay_until_the_reader_advances_or_ends() {
+fn pinned_segments_are_kept_until_the_reader_advances_or_ends() {
     let directory = tempfile::tempdir().unwrap();
     let (writer, _) = five_segments(directory.path(), Retention { bytes_max: Some(0), time_max: None });
     let handle = writer.handle();
@@ -89,7 +89,7 @@ fn pinned_segments_stay_until_the_reader_advances_or_ends() {
 }
 
 #[test]
-fn opening_finishes_an_interrupted_purge() {
+fn opening_a_log_finishes_an_interrupted_purge() {
     let directory = tempfile::tempdir().unwrap();
     let (writer, _) = five_segments(directory.path(), Retention { bytes_max: Some(250_000), time_max: None });
     let kept: Vec<(String, Vec<u8>)> = ["0000000002.binlog", "0000000003.index"]
@@ -108,7 +108,7 @@ fn opening_finishes_an_interrupted_purge() {
 }
 
 #[test]
-fn operator_purge_is_all_or_nothing() {
+fn an_operator_purge_removes_all_or_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let (writer, _) = five_segments(directory.path(), Retention::default());
     let handle = writer.handle();
@@ -127,7 +127,7 @@ fn operator_purge_is_all_or_nothing() {
 }
 
 #[test]
-fn persistent_reader_keeps_segments_while_absent_and_after_a_restart() {
+fn a_persistent_reader_keeps_segments_while_disconnected_and_after_a_restart() {
     let directory = tempfile::tempdir().unwrap();
     let (writer, _) = five_segments(directory.path(), Retention { bytes_max: Some(0), time_max: None });
     let handle = writer.handle();
@@ -141,7 +141,7 @@ fn persistent_reader_keeps_segments_while_absent_and_after_a_restart() {
         (remembered[0].name.as_str(), remembered[0].position),
         ("replica db2", LogPosition { segment: 3, offset: 77 })
     );
-    // While no process has the log open, and after it was reopened.
+    // This holds while no process has the log open, and after it was opened again.
     drop(writer);
     assert_eq!(log.plan_purge(PurgeLimit::To(3), None).unwrap().segments, [1, 2]);
     assert!(log.plan_purge(PurgeLimit::To(4), None).unwrap_err().to_string().contains("replica db2"));
@@ -154,7 +154,8 @@ fn persistent_reader_keeps_segments_while_absent_and_after_a_restart() {
         (purge.segments.as_slice(), purge.pinned_by.as_deref()),
         ([1, 2].as_slice(), Some("replica db2"))
     );
-    // The configured limits wait for a week; an operator's purge waits until the reader is forgotten.
+    // The configured limits keep the segments for a week. An operator's purge is refused until the reader is
+    // forgotten.
     let later = SystemTime::now() + Duration::from_secs(8 * 24 * 3_600);
     assert!(handle.purge_to(4).is_err());
     assert_eq!(handle.purge(later).unwrap().segments, [3, 4]);

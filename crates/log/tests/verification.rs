@@ -1,4 +1,4 @@
-//! `verify` finds every fault, and only faults.
+//! Tests that `verify` finds every fault in a log, and reports nothing that is not a fault.
 
 use std::fs;
 use std::path::Path;
@@ -36,7 +36,7 @@ fn flip(path: &Path, offset: usize) {
 }
 
 #[test]
-fn healthy_log_has_no_problems_and_every_byte_is_read() {
+fn a_healthy_log_has_no_problems_and_every_byte_is_read() {
     for flavour in [Flavour::MySql, Flavour::MariaDb] {
         let directory = tempfile::tempdir().unwrap();
         log(directory.path(), flavour);
@@ -53,7 +53,7 @@ fn healthy_log_has_no_problems_and_every_byte_is_read() {
 }
 
 #[test]
-fn each_flipped_bit_is_found_at_its_offset() {
+fn each_flipped_bit_is_reported_at_its_offset() {
     let directory = tempfile::tempdir().unwrap();
     log(directory.path(), Flavour::MySql);
     for segment in 1..=3 {
@@ -62,10 +62,12 @@ fn each_flipped_bit_is_found_at_its_offset() {
         for offset in (0..length).step_by(97) {
             flip(&path, offset);
             let found = verify(directory.path());
-            let first =
-                found.problems.first().unwrap_or_else(|| panic!("{offset} of {segment} was not found"));
+            let first = found
+                .problems
+                .first()
+                .unwrap_or_else(|| panic!("the flipped bit at offset {offset} of {segment} was not found"));
             assert_eq!(first.path, path);
-            assert!(first.offset as usize <= offset, "{first:?} for {offset}");
+            assert!(first.offset as usize <= offset, "{first:?} for the flipped bit at offset {offset}");
             flip(&path, offset);
         }
     }
@@ -73,7 +75,7 @@ fn each_flipped_bit_is_found_at_its_offset() {
 }
 
 #[test]
-fn damaged_index_is_reported_once() {
+fn a_damaged_index_is_reported_once() {
     let directory = tempfile::tempdir().unwrap();
     log(directory.path(), Flavour::MariaDb);
     let path = directory.path().join("0000000002.index");
@@ -81,7 +83,7 @@ fn damaged_index_is_reported_once() {
     for offset in (0..length).step_by(13) {
         flip(&path, offset);
         let found = verify(directory.path());
-        assert!(!found.problems.is_empty(), "{offset} was not found");
+        assert!(!found.problems.is_empty(), "the damage at offset {offset} was not found");
         assert_eq!(found.problems[0].path, path);
         assert!(found.problems.len() <= 2, "{:#?}", found.problems);
         flip(&path, offset);
@@ -89,7 +91,7 @@ fn damaged_index_is_reported_once() {
 }
 
 #[test]
-fn missing_or_foreign_segment_breaks_continuity() {
+fn a_missing_or_foreign_segment_is_reported() {
     let directory = tempfile::tempdir().unwrap();
     log(directory.path(), Flavour::MySql);
     let path = |number: u64, kind: &str| directory.path().join(format!("{number:010}.{kind}"));

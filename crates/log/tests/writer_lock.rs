@@ -1,4 +1,4 @@
-//! One writer at a time, one flavour per log.
+//! Tests that a log has one writer at a time and one flavour.
 
 use tailwater_log::{LogDir, LogError, LogWriter};
 use tailwater_wire::Flavour;
@@ -7,7 +7,7 @@ use crate::support::capture::{begin_file, open, options};
 use crate::support::events::Source;
 
 #[test]
-fn second_writer_is_refused_until_the_first_closes() {
+fn a_second_writer_is_refused_until_the_first_closes() {
     let directory = tempfile::tempdir().unwrap();
     let writer = open(directory.path());
     let error = LogWriter::open(directory.path(), options()).unwrap_err();
@@ -30,14 +30,14 @@ fn events_of_the_other_flavour_are_refused() {
 }
 
 #[test]
-fn directory_without_a_log_is_reported() {
+fn a_directory_without_a_log_is_reported() {
     let directory = tempfile::tempdir().unwrap();
     let error = LogDir::open_read_only(directory.path()).unwrap_err();
     assert_eq!(error.code(), "TW-LOG-0013");
 }
 
 #[test]
-fn newer_format_is_refused_and_unchanged() {
+fn a_newer_format_is_refused_and_not_changed() {
     let directory = tempfile::tempdir().unwrap();
     open(directory.path()).close().unwrap();
     let document = r#"{"format_version":99,"shape":"unknown"}"#;

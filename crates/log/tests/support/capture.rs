@@ -1,4 +1,4 @@
-//! A capture without a server: appends a synthetic source's events to a log.
+//! A capture without a server: it appends the events of a synthetic source to a log.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ pub fn options() -> LogOptions {
 }
 
 pub fn open(directory: &Path) -> LogWriter {
-    LogWriter::open(directory, options()).expect("the log opens")
+    LogWriter::open(directory, options()).expect("opening the log succeeds")
 }
 
 pub fn identity(flavour: Flavour) -> SourceIdentity {
@@ -52,7 +52,7 @@ pub fn rotate(writer: &mut LogWriter, source: &mut Source) -> Result<(), LogErro
     begin_file(writer, source)
 }
 
-/// Appends a transaction with statements of these lengths; does not sync.
+/// Appends a transaction with statements of these lengths. It does not sync.
 pub fn transact(
     writer: &mut LogWriter,
     source: &mut Source,
@@ -67,12 +67,12 @@ pub fn transact(
     Ok(transaction)
 }
 
-/// The bytes of all transactions that a reader in another process sees.
+/// Returns the bytes of all transactions that a reader in another process sees.
 pub fn read_all(directory: &Path) -> Vec<Vec<u8>> {
     read_log(&LogDir::open_read_only(directory).unwrap())
 }
 
-/// The bytes of all transactions of a log.
+/// Returns the bytes of all transactions of a log.
 pub fn read_log(log: &LogDir) -> Vec<Vec<u8>> {
     let mut reader = log.reader(LogPosition::ZERO).unwrap();
     let mut transactions = Vec::new();

@@ -1,4 +1,5 @@
-//! A source that generates binlog files: both flavours, transactions of any size, one seed.
+//! A synthetic source that generates binlog files of both flavours, with transactions of any size, from one
+//! seed.
 
 use tailwater_wire::event::checksum::compute_checksum;
 use tailwater_wire::event::{
@@ -26,9 +27,9 @@ impl Transaction {
 pub struct Source {
     pub flavour: Flavour,
     pub file_number: u32,
-    /// The bytes of the current file.
+    /// The bytes of the current binlog file.
     pub file: Vec<u8>,
-    /// As MariaDB from 11.4 on: no positions in events inside transactions.
+    /// Whether events inside transactions have no positions, as in MariaDB 11.4 and later.
     pub omits_positions: bool,
     builder: EventBuilder,
     number: u64,
@@ -56,19 +57,20 @@ impl Source {
         format!("binlog.{:06}", self.file_number)
     }
 
-    /// Number of transactions generated.
+    /// Returns the number of generated transactions.
     pub fn number(&self) -> u64 {
         self.number
     }
 
-    /// Returns to an earlier state, like a stream that is requested again.
+    /// Returns to an earlier state, for a stream that is requested again.
     pub fn rewind(&mut self, file_bytes: usize, number: u64) {
         self.file.truncate(file_bytes);
         self.number = number;
         self.builder = self.builder.clone().at(file_bytes as u64);
     }
 
-    /// Begins the next file: its format description, and the event that states the GTIDs before it.
+    /// Starts the next file with its format description event, and the event that states the GTIDs of all
+    /// earlier transactions.
     pub fn begin_file(&mut self, checksum: ChecksumAlgorithm) -> Vec<Vec<u8>> {
         self.file_number += 1;
         self.file = BINLOG_MAGIC.to_vec();
@@ -105,7 +107,8 @@ impl Source {
         event
     }
 
-    /// A transaction whose statements have these lengths; the statements' bytes come from `fill`.
+    /// Generates a transaction whose statements have these lengths. `fill` supplies the bytes of the
+    /// statements.
     pub fn transaction(&mut self, statement_bytes: &[usize], mut fill: impl FnMut() -> u64) -> Transaction {
         self.number += 1;
         self.builder.timestamp = 1_700_000_000 + self.number as u32;
@@ -141,7 +144,7 @@ impl Source {
         for length in statement_bytes {
             let mut statement = b"INSERT INTO t VALUES ".to_vec();
             let mut random = 0;
-            // One byte in eight is random: fast, and no two statements are equal.
+            // One byte in eight is random. That is fast, and no two statements are equal.
             statement.extend((0..*length).map(|index| {
                 if index % 8 == 0 {
                     random = fill();

@@ -1,4 +1,4 @@
-//! An archive in memory that fails on request.
+//! An archive in memory whose calls fail on request.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Read};
@@ -7,18 +7,18 @@ use std::time::{Duration, SystemTime};
 
 use tailwater_log::archive::{ArchiveFailure, ArchiveObject, ArchiveStore};
 
-/// The next fault.
+/// The next fault to inject.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// The call fails without an effect.
+    /// The call fails and has no effect.
     Refused,
-    /// The same, and a retry does not help.
+    /// The call fails and has no effect, and a retry also fails.
     Forbidden,
-    /// A put is interrupted after this many bytes.
+    /// A put is interrupted after this number of bytes.
     BreaksAt(usize),
-    /// A put stores only this many bytes, and reports success.
+    /// A put stores only this number of bytes, and reports success.
     Truncates(usize),
-    /// A put changes the byte there, and reports success.
+    /// A put changes the byte at this offset, and reports success.
     Changes(usize),
 }
 
@@ -31,16 +31,16 @@ pub struct MemoryStore {
 struct State {
     objects: BTreeMap<String, (Vec<u8>, SystemTime)>,
     faults: Vec<Fault>,
-    /// Every call, as `VERB NAME`.
+    /// Every call, written as `VERB NAME`.
     calls: Vec<String>,
 }
 
 impl MemoryStore {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("no call panics")
+        self.state.lock().expect("no call of this store panics")
     }
 
-    /// Injects faults; each applies to the next call that can fail this way.
+    /// Injects faults. Each fault applies to the next call that can fail in this way.
     pub fn fail(&self, faults: &[Fault]) {
         self.state().faults = faults.to_vec();
     }
@@ -66,7 +66,7 @@ impl MemoryStore {
         self.state().objects.values_mut().for_each(|(_, modified)| *modified -= by);
     }
 
-    /// The calls since the last query.
+    /// Returns the calls since this method was last called.
     pub fn calls(&self) -> Vec<String> {
         std::mem::take(&mut self.state().calls)
     }
