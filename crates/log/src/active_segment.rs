@@ -141,9 +141,9 @@ impl ActiveSegment {
             Some(0) if last => self.event_remaining = 0,
             Some(remaining) if remaining > 0 && !last => self.event_remaining = remaining,
             _ => {
-                let kind = if last { "a last chunk" } else { "a chunk" };
+                let kind = if last { "the last chunk" } else { "a chunk" };
                 return Err(format!(
-                    "{kind} of {bytes} bytes, but {} bytes are left of the event",
+                    "{kind} has {bytes} bytes, but the rest of the event has {} bytes",
                     self.event_remaining
                 ));
             }

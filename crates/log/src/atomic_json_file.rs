@@ -77,7 +77,7 @@ pub(crate) fn read(
     Ok(Some(decode(&bytes[..filled])))
 }
 
-/// Replaces a file durably.
+/// Replaces the file `name` durably. `document` must be one line.
 pub(crate) fn replace(directory: &dyn Directory, name: &str, document: &str) -> Result<(), LogError> {
     let replacement = format!("{name}{REPLACEMENT_SUFFIX}");
     let fail = |action, name: &str| {

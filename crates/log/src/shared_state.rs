@@ -37,7 +37,7 @@ pub struct DurableState {
 pub enum LogState {
     /// A writer has the log open.
     Open,
-    /// The writer closed it.
+    /// The writer closed the log.
     Closed,
     /// A write or an fdatasync failed. Nothing more becomes durable.
     Poisoned,

@@ -1,4 +1,4 @@
-//! The writer of a log.
+//! The writer of a log: appends events, makes them durable, and starts segments.
 
 use std::any::Any;
 use std::path::Path;

@@ -1,8 +1,8 @@
-//! A bounds-checked reader over a byte slice; every parser of this crate reads through it.
+//! A bounds-checked reader of a byte slice. Every parser of this crate reads its input with it.
 
 use crate::WireError;
 
-/// Reads integers and strings from a slice, front to back. No method panics on any input.
+/// Reads integers and strings from a slice, from start to end. No method panics on any input.
 #[derive(Debug, Clone)]
 pub struct ByteCursor<'a> {
     bytes: &'a [u8],
@@ -95,19 +95,19 @@ impl<'a> ByteCursor<'a> {
     }
 
     little_endian! {
-        /// One byte.
+        /// Reads one byte.
         u8 -> u8, 1;
-        /// Two bytes, little-endian.
+        /// Reads an unsigned little-endian integer of two bytes.
         u16 -> u16, 2;
-        /// Three bytes, little-endian.
+        /// Reads an unsigned little-endian integer of three bytes.
         u24 -> u32, 3;
-        /// Four bytes, little-endian.
+        /// Reads an unsigned little-endian integer of four bytes.
         u32 -> u32, 4;
-        /// Six bytes, little-endian.
+        /// Reads an unsigned little-endian integer of six bytes.
         u48 -> u64, 6;
-        /// Seven bytes, little-endian.
+        /// Reads an unsigned little-endian integer of seven bytes.
         u56 -> u64, 7;
-        /// Eight bytes, little-endian.
+        /// Reads an unsigned little-endian integer of eight bytes.
         u64 -> u64, 8;
     }
 

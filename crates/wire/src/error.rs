@@ -29,7 +29,7 @@ pub enum WireError {
     Unsupported {
         /// The structure being parsed.
         what: &'static str,
-        /// The variant, version or type.
+        /// The variant, version or type that is not supported.
         detail: String,
     },
     /// The CRC32 at the end of an event does not match its bytes.
@@ -48,7 +48,7 @@ pub enum WireError {
         /// Why the value could not be parsed.
         error: Box<Self>,
     },
-    /// A length exceeds a limit of this crate, which bounds memory.
+    /// A length exceeds a limit of this crate. The limits bound the memory.
     #[error("{what} of {size} bytes exceeds the limit of {size_max}")]
     TooLarge {
         /// The structure being parsed.

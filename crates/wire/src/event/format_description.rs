@@ -20,10 +20,10 @@ const FIRST_MARIADB_TYPE: usize = 160;
 pub struct FormatDescription {
     /// Always 4: the version of MySQL 5.0 and later, and of every MariaDB.
     pub binlog_version: u16,
-    /// For example `9.7.0` or `10.11.14-MariaDB-0+deb12u2-log`.
+    /// The version of the server that wrote the file, such as `9.7.0` or `10.11.14-MariaDB-0+deb12u2-log`.
     pub server_version: String,
-    /// When the server started, in seconds since 1970, in the first file that it wrote after the start. 0 in
-    /// later files, and in a stream that begins in the middle of a file.
+    /// When the server started, in seconds since 1970, in the first file that it wrote after the start. It is
+    /// 0 in later files, and in a stream that begins in the middle of a file.
     pub created: u32,
     /// Length of the fixed part of each event type, in bytes; type 1 is at index 0.
     pub post_header_lengths: Vec<u8>,

@@ -16,7 +16,7 @@ pub struct LoadBlock<'a> {
 }
 
 impl<'a> LoadBlock<'a> {
-    /// Parses the body without checksum.
+    /// Parses the event body without its checksum.
     ///
     /// # Errors
     /// [`WireError::Truncated`] if there is no file id.

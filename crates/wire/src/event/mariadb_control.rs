@@ -27,7 +27,7 @@ pub struct StartEncryption {
 }
 
 impl StartEncryption {
-    /// Parses the body without checksum.
+    /// Parses the event body without its checksum.
     ///
     /// # Errors
     /// [`WireError::Truncated`] if there are fewer than 17 bytes.
@@ -43,7 +43,7 @@ impl StartEncryption {
 /// The fragments of a row event are consecutive. Their concatenated data is the row event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PartialRowData<'a> {
-    /// The number of fragments.
+    /// The number of fragments of the row event.
     pub fragments: u32,
     /// The number of this fragment, counted from 1.
     pub fragment: u32,

@@ -42,20 +42,20 @@ impl<'a> MariadbGtidEvent<'a> {
     pub const FLAG_ALLOW_PARALLEL: u8 = 0x08;
     /// On the source, the transaction waited for a row lock of another transaction.
     pub const FLAG_WAITED: u8 = 0x10;
-    /// The group holds DDL.
+    /// The event group holds DDL.
     pub const FLAG_DDL: u8 = 0x20;
-    /// The group ends in `XA PREPARE`.
+    /// The event group ends in `XA PREPARE`.
     pub const FLAG_PREPARED_XA: u8 = 0x40;
-    /// The group is an `XA COMMIT` or `XA ROLLBACK`.
+    /// The event group is an `XA COMMIT` or `XA ROLLBACK`.
     pub const FLAG_COMPLETED_XA: u8 = 0x80;
 
     /// The field `extra_engines` is present.
     pub const EXTRA_MULTI_ENGINE: u8 = 0x01;
-    /// The group is the first half of an `ALTER TABLE`.
+    /// The event group is the first half of an `ALTER TABLE`.
     pub const EXTRA_START_ALTER: u8 = 0x02;
-    /// The group is the second half of an `ALTER TABLE` that succeeded.
+    /// The event group is the second half of an `ALTER TABLE` that succeeded.
     pub const EXTRA_COMMIT_ALTER: u8 = 0x04;
-    /// The group is the second half of an `ALTER TABLE` that failed.
+    /// The event group is the second half of an `ALTER TABLE` that failed.
     pub const EXTRA_ROLLBACK_ALTER: u8 = 0x08;
     /// The field `thread_id` is present.
     pub const EXTRA_THREAD_ID: u8 = 0x10;
@@ -63,7 +63,7 @@ impl<'a> MariadbGtidEvent<'a> {
     /// The minimum length of the body, in bytes. Servers pad a shorter body with zeros.
     const BODY_BYTES_MIN: usize = 19;
 
-    /// Parses the body without checksum.
+    /// Parses the event body without its checksum.
     ///
     /// # Errors
     /// [`WireError::Truncated`]; [`WireError::Malformed`] for an invalid XID; [`WireError::Unsupported`] for

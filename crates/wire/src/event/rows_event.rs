@@ -78,16 +78,16 @@ pub struct RowsEvent<'a> {
 impl<'a> RowsEvent<'a> {
     /// This is the last row event of its statement. The table maps of the statement are not valid after it.
     pub const FLAG_STATEMENT_END: u16 = 0x0001;
-    /// `foreign_key_checks` was off.
+    /// The session that changed the rows had `foreign_key_checks` off.
     pub const FLAG_NO_FOREIGN_KEY_CHECKS: u16 = 0x0002;
-    /// `unique_checks` was off.
+    /// The session that changed the rows had `unique_checks` off.
     pub const FLAG_RELAXED_UNIQUE_CHECKS: u16 = 0x0004;
     /// The row images hold all columns.
     pub const FLAG_COMPLETE_ROWS: u16 = 0x0008;
     /// The server logs the cascades of foreign keys too, as row events before those of the parent table
     /// (MySQL 9.7, unless `innodb_native_foreign_keys` is on). Without this flag cascades are in no binlog.
     pub const FLAG_SQL_FOREIGN_KEYS: u16 = 0x0010;
-    /// `check_constraint_checks` was off (MariaDB).
+    /// The session that changed the rows had `check_constraint_checks` off (MariaDB).
     pub const FLAG_NO_CHECK_CONSTRAINT_CHECKS: u16 = 0x0080;
 
     /// The table id of a row event that holds no rows and only ends its statement.

@@ -11,7 +11,7 @@ const WHAT: &str = "query status variables";
 pub struct StatusVars<'a> {
     /// Session options as bits: see the `OPTION_*` constants.
     pub flags2: Option<u32>,
-    /// `sql_mode` as bits.
+    /// The value of `sql_mode` as bits.
     pub sql_mode: Option<u64>,
     /// The catalog name, always `std`.
     pub catalog: Option<&'a [u8]>,
@@ -19,7 +19,7 @@ pub struct StatusVars<'a> {
     pub auto_increment: Option<AutoIncrement>,
     /// The collations of the client, the connection and the server.
     pub charset: Option<SessionCharset>,
-    /// `time_zone`.
+    /// The value of `time_zone`.
     pub time_zone: Option<&'a [u8]>,
     /// The number of the locale in `lc_time_names`, if it is not `en_US`.
     pub lc_time_names: Option<u16>,
@@ -37,15 +37,15 @@ pub struct StatusVars<'a> {
     pub microseconds: Option<u32>,
     /// The logical clock as MySQL 5.7.2 to 5.7.4 wrote it.
     pub commit_ts: Option<u64>,
-    /// `explicit_defaults_for_timestamp`.
+    /// The value of `explicit_defaults_for_timestamp`.
     pub explicit_defaults_for_timestamp: Option<bool>,
     /// The number of an atomic DDL statement in the storage engines (MySQL 8).
     pub ddl_xid: Option<u64>,
-    /// `default_collation_for_utf8mb4` (MySQL 8).
+    /// The number of the collation in `default_collation_for_utf8mb4` (MySQL 8).
     pub default_collation_for_utf8mb4: Option<u16>,
-    /// `sql_require_primary_key` (MySQL 8).
+    /// The value of `sql_require_primary_key` (MySQL 8).
     pub sql_require_primary_key: Option<u8>,
-    /// `default_table_encryption` (MySQL 8).
+    /// The value of `default_table_encryption` (MySQL 8).
     pub default_table_encryption: Option<u8>,
     /// Whether triggers fire on rows changed by foreign keys (MySQL 9).
     pub enable_cascade_triggers: Option<u8>,
@@ -65,9 +65,9 @@ pub struct StatusVars<'a> {
 /// The `AUTO_INCREMENT` settings of the session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AutoIncrement {
-    /// `auto_increment_increment`.
+    /// The value of `auto_increment_increment`.
     pub increment: u16,
-    /// `auto_increment_offset`.
+    /// The value of `auto_increment_offset`.
     pub offset: u16,
 }
 
@@ -76,9 +76,9 @@ pub struct AutoIncrement {
 pub struct SessionCharset {
     /// A collation of the character set in `character_set_client`.
     pub client: u16,
-    /// `collation_connection`.
+    /// The number of the collation in `collation_connection`.
     pub connection: u16,
-    /// `collation_server`.
+    /// The number of the collation in `collation_server`.
     pub server: u16,
 }
 
@@ -130,7 +130,8 @@ impl<'a> StatusVars<'a> {
 
     /// The maximum number of databases that servers name in the event.
     const UPDATED_DATABASES_MAX: u8 = 16;
-    /// `EXTRA_COMMIT_ALTER | EXTRA_ROLLBACK_ALTER`.
+    /// Bits of [`GtidFlags::flags_extra`] after which a sequence number follows: `EXTRA_COMMIT_ALTER |
+    /// EXTRA_ROLLBACK_ALTER`.
     const GTID_FLAGS_WITH_SEQUENCE: u8 = 0x04 | 0x08;
 
     /// Parses the variables.

@@ -13,7 +13,7 @@ pub enum IntVar {
 }
 
 impl IntVar {
-    /// Parses the body without checksum.
+    /// Parses the event body without its checksum.
     ///
     /// # Errors
     /// [`WireError::Truncated`]; [`WireError::Unsupported`] for another kind of number.
@@ -33,7 +33,7 @@ impl IntVar {
 pub struct RandSeeds(pub u64, pub u64);
 
 impl RandSeeds {
-    /// Parses the body without checksum.
+    /// Parses the event body without its checksum.
     ///
     /// # Errors
     /// [`WireError::Truncated`] if there are fewer than 16 bytes.

@@ -28,7 +28,7 @@ use crate::event::{
 use crate::rows::{BinlogColumn, ColumnType, Image, RowChange, RowChangeIter, TableMap};
 use crate::sql_quote::put_identifier;
 
-/// The delimiter between statements.
+/// The end of each statement: the delimiter that the output sets.
 const END: &[u8] = b"\n/*!*/;\n";
 
 /// An `sql_mode` that accepts every value: invalid dates, and zero for an AUTO_INCREMENT column. It is not

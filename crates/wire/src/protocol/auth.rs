@@ -25,10 +25,10 @@ use crate::cursor::ByteCursor;
 /// The system's source of random numbers, for [`encrypt_password`].
 pub use rsa::rand_core::OsRng;
 
-/// First byte of the packet that requests another plugin.
+/// The first byte of the packet in which the server requests another authentication plugin.
 pub const SWITCH_REQUEST: u8 = 0xfe;
 
-/// First byte of a packet with more data of the same plugin.
+/// The first byte of a packet in which the server sends more data for the same plugin.
 pub const MORE_DATA: u8 = 0x01;
 
 /// In `caching_sha2_password`: the server accepted the hash, and an OK packet follows.
@@ -152,7 +152,7 @@ impl AuthSwitchRequest {
         let mut cursor = ByteCursor::new("authentication switch request", payload);
         let first = cursor.u8()?;
         if first != SWITCH_REQUEST {
-            let reason = format!("begins with {first:#04x}");
+            let reason = format!("it begins with {first:#04x}");
             return Err(WireError::malformed("authentication switch request", reason));
         }
         if cursor.is_empty() {

@@ -32,7 +32,7 @@ pub const FILE_NAME_BYTES_MAX: usize = 512;
 /// one byte.
 const REGISTER_TEXT_BYTES_MAX: usize = 255;
 
-/// Flags of a binlog dump.
+/// The flags of a binlog dump command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DumpFlags(pub u16);
 

@@ -11,7 +11,7 @@ const PROTOCOL_VERSION: u8 = 10;
 /// The maximum length of a greeting or answer, in bytes. Both arrive before the password is verified.
 pub const HANDSHAKE_BYTES_MAX: usize = 1 << 20;
 
-/// The server's greeting.
+/// The greeting, which the server sends first on a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HandshakeV10 {
     /// The version text of the server, such as `9.7.1` or `5.5.5-10.11.14-MariaDB-log`.
@@ -198,7 +198,7 @@ pub struct HandshakeResponse {
     pub auth_response: Vec<u8>,
     /// The default database. It is encoded only with [`Capabilities::CONNECT_WITH_DB`].
     pub database: Option<String>,
-    /// The plugin that made [`HandshakeResponse::auth_response`].
+    /// The authentication plugin that computed [`HandshakeResponse::auth_response`].
     pub auth_plugin: String,
     /// The connection attributes, which `performance_schema` lists. They are encoded only with
     /// [`Capabilities::CONNECT_ATTRS`].

@@ -40,7 +40,7 @@ impl OkPacket {
         let mut cursor = ByteCursor::new("OK packet", payload);
         match cursor.u8()? {
             OK | EOF => {}
-            other => return Err(WireError::malformed("OK packet", format!("begins with {other:#04x}"))),
+            other => return Err(WireError::malformed("OK packet", format!("it begins with {other:#04x}"))),
         }
         Ok(Self {
             affected_rows: cursor.lenenc_int()?,
@@ -82,7 +82,7 @@ impl ErrPacket {
         let mut cursor = ByteCursor::new("ERR packet", payload);
         let first = cursor.u8()?;
         if first != ERR {
-            return Err(WireError::malformed("ERR packet", format!("begins with {first:#04x}")));
+            return Err(WireError::malformed("ERR packet", format!("it begins with {first:#04x}")));
         }
         let number = cursor.u16()?;
         let sql_state = if cursor.peek_u8() == Some(b'#') {
@@ -154,7 +154,7 @@ impl EofPacket {
         let mut cursor = ByteCursor::new("EOF packet", payload);
         let first = cursor.u8()?;
         if first != EOF {
-            return Err(WireError::malformed("EOF packet", format!("begins with {first:#04x}")));
+            return Err(WireError::malformed("EOF packet", format!("it begins with {first:#04x}")));
         }
         Ok(Self { warnings: cursor.u16()?, status: ServerStatus(cursor.u16()?) })
     }

@@ -33,7 +33,7 @@ impl SemiSyncHeader {
         let mut cursor = ByteCursor::new("semi-sync header", bytes);
         let magic = cursor.u8()?;
         if magic != MAGIC {
-            return Err(WireError::malformed("semi-sync header", format!("begins with {magic:#04x}")));
+            return Err(WireError::malformed("semi-sync header", format!("it begins with {magic:#04x}")));
         }
         Ok(Self { ack_requested: cursor.u8()? & 1 != 0 })
     }
@@ -64,7 +64,7 @@ impl<'a> Ack<'a> {
         let mut cursor = ByteCursor::new("semi-sync acknowledgement", payload);
         let magic = cursor.u8()?;
         if magic != MAGIC {
-            let reason = format!("begins with {magic:#04x}");
+            let reason = format!("it begins with {magic:#04x}");
             return Err(WireError::malformed("semi-sync acknowledgement", reason));
         }
         let position = cursor.u64()?;

@@ -33,7 +33,7 @@ pub enum BinlogValue<'a> {
         /// The bits.
         value: u64,
     },
-    /// YEAR: 0, or 1901..=2155.
+    /// YEAR: 0, or a year from 1901 to 2155.
     Year(u16),
     /// DATE.
     Date(Date),
@@ -47,7 +47,7 @@ pub enum BinlogValue<'a> {
     Bytes(&'a [u8]),
     /// BINARY(n); MariaDB's INET4, INET6 and UUID. The log does not hold zero bytes at the end of the value.
     FixedBytes {
-        /// The bytes in the event.
+        /// The bytes in the event, without the zero bytes at the end.
         stored: &'a [u8],
         /// The full length of the value in bytes; zero bytes fill the rest.
         length: u16,

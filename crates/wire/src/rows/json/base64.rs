@@ -1,4 +1,4 @@
-//! Base64 as the servers write it.
+//! Base64 in the form that the servers write.
 
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
