@@ -16,7 +16,7 @@ impl<'a> Incident<'a> {
     /// Events may be missing from the binlog.
     pub const LOST_EVENTS: u16 = 1;
 
-    /// Parses the body without its checksum.
+    /// Parses the event body, which must not include the checksum.
     ///
     /// # Errors
     /// [`WireError::Truncated`] if it ends early.

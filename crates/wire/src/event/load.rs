@@ -16,7 +16,7 @@ pub struct LoadBlock<'a> {
 }
 
 impl<'a> LoadBlock<'a> {
-    /// Parses the event body without its checksum.
+    /// Parses the event body, which must not include the checksum.
     ///
     /// # Errors
     /// [`WireError::Truncated`] if there is no file id.
@@ -66,7 +66,7 @@ impl<'a> ExecuteLoadQuery<'a> {
     const FIXED_BYTES: usize = 26;
     const FILE_ID_OFFSET: usize = 13;
 
-    /// Parses the body without checksum.
+    /// Parses the event body, which must not include the checksum.
     ///
     /// # Errors
     /// [`WireError::Truncated`]; [`WireError::Malformed`] if the offsets of the file name are outside the

@@ -27,7 +27,7 @@ pub struct StartEncryption {
 }
 
 impl StartEncryption {
-    /// Parses the event body without its checksum.
+    /// Parses the event body, which must not include the checksum.
     ///
     /// # Errors
     /// [`WireError::Truncated`] if there are fewer than 17 bytes.
@@ -56,7 +56,7 @@ pub struct PartialRowData<'a> {
 impl<'a> PartialRowData<'a> {
     const FLAG_EVENT_BYTES: u8 = 1;
 
-    /// Parses the body without checksum.
+    /// Parses the event body, which must not include the checksum.
     ///
     /// # Errors
     /// [`WireError::Truncated`]; [`WireError::Malformed`] if the fragment number is out of range;

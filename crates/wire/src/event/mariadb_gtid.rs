@@ -63,7 +63,7 @@ impl<'a> MariadbGtidEvent<'a> {
     /// The minimum length of the body, in bytes. Servers pad a shorter body with zeros.
     const BODY_BYTES_MIN: usize = 19;
 
-    /// Parses the event body without its checksum.
+    /// Parses the event body, which must not include the checksum.
     ///
     /// # Errors
     /// [`WireError::Truncated`]; [`WireError::Malformed`] for an invalid XID; [`WireError::Unsupported`] for

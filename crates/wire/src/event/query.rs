@@ -32,7 +32,7 @@ pub struct QueryEvent<'a> {
 }
 
 impl<'a> QueryEvent<'a> {
-    /// Parses the body without checksum.
+    /// Parses the event body, which must not include the checksum.
     ///
     /// A truncated body is accepted if it ends within the statement. Then `query` is incomplete.
     ///

@@ -19,7 +19,7 @@ pub struct Rotate<'a> {
 }
 
 impl<'a> Rotate<'a> {
-    /// Parses the body without checksum.
+    /// Parses the event body, which must not include the checksum.
     ///
     /// # Errors
     /// [`WireError::Truncated`] if the body ends early; [`WireError::Malformed`] if the file name is missing

@@ -13,7 +13,7 @@ pub enum IntVar {
 }
 
 impl IntVar {
-    /// Parses the event body without its checksum.
+    /// Parses the event body, which must not include the checksum.
     ///
     /// # Errors
     /// [`WireError::Truncated`]; [`WireError::Unsupported`] for another kind of number.
@@ -33,7 +33,7 @@ impl IntVar {
 pub struct RandSeeds(pub u64, pub u64);
 
 impl RandSeeds {
-    /// Parses the event body without its checksum.
+    /// Parses the event body, which must not include the checksum.
     ///
     /// # Errors
     /// [`WireError::Truncated`] if there are fewer than 16 bytes.
@@ -87,7 +87,7 @@ pub enum UserVarValue<'a> {
 impl<'a> UserVar<'a> {
     const FLAG_UNSIGNED: u8 = 1;
 
-    /// Parses the body without checksum.
+    /// Parses the event body, which must not include the checksum.
     ///
     /// # Errors
     /// [`WireError::Truncated`]; [`WireError::Malformed`] if the length of the value does not fit its type;
