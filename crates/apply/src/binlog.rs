@@ -9,20 +9,22 @@
 //! - A statement may be part of a transaction, and is rolled back with it. If a statement fails, the server
 //!   rolls back the statement. The client often gets only error 1032 or 1062, which may not name the row.
 //! - Each statement closes its tables: the next one must repeat the table maps, and may reuse their IDs.
-//! - A scope is a part of a statement up to an end-of-statement flag. All its table maps precede its first
-//!   rows event, where the server opens and locks the tables. The flags of that event (foreign key and unique
-//!   checks) apply to the whole scope.
-//! - Rows are found by the primary key if the before image contains it; the rest of the image is then
-//!   ignored.
+//! - A scope is the part of a statement up to an end-of-statement flag. All table maps of a scope precede its
+//!   first rows event, where the server opens and locks the tables. The flags of that event (foreign key and
+//!   unique checks) apply to the whole scope.
+//! - The server finds a row by the primary key if the before image contains it, and ignores the rest of the
+//!   image.
 //! - Triggers of the target do not run (MariaDB: unless `slave_run_triggers_for_rbr` enables them);
 //!   `sql_require_primary_key` and `sql_mode` have no effect; AUTO_INCREMENT counters follow; the target
 //!   executes foreign key cascades itself.
 //! - On MySQL the account needs `REPLICATION_APPLIER`, and INSERT, UPDATE and DELETE on the tables; without
-//!   these it gets only error 1105, "Unknown error". On MariaDB it needs only `BINLOG REPLAY`.
+//!   these privileges it gets only error 1105, "Unknown error". On MariaDB the account needs only `BINLOG
+//!   REPLAY`.
 //! - Two rows without columns (`INSERT INTO t VALUES ()` with minimal row images) have no bytes, so an event
-//!   with both would look like an event with one.
+//!   with both rows would look like an event with one row.
 //! - A MERGE table opens other tables, and the server then loses rows of tables that were mapped before it.
-//!   So it has a separate scope ([`TargetTable::opens_others`](crate::target::TargetTable::opens_others)).
+//!   Therefore a MERGE table has a scope for itself
+//!   ([`TargetTable::opens_others`](crate::target::TargetTable::opens_others)).
 //! - If a table has no key, MySQL looks up all rows of an event at once, so no row may occur twice in it.
 
 mod long_row;
@@ -41,35 +43,35 @@ use crate::error::ApplyError;
 use crate::mapped_table::MappedTable;
 pub use long_row::{LongBinlogStatement, LongRow};
 
-/// The text before the base64 of a statement.
+/// The text of a `BINLOG` statement before its base64.
 const OPENING: &[u8] = b"BINLOG '";
 const CLOSING: &[u8] = b"'";
 
-/// Executes the text in two variables.
+/// The statement that executes base64 text from two user variables.
 const BOTH_HALVES: &[u8] = b"BINLOG @tailwater_0, @tailwater_1";
 
-/// Limit of tables that one scope opens.
+/// The maximum number of tables that one scope opens.
 const SCOPE_TABLES_MAX: usize = 32;
 
 /// Size limits of statements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BinlogStatementOptions {
-    /// Limit of a statement with several rows, in bytes.
+    /// The size limit of a statement with several rows, in bytes.
     pub statement_bytes_max: usize,
-    /// The target's `max_allowed_packet`, in bytes: the limit of a statement with one row.
+    /// The target's `max_allowed_packet`, in bytes. It limits a statement with a single row.
     pub packet_bytes_max: usize,
 }
 
-/// Encodes groups as statements for targets of one flavour.
+/// Encodes groups of rows as `BINLOG` statements for targets of one flavour.
 #[derive(Debug)]
 pub struct BinlogStatementEncoder {
     flavour: Flavour,
     options: BinlogStatementOptions,
-    /// The binary events of a statement.
+    /// The binary events of the statement that is being built.
     events: Vec<u8>,
 }
 
-/// Rows of a group in one event.
+/// Those rows of a group that one rows event contains.
 #[derive(Debug, Clone, Copy)]
 struct RowPiece<'p, 'a> {
     group: &'p RowGroup<'a>,
@@ -78,7 +80,7 @@ struct RowPiece<'p, 'a> {
     images_bytes: usize,
 }
 
-/// Row pieces whose tables are opened together.
+/// Row pieces whose tables the server opens together.
 #[derive(Debug, Default)]
 struct StatementScope<'p, 'a> {
     tables: Vec<&'a MappedTable>,
@@ -86,7 +88,7 @@ struct StatementScope<'p, 'a> {
 }
 
 impl<'p, 'a> StatementScope<'p, 'a> {
-    /// Whether the rows of the group can join this scope.
+    /// Returns whether the rows of `group` can join this scope.
     fn takes(&self, group: &RowGroup<'a>) -> bool {
         let table = group.table;
         let alone = |table: &MappedTable| table.target.must_be_alone();
@@ -95,7 +97,7 @@ impl<'p, 'a> StatementScope<'p, 'a> {
         }
         let same_flags = self.pieces.last().is_none_or(|piece| piece.group.flags == group.flags);
         let known = self.maps(table);
-        // The server would lock the same table twice under two maps.
+        // With two table maps for the same table, the server would lock the table twice.
         let clashes = |other: &&MappedTable| {
             other.target.schema == table.target.schema && other.target.table == table.target.table
         };
@@ -108,15 +110,15 @@ impl<'p, 'a> StatementScope<'p, 'a> {
 }
 
 impl BinlogStatementEncoder {
-    /// An encoder for targets of this flavour.
+    /// Returns an encoder for targets of this flavour.
     pub fn new(flavour: Flavour, options: BinlogStatementOptions) -> Self {
         Self { flavour, options, events: Vec::new() }
     }
 
-    /// The first statement of a session.
+    /// Returns the statement that a session must execute first.
     ///
     /// # Errors
-    /// None known: the event has a fixed length.
+    /// No known cause: the event has a fixed length.
     pub fn format_description_statement(&self) -> Result<Vec<u8>, WireError> {
         let format = FormatDescription::assumed(self.flavour, ChecksumAlgorithm::Off);
         let event = EventBuilder::new(ServerId(0), ChecksumAlgorithm::Off).format_description(&format, 0)?;
@@ -125,12 +127,13 @@ impl BinlogStatementEncoder {
         Ok(statement)
     }
 
-    /// Appends the statements for `groups`, in order. Their tables have the target's shape
-    /// ([`MappedTable::same_shape`]). Returns how often they open tables, each time in a statement of its
-    /// own.
+    /// Appends the statements for `groups` to the output, in order. The tables of the groups must have the
+    /// target's shape ([`MappedTable::same_shape`]). Returns how often the statements open tables. Each time,
+    /// the tables are opened in a separate statement.
     ///
     /// # Errors
-    /// [`ApplyError::TooLarge`] if a row exceeds a packet of the target (on MariaDB, two packets).
+    /// [`ApplyError::TooLarge`] if a row does not fit into one packet of the target (on MariaDB: into two
+    /// packets).
     pub fn statements(
         &mut self,
         groups: &[RowGroup<'_>],
@@ -146,7 +149,7 @@ impl BinlogStatementEncoder {
                 let fits = scopes.last().is_some_and(|scope| scope.takes(group));
                 let mapped = fits && scopes.last().is_some_and(|scope| scope.maps(group.table));
                 let overhead = self.overhead(group) + if mapped { 0 } else { map_bytes(group.table) };
-                // Without room for the event header, even rows of zero bytes do not fit.
+                // If not even the event header fits, no row fits, not even a row of zero bytes.
                 let room = events_max.checked_sub(bytes + overhead);
                 let (fitting, images_bytes) = room.map_or((0, 0), |room| fitting(rows, room));
                 if fitting == 0 && bytes > 0 {
@@ -156,7 +159,7 @@ impl BinlogStatementEncoder {
                     bytes = 0;
                     continue;
                 }
-                // A single row is never split.
+                // At least one row goes into each event: a single row is never split.
                 let (now, later) = rows.split_at(fitting.max(1));
                 rows = later;
                 let images_bytes = images_bytes.max(now.first().map_or(0, PlannedRow::bytes));
@@ -179,9 +182,9 @@ impl BinlogStatementEncoder {
         Ok(count)
     }
 
-    /// Length of an event without its rows.
+    /// Returns the length of a rows event without its rows, in bytes.
     fn overhead(&self, group: &RowGroup<'_>) -> usize {
-        // Table id, flags, length of extra data, number of columns.
+        // Table ID, flags, length of the extra data, number of columns.
         let fixed = EVENT_HEADER_BYTES + 8 + 2 + 3;
         fixed + group.columns_present.len() + group.columns_present_after.len()
     }
@@ -209,14 +212,14 @@ impl BinlogStatementEncoder {
         } else if let Some(table) = scopes.first().and_then(|scope| scope.tables.first()) {
             self.write_in_two(out).ok_or_else(|| self.too_large(table, bytes))?;
         }
-        // One long row must not keep its memory for the life of the connection.
+        // Free the memory that one long row needed, so that the connection does not keep it.
         if self.events.capacity() > 2 * self.options.statement_bytes_max {
             self.events = Vec::new();
         }
         Ok(())
     }
 
-    /// Whether a statement fits into a packet, which also contains the command byte.
+    /// Returns whether a statement of `bytes` bytes fits into a packet, which also contains the command byte.
     fn fits_packet(&self, bytes: usize) -> bool {
         bytes < self.options.packet_bytes_max
     }
@@ -230,7 +233,8 @@ impl BinlogStatementEncoder {
         }
     }
 
-    /// MariaDB accepts the text in two variables, each of which may be as long as a packet.
+    /// Writes the events in two halves, for MariaDB: it accepts the base64 text in two variables, each as
+    /// long as a packet.
     fn write_in_two(&self, out: &mut Vec<Vec<u8>>) -> Option<()> {
         let half_max = half_bytes_max(self.flavour, self.options.packet_bytes_max, self.events.len())?;
         for (index, half) in self.events.chunks(half_max).enumerate() {
@@ -255,7 +259,8 @@ impl BinlogStatementEncoder {
         self.events = events;
     }
 
-    /// Writes a rows event up to its rows, without its length; returns its start.
+    /// Writes a rows event up to its rows; the length field stays empty. Returns the event's start in
+    /// `events`.
     fn put_rows_head(&self, events: &mut Vec<u8>, group: &RowGroup<'_>, table_id: u64, last: bool) -> usize {
         let event_type = self.event_type(group.kind);
         let start = put_header(events, event_type, group);
@@ -263,7 +268,8 @@ impl BinlogStatementEncoder {
         let end = if last { RowsEvent::FLAG_STATEMENT_END } else { 0 };
         events.extend_from_slice(&(group.flags | end).to_le_bytes());
         if self.flavour == Flavour::MySql {
-            // The extra data of version 2: only its length, which includes itself.
+            // The extra data of a version 2 rows event. It has only the length field, and the length includes
+            // that field.
             events.extend_from_slice(&2u16.to_le_bytes());
         }
         put_lenenc_int(events, group.table.map.columns.len() as u64);
@@ -274,7 +280,8 @@ impl BinlogStatementEncoder {
         start
     }
 
-    /// Each flavour's own version: MariaDB writes and reads version 1, MySQL version 2.
+    /// Returns the rows event type of the target's flavour: MariaDB writes and reads version 1, MySQL version
+    /// 2.
     fn event_type(&self, kind: RowsKind) -> EventType {
         match (self.flavour, kind) {
             (Flavour::MySql, RowsKind::Write) => EventType::WRITE_ROWS_V2,
@@ -283,18 +290,19 @@ impl BinlogStatementEncoder {
             (Flavour::MariaDb, RowsKind::Write) => EventType::WRITE_ROWS_V1,
             (Flavour::MariaDb, RowsKind::Update) => EventType::UPDATE_ROWS_V1,
             (Flavour::MariaDb, RowsKind::Delete) => EventType::DELETE_ROWS_V1,
-            // Only MySQL writes them, and what it writes has no target's shape elsewhere.
+            // Only MySQL writes partial updates. On any other flavour, such rows never have the target's
+            // shape.
             (_, RowsKind::PartialUpdate) => EventType::PARTIAL_UPDATE_ROWS,
         }
     }
 }
 
-/// The table ID within a scope. Never the ID that means no table.
+/// Returns the table ID for a table of a scope. It is never the ID that means "no table".
 fn table_id(index: usize) -> u64 {
     index as u64 + 1
 }
 
-/// The number of rows that fit into `room` bytes, and their length.
+/// Returns the number of rows that fit into `room` bytes, and the length of these rows in bytes.
 fn fitting(rows: &[PlannedRow<'_>], room: usize) -> (usize, usize) {
     let mut bytes = 0;
     for (index, row) in rows.iter().enumerate() {
@@ -307,21 +315,21 @@ fn fitting(rows: &[PlannedRow<'_>], room: usize) -> (usize, usize) {
     (rows.len(), bytes)
 }
 
-/// Maximum length of events in a statement of this length.
+/// Returns the maximum length of the events in a statement of `statement_bytes_max` bytes.
 fn events_bytes_max(statement_bytes_max: usize) -> usize {
     statement_bytes_max.saturating_sub(OPENING.len() + CLOSING.len()) / 4 * 3
 }
 
-/// The start of the statement that stores one of two halves in a variable.
+/// Returns the start of the statement that stores half `index` (0 or 1) of the text in a variable.
 fn half_opening(index: usize) -> String {
     format!("SET @tailwater_{index}='")
 }
 
-/// Length of the events in the first of two halves, if targets of the flavour accept `bytes` of events in two
-/// halves.
+/// Returns the maximum length of the events in each of two halves. `None` if targets of this flavour do not
+/// accept `bytes` bytes of events in two halves.
 fn half_bytes_max(flavour: Flavour, packet_bytes_max: usize, bytes: usize) -> Option<usize> {
     const SETTING: usize = "SET @tailwater_0=''".len();
-    // The server needs some bytes at the end of the packet itself.
+    // The server itself needs some bytes at the end of the packet.
     let half_max = packet_bytes_max.checked_sub(SETTING + 16)? / 4 * 3;
     (flavour == Flavour::MariaDb && bytes <= 2 * half_max).then_some(half_max)
 }
@@ -337,16 +345,16 @@ fn put_statement(statement: &mut Vec<u8>, events: &[u8]) {
     statement.extend_from_slice(CLOSING);
 }
 
-/// Appends base64 to the statement.
+/// Appends `bytes` to the statement as base64.
 fn put_text(statement: &mut Vec<u8>, bytes: &[u8]) {
     let start = statement.len();
     statement.resize(start + text_bytes(bytes.len()), 0);
     let written = statement.get_mut(start..).map(|text| BASE64.encode_slice(bytes, text));
-    // The reserved space has exactly the length of the text.
+    // The reserved space is exactly as long as the base64 text.
     debug_assert!(matches!(written, Some(Ok(length)) if start + length == statement.len()));
 }
 
-/// Writes a header without the length; returns the start of the event.
+/// Writes an event header without the event length. Returns the start of the event.
 fn put_header(events: &mut Vec<u8>, event_type: EventType, group: &RowGroup<'_>) -> usize {
     let start = events.len();
     let header = EventHeader {
@@ -361,21 +369,21 @@ fn put_header(events: &mut Vec<u8>, event_type: EventType, group: &RowGroup<'_>)
     start
 }
 
-/// Sets the length of an event. `more` bytes of it are stored elsewhere.
+/// Sets the length field of an event. `more` is the number of its bytes that are stored elsewhere.
 fn set_length(events: &mut [u8], start: usize, more: usize) {
-    // Statements fit into a packet, or two, of at most 1 GiB.
+    // The length fits into `u32`: a statement is at most two packets of 1 GiB.
     let length = ((events.len() - start + more) as u32).to_le_bytes();
     if let Some(place) = events.get_mut(start + 9..start + 13) {
         place.copy_from_slice(&length);
     }
 }
 
-/// Upper bound of the length of a table map.
+/// Returns an upper bound of the length of a table map event, in bytes.
 fn map_bytes(table: &MappedTable) -> usize {
     EVENT_HEADER_BYTES + table.body.len() + table.target.schema.len() + table.target.table.len()
 }
 
-/// Writes the source's table map with this ID and the target's table name.
+/// Writes the source's table map event with this table ID and with the target's table name.
 fn put_table_map(events: &mut Vec<u8>, group: &RowGroup<'_>, table_id: u64) {
     let table = group.table;
     let start = put_header(events, EventType::TABLE_MAP, group);
@@ -385,7 +393,8 @@ fn put_table_map(events: &mut Vec<u8>, group: &RowGroup<'_>, table_id: u64) {
         put_lenenc_bytes(events, name.as_bytes());
         events.push(0);
     }
-    // ID and flags, and two names, each with its length (up to 64 characters of four bytes) and a zero byte.
+    // A table map starts with the table ID and the flags. Two names follow, each with its length (up to 64
+    // characters of four bytes) and a zero byte.
     let lengths = |name: &str| if name.len() < 251 { 1 } else { 3 };
     let names = [&table.map.schema, &table.map.table];
     let head = 8 + names.iter().map(|name| lengths(name) + name.len() + 1).sum::<usize>();
@@ -402,7 +411,7 @@ mod tests {
     use crate::batch::tests::model::{History, PLAIN, wishes};
     use crate::batch::{PlanOptions, plan};
 
-    /// The effect of an event: table name, kind, flags, both bitmaps, and the images.
+    /// What a rows event does: table name, kind, flags and both bitmaps, then the row images.
     type Done = ((String, RowsKind, u16, Vec<u8>, Vec<u8>), Vec<u8>);
 
     fn add(all: &mut Vec<Done>, head: (String, RowsKind, u16, Vec<u8>, Vec<u8>), images: &[u8]) {
@@ -417,7 +426,7 @@ mod tests {
         BASE64.decode(text).unwrap()
     }
 
-    /// Parses statements as a server does; returns the number of rows events of each.
+    /// Parses statements as a server does. Returns the number of rows events of each statement.
     fn read(statements: &[Vec<u8>], flavour: Flavour, all: &mut Vec<Done>) -> Vec<usize> {
         let format = FormatDescription::assumed(flavour, ChecksumAlgorithm::Off);
         let mut counts = Vec::new();
@@ -425,7 +434,7 @@ mod tests {
             let bytes = events_of(statement);
             let (mut rest, mut count) = (&bytes[..], 0);
             let mut tables = Vec::new();
-            // Whether row events have started since the last statement end.
+            // Whether a rows event was read since the last end-of-statement flag.
             let mut rows_begun = false;
             while !rest.is_empty() {
                 let header = EventHeader::parse(rest).unwrap();
@@ -433,7 +442,7 @@ mod tests {
                 rest = after;
                 match BinlogEvent::parse(event, &format).unwrap().body {
                     EventBody::TableMap(body) => {
-                        assert!(!rows_begun, "a table map after the first rows");
+                        assert!(!rows_begun, "a table map follows the first rows event");
                         let map = tailwater_wire::rows::TableMap::parse(body, flavour).unwrap();
                         assert_eq!(map.schema, "s");
                         let known = |(_, other): &(u64, String)| *other == map.table;
@@ -455,7 +464,7 @@ mod tests {
                     other => panic!("{other:?}"),
                 }
             }
-            assert!(!rows_begun && tables.is_empty(), "a statement that does not end");
+            assert!(!rows_begun && tables.is_empty(), "a statement without an end-of-statement flag");
             counts.push(count);
         }
         counts
@@ -463,7 +472,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn statements_contain_the_plan(
+        fn statements_contain_the_rows_of_the_plan(
             wishes in wishes(80),
             statement_bytes_max in 100usize..3000,
             mariadb: bool,
@@ -494,7 +503,7 @@ mod tests {
     }
 
     #[test]
-    fn oversized_statements_are_split_in_two_or_rejected() {
+    fn oversized_rows_are_split_into_two_statements_or_rejected() {
         let mut history = History::new(u64::MAX, u8::MAX);
         history.change(PLAIN, None, Some(vec![Some(1), Some(2), Some(3)]), 0);
         let plan = plan(&history.changes, PlanOptions::default()).unwrap();
@@ -511,7 +520,7 @@ mod tests {
             let text = String::from_utf8(part.to_vec()).unwrap();
             text.split('\'').nth(1).unwrap().to_owned()
         };
-        // The server concatenates the texts, so the first must end at a base64 group.
+        // The server decodes the joined base64 text, so the first half must end at a whole base64 group.
         let text = format!("BINLOG '{}{}'", value(&parts[0]), value(&parts[1]));
         assert_eq!(text.as_bytes(), whole[0]);
         assert!(parts.iter().all(|part| part.len() < whole[0].len()));

@@ -1,6 +1,6 @@
-//! Table definitions of the target: read once and cached until a statement may have changed them.
+//! Reads table definitions of the target once, and caches them until a statement may have changed them.
 //!
-//! [`Catalogue`] runs the queries; `schema` interprets the definition of one table, and `foreign_keys` the
+//! [`Catalogue`] runs the queries. `schema` interprets the definition of one table, and `foreign_keys` the
 //! dependencies between tables.
 
 mod foreign_keys;
@@ -23,17 +23,18 @@ use crate::target::{TargetColumn, TargetTable};
 #[derive(Debug)]
 pub struct Catalogue {
     flavour: Flavour,
-    /// Whether names of databases and tables are case-insensitive; `None` until the server was queried.
+    /// Whether the server treats names of databases and tables as case-insensitive; `None` until it was
+    /// queried.
     folds_names: Option<bool>,
     tables: FxHashMap<QualifiedName, Arc<TargetTable>>,
     foreign_keys: ForeignKeys,
-    /// No definition was forgotten since the foreign keys were read.
+    /// Whether the cached foreign keys are complete: no definition was removed since they were read.
     foreign_keys_are_fresh: bool,
     ids: IndexIds,
 }
 
 impl Catalogue {
-    /// An empty catalogue for a target of this flavour.
+    /// Returns an empty catalogue for a target of this flavour.
     pub fn new(flavour: Flavour) -> Self {
         Self {
             flavour,
@@ -45,16 +46,16 @@ impl Catalogue {
         }
     }
 
-    /// A loaded table. `None` also after anything was forgotten, until the next [`Catalogue::load`]: any
-    /// table may have new foreign keys.
+    /// Returns a loaded table. Once any table was removed, returns `None` for every table until the next
+    /// [`Catalogue::load`]: any table may have new foreign keys.
     pub fn get(&self, schema: &str, table: &str) -> Option<Arc<TargetTable>> {
         self.foreign_keys_are_fresh.then(|| self.tables.get(&self.name(schema, table)).cloned())?
     }
 
-    /// Loads a table from the target; `None` if it does not exist.
+    /// Loads a table from the target. Returns `None` if the table does not exist.
     ///
-    /// Also reads all foreign keys of the server, once until a definition is forgotten, because cascades
-    /// reach across tables.
+    /// The first load after a table was removed also reads all foreign keys of the server, because cascades
+    /// cross tables.
     ///
     /// # Errors
     /// [`ApplyError::Session`].
@@ -91,14 +92,14 @@ impl Catalogue {
         self.foreign_keys_are_fresh = true;
     }
 
-    /// Forgets a table whose definition may have changed. Tables that the caller holds do not change.
+    /// Removes a table whose definition may have changed. An `Arc` that the caller holds stays unchanged.
     pub fn forget(&mut self, schema: &str, table: &str) {
         let name = self.name(schema, table);
         self.tables.remove(&name);
         self.foreign_keys_are_fresh = false;
     }
 
-    /// Forgets all tables. Index IDs stay the same.
+    /// Removes all tables. Each index keeps its ID.
     pub fn forget_all(&mut self) {
         self.tables.clear();
         self.foreign_keys_are_fresh = false;
@@ -109,7 +110,8 @@ impl Catalogue {
     }
 }
 
-/// The columns in the table maps of a table, in order; `None` if the server shows no such base table.
+/// Returns the columns that the table maps of a table contain, in order. `None` if the server shows no base
+/// table of this name.
 ///
 /// # Errors
 /// [`ApplyError::Session`].

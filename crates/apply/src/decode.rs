@@ -1,12 +1,12 @@
 //! Decodes log entries into [`Transaction`](crate::transaction::Transaction)s: rows are located, hashed and
 //! bound to the target's tables, without copying them.
 //!
-//! Pure: [`TableLookup`] supplies the filter decisions and the target's tables. A table that is not loaded
-//! yet is returned as [`Decoded::NeedsTable`]; the caller loads it from the target and decodes the entry
-//! again.
+//! The decoder does no I/O: [`TableLookup`] supplies the filter decisions and the target's tables. A table
+//! that is not loaded yet is returned as [`Decoded::NeedsTable`]; the caller loads it from the target and
+//! decodes the entry again.
 //!
-//! The map: `decoder` holds the state of a [`Decoder`]; `transaction_builder` decodes an entry with it, and
-//! `reader` the events of a transaction, one step at a time; `mapping` caches table maps; `xa_part`
+//! The modules: `decoder` holds the state of a [`Decoder`]; `transaction_builder` decodes an entry with it,
+//! and `reader` the events of a transaction, one step at a time; `mapping` caches table maps; `xa_part`
 //! recognizes parts of XA transactions of any size; `rows` locates rows; `statement` and `xid` parse the text
 //! of statements.
 

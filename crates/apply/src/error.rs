@@ -19,15 +19,15 @@ pub enum ApplyError {
     /// The connection to the target failed or broke.
     #[error(transparent)]
     Session(#[from] SessionError),
-    /// The log cannot be read.
+    /// The channel cannot read the log.
     #[error(transparent)]
     Log(#[from] LogError),
-    /// The bytes of an event are malformed.
+    /// The bytes of a binlog event are malformed.
     #[error("transaction {gtid} at {position} of the log: {error}")]
     Event {
-        /// The transaction.
+        /// The GTID of the transaction.
         gtid: String,
-        /// Its start in the log.
+        /// The start of the transaction in the log.
         position: LogPosition,
         /// What is malformed.
         error: WireError,
@@ -35,15 +35,15 @@ pub enum ApplyError {
     /// The row images of a table are malformed.
     #[error("transaction {gtid}: rows of {table} in the event at {position} of the log: {error}{remedy}")]
     Rows {
-        /// The transaction.
+        /// The GTID of the transaction.
         gtid: String,
-        /// The table.
+        /// The table, with its database.
         table: String,
-        /// Log position of the event; of the transaction, if the position of the event is unknown.
+        /// Log position of the event, or of the transaction if the position of the event is unknown.
         position: LogPosition,
         /// What is malformed, and in which column.
         error: Box<WireError>,
-        /// The remedy, after a semicolon; empty if there is none.
+        /// What the operator can do, after a semicolon; empty if nothing helps.
         remedy: &'static str,
     },
     /// The target rejected a transaction with an error.
@@ -52,13 +52,14 @@ pub enum ApplyError {
         prefix(subject)
     )]
     Rejected {
-        /// The transaction; the first of a batch if the failing one is not known.
+        /// The GTID of the transaction. If the target does not show which transaction of a batch failed, the
+        /// first one.
         gtid: String,
-        /// The operation and its table, or the start of the statement without values; empty if not known.
+        /// The operation and its table, or the start of the statement without its values; empty if unknown.
         subject: String,
-        /// The key of the row, or the statement with its values; empty if not known.
+        /// The key of the row, or the statement with its values; empty if unknown.
         values: PrivateText,
-        /// The error of the target.
+        /// The error that the target reported.
         error: Box<ServerError>,
     },
     /// The target does not have a table that the source changed.
@@ -66,32 +67,32 @@ pub enum ApplyError {
         "transaction {gtid}: the target has no table {table}; create it on the target, or exclude it with a filter"
     )]
     MissingTable {
-        /// The transaction.
+        /// The GTID of the transaction.
         gtid: String,
-        /// The table.
+        /// The table, with its database.
         table: String,
     },
     /// A column of the target's table cannot hold the values of the source's column.
     #[error("transaction {gtid}: table {table}, column {column}: {reason}")]
     IncompatibleColumn {
-        /// The transaction.
+        /// The GTID of the transaction.
         gtid: String,
-        /// The table.
+        /// The table, with its database.
         table: String,
         /// The column.
         column: String,
-        /// Why not, and what to do.
+        /// Why the column cannot hold the values, and what to do.
         reason: String,
     },
     /// The number of fractional digits of a column is not known: the column has the temporal layout from
     /// before MySQL 5.6, and the binlog does not contain the number.
     #[error("transaction {gtid}: table {table}, column {column}: {reason}")]
     UnknownDigits {
-        /// The transaction.
+        /// The GTID of the transaction.
         gtid: String,
-        /// The table.
+        /// The table, with its database.
         table: String,
-        /// The column, or several columns.
+        /// The column, or a list of columns.
         column: String,
         /// What the source and the target declare, and what to do.
         reason: String,
@@ -103,34 +104,34 @@ pub enum ApplyError {
          \"target\" uses the target's declaration instead, unverified. Last error: {reason}"
     )]
     SourceCatalogue {
-        /// The transaction.
+        /// The GTID of the transaction.
         gtid: String,
         /// The source's table.
         table: String,
-        /// Why not.
+        /// Why the definition cannot be read.
         reason: String,
     },
     /// A transaction that cannot be applied at all.
     #[error("transaction {gtid}: {what} cannot be applied: {reason}")]
     Unsupported {
-        /// The transaction.
+        /// The GTID of the transaction.
         gtid: String,
         /// The event or statement.
         what: String,
-        /// Why not.
+        /// Why the transaction cannot be applied.
         reason: String,
     },
-    /// A statement refers to the account of its session (`CURRENT_USER()`), and Tailwater cannot write the
+    /// A statement refers to the account that runs it (`CURRENT_USER()`), and Tailwater cannot write that
     /// account into the statement.
     #[error(
         "transaction {gtid}: {statement}refers to the account of its session, which cannot be written into the statement: {reason}; run the statement on the target with the account's name, and skip the transaction"
     )]
     SessionAccount {
-        /// The transaction.
+        /// The GTID of the transaction.
         gtid: String,
         /// The statement.
         statement: String,
-        /// Why not.
+        /// Why the account cannot be written into the statement.
         reason: &'static str,
     },
     /// A statement was interrupted on the source after it took effect in part.
@@ -138,11 +139,11 @@ pub enum ApplyError {
         "transaction {gtid}: {statement}was interrupted on the source (error {number}) and took effect only in part, and the binlog does not say which part; compare the tables that it changes on source and target, correct the target, and skip the transaction"
     )]
     InterruptedStatement {
-        /// The transaction.
+        /// The GTID of the transaction.
         gtid: String,
         /// The statement.
         statement: String,
-        /// The error number on the source.
+        /// The error number with which the statement stopped on the source.
         number: u16,
     },
     /// A statement failed on the source and succeeded on the target.
@@ -150,44 +151,45 @@ pub enum ApplyError {
         "transaction {gtid}: {statement}failed with error {number} on the source and succeeded on the target, so their data differ; compare the tables that it changes (`tailwater check`), correct the target, and start the channel; if it stops there again, skip the transaction"
     )]
     OutcomeDiffers {
-        /// The transaction.
+        /// The GTID of the transaction.
         gtid: String,
         /// The statement.
         statement: String,
-        /// The error number on the source.
+        /// The error number with which the statement failed on the source.
         number: u16,
     },
     /// The channel's progress tables on the target are malformed, or belong to another log.
     #[error("channel {channel}: its progress on the target (schema tailwater): {reason}")]
     ProgressRecord {
-        /// The channel.
+        /// The name of the channel.
         channel: String,
         /// What is wrong, and what to do.
         reason: String,
     },
-    /// The target has transactions that the log does not have durably: the log's disk is slow, or a power
-    /// failure removed the end of the log and it is not captured again yet.
+    /// The target has applied transactions that the log does not hold durably. The log's disk is slow, or a
+    /// power failure removed the end of the log and the relay has not captured it again yet.
     #[error(
         "channel {channel}: the target has applied the log up to {has}, but the log is durable only up to {end}. The channel waits until the log's disk catches up or, after a power failure, until the missing end is captured again from the same source; if the log continues from another server, the channel stops. If the source is lost or the log was recreated: `tailwater channel seek {channel} GTIDS --yes`"
     )]
     TargetAhead {
-        /// The channel.
+        /// The name of the channel.
         channel: String,
         /// Log position up to which the target has applied transactions.
         has: String,
         /// End of the durable log.
         end: String,
     },
-    /// A newer Tailwater has upgraded the tables on the target to a version that this one does not know.
+    /// A newer Tailwater has upgraded its tables on the target to a version that this Tailwater does not
+    /// know.
     #[error(
         "channel {channel}: the tables in schema tailwater on the target have version {found}, and this Tailwater supports versions up to {known}; run the Tailwater release that upgraded them, or a newer one"
     )]
     NewerSchema {
-        /// The channel.
+        /// The name of the channel.
         channel: String,
-        /// The version of the tables.
+        /// The version of the tables on the target.
         found: u32,
-        /// The newest supported version.
+        /// The newest version that this Tailwater supports.
         known: u32,
     },
     /// Another Tailwater has taken over the channel on this target.
@@ -195,13 +197,13 @@ pub enum ApplyError {
         "channel {channel}: another Tailwater has taken over the channel on this target; this one has stopped applying"
     )]
     TakenOver {
-        /// The channel.
+        /// The name of the channel.
         channel: String,
     },
     /// The channel cannot start.
     #[error("the channel cannot start: {reason}")]
     Start {
-        /// Why, and what to do.
+        /// Why the channel cannot start, and what to do.
         reason: String,
     },
     /// Rows to update or delete do not exist on the target, or rows to insert already exist.
@@ -219,24 +221,24 @@ pub enum ApplyError {
         "transaction {gtid}: table {table} on the target is not transactional: {reason}; nothing of the transaction was written. Run `ALTER TABLE {table} ENGINE=InnoDB` on the target, or apply the channel with gtid = log"
     )]
     NotTransactional {
-        /// The transaction.
+        /// The GTID of the transaction.
         gtid: String,
-        /// The table.
+        /// The table, with its database.
         table: String,
-        /// Why not.
+        /// Why the table is not transactional.
         reason: String,
     },
-    /// The target changed fewer rows than it received, without an error.
+    /// The target changed fewer rows than the channel sent, and reported no error.
     #[error(
         "transaction {gtid}: the target received {wanted} rows and counted {counted} changes: {}",
         missing_rows(.is_committed)
     )]
     RowCountMismatch {
-        /// The newest of the transactions that were counted together.
+        /// The GTID of the newest of the transactions whose changes were counted together.
         gtid: String,
-        /// Number of changes that the target counted.
+        /// The number of changes that the target counted.
         counted: u64,
-        /// Number of rows that the target received.
+        /// The number of rows that the channel sent to the target.
         wanted: u64,
         /// Whether some of the transactions are committed.
         is_committed: bool,
@@ -247,18 +249,18 @@ pub enum ApplyError {
         cause(error)
     )]
     PartlyWritten {
-        /// The transaction.
+        /// The GTID of the transaction.
         gtid: String,
-        /// The table.
+        /// The table, with its database.
         table: String,
         /// Why the transaction failed.
         error: Box<ApplyError>,
     },
-    /// The log reader stopped in the middle of a streamed transaction. Nothing of the transaction is
-    /// committed.
+    /// The log reader stopped in the middle of a transaction that a worker streams from the log. Nothing of
+    /// the transaction is committed.
     #[error("transaction {gtid}: reading it from the log was interrupted")]
     ReadInterrupted {
-        /// The transaction.
+        /// The GTID of the transaction.
         gtid: String,
     },
     /// A task of the channel panicked: a bug in Tailwater.
@@ -266,7 +268,7 @@ pub enum ApplyError {
         "channel {channel}: {what}: this is a bug in Tailwater, please report it; uncommitted transactions are not applied, and `tailwater channel start {channel}` resumes with them"
     )]
     InternalFault {
-        /// The channel.
+        /// The name of the channel.
         channel: String,
         /// The task and its panic message.
         what: String,
@@ -274,7 +276,7 @@ pub enum ApplyError {
     /// The channel is closed.
     #[error("channel {channel} is closed")]
     ChannelClosed {
-        /// The channel.
+        /// The name of the channel.
         channel: String,
     },
     /// A progress row on the target cannot be decoded.
@@ -283,12 +285,12 @@ pub enum ApplyError {
     /// The filters are invalid.
     #[error(transparent)]
     Filter(#[from] FilterError),
-    /// The filters would write two tables of the source to one table of the target.
+    /// The filters would map two tables of the source to one table of the target.
     #[error("transaction {gtid}: {error}")]
     NameCollision {
-        /// The first transaction that the collision affects.
+        /// The GTID of the first transaction that the collision affects.
         gtid: String,
-        /// The two tables.
+        /// The two tables that have the same name on the target.
         error: FilterError,
     },
     /// A row is longer than the target's `max_allowed_packet`.
@@ -296,28 +298,28 @@ pub enum ApplyError {
         "transaction {gtid}: a row of {table} needs a statement of {bytes} bytes, and the target accepts at most {bytes_max}; raise max_allowed_packet on the target"
     )]
     TooLarge {
-        /// The transaction.
+        /// The GTID of the transaction.
         gtid: String,
-        /// The table.
+        /// The table, with its database.
         table: String,
         /// Length of the statement, in bytes.
         bytes: usize,
         /// The target's `max_allowed_packet`, in bytes.
         bytes_max: usize,
     },
-    /// A row cannot be expressed exactly in SQL, and this target accepts no other form.
+    /// A row has no exact form in SQL, and the target accepts the row in no other form.
     #[error("transaction {gtid}: a row of {table}: {error}")]
     NotExact {
-        /// The transaction.
+        /// The GTID of the transaction.
         gtid: String,
-        /// The table.
+        /// The table, with its database.
         table: String,
         /// The value that has no exact SQL form.
         error: Box<PrintError>,
     },
 }
 
-/// The consequence and the remedy for rows that the target did not change.
+/// Returns the consequence and the remedy for rows that the target did not change.
 fn missing_rows(is_committed: &bool) -> &'static str {
     match is_committed {
         true => {
@@ -325,12 +327,12 @@ fn missing_rows(is_committed: &bool) -> &'static str {
              (`tailwater check`) and repair before you start the channel"
         }
         false => {
-            "nothing of them is committed; check slave_exec_mode and the error log on the target, then start the channel"
+            "none of these rows is committed; check slave_exec_mode and the error log on the target, then start the channel"
         }
     }
 }
 
-/// The retry class of an error.
+/// Whether and when to retry after an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ApplyRetry {
     /// Retry after a pause.
@@ -339,8 +341,8 @@ pub enum ApplyRetry {
     AfterChange,
 }
 
-/// Why a transaction failed, without its GTID, and without remedies that are wrong when some rows are already
-/// written.
+/// Returns why a transaction failed. The text has no GTID, and no remedy that is wrong when some rows are
+/// already written.
 fn cause(error: &ApplyError) -> String {
     match error {
         ApplyError::Session(SessionError::Server { error, .. }) => {
@@ -371,19 +373,20 @@ fn cause(error: &ApplyError) -> String {
     }
 }
 
-/// The subject and a colon, if there is a subject.
+/// Returns the subject with a colon; empty if there is no subject.
 fn prefix(subject: &str) -> String {
     if subject.is_empty() { String::new() } else { format!("{subject}: ") }
 }
 
-/// The retry class of a server error. In addition to the errors that are temporary for every client, the
-/// errors of a server that cannot be written to yet are temporary here.
+/// Returns the retry class of a server error. Errors that are temporary for every client are temporary here
+/// too, as are the errors of a server that does not accept writes yet.
 fn retry_class(error: &ServerError) -> ApplyRetry {
     let is_temporary = match error.number {
         // The disk is full: EE_WRITE, EE_DISK_FULL, ER_DISK_FULL, ER_ERROR_ON_WRITE, ER_RECORD_FILE_FULL,
         // ER_TEMP_FILE_WRITE_FAILURE, ER_DISK_FULL_NOWAIT.
         3 | 20 | 1021 | 1026 | 1114 | 1878 | 3675 => true,
-        // ER_CANT_CREATE_FILE, ER_CANT_CREATE_TABLE, ER_GET_ERRNO, if a full disk is the cause.
+        // ER_CANT_CREATE_FILE, ER_CANT_CREATE_TABLE and ER_GET_ERRNO are temporary if the cause is a full
+        // disk.
         1004 | 1005 | 1030 => names_full_disk(error.message.expose()),
         // The server is read-only, or open to administrators only: ER_OPTION_PREVENTS_STATEMENT,
         // ER_READ_ONLY_MODE, ER_SERVER_OFFLINE_MODE.
@@ -391,7 +394,7 @@ fn retry_class(error: &ServerError) -> ApplyRetry {
         // ER_ERROR_DURING_COMMIT, ER_LOCK_TABLE_FULL; statement timeouts;
         // ER_TRANSACTION_ROLLBACK_DURING_COMMIT.
         1180 | 1206 | 1969 | 3024 | 3101 => true,
-        // The server reports that its own connection broke.
+        // The server reports that one of its own connections broke.
         2006 | 2013 => true,
         _ => error.retry() == tailwater_session::SessionRetry::Later,
     };
@@ -404,7 +407,7 @@ fn names_full_disk(message: &str) -> bool {
 }
 
 impl ApplyError {
-    /// The retry class.
+    /// Returns the retry class.
     pub fn retry(&self) -> ApplyRetry {
         match self {
             Self::Session(SessionError::Server { error, .. }) => retry_class(error),
@@ -444,8 +447,8 @@ impl ApplyError {
         }
     }
 
-    /// Details that the message omits because they may contain row values. Shown only to an operator who
-    /// requests them. Never contains passwords.
+    /// Returns the details that the message omits because they may contain row values. They are shown only to
+    /// an operator who requests them, and never contain passwords.
     pub fn private_detail(&self) -> Option<String> {
         match self {
             Self::Session(error) => error.private_detail(),
@@ -458,7 +461,7 @@ impl ApplyError {
         }
     }
 
-    /// The error of the target, if the target reported one.
+    /// Returns the error that the target reported, if there is one.
     pub(crate) fn server_error(&self) -> Option<&ServerError> {
         match self {
             Self::Session(error) => error.server_error(),
@@ -468,7 +471,7 @@ impl ApplyError {
         }
     }
 
-    /// Whether the target rejects this transaction but may accept another one.
+    /// Returns whether the target rejects this transaction but may accept another transaction.
     pub(crate) fn is_rejection(&self) -> bool {
         matches!(
             self,
@@ -483,7 +486,7 @@ impl ApplyError {
         )
     }
 
-    /// Sets the transaction, unless it is already set.
+    /// Sets the GTID of the transaction, unless the error already has one.
     pub(crate) fn of_transaction(mut self, of: &str) -> Self {
         match &mut self {
             Self::Event { gtid, .. }
@@ -502,7 +505,7 @@ impl ApplyError {
         self
     }
 
-    /// The error for a target column that cannot hold the source's values.
+    /// Returns the error for a target column that cannot hold the source's values.
     pub(crate) fn mismatch(table: &MappedTable, mismatch: &ColumnMismatch) -> Self {
         Self::IncompatibleColumn {
             gtid: String::new(),
@@ -512,14 +515,14 @@ impl ApplyError {
         }
     }
 
-    /// The error for a target table without some of the source's columns.
+    /// Returns the error for a target table that lacks some of the source's columns.
     pub(crate) fn mismatches(gtid: String, table: String, mismatches: &[ColumnMismatch]) -> Self {
         let columns: Vec<&str> = mismatches.iter().map(|mismatch| mismatch.column.as_str()).collect();
         let reason = mismatches.first().map(|mismatch| mismatch.reason.clone()).unwrap_or_default();
         Self::IncompatibleColumn { gtid, table, column: columns.join(", "), reason }
     }
 
-    /// Adds that the preflight scan found the error before the channel applied anything.
+    /// Adds to the message that the preflight scan found the error before the channel applied anything.
     pub(crate) fn found_by_preflight(mut self) -> Self {
         if let Self::IncompatibleColumn { reason, .. } = &mut self {
             reason.push_str(
@@ -529,12 +532,12 @@ impl ApplyError {
         self
     }
 
-    /// The error for malformed rows of a transaction that was decoded.
+    /// Returns the error for malformed rows of a transaction that is already decoded.
     pub(crate) fn rows(error: WireError) -> Self {
         Self::Event { gtid: String::new(), position: LogPosition::ZERO, error }
     }
 
-    /// The stable error code; see docs/reference/errors.md.
+    /// Returns the stable error code; see docs/reference/errors.md.
     pub fn code(&self) -> &'static str {
         match self {
             Self::Session(error) => error.code(),

@@ -2,12 +2,14 @@
 //! needs, and the child rows that it may change.
 //!
 //! [`RowKeys`] is built once per table and reads each image once. `hashing` hashes the values. The rules:
-//! - Both images of an update count. A key that contains NULL is not a key.
-//! - A value that an image lacks, or that cannot be hashed as the index compares it, becomes
+//! - An update accesses the keys of its before image and of its after image. A key that contains NULL does
+//!   not count as a key.
+//! - If an image lacks a value, or the value cannot be hashed as the index compares it, the key becomes
 //!   [`WritesetKey::ANY`]: the row conflicts with every other row of that index.
 //! - If the after image of an update has no column of an index, the index did not change.
 //! - A row without a unique key (no unique index, or NULL values) has the whole table as its key.
-//! - A row written to a table whose rows keep the source's order also has the whole table as a key.
+//! - If the rows of a table must be written in the source's order, each row also has the whole table as a
+//!   key.
 //! - A child row has shared access to its parent's key, and shared access to its whole table, so that it
 //!   conflicts with cascades. A parent row that is deleted or whose key changes has exclusive access to the
 //!   tables to which this cascades, unless the source logs cascades.
@@ -23,53 +25,53 @@ use crate::target::TargetTable;
 use crate::transaction::Accesses;
 use crate::writeset::{Access, IndexId, WritesetKey};
 
-/// The hash for [`TargetTable::rows`], which has no values.
+/// The hash of a key in [`TargetTable::rows`]: the key of a whole table, which has no values.
 const ROWS_HASH: u64 = 1;
 
 /// Computes the key accesses of rows of one table.
 #[derive(Debug)]
 pub struct RowKeys {
     hashes: Hashes,
-    /// Unique indexes, and other columns that foreign keys reference.
+    /// The rules for unique indexes, and for other columns that foreign keys reference.
     exclusive: Vec<KeyRule>,
-    /// The referenced indexes of the parents.
+    /// The rules for the indexes of parent tables that this table's foreign keys reference.
     shared: Vec<KeyRule>,
     rows: IndexId,
-    /// Every row has a key, whatever its values.
+    /// Whether every row has a key, whatever its values are.
     always_keyed: bool,
-    /// Rows must be written in the source's order even if they share no key:
+    /// Whether rows must be written in the source's order even if they share no key:
     /// [`TargetTable::is_written_in_order`].
     written_in_order: bool,
     cascades: Vec<IndexId>,
-    /// Number of leading columns that contain all key columns.
+    /// How many leading columns to parse: all key columns are among them.
     columns: usize,
-    /// Positions of the values in the current images.
+    /// Where the values are in the images that are being read.
     before: ValuePlaces,
     after: ValuePlaces,
 }
 
-/// The rule for the key of one index.
+/// How to compute the key of a row in one index.
 #[derive(Debug)]
 struct KeyRule {
     index: IndexId,
-    /// Empty if the key cannot be computed.
+    /// The parts of the key. Empty if the key cannot be computed.
     parts: Vec<PartRule>,
-    /// A unique index.
+    /// Whether the index is unique.
     unique: bool,
-    /// Referenced by children.
+    /// Whether foreign keys of child tables reference the index.
     referenced: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct PartRule {
-    /// Column index in the image.
+    /// Index of the column in the row image.
     column: usize,
     kind: ValueKind,
-    /// Prefix length, in characters.
+    /// Prefix length of the index part, in characters.
     prefix: Option<u32>,
 }
 
-/// Positions of the values in an image, by column.
+/// Where the values are in a row image, by column.
 #[derive(Debug, Default)]
 struct ValuePlaces(Vec<ValuePlace>);
 
@@ -84,17 +86,17 @@ enum KeyValue {
 }
 
 impl RowKeys {
-    /// Keys for rows that the source logs with `map` and that are written to `target`. `columns[i]` is the
-    /// index of the target's column for column `i` of the map; `same_shape` is that of
-    /// [`crate::mapped_table::MappedTable`]. Only hashes with the same `seed` can be compared; each channel
-    /// has its own.
+    /// Returns the key computation for rows that the source logs with `map` and that are written to `target`.
+    /// `columns[i]` is the index of the target's column for column `i` of the map. `same_shape` is
+    /// [`crate::mapped_table::MappedTable::same_shape`]. Hashes can be compared only if their `seed` is
+    /// equal; each channel has its own seed.
     pub fn new(map: &TableMap, target: &TargetTable, columns: &[usize], same_shape: bool, seed: u64) -> Self {
         let mut kinds = vec![None; target.columns.len()];
         for (source, column) in columns.iter().enumerate() {
             if let (Some(kind), Some(of_map), Some(of_target)) =
                 (kinds.get_mut(*column), map.columns.get(source), target.columns.get(*column))
             {
-                // If the target's column cannot be NULL, the server stores another value.
+                // If the target's column is NOT NULL, the server stores another value instead of NULL.
                 let kind_of = match same_shape || of_target.nullable || !of_map.nullable {
                     true => ValueKind::of(of_map.column_type, of_target, same_shape),
                     false => ValueKind::Opaque,
@@ -156,8 +158,8 @@ impl RowKeys {
         }
     }
 
-    /// Appends the key accesses of a row to `out`: for each index the old key, then the new key if it
-    /// differs. `flags` are the flags of the event.
+    /// Appends the key accesses of a row to `out`: for each index the old key, and the new key if it differs.
+    /// `flags` are the flags of the rows event.
     pub fn row(
         &mut self,
         before: Option<Image<'_>>,
@@ -180,7 +182,7 @@ impl RowKeys {
                     *keyed |= !matches!(value, Some(KeyValue::None));
                 }
             }
-            // A new row has no children yet.
+            // A newly inserted row has no child rows yet.
             cascades |= rule.referenced
                 && before.is_some()
                 && old.is_some()
@@ -196,7 +198,7 @@ impl RowKeys {
         } else if !self.shared.is_empty() {
             push_rows(self.rows, true, out);
         }
-        // With this flag the source logs the changes of child rows itself, before those of the parent.
+        // With this flag, the source itself logs the changes of child rows, before those of the parent row.
         if cascades && flags & RowsEvent::FLAG_SQL_FOREIGN_KEYS == 0 {
             for rows in &self.cascades {
                 push_rows(*rows, false, out);
@@ -205,7 +207,7 @@ impl RowKeys {
     }
 }
 
-/// The images of one row, with the positions of their values.
+/// The images of one row, with the positions of the values in them.
 struct KeyImages<'a> {
     before: Option<Image<'a>>,
     after: Option<Image<'a>>,
@@ -215,8 +217,8 @@ struct KeyImages<'a> {
 }
 
 impl KeyImages<'_> {
-    /// The keys of the old and the new row. `None` for a row that does not exist, and for both if the update
-    /// does not change the index.
+    /// Returns the keys of the old row and of the new row. A key is `None` if the row does not exist. Both
+    /// are `None` if the update does not change the index.
     fn keys(&self, rule: &KeyRule) -> (Option<KeyValue>, Option<KeyValue>) {
         let (old, new) = (self.before.is_some(), self.after.is_some());
         if rule.parts.is_empty() {
@@ -237,7 +239,7 @@ impl KeyImages<'_> {
         let mut hash = self.hashes.begin();
         let mut unknown = false;
         for part in &rule.parts {
-            // Columns that the after image lacks did not change.
+            // A column that the after image lacks is unchanged, so its value is in the before image.
             let (places, bytes) = match of_new && self.new.holds(part.column) {
                 true => (self.new, new),
                 false => (self.old, old),
@@ -260,7 +262,7 @@ fn bytes_of(image: Option<Image<'_>>) -> &[u8] {
 }
 
 impl ValuePlaces {
-    /// Finds the first `columns` columns of `image`.
+    /// Locates the values of the first `columns` columns of `image`.
     fn find(&mut self, image: Option<Image<'_>>, columns: usize) {
         self.0.clear();
         self.0.resize(columns, ValuePlace::Missing);
@@ -272,7 +274,7 @@ impl ValuePlaces {
             let Some(place) = self.0.get_mut(cell.index) else { return };
             *place = match cell.raw {
                 None => ValuePlace::Null,
-                // The result of a JSON diff is not known here.
+                // The value after a JSON diff is not known here.
                 Some(_) if cell.partial => ValuePlace::Missing,
                 Some(raw) => {
                     let length =

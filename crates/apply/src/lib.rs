@@ -1,19 +1,19 @@
 //! Replays the log on a target server: in parallel, many source transactions per commit, each exactly once.
 //!
-//! The map (cores are pure: no I/O, no clock):
+//! The modules (all but `channel` and the two catalogues do no I/O and read no clock):
 //! - [`transaction`]: a transaction of the source, decoded once and shared by all modules; [`mapped_table`]:
-//!   its tables, bound to those of the target; [`log_span`]: its range of the log.
+//!   its tables, mapped to those of the target; [`log_span`]: its range of the log.
 //! - [`decode`]: decodes log entries into transactions; [`keys`] computes the keys of their rows for the
 //!   [`writeset`].
 //! - [`target`]: definitions of the target's tables; [`catalogue`] reads and caches them; [`columns`]
 //!   compares them with the source's.
 //! - [`source_catalogue`]: reads from the source what the binlog does not contain about its tables.
-//! - [`filter`]: which tables are excluded or renamed, with versions.
+//! - [`filter`]: which tables are excluded or renamed, with numbered versions of these rules.
 //! - [`scheduler`]: which transactions run together, and when.
 //! - [`batch`]: merges the rows of many transactions into few groups; [`binlog`] writes groups as `BINLOG`
 //!   statements; [`sql`] writes them as SQL where the target's table differs.
 //! - [`progress`]: the set of transactions that a target has applied.
-//! - [`channel`]: the driver: connects log, cores and target, and stores progress on the target.
+//! - [`channel`]: reads the log, runs the other modules, writes to the target, and stores progress there.
 //! - [`error`]: errors with stable codes.
 
 // The model of a server in the tests names this crate, because the tests of `rejoin` include it too.

@@ -11,7 +11,7 @@ pub struct LogSpan {
     pub end: LogPosition,
 }
 
-/// Joins adjacent spans: transactions that are neighbours in the log become one span.
+/// Joins adjacent spans: the spans of consecutive transactions become one span.
 pub fn joined(spans: impl Iterator<Item = LogSpan>) -> impl Iterator<Item = LogSpan> {
     let mut spans = spans.peekable();
     std::iter::from_fn(move || {

@@ -1,4 +1,4 @@
-//! Binds a table of the source to a table of the target.
+//! Maps a table of the source to a table of the target.
 
 use std::sync::{Arc, OnceLock};
 
@@ -9,27 +9,27 @@ use crate::columns::{ColumnMismatch, same_shape, target_columns};
 use crate::sql::{self, SqlMapping};
 use crate::target::TargetTable;
 
-/// A source table as logged, mapped to the target's table.
+/// A table as the source logs it, mapped to a table of the target.
 #[derive(Debug)]
 pub struct MappedTable {
-    /// The table map event of the source.
+    /// The source's table map event.
     pub map: TableMap,
-    /// The body of the table map event, without checksum.
+    /// The body of the table map event, without the checksum.
     pub body: Bytes,
-    /// The target's table, after renames.
+    /// The target's table, after the filters renamed it.
     pub target: Arc<TargetTable>,
     /// For each source column, the index of its target column.
     pub columns: Vec<usize>,
     /// Whether the target accepts the source's row images unchanged. If not, rows are written as SQL.
     pub same_shape: bool,
-    /// The SQL mapping, computed when rows are first written as SQL.
+    /// How to write rows as SQL. Computed when a row is first written as SQL.
     sql: OnceLock<Result<SqlMapping, ColumnMismatch>>,
 }
 
 impl MappedTable {
     /// Maps the columns of a table map to a table of the target. `body` is the body of the table map event.
-    /// Columns with the temporal layout from before MySQL 5.6 must have their number of digits set: see
-    /// [`crate::decode::OldTimeDigits`].
+    /// For columns with the temporal layout from before MySQL 5.6, the caller must first set the number of
+    /// fractional digits: see [`crate::decode::OldTimeDigits`].
     ///
     /// # Errors
     /// The columns that the target does not have.
@@ -39,10 +39,10 @@ impl MappedTable {
         Ok(Self { map, body, target, columns, same_shape, sql: OnceLock::new() })
     }
 
-    /// The mapping for writing rows as SQL.
+    /// Returns the mapping for writing rows as SQL.
     ///
     /// # Errors
-    /// The first column that does not fit.
+    /// The first column whose values the target's column cannot hold.
     pub fn sql_mapping(&self) -> Result<&SqlMapping, &ColumnMismatch> {
         self.sql.get_or_init(|| sql::mapping(&self.map, &self.target, &self.columns)).as_ref()
     }

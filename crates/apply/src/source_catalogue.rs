@@ -1,7 +1,6 @@
-//! Reads the columns of a table from the source of a channel's log, because the binlog does not contain all
-//! of their details.
+//! Reads the columns of a table from the source, because the binlog does not contain all their details.
 //!
-//! The channel owns the trait; the program implements it with a session to the source.
+//! The channel defines the trait. The program implements it with a session to the source.
 
 use std::fmt;
 use std::pin::Pin;
@@ -15,24 +14,25 @@ use crate::columns::TargetType;
 use crate::error::ApplyError;
 use crate::target::TargetColumn;
 
-/// A future with the source's answer.
+/// The source's answer, as a future.
 pub type SourceAnswer<'a> = Pin<Box<dyn Future<Output = Result<SourceTable, ApplyError>> + Send + 'a>>;
 
-/// Queries the server from which a channel's log is captured; a MariaDB server.
+/// Queries the server whose binlog the log contains. Used only for MariaDB sources.
 pub trait SourceCatalogue: fmt::Debug + Send + Sync {
-    /// Reads the columns of a table, and after them the position of the server's binlog.
+    /// Reads the columns of a table, then the position of the server's binlog.
     fn table<'a>(&'a self, schema: &'a str, table: &'a str) -> SourceAnswer<'a>;
 }
 
-/// A table of the source, as currently in its catalogue.
+/// A table of the source, as the source's catalogue shows it now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourceTable {
     /// The `server_id` of the server that answered.
     pub server_id: u32,
-    /// The columns in its table maps, in order; `None` if the account cannot see such a table.
+    /// The columns that the table maps of this table contain, in order. `None` if the account cannot see such
+    /// a table.
     pub columns: Option<Vec<SourceColumn>>,
-    /// `gtid_binlog_pos`, read after the columns. Every logged DDL statement that the columns reflect is at
-    /// or before it.
+    /// `gtid_binlog_pos`, read after the columns. If the columns reflect a logged DDL statement, that
+    /// statement is at or before this position.
     pub position: MariadbPosition,
 }
 
@@ -43,10 +43,10 @@ pub struct SourceColumn {
     pub name: String,
     /// Type name in lower case, for example `time`.
     pub type_name: String,
-    /// Fractional digits of `time`, `datetime` and `timestamp`.
+    /// Number of fractional digits of `time`, `datetime` and `timestamp`.
     pub digits: u8,
-    /// Whether it has the temporal layout from before MySQL 5.6; `None` if the server does not show it, as
-    /// for hidden columns of a system-versioned table.
+    /// Whether the column has the temporal layout from before MySQL 5.6. `None` if the server does not show
+    /// it, as for hidden columns of a system-versioned table.
     pub old_layout: Option<bool>,
 }
 
@@ -63,7 +63,7 @@ impl SourceColumn {
     }
 }
 
-/// Reads a table and the binlog position on `connection`.
+/// Reads a table's columns and the binlog position on `connection`.
 ///
 /// # Errors
 /// [`ApplyError::Session`]; [`ApplyError::Event`] for a malformed position.

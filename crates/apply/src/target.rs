@@ -1,4 +1,4 @@
-//! Definitions of the target's tables: columns, unique indexes, foreign keys.
+//! Definitions of the target's tables: columns, indexes, foreign keys.
 
 use tailwater_wire::Flavour;
 
@@ -13,19 +13,20 @@ pub struct TargetColumn {
     pub column_type: String,
     /// The collation. `None` for columns that are not strings; `binary` for binary strings.
     pub collation: Option<String>,
-    /// Whether it may be NULL.
+    /// Whether the column may be NULL.
     pub nullable: bool,
-    /// `GENERATED ALWAYS AS (...) VIRTUAL` or `STORED`. Statements cannot set its value.
+    /// Whether the column is `GENERATED ALWAYS AS (...)`, `VIRTUAL` or `STORED`. A statement cannot set its
+    /// value.
     pub generated: bool,
-    /// Generated and `STORED`.
+    /// Whether the column is generated and `STORED`.
     pub stored: bool,
-    /// The bound of a row's period that it holds, in a system-versioned table (MariaDB).
+    /// In a system-versioned table (MariaDB): which bound of the row's period the column holds.
     pub period: Option<PeriodBound>,
-    /// `AUTO_INCREMENT`.
+    /// Whether the column is `AUTO_INCREMENT`.
     pub auto_increment: bool,
 }
 
-/// A bound of the period of a system-versioned row.
+/// A bound of the period in which a version of a row is valid (system-versioned tables).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PeriodBound {
     /// `GENERATED ALWAYS AS ROW START`.
@@ -37,7 +38,7 @@ pub enum PeriodBound {
 /// A column in an index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IndexPart {
-    /// Column index, from 0.
+    /// Index of the column in the table, from 0.
     pub column: usize,
     /// Prefix length in characters (bytes for binary columns); `None` for the whole column.
     pub prefix: Option<u32>,
@@ -46,30 +47,31 @@ pub struct IndexPart {
 /// A unique index, or the column list of a foreign key on either side.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UniqueIndex {
-    /// ID in writesets.
+    /// The ID of the index in writesets.
     pub id: IndexId,
     /// Index name; `PRIMARY` for the primary key.
     pub name: String,
-    /// Its columns, in order.
+    /// The columns of the index, in order.
     pub parts: Vec<IndexPart>,
-    /// A part of the index is an expression, so its values cannot be computed from a row image. Every row
-    /// conflicts with every other row.
+    /// Whether a part of the index is an expression, so that its values cannot be computed from a row image.
+    /// Every row then conflicts with every other row.
     pub opaque: bool,
 }
 
 /// A foreign key of a child table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ForeignKey {
-    /// Writeset ID of the referenced columns in the parent. If they form a unique index, the ID of that
-    /// index.
+    /// The writeset ID of the referenced columns in the parent table. If these columns form a unique index,
+    /// it is the ID of that index.
     pub parent_index: IndexId,
-    /// Referenced columns of the parent, from 0, in key order. Set only in the parent's
-    /// [`TargetTable::children`]; empty in the child's list.
+    /// The referenced columns of the parent, counted from 0, in key order. Set only in
+    /// [`TargetTable::children`] of the parent; empty in the child's list.
     pub parent_columns: Vec<usize>,
-    /// Columns of the child, from 0, in the same order. Set only in the child's [`TargetTable::parents`];
-    /// empty in the parent's list.
+    /// The columns of the child, counted from 0, in the same order. Set only in [`TargetTable::parents`] of
+    /// the child; empty in the parent's list.
     pub child_columns: Vec<usize>,
-    /// Writeset ID of all rows of the child. A change or delete of a referenced parent key conflicts with it.
+    /// The writeset ID that stands for all rows of the child table. Changing or deleting a referenced parent
+    /// key conflicts with it.
     pub child_rows: IndexId,
 }
 
@@ -82,19 +84,19 @@ pub struct TargetTable {
     pub schema: String,
     /// Table name.
     pub table: String,
-    /// Whether the engine is transactional. Only then do rows and progress commit together.
+    /// Whether the engine is transactional. Only then do the rows and the channel's progress commit together.
     pub transactional: bool,
     /// Storage engine in upper case; for a partitioned table, the engine of its partitions.
     pub engine: String,
     /// Whether the table is partitioned.
     pub partitioned: bool,
-    /// Columns in order, without those that MySQL hides and never logs.
+    /// The columns in order, without those that MySQL hides and never logs.
     pub columns: Vec<TargetColumn>,
-    /// Writeset ID of all rows of the table. Exclusive for a row without a usable unique index and for rows
-    /// that [are written in order](Self::is_written_in_order); shared for every other row of a table that has
-    /// parents.
+    /// The writeset ID that stands for all rows of the table. The access is exclusive for a row without a
+    /// usable unique index, and for rows that [are written in order](Self::is_written_in_order). It is shared
+    /// for every other row of a table that has parents.
     pub rows: IndexId,
-    /// Unique indexes; the primary key is first, if there is one.
+    /// The unique indexes. The primary key comes first, if there is one.
     pub unique: Vec<UniqueIndex>,
     /// Whether the first unique index is a primary key.
     pub has_primary_key: bool,
@@ -102,28 +104,31 @@ pub struct TargetTable {
     pub parents: Vec<ForeignKey>,
     /// Foreign keys of other tables that reference this one.
     pub children: Vec<ForeignKey>,
-    /// Writeset IDs of all tables whose rows may change by a cascade when a row of this table is deleted or a
-    /// referenced column changes. Cascades are not in the binlog. Includes indirect children.
+    /// The writeset IDs of all tables whose rows may change by a cascade from this table. A cascade happens
+    /// when a row is deleted or a referenced column changes, and it is not in the binlog. Includes indirect
+    /// children.
     pub cascades: Vec<IndexId>,
 }
 
 impl TargetTable {
-    /// Whether the server opens other tables together with this one (MERGE). Such a table must be alone in a
-    /// statement, or the server loses rows: `Rows_log_event::do_apply_event` of both flavours counts the
-    /// tables below a MERGE table as mapped tables, and skips rows whose table it has not counted to.
+    /// Returns whether the server opens other tables together with this table (MERGE). Such a table must be
+    /// alone in a statement, or the server loses rows. `Rows_log_event::do_apply_event` of both flavours
+    /// counts the tables below a MERGE table as mapped tables. It skips rows of the tables that are then
+    /// beyond its count.
     pub fn opens_others(&self) -> bool {
         self.engine.starts_with("MRG_")
     }
 
-    /// Whether this table must be alone in a statement: a table that [opens others](Self::opens_others), or a
-    /// system table, which servers lock for writing only without other tables (error 1428).
+    /// Returns whether this table must be alone in a statement. This is so for a table that [opens
+    /// others](Self::opens_others). It is also so for a system table: a server locks it for writing only
+    /// without other tables (error 1428).
     pub fn must_be_alone(&self) -> bool {
         self.opens_others() || self.schema == "mysql"
     }
 
-    /// How often `Handler_write`, `Handler_update` and `Handler_delete` count one row, at least. MariaDB
-    /// counts a row of a partitioned table twice, in the table and in the partition. In MySQL the engine
-    /// counts, and BLACKHOLE does not count.
+    /// Returns the minimum number that `Handler_write`, `Handler_update` and `Handler_delete` count for one
+    /// row. MariaDB counts a row of a partitioned table twice: in the table and in the partition. In MySQL
+    /// the engine counts, and BLACKHOLE does not count.
     pub fn counted_per_row(&self) -> u64 {
         const COUNTING: [&str; 6] = ["INNODB", "MYISAM", "MRG_MYISAM", "MEMORY", "CSV", "ARCHIVE"];
         match self.flavour {
@@ -133,16 +138,16 @@ impl TargetTable {
         }
     }
 
-    /// Whether rows must be inserted and updated in the source's order even if they share no key. That is so
-    /// if the table has its own document identifiers for InnoDB's full-text index. InnoDB rejects an
-    /// identifier that is not above the largest in the table, or is 65,535 or more above it (error 182;
-    /// `row_insert_for_mysql` and `row_upd_step` in `row0mysql.cc`).
+    /// Returns whether rows must be inserted and updated in the source's order even if they share no key.
+    /// This is so if the table declares the document identifiers of InnoDB's full-text index as a column.
+    /// InnoDB rejects an identifier that is not above the largest in the table, or is 65,535 or more above it
+    /// (error 182; `row_insert_for_mysql` and `row_upd_step` in `row0mysql.cc`).
     pub fn is_written_in_order(&self) -> bool {
-        // InnoDB knows the column by this name in upper case only.
+        // InnoDB recognizes the column only if its name is in upper case.
         self.engine == "INNODB" && self.columns.iter().any(|column| column.name == "FTS_DOC_ID")
     }
 
-    /// The primary key, if it has one.
+    /// Returns the primary key, if the table has one.
     pub fn primary_key(&self) -> Option<&UniqueIndex> {
         self.unique.first().filter(|_| self.has_primary_key)
     }

@@ -1,4 +1,4 @@
-//! A transaction of the source. It is decoded once; the scheduler, the writers and prefetch share it.
+//! A transaction of the source. It is decoded once. The scheduler, the writers and the prefetch share it.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,35 +18,35 @@ use crate::writeset::{Access, Writeset};
 /// A transaction of the source.
 #[derive(Debug)]
 pub struct Transaction {
-    /// Its range of the log. It starts at the end of the previous transaction.
+    /// The transaction's range of the log. It starts at the end of the previous transaction.
     pub span: LogSpan,
-    /// For a completed XA transaction: the entry that prepared it.
+    /// For a completed XA transaction: the log entry that prepared it.
     pub prepared: Option<XaPrepareEntry>,
     /// The GTID, if the source assigned one.
     pub gtid: Option<Gtid>,
     /// Commit time on the source, in microseconds since 1970; 0 if unknown.
     pub commit_time_us: u64,
-    /// The dependency information that the source logged.
+    /// The dependency information for parallel apply that the source logged.
     pub dependency: SourceDependency,
     /// The changes.
     pub content: TransactionContent,
-    /// The keys that it reads or writes.
+    /// The keys that the transaction reads or writes.
     pub writeset: Writeset,
-    /// Memory that it occupies, in bytes.
+    /// The memory that the transaction occupies, in bytes.
     pub memory_bytes: usize,
 }
 
-/// The log entry that prepared an XA transaction which another entry completes.
+/// The log entry that prepared an XA transaction. Another entry commits it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct XaPrepareEntry {
-    /// Its range of the log.
+    /// The entry's range of the log.
     pub span: LogSpan,
     /// The GTID of that entry, if it has one.
     pub gtid: Option<Gtid>,
 }
 
 impl Transaction {
-    /// A transaction without changes.
+    /// Returns a transaction without changes.
     pub fn empty(span: LogSpan, gtid: Option<Gtid>, commit_time_us: u64) -> Self {
         Self {
             span,
@@ -60,12 +60,12 @@ impl Transaction {
         }
     }
 
-    /// The log spans that count as applied when this transaction commits.
+    /// Returns the log spans that count as applied when this transaction commits.
     pub fn spans(&self) -> impl Iterator<Item = LogSpan> {
         std::iter::once(self.span).chain(self.prepared.as_ref().map(|prepared| prepared.span))
     }
 
-    /// The GTID as text; the log position if it has no GTID.
+    /// Returns the GTID as text, or the log position if the transaction has no GTID.
     pub fn gtid_text(&self) -> String {
         match &self.gtid {
             Some(gtid) => gtid.to_string(),
@@ -73,7 +73,7 @@ impl Transaction {
         }
     }
 
-    /// The error for a malformed event of this transaction.
+    /// Returns the error for a malformed event of this transaction.
     pub fn event_error(&self, error: WireError) -> ApplyError {
         ApplyError::Event { gtid: self.gtid_text(), position: self.span.start, error }
     }
@@ -82,7 +82,7 @@ impl Transaction {
 /// The changes of a transaction.
 #[derive(Debug)]
 pub enum TransactionContent {
-    /// Row changes in this order. Empty if the filters excluded all of them.
+    /// Row changes, in log order. Empty if the filters excluded all of them.
     Rows(Vec<RowChanges>),
     /// Statements, possibly mixed with row changes.
     Steps(Vec<ApplyStep>),
@@ -101,9 +101,9 @@ pub enum TransactionContent {
         /// The XID in the syntax of `XA ROLLBACK`.
         xid: Vec<u8>,
     },
-    /// Too large for memory: the worker reads it from the log while it applies it.
+    /// A transaction that is too large for memory: the worker reads it from the log while it applies it.
     Streamed {
-        /// Length in the log, in bytes.
+        /// Length of the transaction in the log, in bytes.
         bytes: u64,
     },
 }
@@ -117,23 +117,23 @@ pub enum ApplyStep {
     Statement(Statement),
 }
 
-/// Positions of rows. Inline for one row, the usual case: an allocation that another thread frees costs more
-/// than finding the row.
+/// The positions of rows in an event. One row, the usual case, needs no allocation. An allocation that
+/// another thread frees costs more than finding the row.
 pub type RowPlaces = SmallVec<[RowPlace; 1]>;
 
-/// Key accesses of rows. Inline for two: usually one primary key, or the old and the new one.
+/// The key accesses of rows. Two need no allocation: usually one primary key, or its old and new value.
 pub type Accesses = SmallVec<[Access; 2]>;
 
 /// The rows of one event.
 #[derive(Debug)]
 pub struct RowChanges {
-    /// The mapped table.
+    /// The source's table with the target's table.
     pub table: Arc<MappedTable>,
     /// The kind of change. After images of `PartialUpdate` contain JSON diffs.
     pub kind: RowsKind,
     /// The flags of the rows event: see [`tailwater_wire::event::RowsEvent`].
     pub flags: u16,
-    /// Time that the statement saw, in seconds since 1970.
+    /// The current time as the statement saw it, in seconds since 1970.
     pub timestamp: u32,
     /// The `server_id` from the event header.
     pub server_id: u32,
@@ -141,9 +141,9 @@ pub struct RowChanges {
     pub columns_present: Bytes,
     /// Bitmap of the columns in the after image of an update.
     pub columns_present_after: Bytes,
-    /// All row images, concatenated and decompressed.
+    /// The images of all rows, concatenated and decompressed.
     pub images: Bytes,
-    /// Positions of the rows, in order.
+    /// The positions of the rows in `images`, in order.
     pub rows: RowPlaces,
     /// Key accesses of all rows.
     pub accesses: Accesses,
@@ -154,24 +154,24 @@ pub struct RowChanges {
 pub struct RowPlace {
     /// Offset in `images` of the before image, or of the only image.
     pub start: u32,
-    /// Offset of the after image of an update; otherwise equal to `end`.
+    /// Offset of the after image of an update. For other changes, equal to `end`.
     pub middle: u32,
-    /// End offset.
+    /// Offset of the end of the row.
     pub end: u32,
-    /// Index of its first entry in `accesses`. Its entries end where those of the next row start.
+    /// Index of the row's first entry in `accesses`. The row's entries end where those of the next row start.
     pub accesses_start: u32,
 }
 
 impl RowChanges {
-    /// The before (or only) image and the after image of row `index`. The after image is empty except for
-    /// updates.
+    /// Returns the before (or only) image and the after image of row `index`. The after image is empty except
+    /// for updates.
     pub fn images_of(&self, index: usize) -> Option<(&[u8], &[u8])> {
         let row = self.rows.get(index)?;
         let (start, middle, end) = (row.start as usize, row.middle as usize, row.end as usize);
         Some((self.images.get(start..middle)?, self.images.get(middle..end)?))
     }
 
-    /// Key accesses of row `index`.
+    /// Returns the key accesses of row `index`.
     pub fn accesses_of(&self, index: usize) -> &[Access] {
         let start = |row: &RowPlace| row.accesses_start as usize;
         let Some(row) = self.rows.get(index) else { return &[] };
@@ -180,10 +180,10 @@ impl RowChanges {
     }
 }
 
-/// A statement and its session state.
+/// A statement, with the session state in which the source ran it.
 #[derive(Debug, Clone)]
 pub struct Statement {
-    /// The text, in the character set of its session.
+    /// The text, in the character set of the statement's session.
     pub text: Bytes,
     /// The default database.
     pub database: Bytes,
@@ -191,35 +191,35 @@ pub struct Statement {
     pub status_vars: Bytes,
     /// The thread ID on the source; it identifies temporary tables.
     pub thread_id: u32,
-    /// The error number on the source; 0 if it succeeded.
+    /// The error number with which the statement ended on the source; 0 if it succeeded.
     pub error_code: u16,
     /// The event's header flags.
     pub flags: u16,
-    /// Seconds since 1970.
+    /// Time of the event, in seconds since 1970.
     pub timestamp: u32,
     /// The `server_id` from the event header.
     pub server_id: u32,
-    /// Version of the server that first ran it, if logged (MySQL only). 80400 means 8.4.0.
+    /// Version of the server that first ran the statement, if logged (MySQL only). 80400 means 8.4.0.
     pub original_version: Option<u32>,
-    /// Values that events before the statement set for it.
+    /// Values for the statement, from the events before it.
     pub variables: Vec<StatementVariable>,
-    /// Whether it is part of a transaction, such as row changes and `ROLLBACK TO SAVEPOINT`, instead of
-    /// committing implicitly.
+    /// Whether the statement is part of a transaction, like row changes and `ROLLBACK TO SAVEPOINT`. If not,
+    /// it commits implicitly.
     pub dml: bool,
 }
 
 impl Statement {
-    /// `LOG_EVENT_SUPPRESS_USE_F` in the event header. The statement creates, alters or drops a database, and
-    /// is logged with that database as its default database.
+    /// The header flag `LOG_EVENT_SUPPRESS_USE_F`. The statement creates, alters or drops a database, and the
+    /// event names that database as the default database.
     const FLAG_SUPPRESS_USE: u16 = 0x0008;
 
-    /// Whether the statement needs its default database.
+    /// Returns whether the statement needs its default database.
     pub fn uses_database(&self) -> bool {
         !self.database.is_empty() && self.flags & Self::FLAG_SUPPRESS_USE == 0
     }
 }
 
-/// A value that an event before a statement sets for it.
+/// A value for a statement, from an event before it.
 #[derive(Debug, Clone)]
 pub enum StatementVariable {
     /// `INSERT_ID`, `LAST_INSERT_ID`.

@@ -1,11 +1,11 @@
 //! The keys that a transaction reads or writes. Two transactions that share a key must keep their order;
-//! others need not.
+//! other transactions may run in any order.
 //!
-//! A key is a hash of a row's values in one index. Hashes may collide, and collations are coarser here than
-//! on any server. Both only make transactions wait without need. Code that treats two rows as *the same* must
-//! compare their bytes.
+//! A key is a hash of a row's values in one index. Two values may have the same hash, and collations are
+//! coarser here than on any server. Either only makes a transaction wait when it need not. Code that treats
+//! two rows as *the same* must compare their bytes.
 
-/// One index of one table, or the table itself if it has no unique index. The catalogue assigns the number.
+/// The number of a unique index, or of a table if it has no unique index. The catalogue assigns it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct IndexId(pub u32);
 
@@ -19,10 +19,10 @@ pub struct WritesetKey {
 }
 
 impl WritesetKey {
-    /// The hash that conflicts with every key of its index. No values hash to it.
+    /// The hash that conflicts with every key of its index. No value has this hash.
     pub const ANY: u64 = 0;
 
-    /// Whether the key is [`WritesetKey::ANY`], which matches all keys of its index.
+    /// Returns whether the key is [`WritesetKey::ANY`], which conflicts with all keys of its index.
     pub fn is_any(self) -> bool {
         self.hash == Self::ANY
     }
@@ -33,7 +33,8 @@ impl WritesetKey {
 pub struct Access {
     /// The key.
     pub key: WritesetKey,
-    /// A shared access: a child row needs its parent. Shared accesses do not conflict with each other.
+    /// Whether the access is shared: a child row needs its parent row. Shared accesses do not conflict with
+    /// each other.
     pub shared: bool,
 }
 
@@ -49,10 +50,10 @@ impl Access {
 /// The key accesses of a transaction.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Writeset {
-    /// Each key once; exclusive if any access to it is exclusive.
+    /// Each key once. An entry is exclusive if any access to its key is exclusive.
     pub accesses: Vec<Access>,
-    /// The transaction must run alone: after all earlier ones and before all later ones. For statements and
-    /// for rows whose keys cannot be computed.
+    /// Whether the transaction must run alone: after all earlier transactions and before all later ones. Used
+    /// for statements, and for rows whose keys cannot be computed.
     pub barrier: bool,
 }
 

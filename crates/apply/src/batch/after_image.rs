@@ -1,28 +1,28 @@
 //! Cuts after images to the changed columns.
 //!
-//! A full image repeats unchanged columns: an update often changes a few bytes of a row of a few kilobytes.
-//! The cut image contains the columns from the first to the last changed one, because they are one slice of
-//! the image; only the NULL bits are new. The target keeps all other columns, as with
-//! `binlog_row_image=MINIMAL`.
+//! A full image contains the unchanged columns too: an update often changes a few bytes of a row of a few
+//! kilobytes. The cut image contains the columns from the first to the last changed one, because these are
+//! one contiguous slice of the full image. Only the NULL bits are computed. The target keeps all other
+//! columns, as with `binlog_row_image=MINIMAL`.
 
 use tailwater_wire::rows::BinlogColumn;
 
 use super::key_columns::bit;
 use super::plan::{NullBits, RowImage};
 
-/// The changed columns and those between them.
+/// The changed columns, and the columns between them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Changed<'a> {
-    /// Index of the first column.
+    /// Index of the first changed column.
     pub first: u16,
-    /// Index of the last column.
+    /// Index of the last changed column.
     pub last: u16,
-    /// Their image.
+    /// The image of the columns from the first to the last.
     pub image: RowImage<'a>,
 }
 
-/// The changed columns between two full images; `None` if nothing or everything changed, or if they are more
-/// than [`NullBits`] holds.
+/// Returns the changed columns between two full images. `None` if nothing changed, if every column changed,
+/// or if there are more columns than [`NullBits`] holds.
 pub(super) fn changed<'a>(columns: &[BinlogColumn], old: &[u8], new: &'a [u8]) -> Option<Changed<'a>> {
     let null_bytes = columns.len().div_ceil(8);
     let (old_nulls, new_nulls) = (old.get(..null_bytes)?, new.get(..null_bytes)?);
@@ -53,7 +53,7 @@ pub(super) fn changed<'a>(columns: &[BinlogColumn], old: &[u8], new: &'a [u8]) -
     Some(Changed { first: u16::try_from(first).ok()?, last: u16::try_from(last).ok()?, image })
 }
 
-/// Takes the next value off `rest`: `Some(None)` for NULL.
+/// Reads the next value from the start of `rest`. `Some(None)` means NULL.
 fn take<'a>(null: bool, column: &BinlogColumn, rest: &mut &'a [u8]) -> Option<Option<&'a [u8]>> {
     if null {
         return Some(None);
@@ -64,7 +64,7 @@ fn take<'a>(null: bool, column: &BinlogColumn, rest: &mut &'a [u8]) -> Option<Op
     Some(Some(value))
 }
 
-/// The bitmap of a range of columns among `columns`.
+/// Returns the bitmap in which columns `first` to `last` of `columns` are set.
 pub(super) fn bitmap(columns: usize, first: u16, last: u16) -> Vec<u8> {
     let mut bitmap = vec![0; columns.div_ceil(8)];
     for index in usize::from(first)..=usize::from(last) {
@@ -88,7 +88,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn omitted_columns_did_not_change(old in cells(), new in cells()) {
+        fn columns_outside_the_cut_did_not_change(old in cells(), new in cells()) {
             let table = mapped(WIDE_KEY);
             let all = [0, 1, 2, 3];
             let (old_image, new_image) = (image(&old, &all), image(&new, &all));

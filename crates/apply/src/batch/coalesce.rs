@@ -1,14 +1,15 @@
 //! Merges several changes of one row into one.
 //!
-//! A change and a later one of the same row are merged if no row between them conflicts with the first. The
-//! first could then have happened just before the second, where both are one change. Other unique keys of the
-//! row may have moved in between, because the merged change accesses all keys of both.
+//! A change and a later change of the same row are merged if no row between them conflicts with the first.
+//! The first change could then have happened immediately before the second, so both are one change. The row's
+//! other unique keys may have changed in between, because the merged change accesses all keys of both.
 //!
-//! A row that is inserted and deleted within a batch disappears, unless its table has an AUTO_INCREMENT
-//! column. Otherwise the target would assign the same number again once clients write to it.
+//! A row that is inserted and deleted within a batch is not written at all, unless its table has an
+//! AUTO_INCREMENT column. If such a table skipped the insert, the target would assign the same number again
+//! once clients write to it.
 //!
-//! Two rows are the same if the bytes of their primary keys are equal. Rows with equal hashes, or keys that
-//! are equal only to a collation, conflict and keep their order.
+//! Two changes affect the same row if the bytes of their primary keys are equal. Rows with equal hashes, or
+//! with keys that are equal only in a collation, conflict and keep their order.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -21,44 +22,44 @@ use super::row_class::{RowClass, SlotAddress};
 use crate::transaction::RowChanges;
 use crate::writeset::Access;
 
-/// Limit of key accesses that a merged change has in addition to its last part. Otherwise a counter with a
-/// moving unique key would collect all its earlier values.
+/// The maximum number of key accesses that a merged change has in addition to those of its last part. Without
+/// a limit, a counter whose unique key changes each time would collect all its earlier values.
 const TOUCHED_MAX: usize = 16;
 
-/// The latest pending change of a row.
+/// The latest pending change of a row. It may be merged from several changes, its parts.
 #[derive(Debug)]
 pub(super) struct PendingChange<'a> {
     pub placed: SlotAddress,
-    /// The event of its latest part.
+    /// The event of the latest part.
     pub changes: &'a RowChanges,
     pub index: usize,
-    /// Whether one of its parts changed the row's key.
+    /// Whether a part changed the row's key.
     pub moved: bool,
-    /// Key accesses of earlier parts that the latest part lacks.
+    /// Key accesses of earlier parts that the latest part does not have.
     pub touched: Vec<Access>,
 }
 
 impl PendingChange<'_> {
-    /// All key accesses.
+    /// Returns all key accesses.
     pub fn accesses(&self) -> impl Iterator<Item = &Access> {
         self.changes.accesses_of(self.index).iter().chain(&self.touched)
     }
 
-    /// Its key accesses that `others` lacks; `None` if they exceed the limit.
+    /// Returns the key accesses that `others` does not contain; `None` if they exceed the limit.
     pub fn touched_beyond(&self, others: &[Access]) -> Option<Vec<Access>> {
         let beyond: Vec<_> = self.accesses().filter(|access| !others.contains(access)).copied().collect();
         (beyond.len() <= TOUCHED_MAX).then_some(beyond)
     }
 }
 
-/// The latest changes of rows, by table and key.
+/// The latest pending change of each row, by table and key.
 #[derive(Debug, Default)]
 pub(super) struct PendingChanges<'a> {
     pending: HashMap<(u32, Cow<'a, [u8]>), PendingChange<'a>, foldhash::fast::RandomState>,
 }
 
 impl<'a> PendingChanges<'a> {
-    /// With capacity for that many rows.
+    /// Returns an empty map with capacity for `rows` rows.
     pub fn of_rows(rows: usize) -> Self {
         Self { pending: HashMap::with_capacity_and_hasher(rows, foldhash::fast::RandomState::default()) }
     }
@@ -77,13 +78,13 @@ impl<'a> PendingChanges<'a> {
 /// The result of merging two changes.
 #[derive(Debug)]
 pub(super) enum CombinedChange<'a> {
-    /// The row existed neither before nor after.
+    /// The row existed neither before the first change nor after the second.
     Nothing,
-    /// One change.
+    /// One change is left.
     Row { class: RowClass<'a>, row: PlannedRow<'a> },
 }
 
-/// Merges two consecutive changes, if possible. `whole` are the uncut images of the later one.
+/// Merges two consecutive changes of a row, if possible. `whole` are the uncut images of the later change.
 pub(super) fn combine<'a>(
     (earlier, first): (&RowClass<'a>, &PlannedRow<'a>),
     (later, whole): (&RowClass<'a>, (&'a [u8], &'a [u8])),
@@ -93,7 +94,7 @@ pub(super) fn combine<'a>(
     if (earlier.flags, earlier.server_id) != (later.flags, later.server_id) {
         return None;
     }
-    // The class, with the columns of the first and the last image.
+    // The class of the merged row, with the columns of the first and of the last image.
     let class = |kind, columns_present: &Cow<'a, [u8]>, columns_present_after: &Cow<'a, [u8]>| RowClass {
         kind,
         columns_present: columns_present.clone(),

@@ -1,4 +1,4 @@
-//! Computes how far rows may move: each row has a level, and rows that share a key have levels in log order.
+//! Computes how far rows may move: each row has a level. Rows that share a key have levels in log order.
 //!
 //! The class of a row is the group that it can join (table, kind of change and all other properties of an
 //! event). Two rows that share a key may have the same level only if they have the same class: then one group
@@ -8,15 +8,15 @@ use rustc_hash::FxHashMap;
 
 use crate::writeset::{Access, IndexId, WritesetKey};
 
-/// The class of rows from several classes.
+/// The class number for rows of several classes.
 const MIXED: u32 = u32::MAX;
 
-/// The rows at the highest level of all that accessed a key.
+/// The rows with the highest level among all that accessed a key.
 #[derive(Debug, Clone, Copy, Default)]
 struct KeyTouch {
-    /// The next level after theirs; 0 if there are none.
+    /// The level after that of these rows; 0 if there are no rows.
     next_level: u32,
-    /// Their class.
+    /// The class of these rows.
     class: u32,
 }
 
@@ -39,7 +39,7 @@ impl KeyTouch {
 struct LastTouches {
     exclusive: KeyTouch,
     shared: KeyTouch,
-    /// Number of the last row with such an access; 0 for none.
+    /// Number of the last row with an exclusive access; 0 if there is none.
     exclusive_last: u32,
     shared_last: u32,
 }
@@ -54,22 +54,22 @@ impl LastTouches {
         *last = number;
     }
 
-    /// The lowest level after the conflicting rows.
+    /// Returns the lowest level at which a row of this class comes after the rows that it conflicts with.
     fn lowest_for(&self, shared: bool, class: u32) -> u32 {
         let exclusive = self.exclusive.lowest_for(class);
         if shared { exclusive } else { exclusive.max(self.shared.lowest_for(class)) }
     }
 
-    /// The last conflicting row.
+    /// Returns the number of the last row that such an access conflicts with.
     fn last(&self, shared: bool) -> u32 {
         if shared { self.exclusive_last } else { self.exclusive_last.max(self.shared_last) }
     }
 }
 
-/// The accesses to the keys of an index.
+/// The accesses to the keys of one index.
 #[derive(Debug, Default)]
 struct Index {
-    /// The accesses that may match any key.
+    /// The accesses with an unknown key, which may be equal to any key.
     any: LastTouches,
     all: LastTouches,
 }
@@ -79,23 +79,23 @@ struct Index {
 pub(super) struct ConflictLevels {
     keys: FxHashMap<WritesetKey, LastTouches>,
     indexes: FxHashMap<IndexId, Index>,
-    /// The level after all rows.
+    /// The level after the levels of all rows.
     next_level: u32,
-    /// Minimum level: the one after the last row with unknown keys.
+    /// The lowest level that a row may have: the level after the last row with unknown keys.
     fence: u32,
-    /// The number of that row.
+    /// The number of the last row with unknown keys.
     fence_last: u32,
 }
 
 impl ConflictLevels {
-    /// With capacity for that many rows.
+    /// Returns an empty assignment with capacity for `rows` rows.
     pub fn of_rows(rows: usize) -> Self {
         let mut order = Self::default();
         order.keys.reserve(rows);
         order
     }
 
-    /// Assigns the level of row `number` (from 1, in log order).
+    /// Assigns a level to row `number` (from 1, in log order).
     pub fn place<'b>(
         &mut self,
         number: u32,
@@ -130,7 +130,7 @@ impl ConflictLevels {
         level
     }
 
-    /// For a row with one key access, the usual case: one lookup per map.
+    /// Assigns a level to a row with one key access, the usual case: one lookup per map.
     fn place_one(&mut self, number: u32, class: u32, Access { key, shared }: Access) -> u32 {
         let index = self.indexes.entry(key.index).or_default();
         let (lowest, touches) = if key.is_any() {
@@ -156,7 +156,8 @@ impl ConflictLevels {
         key.max(index.any.lowest_for(access.shared, class))
     }
 
-    /// Whether no later row conflicts with row `number` and its accesses. It could then be the last row.
+    /// Returns whether no later row conflicts with row `number` and its accesses. The row could then be the
+    /// last of all rows.
     pub fn is_last<'b>(&self, number: u32, mut accesses: impl Iterator<Item = &'b Access>) -> bool {
         self.fence_last <= number
             && accesses.all(|access| {

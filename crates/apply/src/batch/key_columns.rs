@@ -18,7 +18,7 @@ pub(super) struct KeyColumns {
 }
 
 impl KeyColumns {
-    /// The key columns of the target, if the source's table has them all.
+    /// Returns the key columns of the target. `None` if the source's table lacks one of them.
     pub fn of(map: &TableMap, target: &TargetTable) -> Option<Self> {
         let key = target.primary_key().filter(|key| !key.opaque && !key.parts.is_empty())?;
         let mut bitmap = vec![0; map.columns.len().div_ceil(8)];
@@ -32,18 +32,18 @@ impl KeyColumns {
         Some(Self { count: count(&bitmap), bitmap, last })
     }
 
-    /// Whether an image with these columns contains all of them.
+    /// Returns whether an image with these columns contains all key columns.
     pub fn are_in(&self, present: &[u8]) -> bool {
         holds(present, &self.bitmap)
     }
 
-    /// Whether an image with these columns contains none of them.
+    /// Returns whether an image with these columns contains no key column.
     pub fn are_out_of(&self, present: &[u8]) -> bool {
         self.bitmap.iter().zip(present).all(|(key, present)| key & present == 0)
     }
 
-    /// The key values in an image, concatenated in table order; borrowed if they are adjacent. `None` if the
-    /// image lacks one or is malformed.
+    /// Returns the key values in an image, concatenated in table order; borrowed if they are adjacent. `None`
+    /// if the image lacks a key value or is malformed.
     pub fn find<'a>(
         &self,
         columns: &[BinlogColumn],
@@ -91,12 +91,12 @@ impl KeyColumns {
     }
 }
 
-/// Whether all bits of `part` are set in `whole`.
+/// Returns whether all bits of `part` are set in `whole`.
 pub(super) fn holds(whole: &[u8], part: &[u8]) -> bool {
     part.iter().enumerate().all(|(index, byte)| byte & !whole.get(index).copied().unwrap_or(0) == 0)
 }
 
-/// Whether a bitmap has a bit for each of `columns`.
+/// Returns whether a bitmap has a bit for each of `columns`.
 pub(super) fn is_full(present: &[u8], columns: usize) -> bool {
     (0..columns).all(|index| bit(present, index))
 }

@@ -1,8 +1,9 @@
 //! Sorts the rows of a group by primary key, so that the target visits each page once and in order.
 //!
-//! Only for groups in which two rows can conflict only by being the same row, and equal keys have equal
-//! bytes: the primary key consists of integers and is the only unique index, there are no foreign keys, and
-//! no row changes its key. Changes of one row keep their order.
+//! Used only for groups in which two row changes conflict only if they change the same row, and in which
+//! equal keys have equal bytes. That is so if the primary key consists of integers and is the only unique
+//! index, the table has no foreign keys, and no row changes its key. Several changes of one row keep their
+//! order.
 
 use tailwater_wire::rows::{ColumnType, TableMap};
 
@@ -11,7 +12,7 @@ use crate::target::TargetTable;
 /// The sort key of a row within its table.
 pub(super) type Rank = u128;
 
-/// How the rank is computed from a primary key.
+/// How to compute the rank of a row from its primary key.
 #[derive(Debug)]
 pub(super) struct Ranking {
     /// For each part of the index, in order: its offset in the key values and its length, in bytes.
@@ -21,7 +22,7 @@ pub(super) struct Ranking {
 }
 
 impl Ranking {
-    /// The ranking for a table; `None` if its rows must keep their order.
+    /// Returns the ranking for a table; `None` if its rows must keep their order.
     pub fn of(map: &TableMap, target: &TargetTable) -> Option<Self> {
         let key = target.primary_key().filter(|key| !key.opaque && !key.parts.is_empty())?;
         if target.unique.len() > 1 || !target.parents.is_empty() || !target.children.is_empty() {
@@ -42,7 +43,7 @@ impl Ranking {
         (bytes <= size_of::<Rank>()).then_some(Self { parts: parts.collect::<Option<_>>()?, bytes })
     }
 
-    /// The rank of a row with these key values, concatenated in table order.
+    /// Returns the rank of a row with these key values, concatenated in table order.
     pub fn rank(&self, values: &[u8]) -> Option<Rank> {
         if values.len() != self.bytes {
             return None;
@@ -56,7 +57,8 @@ impl Ranking {
     }
 }
 
-/// Length of the values of an integer type, in bytes. Different values are different numbers.
+/// Returns the length of the values of an integer type, in bytes; `None` for other types. For these types,
+/// different bytes are different numbers.
 fn whole_number_bytes(column_type: ColumnType) -> Option<usize> {
     use ColumnType as Type;
     Some(match column_type {

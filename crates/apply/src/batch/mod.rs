@@ -1,11 +1,11 @@
 //! Merges the row changes of a batch of transactions into few groups of many rows, which the target applies
 //! at once.
 //!
-//! Rows may move past rows with which they share no key, and never past others. So one group collects as many
-//! rows as possible per table and kind of change (`conflict_levels` computes how far rows may move). Changes
-//! of one row become close enough to be merged into one (`coalesce`). The target sees only the difference
-//! between the start and the end of the batch, in an order that violates no unique key. Of an update it sees
-//! the key and the changed columns (`after_image`).
+//! A row may move past rows with which it shares no key, and never past other rows. So one group collects as
+//! many rows as possible per table and kind of change (`conflict_levels` computes how far rows may move).
+//! Changes of one row become close enough to be merged into one (`coalesce`). The target sees only the
+//! difference between the start and the end of the batch, in an order that violates no unique key. For an
+//! update, the target sees only the key and the changed columns (`after_image`).
 //!
 //! Rows are slices of the log entries that contain them; nothing is copied. Work and memory are a few words
 //! per row.
@@ -28,7 +28,7 @@ pub use self::plan::{BatchPlan, NullBits, PlanOptions, PlannedRow, RowGroup, Row
 use self::planner::Planner;
 use crate::transaction::RowChanges;
 
-/// Plans the changes of a batch, given in log order.
+/// Plans the changes of a batch. `changes` are in log order.
 ///
 /// # Errors
 /// [`WireError::Malformed`] if the positions of a row are invalid.

@@ -9,10 +9,10 @@ use crate::mapped_table::MappedTable;
 /// Options of a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PlanOptions {
-    /// Whether several changes of a row are merged into one.
+    /// Whether several changes of one row are merged into one.
     pub net_change: bool,
-    /// Whether before images are cut to the primary key and after images to the changed columns, as with
-    /// `binlog_row_image=MINIMAL`. If the target writes a binlog, it contains such images.
+    /// Whether before images are cut to the primary key, and after images to the changed columns, as with
+    /// `binlog_row_image=MINIMAL`. If the target writes a binlog, that binlog then contains the cut images.
     pub cut_images: bool,
 }
 
@@ -22,7 +22,7 @@ impl Default for PlanOptions {
     }
 }
 
-/// The groups that the target applies, in this order.
+/// The groups of rows that the target applies, in this order.
 #[derive(Debug, Default)]
 pub struct BatchPlan<'a> {
     /// The groups.
@@ -30,7 +30,7 @@ pub struct BatchPlan<'a> {
 }
 
 impl BatchPlan<'_> {
-    /// Number of changed rows.
+    /// Returns the number of changed rows.
     pub fn rows(&self) -> usize {
         self.groups.iter().map(|group| group.rows.len()).sum()
     }
@@ -49,7 +49,7 @@ pub struct RowGroup<'a> {
     pub server_id: u32,
     /// Time of the newest event, in seconds since 1970.
     pub timestamp: u32,
-    /// Bitmap of the columns in the before images, or in the only images.
+    /// Bitmap of the columns in the before images, or in the only image of inserts and deletes.
     pub columns_present: Cow<'a, [u8]>,
     /// Bitmap of the columns in the after images of updates; otherwise equal to `columns_present`.
     pub columns_present_after: Cow<'a, [u8]>,
@@ -60,14 +60,14 @@ pub struct RowGroup<'a> {
 /// A row change of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PlannedRow<'a> {
-    /// The before image, or the only image.
+    /// The before image, or the only image of an insert or delete.
     pub image: RowImage<'a>,
     /// The after image of an update; otherwise empty.
     pub after: RowImage<'a>,
 }
 
 impl PlannedRow<'_> {
-    /// Length in an event, in bytes.
+    /// Returns the length of the row in an event, in bytes.
     pub fn bytes(&self) -> usize {
         self.image.bytes() + self.after.bytes()
     }
@@ -76,19 +76,19 @@ impl PlannedRow<'_> {
 /// A row image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RowImage<'a> {
-    /// The NULL bits of a cut image. A whole image has them in `values`.
+    /// The NULL bits of a cut image. For a whole image they are in `values`.
     pub nulls: NullBits,
     /// The rest of the image.
     pub values: &'a [u8],
 }
 
 impl<'a> RowImage<'a> {
-    /// An unchanged image of the source.
+    /// Returns an unchanged image of the source.
     pub fn whole(image: &'a [u8]) -> Self {
         Self { nulls: NullBits::default(), values: image }
     }
 
-    /// Length in an event, in bytes.
+    /// Returns the length of the image in an event, in bytes.
     pub fn bytes(&self) -> usize {
         self.nulls.as_bytes().len() + self.values.len()
     }
@@ -99,7 +99,7 @@ impl<'a> RowImage<'a> {
         out.extend_from_slice(self.values);
     }
 
-    /// The image in one piece.
+    /// Returns the image as contiguous bytes.
     pub fn to_bytes(&self) -> Cow<'a, [u8]> {
         match self.nulls.as_bytes() {
             [] => Cow::Borrowed(self.values),
@@ -108,7 +108,7 @@ impl<'a> RowImage<'a> {
     }
 }
 
-/// NULL bits of an image of up to 64 columns.
+/// The NULL bits of an image with at most 64 columns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct NullBits {
     bits: [u8; 8],
@@ -116,7 +116,7 @@ pub struct NullBits {
 }
 
 impl NullBits {
-    /// Collects one bit per column; `None` for more than 64 columns.
+    /// Collects one bit per column. Returns `None` for more than 64 columns.
     pub fn gather(nulls: impl ExactSizeIterator<Item = bool>) -> Option<Self> {
         let mut bits = Self { bits: [0; 8], bytes: u8::try_from(nulls.len().div_ceil(8)).ok()? };
         for (index, null) in nulls.enumerate() {
@@ -125,7 +125,7 @@ impl NullBits {
         Some(bits)
     }
 
-    /// The bits as they precede the values in an image.
+    /// Returns the bits as they precede the values in an image.
     pub fn as_bytes(&self) -> &[u8] {
         self.bits.get(..usize::from(self.bytes)).unwrap_or_default()
     }

@@ -17,14 +17,15 @@ use super::tables::BatchTables;
 use crate::transaction::RowChanges;
 use crate::writeset::Access;
 
-/// Flags that are specific to one event: the end of a statement, and flags that the bitmaps imply.
+/// Flags of a single event, which a group does not keep: the end of a statement, and flags that follow from
+/// the bitmaps.
 const EVENT_FLAGS: u16 = RowsEvent::FLAG_STATEMENT_END | RowsEvent::FLAG_COMPLETE_ROWS;
 
-/// A class in use.
+/// A row class that the plan uses.
 #[derive(Debug)]
 struct KnownClass<'a> {
     class: RowClass<'a>,
-    /// Whether it consists of updates with full after images.
+    /// Whether the rows are updates with full after images.
     full: bool,
 }
 
@@ -34,30 +35,31 @@ struct GroupBuilder<'a> {
     class: u32,
     level: u32,
     timestamp: u32,
-    /// `None` for a row that was merged into a later one.
+    /// The rows. `None` for a row that was merged into a later row.
     rows: Vec<Option<RowSlot<'a>>>,
 }
 
-/// A row with the data for later merges.
+/// A row of a group, with the data for later merges.
 #[derive(Debug, Clone, Copy)]
 struct RowSlot<'a> {
     row: PlannedRow<'a>,
-    /// The full old row, if it is known and the after image may be cut; otherwise empty.
+    /// The full before image, if it is known and the after image may be cut; otherwise empty.
     old: &'a [u8],
-    /// Its sort key within the group; `None` if the group must keep its order.
+    /// The row's sort key within the group; `None` if the group must keep its order.
     rank: Option<Rank>,
 }
 
-/// The class of an event's rows, and their class with before images cut to the key, with these NULL bits.
+/// The class of an event's rows, and the class for the same rows with before images cut to the key and these
+/// NULL bits.
 #[derive(Debug, Clone, Copy)]
 struct EventClasses {
     whole: u32,
     cut: Option<(u32, NullBits)>,
-    /// Whether before images may be compared with after images.
+    /// Whether before images may be compared with after images to find the changed columns.
     compares: bool,
 }
 
-/// A rows event while its rows are assigned.
+/// A rows event whose rows are being assigned.
 #[derive(Debug, Clone, Copy)]
 struct RowsEventRef<'a> {
     changes: &'a RowChanges,
@@ -65,7 +67,7 @@ struct RowsEventRef<'a> {
     classes: EventClasses,
 }
 
-/// A row with its primary key values before and after; equal for inserts and deletes.
+/// A row with its primary key values before and after the change; these are equal for inserts and deletes.
 struct ResolvedRow<'a> {
     class: u32,
     slot: RowSlot<'a>,
@@ -73,29 +75,29 @@ struct ResolvedRow<'a> {
     after: Option<Cow<'a, [u8]>>,
 }
 
-/// The merge of two changes of a row.
+/// The result of merging two changes of a row.
 struct MergedChange<'a> {
     outcome: CombinedChange<'a>,
-    /// The row before both changes, and the rank of the earlier one: see [`RowSlot`].
+    /// The full image before both changes, and the rank of the earlier change: see [`RowSlot`].
     old: &'a [u8],
     rank: Option<Rank>,
-    /// Key accesses of the earlier change that the later one lacks.
+    /// Key accesses of the earlier change that the later change does not have.
     touched: Vec<Access>,
 }
 
-/// Limit of the initial capacity, in rows.
+/// The maximum initial capacity, in rows.
 const ROWS_EXPECTED_MAX: usize = 1 << 14;
 
-/// Builds a plan.
+/// Builds the plan of a batch.
 #[derive(Debug, Default)]
 pub(super) struct Planner<'a> {
     options: PlanOptions,
     tables: BatchTables<'a>,
     classes: Vec<KnownClass<'a>>,
     class_numbers: FxHashMap<RowClass<'a>, u32>,
-    /// The classes of the latest event with this table, kind, flags and `server_id`.
+    /// The classes for the rows of the latest event, by table, kind, flags and `server_id`.
     event_classes: FxHashMap<(u32, RowsKind, u16, u32), EventClasses>,
-    /// The classes of rows whose after images are cut to these columns.
+    /// The classes for rows whose after images are cut, by class and by the first and last column of the cut.
     narrow_classes: FxHashMap<(u32, u16, u16), u32>,
     groups: Vec<GroupBuilder<'a>>,
     group_numbers: FxHashMap<(u32, u32), u32>,
@@ -106,7 +108,7 @@ pub(super) struct Planner<'a> {
 }
 
 impl<'a> Planner<'a> {
-    /// A planner with capacity for that many rows.
+    /// Returns a planner with capacity for `rows` rows.
     pub fn new(options: PlanOptions, rows: usize) -> Self {
         let rows = rows.min(ROWS_EXPECTED_MAX);
         let net = if options.net_change { PendingChanges::of_rows(rows) } else { PendingChanges::default() };
@@ -120,10 +122,10 @@ impl<'a> Planner<'a> {
         let nets = self.tables.get(event.table).is_some_and(|table| table.net_change);
         for index in 0..changes.rows.len() {
             let Some((image, after)) = changes.images_of(index) else {
-                return Err(WireError::malformed("row changes", format!("row {index} is not in them")));
+                return Err(WireError::malformed("row changes", format!("row {index} is not in the images")));
             };
             let keyed = self.keyed(event, image, after);
-            // The keys of a row without accesses are unknown.
+            // A row without accesses has unknown keys, so it is not merged.
             if nets && !changes.accesses_of(index).is_empty() {
                 self.add_to_net(event, index, keyed);
             } else {
@@ -133,9 +135,10 @@ impl<'a> Planner<'a> {
         Ok(())
     }
 
-    /// Returns the groups in order.
+    /// Returns the plan: its groups are in the order in which the target applies them.
     pub fn finish(mut self) -> BatchPlan<'a> {
-        // Groups of one level may be in any order: those with equal flags share a statement.
+        // Groups of one level may be applied in any order. Sorting by flags lets groups with equal flags
+        // share a statement.
         self.groups.sort_by_key(|group| {
             (group.level, self.classes.get(group.class as usize).map(|it| it.class.flags))
         });
@@ -182,10 +185,10 @@ impl<'a> Planner<'a> {
         let compares = changes.kind != RowsKind::Write
             && of_table.is_some_and(|table| table.cut_images)
             && is_full(&changes.columns_present, changes.table.map.columns.len());
-        // Without a key, servers look up all rows of an event at once, and would not find a row that the
-        // event has just changed.
+        // In a table without a key, servers look up all rows of an event at once. They would not find a row
+        // that the same event has just changed.
         let keyless = changes.kind != RowsKind::Write && of_table.is_none_or(|table| table.key.is_none());
-        // A row without columns has no bytes: two of them in one event would become one.
+        // A row without columns has no bytes, so two such rows in one event would look like one row.
         let apart = keyless || changes.columns_present.iter().all(|byte| *byte == 0);
         let whole = RowClass {
             table,
@@ -248,8 +251,8 @@ impl<'a> Planner<'a> {
         ResolvedRow { class, slot: RowSlot { row, old, rank }, before: key_before, after: key_after }
     }
 
-    /// Merges the row with the latest change of its key, if there is one without a conflict in between.
-    /// Otherwise stores the row as the latest change of its key.
+    /// Merges the row with the latest change of the same key, if there is such a change and no row between
+    /// them conflicts. Otherwise stores the row as the latest change of its key.
     fn add_to_net(&mut self, event: RowsEventRef<'a>, index: usize, keyed: ResolvedRow<'a>) {
         let changes = event.changes;
         let accesses = changes.accesses_of(index);
@@ -265,7 +268,7 @@ impl<'a> Planner<'a> {
         let (class, slot, touched) = match folded {
             Some(MergedChange { outcome: CombinedChange::Nothing, .. }) => return,
             Some(MergedChange { outcome: CombinedChange::Row { class, row }, old, rank, touched }) => {
-                // A row whose key changed keeps its position.
+                // A row whose key changed is not sorted by key.
                 let rank = rank.filter(|_| rank == keyed.slot.rank);
                 (self.class_number(class), RowSlot { row, old, rank }, touched)
             }
@@ -277,7 +280,7 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Merges an earlier change of a row with this one, and removes the earlier one.
+    /// Merges an earlier change of a row with this change, and removes the earlier change.
     fn fold(
         &mut self,
         earlier: &PendingChange<'a>,
@@ -295,7 +298,8 @@ impl<'a> Planner<'a> {
         let columns = event.changes.table.map.columns.len();
         let outcome = combine((of_earlier, &of_slot.row), (of_later, whole), columns)?;
         let counts = self.tables.get(event.table).is_some_and(|table| table.counts);
-        // The AUTO_INCREMENT counter must pass every intermediate value.
+        // The target's AUTO_INCREMENT counter must pass every intermediate value, so these changes are not
+        // merged.
         if counts && (moved || matches!(outcome, CombinedChange::Nothing)) {
             return None;
         }
@@ -367,7 +371,7 @@ impl<'a> Planner<'a> {
     }
 }
 
-/// The columns of an event's after images, or of its only images.
+/// Returns the columns of an event's after images, or of its only images.
 fn columns_after(changes: &RowChanges) -> &[u8] {
     match changes.kind {
         RowsKind::Update | RowsKind::PartialUpdate => &changes.columns_present_after,

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use tailwater_wire::event::RowsKind;
 
-/// The common properties of the rows in a group.
+/// The properties that all rows of a group share.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct RowClass<'a> {
     pub table: u32,
@@ -13,17 +13,18 @@ pub(super) struct RowClass<'a> {
     pub server_id: u32,
     pub columns_present: Cow<'a, [u8]>,
     pub columns_present_after: Cow<'a, [u8]>,
-    /// Distinct for events whose rows must not be combined; otherwise 0.
+    /// A different number for each event whose rows must not be combined with rows of other events; otherwise
+    /// 0.
     pub event: u32,
 }
 
-/// The location of a row.
+/// The location of a row in the plan that is being built.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SlotAddress {
-    /// Row number, from 1.
+    /// Number of the row, from 1.
     pub number: u32,
-    /// Index of its group, from 0.
+    /// Index of the row's group, from 0.
     pub group: u32,
-    /// Index in the group, from 0.
+    /// Index of the row in the group, from 0.
     pub index: u32,
 }

@@ -1,4 +1,4 @@
-//! The tables of a batch, one entry per table even if the source mapped it several times.
+//! The tables of a batch: one entry for each table, even if the source wrote several table maps for it.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::plan::PlanOptions;
 use crate::mapped_table::MappedTable;
 use crate::target::TargetTable;
 
-/// Length of the table ID at the start of a table map. It is valid for one statement only.
+/// Length of the table ID at the start of a table map. An ID is valid for one statement only.
 const TABLE_ID_BYTES: usize = 6;
 
 /// A table and the optimizations that are allowed for its rows.
@@ -20,18 +20,18 @@ pub(super) struct BatchTable<'a> {
     pub mapped: &'a MappedTable,
     /// The primary key, if there is one.
     pub key: Option<KeyColumns>,
-    /// How rows of a group are sorted, if that is allowed.
+    /// How to sort the rows of a group; `None` if they must keep their order.
     pub ranking: Option<Ranking>,
     /// Whether several changes of one row may be merged.
     pub net_change: bool,
     /// Whether before images may be cut to the key, and after images to the changed columns.
     pub cut_images: bool,
     /// Whether a row that is inserted and deleted has a lasting effect: the AUTO_INCREMENT counter has passed
-    /// it.
+    /// its value.
     pub counts: bool,
 }
 
-/// Deduplicates tables.
+/// Finds the tables that the source mapped several times, and gives each table one number.
 #[derive(Debug, Default)]
 pub(super) struct BatchTables<'a> {
     list: Vec<BatchTable<'a>>,
@@ -40,7 +40,7 @@ pub(super) struct BatchTables<'a> {
 }
 
 impl<'a> BatchTables<'a> {
-    /// The number of a table. Mappings that differ only in their table ID have the same number.
+    /// Returns the number of a table. Mappings that differ only in their table ID have the same number.
     pub fn number(&mut self, mapped: &'a Arc<MappedTable>, options: PlanOptions) -> u32 {
         if let Some(number) = self.by_mapping.get(&Arc::as_ptr(mapped)) {
             return *number;
@@ -56,7 +56,7 @@ impl<'a> BatchTables<'a> {
         number
     }
 
-    /// The table with this number.
+    /// Returns the table with this number.
     pub fn get(&self, number: u32) -> Option<&BatchTable<'a>> {
         self.list.get(number as usize)
     }
@@ -66,20 +66,21 @@ impl<'a> BatchTable<'a> {
     fn new(mapped: &'a MappedTable, options: PlanOptions) -> Self {
         let target = &*mapped.target;
         let key = KeyColumns::of(&mapped.map, target).filter(|_| mapped.same_shape);
-        // The target executes cascades itself, and they are not in the log.
+        // The target executes cascades itself, and the log does not contain them.
         let alone = target.parents.is_empty() && target.children.is_empty();
         let generated = target.columns.iter().any(|column| column.generated);
-        // MariaDB shows the period columns of a system-versioned table this way. Its history rows have the
-        // same key.
+        // MariaDB shows the period columns of a system-versioned table as generated columns. Its history rows
+        // have the same key as the current row.
         let versioned =
             target.flavour == Flavour::MariaDb && target.columns.iter().any(|column| column.stored);
-        // Intermediate values of an AUTO_INCREMENT column outside the key are not compared.
+        // Intermediate values of an AUTO_INCREMENT column that is not in the key are not compared.
         let counts_beside = key.as_ref().is_some_and(|key| {
             let mut counted = target.columns.iter().enumerate().filter(|(_, column)| column.auto_increment);
             counted
                 .any(|(index, _)| key.bitmap.get(index / 8).is_none_or(|byte| byte >> (index % 8) & 1 == 0))
         });
-        // Moving a row or merging its changes would write its identifier too early or too late.
+        // If a row of such a table were moved or its changes merged, its document identifier would be written
+        // too early or too late.
         let in_order = target.is_written_in_order();
         Self {
             mapped,
@@ -90,7 +91,8 @@ impl<'a> BatchTable<'a> {
                 && !counts_beside
                 && !in_order,
             counts: target.columns.iter().any(|column| column.auto_increment),
-            // A generated column may be indexed, and the server computes its old value from the before image.
+            // A generated column may be indexed, and the server computes its old value from the full before
+            // image.
             cut_images: options.cut_images && key.is_some() && !generated,
             ranking: Ranking::of(&mapped.map, target).filter(|_| key.is_some() && !versioned && !in_order),
             key,

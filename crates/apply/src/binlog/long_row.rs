@@ -1,4 +1,4 @@
-//! Writes the statement of a row that is too long to copy, piece by piece from the row's event.
+//! Writes the statement for a row that is too long to copy, in pieces, directly from the row's event.
 
 use std::ops::Range;
 
@@ -12,10 +12,10 @@ use super::{
 use crate::batch::{PlannedRow, RowGroup};
 use crate::error::ApplyError;
 
-/// Bytes of events in one piece; a multiple of three, so that each piece is complete base64.
+/// Number of event bytes in one piece. A multiple of three, so that each piece is complete base64.
 const PIECE_BYTES: usize = 48 << 10;
 
-/// A row with the events around it.
+/// A long row with the event bytes around it.
 #[derive(Debug)]
 pub struct LongRow<'a> {
     /// The table map, and the rows event up to the row.
@@ -23,7 +23,7 @@ pub struct LongRow<'a> {
     row: PlannedRow<'a>,
 }
 
-/// A statement with a long row, or half of it.
+/// A statement with a long row, or with half of it.
 #[derive(Debug)]
 pub struct LongBinlogStatement<'r> {
     opening: Vec<u8>,
@@ -44,10 +44,11 @@ impl BinlogStatementEncoder {
         LongRow { head, row: *row }
     }
 
-    /// The statements that write a row of `group`.
+    /// Returns the statements that write a row of `group`.
     ///
     /// # Errors
-    /// [`ApplyError::TooLarge`] if it exceeds a packet of the target (on MariaDB, two packets).
+    /// [`ApplyError::TooLarge`] if the row does not fit into one packet of the target (on MariaDB: into two
+    /// packets).
     pub fn long_statements<'r>(
         &self,
         group: &RowGroup<'_>,
@@ -76,7 +77,7 @@ impl LongRow<'_> {
         self.head.len() + self.row.bytes()
     }
 
-    /// Appends `range` of the event bytes.
+    /// Appends the bytes in `range` of the events.
     fn put(&self, out: &mut Vec<u8>, range: Range<usize>) {
         let mut start = 0;
         let (image, after) = (&self.row.image, &self.row.after);
@@ -90,12 +91,12 @@ impl LongRow<'_> {
 }
 
 impl<'r> LongBinlogStatement<'r> {
-    /// Length in bytes.
+    /// Returns the length of the statement in bytes.
     pub fn bytes(&self) -> usize {
         self.opening.len() + text_bytes(self.range.len()) + self.closing.len()
     }
 
-    /// The statement, in pieces of at most 64 KiB.
+    /// Returns the statement in pieces of at most 64 KiB.
     pub fn pieces(&self) -> impl Iterator<Item = Vec<u8>> + Send + use<'_, 'r> {
         let texts = self.range.clone().step_by(PIECE_BYTES).map(|start| {
             let mut bytes = Vec::with_capacity(PIECE_BYTES);
@@ -117,7 +118,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn pieces_join_to_the_whole_text(
+        fn pieces_join_to_the_whole_statement(
             wishes in wishes(10),
             packet_bytes_max in 100usize..600,
             mariadb: bool,
@@ -126,7 +127,7 @@ mod tests {
             let mut history = History::new(u64::MAX, u8::MAX);
             history.write(&wishes);
             let plan = plan(&history.changes, PlanOptions::default()).unwrap();
-            // One row in each statement.
+            // With this limit, each statement has one row.
             let mut encoder = BinlogStatementEncoder::new(flavour, BinlogStatementOptions { statement_bytes_max: 0, packet_bytes_max });
             for group in &plan.groups {
                 for row in &group.rows {

@@ -1,4 +1,4 @@
-//! Dependencies between the tables of a server.
+//! The foreign keys between the tables of a server.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use tailwater_session::Connection;
@@ -14,25 +14,26 @@ pub(super) struct ForeignKeys {
     links: Vec<ForeignKeyLink>,
 }
 
-/// One foreign key, with names.
+/// One foreign key, with the names of its tables and columns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct ForeignKeyLink {
     child: QualifiedName,
     parent: QualifiedName,
     child_columns: Vec<String>,
     parent_columns: Vec<String>,
-    /// A delete or update of the parent's key changes rows of the child.
+    /// Whether a delete, or an update of the key, in the parent table changes rows of the child table.
     cascades: bool,
 }
 
-/// Rules that do not change the child.
+/// The `ON DELETE` and `ON UPDATE` rules that do not change the child table.
 const PASSIVE_RULES: [&str; 2] = ["RESTRICT", "NO ACTION"];
 
 impl ForeignKeys {
-    /// Reads them from a server. MariaDB reads the definitions of all tables; MySQL reads its dictionary.
+    /// Reads all foreign keys of a server. For this query MariaDB reads the definitions of all tables, and
+    /// MySQL reads its data dictionary.
     pub(super) async fn query(connection: &mut Connection, folds: bool) -> Result<Self, ApplyError> {
-        // MariaDB opens every table and view that the query covers. Opening the views of `sys` is slow, and
-        // has crashed it.
+        // MariaDB opens every table and view that the query covers. The query leaves out the schema `sys`:
+        // opening its views is slow, and has crashed MariaDB.
         let rules = connection
             .query(
                 "SELECT CONSTRAINT_SCHEMA, TABLE_NAME, CONSTRAINT_NAME, UPDATE_RULE, DELETE_RULE \
@@ -82,12 +83,12 @@ impl ForeignKeys {
         Ok(Self { links })
     }
 
-    /// Whether a table has foreign keys or is referenced by one.
+    /// Returns whether a table has foreign keys or is referenced by one.
     pub(super) fn concern(&self, table: &QualifiedName) -> bool {
         self.links.iter().any(|link| link.child == *table || link.parent == *table)
     }
 
-    /// Foreign keys of a child table; `columns` maps column names to indexes.
+    /// Returns the foreign keys of a child table. `columns` maps column names to indexes.
     pub(super) fn parents(
         &self,
         table: &QualifiedName,
@@ -107,7 +108,7 @@ impl ForeignKeys {
             .collect()
     }
 
-    /// Foreign keys that reference a parent table; `columns` maps column names to indexes.
+    /// Returns the foreign keys that reference a parent table. `columns` maps column names to indexes.
     pub(super) fn children(
         &self,
         table: &QualifiedName,
@@ -127,11 +128,12 @@ impl ForeignKeys {
             .collect()
     }
 
-    /// See [`crate::target::TargetTable::cascades`].
+    /// Returns the IDs for [`crate::target::TargetTable::cascades`].
     ///
-    /// Contains the children that cascade and the tables that depend on them, transitively. It includes
-    /// dependents that only restrict, because their rows had to be deleted first. A direct child that only
-    /// restricts is not needed: its rows access the parent's key, which is in the writeset of the parent row.
+    /// They are the IDs of the children with cascades, and of the tables that depend on those children,
+    /// directly or indirectly. A dependent table with RESTRICT is included, because its rows had to be
+    /// deleted first. A direct child with RESTRICT is not needed: its rows access the parent's key, which is
+    /// in the writeset of the parent row.
     pub(super) fn cascades(&self, table: &QualifiedName, ids: &mut IndexIds) -> Vec<IndexId> {
         let mut found = Vec::new();
         let mut reached = vec![table];
@@ -153,7 +155,8 @@ impl ForeignKeys {
     }
 }
 
-/// The key of [`IndexIds`] for whole columns. Names cannot contain a zero byte.
+/// Returns the key of [`IndexIds`] for whole columns. The separator is a zero byte, which names cannot
+/// contain.
 fn parts(columns: &[String]) -> String {
     columns.join("\0")
 }

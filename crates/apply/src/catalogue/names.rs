@@ -4,27 +4,27 @@ use rustc_hash::FxHashMap;
 
 use crate::writeset::IndexId;
 
-/// Database and table name, in the case in which the server compares names.
+/// Database and table name, in the letter case in which the server compares names.
 pub(super) type QualifiedName = (String, String);
 
-/// Assigns IDs to indexes. They stay the same for the life of the catalogue.
+/// Assigns IDs to indexes. An index keeps its ID as long as the catalogue exists.
 ///
-/// An index is identified by its columns, not by its name. So the foreign key of another table can compute
-/// the ID without loading this table, and two indexes on the same columns share one ID.
+/// An index is identified by its columns, not by its name. So the ID for a foreign key of another table can
+/// be computed without loading this table. Two indexes on the same columns share one ID.
 #[derive(Debug, Default)]
 pub(super) struct IndexIds {
     numbers: FxHashMap<(QualifiedName, String), IndexId>,
 }
 
 impl IndexIds {
-    /// The ID of the index on `parts` of `table`; empty `parts` mean all rows of the table.
+    /// Returns the ID of the index on `parts` of `table`. Empty `parts` mean all rows of the table.
     pub(super) fn id(&mut self, table: &QualifiedName, parts: &str) -> IndexId {
         let next = IndexId(self.numbers.len() as u32);
         *self.numbers.entry((table.clone(), parts.to_owned())).or_insert(next)
     }
 }
 
-/// Names in the case in which the server compares them.
+/// Returns the names in the letter case in which the server compares them.
 pub(super) fn fold(schema: &str, table: &str, folds: bool) -> QualifiedName {
     match folds {
         true => (schema.to_lowercase(), table.to_lowercase()),

@@ -10,10 +10,10 @@ use super::names::{IndexIds, QualifiedName};
 use crate::error::ApplyError;
 use crate::target::{IndexPart, PeriodBound, TargetColumn, TargetTable, UniqueIndex};
 
-/// The servers' name of a primary key.
+/// The name that servers give a primary key.
 const PRIMARY: &str = "PRIMARY";
 
-/// The rows that a server returned for a table.
+/// The rows that a server returned for the definition of a table.
 #[derive(Debug)]
 pub(super) struct SchemaRows {
     schema: String,
@@ -23,7 +23,7 @@ pub(super) struct SchemaRows {
     partitioned: bool,
     columns: Vec<TargetColumn>,
     parts: Vec<IndexPartRow>,
-    /// Unique indexes that do not compare by equality.
+    /// The names of the unique indexes that do not compare by equality (`WITHOUT OVERLAPS`).
     overlapping: Vec<String>,
 }
 
@@ -31,7 +31,7 @@ pub(super) struct SchemaRows {
 #[derive(Debug)]
 struct IndexPartRow {
     index: String,
-    /// `None` for an expression.
+    /// The column; `None` for an expression.
     column: Option<String>,
     prefix: Option<u32>,
     is_hash: bool,
@@ -53,7 +53,7 @@ pub(super) async fn prepare(connection: &mut Connection, flavour: Flavour) -> Re
 }
 
 impl SchemaRows {
-    /// Reads a table; `None` if there is no base table with that name.
+    /// Reads the definition of a table. Returns `None` if the server has no base table with this name.
     pub(super) async fn query(
         connection: &mut Connection,
         flavour: Flavour,
@@ -77,7 +77,7 @@ impl SchemaRows {
         let mut rows = Self {
             schema: row.get_str(0).unwrap_or(schema).to_owned(),
             table: row.get_str(1).unwrap_or(table).to_owned(),
-            // BLACKHOLE stores nothing, so a repeated write does no harm.
+            // BLACKHOLE stores nothing, so writing a row twice does no harm.
             transactional: row.get_str(4) != Some("NO") || row.get_str(3) == Some("BLACKHOLE"),
             engine: row.get_str(3).unwrap_or_default().to_ascii_uppercase(),
             partitioned: row
@@ -107,13 +107,13 @@ impl SchemaRows {
         Ok(Some(rows))
     }
 
-    /// The columns alone.
+    /// Returns the columns without the indexes.
     pub(super) fn into_columns(self) -> Vec<TargetColumn> {
         self.columns
     }
 
-    /// MariaDB implements a unique index on values that are too long for an index with an index on their
-    /// hash. The hash column is visible only in the log.
+    /// Adds MariaDB's hash columns. For a unique index on values that are too long for an index, MariaDB
+    /// indexes a hash of the values. The hash column is visible only in the binlog.
     fn add_hash_columns(&mut self) {
         let hashed = self.parts.chunk_by(|one, other| one.index == other.index);
         let hashed = hashed.filter(|parts| parts.first().is_some_and(|part| part.is_hash)).count();
@@ -123,7 +123,7 @@ impl SchemaRows {
     }
 }
 
-/// A column that MariaDB shows only in the log.
+/// Returns a column that MariaDB shows only in the binlog.
 fn hidden(name: &str, column_type: &str) -> TargetColumn {
     TargetColumn {
         name: name.to_owned(),
@@ -137,12 +137,13 @@ fn hidden(name: &str, column_type: &str) -> TargetColumn {
     }
 }
 
-/// An implicit period column of a system-versioned table.
+/// Returns an implicit period column of a system-versioned table.
 fn period_column((name, bound): (&str, PeriodBound)) -> TargetColumn {
     TargetColumn { stored: true, period: Some(bound), ..hidden(name, "timestamp(6)") }
 }
 
-/// The columns, and whether they include the period columns of a system-versioned table.
+/// Reads the columns. The second value is whether they include the period columns of a system-versioned
+/// table.
 async fn query_columns(
     connection: &mut Connection,
     of: &str,
@@ -155,7 +156,8 @@ async fn query_columns(
     let columns = answer.rows.iter().map(|row| {
         let text = |index| row.get_str(index).unwrap_or_default();
         let extra = text(4).to_ascii_uppercase();
-        // MySQL also marks expression defaults, with DEFAULT_GENERATED.
+        // MySQL also marks columns with an expression as default (DEFAULT_GENERATED); these are not generated
+        // columns.
         let generated = extra.contains("VIRTUAL GENERATED")
             || extra.contains("STORED GENERATED")
             || extra.contains("PERSISTENT GENERATED");
@@ -208,7 +210,7 @@ async fn query_index_parts(
     Ok(parts.collect())
 }
 
-/// Lower case, except for quoted text: the members of an ENUM or SET.
+/// Converts a column type to lower case, except quoted text: the members of an ENUM or SET.
 fn lower_case(column_type: &str) -> String {
     let parts = column_type.split('\'').enumerate();
     let parts = parts.map(|(number, part)| match number % 2 {
@@ -218,13 +220,13 @@ fn lower_case(column_type: &str) -> String {
     parts.collect::<Vec<_>>().join("'")
 }
 
-/// The unique indexes `WITHOUT OVERLAPS` in the output of `SHOW CREATE TABLE`: older servers show them only
-/// there.
+/// Returns the names of the unique indexes with `WITHOUT OVERLAPS` in the output of `SHOW CREATE TABLE`.
+/// Older servers show this clause nowhere else.
 fn without_overlaps(create: &str) -> Vec<String> {
     let lines = create.lines().map(str::trim_start).filter(|line| line.contains("WITHOUT OVERLAPS"));
     lines
         .map(|line| match line.strip_prefix("UNIQUE KEY `") {
-            // Up to the closing backquote; a doubled one is part of the name.
+            // The name ends at the closing backquote. A doubled backquote is part of the name.
             Some(rest) => {
                 let mut name = String::new();
                 let mut rest = rest.chars().peekable();
@@ -241,7 +243,7 @@ fn without_overlaps(create: &str) -> Vec<String> {
         .collect()
 }
 
-/// Builds the table with the folded name `name` from `rows`.
+/// Builds the definition of the table with the folded name `name` from `rows`.
 pub(super) fn build(
     rows: SchemaRows,
     flavour: Flavour,
@@ -263,7 +265,8 @@ pub(super) fn build(
         let opaque = of_columns.is_none() || overlapping.contains(&index);
         let spelled = match (&of_columns, opaque) {
             (Some(of_columns), false) => spell(of_columns, &columns),
-            // Identified by its name. The zero byte at the end keeps it distinct from column names.
+            // Such an index is identified by its name. The zero byte at the end distinguishes it from a
+            // column name.
             _ => format!("{index}\0"),
         };
         unique.push(UniqueIndex {
@@ -291,21 +294,22 @@ pub(super) fn build(
     }
 }
 
-/// The key of [`IndexIds`] for an index: its columns with their prefixes. Whole columns have the same key as
-/// in [`ForeignKeys`], so a foreign key and the unique index that it references share an ID.
+/// Returns the key of [`IndexIds`] for an index: its columns with their prefix lengths. For whole columns it
+/// is the same key as in [`ForeignKeys`], so a foreign key and the unique index that it references share one
+/// ID.
 fn spell(parts: &[IndexPart], columns: &[TargetColumn]) -> String {
     let spelled: Vec<String> = parts
         .iter()
         .map(|part| {
             let name = columns.get(part.column).map(|column| column.name.to_lowercase()).unwrap_or_default();
-            // Names cannot end with a space.
+            // A space can separate the parts, because names cannot end with a space.
             part.prefix.map_or(name.clone(), |prefix| format!("{name} {prefix} "))
         })
         .collect();
     spelled.join("\0")
 }
 
-/// A name as a literal that is correct in every `sql_mode` and needs no escaping.
+/// Returns a name as an SQL literal that is correct in every `sql_mode` and needs no escaping.
 fn literal(name: &str) -> String {
     match name.is_empty() {
         true => "''".to_owned(),
@@ -313,7 +317,7 @@ fn literal(name: &str) -> String {
     }
 }
 
-/// Whether the server is too old for the query.
+/// Returns whether the server is too old to know a name or the syntax in the query.
 fn is_unknown(error: &SessionError) -> bool {
     // Unknown column, syntax error, unknown table, unknown system variable.
     matches!(error, SessionError::Server { error, .. } if [1054, 1064, 1109, 1193].contains(&error.number))

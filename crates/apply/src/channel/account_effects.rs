@@ -1,8 +1,10 @@
-//! Effects of a statement about accounts that depend on whose session runs it.
+//! Corrects what a statement about accounts or routines does differently because the channel's account runs
+//! it.
 //!
-//! A server's replication thread takes the account from the event and lacks no privilege. A client's session
-//! has the channel's account: the server would record it as the grantor, and would not give a routine's
-//! creator privileges on it. The corrections are local to the target, and not in its binlog.
+//! A server's replication thread takes the account from the event, and has all privileges. The channel runs
+//! the statement in a client session with its own account. The server then records the channel's account as
+//! grantor, and does not give the creator of a routine its privileges. The corrections change only the
+//! target, and are not written to its binlog.
 
 use std::sync::Arc;
 
@@ -17,30 +19,32 @@ use super::unlogged_connection::{ignore_refusal, unlogged_connection};
 use crate::error::ApplyError;
 use tailwater_wire::sql_quote::{portable_literal, qualified_name};
 
-/// Tables in `mysql` with a grantor column, and their keys.
+/// The tables in schema `mysql` that have a grantor column, with the columns of their primary keys.
 const GRANTOR_TABLES: [(&str, &str); 3] = [
     ("tables_priv", "Host, Db, User, Table_name"),
     ("procs_priv", "Host, Db, User, Routine_name, Routine_type"),
     ("proxies_priv", "Host, User, Proxied_host, Proxied_user"),
 ];
 
-/// The corrections to make after a statement.
+/// The corrections to make after a statement has run.
 pub(super) struct AccountEffects {
     connection: Connection,
-    /// As in the grant tables: `user@host`.
+    /// The account of the source's session as the grant tables write it: `user@host`.
     grantor: String,
-    /// As statements name it.
+    /// The same account as statements write it.
     account: Vec<u8>,
-    /// Grants that already have the channel's account as grantor, per table of [`GRANTOR_TABLES`].
+    /// The keys of the grants whose grantor was already the channel's account before the statement, for each
+    /// table of [`GRANTOR_TABLES`].
     before: Vec<Vec<String>>,
-    /// The object of the grant. Its grantor becomes the statement's account, whatever it was before.
+    /// The object of the `GRANT`. The grantor of its grants becomes the statement's account, whoever was the
+    /// grantor before.
     granted: Option<ObjectGrant>,
-    /// The routine that the statement creates.
+    /// The routine that the statement creates, if any.
     routine: Option<Routine>,
 }
 
 impl AccountEffects {
-    /// The effects of a statement that is about to run; `None` if there are none.
+    /// Returns the corrections for a statement that is about to run; `None` if there is nothing to correct.
     ///
     /// # Errors
     /// [`ApplyError::Session`].
@@ -53,7 +57,8 @@ impl AccountEffects {
         let Some(mut effects) = Self::after_statement(shared, text, database, invoker).await? else {
             return Ok(None);
         };
-        // MariaDB gives the privileges to the account that runs the statement, too.
+        // With `IF NOT EXISTS`, MySQL gives no privileges if the routine exists. MariaDB gives them to the
+        // account that runs the statement even then.
         let is_passed_over =
             |routine: &mut Routine| routine.unless_exists && shared.flavour == Flavour::MySql;
         if let Some(routine) = effects.routine.take_if(is_passed_over)
@@ -64,8 +69,8 @@ impl AccountEffects {
         Ok(Some(effects))
     }
 
-    /// The effects of a statement that has run before. Earlier grants are unknown: all grants count as
-    /// earlier ones.
+    /// Returns the corrections for a statement that has already run. The grants from before the statement are
+    /// then unknown, so all existing grants count as earlier grants.
     ///
     /// # Errors
     /// [`ApplyError::Session`].
@@ -92,7 +97,8 @@ impl AccountEffects {
                     rows.rows.iter().map(|row| row.get_str(0).unwrap_or_default().to_owned()).collect(),
                 ),
                 Err(error) => {
-                    // The account may lack the privilege; the grant itself is not affected.
+                    // The channel's account may lack the privilege to read `mysql`. The grant itself still
+                    // takes effect.
                     ignore_refusal(error)?;
                     before.clear();
                     break;
@@ -103,10 +109,10 @@ impl AccountEffects {
         Ok(Some(Self { connection, grantor, account: account_name(invoker), before, granted, routine }))
     }
 
-    /// Applies the effects. `has_run` is false if the statement failed, and so created no routine.
+    /// Makes the corrections. `has_run` is false if the statement failed, so that it created no routine.
     ///
     /// # Errors
-    /// [`ApplyError::Session`] for anything but a refusal.
+    /// [`ApplyError::Session`], except if the target refuses a correction.
     pub(super) async fn run(mut self, has_run: bool) -> Result<(), ApplyError> {
         if let Some(routine) = self.routine.take_if(|_| has_run) {
             self.grant_to_creator(&routine).await?;
@@ -133,7 +139,7 @@ impl AccountEffects {
         Ok(())
     }
 
-    /// Whether the target has the routine: `CREATE ... IF NOT EXISTS` then does nothing.
+    /// Returns whether the target has the routine. If it does, `CREATE ... IF NOT EXISTS` does nothing.
     async fn routine_exists(&mut self, routine: &Routine) -> Result<bool, ApplyError> {
         let sql = format!(
             "SELECT COUNT(*) FROM information_schema.routines WHERE routine_type='{}' AND routine_schema={} AND routine_name={}",
@@ -144,9 +150,9 @@ impl AccountEffects {
         Ok(self.connection.query(&sql).await?.scalar() != Some("0"))
     }
 
-    /// Grants a routine's creator its privileges (`automatic_sp_privileges`).
+    /// Grants the creator of a routine the privileges on it (`automatic_sp_privileges`).
     async fn grant_to_creator(&mut self, routine: &Routine) -> Result<(), ApplyError> {
-        // As `information_schema` writes it.
+        // Split the account as `information_schema` writes it.
         let (user, host) = self.grantor.rsplit_once('@').unwrap_or((&self.grantor, ""));
         let grantee = portable_literal(&format!("'{user}'@'{host}'"));
         let database = portable_literal(&routine.database);
@@ -164,7 +170,7 @@ impl AccountEffects {
         let name = qualified_name(&routine.database, &routine.name);
         let on = format!("GRANT EXECUTE, ALTER ROUTINE ON {} {name} TO ", routine.kind);
         let grant = [on.as_bytes(), &self.account].concat();
-        // Older MariaDB knows packages only in this mode.
+        // Older MariaDB servers know packages only in the SQL mode ORACLE.
         let is_package = routine.kind.starts_with("PACKAGE");
         if is_package {
             self.connection.execute("SET SESSION sql_mode='ORACLE'").await?;
@@ -180,7 +186,7 @@ impl AccountEffects {
     }
 }
 
-/// The condition for rows about the object of a grant, in a table of [`GRANTOR_TABLES`].
+/// Returns the condition that selects the rows about the object of a grant in a table of [`GRANTOR_TABLES`].
 fn rows_filter(granted: &ObjectGrant, table: &str) -> Option<String> {
     let name = match table {
         "tables_priv" => "Table_name",

@@ -1,5 +1,5 @@
-//! Reads from the log the GTIDs that a target has applied, and checks that those transactions are still at
-//! their positions.
+//! Reads from the log the GTIDs of the transactions that a target has applied. Also checks that these
+//! transactions are still at the same positions in the log.
 
 use std::collections::BTreeSet;
 
@@ -11,25 +11,27 @@ use crate::error::ApplyError;
 use crate::log_span::LogSpan;
 use crate::progress::AppliedSet;
 
-/// The result of the scan.
+/// The result of scanning the log.
 pub(super) struct AppliedScan {
-    /// All transactions before the low watermark, and what the target had before the log, in the log's
-    /// domains.
+    /// The GTIDs of all transactions before the low watermark, and of the transactions that the target had
+    /// before the channel; on MariaDB, only in the domains of the log.
     pub(super) before: GtidSet,
-    /// All transactions of the log that are applied, and the origin.
+    /// The GTIDs of all transactions of the log that are applied, and of those that the target had before the
+    /// channel.
     pub(super) applied: GtidSet,
-    /// The first position up to which the target has applied, and where no transaction of the log ends.
+    /// The lowest position at which applied transactions start or end on the target, but none starts or ends
+    /// in the log. `None` if all positions fit.
     pub(super) misplaced: Option<LogPosition>,
 }
 
 impl AppliedScan {
-    /// Scans from the start of the low watermark's segment to the highest applied position. `origin` is what
-    /// the target had before the log.
+    /// Scans the log from the start of the low watermark's segment to the highest applied position. `origin`
+    /// is the GTID set that the target had before the channel.
     ///
-    /// A power failure can remove the end of the newest segment. Then the same source sends the same bytes
-    /// again to the same positions, or the log continues in another segment, and this one ends before the
-    /// transactions that the target has from it. So positions are enough to detect it, also for transactions
-    /// without GTIDs.
+    /// A power failure can remove the end of the newest segment. Then there are two cases. The same source
+    /// sends the same bytes to the same positions again. Or the log continues in another segment, and this
+    /// segment ends before the transactions that the target has applied from it. So comparing positions is
+    /// enough to detect the second case, also for transactions without GTIDs.
     ///
     /// # Errors
     /// [`ApplyError::Log`].
@@ -39,7 +41,7 @@ impl AppliedScan {
         let mut before = log.gtids_before(low.segment)?.unwrap_or_else(|| GtidSet::empty(origin.flavour()));
         let mut all = before.clone();
         let edges = applied.gaps().flat_map(|gap| [gap.start, gap.end]).chain([low, applied.high()]);
-        // No crash removes the start of a segment.
+        // A crash never removes the start of a segment, so that position needs no check.
         let mut missing: BTreeSet<_> = edges.filter(|edge| edge.offset != FIRST_EVENT_OFFSET).collect();
         let mut reader = log.reader(segment)?;
         let mut start = low;
@@ -55,7 +57,8 @@ impl AppliedScan {
                 is_applied = applied.contains(&LogSpan { start, end: entry.end() });
                 start = entry.end();
             }
-            // A log holds the GTIDs of one flavour, here and below.
+            // All GTIDs of a log are of one flavour, so inserting cannot fail. The same holds for the next
+            // insert.
             if let Some(gtid) = entry.gtid.as_ref().filter(|_| is_applied) {
                 let _ = all.insert(gtid);
             }
@@ -65,7 +68,7 @@ impl AppliedScan {
         }
         let with_origin = |gtids: GtidSet| gtids.union(origin).unwrap_or(gtids);
         let before = match (with_origin(before), log.gtid_set()) {
-            // Domains that the log does not know belong to other sources.
+            // Domains that the log does not contain belong to other sources.
             (GtidSet::MariaDb(gtids), Some(GtidSet::MariaDb(logged))) => {
                 let is_logged = |gtid: &MariadbGtid| logged.last(gtid.domain).is_some();
                 GtidSet::MariaDb(MariadbBinlogState::from_gtids(gtids.iter().filter(is_logged)))

@@ -1,10 +1,11 @@
-//! The tables named in a statement that changes rows.
+//! Finds the tables that a row-changing statement names.
 
 use super::sql_tokenizer::{ObjectName, SqlTokenizer};
 use crate::decode::statement::wrapped;
 
-/// The tables that an `INSERT`, `REPLACE`, `UPDATE`, `DELETE` or `LOAD DATA` names and may change; empty if
-/// the statement cannot be parsed. What triggers and functions change is not in the text.
+/// Returns the tables that an `INSERT`, `REPLACE`, `UPDATE`, `DELETE` or `LOAD DATA` names and may change.
+/// Empty if the statement cannot be parsed. Tables that only triggers and functions change are not named in
+/// the statement.
 pub(super) fn changed_tables(text: &[u8]) -> Vec<ObjectName> {
     tables(text).unwrap_or_default()
 }
@@ -27,7 +28,7 @@ fn tables(text: &[u8]) -> Option<Vec<ObjectName>> {
     };
     while front.iter().any(|word| words.accept(word)) {}
     let mut found = vec![words.object()?];
-    // Joined tables. Some of them are only read.
+    // The statement may name several joined tables. Some of them are only read.
     while !end.is_empty() && !words.accept(end) {
         let is_next =
             words.accept_mark(b',') || words.accept("JOIN") || words.accept("FROM") || words.accept("USING");
@@ -40,7 +41,7 @@ fn tables(text: &[u8]) -> Option<Vec<ObjectName>> {
     Some(found)
 }
 
-/// The next object, if one follows.
+/// Returns the next object name, if one follows.
 fn object_ahead(words: &mut SqlTokenizer<'_>) -> Option<ObjectName> {
     let mut ahead = words.clone();
     let object = ahead.object()?;
@@ -55,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn changed_tables_are_named() {
+    fn changed_tables_are_found() {
         let named = |text: &str| {
             let tables = changed_tables(text.as_bytes());
             let names: Vec<String> = tables

@@ -1,5 +1,5 @@
-//! The lock on the target under which a channel runs statements. After a takeover, the new holder waits for
-//! the statement that an earlier connection may still run.
+//! The lock on the target that a channel holds while it runs a statement. After a takeover, the new channel
+//! waits for the lock, because an earlier connection may still run a statement.
 
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
@@ -12,16 +12,17 @@ use super::shared_state::ChannelShared;
 use crate::error::ApplyError;
 use tailwater_wire::sql_quote::portable_literal;
 
-/// The timeout of one attempt; `stop` is checked between two.
+/// The timeout of one attempt, in seconds. Between two attempts, the channel checks whether it must stop.
 const STEP_SECONDS: u32 = 1;
 
-/// The seed must not change: all versions of Tailwater must use the same lock name.
+/// The seed of the hash in the lock name. It must not change: all versions of Tailwater must use the same
+/// lock name.
 const SEED: u64 = 0x7461_696c_7761_7465;
 
-/// Acquires the channel's lock. False if the run was stopped before that.
+/// Acquires the channel's lock. Returns false if the run was stopped first.
 ///
 /// # Errors
-/// [`ApplyError::TakenOver`]; [`ApplyError::ProgressRecord`] if the target does not return its holder;
+/// [`ApplyError::TakenOver`]; [`ApplyError::ProgressRecord`] if `GET_LOCK` returns neither 0 nor 1;
 /// [`ApplyError::Session`].
 pub(super) async fn acquire(
     connection: &mut Connection,
@@ -35,9 +36,9 @@ pub(super) async fn acquire(
         match connection.query(&ask).await?.scalar() {
             Some("1") => return Ok(true),
             Some("0") if shared.stop.is_cancelled() => return Ok(false),
-            // A statement may take days.
+            // The lock is held. The statement of its holder may run for days.
             Some("0") => {
-                // Or the holder is not an earlier connection, and keeps the lock.
+                // If another channel has taken over, it holds the lock and keeps it: then stop with an error.
                 shared.claim.check(connection).await?;
                 if !std::mem::replace(&mut waited, true) {
                     info!(
@@ -54,7 +55,7 @@ pub(super) async fn acquire(
     }
 }
 
-/// The name of the lock that a channel's statements run under. Servers take 64 characters.
+/// Returns the name of the lock for a channel's statements. Servers accept names of up to 64 characters.
 fn lock_name(channel: &str) -> String {
     const WHOLE_CHARACTERS_MAX: usize = 50;
     let head: String = channel.chars().take(WHOLE_CHARACTERS_MAX).collect();
@@ -72,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_names_have_distinct_locks() {
+    fn channels_with_long_names_have_different_locks() {
         assert_eq!(lock_name("replica"), "tailwater.replica");
         let name = |last: char| format!("{}{last}", "n".repeat(63));
         let (one, other) = (lock_name(&name('1')), lock_name(&name('2')));

@@ -1,28 +1,27 @@
-//! Alternative statements for definitions that the target rejects because its tables differ from the
-//! source's.
+//! Replaces DDL statements that the target rejects because its tables differ from the source's.
 
 use tailwater_wire::Flavour;
 
 use super::sql_tokenizer::{SqlToken, SqlTokenizer};
 use crate::decode::statement::wrapped;
 
-/// What to do with a `CREATE TABLE` whose table exists on the target, and a `DROP TABLE` whose table does
-/// not.
+/// What to do with a `CREATE TABLE` if the table already exists on the target, and with a `DROP TABLE` if it
+/// does not exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DdlExecMode {
     /// The channel stops.
     #[default]
     Strict,
-    /// As MariaDB's replication with `slave_ddl_exec_mode=IDEMPOTENT`: the source's table replaces an
-    /// existing one, and a missing table is not dropped.
+    /// As in MariaDB's replication with `slave_ddl_exec_mode=IDEMPOTENT`: a created table replaces the
+    /// existing one, and dropping a missing table does nothing.
     Idempotent,
 }
 
 /// `ER_TABLE_EXISTS_ERROR`
 pub(super) const TABLE_EXISTS: u16 = 1050;
 
-/// The statements that replace the table or sequence that `text` creates; empty for other statements.
+/// Returns the statements that replace the table or sequence that `text` creates; empty for other statements.
 pub(super) fn replacement_statements(text: &[u8], target: Flavour) -> Vec<Vec<u8>> {
     try_replacement(text, target).unwrap_or_default()
 }
@@ -31,12 +30,12 @@ fn try_replacement(text: &[u8], target: Flavour) -> Option<Vec<Vec<u8>>> {
     let statement = wrapped(text);
     let mut words = SqlTokenizer::new(statement);
     words.accept("CREATE").then_some(())?;
-    // A SET STATEMENT clause stays in front.
+    // A SET STATEMENT clause stays at the start.
     let (head, rest) = text.split_at_checked(text.len() - statement.len() + words.end)?;
     let temporary = words.accept("TEMPORARY");
     let kind = ["TABLE", "SEQUENCE"].into_iter().find(|kind| words.accept(kind))?;
     if target == Flavour::MariaDb {
-        // One statement, and so one GTID.
+        // One statement, so that it has one GTID.
         return (!words.accept("IF")).then(|| vec![[head, b" OR REPLACE", rest].concat()]);
     }
     let name = match words.clone().next()? {
@@ -51,7 +50,7 @@ fn try_replacement(text: &[u8], target: Flavour) -> Option<Vec<Vec<u8>>> {
     Some(vec![[drop.as_bytes(), name].concat(), text.to_vec()])
 }
 
-/// Whether a statement drops tables or sequences.
+/// Returns whether a statement drops tables or sequences.
 pub(super) fn drops_tables(text: &[u8]) -> bool {
     let mut words = SqlTokenizer::new(wrapped(text));
     let drops = words.accept("DROP");
@@ -69,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_are_replaced() {
+    fn created_tables_replace_existing_ones() {
         for (text, mariadb, mysql) in [
             (
                 "CREATE TABLE t (a INT)",

@@ -1,4 +1,4 @@
-//! Waits until the log durably contains all transactions that the target has.
+//! Waits until the log durably contains all transactions that the target has applied.
 
 use std::time::Duration;
 
@@ -14,13 +14,13 @@ use super::target_gtids;
 use crate::error::ApplyError;
 use crate::progress::AppliedSet;
 
-/// How long to wait before a warning.
+/// How long to wait for the log before logging a warning.
 const QUIET_WAIT_MAX: Duration = Duration::from_secs(1);
 
-/// Waits until the log durably contains the transactions that the target has applied. Its sync may be
-/// pending, or a power failure has removed its end, which is captured again. The log is never read beyond its
-/// durable end. Returns true if the wait was so long that the target may have changed; then a warning was
-/// logged.
+/// Waits until the log durably contains the transactions that the target has applied. The log's sync may be
+/// pending. Or a power failure has removed the log's end, and the relay captures it again. The channel never
+/// reads the log beyond its durable end. Returns true if the wait was so long that a warning was logged; the
+/// target may have changed meanwhile.
 ///
 /// # Errors
 /// [`ApplyError::TargetAhead`] if the log is closed; [`ApplyError::Log`].
@@ -32,7 +32,8 @@ pub(super) async fn wait_until_durable(
 ) -> Result<bool, ApplyError> {
     let Some(applied) = &record.applied else { return Ok(false) };
     let high = applied.high();
-    // A new segment starts durably, so this is not the effect of a power failure.
+    // The start of a new segment is always durable. A missing segment is therefore not the effect of a power
+    // failure.
     if log.newest_segment().is_none_or(|newest| newest.number < high.segment) {
         return Ok(false);
     }
@@ -44,7 +45,7 @@ pub(super) async fn wait_until_durable(
     let applied_gtids = blocking(|| applied_on_target(log, applied, record));
     status.send_modify(|status| {
         status.fault = Some(ChannelFault::of(&error));
-        // A client that looks for the most advanced server needs this.
+        // During a failover, the client that looks for the most advanced server needs these GTIDs.
         if let Some(gtids) = applied_gtids {
             status.gtids = target_gtids::text(&gtids);
         }
@@ -57,7 +58,8 @@ fn log_behind_error(channel: &str, log: &LogHandle, high: LogPosition) -> ApplyE
     ApplyError::TargetAhead { channel: channel.to_owned(), has: high.to_string(), end }
 }
 
-/// The known contents of the target: the applied part of the log, and the newest transactions.
+/// Returns the GTIDs that the target is known to have: those of the applied part of the log, and the newest
+/// transactions.
 fn applied_on_target(log: &LogHandle, applied: &AppliedSet, record: &ChannelRecord) -> Option<GtidSet> {
     let flavour = log.source()?.flavour;
     let origin = GtidSet::parse(flavour, &record.origin_gtids).ok()?;

@@ -1,9 +1,9 @@
-//! Disables scheduled events on the target, as on a replica: otherwise each would run on both servers, and
-//! their rows would differ.
+//! Disables scheduled events on the target, as on a replica. Otherwise each event would run on source and
+//! target, and their rows would differ.
 //!
-//! A server's replication thread runs every `CREATE EVENT` and `ALTER EVENT` with the status `DISABLE ON
-//! REPLICA`. A client cannot do that, so the status is written into the statement. With a second statement
-//! the event could run in between, and would stay enabled after a crash.
+//! A server's replication thread creates each event with the status `DISABLE ON REPLICA`. A client session
+//! cannot do that, so the channel writes the status into the `CREATE EVENT` or `ALTER EVENT` statement. A
+//! second statement would not do: the event could run before it, and would stay enabled after a crash.
 
 use std::ops::Range;
 
@@ -14,7 +14,7 @@ use tailwater_wire::server_version::ServerFeature;
 use super::sql_tokenizer::{SqlToken, SqlTokenizer};
 use crate::decode::statement::wrapped;
 
-/// The status in the server's spelling: MySQL also takes `SLAVE`, but has deprecated it.
+/// Returns the status in the server's spelling. MySQL also accepts the older `SLAVE`, which is deprecated.
 pub(super) fn disabled_status(server: &ServerInfo) -> &'static str {
     match server.has(ServerFeature::DisableOnReplica) {
         true => "DISABLE ON REPLICA",
@@ -22,10 +22,10 @@ pub(super) fn disabled_status(server: &ServerInfo) -> &'static str {
     }
 }
 
-/// Replaces the status in a `CREATE EVENT` or `ALTER EVENT`, and adds the definer if it names none; `None`
-/// for any other statement.
+/// Replaces the status in a `CREATE EVENT` or `ALTER EVENT`, and adds the definer if the statement names
+/// none. Returns `None` for any other statement.
 pub(super) fn disabled_event(text: &[u8], status: &str, invoker: Option<&Invoker<'_>>) -> Option<Vec<u8>> {
-    // MariaDB's SET STATEMENT clause stays before it.
+    // MariaDB's SET STATEMENT clause stays at the start.
     let (settings, text) = text.split_at(text.len() - wrapped(text).len());
     let places = places(text)?;
     let definer = match (places.definer, invoker.filter(|invoker| !invoker.user.is_empty())) {
@@ -38,7 +38,7 @@ pub(super) fn disabled_event(text: &[u8], status: &str, invoker: Option<&Invoker
     let definer = definer.iter().map(|(place, clause)| (*place..*place, clause.as_slice()));
     for (place, clause) in definer.chain([(places.status, status.as_bytes())]) {
         changed.extend_from_slice(text.get(rest..place.start)?);
-        // If nothing is replaced, no space may separate the clause from the words around it.
+        // If no old clause is replaced, there may be no space between the new clause and the words around it.
         if changed.last().is_some_and(|byte| !byte.is_ascii_whitespace()) {
             changed.push(b' ');
         }
@@ -68,11 +68,11 @@ fn definer(invoker: &Invoker<'_>) -> Vec<u8> {
     clause
 }
 
-/// The positions of the clauses.
+/// The positions of the clauses in a statement.
 struct EventClausePlaces {
-    /// Where to insert the definer; `None` if there is one.
+    /// Where to insert the definer; `None` if the statement names one.
     definer: Option<usize>,
-    /// Where the status is, or is to be inserted.
+    /// Where the status is, or where to insert it.
     status: Range<usize>,
 }
 
@@ -82,8 +82,8 @@ fn places(text: &[u8]) -> Option<EventClausePlaces> {
     Some(EventClausePlaces { definer, status: status_place(words)? })
 }
 
-/// The place of the status after the name: `ON SCHEDULE ... ON COMPLETION ... RENAME TO ... STATUS COMMENT
-/// ... DO ...`.
+/// Returns the position of the status after the event's name, in `ON SCHEDULE ... ON COMPLETION ... RENAME TO
+/// ... STATUS COMMENT ... DO ...`.
 fn status_place(mut words: SqlTokenizer<'_>) -> Option<Range<usize>> {
     let mut depth = 0u32;
     loop {
@@ -105,7 +105,7 @@ fn status_place(mut words: SqlTokenizer<'_>) -> Option<Range<usize>> {
                         }
                         return Some(start..ahead.end);
                     }
-                    // Every word may be a name.
+                    // The words after it are a name, even if they are also keywords.
                     b"RENAME" if ahead.accept("TO") => drop(ahead.object()?),
                     _ => {}
                 }
@@ -117,8 +117,8 @@ fn status_place(mut words: SqlTokenizer<'_>) -> Option<Range<usize>> {
 }
 
 impl SqlTokenizer<'_> {
-    /// Skips everything up to and including the event's name. Returns where to insert a definer, if there is
-    /// none. `None` if this defines no event.
+    /// Skips everything up to and including the event's name. Returns where to insert a definer, or
+    /// `Some(None)` if the statement names one. Returns `None` if the statement does not define an event.
     fn event_name(&mut self) -> Option<Option<usize>> {
         let is_definition = self.accept("CREATE") || self.accept("ALTER");
         is_definition.then_some(())?;
@@ -139,7 +139,7 @@ impl SqlTokenizer<'_> {
         Some(place)
     }
 
-    /// Skips `= CURRENT_USER()` or `= name@host`; the host is one token with its mark.
+    /// Skips `= CURRENT_USER()` or `= name@host`. The tokenizer returns the host and its `@` as one token.
     fn definer(&mut self) -> Option<()> {
         self.accept_mark(b'=').then_some(())?;
         self.next()?;
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn event_status_is_replaced_and_definer_kept() {
+    fn the_event_status_is_replaced_and_the_definer_kept() {
         for (text, expected) in [
             (
                 "CREATE EVENT e ON SCHEDULE EVERY 1 DAY DO SELECT 1",
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn other_statements_stay_as_they_are() {
+    fn other_statements_stay_unchanged() {
         for text in [
             "DROP EVENT e",
             "CREATE TABLE event (id INT)",

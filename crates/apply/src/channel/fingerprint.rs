@@ -1,4 +1,4 @@
-//! Fingerprints of the objects that a statement may change. If the fingerprint has changed, a statement that
+//! Fingerprints of the objects that a statement may change. A changed fingerprint shows that a statement that
 //! commits implicitly has run.
 
 use std::collections::BTreeSet;
@@ -12,14 +12,16 @@ use crate::decode::statement::{without_comments, wrapped};
 use crate::transaction::Statement;
 use tailwater_wire::sql_quote::portable_literal;
 
-/// The seed must not change: fingerprints outlive the process.
+/// The seed of the hash. It must not change: fingerprints are stored on the target and compared after a
+/// restart.
 const SEED: u64 = 0x7461_696c_7761_7465;
 
-/// Errors of a server whose system tables are missing or damaged.
+/// The errors of a server whose system tables are missing or damaged.
 const BROKEN_CATALOGUE_ERRORS: [u16; 12] =
     [1033, 1034, 1146, 1194, 1459, 1545, 1547, 1548, 1549, 1558, 1728, 1805];
 
-/// Databases that `statement` may touch: its default one, and each word that could be a name.
+/// Returns the databases that `statement` may change: its default database, and each word of the text that
+/// could be a database name.
 fn candidate_databases(statement: &Statement) -> BTreeSet<String> {
     const WORDS_MAX: usize = 4096;
     let mut names = BTreeSet::new();
@@ -31,13 +33,14 @@ fn candidate_databases(statement: &Statement) -> BTreeSet<String> {
     {
         names.insert(word.to_owned());
     }
-    // As InnoDB's own tables write them.
+    // InnoDB's own tables contain these directory names.
     let files: Vec<String> = names.iter().map(|name| file_name(name)).collect();
     names.extend(files);
     names
 }
 
-/// A database name as its directory name: other characters than letters and digits become their code.
+/// Returns a database's directory name: characters other than letters, digits and underscores become `@` and
+/// their code.
 fn file_name(name: &str) -> String {
     let mut file = String::with_capacity(name.len());
     for c in name.chars() {
@@ -54,13 +57,15 @@ fn file_name(name: &str) -> String {
 /// A query for definitions in `information_schema`.
 struct DefinitionQuery {
     select: &'static str,
-    /// The column with the database.
+    /// The column with the database name.
     column: &'static str,
-    /// A column with the same database name, by which MariaDB opens the tables of one database only.
+    /// Another column with the same database name. If the query names it, MariaDB opens the tables of this
+    /// database only.
     lookup: Option<&'static str>,
 }
 
-/// The definitions of all kinds of objects. The order must not change: fingerprints outlive the process.
+/// The queries for all kinds of objects. Their order must not change: fingerprints are stored on the target
+/// and compared after a restart.
 const DEFINITION_QUERIES: [DefinitionQuery; 10] = [
     DefinitionQuery {
         select: "SELECT schema_name, default_character_set_name, default_collation_name FROM information_schema.schemata",
@@ -123,7 +128,8 @@ const DEFINITION_QUERIES: [DefinitionQuery; 10] = [
     },
 ];
 
-/// The IDs of the tables. If two tables with the same definition swap names, only their IDs change.
+/// Returns the query for the table IDs. If two tables with the same definition swap names, only their IDs
+/// change.
 fn table_id_query(flavour: Flavour) -> DefinitionQuery {
     DefinitionQuery {
         select: match flavour {
@@ -135,18 +141,19 @@ fn table_id_query(flavour: Flavour) -> DefinitionQuery {
     }
 }
 
-/// The state of the objects that a statement may change.
+/// The state of the objects that a statement may change, as a checksum.
 #[derive(Debug)]
 pub(super) struct Fingerprint {
     pub(super) text: String,
-    /// The account cannot read the IDs of the tables, so tables that swap names look unchanged.
+    /// Whether the account cannot read the table IDs. Two tables that swap names then look unchanged.
     pub(super) lacks_numbers: bool,
 }
 
-/// A fingerprint of all objects in the databases that `statement` may touch.
+/// Returns a fingerprint of all objects in the databases that `statement` may change. It leaves out what the
+/// account may not see.
 ///
 /// # Errors
-/// Anything that breaks the connection. What the account may not see is left out.
+/// Any error that breaks the connection.
 pub(super) async fn fingerprint(
     connection: &mut Connection,
     statement: &Statement,
@@ -156,7 +163,8 @@ pub(super) async fn fingerprint(
     let names: Vec<String> =
         candidate_databases(statement).iter().map(|name| portable_literal(name)).collect();
     let names = names.join(",");
-    // For a list of databases, MariaDB opens every table of every database; for one database, only its own.
+    // For a list of databases, MariaDB opens the tables of every database on the server. For one database, it
+    // opens only the tables of that one.
     let databases = match flavour {
         Flavour::MySql => None,
         Flavour::MariaDb => Some(existing_databases(connection, &names).await?),
@@ -166,7 +174,7 @@ pub(super) async fn fingerprint(
         DEFINITION_QUERIES.into_iter().chain([table_id_query(flavour)])
     {
         let questions = match databases.as_ref().zip(lookup) {
-            // The server compares names case-insensitively, so they are also compared as bytes.
+            // The server may compare names case-insensitively, so the query also compares them as bytes.
             Some((databases, lookup)) => databases
                 .iter()
                 .map(|name| format!("{select} WHERE {lookup} = {name} AND BINARY {column} = {name}"))
@@ -177,12 +185,13 @@ pub(super) async fn fingerprint(
         for sql in questions {
             match sum_of_rows(connection, &sql).await {
                 Ok(of_one) => sum = sum.map(|sum| sum.wrapping_add(of_one)),
-                // The account may lack the privilege for InnoDB's own tables; MySQL reports that only when
-                // rows are read.
+                // The account may lack the privilege for InnoDB's own tables. MySQL reports that only when
+                // the query reads rows.
                 Err(SessionError::Server { error, .. }) if matches!(error.number, 1044 | 1142 | 1227) => {
                     (sum, lacks_numbers) = (None, true);
                 }
-                // The statement may repair the table, or not need it.
+                // A damaged system table is no error here: the statement may repair the table, or not need
+                // it.
                 Err(SessionError::Server { error, .. })
                     if BROKEN_CATALOGUE_ERRORS.contains(&error.number) =>
                 {
@@ -198,15 +207,15 @@ pub(super) async fn fingerprint(
     Ok(Fingerprint { text: format!("{:016x}", hasher.finish()), lacks_numbers })
 }
 
-/// Those of the quoted names that are databases, quoted, as the server writes them.
+/// Returns those of the quoted names that are databases, quoted, in the server's spelling.
 async fn existing_databases(connection: &mut Connection, names: &str) -> Result<Vec<String>, SessionError> {
     let sql = format!("SELECT schema_name FROM information_schema.schemata WHERE schema_name IN ({names})");
     let answer = connection.query(&sql).await?;
     Ok(answer.rows.iter().filter_map(|row| row.get_str(0)).map(portable_literal).collect())
 }
 
-/// Whether a statement may swap tables, so that a second run undoes the first. Errs on the safe side: a
-/// rename of more than two tables may be circular.
+/// Returns whether a statement may swap tables, so that a second run would undo the first. Also true for
+/// statements that only may do so: a rename of more than two tables may be circular.
 pub(super) fn may_swap(text: &[u8]) -> bool {
     let text = String::from_utf8_lossy(without_comments(wrapped(text)));
     let mut words = text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
@@ -220,8 +229,8 @@ pub(super) fn may_swap(text: &[u8]) -> bool {
     }
 }
 
-/// A statement that drops the remaining tables, if `text` drops several: an interrupted one may have dropped
-/// some.
+/// Returns a statement that drops the remaining tables, if `text` drops several. An interrupted drop may have
+/// dropped some of them.
 pub(super) fn rest_of_drop(text: &[u8]) -> Option<Vec<u8>> {
     let statement = without_comments(wrapped(text));
     let is_letter = |byte: &u8| byte.is_ascii_alphabetic();
@@ -245,7 +254,7 @@ pub(super) fn rest_of_drop(text: &[u8]) -> Option<Vec<u8>> {
     Some([head, b" IF EXISTS", rest].concat())
 }
 
-/// A sum that does not depend on the order of the rows.
+/// Returns a checksum of the rows that does not depend on their order.
 async fn sum_of_rows(connection: &mut Connection, sql: &str) -> Result<u64, SessionError> {
     let mut rows = connection.query_stream(sql).await?;
     let mut sum = 0u64;
@@ -261,7 +270,8 @@ async fn sum_of_rows(connection: &mut Connection, sql: &str) -> Result<u64, Sess
     Ok(sum)
 }
 
-/// Whether the error is that of a second run: an object already exists, or does not exist any more.
+/// Returns whether a statement fails with this error when it runs a second time: an object already exists, or
+/// no longer exists.
 pub(super) fn is_already_done(number: u16) -> bool {
     matches!(
         number,
@@ -324,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn table_swaps_are_recognized() {
+    fn statements_that_may_swap_tables_are_recognized() {
         let may = |text: &str| may_swap(text.as_bytes());
         for text in [
             "RENAME TABLE a TO x, b TO a, x TO b",

@@ -1,5 +1,5 @@
-//! Tests plans against a model of a server: the result equals that of the row-by-row history, and no
-//! intermediate step violates a key.
+//! Tests plans against a model of a server. Applying the plan gives the same rows as applying the history row
+//! by row, and no intermediate step violates a key.
 
 pub(crate) mod model;
 mod shapes;
@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use super::{BatchPlan, PlanOptions, plan};
 use model::{History, Store, wishes};
 
-/// Applies a plan to a store that checks every step.
+/// Applies a plan to a store that checks every step. Returns the first violation.
 fn applied(store: &mut Store, plan: &BatchPlan<'_>) -> Result<(), String> {
     for group in &plan.groups {
         for row in &group.rows {
@@ -23,7 +23,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 3000, ..ProptestConfig::default() })]
 
     #[test]
-    fn plans_reach_the_same_end_without_key_violations(
+    fn plans_give_the_same_rows_without_key_violations(
         before in wishes(30),
         wishes in wishes(60),
         hashes in prop_oneof![Just(1u64), Just(3), Just(u64::MAX)],

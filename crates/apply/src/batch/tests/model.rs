@@ -1,4 +1,5 @@
-//! A model of a server with a few integer tables that checks keys at once, and random histories of changes.
+//! A model of a server with a few tables of integers, which checks keys after every change; and random
+//! histories of changes.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -28,7 +29,7 @@ pub struct Shape {
 pub const PLAIN: usize = 0;
 pub const WIDE_KEY: usize = 1;
 pub const KEYLESS: usize = 2;
-/// A table whose column 1 references the primary key of [`PARENT`].
+/// The number of a table whose column 1 references the primary key of [`PARENT`].
 pub const CHILD: usize = 3;
 pub const PARENT: usize = 4;
 
@@ -45,14 +46,14 @@ fn index_id(table: usize, index: usize) -> IndexId {
     IndexId((table * 10 + index) as u32)
 }
 
-/// The index ID of all rows of a table. Changes of parents access that of the child table.
+/// The index ID for all rows of a table. Changes of parent rows access this ID of the child table.
 const ROWS: usize = 8;
 const CHILD_ROWS: usize = 9;
 
 pub fn mapped(table: usize) -> MappedTable {
     let shape = &SHAPES[table];
     let name = format!("t{table}");
-    // Table ID and flags, two names, the types, no metadata, the nullable columns.
+    // The body of a table map: table ID and flags, two names, the types, no metadata, the nullable columns.
     let columns = shape.columns as u8;
     let mut body = vec![7, 0, 0, 0, 0, 0, 1, 0, 1, b's', 0, 2];
     body.extend(name.bytes().chain([0, columns]).chain(vec![type_code::LONG; shape.columns]));
@@ -96,12 +97,12 @@ pub fn mapped(table: usize) -> MappedTable {
         children: if table == PARENT { vec![foreign] } else { Vec::new() },
         cascades: Vec::new(),
     };
-    let mut mapped = MappedTable::new(map, body, Arc::new(target)).expect("the same columns");
+    let mut mapped = MappedTable::new(map, body, Arc::new(target)).expect("the target has the same columns");
     mapped.same_shape = true;
     mapped
 }
 
-/// An image of the given columns of a row.
+/// Returns an image of a row with the columns `present`.
 pub fn image(cells: &[Option<i32>], present: &[usize]) -> Vec<u8> {
     let mut bytes = vec![0; present.len().div_ceil(8)];
     for (bit, column) in present.iter().enumerate() {
@@ -117,7 +118,7 @@ pub fn bitmap(present: &[usize]) -> Bytes {
     Bytes::from(vec![present.iter().fold(0, |bits, column| bits | 1 << column)])
 }
 
-/// Parses an image; returns the remaining bytes too.
+/// Parses an image. Returns its values and the remaining bytes.
 pub fn read<'b>(bitmap: &[u8], mut bytes: &'b [u8]) -> (Vec<(usize, Option<i32>)>, &'b [u8]) {
     let present: Vec<usize> = (0..8).filter(|column| bitmap[0] >> column & 1 != 0).collect();
     let mut nulls = 0;
@@ -147,7 +148,7 @@ impl Store {
         Self { tables: vec![Vec::new(); SHAPES.len()] }
     }
 
-    /// Checks that the rows of a table violate no key.
+    /// Checks that the rows of a table violate no unique or foreign key.
     fn check(&self) -> Result<(), String> {
         for (table, rows) in self.tables.iter().enumerate() {
             for index in SHAPES[table].unique {
@@ -209,33 +210,34 @@ impl Store {
         self.check()
     }
 
-    /// Sorts the rows, so that the order does not depend on the history.
+    /// Sorts the rows, so that two stores with the same rows are equal.
     pub fn sorted(mut self) -> Self {
         self.tables.iter_mut().for_each(|rows| rows.sort());
         self
     }
 }
 
-/// A requested change; it may be impossible.
+/// A requested change. It may be impossible.
 #[derive(Debug, Clone)]
 pub struct Wish {
     pub table: u8,
     /// Insert, update, delete, or a change of the key.
     pub kind: u8,
     pub values: [u8; 4],
-    /// Bits: minimal images (two bits), another flag, unknown keys, same event as the previous change.
+    /// Flag bits: minimal images (two bits), another event flag, unknown keys, same event as the previous
+    /// change.
     pub how: u8,
 }
 
-/// A history of changes.
+/// A history of changes in log order.
 pub struct History {
     pub store: Store,
     pub changes: Vec<RowChanges>,
     pub told: Vec<String>,
     tables: Vec<Arc<MappedTable>>,
-    /// Number of different hashes.
+    /// How many different hashes there are: a small number makes different keys collide.
     hashes: u64,
-    /// A value whose key is [`WritesetKey::ANY`].
+    /// The value whose key is [`WritesetKey::ANY`].
     wild: i32,
 }
 
@@ -246,7 +248,7 @@ impl History {
         Self { store: Store::new(), changes, told, tables, hashes, wild: i32::from(wild) }
     }
 
-    /// Applies the possible changes.
+    /// Applies the requested changes that are possible.
     pub fn write(&mut self, wishes: &[Wish]) {
         self.told.clear();
         for wish in wishes {
@@ -258,7 +260,7 @@ impl History {
     fn grant(&mut self, wish: &Wish) {
         let table = usize::from(wish.table);
         let columns = SHAPES[table].columns;
-        // A four means NULL in a nullable column.
+        // The value 4 means NULL in a nullable column.
         let in_key = |column: usize| SHAPES[table].unique.first().is_some_and(|key| key.contains(&column));
         let value = |column: usize| {
             let value = i32::from(wish.values[column]);
@@ -271,7 +273,7 @@ impl History {
             None => row[0] == wished[0],
         };
         let found = rows.iter().find(same_key).cloned();
-        // Other values than those of the row, so that its key changes.
+        // Take values that differ from the row's values, so that the row's key changes.
         let other = rows.first().filter(|row| Some(*row) != found.as_ref()).cloned();
         let (before, after) = match wish.kind {
             0 => (None, Some(wished)),
@@ -285,7 +287,7 @@ impl History {
         self.change(table, before, after, wish.how);
     }
 
-    /// Makes a change of one row unless it violates a key.
+    /// Makes a change of one row, unless the change violates a key.
     pub fn change(&mut self, table: usize, before: Option<Cells>, after: Option<Cells>, how: u8) {
         let mut store = self.store.clone();
         let rows = &mut store.tables[table];
@@ -342,7 +344,7 @@ impl History {
                     && last.columns_present == columns_present
                     && last.columns_present_after == columns_present_after
                     && !last.accesses.is_empty()
-                    // No statement changes a row twice. This matters for rows without a key.
+                    // No statement changes a row twice. This matters only for rows without a key.
                     && table != KEYLESS
             });
         if joins && let Some(last) = self.changes.last_mut() {
@@ -406,7 +408,7 @@ impl History {
         all
     }
 
-    /// The key of values, unless one is NULL.
+    /// Returns the key for `values`; `None` if a value is NULL.
     fn key(&self, index: IndexId, values: &[Option<i32>]) -> Option<WritesetKey> {
         let mut hash = 0u64;
         for value in values {
@@ -420,7 +422,7 @@ impl History {
     }
 }
 
-/// Up to `count_max` random changes.
+/// Generates up to `count_max` random requests.
 pub fn wishes(count_max: usize) -> impl Strategy<Value = Vec<Wish>> {
     let wish = (0u8..5, 0u8..4, proptest::array::uniform4(0u8..5), 0u8..32)
         .prop_map(|(table, kind, values, how)| Wish { table, kind, values, how });

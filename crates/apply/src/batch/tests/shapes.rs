@@ -1,4 +1,4 @@
-//! Tests the shape of plans.
+//! Tests which groups and rows a plan has.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ fn history(table: usize, changes: &[(Option<Cells>, Option<Cells>)]) -> History 
     for (before, after) in changes {
         let told = history.told.len();
         history.change(table, before.clone(), after.clone(), 0);
-        assert_eq!(history.told.len(), told + 1, "{before:?} -> {after:?} is not possible");
+        assert_eq!(history.told.len(), told + 1, "the model rejects the change {before:?} -> {after:?}");
     }
     history
 }
@@ -49,14 +49,14 @@ fn rows_of_many_transactions_become_one_group() {
 }
 
 #[test]
-fn a_row_that_changes_often_is_changed_once() {
+fn a_row_that_changes_often_is_written_once() {
     let mut changes = vec![(None, Some(row(1, 1, 0)))];
-    // Another unique key changes too.
+    // Each update also changes the value of another unique key.
     for value in 0..40 {
         changes.push((Some(row(1, value + 1, value)), Some(row(1, value + 2, value + 1))));
     }
     let mut history = history(PLAIN, &changes);
-    // The other key has too many values for one change, but a few changes are enough.
+    // The other unique key has too many values for one merged change, but few merged changes are enough.
     let rows = plan(&history.changes, PlanOptions::default()).unwrap().rows();
     assert!((2..=4).contains(&rows), "{rows}");
 
@@ -68,7 +68,7 @@ fn a_row_that_changes_often_is_changed_once() {
     let plan = plan(changes, PlanOptions::default()).unwrap();
     assert_eq!(kinds(&plan), [(Update, 1)]);
     let planned = plan.groups[0].rows[0];
-    // The before image has only the key, the after image only the changed column.
+    // The before image has only the key, and the after image only the changed column.
     assert_eq!(*plan.groups[0].columns_present, [0b001]);
     assert_eq!(*planned.image.to_bytes(), [0, 1, 0, 0, 0]);
     assert_eq!(*plan.groups[0].columns_present_after, [0b100]);
@@ -76,9 +76,9 @@ fn a_row_that_changes_often_is_changed_once() {
 }
 
 #[test]
-fn a_row_that_moves_away_makes_room_first() {
-    // Row 2 takes the unique value of row 1, and row 1 is inserted again with another one. The change in
-    // between prevents a merge.
+fn a_row_that_changes_its_key_frees_the_old_value_first() {
+    // Row 2 takes the unique value of row 1, and row 1 is inserted again with another value. The change of
+    // row 2 prevents a merge.
     let changes = [(Some(row(1, 5, 0)), None), (None, Some(row(2, 5, 0))), (None, Some(row(1, 6, 0)))];
     let mut history = history(PLAIN, &[(None, Some(row(1, 5, 0)))]);
     history.changes.clear();
@@ -89,7 +89,7 @@ fn a_row_that_moves_away_makes_room_first() {
 }
 
 #[test]
-fn a_row_that_comes_back_is_updated() {
+fn a_deleted_and_reinserted_row_is_updated() {
     let mut history = history(PLAIN, &[(None, Some(row(1, 5, 0)))]);
     history.changes.clear();
     history.change(PLAIN, Some(row(1, 5, 0)), None, 0);
@@ -98,7 +98,7 @@ fn a_row_that_comes_back_is_updated() {
 }
 
 #[test]
-fn keys_with_separate_columns_are_not_cut() {
+fn images_are_not_cut_if_the_key_has_separate_columns() {
     let cells = |value| vec![Some(1), Some(2), Some(3), Some(value)];
     let history = history(
         WIDE_KEY,
@@ -111,7 +111,7 @@ fn keys_with_separate_columns_are_not_cut() {
 }
 
 #[test]
-fn tables_without_a_key_keep_their_events() {
+fn rows_of_tables_without_a_key_stay_in_separate_events() {
     let cells = |value: i32| vec![Some(value), None];
     let history = history(
         KEYLESS,
@@ -140,10 +140,10 @@ fn a_row_that_is_inserted_and_deleted_advances_the_counter() {
 }
 
 #[test]
-fn rows_without_columns_keep_their_events() {
+fn rows_without_columns_stay_in_separate_events() {
     let cells = vec![None, None];
     let mut history = History::new(u64::MAX, u8::MAX);
-    // Minimal images of rows with only default values.
+    // These are minimal images of rows that have only default values.
     for _ in 0..3 {
         history.change(KEYLESS, None, Some(cells.clone()), 3);
     }
@@ -175,7 +175,7 @@ fn rows_of_a_group_are_in_key_order() {
     let values: Vec<u8> = plan_apart.groups[0].rows.iter().map(|row| row.after.to_bytes()[5]).collect();
     assert_eq!(values, [7, 1, 2]);
 
-    // A changed key may be one that another row had before.
+    // A row changes its key to a value that another row had before.
     history.changes.clear();
     history.change(WIDE_KEY, Some(cells(45, 0)), Some(cells(46, 0)), 0);
     history.change(WIDE_KEY, Some(cells(44, 0)), Some(cells(45, 0)), 0);
