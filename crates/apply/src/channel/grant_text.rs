@@ -1,10 +1,10 @@
-//! Parses statements about accounts and routines: accounts, roles, the object of a grant, the created
-//! routine. No I/O.
+//! Parses statements about accounts and routines: the accounts, the roles, the object of a grant, the created
+//! routine. It does no I/O.
 
 use super::sql_tokenizer::{SqlToken, SqlTokenizer, unquote};
 use crate::decode::statement::wrapped;
 
-/// Whether a statement grants or revokes.
+/// Returns whether a statement grants or revokes.
 pub(super) fn grants(text: &[u8]) -> bool {
     let mut words = SqlTokenizer::new(wrapped(text));
     words.accept("GRANT") || words.accept("REVOKE")
@@ -14,14 +14,14 @@ pub(super) fn grants(text: &[u8]) -> bool {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Routine {
     pub(super) kind: &'static str,
-    /// Without quotes, like its database.
+    /// The name without quotes. `database` is also without quotes.
     pub(super) name: String,
     pub(super) database: String,
-    /// `IF NOT EXISTS`
+    /// Whether the statement has `IF NOT EXISTS`.
     pub(super) unless_exists: bool,
 }
 
-/// The routine that a statement creates, in a session with current database `database`.
+/// Returns the routine that a statement creates in a session with the current database `database`.
 pub(super) fn routine(text: &[u8], database: &[u8]) -> Option<Routine> {
     let mut words = SqlTokenizer::new(wrapped(text));
     words.accept("CREATE").then_some(())?;
@@ -49,13 +49,13 @@ pub(super) fn routine(text: &[u8], database: &[u8]) -> Option<Routine> {
     }
     let object = words.object()?;
     let kind = kind?;
-    // Without parameters it is a loadable function.
+    // A function without a parameter list is a loadable function, which has no creator.
     (kind.starts_with("PACKAGE") || words.accept_mark(b'(')).then_some(())?;
     let database = object.schema.unwrap_or_else(|| String::from_utf8_lossy(database).into_owned());
     Some(Routine { kind, name: object.name, database, unless_exists })
 }
 
-/// The accounts of a list that follows: user and host.
+/// Returns the accounts of the list that follows, each as user and host.
 fn accounts(words: &mut SqlTokenizer<'_>) -> Vec<(String, String)> {
     let mut accounts: Vec<(String, String)> = Vec::new();
     let mut ahead = words.clone();
@@ -89,8 +89,8 @@ pub(super) struct ObjectGrant {
 }
 
 impl ObjectGrant {
-    /// Parses it with current database `database`; `None` for privileges on a database or server, and for
-    /// roles.
+    /// Parses a statement with the current database `database`. Returns `None` for privileges on a database
+    /// or the server, and for roles.
     pub(super) fn of(text: &[u8], database: &[u8]) -> Option<Self> {
         let mut words = SqlTokenizer::new(wrapped(text));
         (words.accept("GRANT") || words.accept("REVOKE")).then_some(())?;
@@ -113,9 +113,9 @@ impl ObjectGrant {
 pub(super) struct RoleGrant {
     is_grant: bool,
     pub(super) roles: Vec<String>,
-    /// User and host.
+    /// The accounts, each as user and host.
     pub(super) accounts: Vec<(String, String)>,
-    /// `WITH ADMIN OPTION`
+    /// Whether the statement has `WITH ADMIN OPTION`.
     pub(super) with_admin: bool,
 }
 
@@ -143,7 +143,7 @@ impl RoleGrant {
         Some(grant)
     }
 
-    /// Whether it grants the roles to `account`.
+    /// Returns whether the statement grants the roles to `account`.
     pub(super) fn grants_to(&self, account: &str) -> bool {
         let Some((own_user, own_host)) = account.rsplit_once('@') else { return false };
         self.is_grant
@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn role_names_are_parsed_whole() {
+    fn role_names_are_parsed_completely() {
         let grant = |text: &str| RoleGrant::of(text.as_bytes()).unwrap_or_default();
         assert_eq!(grant("GRANT r1, `r``2` TO x@h").roles, ["r1", "r`2"]);
         assert_eq!(grant("REVOKE ADMIN OPTION FOR admin FROM r").roles, ["admin"]);
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn routines_are_parsed_with_their_databases() {
+    fn created_routines_are_parsed_with_their_databases() {
         let named = |text: &str| {
             routine(text.as_bytes(), b"in")
                 .map(|found| format!("{} {} {}", found.kind, found.database, found.name))

@@ -1,4 +1,4 @@
-//! Computes the applied GTIDs from the transactions that were read and committed. Pure.
+//! Computes the applied GTIDs from the transactions that were read and committed. It does no I/O.
 
 use std::collections::VecDeque;
 
@@ -8,14 +8,15 @@ use tailwater_wire::gtid::{Gtid, GtidSet};
 use crate::log_span::LogSpan;
 use crate::progress::AppliedSet;
 
-/// From this many transactions above the low watermark on, redundant ones are dropped.
+/// With this many transactions above the low watermark, the redundant ones are removed.
 const ABOVE_COMPACT_MIN: usize = 100_000;
 
-/// The applied GTIDs, and those that were read and do not count yet.
+/// The applied GTIDs, and the transactions that were read but do not count as applied yet.
 #[derive(Debug)]
 pub(super) struct GtidProgress {
     gtids: GtidSet,
-    /// Transactions above the low watermark by their end, in log order; `None` for those that count already.
+    /// The transactions above the low watermark, by their end in the log. `None` for a transaction that
+    /// already counts as applied.
     above: VecDeque<(LogPosition, Option<ReadAhead>)>,
 }
 
@@ -26,24 +27,28 @@ struct ReadAhead {
 }
 
 impl GtidProgress {
-    /// Starts with applied `gtids`.
+    /// Returns a progress in which `gtids` are applied.
     pub(super) fn new(gtids: GtidSet) -> Self {
         Self { gtids, above: VecDeque::new() }
     }
 
-    /// The applied GTIDs. A MySQL set has holes where transactions are missing. A MariaDB position cannot,
-    /// and stays before the first missing one.
+    /// Returns the applied GTIDs. A MySQL set has gaps where transactions are missing. A MariaDB position
+    /// cannot have gaps: it stays before the first missing transaction.
     pub(super) fn gtids(&self) -> &GtidSet {
         &self.gtids
     }
 
-    /// Records a transaction that was read, in log order. With `commit_time_us` 0 it does not count as lag.
+    /// Records a transaction that the reader has read; calls are in log order. A `commit_time_us` of 0 does
+    /// not count as lag.
     pub(super) fn read(&mut self, end: LogPosition, gtid: Option<Gtid>, commit_time_us: u64) {
-        debug_assert!(self.above.back().is_none_or(|(last, _)| *last < end), "read out of order");
+        debug_assert!(
+            self.above.back().is_none_or(|(last, _)| *last < end),
+            "transactions must be recorded in log order"
+        );
         self.above.push_back((end, Some(ReadAhead { gtid, commit_time_us })));
     }
 
-    /// Marks transactions as applied: those that end at `ends`, and all up to `low`.
+    /// Marks the transactions that end at `ends`, and all transactions up to `low`, as applied.
     pub(super) fn apply(&mut self, ends: &[LogPosition], low: LogPosition) {
         if matches!(self.gtids, GtidSet::MySql(_)) {
             for end in ends {
@@ -60,19 +65,19 @@ impl GtidProgress {
 
     fn add(&mut self, read: Option<ReadAhead>) {
         if let Some(gtid) = read.and_then(|read| read.gtid) {
-            // A log holds the GTIDs of one flavour.
+            // All GTIDs of a log are of one flavour, so inserting cannot fail.
             let _ = self.gtids.insert(&gtid);
         }
     }
 
-    /// The commit time of the oldest unapplied transaction, in microseconds since 1970.
+    /// Returns the commit time of the oldest unapplied transaction, in microseconds since 1970.
     pub(super) fn oldest_commit_us(&self) -> Option<u64> {
         self.above.iter().flat_map(|(_, read)| read).map(|read| read.commit_time_us).find(|time| *time > 0)
     }
 
-    /// Drops redundant transactions once there are many: while an XA transaction is open, all later ones stay
-    /// above the low watermark. Of two adjacent applied ones, MariaDB's position only needs the later one in
-    /// each domain.
+    /// Removes redundant transactions once there are many. This happens while an XA transaction is open: all
+    /// later transactions then stay above the low watermark. Of two adjacent applied transactions, MariaDB's
+    /// position needs only the later one in each domain.
     pub(super) fn compact(&mut self, applied: &AppliedSet) {
         if self.above.len() >= ABOVE_COMPACT_MIN {
             self.drop_redundant(applied);
@@ -132,20 +137,20 @@ mod tests {
     }
 
     #[test]
-    fn a_set_has_holes_and_a_position_waits() {
+    fn a_mysql_set_has_gaps_and_a_mariadb_position_waits() {
         let mut set = GtidProgress::new(GtidSet::empty(Flavour::MySql));
         let mut position = GtidProgress::new(GtidSet::empty(Flavour::MariaDb));
         for number in 1..=3 {
             set.read(at(number * 10), Some(mysql(number)), number);
             position.read(at(number * 10), Some(mariadb(&format!("0-1-{number}"))), number);
         }
-        // The third is applied, the others are not.
+        // Only the third transaction is applied.
         set.apply(&[at(30)], at(4));
         position.apply(&[at(30)], at(4));
         assert_eq!(set.gtids().to_string(), format!("{UUID}:3"));
         assert!(position.gtids().is_empty());
         assert_eq!((set.oldest_commit_us(), position.oldest_commit_us()), (Some(1), Some(1)));
-        // Now all are.
+        // Now all transactions are applied.
         set.apply(&[at(10), at(20)], at(30));
         position.apply(&[at(10), at(20)], at(30));
         assert_eq!(set.gtids().to_string(), format!("{UUID}:1-3"));
@@ -154,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn transactions_without_commit_time_are_no_lag() {
+    fn transactions_without_commit_time_do_not_count_as_lag() {
         let mut progress = GtidProgress::new(GtidSet::empty(Flavour::MariaDb));
         progress.read(at(10), Some(mariadb("0-1-1")), 0);
         assert_eq!(progress.oldest_commit_us(), None);
@@ -169,14 +174,14 @@ mod tests {
         for (number, text) in read.iter().enumerate() {
             progress.read(at(10 * (number as u64 + 1)), Some(mariadb(text)), 1);
         }
-        // The first and the fifth are open.
+        // The first and the fifth transaction are not applied.
         let mut applied = AppliedSet::new(at(4));
         applied.add(LogSpan { start: at(10), end: at(40) });
         applied.add(LogSpan { start: at(50), end: at(60) });
         progress.drop_redundant(&applied);
         let kept: Vec<u64> = progress.above.iter().map(|(end, _)| end.offset).collect();
         assert_eq!(kept, [10, 30, 40, 50, 60]);
-        // Nothing is missing once they are applied.
+        // Once these two are applied, no GTID is missing.
         applied.add(LogSpan { start: at(4), end: at(10) });
         progress.apply(&[at(10)], applied.low());
         for text in ["0-1-3", "5-1-1"] {

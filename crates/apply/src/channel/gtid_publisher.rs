@@ -1,4 +1,4 @@
-//! Sets the applied GTIDs on the target, if the GTID mode needs that.
+//! Sets the applied GTIDs on the target, if the channel's GTID mode requires it.
 
 use tailwater_session::SessionError;
 use tailwater_wire::gtid::GtidSet;
@@ -9,23 +9,23 @@ use super::store::{ChannelStore, Claim};
 use super::target_gtids;
 use crate::error::ApplyError;
 
-/// The connection, and the GTIDs that were last published.
+/// A connection to the target, and the GTIDs that were last set on the target.
 pub(super) struct GtidPublisher {
     store: ChannelStore,
     published: Option<GtidSet>,
-    /// Why the target does not have them.
+    /// Why the applied GTIDs are not set on the target.
     unpublished_reason: Option<String>,
-    /// A warning was logged.
+    /// Whether a warning was logged.
     warned: bool,
 }
 
 impl GtidPublisher {
-    /// A publisher that has not published anything.
+    /// Returns a publisher that has not set any GTIDs yet.
     pub(super) fn new(store: ChannelStore) -> Self {
         Self { store, published: None, unpublished_reason: None, warned: false }
     }
 
-    /// Saves skipped transactions on the target, next to the progress of the workers.
+    /// Saves skipped transactions on the target, in addition to the progress rows of the workers.
     ///
     /// # Errors
     /// [`ApplyError::TakenOver`]; [`ApplyError::Session`].
@@ -33,9 +33,9 @@ impl GtidPublisher {
         self.store.save_skipped(claim, applied).await
     }
 
-    /// Sets the applied GTIDs on the target if they have changed. With `gtid = preserve` the target has them
-    /// already, except those of skipped transactions. If the target rejects them, that is no error, because
-    /// its data is not at risk.
+    /// Sets the applied GTIDs on the target if they have changed. With `gtid = preserve` the target already
+    /// has them, except those of skipped transactions. It is no error if the target rejects them, because its
+    /// data are not at risk.
     ///
     /// # Errors
     /// [`ApplyError::Session`] if the connection fails.
@@ -82,7 +82,7 @@ impl GtidPublisher {
         Ok(())
     }
 
-    /// Why the target does not have the applied GTIDs; `None` if it does.
+    /// Returns why the applied GTIDs are not set on the target; `None` if they are.
     pub(super) fn unpublished_reason(&self) -> Option<&str> {
         self.unpublished_reason.as_deref()
     }

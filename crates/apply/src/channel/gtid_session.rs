@@ -5,11 +5,11 @@ use tailwater_wire::gtid::Gtid;
 
 use tailwater_wire::sql_quote::portable_literal;
 
-/// Builds the statements for such a session.
+/// Builds the SQL statements that set a session's next GTID.
 pub(super) struct GtidSession;
 
 impl GtidSession {
-    /// Sets the GTID of the next transaction.
+    /// Returns the statement that sets the GTID of the next transaction.
     pub(super) fn statement(gtid: &Gtid) -> String {
         match gtid {
             Gtid::MySql(gtid) => format!("SET @@SESSION.gtid_next={}", portable_literal(&gtid.to_string())),
@@ -20,7 +20,7 @@ impl GtidSession {
         }
     }
 
-    /// Ends the use of a given GTID.
+    /// Returns the statement after which the server assigns GTIDs again.
     pub(super) fn reset(flavour: Flavour) -> &'static str {
         match flavour {
             Flavour::MySql => "SET @@SESSION.gtid_next='AUTOMATIC'",

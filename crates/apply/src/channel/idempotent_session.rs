@@ -1,4 +1,5 @@
-//! Writes rows over existing rows, for callers that do not know which changes a server already has.
+//! Writes rows over existing rows, for callers that do not know which changes a server already has. A rejoin
+//! uses it.
 
 use tailwater_session::{ConnectOptions, Connection};
 use tailwater_wire::Flavour;
@@ -10,14 +11,14 @@ use super::row_writer::RowWriter;
 use crate::error::ApplyError;
 use crate::transaction::RowChanges;
 
-/// A session in `IDEMPOTENT` mode that does not log: a write replaces an existing row, and the delete of a
-/// missing row does nothing.
+/// A session in `IDEMPOTENT` mode that does not write to the binlog. An insert replaces an existing row, and
+/// a delete of a missing row does nothing.
 pub struct IdempotentSession {
     writer: RowWriter,
 }
 
 impl IdempotentSession {
-    /// Connects to `server`. `name` is the session's name in messages.
+    /// Connects to `server`. `name` identifies the session in messages.
     ///
     /// On MariaDB this changes the global `slave_exec_mode`; see [`IdempotentSession::restore_exec_mode`].
     ///
@@ -28,7 +29,7 @@ impl IdempotentSession {
         Ok(Self { writer: RowWriter::open_idempotent(&options).await? })
     }
 
-    /// The connection, for other statements.
+    /// Returns the connection, for other statements.
     pub fn connection(&mut self) -> &mut Connection {
         &mut self.writer.connection
     }
@@ -45,8 +46,8 @@ impl IdempotentSession {
         Ok(())
     }
 
-    /// Writes the changes in one transaction, which ends with the statement `record`. Returns the number of
-    /// rows written or deleted.
+    /// Writes the changes in one transaction. Its last statement before the commit is `record`. Returns the
+    /// number of rows written or deleted.
     ///
     /// # Errors
     /// The server's error for a row or for `record`; nothing is committed then.

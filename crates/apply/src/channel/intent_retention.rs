@@ -1,27 +1,27 @@
-//! How long statement intents are kept: until a crash of the target cannot undo the statement any more.
+//! Decides how long statement intents are kept: until no crash of the target can undo the statement.
 
 use std::time::Instant;
 
 use super::log_retention::TARGET_LOSS_MAX;
 
-/// The recorded intents by the log position of their transactions, with the last time at which the statement
-/// may have completed.
+/// The recorded intents: the log position of the transaction, and the last time at which its statement may
+/// have completed.
 #[derive(Debug)]
 pub(super) struct IntentRetention(Vec<(String, Instant)>);
 
 impl IntentRetention {
-    /// With the intents found on the target, whose statements may just have completed.
+    /// Starts with the intents found on the target. Their statements may have completed only now.
     pub(super) fn new(positions: impl Iterator<Item = String>, now: Instant) -> Self {
         Self(positions.map(|position| (position, now)).collect())
     }
 
-    /// A statement has completed.
+    /// Records that a statement has completed.
     pub(super) fn record(&mut self, position: String, now: Instant) {
         self.0.retain(|(known, _)| *known != position);
         self.0.push((position, now));
     }
 
-    /// Removes and returns intents whose statements completed so long ago that no crash undoes them.
+    /// Removes and returns the intents whose statements completed so long ago that no crash can undo them.
     pub(super) fn take_expired(&mut self, now: Instant) -> Vec<String> {
         let is_old = |completed: &Instant| now.saturating_duration_since(*completed) > TARGET_LOSS_MAX;
         let old = self.0.iter().filter(|(_, completed)| is_old(completed));
@@ -38,12 +38,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn intents_expire_after_the_last_completion() {
+    fn intents_expire_some_time_after_the_last_completion() {
         let start = Instant::now();
         let day = Duration::from_secs(86_400);
         let mut retention = IntentRetention::new(["1:4".to_owned()].into_iter(), start);
         retention.record("1:99".to_owned(), start + day);
-        // The statement ran again, and took a day.
+        // The statement ran a second time, and completed a day after the start.
         retention.record("1:4".to_owned(), start + day);
         let lossy = start + day + TARGET_LOSS_MAX;
         assert!(retention.take_expired(lossy).is_empty());

@@ -1,8 +1,9 @@
 //! Writes the session's account into statements that refer to it without its name: by `CURRENT_USER`, or by
 //! omitting the account.
 //!
-//! A server's replication thread takes the account from the event (`Q_INVOKER`). In a client's session it
-//! would be the client's account, so it is written into the text.
+//! A server's replication thread takes the account from the event (`Q_INVOKER`). In the channel's client
+//! session the statement would refer to the channel's account. So the source's account is written into the
+//! text.
 
 use tailwater_wire::event::Invoker;
 use tailwater_wire::sql_quote::put_identifier;
@@ -10,20 +11,20 @@ use tailwater_wire::sql_quote::put_identifier;
 use super::sql_tokenizer::{SqlToken, SqlTokenizer};
 use crate::decode::statement::wrapped;
 
-/// Why an account cannot be written into a statement.
+/// Why the account cannot be written into a statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum UnknownInvoker {
-    /// The event does not hold the session's account.
+    /// The event does not contain the account of its session.
     NotLogged,
     /// The account's name is not ASCII, and the statement is not in UTF-8.
     OtherCharset,
 }
 
-/// The account as statements name it: in quotes, and a role without a host.
+/// Returns the account as statements write it: in quotes; a role without a host.
 pub(super) fn account_name(invoker: &Invoker<'_>) -> Vec<u8> {
     let mut name = Vec::with_capacity(invoker.user.len() + invoker.host.len() + 5);
     put_identifier(&mut name, invoker.user);
-    // An account without a host is a role; one without a name is anonymous.
+    // An account without a host is a role. An account without a name is the anonymous account.
     if !invoker.host.is_empty() || invoker.user.is_empty() {
         name.push(b'@');
         put_identifier(&mut name, invoker.host);
@@ -31,9 +32,10 @@ pub(super) fn account_name(invoker: &Invoker<'_>) -> Vec<u8> {
     name
 }
 
-/// Replaces references to the session's account by the account of `invoker`; `None` if there are none.
+/// Replaces references to the session's account with the account of `invoker`. Returns `None` if the
+/// statement has no such references.
 ///
-/// `is_utf8`: whether the statement is in UTF-8, as the account is.
+/// `is_utf8` is whether the statement is in UTF-8, as the account is.
 ///
 /// # Errors
 /// [`UnknownInvoker`] if the account is needed and cannot be written.
@@ -42,7 +44,7 @@ pub(super) fn with_invoker(
     invoker: Option<&Invoker<'_>>,
     is_utf8: bool,
 ) -> Result<Option<Vec<u8>>, UnknownInvoker> {
-    // MariaDB's SET STATEMENT clause stays before it.
+    // MariaDB's SET STATEMENT clause stays at the start.
     let (settings, statement) = text.split_at(text.len() - wrapped(text).len());
     let places = places(statement);
     if places.is_empty() {
@@ -51,8 +53,8 @@ pub(super) fn with_invoker(
     insert_account(settings, statement, &places, invoker.ok_or(UnknownInvoker::NotLogged)?, is_utf8).map(Some)
 }
 
-/// Adds the account of `invoker` as administrator to MariaDB's `CREATE ROLE`, if it names none and the event
-/// holds the account; `None` for any other statement.
+/// Adds the account of `invoker` as administrator to MariaDB's `CREATE ROLE`, if the statement names none and
+/// the event contains the account. Returns `None` for any other statement.
 ///
 /// # Errors
 /// As [`with_invoker`].
@@ -103,12 +105,12 @@ fn insert_account(
     Ok(changed)
 }
 
-/// Where to write an account: instead of the text from `start` to `end`, which may be empty.
+/// Where to write an account. It replaces the text from `start` to `end`, which may be empty.
 #[derive(Debug, PartialEq, Eq)]
 struct AccountPlace {
     start: usize,
     end: usize,
-    /// Text to write before it.
+    /// Text to write before the account.
     before: &'static str,
 }
 
@@ -127,7 +129,8 @@ fn is(token: SqlToken<'_>, known: &[&str]) -> bool {
     matches!(token, SqlToken::Word(word) if known.iter().any(|known| word.eq_ignore_ascii_case(known.as_bytes())))
 }
 
-/// All references to the session's account after `before`, where only accounts follow.
+/// Returns where accounts must be written in the rest of a statement, in which only accounts follow. `before`
+/// is the token before the rest.
 fn own_account_places<'a>(mut words: SqlTokenizer<'a>, mut before: SqlToken<'a>) -> Vec<AccountPlace> {
     let mut places = Vec::new();
     while let Some(token) = words.next() {
@@ -136,12 +139,12 @@ fn own_account_places<'a>(mut words: SqlTokenizer<'a>, mut before: SqlToken<'a>)
         let start = words.end - word.len();
         let is_own = match () {
             () if is(token, &["CURRENT_USER"]) => previous != SqlToken::Mark(b'.'),
-            // Elsewhere it may be a name.
+            // After other words, CURRENT_ROLE may be a name.
             () if is(token, &["CURRENT_ROLE"]) => {
                 previous == SqlToken::Mark(b',')
                     || is(previous, &["TO", "FROM", "FOR", "ADMIN", "ROLE", "EXISTS"])
             }
-            // `ALTER USER USER()`
+            // As in `ALTER USER USER()`.
             () if is(token, &["USER"]) => is(previous, &["USER", "EXISTS"]) && words.clone().accept_call(),
             () => false,
         };
@@ -153,7 +156,7 @@ fn own_account_places<'a>(mut words: SqlTokenizer<'a>, mut before: SqlToken<'a>)
     places
 }
 
-/// `SET PASSWORD [FOR account] = ...`, `SET DEFAULT ROLE role [FOR account]`.
+/// Finds the accounts in `SET PASSWORD [FOR account] = ...` and `SET DEFAULT ROLE role [FOR account]`.
 fn set_places(mut words: SqlTokenizer<'_>) -> Vec<AccountPlace> {
     let missing = |at: usize| vec![AccountPlace { start: at, end: at, before: " FOR " }];
     if words.accept("PASSWORD") {
@@ -174,7 +177,7 @@ fn set_places(mut words: SqlTokenizer<'_>) -> Vec<AccountPlace> {
     missing(role_end)
 }
 
-/// Places after `CREATE`, `ALTER`, `DROP` or `RENAME`.
+/// Finds the accounts after `CREATE`, `ALTER`, `DROP` or `RENAME`.
 fn definition_places(mut words: SqlTokenizer<'_>) -> Vec<AccountPlace> {
     if words.accept("OR") && !words.accept("REPLACE") {
         return Vec::new();
@@ -184,7 +187,7 @@ fn definition_places(mut words: SqlTokenizer<'_>) -> Vec<AccountPlace> {
             return own_account_places(words, SqlToken::Word(kind.as_bytes()));
         }
     }
-    // An object's definer comes before its kind.
+    // The DEFINER clause comes before the kind of object.
     const KINDS: [&str; 9] =
         ["VIEW", "PROCEDURE", "FUNCTION", "TRIGGER", "EVENT", "PACKAGE", "TABLE", "DATABASE", "SCHEMA"];
     while let Some(token) = words.next() {
@@ -214,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn the_sessions_account_is_inserted() {
+    fn the_account_of_the_session_is_inserted() {
         for (text, expected) in [
             ("GRANT SELECT ON d.t TO CURRENT_USER()", "GRANT SELECT ON d.t TO `a``b`@`%`"),
             (
@@ -265,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn roles_are_administered_by_their_creator() {
+    fn the_creator_of_a_role_becomes_its_administrator() {
         let invoker = Invoker { user: b"a", host: b"%" };
         for (text, expected) in [
             ("CREATE ROLE r, s /* x */", Some("CREATE ROLE r, s WITH ADMIN `a`@`%` /* x */")),
@@ -285,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_account_is_an_error() {
+    fn a_needed_account_that_is_unknown_is_an_error() {
         let text = b"GRANT SELECT ON d.t TO CURRENT_USER()";
         assert_eq!(with_invoker(text, None, true), Err(UnknownInvoker::NotLogged));
         let invoker = Invoker { user: "é".as_bytes(), host: b"%" };

@@ -1,25 +1,26 @@
-//! How long the log is kept after it was applied: a target may lose its last commits.
+//! Decides how long the log is kept after it was applied. A target may lose its last commits in a crash, and
+//! then needs the log again.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use tailwater_log::LogPosition;
 
-/// The longest period of commits that a target without synced commits loses in a crash. The log and the
-/// intents are kept that much longer.
+/// A target that does not sync its commits loses commits of at most this period in a crash. The log and the
+/// intents are kept this much longer.
 pub(super) const TARGET_LOSS_MAX: Duration = Duration::from_secs(60);
 
-/// Past low watermarks, with their times.
+/// Low watermarks of the past, each with the time at which it was recorded.
 #[derive(Debug)]
 pub(super) struct LowWatermarkHistory(VecDeque<(Instant, LogPosition)>);
 
 impl LowWatermarkHistory {
-    /// Starts at `low`.
+    /// Starts with the low watermark `low`.
     pub(super) fn new(now: Instant, low: LogPosition) -> Self {
         Self([(now, low)].into())
     }
 
-    /// Records the low watermark; returns the oldest position that is still needed.
+    /// Records the low watermark. Returns the oldest log position that is still needed.
     pub(super) fn record(&mut self, now: Instant, low: LogPosition) -> LogPosition {
         self.0.push_back((now, low));
         while self.0.get(1).is_some_and(|(when, _)| *when + TARGET_LOSS_MAX <= now) {

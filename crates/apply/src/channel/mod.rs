@@ -1,18 +1,18 @@
-//! A channel applies one log to one target and retries after failures that pass by themselves.
+//! A channel applies one log to one target, and retries after temporary failures.
 //!
-//! The map:
-//! - [`options`], [`status`]: what an operator sets and sees. This file: the supervisor, which starts, stops,
-//!   edits and retries.
-//! - `run`: one run of a channel; `start_position`, `durability_wait` and `applied_scan` find where it
-//!   starts. `reader`: log to transactions. `worker_pool`: all workers; `worker`: one batch to the target,
-//!   with `row_writer`, `packets` and `row_count` (whether all rows were changed).
+//! The modules:
+//! - [`options`], [`status`]: what an operator sets and sees. This file: the supervisor, which starts, stops
+//!   and edits the channel, and retries.
+//! - `run`: one run of a channel. `start_position`, `durability_wait` and `applied_scan` find where it
+//!   starts. `reader` turns the log into transactions. `worker_pool` holds all workers. `worker` writes one
+//!   batch to the target, with `row_writer`, `packets` and `row_count` (whether all rows were changed).
 //! - `statement_runner`, `source_session`, `statement_filter`, `fingerprint`, `intent_retention`,
-//!   `channel_lock`: statements, which are not rows.
-//! - `store`, `progress_row`: progress on the target. `target_gtids`, `gtid_session`: GTIDs there;
-//!   `gtid_progress`: the applied GTIDs, which `gtid_publisher` sets on the target. `log_retention`: what is
-//!   kept for a target that loses commits. `transaction_rate`: throughput; [`source_time`]: lag.
-//!   `refused_row`: which row failed.
-//! - [`IdempotentSession`]: rows over existing rows, for a rejoin.
+//!   `channel_lock`: transactions that are logged as statements instead of rows.
+//! - `store`, `progress_row`: the progress on the target. `target_gtids`, `gtid_session`: the GTIDs of the
+//!   target. `gtid_progress`: the applied GTIDs, which `gtid_publisher` sets on the target. `log_retention`:
+//!   which part of the log is kept for a target that loses commits. `transaction_rate`: throughput;
+//!   [`source_time`]: lag. `refused_row`: which row the target rejected.
+//! - [`IdempotentSession`]: writes rows over existing rows, for a rejoin.
 
 mod account_effects;
 mod applied_scan;
@@ -82,34 +82,34 @@ use crate::filter::FilterSet;
 use run::{RunEnd, RunSetup};
 use store::ChannelStore;
 
-/// The most commands that wait for the channel.
+/// The maximum number of commands that wait for the channel.
 const COMMANDS_MAX: usize = 16;
-/// How long the log's sync is waited for before a GTID that an operator names is looked up.
+/// Before the channel looks up a GTID that an operator names, it waits this long for the log's sync.
 const DURABLE_WAIT_MAX: Duration = Duration::from_secs(5);
 
-/// The options that can be changed on a running channel.
+/// The options that can be changed while a channel runs. `None` leaves an option unchanged.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ChannelEdit {
     /// Number of connections that apply in parallel.
     pub workers: Option<usize>,
-    /// The most source transactions in one target transaction.
+    /// The maximum number of source transactions in one target transaction.
     pub batch_transactions_max: Option<usize>,
-    /// The most bytes of row images in one target transaction.
+    /// The maximum number of bytes of row images in one target transaction.
     pub batch_bytes_max: Option<usize>,
     /// The order of commits.
     pub commit_order: Option<crate::scheduler::CommitOrder>,
     /// How transactions are identified on the target.
     pub gtid: Option<GtidMode>,
-    /// What to do with a definition when the target's tables differ from the source's.
+    /// What to do with a `CREATE TABLE` or `DROP TABLE` if the target's tables differ from the source's.
     pub ddl_exec_mode: Option<DdlExecMode>,
-    /// Transactions are applied this many seconds after their commit on the source.
+    /// How many seconds after their commit on the source transactions are applied.
     pub delay_seconds: Option<u64>,
 }
 
 enum SupervisorCommand {
     Start(Option<UntilCondition>),
-    /// With the reason.
+    /// Stop, for this reason.
     Stop(String),
     Skip(Gtid),
     Seek(GtidSet),
@@ -123,7 +123,7 @@ enum SupervisorCommand {
 
 type CommandReply = oneshot::Sender<Result<(), ApplyError>>;
 
-/// A channel of this process.
+/// A channel of this process. It runs until [`Channel::shut_down`].
 #[derive(Debug)]
 pub struct Channel {
     name: String,
@@ -134,15 +134,15 @@ pub struct Channel {
 }
 
 impl Channel {
-    /// Starts a channel on the current tokio runtime. It applies at once, unless `stopped`. Its lag is
-    /// measured with `source_time`.
+    /// Starts a channel on the current tokio runtime. The channel applies at once, unless `stopped`.
+    /// `source_time` measures its lag.
     pub fn start(options: ChannelOptions, log: LogHandle, source_time: SourceTime, stopped: bool) -> Self {
         let reason = stopped.then(|| "its configuration has stopped = true".to_owned());
         Self::start_unless_stopped(options, log, source_time, reason)
     }
 
-    /// Starts a channel. With a reason in `stopped_because` it stays stopped, and its status shows the
-    /// reason.
+    /// Starts a channel. If `stopped_because` has a reason, the channel stays stopped, and its status shows
+    /// the reason.
     pub fn start_unless_stopped(
         options: ChannelOptions,
         log: LogHandle,
@@ -176,22 +176,22 @@ impl Channel {
         Self { name, target, commands, status, task: tokio::spawn(supervisor.run()) }
     }
 
-    /// The channel's name.
+    /// Returns the channel's name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The address of its target.
+    /// Returns the address of the channel's target.
     pub fn target(&self) -> &Endpoint {
         &self.target
     }
 
-    /// Its status, to read or to wait on.
+    /// Returns the channel's status, to read it or to wait for changes.
     pub fn status(&self) -> watch::Receiver<ChannelStatus> {
         self.status.clone()
     }
 
-    /// Resumes after what is applied, up to `until` if given.
+    /// Starts applying again after the last applied transaction. Stops at `until`, if given.
     ///
     /// # Errors
     /// [`ApplyError::ChannelClosed`].
@@ -199,7 +199,7 @@ impl Channel {
         self.send(SupervisorCommand::Start(until)).await
     }
 
-    /// Stops once the running batches have committed, and sets the applied GTIDs on the target.
+    /// Stops the channel once the running batches have committed, and sets the applied GTIDs on the target.
     ///
     /// # Errors
     /// [`ApplyError::ChannelClosed`].
@@ -207,7 +207,7 @@ impl Channel {
         self.pause_with_reason("an operator stopped it (`tailwater channel stop`)").await
     }
 
-    /// As [`Channel::pause`], with a reason that the status shows.
+    /// Stops the channel like [`Channel::pause`], with a reason that the status shows.
     ///
     /// # Errors
     /// [`ApplyError::ChannelClosed`].
@@ -215,23 +215,25 @@ impl Channel {
         self.send(SupervisorCommand::Stop(reason.to_owned())).await
     }
 
-    /// Skips a transaction for good and records that on the target. A failed channel resumes.
+    /// Skips a transaction permanently, and records that on the target. A failed channel starts again.
     ///
     /// # Errors
-    /// [`ApplyError::ChannelClosed`]; [`ApplyError::Session`] if the target cannot be reached.
+    /// [`ApplyError::ChannelClosed`]; [`ApplyError::Session`] if the channel cannot connect to the target.
     pub async fn skip(&self, gtid: Gtid) -> Result<(), ApplyError> {
         self.send(SupervisorCommand::Skip(gtid)).await
     }
 
-    /// Resumes as if exactly `gtids` were applied.
+    /// Starts the channel again as if exactly `gtids` were applied.
     ///
     /// # Errors
-    /// [`ApplyError::ChannelClosed`]; [`ApplyError::Start`] if the log does not hold what follows them.
+    /// [`ApplyError::ChannelClosed`]; [`ApplyError::Start`] if the log does not contain the transactions that
+    /// follow `gtids`.
     pub async fn seek(&self, gtids: GtidSet) -> Result<(), ApplyError> {
         self.send(SupervisorCommand::Seek(gtids)).await
     }
 
-    /// Replaces the filters from a transaction on, or from the next one that is not running yet.
+    /// Replaces the filters, starting with the transaction `from`. Without `from`, the new filters start with
+    /// the first transaction that is not running yet.
     ///
     /// # Errors
     /// [`ApplyError::ChannelClosed`]; [`ApplyError::Filter`] for invalid filters; [`ApplyError::Start`] if
@@ -240,17 +242,17 @@ impl Channel {
         self.send(SupervisorCommand::Filter { filters, from }).await
     }
 
-    /// Resumes, and tolerates differences of the target up to `until`, or up to the transaction that failed;
-    /// see [`ChannelOptions::tolerate_until`].
+    /// Starts the channel again and tolerates differences of the target. It does so up to the transaction
+    /// `until`, or up to the transaction that failed; see [`ChannelOptions::tolerate_until`].
     ///
     /// # Errors
-    /// [`ApplyError::ChannelClosed`]; [`ApplyError::Start`] if the log does not hold the transaction, or no
-    /// transaction is given and none failed.
+    /// [`ApplyError::ChannelClosed`]; [`ApplyError::Start`] if the log does not contain the transaction, or
+    /// if no transaction is given and none failed.
     pub async fn tolerate(&self, until: Option<Gtid>) -> Result<(), ApplyError> {
         self.send(SupervisorCommand::Tolerate(until)).await
     }
 
-    /// Changes its options.
+    /// Changes options of the channel.
     ///
     /// # Errors
     /// [`ApplyError::ChannelClosed`].
@@ -260,7 +262,7 @@ impl Channel {
 
     /// Stops and ends the channel.
     pub async fn shut_down(self) {
-        // If the channel has already ended, the pause fails, and that does not matter.
+        // The pause fails only if the channel has already ended. It is then stopped anyway.
         let _ = self.pause().await;
         drop(self.commands);
         let _ = self.task.await;
@@ -278,26 +280,26 @@ fn backoff() -> Backoff {
     Backoff::new(Duration::from_millis(50), Duration::from_secs(5), u64::from(std::process::id()))
 }
 
-/// Runs a channel again after each run that ends.
+/// Starts a new run of the channel after each run that ends.
 struct Supervisor {
     options: ChannelOptions,
     log: LogHandle,
     source_time: SourceTime,
     status: watch::Sender<ChannelStatus>,
     commands: mpsc::Receiver<(SupervisorCommand, CommandReply)>,
-    /// Whether the channel is to apply.
+    /// Whether the channel should apply now.
     should_run: bool,
     single_step_until: Option<LogPosition>,
-    /// The last transaction that the target rejected.
+    /// The GTID of the last transaction that the target rejected.
     refused_gtid: Option<Gtid>,
     backoff: Backoff,
 }
 
 impl Drop for Supervisor {
-    /// A status reader must not take a dead channel for a running one.
+    /// If the supervisor panics, the status must not show a running channel.
     fn drop(&mut self) {
         if std::thread::panicking() {
-            let what = "its supervisor has died".to_owned();
+            let what = "its supervisor has panicked".to_owned();
             let error = ApplyError::InternalFault { channel: self.options.name.clone(), what };
             self.set_fault(ChannelState::Failed, &error);
         }
@@ -311,7 +313,7 @@ impl Supervisor {
             match command {
                 Some((command, answer)) => {
                     let result = self.execute(command).await;
-                    // The caller may have gone.
+                    // The caller may no longer wait for the answer.
                     let _ = answer.send(result);
                 }
                 None if self.commands.is_closed() => return,
@@ -320,10 +322,10 @@ impl Supervisor {
         }
     }
 
-    /// Runs once. Ends with the run, or with a command, which it returns.
+    /// Runs the channel until the run ends or a command arrives. Returns the command, if there is one.
     async fn run_once(&mut self) -> Option<(SupervisorCommand, CommandReply)> {
         let stop = CancellationToken::new();
-        // The last fault stays visible until the channel runs.
+        // The last fault stays in the status until the channel runs.
         self.status.send_modify(|status| {
             (status.state, status.lag_seconds, status.stop_reason) = (ChannelState::Connecting, None, None);
         });
@@ -348,7 +350,7 @@ impl Supervisor {
             }
         };
         if self.status.borrow().commits_total > commits_before {
-            // The run made progress: the next failure starts a new backoff.
+            // The run applied transactions, so the next failure starts a new backoff.
             self.backoff.reset();
         }
         let wait = match end {
@@ -389,7 +391,7 @@ impl Supervisor {
         None
     }
 
-    /// Classifies a failure. `Some`: try again after that time. `None`: try again at once, or not at all.
+    /// Classifies a failure. `Some`: retry after that time. `None`: retry at once, or not at all.
     async fn handle_failure(&mut self, mut failure: Box<run::RunFailure>) -> Option<Duration> {
         let name = self.options.name.clone();
         if failure.error.server_error().is_some_and(store::is_taken_over) {
@@ -410,7 +412,7 @@ impl Supervisor {
             ApplyRetry::AfterChange => {}
         }
         let error = match failure.batch.filter(|_| failure.error.is_rejection()) {
-            // One of several was rejected: find out which, and apply the others.
+            // The target rejected one transaction of several. Find out which one, and apply the others.
             Some(span) if failure.transactions > 1 && self.single_step_until.is_none() => {
                 warn!(
                     channel = name,
@@ -435,8 +437,8 @@ impl Supervisor {
         None
     }
 
-    /// Waits until the log has synced what it just received, as an operator may name it. Waits at most
-    /// [`DURABLE_WAIT_MAX`], so that the caller gets an answer.
+    /// Waits until the log has synced what it received last, because an operator may name a GTID from there.
+    /// Waits at most [`DURABLE_WAIT_MAX`], so that the caller gets an answer.
     async fn wait_for_durable_log(&self) -> Result<(), ApplyError> {
         match tokio::time::timeout(DURABLE_WAIT_MAX, self.log.wait_until_written_is_durable()).await {
             Ok(settled) => settled.map(drop).map_err(ApplyError::from),
@@ -449,7 +451,7 @@ impl Supervisor {
             SupervisorCommand::Start(until) => {
                 self.options.until = until;
                 self.should_run = true;
-                // A caller that reads the status next must not see the old state.
+                // A caller that reads the status next must not see the previous state.
                 self.set_state(ChannelState::Connecting);
                 self.backoff = backoff();
             }
@@ -461,7 +463,7 @@ impl Supervisor {
                 })?;
                 self.wait_for_durable_log().await?;
                 blocking(|| target_gtids::position_of(&self.log, &until))?;
-                warn!(channel = self.options.name, %until, "tolerating differences of the target up to this transaction");
+                warn!(channel = self.options.name, %until, "the channel tolerates differences of the target up to this transaction");
                 self.options.tolerate_until = Some(until);
                 self.should_run = true;
                 self.backoff = backoff();
@@ -475,7 +477,7 @@ impl Supervisor {
                 self.store().await?.0.skip(&gtid.to_string()).await?;
                 self.status.send_modify(|status| status.is_complete = false);
                 info!(channel = self.options.name, %gtid, "an operator skipped this transaction");
-                // A channel that an operator stopped stays stopped.
+                // A channel that an operator has stopped stays stopped.
                 if self.status.borrow().state == ChannelState::Failed {
                     self.should_run = true;
                     self.set_state(ChannelState::Connecting);
@@ -526,15 +528,15 @@ impl Supervisor {
     async fn set_filters(&mut self, filters: FilterSet, from: Option<Gtid>) -> Result<(), ApplyError> {
         let (mut store, _, record) = self.store().await?;
         let mut versions = start_position::filters(&self.options, &record)?;
-        // Nothing before the log's oldest entry can be applied again, not even after a seek.
+        // Transactions before the log's oldest entry can never be applied again, not even after a seek. Their
+        // filters are not needed.
         versions.forget_below(start_position::oldest(&self.log));
         let position = match &from {
             Some(gtid) => {
                 self.wait_for_durable_log().await?;
                 blocking(|| target_gtids::position_of(&self.log, gtid))?
             }
-            // All batches have committed. The new filters apply to what is not applied yet, up to the highest
-            // applied position.
+            // All batches have committed, so the new filters start at the highest applied position.
             None => record.applied.as_ref().map_or(LogPosition::ZERO, crate::progress::AppliedSet::high),
         };
         let version = versions.edit(position, from.as_ref().map(ToString::to_string), filters)?;

@@ -1,32 +1,33 @@
-//! The rows of one transaction that a ROLLBACK does not undo: those of nontransactional tables.
+//! Counts the rows of a transaction that a ROLLBACK does not undo: those of nontransactional tables.
 
 use tailwater_session::SessionError;
 
 use crate::error::ApplyError;
 use crate::target::TargetTable;
 
-/// How many of these rows the target has.
+/// How many rows of nontransactional tables in the current transaction the target has.
 #[derive(Debug, Default)]
 pub(super) struct NontransactionalRows {
-    /// Rows in statements that were not sent to the target yet.
+    /// Number of rows in statements that were not sent to the target yet.
     pending: usize,
-    /// Rows that were sent to the target.
+    /// Number of rows that were sent to the target.
     sent: usize,
-    /// A statement with some of them has succeeded.
+    /// Whether a statement with such rows has succeeded.
     written: bool,
-    /// The target ignores them when they are sent again.
+    /// Whether the target ignores a row that it already has.
     ignored_if_repeated: bool,
-    /// The table of the last one.
+    /// The table of the last row.
     table: String,
 }
 
-/// The name of a table, for messages.
+/// Returns the name of a table with its database, for messages.
 pub(super) fn table_name(table: &TargetTable) -> String {
     format!("{}.{}", table.schema, table.table)
 }
 
 impl NontransactionalRows {
-    /// No rows yet. `ignored_if_repeated`: the target ignores rows that it has when they are sent again.
+    /// Returns the counter of a new transaction. `ignored_if_repeated` is whether the target ignores a row
+    /// that it already has.
     pub(super) fn new(ignored_if_repeated: bool) -> Self {
         Self { ignored_if_repeated, ..Self::default() }
     }
@@ -37,37 +38,37 @@ impl NontransactionalRows {
         self.table = table_name(table);
     }
 
-    /// The added rows are about to be sent.
+    /// Records that the added rows are about to be sent.
     pub(super) fn send(&mut self) {
         self.sent += std::mem::take(&mut self.pending);
     }
 
-    /// All sent rows have succeeded.
+    /// Records that the target has written all sent rows.
     pub(super) fn succeed(&mut self) {
         self.written |= self.sent > 0;
     }
 
-    /// Whether the target certainly has some of the rows.
+    /// Returns whether the target certainly has some of the rows.
     pub(super) fn are_written(&self) -> bool {
         self.written
     }
 
-    /// The table of the last row; `None` if there is none.
+    /// Returns the table of the last row; `None` if there is no row.
     pub(super) fn table(&self) -> Option<&str> {
         (!self.table.is_empty()).then_some(self.table.as_str())
     }
 
-    /// Whether the target may have some of the rows after `error`. If the statement of a single row fails,
-    /// the target does not have it.
+    /// Returns whether the target may have some of the rows after `error`. If the statement of a single row
+    /// fails, the target does not have that row.
     fn may_be_written(&self, error: &ApplyError) -> bool {
         let found = matches!(error, ApplyError::RowsMissing { found, .. } if *found > 0);
-        // The target has treated ignored rows as written.
+        // After this error, some rows that the target reported as written were ignored.
         let uncounted = matches!(error, ApplyError::RowCountMismatch { .. });
         self.written && (!self.ignored_if_repeated || uncounted) || self.sent > 1 || self.sent == 1 && found
     }
 
-    /// The error to report: [`ApplyError::PartlyWritten`] if the target may have some of the rows. Errors of
-    /// the connection stay as they are: the channel tries again without an operator.
+    /// Returns the error to report: [`ApplyError::PartlyWritten`] if the target may have some of the rows.
+    /// Connection errors stay unchanged, because the channel retries after them without an operator.
     pub(super) fn explain(&self, gtid: &str, error: ApplyError) -> ApplyError {
         let is_of_connection =
             matches!(&error, ApplyError::Session(error) if !matches!(error, SessionError::Server { .. }));
@@ -102,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn written_rows_are_not_sent_again() {
+    fn rows_that_are_already_written_are_not_sent_again() {
         for (nontransactional, is_there) in [
             (NontransactionalRows::default(), false),
             (rows(2, 0, false), false),
@@ -125,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn all_errors_but_connection_errors_report_written_rows() {
+    fn every_error_but_a_connection_error_reports_written_rows() {
         let gtid = || "0-1-2".to_owned();
         let nontransactional = rows(0, 1, true);
         for error in [

@@ -11,106 +11,110 @@ use crate::filter::FilterSet;
 use crate::scheduler::CommitOrder;
 use crate::source_catalogue::SourceCatalogue;
 
-/// How transactions are identified on the target.
+/// Under which GTIDs the target logs the transactions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum GtidMode {
-    /// The target does not log them. Applied GTIDs are set in `gtid_purged` or `gtid_slave_pos`, so that
-    /// native replication can continue from there. Requires the privilege, and that no other channel applies
-    /// the same source to the target.
+    /// The target does not log the transactions. The channel sets the applied GTIDs in `gtid_purged` or
+    /// `gtid_slave_pos`, so that native replication can continue from there. This requires the privilege to
+    /// do so. No other channel may apply the same source to the target.
     #[default]
     Log,
-    /// The target logs each under its GTID on the source, so each needs a separate target transaction.
-    /// Progress is part of it. For a statement that commits implicitly, progress follows and is not logged.
-    /// An XA transaction of MySQL has two GTIDs: only progress is logged under that of its `XA PREPARE`.
+    /// The target logs each transaction under its GTID on the source, so each needs a separate target
+    /// transaction, which also contains the progress. After a statement that commits implicitly, the progress
+    /// is written separately and not logged. An XA transaction of MySQL has two GTIDs: under the GTID of its
+    /// `XA PREPARE`, the target logs only progress.
     Preserve,
-    /// The target logs them under its own GTIDs, many as one.
+    /// The target logs the transactions under its own GTIDs. Many source transactions become one.
     Own,
 }
 
-/// Where a channel starts that has no progress on its target.
+/// Where a channel starts if its target has no progress of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ChannelStart {
-    /// After the target's own GTID position.
+    /// After the target's GTID position.
     #[default]
     Target,
     /// At the log's oldest transaction.
     Oldest,
 }
 
-/// The source of the fractional digits of temporal columns in the layout from before MySQL 5.6. A MariaDB
+/// Where the fractional digits of temporal columns in the layout from before MySQL 5.6 come from. A MariaDB
 /// binlog does not contain them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OldTemporalPrecision {
-    /// The source's catalogue. The channel stops if the target declares others, and waits if the source
-    /// cannot be queried.
+    /// The source's catalogue. The channel stops if the target declares another number of digits, and waits
+    /// if it cannot query the source.
     #[default]
     Verified,
-    /// The target's declaration, as in the servers' own replication: values are wrong if the source's
+    /// The target's declaration, as in the servers' native replication. Values are wrong if the source's
     /// declaration differs.
     Target,
 }
 
-/// When a channel stops automatically, like MySQL's `START REPLICA UNTIL`.
+/// When a channel stops automatically, as with MySQL's `START REPLICA UNTIL`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UntilCondition {
     /// After this transaction.
     Gtid(Gtid),
-    /// Before the first transaction with this or a later commit time, in microseconds since 1970.
+    /// Before the first transaction with this commit time or a later one, in microseconds since 1970.
     TimeUs(u64),
 }
 
 /// The options of a channel from a log to a target.
 #[derive(Debug, Clone)]
 pub struct ChannelOptions {
-    /// The name in messages and in the progress on the target.
+    /// The channel's name, in messages and in its progress on the target.
     pub name: String,
-    /// The target.
+    /// How to connect to the target.
     pub target: ConnectOptions,
     /// Number of connections that apply in parallel.
     pub workers: usize,
     /// Whether commits keep the source's order.
     pub commit_order: CommitOrder,
-    /// How transactions are identified on the target.
+    /// Under which GTIDs the target logs the transactions.
     pub gtid: GtidMode,
-    /// What to do with a definition when the target's tables differ from the source's.
+    /// What to do with a `CREATE TABLE` or `DROP TABLE` if the target's tables differ from the source's.
     pub ddl_exec_mode: DdlExecMode,
-    /// Where it starts.
+    /// Where the channel starts if the target has no progress of it.
     pub start: ChannelStart,
-    /// When it stops.
+    /// When the channel stops automatically.
     pub until: Option<UntilCondition>,
-    /// Up to this transaction, differences of the target are tolerated: an insert replaces an existing row,
-    /// and an update or delete of a missing row is ignored. Each transaction is recorded.
+    /// Up to this transaction, the channel tolerates differences of the target. An insert replaces an
+    /// existing row. An update or delete of a missing row is ignored. Each such transaction is recorded on
+    /// the target.
     pub tolerate_until: Option<Gtid>,
-    /// The most source transactions in one target transaction.
+    /// The maximum number of source transactions in one target transaction.
     pub batch_transactions_max: usize,
-    /// The most bytes of row images in one target transaction, except for a larger source transaction.
+    /// The maximum number of bytes of row images in one target transaction. A single source transaction may
+    /// be larger.
     pub batch_bytes_max: usize,
     /// The memory for decoded transactions, in bytes.
     pub memory_bytes_max: usize,
-    /// Longer source transactions are streamed from the log while they are written, in bytes.
+    /// A source transaction longer than this many bytes is read from the log while it is written to the
+    /// target.
     pub transaction_bytes_max: u64,
-    /// Transactions are applied this long after their commit on the source, by its clock.
+    /// How long after its commit on the source a transaction is applied, by the source's clock.
     pub delay: Duration,
-    /// The source of the fractional digits of temporal columns in the layout from before MySQL 5.6.
+    /// Where the fractional digits of temporal columns in the layout from before MySQL 5.6 come from.
     pub old_temporal_precision: OldTemporalPrecision,
-    /// Access to the tables of the log's source; used only for information that the binlog lacks.
+    /// Reads table definitions from the log's source. Used only for details that the binlog does not contain.
     pub source_catalogue: Option<Arc<dyn SourceCatalogue>>,
-    /// Filters and rewrites.
+    /// Which tables are excluded, and which are renamed.
     pub filters: FilterSet,
 }
 
 impl ChannelOptions {
-    /// Whether workers write progress by a row event, to an existing row. Not with `gtid = preserve`: nothing
-    /// creates that row on replicas of the target. Not while differences are tolerated: a missing progress
-    /// row would be tolerated too.
+    /// Returns whether workers write their progress with a row event, which updates an existing row. Not with
+    /// `gtid = preserve`: nothing creates that row on replicas of the target. Not while differences are
+    /// tolerated: a missing progress row would be tolerated too.
     pub(super) fn records_progress_by_event(&self) -> bool {
         self.gtid != GtidMode::Preserve && self.tolerate_until.is_none()
     }
 
-    /// The defaults, for a channel with this name and target.
+    /// Returns the default options for a channel with this name and target.
     pub fn new(name: impl Into<String>, target: ConnectOptions) -> Self {
         Self {
             name: name.into(),
@@ -134,7 +138,7 @@ impl ChannelOptions {
     }
 }
 
-/// The name of a channel's reader in its log.
+/// Returns the name under which a channel reads its log.
 pub fn log_reader_name(channel: &str) -> String {
     format!("channel {channel}")
 }

@@ -1,17 +1,18 @@
-//! Joins statements into few packets: one round trip for many, and none runs after one that fails.
+//! Joins statements into few packets. Many statements then need one round trip, and no statement runs after
+//! one that fails.
 
 use tailwater_session::Connection;
 
 use crate::error::ApplyError;
 use crate::sql::SqlStatement;
 
-/// Statements are joined up to this many bytes; a longer one is sent alone.
+/// Statements are joined up to this many bytes. A longer statement is sent alone.
 const JOINED_BYTES_MAX: usize = 1 << 20;
 
-/// The part of a statement that is searched for its values, in bytes.
+/// How many bytes of a statement to search for the start of its values.
 const SHOWN_BYTES_MAX: usize = 1000;
 
-/// Statements to run in order.
+/// Statements to run in this order.
 #[derive(Debug, Default)]
 pub(crate) struct Packets {
     packets: Vec<Packet>,
@@ -22,8 +23,8 @@ pub(crate) struct Packets {
 struct Packet {
     text: Vec<u8>,
     statements: usize,
-    /// The number of rows it must find. Such a statement is sent alone, as only the last in a packet reports
-    /// that.
+    /// The number of rows that the statement must find. Such a statement is sent alone, because only the last
+    /// statement of a packet reports its rows.
     rows: Option<u64>,
 }
 
@@ -41,7 +42,7 @@ impl Packets {
         }
     }
 
-    /// Adds a statement that must find a number of rows.
+    /// Adds a statement that must find a certain number of rows.
     pub(crate) fn push_sql(&mut self, statement: SqlStatement) {
         match statement.rows {
             None => self.push(statement.text),
@@ -49,25 +50,26 @@ impl Packets {
         }
     }
 
-    /// Counts changes that a server logs separately if their table is nontransactional.
+    /// Adds to the count of changes that a server logs separately if their table is nontransactional.
     pub(crate) fn count_changes(&mut self, changes: usize) {
         self.changes += changes;
     }
 
-    /// The counted changes.
+    /// Returns the counted changes.
     pub(crate) fn changes(&self) -> usize {
         self.changes
     }
 
-    /// Total bytes.
+    /// Returns the total length of the statements, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.packets.iter().map(|packet| packet.text.len()).sum()
     }
 
-    /// Runs the statements, and stops at the first that fails.
+    /// Runs the statements in order, up to the first that fails.
     ///
     /// # Errors
-    /// [`ApplyError::Session`] for the statement that failed, or the connection; [`ApplyError::RowsMissing`].
+    /// [`ApplyError::Session`] for the statement that failed or for the connection;
+    /// [`ApplyError::RowsMissing`].
     pub(crate) async fn run(self, connection: &mut Connection) -> Result<(), ApplyError> {
         for packet in self.packets {
             let ok = connection.execute_all(&packet.text, packet.statements).await?;
@@ -77,7 +79,7 @@ impl Packets {
     }
 }
 
-/// Checks how many rows a statement found. `text` is its beginning.
+/// Checks how many rows a statement found. `text` is the beginning of the statement.
 ///
 /// # Errors
 /// [`ApplyError::RowsMissing`].
@@ -85,7 +87,7 @@ pub(crate) fn ensure_found(found: u64, wanted: Option<u64>, text: &[u8]) -> Resu
     let Some(wanted) = wanted.filter(|wanted| *wanted != found) else { return Ok(()) };
     let text = String::from_utf8_lossy(&text[..text.len().min(SHOWN_BYTES_MAX)]);
     let end = [" VALUES", " WHERE", " SET "].iter().filter_map(|word| text.find(word)).min();
-    // Cut before the values.
+    // The error shows the statement only up to its values.
     let statement = text[..end.unwrap_or(0)].trim_end().to_owned();
     Err(ApplyError::RowsMissing { found, wanted, statement })
 }
@@ -95,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn short_statements_share_a_packet_and_long_ones_do_not() {
+    fn short_statements_share_a_packet_and_long_statements_do_not() {
         let mut packets = Packets::default();
         packets.push("BEGIN");
         packets.push("DO 1");

@@ -40,21 +40,22 @@ use crate::filter::VersionedFilters;
 use crate::log_span::LogSpan;
 use crate::transaction::{ApplyStep, Transaction, TransactionContent};
 
-/// The most items in one message to the coordinator.
+/// The maximum number of items in one message to the coordinator.
 const OUTPUT_ITEMS_MAX: usize = 256;
 
-/// The most messages that wait for the coordinator.
+/// The maximum number of messages that wait for the coordinator.
 const OUTPUT_BATCHES_MAX: usize = 4;
 
-/// How many entries the task reads without waiting for one, before a thread takes over.
+/// The maximum number of entries that the async task reads in succession. If more are available at once, a
+/// thread takes over.
 const INLINE_ENTRIES_MAX: usize = 64;
-/// Longer entries are read by the thread: decoding them would block other tasks.
+/// Longer entries are read by the thread, because decoding them would block other tasks.
 const INLINE_ENTRY_BYTES_MAX: u64 = 256 << 10;
 
-/// How often the clock is read while a transaction waits for its delay.
+/// How often the reader reads the clock while a transaction waits for the channel's delay.
 const DELAY_POLL: Duration = Duration::from_secs(1);
 
-/// The seed of key hashes.
+/// The seed of the key hashes.
 const KEY_SEED: u64 = 0x5457;
 
 /// An item that the reader found.
@@ -62,44 +63,44 @@ const KEY_SEED: u64 = 0x5457;
 pub(super) enum ReaderItem {
     /// A transaction to apply.
     Transaction(BudgetedTransaction),
-    /// Durable, and not to be applied: the target has it already, or an operator skips it. `gtid` is `None`
-    /// if it already counts as applied.
+    /// A transaction that is durable in the log and is not applied: the target already has it, or an operator
+    /// skips it. `gtid` is `None` if it already counts as applied.
     Skipped { span: LogSpan, gtid: Option<Gtid> },
-    /// A prepared XA transaction. It is kept until it is completed, and applied with the entry that completes
-    /// it.
+    /// A prepared XA transaction. It is applied together with the entry that commits it.
     XaPrepared { span: LogSpan, gtid: Option<Gtid> },
-    /// The until condition is reached.
+    /// The channel's until condition is reached.
     UntilReached,
     /// The log is closed.
     LogClosed,
 }
 
-/// Input of the reader.
+/// What the reader needs to start.
 #[derive(Debug)]
 pub(super) struct ReaderSetup {
     pub(super) log: LogHandle,
     pub(super) shared: Arc<ChannelShared>,
     pub(super) filters: VersionedFilters,
-    /// The target's GTIDs from when the channel was created.
+    /// The target's GTIDs from the time when the channel was created.
     pub(super) origin: GtidSet,
-    /// The source's GTIDs that MySQL has logged: it silently ignores a transaction whose GTID it has.
+    /// The GTIDs of the source that a MySQL target has logged: it silently ignores a transaction whose GTID
+    /// it has.
     pub(super) target_logged: Option<GtidSet>,
-    /// Transactions that an operator skips.
+    /// The transactions that an operator skips.
     pub(super) skipped: Vec<String>,
-    /// Changes with each batch that has committed.
+    /// Changes each time a batch has committed.
     pub(super) done: watch::Receiver<u64>,
     pub(super) stop: CancellationToken,
 }
 
-/// The reader's messages: items, or, as the last message, the error that stopped it.
+/// The messages of the reader: items, or, as the last message, the error that stopped it.
 pub(super) type ReaderOutput = mpsc::Receiver<Result<Vec<ReaderItem>, ApplyError>>;
 
 type ReaderSender = mpsc::Sender<Result<Vec<ReaderItem>, ApplyError>>;
 
 /// Starts the reader. It ends when it is stopped, when the log closes, or at an error.
 ///
-/// At the end of the log, the waiting task itself reads and decodes new entries: waking another thread takes
-/// longer. While the reader lags, a separate thread reads, because it may wait for the disk.
+/// At the end of the log, the waiting task itself reads and decodes new entries, because waking another
+/// thread takes longer. While the reader lags, a separate thread reads, because it may wait for the disk.
 ///
 /// # Errors
 /// [`ApplyError::Start`] if the system cannot start a thread.
@@ -128,21 +129,22 @@ pub(super) fn start(setup: ReaderSetup) -> Result<ReaderOutput, ApplyError> {
 type ReaderThread =
     oneshot::Receiver<Result<(ChannelReader, Result<ReaderPosition, ApplyError>), ApplyError>>;
 
-/// Where the reader is in the log.
+/// The reader's position relative to the end of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ReaderPosition {
     /// At the end of the log.
     EndOfLog,
-    /// Before the end.
+    /// Before the end of the log.
     BeforeEnd,
-    /// There is nothing more to read.
+    /// Nothing more will be read.
     Finished,
 }
 
-/// Follows the end of the log, on a thread while it lags. Returns the error that stops it.
+/// Reads the log as it grows. While the reader lags, a thread does this work. Returns the error that stops
+/// the reader.
 async fn follow(mut opened: ReaderThread) -> Option<ApplyError> {
     loop {
-        // A stopped thread sends nothing.
+        // If the thread was stopped, there is nothing to send.
         let (mut reader, mut position) = match opened.await.ok()? {
             Ok(opened) => opened,
             Err(error) => return Some(error),
@@ -154,7 +156,7 @@ async fn follow(mut opened: ReaderThread) -> Option<ApplyError> {
             Ok(ReaderPosition::Finished) => return None,
             Ok(ReaderPosition::EndOfLog | ReaderPosition::BeforeEnd) => {}
             Err(error) => {
-                // Transactions that were read before the error are valid.
+                // Send the transactions that were read before the error: they are valid.
                 reader.flush().await;
                 return Some(error);
             }
@@ -183,8 +185,8 @@ fn on_thread(
     let thread = std::thread::Builder::new().name(format!("apply {channel}"));
     spawn(thread, move || {
         runtime.block_on(async {
-            // A runtime that shuts down drops the receiver first; the work would panic if it used the runtime
-            // then.
+            // When a runtime shuts down, it first drops the receiver. The work is then cancelled, because it
+            // would panic if it used the runtime.
             let work = tokio::select! {
                 biased;
                 () = done.closed() => return,
@@ -203,14 +205,14 @@ fn spawn(thread: std::thread::Builder, work: impl FnOnce() + Send + 'static) -> 
 
 struct ChannelReader {
     setup: ReaderSetup,
-    /// The start of the next transaction's span.
+    /// The start of the next transaction's log span.
     start: LogPosition,
     log: LogReader,
-    /// An entry that the log has returned and the thread must read.
+    /// An entry that the task has read and that the thread must decode.
     deferred: Option<LogEntry>,
     decoder: Decoder,
     target: TargetTables,
-    /// The definitions later in the log; `None` until they are needed.
+    /// The scan for table definitions later in the log; `None` until it is needed.
     definitions: Option<DefinitionScan>,
     memory: MemoryBudget,
     prepared: PreparedXas,
@@ -223,8 +225,8 @@ struct ChannelReader {
 impl ChannelReader {
     async fn open(setup: ReaderSetup, out: ReaderSender) -> Result<Self, ApplyError> {
         let low = setup.shared.applied().low();
-        // At the end of the log, transactions are prepared while the log is still syncing them, and committed
-        // after.
+        // At the end of the log, the reader also returns transactions that the log is still syncing. They
+        // commit on the target only after the sync.
         let log = setup.log.reader_up_to_written(low)?;
         let options = &setup.shared.options;
         let connection = connect(options).await?;
@@ -271,7 +273,8 @@ impl ChannelReader {
         Ok(if self.flush().await { ReaderPosition::EndOfLog } else { ReaderPosition::Finished })
     }
 
-    /// Reads new entries, until they come without a wait or one is large.
+    /// Waits for new entries and reads them. Ends when entries come without a wait, or when an entry is
+    /// large.
     async fn wait_and_read(&mut self) -> Result<ReaderPosition, ApplyError> {
         let mut unwaited = 0;
         while unwaited < INLINE_ENTRIES_MAX {
@@ -285,7 +288,7 @@ impl ChannelReader {
                     unwaited = 0;
                     match self.log.next().await? {
                         Some(entry) => entry,
-                        // The writer has closed the log: the channel stops once all is applied.
+                        // The writer has closed the log. The channel stops once everything is applied.
                         None => return self.finish_at_close().await.map(|()| ReaderPosition::Finished),
                     }
                 }
@@ -301,7 +304,7 @@ impl ChannelReader {
         Ok(if self.flush().await { ReaderPosition::BeforeEnd } else { ReaderPosition::Finished })
     }
 
-    /// Reads an entry. False when there is nothing more to read.
+    /// Reads an entry. Returns false if nothing more is to be read.
     async fn read(&mut self, entry: LogEntry) -> Result<bool, ApplyError> {
         if !entry.is_transaction() {
             self.read_format(&entry)?;
@@ -325,7 +328,7 @@ impl ChannelReader {
         Ok(())
     }
 
-    /// Reads a transaction. False when there is nothing more to read.
+    /// Reads a transaction. Returns false if nothing more is to be read.
     async fn read_transaction(&mut self, entry: LogEntry, span: LogSpan) -> Result<bool, ApplyError> {
         match &self.setup.shared.options.until {
             Some(UntilCondition::TimeUs(time)) if entry.commit_time_us >= *time => {
@@ -339,7 +342,7 @@ impl ChannelReader {
         }
         let last = matches!(&self.setup.shared.options.until, Some(UntilCondition::Gtid(gtid)) if entry.gtid.as_ref() == Some(gtid));
         if self.is_of_origin(&entry) {
-            // It counts as applied from the start.
+            // The transaction counts as applied from the start.
             self.mark_skipped(span, None).await?;
         } else if self.is_skipped(&entry) {
             self.skip(entry, span).await?;
@@ -367,7 +370,8 @@ impl ChannelReader {
         if last { self.finish_at_until().await } else { Ok(true) }
     }
 
-    /// Skips a transaction for an operator, and drops the prepared XA transaction that it completes.
+    /// Skips a transaction that an operator has named. If it completes a prepared XA transaction, drops that
+    /// one too.
     async fn skip(&mut self, entry: LogEntry, span: LogSpan) -> Result<(), ApplyError> {
         if !self.wait_until_durable(span.end).await? {
             return Ok(());
@@ -380,9 +384,10 @@ impl ChannelReader {
         self.deliver(&mut RowSource { entry, format: None }, Transaction { prepared, ..empty }).await
     }
 
-    /// Whether the target has the transaction although its progress does not contain it. The target logs rows
-    /// and their progress under one GTID, unless it lost the tables but not the binlog in a crash. For
-    /// nontransactional tables progress is written after the rows, so these rows are there.
+    /// Returns whether the target has the transaction although its progress does not contain it. The target
+    /// logs rows and their progress under one GTID. So this happens only if a crash lost the tables but not
+    /// the binlog. For nontransactional tables, progress is written after the rows, so these rows are on the
+    /// target.
     fn is_on_target(&self, transaction: &Transaction) -> Result<bool, ApplyError> {
         let (Some(logged), Some(gtid)) = (&self.setup.target_logged, &transaction.gtid) else {
             return Ok(false);
@@ -416,7 +421,7 @@ impl ChannelReader {
             }
             _ => false,
         };
-        // The flag made `forget_defined` do this when the entry was read.
+        // If the entry has the DDL flag, `forget_defined` has already done this when the entry was read.
         if defines && !source.entry.flags.contains(EntryFlags::DDL) {
             self.target.forget_sources(|_, _| true);
         }
@@ -448,20 +453,20 @@ impl ChannelReader {
         Ok(())
     }
 
-    /// Whether the target had the transaction before the channel was created.
+    /// Returns whether the target had the transaction before the channel was created.
     fn is_of_origin(&self, entry: &LogEntry) -> bool {
         entry.gtid.as_ref().is_some_and(|gtid| self.setup.origin.contains(gtid))
     }
 
-    /// Whether an operator skips the transaction.
+    /// Returns whether an operator skips the transaction.
     fn is_skipped(&self, entry: &LogEntry) -> bool {
         let skipped = &self.setup.skipped;
         let gtid = entry.gtid.as_ref().filter(|_| !skipped.is_empty());
         gtid.is_some_and(|gtid| skipped.contains(&gtid.to_string()))
     }
 
-    /// Whether a skipped transaction must be logged by the target as an empty one: replicas of the target
-    /// look for its GTID.
+    /// Returns whether the target must log a skipped transaction as an empty one, because replicas of the
+    /// target need its GTID.
     fn needs_gtid(&self, entry: &LogEntry) -> bool {
         let logged = self.setup.target_logged.as_ref();
         let is_logged = |gtid| logged.is_some_and(|logged| logged.contains(gtid));
@@ -473,7 +478,7 @@ impl ChannelReader {
         let large = entry.length > self.setup.shared.options.transaction_bytes_max;
         let bytes = match large {
             true => Bytes::new(),
-            // In the worst case small transactions use twice their size in memory.
+            // In the worst case, small transactions use twice their size in memory.
             false => self.log.read_entry(self.setup.shared.options.memory_bytes_max)?,
         };
         loop {
@@ -485,11 +490,12 @@ impl ChannelReader {
         }
     }
 
-    /// Waits until a definition has run: it changes table layouts, so nothing after it is decoded earlier.
+    /// Waits until a DDL statement has run. It changes table layouts, so no later transaction may be decoded
+    /// earlier.
     async fn wait_for_definition(&mut self, span: LogSpan) -> Result<(), ApplyError> {
         self.flush().await;
         let shared = Arc::clone(&self.setup.shared);
-        // The sender is dropped with the channel, and then this thread is stopped.
+        // The sender is dropped only with the channel, and then this thread is stopped.
         let _ = self.setup.done.wait_for(|_| shared.applied().contains(&span)).await;
         self.target.forget();
         self.decoder.forget();
@@ -512,7 +518,7 @@ impl ChannelReader {
                 return;
             }
             self.flush().await;
-            // The clock may be corrected meanwhile.
+            // Sleep only for a short time, because the clock may be corrected meanwhile.
             tokio::time::sleep(wait.min(DELAY_POLL)).await;
         }
     }
@@ -521,12 +527,13 @@ impl ChannelReader {
         if let Some(reserved) = self.memory.try_reserve(bytes) {
             return Ok(reserved);
         }
-        // Memory becomes free only after the workers get the transactions that are held here.
+        // Memory is freed only after the workers get the transactions that the reader still holds.
         self.flush().await;
         self.memory.reserve(bytes).await
     }
 
-    /// Reports a transaction that counts as applied from now on, once it is durable.
+    /// Reports that a transaction counts as applied from now on. Waits first until the transaction is durable
+    /// in the log.
     async fn mark_skipped(&mut self, span: LogSpan, gtid: Option<Gtid>) -> Result<(), ApplyError> {
         if self.wait_until_durable(span.end).await? {
             self.push(ReaderItem::Skipped { span, gtid }).await?;
@@ -534,11 +541,11 @@ impl ChannelReader {
         Ok(())
     }
 
-    /// Waits until the log holds everything before `end` durably. False if the log is closed first, which the
-    /// next read reports.
+    /// Waits until everything before `end` is durable in the log. Returns false if the log is closed first;
+    /// the next read then reports that.
     async fn wait_until_durable(&mut self, end: LogPosition) -> Result<bool, ApplyError> {
         if self.setup.log.durable().position < end {
-            // Transactions that were read before need not wait.
+            // Transactions that were read earlier need not wait.
             self.flush().await;
         }
         Ok(self.setup.log.wait_until_durable(end).await?)
@@ -552,7 +559,7 @@ impl ChannelReader {
         Ok(())
     }
 
-    /// Sends the items that are ready. False if the receiver was dropped.
+    /// Sends the items that are ready. Returns false if the receiver was dropped.
     async fn flush(&mut self) -> bool {
         if self.ready.is_empty() {
             return !self.out.is_closed();
@@ -562,7 +569,7 @@ impl ChannelReader {
     }
 }
 
-/// The error of a malformed event between transactions.
+/// Returns the error for a malformed event between transactions.
 fn at(position: LogPosition, error: WireError) -> ApplyError {
     ApplyError::Event { gtid: String::new(), position, error }
 }
@@ -572,7 +579,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refused_thread_is_an_error() {
+    fn a_thread_that_cannot_start_is_an_error() {
         let huge = std::thread::Builder::new().stack_size(usize::MAX / 4);
         let error = spawn(huge, || unreachable!("there is no such stack")).expect_err("no such stack");
         assert!(matches!(error, ApplyError::Start { .. }), "{error:?}");

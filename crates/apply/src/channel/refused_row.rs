@@ -1,4 +1,5 @@
-//! Finds the row of a transaction that the target rejects: applies each row alone, in order, and rolls back.
+//! Finds which row of a transaction the target rejects. Applies each row separately, in order, and rolls
+//! back.
 
 use smallvec::smallvec;
 use tailwater_session::{ServerError, SessionError};
@@ -11,14 +12,14 @@ use super::row_writer::RowWriter;
 use crate::error::ApplyError;
 use crate::transaction::{RowChanges, RowPlace, Transaction, TransactionContent};
 
-/// `ER_NO_SUCH_TABLE`
+/// The error `ER_NO_SUCH_TABLE`.
 const NO_SUCH_TABLE: u16 = 1146;
 
-/// The longest key in a message, in characters.
+/// The maximum length of a key in a message, in characters.
 const KEY_CHARACTERS_MAX: usize = 200;
 
-/// The error with table and key, if applying the rows again finds them; otherwise the error with its
-/// transaction.
+/// Returns the error with its table and key, if applying the rows again finds them. Otherwise returns the
+/// error with its transaction.
 pub(super) async fn diagnose(
     options: &ChannelOptions,
     transaction: &Transaction,
@@ -26,7 +27,8 @@ pub(super) async fn diagnose(
 ) -> ApplyError {
     let server = match error {
         ApplyError::Session(SessionError::Server { error, .. }) => error,
-        // Errors of a server that applies row events: the row does not exist, or exists already.
+        // A server that applies row events reports such an error with a number: the row does not exist, or
+        // already exists.
         ApplyError::RowsMissing { found, wanted, statement } => ServerError {
             number: 1032,
             sql_state: "HY000".to_owned(),
@@ -35,7 +37,7 @@ pub(super) async fn diagnose(
         other => return other.of_transaction(&transaction.gtid_text()),
     };
     let found = match &transaction.content {
-        // Rows of nontransactional tables cannot be rolled back.
+        // Rows of nontransactional tables could not be rolled back, so the search needs transactional tables.
         TransactionContent::Rows(changes)
             if changes.iter().all(|changes| changes.table.target.transactional) =>
         {
@@ -97,7 +99,7 @@ async fn try_each(
     Ok(None)
 }
 
-/// The changes of one row.
+/// Returns the change of row `index` only.
 fn single(changes: &RowChanges, index: usize) -> Option<RowChanges> {
     let row = changes.rows.get(index)?;
     let images = changes.images.slice(row.start as usize..row.end as usize);
@@ -120,7 +122,8 @@ fn single(changes: &RowChanges, index: usize) -> Option<RowChanges> {
     })
 }
 
-/// A key value that is neither an integer nor text. Types that cannot be in a key are not shown.
+/// Returns the text of a key value that is neither an integer nor text. Types that cannot be in a key are not
+/// shown.
 fn value_text(value: &BinlogValue<'_>) -> String {
     let mut text = String::new();
     // Writing to a string cannot fail.
@@ -142,7 +145,8 @@ fn value_text(value: &BinlogValue<'_>) -> String {
     text
 }
 
-/// ` (id=7)`: the row's primary key; empty if it has none or cannot be read.
+/// Returns the row's primary key, such as ` (id=7)`. Empty if the table has no primary key or the key cannot
+/// be read.
 fn key_text(changes: &RowChanges, index: usize) -> String {
     let read = || -> Option<String> {
         let one = single(changes, index)?;

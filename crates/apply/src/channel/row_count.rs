@@ -1,15 +1,18 @@
 //! Checks with the target's own counters that it has changed as many rows as it received.
 //!
-//! A server can silently ignore the rows of an event: if it does not find their table among the mapped ones,
-//! or if `slave_exec_mode` was set to `IDEMPOTENT` while the channel runs. A `BINLOG` statement does not
-//! report how many rows it has changed, but the session's `Handler_write`, `Handler_update` and
-//! `Handler_delete` do. Reading them costs a server 0.1 to 0.4 ms, as it goes through all its counters. So
-//! they are read before the commit of a batch only if it has rows of a table for the first time, or many
-//! rows, or if reading then takes at most a twentieth of the time. What was committed without a check is
-//! counted with the next one.
+//! A server can silently ignore the rows of an event. This happens if it does not find their table among the
+//! mapped tables, or if `slave_exec_mode` was set to `IDEMPOTENT` while the channel runs. A `BINLOG`
+//! statement does not report how many rows it has changed, but the session's `Handler_write`,
+//! `Handler_update` and `Handler_delete` do.
 //!
-//! On MySQL, any client's `FLUSH STATUS` resets the counters of all sessions. `Com_select`, which each query
-//! raises by one, shows that: rows that were sent before and after a reset cannot be counted.
+//! Reading these counters costs a server 0.1 to 0.4 ms, because it goes through all its counters. So they are
+//! not read before every commit. They are read if the batch has rows of a table for the first time, or has
+//! many rows, or if reading then takes at most a twentieth of the time. Rows that were committed without a
+//! check are counted with the next check.
+//!
+//! On MySQL, any client's `FLUSH STATUS` resets the counters of all sessions. The check recognizes that by
+//! `Com_select`, which each query raises by one. Rows that were sent before and after a reset cannot be
+//! counted.
 
 use std::time::{Duration, Instant};
 
@@ -21,49 +24,51 @@ use crate::batch::RowGroup;
 use crate::error::ApplyError;
 use crate::writeset::IndexId;
 
-/// A batch of this many rows is always checked: applying it takes many times longer than the query.
+/// A batch of at least this many rows is always checked: applying it takes many times longer than the query.
 const UNCHECKED_ROWS_MAX: u64 = 4096;
 
-/// The query takes at most one part in this many of the time, unless there is a reason to check.
+/// The query may take at most one part in this many of the time, unless there is another reason to check.
 const TIME_FRACTION: u32 = 20;
 
-/// A session's count of changed rows, and its expected value.
+/// Counts the rows that a session sent, and compares them with the server's counters.
 #[derive(Debug)]
 pub(super) struct RowCount {
-    /// The query; `None` if the server does not answer it.
+    /// The query for the counters; `None` if the server does not answer it.
     query: Option<&'static str>,
     tally: RowTally,
 }
 
-/// Rows that were sent and rows that were counted.
+/// The rows that were sent, and the rows that were counted.
 #[derive(Debug)]
 struct RowTally {
-    /// The counters at the last query; `None` if statements ran since whose effect on them is unknown.
+    /// The counters at the last query. `None` if a statement has run since then whose effect on the counters
+    /// is unknown.
     counted: Option<HandlerCounters>,
-    /// Rows sent since.
+    /// Number of rows sent since the last query.
     sent: u64,
-    /// Those of them that are committed.
+    /// Number of those rows that are committed.
     committed: u64,
-    /// Tables whose rows were counted.
+    /// Tables of which rows were counted.
     checked_tables: FxHashSet<IndexId>,
-    /// Tables whose rows were sent since, and never counted.
+    /// Tables of which rows were sent since the last query, and never counted before.
     unchecked_tables: FxHashSet<IndexId>,
     checked_at: Instant,
     /// How long the last query took.
     took: Duration,
 }
 
-/// A session's counters.
+/// The counters of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct HandlerCounters {
-    /// Changed rows.
+    /// Number of changed rows.
     changes: u64,
-    /// Queries, including ours.
+    /// Number of queries, including those of the check.
     selects: u64,
 }
 
 impl HandlerCounters {
-    /// Rows changed since earlier counters; `None` if the counters were reset meanwhile.
+    /// Returns the number of rows changed since the counters `before`. `None` if the counters were reset
+    /// meanwhile.
     fn since(self, before: Self) -> Option<u64> {
         if self.selects <= before.selects {
             return None;
@@ -73,7 +78,7 @@ impl HandlerCounters {
 }
 
 impl RowCount {
-    /// For a new session.
+    /// Returns the count for a new session.
     pub(super) fn new(flavour: Flavour) -> Self {
         let query = match flavour {
             Flavour::MySql => {
@@ -90,7 +95,7 @@ impl RowCount {
         Self { query: Some(query), tally: RowTally::new(Instant::now()) }
     }
 
-    /// Rows were sent as events.
+    /// Records that rows were sent as events.
     pub(super) fn send(&mut self, groups: &[RowGroup<'_>]) {
         for group in groups {
             let table = &group.table.target;
@@ -98,22 +103,22 @@ impl RowCount {
         }
     }
 
-    /// A statement runs, or was undone, whose effect on the counters is unknown.
+    /// Records that a statement ran, or was rolled back, whose effect on the counters is unknown.
     pub(super) fn reset(&mut self) {
         self.tally.reset();
     }
 
-    /// The sent rows have committed.
+    /// Records that the sent rows have committed.
     pub(super) fn commit(&mut self) {
         self.tally.committed = self.tally.sent;
     }
 
-    /// Whether a check is due before the sent rows commit.
+    /// Returns whether a check is due before the sent rows commit.
     pub(super) fn is_due(&self) -> bool {
         self.query.is_some() && self.tally.is_due(Instant::now())
     }
 
-    /// Reads the counters if they are unknown, before the pushed statements run.
+    /// Reads the counters before the pushed statements run, unless the counters are already known.
     ///
     /// # Errors
     /// [`ApplyError::Session`].
@@ -123,13 +128,13 @@ impl RowCount {
         }
         match self.is_due() {
             true => self.tally.counted = self.read_counters(connection).await?,
-            // Their changes are not counted.
+            // Without a starting point, the changes of these rows cannot be counted.
             false => self.tally.sent = 0,
         }
         Ok(())
     }
 
-    /// Checks the rows that were sent and have run.
+    /// Checks the rows that were sent and whose statements have run.
     ///
     /// # Errors
     /// [`ApplyError::RowCountMismatch`]; [`ApplyError::Session`].
@@ -149,7 +154,7 @@ impl RowCount {
     ) -> Result<Option<HandlerCounters>, ApplyError> {
         let Some(query) = self.query else { return Ok(None) };
         let started = Instant::now();
-        // A MySQL server without performance schema returns nothing, and another may refuse.
+        // A MySQL server without performance schema returns nothing, and another server may refuse the query.
         let count = match connection.query(query).await {
             Ok(answer) => answer.first().and_then(|row| {
                 let number = |at| row.get_str(at).and_then(whole);
@@ -192,7 +197,7 @@ impl RowTally {
 
     fn is_due(&self, now: Instant) -> bool {
         let uncommitted = self.sent - self.committed;
-        // If the starting point is unknown, it costs a query too.
+        // If the starting point is unknown, reading it costs a second query.
         let queries = if self.counted.is_none() { 2 } else { 1 };
         let took = self.took.saturating_mul(queries);
         uncommitted > 0
@@ -201,7 +206,7 @@ impl RowTally {
                 || now.saturating_duration_since(self.checked_at) >= took.saturating_mul(TIME_FRACTION))
     }
 
-    /// Compares the sent rows with the server's counters.
+    /// Compares the number of sent rows with the server's counters.
     fn check(&mut self, counted: HandlerCounters, now: Instant) -> Result<(), ApplyError> {
         let Some(before) = self.counted else { return Ok(()) };
         self.checked_at = now;
@@ -223,7 +228,7 @@ impl RowTally {
     }
 }
 
-/// Servers return a sum of texts as a floating-point number.
+/// Parses a sum of counters. Servers return it as a floating-point number, because the counters are texts.
 fn whole(sum: &str) -> Option<u64> {
     match sum.parse::<u64>() {
         Ok(sum) => Some(sum),
@@ -237,7 +242,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reset_counters_count_nothing() {
+    fn nothing_is_counted_after_the_counters_were_reset() {
         let before = HandlerCounters { changes: 10, selects: 3 };
         let since = |changes, selects| HandlerCounters { changes, selects }.since(before);
         assert_eq!([since(12, 4), since(10, 4), since(2, 4)], [Some(2), Some(0), None]);
@@ -245,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_counted_after_a_pause() {
+    fn rows_are_counted_after_enough_time() {
         let started = Instant::now();
         let at = |ms| started + Duration::from_millis(ms);
         let counted = |changes, selects| HandlerCounters { changes, selects };
@@ -256,7 +261,7 @@ mod tests {
         (tally.counted, tally.took) = (Some(counted(0, 1)), Duration::from_millis(1));
         tally.check(counted(1, 2), at(0)).unwrap();
         tally.reset();
-        // A statement ran: the starting point must be read again.
+        // A statement ran, so the starting counters must be read again.
         tally.send(table, 1);
         assert!(!tally.is_due(at(39)));
         assert!(tally.is_due(at(40)));

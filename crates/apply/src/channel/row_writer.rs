@@ -1,4 +1,4 @@
-//! A session on the target that applies rows.
+//! A session on the target that writes rows, as row events or as SQL.
 
 use tailwater_session::{AccountPurpose, Connection, SessionError, SessionPreset, check_privileges};
 use tailwater_wire::Flavour;
@@ -15,13 +15,13 @@ use crate::error::ApplyError;
 use crate::sql;
 use crate::transaction::RowChanges;
 
-/// The usual length of a `BINLOG` statement with several rows, in bytes.
+/// The usual maximum length of a `BINLOG` statement with several rows, in bytes.
 const STATEMENT_BYTES_MAX: usize = 1 << 20;
 
-/// From this length on a row is not copied where that can be avoided, in bytes.
+/// A row of at least this length is not copied where that can be avoided, in bytes.
 pub(super) const LONG_ROW_BYTES: usize = 4 << 20;
 
-/// Connects to the target, with a session set up to apply rows.
+/// Connects to the target, with a session that is set up to apply rows.
 ///
 /// # Errors
 /// [`ApplyError::Session`].
@@ -31,26 +31,26 @@ pub(super) async fn connect(options: &ChannelOptions) -> Result<Connection, Appl
     target.found_rows = true;
     target.session_preset = SessionPreset::ForDefinitions;
     target.program_name = format!("tailwater {}", options.name);
-    // A target may need long for a large batch or statement. TCP detects a dead one.
+    // The target may need a long time for a large batch or statement. TCP detects a dead target.
     target.read_timeout = None;
     let mut connection = Connection::connect(&target).await?;
     let flavour = connection.server().flavour;
     if let Err(error) = connection.execute(&session_statement(flavour, options.gtid)).await {
-        // If a missing privilege is the cause, this names it.
+        // If a missing privilege is the cause, the error of this check names it.
         check_privileges(&mut connection, AccountPurpose::Apply).await?;
         return Err(error.into());
     }
     Ok(connection)
 }
 
-/// The character set of the statements that the session is sent.
+/// The session's character set for statements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum StatementCharset {
     /// Any text.
     Utf8,
-    /// ASCII, such as base64. If a character set may have multi-byte characters, servers check each character
-    /// of a statement. That was 5 % of the total cost of applying (MariaDB 10.11, target and Tailwater
-    /// together).
+    /// ASCII text, such as base64. If the character set has multi-byte characters, servers check each
+    /// character of a statement. That was 5 % of the total cost of applying (MariaDB 10.11, target and
+    /// Tailwater together).
     Ascii,
 }
 
@@ -63,7 +63,7 @@ impl StatementCharset {
     }
 }
 
-/// A connection, and the encoders that turn rows into statements for it.
+/// A connection to the target, and the encoders that turn rows into statements for it.
 #[derive(Debug)]
 pub(crate) struct RowWriter {
     pub(crate) connection: Connection,
@@ -72,25 +72,25 @@ pub(crate) struct RowWriter {
     sizes: BinlogStatementOptions,
     plan: PlanOptions,
     tolerant: bool,
-    /// The target logs what is applied.
+    /// Whether the target logs what the channel applies.
     target_logs: bool,
-    /// Everything but rows by SQL is ASCII in this session.
+    /// Whether all statements of this session are ASCII, except rows written as SQL.
     ascii_only: bool,
-    /// The session's character set once the pushed statements have run.
+    /// The session's character set after the pushed statements have run.
     charset: StatementCharset,
-    /// Whether pushed statements change the character set.
+    /// Whether the pushed statements change the character set.
     charset_changes: bool,
     row_count: RowCount,
 }
 
-/// Whether it is a table of schema mysql: those cannot be locked together with others
+/// Returns whether the table is in schema `mysql`. Such tables cannot be locked together with other tables
 /// (`ER_WRONG_LOCK_OF_SYSTEM_TABLE`).
 fn is_system(group: &batch::RowGroup<'_>) -> bool {
     group.table.target.schema.eq_ignore_ascii_case("mysql")
 }
 
 impl RowWriter {
-    /// Connects, and sets the session up for rows as events and by SQL.
+    /// Connects, and sets the session up for rows as events and for rows as SQL.
     ///
     /// # Errors
     /// [`ApplyError::Session`].
@@ -111,14 +111,16 @@ impl RowWriter {
             .map_err(|source| SessionError::Protocol { doing: "describing the format of events", source })?;
         connection.execute_bytes(&format).await?;
         if flavour == Flavour::MySql {
-            // The format description leaves the session without a GTID mode (error 1782).
+            // After the format description the session has no GTID mode, and a commit would fail with error
+            // 1782.
             connection.execute("SET @@SESSION.gtid_next='AUTOMATIC'").await?;
         }
         let tolerant = options.tolerate_until.is_some();
         let plan = PlanOptions {
-            // Each change is tolerated separately, and every row must end as on the source.
+            // If differences are tolerated, every change is tolerated separately, so that every row ends as
+            // on the source.
             net_change: !tolerant,
-            // A target that logs would log partial images, in which its replicas may find no key.
+            // A target that writes a binlog would log the cut images, in which its replicas may find no key.
             cut_images: options.gtid == GtidMode::Log && !tolerant,
         };
         let sql = sql::SqlWriter::new(flavour, sizes);
@@ -139,17 +141,17 @@ impl RowWriter {
         Ok(writer)
     }
 
-    /// A writer whose session gets only rows and ASCII text.
+    /// Returns this writer for a session that gets only rows and ASCII text.
     #[must_use]
     pub(super) fn ascii_only(self) -> Self {
         Self { ascii_only: true, ..self }
     }
 
-    /// A writer that overwrites what is there: an insert replaces an existing row, a delete of a missing row
-    /// is ignored. No triggers run where the tables are the same as the source's.
+    /// Returns a writer that overwrites existing rows: an insert replaces an existing row, and a delete of a
+    /// missing row is ignored. No triggers run for tables that are the same as on the source.
     ///
-    /// MariaDB has this setting only for the whole server: nothing may replicate there, and `slave_exec_mode`
-    /// must be restored afterwards.
+    /// MariaDB has this setting only for the whole server. So nothing may replicate to that server meanwhile,
+    /// and the caller must restore `slave_exec_mode` afterwards.
     ///
     /// # Errors
     /// [`ApplyError::Session`].
@@ -161,13 +163,13 @@ impl RowWriter {
         };
         writer.connection.execute(setting).await?;
         writer.plan = PlanOptions { net_change: false, cut_images: false };
-        // Rows of tables that differ from the source's go by SQL.
+        // Rows of tables that differ from the source's are written as SQL.
         writer.sql = sql::SqlWriter::new(writer.connection.server().flavour, writer.sizes).tolerant(true);
         Ok(writer)
     }
 
-    /// Whether an event fails if a row that it changes is missing. MariaDB has a global setting that ignores
-    /// it.
+    /// Returns whether an event fails if a row that it changes is missing. On MariaDB, a global setting can
+    /// make the server ignore missing rows.
     ///
     /// # Errors
     /// [`ApplyError::Session`].
@@ -179,13 +181,14 @@ impl RowWriter {
         Ok(mode.scalar() == Some("STRICT"))
     }
 
-    /// Sets the session up for rows by SQL, whatever its settings were.
+    /// Sets the session up for rows as SQL, whatever its settings were before.
     ///
     /// # Errors
     /// [`ApplyError::Session`].
     pub(super) async fn set_up_sql(&mut self) -> Result<(), ApplyError> {
         let flavour = self.connection.server().flavour;
-        // Separately first: the quoted text after it means something else if literals are in UCS-2.
+        // This statement is sent separately and first: if the session's literals are in UCS-2, the quoted
+        // text after it would mean something else.
         let mut packets = Packets::default();
         packets.push("SET NAMES utf8mb4");
         packets.push(format!("{}, @@session.timestamp=DEFAULT", sql::session_statement(flavour)));
@@ -195,7 +198,7 @@ impl RowWriter {
         Ok(())
     }
 
-    /// Restores the settings for rows by SQL, if some of the pushed statements did not run.
+    /// Restores the settings for rows as SQL, in case some of the pushed statements did not run.
     ///
     /// # Errors
     /// [`ApplyError::Session`].
@@ -207,13 +210,14 @@ impl RowWriter {
         }
     }
 
-    /// Applies `changes` at once without copying [long](LONG_ROW_BYTES) rows. Earlier statements have run.
+    /// Applies `changes` at once, without copying [long](LONG_ROW_BYTES) rows. All earlier statements must
+    /// have run.
     ///
     /// # Errors
     /// As [`RowWriter::push_rows`] and [`Packets::run`].
     pub(super) async fn run_rows(&mut self, changes: &RowChanges) -> Result<(), ApplyError> {
         let by_event = !self.tolerant && changes.table.same_shape;
-        // Partial images are copies.
+        // For rows written as SQL, cut images would be copies.
         let options = PlanOptions { cut_images: self.plan.cut_images && by_event, ..self.plan };
         let mut plan = batch::plan([changes], options).map_err(ApplyError::rows)?;
         self.drop_blackhole_changes(&mut plan)?;
@@ -280,7 +284,7 @@ impl RowWriter {
         Ok(())
     }
 
-    /// Call before the rows of a transaction or a batch.
+    /// Resets the per-transaction state. Call this before the rows of a transaction or a batch.
     pub(super) fn start_transaction(&mut self) {
         self.sql.forget_history();
     }
@@ -299,8 +303,9 @@ impl RowWriter {
         self.push_groups(&plan.groups, packets)
     }
 
-    /// Drops updates and deletes of BLACKHOLE tables, which keep no rows: only the server's own replication
-    /// may apply them.
+    /// Removes updates and deletes of BLACKHOLE tables from the plan: such a table has no rows to change. If
+    /// the target logs what the channel applies, such a change is an error: only the server's own replication
+    /// can apply it.
     fn drop_blackhole_changes(&self, plan: &mut batch::BatchPlan<'_>) -> Result<(), ApplyError> {
         let is_blackhole_change = |group: &batch::RowGroup<'_>| {
             group.kind != RowsKind::Write && group.table.target.engine == "BLACKHOLE"
@@ -321,8 +326,8 @@ impl RowWriter {
         Ok(())
     }
 
-    /// As [`RowWriter::push_rows`], and writes progress after the rows: in the same statement, unless they
-    /// need several.
+    /// As [`RowWriter::push_rows`], and writes progress after the rows: in the same statement, unless the
+    /// rows need several statements.
     ///
     /// # Errors
     /// As [`RowWriter::push_rows`].
@@ -345,7 +350,7 @@ impl RowWriter {
         groups: &[batch::RowGroup<'_>],
         packets: &mut Packets,
     ) -> Result<(), ApplyError> {
-        // Runs of groups that are applied in the same way, in order.
+        // Split the groups into runs that are applied in the same way, in order.
         let together = |one: &batch::RowGroup<'_>, other: &batch::RowGroup<'_>| {
             one.table.same_shape == other.table.same_shape && !is_system(one) && !is_system(other)
         };
@@ -360,7 +365,7 @@ impl RowWriter {
                 continue;
             }
             self.set_charset(StatementCharset::Utf8, packets);
-            // Each SQL statement reports how many rows it has found.
+            // Rows as SQL are not counted here: each SQL statement reports how many rows it has found.
             self.row_count.reset();
             for group in run {
                 let mapping = group.table.sql_mapping();
@@ -383,7 +388,7 @@ impl RowWriter {
         packets.run(&mut self.connection).await
     }
 
-    /// Checks the target's count of changed rows if a check is due. Call before the commit.
+    /// Checks the target's count of changed rows, if a check is due. Call this before the commit.
     ///
     /// # Errors
     /// [`ApplyError::RowCountMismatch`]; [`ApplyError::Session`].
@@ -402,7 +407,7 @@ impl RowWriter {
         self.row_count.check(&mut self.connection).await
     }
 
-    /// The count of changed rows.
+    /// Returns the count of changed rows.
     pub(super) fn row_count(&mut self) -> &mut RowCount {
         &mut self.row_count
     }
