@@ -1,8 +1,9 @@
-//! The progress row of a worker, changed by a row event among those of the data: one statement for both.
+//! The progress row of a worker. A row event among the events of the data changes it, so one statement writes
+//! both.
 //!
-//! A separate statement costs the target as much as the rows of a small transaction, and one more round of
-//! wake-ups on both sides (ADR 028). The row's key has the incarnation of the channel that the worker belongs
-//! to. A takeover gives the rows its own incarnation. An earlier holder then finds no row (error 1032) and
+//! A separate statement would cost the target as much as the rows of a small transaction, and would wake both
+//! sides once more (ADR 028). The key of the row contains the incarnation of the channel to which the worker
+//! belongs. A takeover gives all rows a new incarnation. An earlier worker then finds no row (error 1032) and
 //! commits nothing.
 
 use std::borrow::Cow;
@@ -22,7 +23,7 @@ use crate::writeset::IndexId;
 const SCHEMA: &str = "tailwater";
 const TABLE: &str = "apply_progress";
 
-/// The columns as [`super::store`] creates them: name, type, code in a table map, and its metadata.
+/// The columns as [`super::store`] creates them: name, type, type code in a table map, metadata.
 const COLUMNS: [(&str, &str, u8, &[u8]); 6] = [
     ("channel", "varchar(64)", 15, &256u16.to_le_bytes()),
     ("incarnation", "bigint unsigned", 8, &[]),
@@ -31,24 +32,24 @@ const COLUMNS: [(&str, &str, u8, &[u8]); 6] = [
     ("gtid", "varchar(255)", 15, &1020u16.to_le_bytes()),
     ("source_time_us", "bigint unsigned", 8, &[]),
 ];
-/// The columns of the primary key: the first three.
+/// Bitmap of the primary key columns: the first three.
 const KEY: &[u8] = &[0b00_0111];
-/// The columns that change: all others.
+/// Bitmap of the columns that change: all others.
 const CHANGED: &[u8] = &[0b11_1000];
 
-/// A worker's row.
+/// The progress row of one worker.
 #[derive(Debug)]
 pub(super) struct ProgressRow {
     table: MappedTable,
-    /// The key image, which finds the row.
+    /// The image of the key columns, which finds the row.
     key: Vec<u8>,
 }
 
 impl ProgressRow {
-    /// The row of a worker under an incarnation of its channel.
+    /// Returns the row of a worker, with the incarnation of its channel.
     ///
     /// # Errors
-    /// None known: the table's layout is fixed.
+    /// No known cause: the table's layout is fixed.
     pub(super) fn new(
         flavour: Flavour,
         channel: &str,
@@ -58,13 +59,13 @@ impl ProgressRow {
         let mut key = vec![0];
         put_text(&mut key, channel);
         key.extend_from_slice(&incarnation.to_le_bytes());
-        // There are never more workers than connections.
+        // The number fits: there are never more workers than connections.
         key.extend_from_slice(&(worker as u32).to_le_bytes());
         let table = table(flavour).map_err(ApplyError::rows)?;
         Ok(Self { table, key })
     }
 
-    /// The image of the columns that change.
+    /// Returns the image of the columns that change.
     pub(super) fn image(applied: &[u8], gtid: &str, source_time_us: u64) -> Vec<u8> {
         let mut image = Vec::with_capacity(applied.len() + gtid.len() + 16);
         image.push(0);
@@ -75,8 +76,8 @@ impl ProgressRow {
         image
     }
 
-    /// The change that writes `image`. It has the flags of the group before it, so that all tables are opened
-    /// at once.
+    /// Returns the row group that writes `image`. It has the flags of the group before it, so that the server
+    /// opens all tables at once.
     pub(super) fn group<'a>(&'a self, image: &'a [u8], before: Option<&RowGroup<'_>>) -> RowGroup<'a> {
         RowGroup {
             table: &self.table,
@@ -91,7 +92,7 @@ impl ProgressRow {
     }
 }
 
-/// A text of up to 64 KiB, in a column of more than 255 bytes.
+/// Appends a text of up to 64 KiB, for a column of more than 255 bytes.
 fn put_text(image: &mut Vec<u8>, text: &str) {
     image.extend_from_slice(&(text.len() as u16).to_le_bytes());
     image.extend_from_slice(text.as_bytes());
@@ -110,7 +111,7 @@ fn table(flavour: Flavour) -> Result<MappedTable, WireError> {
     let metadata: Vec<u8> = COLUMNS.iter().flat_map(|(_, _, _, metadata)| metadata.iter().copied()).collect();
     put_lenenc_int(&mut body, metadata.len() as u64);
     body.extend_from_slice(&metadata);
-    // No column may be NULL.
+    // The NULL bitmap: no column may be NULL.
     body.push(0);
     let map = TableMap::parse(&body, flavour)?;
     let columns = COLUMNS.iter().map(|(name, column_type, _, _)| TargetColumn {
@@ -131,7 +132,7 @@ fn table(flavour: Flavour) -> Result<MappedTable, WireError> {
         engine: "INNODB".to_owned(),
         partitioned: false,
         columns: columns.collect(),
-        // In no writeset: only this worker changes the row.
+        // The progress row is in no writeset: only this worker changes it.
         rows: IndexId(0),
         unique: Vec::new(),
         has_primary_key: false,

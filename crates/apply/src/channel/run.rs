@@ -1,4 +1,4 @@
-//! One run of a channel, from takeover to end. Connects reader, scheduler and workers.
+//! One run of a channel, from the takeover to its end. Connects the reader, the scheduler and the workers.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -35,35 +35,36 @@ use crate::scheduler::{
 use crate::transaction::{Transaction, TransactionContent};
 use crate::writeset::Writeset;
 
-/// How often the applied GTIDs are set on the target, and the position up to which the log may be purged is
-/// moved.
+/// How often the applied GTIDs are set on the target. At the same interval, the position up to which the log
+/// may be purged advances.
 const PUBLISH_INTERVAL: Duration = Duration::from_secs(1);
-/// A GTID set with a longer text is published on the tick only: a slow source would build that text once per
-/// transaction.
+/// A GTID set with a longer text is published only at the interval. If the source is slow, its text would
+/// otherwise be built for each transaction.
 const GTIDS_IMMEDIATE_BYTES_MAX: usize = 4 << 10;
 
 /// How a run ended without an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RunEnd {
-    /// An operator stopped it.
+    /// An operator stopped the channel.
     StopRequested,
-    /// It has reached its until condition.
+    /// The channel has reached its until condition.
     UntilReached,
     /// The log is closed.
     LogClosed,
-    /// Everything up to the end of the rejected batch is applied, one transaction at a time.
+    /// Everything up to the end of the rejected batch is applied. Each of its transactions was applied alone.
     SingleStepDone,
     /// Everything up to the end of the tolerated range is applied.
     ToleranceDone,
 }
 
-/// Input of a run.
+/// What a run needs to start.
 pub(super) struct RunSetup {
     pub(super) options: ChannelOptions,
     pub(super) log: LogHandle,
     pub(super) source_time: SourceTime,
     pub(super) stop: CancellationToken,
-    /// Up to this position each transaction is applied alone, in its own commit: one of them was rejected.
+    /// Up to this position each transaction is applied alone and committed alone, because one of them was
+    /// rejected.
     pub(super) single_step_until: Option<LogPosition>,
     pub(super) status: watch::Sender<ChannelStatus>,
 }
@@ -71,11 +72,11 @@ pub(super) struct RunSetup {
 /// Why a run failed, and at which transactions.
 pub(super) struct RunFailure {
     pub(super) error: ApplyError,
-    /// The batch that the target rejected, if it did.
+    /// The log span of the batch that the target rejected, if it rejected one.
     pub(super) batch: Option<LogSpan>,
     /// Number of transactions in that batch.
     pub(super) transactions: usize,
-    /// The transaction, if the batch had only one.
+    /// The rejected transaction, if the batch had only one.
     pub(super) transaction: Option<Arc<Transaction>>,
 }
 
@@ -98,20 +99,20 @@ struct ChannelRun {
     low_watermarks: LowWatermarkHistory,
     rate: TransactionRate,
     single_step_until: Option<LogPosition>,
-    /// Transactions were skipped since the applied spans were last saved on the target.
+    /// Whether transactions were skipped since the applied spans were last saved on the target.
     has_unsaved_skips: bool,
-    /// Stops the reader, however the run ends.
+    /// Stops the reader when the run ends, for whatever reason.
     stop_reader: Option<DropGuard>,
 }
 
-/// Takes the channel over and applies until it is stopped or fails.
+/// Takes the channel over, and applies the log until the channel is stopped or fails.
 ///
 /// # Errors
 /// The error that stops the channel. Committed transactions stay committed and recorded.
 pub(super) async fn run(setup: RunSetup) -> Result<RunEnd, Box<RunFailure>> {
     let stop = setup.stop.clone();
-    // Set here too, for a caller that stops the channel before it applies.
-    let unpublished_reason = "the GTIDs were not published since the channel was last started";
+    // Set here too, in case the channel is stopped before it applies anything.
+    let unpublished_reason = "the GTIDs were not set on the target since the channel was last started";
     setup.status.send_modify(|status| status.gtids_unpublished_reason = Some(unpublished_reason.to_owned()));
     let mut run = tokio::select! {
         run = ChannelRun::start(setup) => run?,
@@ -124,19 +125,20 @@ pub(super) async fn run(setup: RunSetup) -> Result<RunEnd, Box<RunFailure>> {
     let end = run.coordinate(stop).await;
     run.stop_reader = None;
     if end.is_ok() {
-        // All batches have committed: publish the final position.
+        // All batches have committed. Publish the final position.
         run.tick().await?;
     }
     end
 }
 
-/// A channel that this process has taken over, and where it starts.
+/// A channel that this process has taken over, and the position where it starts.
 struct ChannelTakeover {
     store: ChannelStore,
     claim: Claim,
     record: ChannelRecord,
     flavour: Flavour,
-    /// The target's GTIDs before the takeover. Later commits are in the progress, which is read afterwards.
+    /// The target's GTIDs before the takeover. Transactions committed later are in the progress, which is
+    /// read after the takeover.
     target: TargetGtids,
     start: StartPosition,
 }
@@ -168,8 +170,8 @@ impl ChannelTakeover {
     }
 }
 
-/// The options of a run. Only one transaction per batch if a rejected one is to be found, or differences are
-/// tolerated.
+/// Returns the options of a run. A batch has only one transaction while a rejected transaction is searched
+/// for, or while differences are tolerated.
 fn effective_options(options: ChannelOptions, single_step: bool) -> ChannelOptions {
     let mut options = options;
     if single_step || options.tolerate_until.is_some() {
@@ -236,7 +238,7 @@ impl ChannelRun {
             done: done_receiver,
             stop: reader_stop,
         })?;
-        // The reader reads while the workers connect.
+        // The reader already reads while the workers connect.
         let pool = WorkerPool::connect(&shared).await?;
         Ok(Self {
             shared,
@@ -285,7 +287,8 @@ impl ChannelRun {
                         return Err(self.interruption_cause(failure).await);
                     }
                     if self.has_returned_batch() {
-                        // Not everything is applied, even if the run had ended for another reason.
+                        // Not everything is applied, so the run counts as stopped, even if it ended for
+                        // another reason.
                         end = Some(RunEnd::StopRequested);
                     }
                     if end.is_none() && self.is_single_step_done() {
@@ -296,7 +299,7 @@ impl ChannelRun {
                 read = self.reader.recv(), if end.is_none() && self.scheduler.has_room() => match read {
                     Some(Ok(items)) => end = self.accept(items),
                     Some(Err(error)) => return Err(self.drain(error).await),
-                    // The reader always reports why it ends, so this is a fault.
+                    // The reader always reports why it ends. An end without a reason is a bug.
                     None => return Err(self.drain(self.fault("its reader ended without an error")).await),
                 },
                 _ = tick.tick() => self.tick().await?,
@@ -305,11 +308,11 @@ impl ChannelRun {
         }
     }
 
-    /// Whether no more batches are dispatched, even if more transactions were read.
+    /// Returns whether the run dispatches no more batches, even if more transactions were read.
     fn stops_at_once(&self, end: Option<RunEnd>) -> bool {
         match end {
             Some(RunEnd::SingleStepDone | RunEnd::ToleranceDone) => true,
-            // Native replication can only continue after a position without gaps.
+            // Stop only at a position without gaps: native replication cannot continue from any other.
             Some(RunEnd::StopRequested) => {
                 self.has_returned_batch() || self.shared.applied().gaps().next().is_none()
             }
@@ -317,7 +320,8 @@ impl ChannelRun {
         }
     }
 
-    /// A worker has returned a batch, because the run stops or the log will not make it durable.
+    /// Returns whether a worker has returned a batch. It does so if the run stops, or if the log will not
+    /// make the batch durable.
     fn has_returned_batch(&self) -> bool {
         self.shared.batch_returned.is_cancelled()
     }
@@ -331,7 +335,7 @@ impl ChannelRun {
         until.is_some_and(|gtid| self.progress.gtids().contains(gtid))
     }
 
-    /// Gives each idle worker a batch, if the scheduler has one.
+    /// Gives a batch to each idle worker, as long as the scheduler has one.
     async fn dispatch(&mut self) {
         while self.pool.has_idle() {
             let Some(batch) = self.scheduler.next() else { return };
@@ -339,7 +343,7 @@ impl ChannelRun {
         }
     }
 
-    /// Accepts items of the reader. Returns why the run ends, if the last item ends it.
+    /// Accepts items of the reader. If the last item ends the run, returns why.
     fn accept(&mut self, items: Vec<ReaderItem>) -> Option<RunEnd> {
         let mut skipped = Vec::new();
         let mut end = None;
@@ -357,7 +361,7 @@ impl ChannelRun {
                     self.progress.read(span.end, gtid, 0);
                     skipped.push(span);
                 }
-                // The time between prepare and commit on the source is not lag.
+                // The time between prepare and commit on the source does not count as lag.
                 ReaderItem::XaPrepared { span, gtid } => self.progress.read(span.end, gtid, 0),
                 ReaderItem::UntilReached => end = Some(RunEnd::UntilReached),
                 ReaderItem::LogClosed => end = Some(RunEnd::LogClosed),
@@ -392,12 +396,12 @@ impl ChannelRun {
                 self.status.send_modify(|status| status.yields_total += 1);
             }
         }
-        // Before the next batch is dispatched, which must not yield.
+        // Update this before the next batch is dispatched, because that batch must not yield.
         self.update_yielding();
         Ok(())
     }
 
-    /// Records transactions that have committed in one target transaction.
+    /// Records the transactions that have committed in one target transaction.
     fn record_committed(&mut self, committed: &[&[BudgetedTransaction]]) {
         let all = || committed.iter().copied().flatten();
         let (transactions, rows) =
@@ -414,7 +418,7 @@ impl ChannelRun {
         });
     }
 
-    /// Records that spans are applied.
+    /// Records that these spans are applied.
     fn record_applied(&mut self, spans: impl Iterator<Item = LogSpan>) {
         let mut ends = Vec::new();
         let spans = spans.inspect(|span| ends.push(span.end));
@@ -428,8 +432,8 @@ impl ChannelRun {
         self.publish_when_idle(low);
     }
 
-    /// Publishes the position at once when nothing waits, instead of at the next tick: a caller that waits
-    /// for a transaction then sees it without delay.
+    /// Publishes the position at once if no transaction waits, instead of at the next interval. A caller that
+    /// waits for a transaction then sees it without delay.
     fn publish_when_idle(&self, low: LogPosition) {
         self.status.send_if_modified(|status| {
             let publishes = self.scheduler.is_idle() && status.gtids.len() <= GTIDS_IMMEDIATE_BYTES_MAX;
@@ -441,13 +445,13 @@ impl ChannelRun {
         });
     }
 
-    /// The error for a task that has died, which is always a bug.
+    /// Returns the error for a task that has ended unexpectedly, which is always a bug.
     fn fault(&self, what: &str) -> ApplyError {
         ApplyError::InternalFault { channel: self.shared.options.name.clone(), what: what.to_owned() }
     }
 
-    /// Finishes the batches that were read before the reader's error, which are valid. Then ends the run with
-    /// that error.
+    /// Finishes the batches that were read before the reader's error, because they are valid. Then ends the
+    /// run with that error.
     async fn drain(&mut self, error: ApplyError) -> Box<RunFailure> {
         let mut stall_check = interval(worker_pool::CHECK_INTERVAL);
         while !(self.has_returned_batch() || self.scheduler.is_idle() && self.pool.is_idle()) {
@@ -459,10 +463,10 @@ impl ChannelRun {
                     continue;
                 }
             };
-            // A dead worker's batch has no result. The run ends with the reader's error.
+            // If a worker panicked, its batch has no result. The run ends with the reader's error.
             let Ok(outcome) = outcome else { break };
             match self.finish(outcome) {
-                // Caused by the reader's error.
+                // This error follows from the reader's error.
                 Err(failure) if matches!(failure.error, ApplyError::ReadInterrupted { .. }) => break,
                 Err(failure) => return failure,
                 Ok(()) => {}
@@ -471,8 +475,8 @@ impl ChannelRun {
         error.into()
     }
 
-    /// Returns the reader's error if a transaction was interrupted while it was streamed: the reader reports
-    /// the cause after the worker.
+    /// Replaces the failure of a worker by the reader's error, if a transaction was interrupted while it was
+    /// streamed. The reader reports the cause later than the worker.
     async fn interruption_cause(&mut self, failure: Box<RunFailure>) -> Box<RunFailure> {
         if !matches!(failure.error, ApplyError::ReadInterrupted { .. }) {
             return failure;
@@ -485,14 +489,14 @@ impl ChannelRun {
         failure
     }
 
-    /// Makes batches release their locks when an older batch has stalled. In independent order, makes no
-    /// batch wait any longer, or, when the run stops, rolls them back.
+    /// Checks whether the oldest batch has stalled. In source order, newer batches then release their locks.
+    /// In independent order, batches then stop waiting for their turn, or, if the run stops, roll back.
     fn check_oldest_batch(&mut self, stops: bool) {
         match self.shared.options.commit_order {
             CommitOrder::Source => self.set_yield_to(self.pool.stalled_batch()),
             CommitOrder::Independent if stops => {
-                // A waiting batch may hold the lock that the stalled one needs. What it has done is repeated
-                // later.
+                // A waiting batch may hold the lock that the stalled batch needs. The rolled back work is
+                // repeated in a later run.
                 if self.pool.stalled_batch().is_some() {
                     self.shared.batch_returned.cancel();
                 }
@@ -504,7 +508,8 @@ impl ChannelRun {
         }
     }
 
-    /// In independent order, sets whether batches that wait for their turn must yield.
+    /// In independent order, sets whether batches that wait for their turn must commit what they can and stop
+    /// waiting.
     fn update_yielding(&self) {
         if self.shared.options.commit_order == CommitOrder::Independent {
             self.set_yield_to(self.scheduler.can_yield().then_some(BatchId(0)));
@@ -542,8 +547,8 @@ impl ChannelRun {
         self.publish().await
     }
 
-    /// Saves skipped transactions on the target. Workers only save them with their next commit, and the GTIDs
-    /// are published earlier: after a restart the target must not have more GTIDs than recorded progress.
+    /// Saves skipped transactions on the target. Workers save them only with their next commit, and the GTIDs
+    /// are published earlier. After a restart the target must not have more GTIDs than the recorded progress.
     async fn save_skipped(&mut self) -> Result<(), ApplyError> {
         if std::mem::take(&mut self.has_unsaved_skips) {
             let applied = self.shared.applied().encode();
@@ -567,7 +572,7 @@ impl ChannelRun {
     }
 }
 
-/// An interval that does not catch up on missed ticks.
+/// Returns an interval timer that does not catch up on missed ticks.
 fn interval(period: Duration) -> tokio::time::Interval {
     let mut interval = tokio::time::interval(period);
     interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -591,7 +596,7 @@ fn rows_of(transaction: &Transaction) -> usize {
     }
 }
 
-/// The span from the first to the last transaction of a batch.
+/// Returns the log span from the first to the last transaction of a batch.
 fn span_of(batch: &TransactionBatch<BudgetedTransaction>) -> LogSpan {
     let spans = || batch.first.iter().chain(&batch.rest).map(|transaction| transaction.span);
     LogSpan {

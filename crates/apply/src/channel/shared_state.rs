@@ -20,27 +20,27 @@ pub(super) struct ChannelShared {
     pub(super) options: ChannelOptions,
     pub(super) flavour: Flavour,
     pub(super) claim: Claim,
-    /// The spans that are known to be committed.
+    /// The log spans whose transactions are known to be committed.
     pub(super) applied: Mutex<AppliedSet>,
-    /// The newest committed batch, of the batches that commit one after the other.
+    /// The newest batch that has committed, among the batches that commit in turn.
     pub(super) turn: watch::Sender<BatchId>,
-    /// Batches after this one release their locks. In source order they roll back until their turn. In
-    /// independent order they commit the part that waits for nothing and return the rest.
+    /// Batches newer than this one must release their locks. In source order they roll back until their turn.
+    /// In independent order they commit the part that waits for nothing, and return the rest.
     pub(super) yield_to: watch::Sender<Option<BatchId>>,
-    /// Tables on the target without transactions that had rows in this run.
+    /// Nontransactional tables on the target that had rows in this run.
     pub(super) nontransactional: Mutex<BTreeSet<String>>,
-    /// Cancelled when the run stops. Waits that may take days then end.
+    /// Cancelled when the run stops. This ends waits that may take days.
     pub(super) stop: CancellationToken,
-    /// Cancelled when a batch is returned. Its turn never comes, so later batches stop waiting.
+    /// Cancelled when a batch is returned. The turn of that batch never comes, so later batches stop waiting.
     pub(super) batch_returned: CancellationToken,
-    /// The log, whose durability limits what may be committed.
+    /// The log. A transaction may commit on the target only if the log is durable up to its end.
     pub(super) log: LogHandle,
-    /// The clock by which lag is measured.
+    /// The source's clock, to measure lag.
     pub(super) source_time: SourceTime,
 }
 
 impl ChannelShared {
-    /// Locks the applied spans. A thread that panics while it holds the lock leaves a valid value.
+    /// Locks the applied spans. If a thread panics while it holds the lock, the value is still valid.
     pub(super) fn applied(&self) -> parking_lot::MutexGuard<'_, AppliedSet> {
         self.applied.lock()
     }

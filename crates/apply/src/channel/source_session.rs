@@ -1,8 +1,9 @@
-//! Runs the source's statements on the target, each with the session settings that it had there.
+//! Runs the source's statements on the target, each with the session settings that it had on the source.
 //!
-//! The source's settings can change the meaning of our own statements: literals in UCS-2, `BEGIN` under
-//! `sql_mode=ORACLE`. So only the statements that make the settings run under them, and those are written to
-//! work under any settings.
+//! The source's settings can change the meaning of Tailwater's own statements, for example if literals are in
+//! UCS-2, or of `BEGIN` under `sql_mode=ORACLE`. So Tailwater restores its own settings before its own
+//! statements. Only the statements that set the source's settings run under them, and these are written so
+//! that they work under any settings.
 
 use std::sync::Arc;
 
@@ -30,37 +31,39 @@ use crate::error::ApplyError;
 use crate::filter::changed_by;
 use crate::transaction::{Statement, StatementVariable, Transaction};
 
-/// The current database for a statement without a database, or whose database the target lacks. No client can
-/// create or change anything there, and statements that name their databases work in any database.
+/// The current database for a statement without a database, or for one whose database the target does not
+/// have. No client can create or change anything in it. Statements that name their databases work in any
+/// current database.
 const NEUTRAL_DATABASE: &str = "information_schema";
 
-/// `ER_BAD_DB_ERROR`
+/// The error `ER_BAD_DB_ERROR`.
 const UNKNOWN_DATABASE: u16 = 1049;
 
-/// Errors that interrupted a statement on the source: `ER_SERVER_SHUTDOWN`, `ER_NEW_ABORTING_CONNECTION`,
-/// `ER_NET_READ_ERROR`, `ER_NET_ERROR_ON_WRITE`, `ER_QUERY_INTERRUPTED`, `ER_CONNECTION_KILLED`,
-/// `ER_STATEMENT_TIMEOUT`, `ER_QUERY_TIMEOUT`. The same list as in the server's replication thread
-/// (`unexpected_error_code` in `log_event.cc`).
+/// The errors that show that a statement was interrupted on the source: `ER_SERVER_SHUTDOWN`,
+/// `ER_NEW_ABORTING_CONNECTION`, `ER_NET_READ_ERROR`, `ER_NET_ERROR_ON_WRITE`, `ER_QUERY_INTERRUPTED`,
+/// `ER_CONNECTION_KILLED`, `ER_STATEMENT_TIMEOUT`, `ER_QUERY_TIMEOUT`. The server's replication thread has
+/// the same list (`unexpected_error_code` in `log_event.cc`).
 const INTERRUPTIONS: [u16; 8] = [1053, 1184, 1158, 1160, 1317, 1927, 1969, 3024];
 
-/// Errors caused by a concurrent transaction: `ER_LOCK_WAIT_TIMEOUT`, `ER_LOCK_DEADLOCK`, `ER_XA_RBDEADLOCK`.
-/// It need not exist on the target.
+/// The errors that a concurrent transaction causes: `ER_LOCK_WAIT_TIMEOUT`, `ER_LOCK_DEADLOCK`,
+/// `ER_XA_RBDEADLOCK`. On the target that transaction need not exist.
 const CONFLICT_ERRORS: [u16; 3] = [1205, 1213, 1614];
 
-/// `ER_BAD_TABLE_ERROR`, and MariaDB's `ER_UNKNOWN_SEQUENCES`, `ER_UNKNOWN_VIEW`.
+/// The error `ER_BAD_TABLE_ERROR`, and MariaDB's `ER_UNKNOWN_SEQUENCES` and `ER_UNKNOWN_VIEW`.
 const UNKNOWN_TABLES: [u16; 3] = [1051, 4091, 4092];
 
-/// Whether an error is about the neutral database, and so about the missing one.
+/// Returns whether an error is about the neutral database. It then means that the statement's own database is
+/// missing.
 fn is_about_neutral_database(error: &ServerError) -> bool {
     error.message.expose().to_ascii_lowercase().contains(NEUTRAL_DATABASE)
 }
 
-/// A statement in messages, without its values.
+/// Returns the text of a statement for messages, without its values.
 pub(super) fn statement_label(statement: &Statement) -> String {
     format!("statement {:?} ", public_statement(&statement.text, SHOWN_BYTES_MAX))
 }
 
-/// A statement as its log event.
+/// Returns a statement as the query event of the binlog.
 fn as_query_event(statement: &Statement) -> QueryEvent<'_> {
     QueryEvent {
         thread_id: statement.thread_id,
@@ -85,15 +88,15 @@ fn inexact_error(transaction: &Transaction, error: &PrintError) -> ApplyError {
 #[derive(Debug)]
 pub(super) struct SourceSession {
     pub(super) writer: RowWriter,
-    /// The session's current database, if known.
+    /// The current database of the session, if known.
     database: Option<Vec<u8>>,
-    /// Whether it has the settings of a source's statement.
+    /// Whether the session has the settings of a source's statement.
     has_source_settings: bool,
-    /// `default_table_encryption`, if the server has it.
+    /// The value of `default_table_encryption`, if the server has this variable.
     default_encryption: Option<u8>,
-    /// `original_server_version` as last set; `None` for the target's own.
+    /// The value of `original_server_version` that was last set; `None` for the target's own version.
     original_version: Option<u32>,
-    /// The source's flavour.
+    /// The flavour of the source.
     source: Flavour,
     ddl_exec_mode: DdlExecMode,
 }
@@ -116,7 +119,7 @@ impl SourceSession {
         })
     }
 
-    /// Restores the session's own settings, if it has those of a source's statement.
+    /// Restores the session's own settings, if it has the settings of a source's statement.
     pub(super) async fn restore_own_settings(&mut self) -> Result<(), ApplyError> {
         if std::mem::take(&mut self.has_source_settings) {
             self.writer.set_up_sql().await?;
@@ -124,10 +127,10 @@ impl SourceSession {
         Ok(())
     }
 
-    /// Changes to a statement's database, as a replication thread does for every statement. Returns the
-    /// target's error if the database does not exist.
+    /// Changes to a statement's database, as a server's replication thread does before every statement.
+    /// Returns the target's error if the database does not exist.
     async fn use_database(&mut self, statement: &Statement) -> Result<Option<ServerError>, ApplyError> {
-        // The last statement's database must not stay current.
+        // The database of the last statement must not stay current.
         let wanted =
             if statement.database.is_empty() { NEUTRAL_DATABASE.as_bytes() } else { &statement.database };
         if self.database.as_deref() == Some(wanted) {
@@ -149,7 +152,7 @@ impl SourceSession {
         }
     }
 
-    /// Applies the session settings that a statement had on the source.
+    /// Sets the session settings that a statement had on the source.
     async fn apply_source_settings(
         &mut self,
         transaction: &Transaction,
@@ -171,8 +174,8 @@ impl SourceSession {
         self.writer.connection.execute_bytes(&session).await?;
         self.set_original_version(statement).await?;
         if vars.charset_database.is_none() && self.database.as_deref() == Some(NEUTRAL_DATABASE.as_bytes()) {
-            // A replication thread without a database has the server's collation. On MySQL, routine
-            // parameters get it.
+            // In a replication thread without a database, `collation_database` is the server's collation. On
+            // MySQL, routine parameters get this collation.
             self.writer
                 .connection
                 .execute("SET SESSION collation_database=@@global.collation_server")
@@ -194,8 +197,8 @@ impl SourceSession {
         Ok(())
     }
 
-    /// Sets the version of the server that first ran the statement, if it differs: MySQL 8.3 and later refuse
-    /// to revoke a privilege that does not exist, and earlier versions did not.
+    /// Sets the version of the server that first ran the statement, if it differs from the target's version.
+    /// MySQL 8.3 and later refuse to revoke a privilege that does not exist; earlier versions do not.
     async fn set_original_version(&mut self, statement: &Statement) -> Result<(), ApplyError> {
         let server = self.writer.connection.server();
         if !server.has(ServerFeature::OriginalServerVersion) {
@@ -205,7 +208,7 @@ impl SourceSession {
         let own = u32::from(major) * 10_000 + u32::from(minor) * 100 + u32::from(patch);
         let wanted = statement.original_version.filter(|version| *version != own);
         if wanted.is_some() || self.original_version.is_some() {
-            // A server that logs resets it with each transaction.
+            // It is set for each statement: a server that writes a binlog resets it with each transaction.
             let value = wanted.map_or_else(|| "DEFAULT".to_owned(), |version| version.to_string());
             let set = format!("SET @@session.original_server_version={value}");
             self.writer.connection.execute(&set).await?;
@@ -217,9 +220,9 @@ impl SourceSession {
     /// Runs a statement, under a GTID if one is given.
     ///
     /// # Errors
-    /// [`ApplyError::Rejected`], [`ApplyError::OutcomeDiffers`] if its result differs from the source's;
-    /// [`ApplyError::InterruptedStatement`], [`ApplyError::SessionAccount`], [`ApplyError::Unsupported`] if
-    /// it cannot be run; [`ApplyError::Session`].
+    /// [`ApplyError::Rejected`] or [`ApplyError::OutcomeDiffers`] if the result differs from the source's;
+    /// [`ApplyError::InterruptedStatement`], [`ApplyError::SessionAccount`] or [`ApplyError::Unsupported`] if
+    /// the statement cannot be run; [`ApplyError::Session`].
     pub(super) async fn run(
         &mut self,
         shared: &Arc<ChannelShared>,
@@ -275,7 +278,8 @@ impl SourceSession {
         returned
     }
 
-    /// Applies the account effects of a statement that ran before a crash. The crash may have prevented them.
+    /// Makes the account corrections for a statement that ran before a crash. The crash may have prevented
+    /// them.
     ///
     /// # Errors
     /// As [`SourceSession::run`].
@@ -297,7 +301,8 @@ impl SourceSession {
         }
     }
 
-    /// Runs a statement; returns the target's error, or fails with an error of the connection.
+    /// Runs a statement. Returns the target's error as a value. An error of the connection makes the call
+    /// fail.
     async fn execute(&mut self, text: &[u8]) -> Result<Result<(), ServerError>, ApplyError> {
         match self.writer.connection.execute_bytes(text).await {
             Ok(_) => Ok(Ok(())),
@@ -306,8 +311,8 @@ impl SourceSession {
         }
     }
 
-    /// Replaces an existing table by the one that the statement creates. Returns the target's result, or
-    /// `before` if the statement creates no table, or the old one cannot be dropped.
+    /// Replaces an existing table with the table that the statement creates. Returns the target's result.
+    /// Returns `before` if the statement creates no table, or if the existing table cannot be dropped.
     async fn replace_table(
         &mut self,
         transaction: &Transaction,
@@ -316,7 +321,7 @@ impl SourceSession {
         before: Result<(), ServerError>,
     ) -> Result<Result<(), ServerError>, ApplyError> {
         let mut statements = replacement_statements(text, self.writer.connection.server().flavour);
-        // Both statements cannot have the same GTID.
+        // The drop and the create cannot have the same GTID.
         let Some(last) = statements.pop().filter(|_| statements.is_empty() || gtid.is_none()) else {
             return Ok(before);
         };
@@ -329,7 +334,7 @@ impl SourceSession {
         self.execute(&last).await
     }
 
-    /// Compares a statement's result with its result on the source.
+    /// Compares the statement's result on the target with its result on the source.
     async fn check_result(
         &mut self,
         transaction: &Transaction,
@@ -353,7 +358,7 @@ impl SourceSession {
         let may_skip_missing_tables = self.may_skip_missing_tables(statement)
             || self.ddl_exec_mode == DdlExecMode::Idempotent && drops_tables(&statement.text);
         if expected == 0 && UNKNOWN_TABLES.contains(&error.number) && may_skip_missing_tables {
-            // MariaDB has dropped the existing tables; MySQL drops all or none.
+            // MariaDB has dropped those tables that exist. MySQL drops all tables or none.
             if self.writer.connection.server().flavour == Flavour::MySql
                 && let Some(rest) = rest_of_drop(&statement.text)
             {
@@ -369,8 +374,8 @@ impl SourceSession {
         })
     }
 
-    /// Whether some tables that a statement drops may have been missing on its source: MariaDB rewrites such
-    /// a statement in the binlog and omits the error.
+    /// Returns whether some tables that a statement drops may have been missing on the source. MariaDB
+    /// rewrites such a statement in the binlog and omits the error.
     fn may_skip_missing_tables(&self, statement: &Statement) -> bool {
         let text = statement.text.trim_ascii_end();
         self.source == Flavour::MariaDb

@@ -1,30 +1,31 @@
-//! The source's clock, whose time stamps the transactions carry. It may differ from this machine's clock.
+//! The clock of the source. Transactions have timestamps of this clock, which may differ from this machine's
+//! clock.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Reads the source's clock. Cheap to clone.
+/// Reads the source's clock. Cloning it is cheap.
 #[derive(Clone)]
 pub struct SourceTime(Arc<dyn Fn() -> u64 + Send + Sync>);
 
 impl SourceTime {
-    /// From a function that returns the time in microseconds since 1970.
+    /// Returns the clock that reads the time with this function, in microseconds since 1970.
     pub fn new(now_us: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
         Self(Arc::new(now_us))
     }
 
-    /// The time, in microseconds since 1970.
+    /// Returns the source's current time, in microseconds since 1970.
     pub fn now_us(&self) -> u64 {
         (self.0)()
     }
 
-    /// Time since a moment, given in microseconds since 1970; 0 if it is in the future.
+    /// Returns the time since `time_us`, in microseconds since 1970; 0 if that is in the future.
     pub(super) fn since(&self, time_us: u64) -> Duration {
         Duration::from_micros(self.now_us().saturating_sub(time_us))
     }
 
-    /// Time until a moment, given in microseconds since 1970; 0 if it has passed.
+    /// Returns the time until `time_us`, in microseconds since 1970; 0 if that has passed.
     pub(super) fn until(&self, time_us: u64) -> Duration {
         Duration::from_micros(time_us.saturating_sub(self.now_us()))
     }
@@ -41,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn future_times_are_not_past() {
+    fn a_future_time_gives_no_time_since_it() {
         let noon = SourceTime::new(|| 12_000_000);
         for (time_us, since, until) in
             [(0, 12, 0), (11_000_000, 1, 0), (12_000_000, 0, 0), (15_000_000, 0, 3)]

@@ -1,4 +1,4 @@
-//! Hexadecimal text for SQL literals.
+//! Writes the hexadecimal digits of SQL literals.
 
 /// Appends `bytes` as hexadecimal digits.
 pub(super) fn hex(bytes: &[u8], out: &mut Vec<u8>) {

@@ -1,7 +1,7 @@
 //! Splits a statement's text into tokens: words, quoted names and strings, variables, and punctuation. Skips
 //! comments.
 
-/// A token.
+/// A token of an SQL statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SqlToken<'a> {
     /// A word without quotes.
@@ -11,14 +11,14 @@ pub(super) enum SqlToken<'a> {
     Mark(u8),
 }
 
-/// Reads one token after the other.
+/// Reads the tokens of a statement, one after another.
 #[derive(Clone)]
 pub(super) struct SqlTokenizer<'a> {
     text: &'a [u8],
     at: usize,
     /// Where the last token starts.
     start: usize,
-    /// Where it ends.
+    /// Where the last token ends.
     pub(super) end: usize,
 }
 
@@ -27,12 +27,12 @@ fn is_part(byte: u8) -> bool {
 }
 
 impl<'a> SqlTokenizer<'a> {
-    /// The tokens of `text`, from its beginning.
+    /// Returns a tokenizer at the start of `text`.
     pub(super) fn new(text: &'a [u8]) -> Self {
         Self { text, at: 0, start: 0, end: 0 }
     }
 
-    /// The next token; `None` at the end, and where a string or comment does not end.
+    /// Returns the next token. `None` at the end of the text, and where a string or comment is not closed.
     pub(super) fn next(&mut self) -> Option<SqlToken<'a>> {
         self.skip_blanks()?;
         let rest = self.text.get(self.at..)?;
@@ -52,12 +52,12 @@ impl<'a> SqlTokenizer<'a> {
         Some(token)
     }
 
-    /// The text of the last token.
+    /// Returns the text of the last token.
     pub(super) fn token_text(&self) -> &'a [u8] {
         self.text.get(self.start..self.end).unwrap_or_default()
     }
 
-    /// Skips blanks and comments, and the delimiters of executable comments.
+    /// Skips spaces, comments, and the delimiters of executable comments.
     fn skip_blanks(&mut self) -> Option<()> {
         loop {
             let rest = self.text.get(self.at..)?;
@@ -92,7 +92,7 @@ impl<'a> SqlTokenizer<'a> {
         found
     }
 
-    /// Skips `()`, if it comes next.
+    /// Skips `()` if it comes next. Returns whether it did.
     pub(super) fn accept_call(&mut self) -> bool {
         let mut ahead = self.clone();
         let found = ahead.accept_mark(b'(') && ahead.accept_mark(b')');
@@ -102,7 +102,7 @@ impl<'a> SqlTokenizer<'a> {
         found
     }
 
-    /// `name` or `schema.name`; not `*`.
+    /// Reads `name` or `schema.name`. Returns `None` for anything else, such as `*`.
     pub(super) fn object(&mut self) -> Option<ObjectName> {
         let mut part = || match self.next()? {
             SqlToken::Word(_) | SqlToken::Name => Some(unquote(self.token_text())),
@@ -121,15 +121,15 @@ impl<'a> SqlTokenizer<'a> {
     }
 }
 
-/// A table, routine or other object named in a statement, without quotes.
+/// The name of a table, routine or other object in a statement, without quotes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ObjectName {
-    /// `None` for the session's database.
+    /// The database; `None` for the session's current database.
     pub(super) schema: Option<String>,
     pub(super) name: String,
 }
 
-/// A name without its quotes.
+/// Returns a name without its quotes.
 pub(super) fn unquote(name: &[u8]) -> String {
     let name = String::from_utf8_lossy(name);
     for quote in ['`', '\'', '"'] {
@@ -144,7 +144,7 @@ fn digits(text: &[u8]) -> usize {
     text.iter().take_while(|byte| byte.is_ascii_digit()).count()
 }
 
-/// The length of the quoted text at the start of `text`, with its quotes.
+/// Returns the length of the quoted text at the start of `text`, including its quotes.
 fn quoted_bytes(text: &[u8], quote: u8) -> Option<usize> {
     let mut at = 1;
     loop {
@@ -161,7 +161,7 @@ fn quoted_bytes(text: &[u8], quote: u8) -> Option<usize> {
     }
 }
 
-/// The length of `@name`, `@@name` or ``@`name` `` at the start of `text`.
+/// Returns the length of `@name`, `@@name` or ``@`name` `` at the start of `text`.
 fn variable_bytes(text: &[u8]) -> Option<usize> {
     let marks = text.iter().take(2).take_while(|byte| **byte == b'@').count();
     let rest = &text[marks..];

@@ -1,4 +1,4 @@
-//! Where a run starts: from the progress on the target, or, for a new channel, from the target's GTIDs.
+//! Finds where a run starts: from the progress on the target, or, for a new channel, from the target's GTIDs.
 
 use tailwater_log::{LogHandle, LogPosition, SourceIdentity, blocking};
 use tailwater_session::Connection;
@@ -17,17 +17,17 @@ use crate::scheduler::CommitOrder;
 /// Where a run starts.
 pub(super) struct StartPosition {
     pub(super) applied: AppliedSet,
-    /// What the target had before the channel was created.
+    /// The GTIDs that the target had before the channel was created.
     pub(super) origin: GtidSet,
-    /// What it has now, without what is applied out of order.
+    /// The GTIDs that the target has now, without transactions that are applied out of order.
     pub(super) gtids: GtidSet,
 }
 
-/// Finds where to start, and records it on the target if the channel is new there.
+/// Finds where the run starts. If the channel is new on the target, records the position there.
 ///
 /// # Errors
-/// [`ApplyError::Start`] if the log does not hold what the target needs; [`ApplyError::ProgressRecord`] if
-/// the progress there belongs to another log.
+/// [`ApplyError::Start`] if the log does not contain what the target needs; [`ApplyError::ProgressRecord`] if
+/// the progress on the target belongs to another log.
 pub(super) async fn resolve(
     options: &ChannelOptions,
     log: &LogHandle,
@@ -44,7 +44,7 @@ pub(super) async fn resolve(
     }
 }
 
-/// What decides where a run starts.
+/// The data that determines where a run starts.
 struct StartContext<'a> {
     options: &'a ChannelOptions,
     log: &'a LogHandle,
@@ -56,7 +56,8 @@ struct StartContext<'a> {
 }
 
 impl StartContext<'_> {
-    /// Where a channel with progress on the target resumes. Checks that the progress belongs to this log.
+    /// Returns where a channel with progress on the target resumes. Checks that the progress belongs to this
+    /// log.
     async fn resume(
         &self,
         store: &mut ChannelStore,
@@ -89,11 +90,12 @@ impl StartContext<'_> {
         Ok(StartPosition { applied: applied.clone(), origin, gtids: scan.before })
     }
 
-    /// Where a new channel starts. Records it on the target.
+    /// Returns where a new channel starts, and records that position on the target.
     async fn start(&self, store: &mut ChannelStore, claim: &Claim) -> Result<StartPosition, ApplyError> {
         let (low, origin) = match self.options.start {
             ChannelStart::Oldest => (LogPosition::ZERO, GtidSet::empty(self.source.flavour)),
-            // An earlier start was interrupted, and may have written to the target's binlog since.
+            // An earlier start was interrupted, and the channel may have written to the target's binlog
+            // since.
             ChannelStart::Target if !self.record.source.is_empty() => {
                 let has = self.parse_gtids(&self.record.origin_gtids)?;
                 (target_gtids::start_after(self.log, &has)?, has)
@@ -132,19 +134,20 @@ impl StartContext<'_> {
     }
 }
 
-/// Adds GTIDs that the channel has written to the target without recording them as applied.
+/// Adds the GTIDs that the channel has written to the target without recording them as applied.
 fn with_unrecorded_gtids(mut all: GtidSet, record: &ChannelRecord, source: &SourceIdentity) -> GtidSet {
-    // A crash may have left GTIDs in the target's binlog that are not recorded as applied: of a statement
-    // that commits implicitly, or of a prepared XA transaction. MariaDB's position does not count its binlog.
+    // After a crash, the target's binlog may contain GTIDs that are not recorded as applied: those of a
+    // statement that commits implicitly, or of a prepared XA transaction. On MariaDB this does not matter,
+    // because its position does not depend on its binlog.
     for text in record.intent_gtids.iter().chain(&record.newest_gtids) {
         if let Ok(gtid @ Gtid::MySql(_)) = Gtid::parse(source.flavour, text) {
-            // A log holds the GTIDs of one flavour.
+            // All GTIDs of a log are of one flavour, so inserting cannot fail.
             let _ = all.insert(&gtid);
         }
     }
     // An older Tailwater recorded a skipped transaction only with the next commit.
     for text in &record.skipped {
-        // A MariaDB position is its newest GTID: it must not move back.
+        // A MariaDB position is the newest GTID of each domain. It must not move back.
         if let Ok(gtid) = Gtid::parse(source.flavour, text)
             && !all.contains(&gtid)
         {
@@ -154,7 +157,7 @@ fn with_unrecorded_gtids(mut all: GtidSet, record: &ChannelRecord, source: &Sour
     all
 }
 
-/// Whether the log holds a transaction. True if its GTID is not of the log's flavour.
+/// Returns whether the log contains a transaction. True also if its GTID is not of the log's flavour.
 fn is_captured(log: &LogHandle, gtid: &str) -> bool {
     let logged = log.gtid_set();
     let gtid = log.source().and_then(|source| Gtid::parse(source.flavour, gtid).ok());
@@ -178,7 +181,7 @@ fn ahead_of_channel_message(channel: &str, beyond: &str, has: &str) -> String {
     )
 }
 
-/// The log's source, once enough was captured to know the GTIDs before the log.
+/// Returns the source of the log. Waits until enough is captured to know the GTIDs before the log.
 async fn wait_for_source(log: &LogHandle) -> Result<SourceIdentity, ApplyError> {
     let mut durable = log.subscribe();
     loop {
@@ -186,7 +189,7 @@ async fn wait_for_source(log: &LogHandle) -> Result<SourceIdentity, ApplyError> 
         if let Some(source) = log.source() {
             let first = log.segments().first().map(|segment| segment.number);
             let before = first.map(|first| log.gtids_before(first)).transpose()?.flatten();
-            // A log that starts in the middle of a binlog file never has them.
+            // If the log starts in the middle of a binlog file, the GTIDs before the log never become known.
             if before.is_some() || log.last_transaction().is_some() {
                 return Ok(source);
             }
@@ -197,7 +200,7 @@ async fn wait_for_source(log: &LogHandle) -> Result<SourceIdentity, ApplyError> 
     }
 }
 
-/// Rejects independent order on a MariaDB server that takes GTIDs in ascending order only.
+/// Rejects independent commit order on a MariaDB target that accepts GTIDs only in ascending order.
 ///
 /// # Errors
 /// [`ApplyError::Start`]; [`ApplyError::Session`].
@@ -222,13 +225,14 @@ pub(super) async fn refuse_strict_order(
     }
 }
 
-/// The position of the log's oldest entry.
+/// Returns the position of the log's oldest entry.
 pub(super) fn oldest(log: &LogHandle) -> LogPosition {
     let first = log.segments().first().map_or(1, |segment| segment.number);
     LogPosition { segment: first, offset: target_gtids::FIRST_EVENT_OFFSET }
 }
 
-/// The channel's filters: those that an operator edited last, or else those of the configuration.
+/// Returns the channel's filters: those that an operator set last, or those of the configuration if there are
+/// none.
 ///
 /// # Errors
 /// [`ApplyError::Filter`], [`ApplyError::ProgressRecord`].

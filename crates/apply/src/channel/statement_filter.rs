@@ -1,5 +1,5 @@
-//! Filters and rewrites for statements: a statement runs, runs in another database, is dropped, or stops the
-//! channel.
+//! Applies filters and rewrites to statements. A statement runs unchanged, runs in another database, is
+//! dropped, or stops the channel.
 
 use bytes::Bytes;
 
@@ -10,14 +10,15 @@ use crate::error::ApplyError;
 use crate::filter::{Filters, NamedObject, Operation, StatementRoute, changed_by};
 use crate::transaction::{ApplyStep, Transaction, TransactionContent};
 
-/// The schema in which channels to the source store their state, which concerns the source only.
+/// The schema that Tailwater creates on a server. On the source it contains the state of channels that write
+/// to the source, so it is not applied to the target.
 pub const OWN_SCHEMA: &str = "tailwater";
 
-/// The table in that schema into which a check writes marks on the source, to detect when the target has
-/// them.
+/// The table in that schema into which `check` writes marks on the source. `check` then waits until the
+/// target has them.
 pub(crate) const MARKS_TABLE: &str = "check_marks";
 
-/// Applies `filters` to a transaction's statements.
+/// Applies `filters` to the statements of a transaction.
 ///
 /// # Errors
 /// As [`filter_step`].
@@ -30,7 +31,7 @@ pub(super) fn filter_transaction(filters: &Filters, transaction: &mut Transactio
         kept.extend(filter_step(filters, step, &gtid)?);
     }
     if kept.is_empty() {
-        // Only its progress is recorded: no other transaction needs to wait.
+        // Nothing is left to apply but the progress, so no other transaction needs to wait.
         transaction.content = TransactionContent::Rows(Vec::new());
         transaction.writeset.barrier = false;
     } else {
@@ -39,7 +40,7 @@ pub(super) fn filter_transaction(filters: &Filters, transaction: &mut Transactio
     Ok(())
 }
 
-/// Applies `filters` to a step; rows were filtered before.
+/// Applies `filters` to a step. Rows are already filtered.
 ///
 /// # Errors
 /// [`ApplyError::Unsupported`] for a statement that can neither run nor be dropped.
@@ -72,8 +73,9 @@ pub(super) fn filter_step(
     }
 }
 
-/// The databases and tables of the target that a definition changes; no table means all of the database.
-/// Empty if it is dropped; `None` if that is unknown or it cannot run.
+/// Returns the databases and tables of the target that a DDL statement changes. No table means the whole
+/// database. Empty if the statement is dropped. `None` if the objects are unknown, or the statement cannot
+/// run.
 pub(super) fn changed_objects(
     filters: &Filters,
     text: &[u8],

@@ -1,4 +1,5 @@
-//! Statements that can run twice. If one of them may have run, it simply runs again.
+//! Recognizes statements that can run twice. If such a statement may have run before a crash, it is run
+//! again.
 
 use super::sql_tokenizer::{SqlToken, SqlTokenizer};
 use crate::decode::statement::wrapped;
@@ -6,14 +7,15 @@ use crate::decode::statement::wrapped;
 /// The result of running such a statement a second time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RerunResult {
-    /// It fails with an error that shows this ([`is_already_done`](super::fingerprint::is_already_done)).
+    /// The second run fails with an error that shows that the first run took effect
+    /// ([`is_already_done`](super::fingerprint::is_already_done)).
     AlreadyDone,
-    /// It succeeds and changes nothing, but is logged again.
+    /// The second run succeeds and changes nothing, but the target logs it again.
     Unchanged,
 }
 
-/// The result of a second run of a statement that creates, drops or empties one object. `None` for other
-/// statements, and if a second run may change something.
+/// Returns the result of a second run of a statement that creates, drops or empties one object. `None` for
+/// other statements, and if a second run may change something.
 pub(super) fn rerun_result(text: &[u8]) -> Option<RerunResult> {
     let mut words = SqlTokenizer::new(wrapped(text));
     if words.accept("TRUNCATE") {
@@ -27,7 +29,7 @@ pub(super) fn rerun_result(text: &[u8]) -> Option<RerunResult> {
         skip_attributes(&mut words)?;
     }
     words.accept("TEMPORARY");
-    // Routines, users and roles have side effects.
+    // Statements about routines, users and roles have side effects, so they are not in this list.
     ["TABLE", "VIEW", "DATABASE", "SCHEMA", "TRIGGER", "EVENT", "SEQUENCE"]
         .into_iter()
         .any(|kind| words.accept(kind))
@@ -43,18 +45,18 @@ pub(super) fn rerun_result(text: &[u8]) -> Option<RerunResult> {
     Some(if checks { RerunResult::Unchanged } else { RerunResult::AlreadyDone })
 }
 
-/// Errors after which a statement may have taken effect: `EE_WRITE`, `EE_DISK_FULL`, `ER_DISK_FULL`,
+/// The errors after which a statement may have taken effect: `EE_WRITE`, `EE_DISK_FULL`, `ER_DISK_FULL`,
 /// `ER_ERROR_ON_WRITE`, `ER_SERVER_SHUTDOWN`, `ER_QUERY_INTERRUPTED`, `ER_BINLOG_LOGGING_IMPOSSIBLE`,
-/// `ER_CONNECTION_KILLED`, `ER_STATEMENT_TIMEOUT`, `ER_QUERY_TIMEOUT`. Most come from writing the binlog,
-/// after the statement itself.
+/// `ER_CONNECTION_KILLED`, `ER_STATEMENT_TIMEOUT`, `ER_QUERY_TIMEOUT`. Most of them come from writing the
+/// binlog, after the statement itself has run.
 const UNCERTAIN_ERRORS: [u16; 10] = [3, 20, 1021, 1026, 1053, 1317, 1598, 1927, 1969, 3024];
 
-/// Whether a statement that failed with this error may have run.
+/// Returns whether a statement that failed with this error may have taken effect.
 pub(super) fn may_have_run(number: u16) -> bool {
     UNCERTAIN_ERRORS.contains(&number)
 }
 
-/// Skips the clauses before `VIEW`, `TRIGGER` and `EVENT`.
+/// Skips the clauses between `CREATE` and `VIEW`, `TRIGGER` or `EVENT`.
 fn skip_attributes(words: &mut SqlTokenizer<'_>) -> Option<()> {
     loop {
         if words.accept("ALGORITHM") {
@@ -83,8 +85,8 @@ mod tests {
     use crate::channel::fingerprint::is_already_done;
 
     #[test]
-    fn errors_are_either_uncertain_or_already_done() {
-        // These errors mean that nothing was done.
+    fn no_error_is_both_uncertain_and_already_done() {
+        // After these errors, nothing was done.
         for number in [1005, 1142, 1205, 1213] {
             assert!(!may_have_run(number) && !is_already_done(number), "{number}");
         }
@@ -94,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn rerunnable_statements_are_recognized() {
+    fn statements_that_can_run_twice_are_recognized() {
         for (text, expected) in [
             ("CREATE TABLE t (a INT, b INT)", Some(RerunResult::AlreadyDone)),
             ("/* x */ create temporary table `d`.`t` (a int)", Some(RerunResult::AlreadyDone)),
@@ -120,13 +122,13 @@ mod tests {
             ("DROP VIEW v", Some(RerunResult::AlreadyDone)),
             ("TRUNCATE t", Some(RerunResult::Unchanged)),
             ("truncate table d.t", Some(RerunResult::Unchanged)),
-            // A second run may have an effect that the first did not have.
+            // A second run may have an effect that the first run did not have.
             ("CREATE OR REPLACE TABLE t (a INT)", None),
             ("DROP TABLE a, b", None),
             ("DROP TABLE IF EXISTS a, b", None),
             ("ALTER TABLE t ADD COLUMN a INT", None),
             ("RENAME TABLE a TO b", None),
-            // These have side effects.
+            // These statements have side effects.
             ("CREATE DEFINER=a@b PROCEDURE p() SELECT 1", None),
             ("CREATE FUNCTION IF NOT EXISTS f() RETURNS INT RETURN 1", None),
             ("CREATE USER u", None),

@@ -1,9 +1,10 @@
-//! Runs the source's statements, each with its session settings. Records an intent before statements that
-//! commit implicitly (DDL).
+//! Runs the source's statements, each with its session settings. Before a statement that commits implicitly
+//! (DDL), it records an intent.
 //!
-//! One connection runs all statements for all workers, because temporary tables belong to it under the
-//! source's thread number. It holds a server lock (`GET_LOCK`) with the channel's name. After a takeover, the
-//! new holder waits for a statement that still runs before it decides whether it has run.
+//! One connection runs the statements of all workers, because temporary tables belong to that connection,
+//! under the source's thread ID. The connection holds a server lock (`GET_LOCK`) with the channel's name.
+//! After a takeover, the new channel waits until an earlier statement has ended. Then it decides whether that
+//! statement has run.
 
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -34,17 +35,17 @@ use crate::error::ApplyError;
 use crate::transaction::{ApplyStep, Statement, TransactionContent};
 use tailwater_wire::sql_quote::portable_literal;
 
-/// Rows are sent once they have this many bytes.
+/// Collected rows are sent once they have this many bytes.
 const FLUSH_BYTES: usize = 1 << 20;
 
-/// Prefix of a fingerprint from after a statement whose result differed from the source's. The error is
-/// reported again while the fingerprint is the same.
+/// The prefix of a fingerprint that was taken after a statement whose result differed from the source's.
+/// While the fingerprint stays the same, the same error is reported again.
 const DIFFERENT_RESULT_PREFIX: &str = "otherwise ";
 
-/// Instead of a fingerprint, for a statement that may run twice.
+/// Stored instead of a fingerprint for a statement that may run twice.
 const REPEATABLE: &str = "repeatable";
 
-/// Runs transactions with statements.
+/// Runs transactions that contain statements.
 #[derive(Debug, Default)]
 pub(super) struct StatementRunner {
     session: Mutex<Option<RunnerSession>>,
@@ -53,26 +54,26 @@ pub(super) struct StatementRunner {
 #[derive(Debug)]
 struct RunnerSession {
     source: SourceSession,
-    /// Intents from earlier runs, whose statements may have run.
+    /// Intents from earlier runs. Their statements may have run.
     intents: Intents,
-    /// All intents on the target.
+    /// All intents on the target, with the time until which each is kept.
     retention: IntentRetention,
-    /// The running transaction's rows of nontransactional tables.
+    /// The rows of nontransactional tables in the running transaction.
     nontransactional: NontransactionalRows,
 }
 
 /// The state of a running transaction.
 #[derive(Debug)]
 struct TransactionRun {
-    /// The target transaction that will hold the progress has started.
+    /// Whether the target transaction that will contain the progress has started.
     in_transaction: bool,
-    /// A statement that commits implicitly has run, now or before a restart.
+    /// Whether a statement that commits implicitly has run, in this run or before a restart.
     ddl_ran: bool,
     /// Rows that are not sent yet.
     rows: Packets,
 }
 
-/// The error for a statement after which a crash would leave unknown whether it has run.
+/// Returns the error for a statement of which, after a crash, no one could find out whether it has run.
 fn undecidable_error(transaction: &BudgetedTransaction) -> ApplyError {
     ApplyError::Unsupported {
         gtid: transaction.gtid_text(),
@@ -83,7 +84,8 @@ fn undecidable_error(transaction: &BudgetedTransaction) -> ApplyError {
     }
 }
 
-/// The error for a table that one statement creates and fills: MySQL logs the two separately.
+/// Returns the error for a statement that creates and fills a table: MySQL logs the table and its rows
+/// separately.
 fn create_select_error(transaction: &BudgetedTransaction) -> ApplyError {
     ApplyError::Unsupported {
         gtid: transaction.gtid_text(),
@@ -104,31 +106,31 @@ fn gtid_conflict_error(transaction: &BudgetedTransaction, table: String) -> Appl
     }
 }
 
-/// The GTID that the target must log for a transaction.
+/// Returns the GTID under which the target must log a transaction.
 fn preserved_gtid<'h>(shared: &ChannelShared, transaction: &'h BudgetedTransaction) -> Option<&'h Gtid> {
     transaction.gtid.as_ref().filter(|_| shared.options.gtid == GtidMode::Preserve)
 }
 
-/// Whether a statement can run again if it may have run.
+/// Returns whether a statement that may have run can be run again.
 fn is_repeatable(statement: &Statement, gtid: GtidMode) -> bool {
     let how = rerun_result(&statement.text).filter(|_| statement.error_code == 0);
-    // MySQL logs the rows of such a table separately.
+    // MySQL logs the table of a `CREATE TABLE ... SELECT` and its rows separately.
     start_transaction_clause(&statement.text).is_none()
         && match how {
             Some(RerunResult::AlreadyDone) => true,
-            // Replicas of the target would get it twice.
+            // The target would log the statement a second time, and its replicas would run it twice.
             Some(RerunResult::Unchanged) => gtid == GtidMode::Log,
             None => false,
         }
 }
 
 impl StatementRunner {
-    /// Runs the steps of a transaction and commits them with the statement `progress`. False if nothing was
-    /// done, because the run was stopped while an earlier connection's statement still ran.
+    /// Runs the steps of a transaction, and commits them with the statement `progress`. Returns false if
+    /// nothing was done, because the run was stopped while the statement of an earlier connection still ran.
     ///
     /// # Errors
-    /// The error of the target. A statement that commits implicitly may have run then. Its intent stays, and
-    /// the next run of the transaction detects whether it has run.
+    /// The error of the target. A statement that commits implicitly may have run nevertheless. Its intent
+    /// stays on the target, and the next attempt at the transaction finds out whether the statement has run.
     pub(super) async fn apply(
         &self,
         shared: &Arc<ChannelShared>,
@@ -136,7 +138,8 @@ impl StatementRunner {
         progress: Vec<u8>,
     ) -> Result<bool, ApplyError> {
         let mut session = self.session.lock().await;
-        // Taken out of the mutex, so that an error drops it: the next transaction then opens a new session.
+        // The session is taken out of the mutex. An error drops it, and the next transaction then opens a new
+        // session.
         let open = match session.take() {
             Some(open) => Some(open),
             None => RunnerSession::open(shared).await?,
@@ -152,13 +155,15 @@ impl StatementRunner {
 }
 
 impl RunnerSession {
-    /// Waits until an earlier connection's statement has ended; `None` if the run is stopped first.
+    /// Connects, and waits until the statement of an earlier connection has ended. Returns `None` if the run
+    /// is stopped first.
     async fn open(shared: &Arc<ChannelShared>) -> Result<Option<Self>, ApplyError> {
         let mut writer = RowWriter::open(&shared.options).await?;
         if !channel_lock::acquire(&mut writer.connection, shared).await? {
             return Ok(None);
         }
-        // Not earlier: an earlier connection may have recorded an intent after the takeover.
+        // The intents are read only now, because an earlier connection may have recorded one after the
+        // takeover.
         let intents = load_intents(&mut writer.connection, &shared.options.name).await?;
         let retention = IntentRetention::new(intents.keys().cloned(), Instant::now());
         let setting = source_session_statement(shared.flavour, shared.options.gtid);
@@ -167,9 +172,9 @@ impl RunnerSession {
         Ok(Some(Self { source, intents, retention, nontransactional: NontransactionalRows::default() }))
     }
 
-    /// Runs the steps in order. Rows and statements that change rows are in one target transaction with the
-    /// progress; so are those that create or drop a temporary table within it. A statement that commits
-    /// implicitly runs before that transaction, with an intent, and commits the steps before it.
+    /// Runs the steps in order. Rows, and statements that change rows, are in one target transaction with the
+    /// progress. So are statements that create or drop a temporary table within it. A statement that commits
+    /// implicitly runs before that transaction, with an intent. It also commits the steps before it.
     async fn run(
         &mut self,
         shared: &Arc<ChannelShared>,
@@ -178,7 +183,7 @@ impl RunnerSession {
     ) -> Result<(), ApplyError> {
         self.source.writer.start_transaction();
         let mut run = TransactionRun { in_transaction: false, ddl_ran: false, rows: Packets::default() };
-        // The fingerprint from before the statement, if it was started before.
+        // The fingerprint from before the statement, if an earlier run has started the statement.
         let mut intent = self.intents.remove(&transaction.span.start.to_string());
         if let TransactionContent::Steps(steps) = &transaction.content {
             for step in steps {
@@ -191,7 +196,7 @@ impl RunnerSession {
                 match steps.recv().await {
                     Some(StreamedStep::ApplyStep { step, done, memory: _memory }) => {
                         self.step(shared, transaction, &step, &mut run, &mut intent).await?;
-                        // The reader waits only after definitions.
+                        // The reader waits only for DDL statements.
                         done.map(|done| done.send(()));
                     }
                     Some(StreamedStep::End) => break,
@@ -201,17 +206,18 @@ impl RunnerSession {
         }
         self.flush_and_check(transaction, &mut run).await?;
         self.source.restore_own_settings().await?;
-        // The target logs the statement under the source's GTID, but not its own progress.
+        // The target has logged the statement under the source's GTID. It does not log the progress of that
+        // statement.
         let unlogged = run.ddl_ran && !run.in_transaction && shared.options.gtid == GtidMode::Preserve;
         if unlogged {
             self.source.writer.connection.execute("SET SESSION sql_log_bin=0").await?;
         }
         self.begin_transaction(shared, transaction, &mut run).await?;
-        // The intent stays: after a crash the target may lack this commit.
+        // The intent is kept, because after a crash the target may lack this commit.
         self.source.writer.connection.execute_bytes(&progress).await?;
         self.source.writer.connection.execute("COMMIT").await?;
         if unlogged {
-            // Later transactions are the source's, and replicas of the target need them.
+            // Later transactions come from the source, and replicas of the target need them.
             self.source.writer.connection.execute("SET SESSION sql_log_bin=1").await?;
         }
         if run.ddl_ran {
@@ -247,8 +253,8 @@ impl RunnerSession {
                 if !rows.table.target.transactional && preserved_gtid(shared, transaction).is_some() {
                     return Err(gtid_conflict_error(transaction, table_name(&rows.table.target)));
                 }
-                // Rows must not run with the last statement's settings, such as time zone and foreign key
-                // checks.
+                // Rows must not be written with settings of the last statement, such as its time zone and
+                // foreign key checks.
                 self.source.restore_own_settings().await?;
                 self.begin_transaction(shared, transaction, run).await?;
                 let is_long = rows.images.len() > LONG_ROW_BYTES;
@@ -269,7 +275,7 @@ impl RunnerSession {
                     self.flush(run).await?;
                 }
             }
-            // A temporary table is created or dropped within the transaction, and does not end it.
+            // Creating or dropping a temporary table does not end the transaction.
             ApplyStep::Statement(statement)
                 if statement.dml || run.in_transaction && is_temporary(&statement.text) =>
             {
@@ -295,7 +301,8 @@ impl RunnerSession {
         Ok(())
     }
 
-    /// Sends all pending rows and checks the target's count of them: the next statement changes the counters.
+    /// Sends all pending rows, and checks how many rows the target has changed. The next statement changes
+    /// the counters.
     async fn flush_and_check(
         &mut self,
         transaction: &BudgetedTransaction,
@@ -309,8 +316,8 @@ impl RunnerSession {
         Ok(())
     }
 
-    /// Rejects a statement on a nontransactional table: its rows would be logged under the GTID without the
-    /// transaction's progress.
+    /// Rejects a statement on a nontransactional table. The target would log its rows under the GTID without
+    /// the transaction's progress.
     async fn refuse_nontransactional(
         &mut self,
         transaction: &BudgetedTransaction,
@@ -322,7 +329,7 @@ impl RunnerSession {
         }
         self.source.restore_own_settings().await?;
         let session = String::from_utf8_lossy(&statement.database);
-        // One query per table: for a condition on two tables, MariaDB opens all tables.
+        // One query for each table: for a condition on two tables, MariaDB would open all tables.
         let questions: Vec<String> = tables
             .iter()
             .map(|table| {
@@ -343,7 +350,7 @@ impl RunnerSession {
         }
     }
 
-    /// Starts the transaction that will hold the progress, if it has not started.
+    /// Starts the transaction that will contain the progress, unless it has started.
     async fn begin_transaction(
         &mut self,
         shared: &Arc<ChannelShared>,
@@ -355,7 +362,7 @@ impl RunnerSession {
         }
         run.in_transaction = true;
         self.source.restore_own_settings().await?;
-        // A statement that commits implicitly has used the GTID.
+        // If a statement that commits implicitly has run, it has used the GTID.
         if !run.ddl_ran
             && let Some(gtid) = preserved_gtid(shared, transaction)
         {
@@ -365,7 +372,7 @@ impl RunnerSession {
         Ok(())
     }
 
-    /// Runs a statement that commits implicitly, unless it has run before.
+    /// Runs a statement that commits implicitly, unless it has already run.
     async fn run_ddl(
         &mut self,
         shared: &Arc<ChannelShared>,
@@ -376,7 +383,8 @@ impl RunnerSession {
     ) -> Result<(), ApplyError> {
         self.source.restore_own_settings().await?;
         let mut intent = pending_intent.take();
-        // Reading all tables of a database takes longer than most statements.
+        // For a repeatable statement no fingerprint is taken: reading all tables of a database takes longer
+        // than most statements.
         let is_repeatable = intent.as_deref().is_none_or(|text| text == REPEATABLE)
             && is_repeatable(statement, shared.options.gtid);
         let now = match is_repeatable {
@@ -391,7 +399,7 @@ impl RunnerSession {
                     number: statement.error_code,
                 });
             }
-            // An operator has corrected the objects since.
+            // The fingerprint has changed, so an operator has corrected the objects.
             intent = None;
         }
         let ran = intent.as_ref().is_some_and(|before| *before != now.text);
@@ -429,8 +437,8 @@ impl RunnerSession {
         Ok(())
     }
 
-    /// Records the failure of a statement. `was_started`: an earlier run may have executed it; then an error
-    /// that the object already exists or is missing is a success.
+    /// Records the failure of a statement. `was_started` means that an earlier run may have executed the
+    /// statement. An error that the object already exists, or no longer exists, then counts as success.
     ///
     /// # Errors
     /// The error of `result`.
@@ -457,7 +465,7 @@ impl RunnerSession {
     }
 
     /// Records that a statement has failed with `error`: it has not run, or its result differs from the
-    /// source's. After an error of the connection that is unknown, and the intent stays.
+    /// source's. After a connection error it is unknown whether the statement has run, and the intent stays.
     async fn record_failure(
         &mut self,
         shared: &Arc<ChannelShared>,
@@ -486,8 +494,8 @@ impl RunnerSession {
         self.withdraw_intent(shared, transaction, statement, before).await
     }
 
-    /// Deletes the intent of a rejected statement if nothing has changed: it has not run. If the fingerprint
-    /// differs when the statement comes again, an operator has removed the cause.
+    /// Deletes the intent of a rejected statement if the fingerprint has not changed: the statement has not
+    /// run. If the fingerprint differs at the next attempt, an operator has removed the cause.
     async fn withdraw_intent(
         &mut self,
         shared: &Arc<ChannelShared>,
@@ -499,19 +507,19 @@ impl RunnerSession {
         if preserved_gtid(shared, transaction).is_some() {
             self.source.writer.connection.execute(GtidSession::reset(shared.flavour)).await?;
         }
-        // A rejected statement that may run twice has done nothing; `record_failure` handles the exceptions.
+        // A rejected statement that may run twice has done nothing. `record_failure` handles the exceptions.
         if before != REPEATABLE {
             let now = fingerprint(&mut self.source.writer.connection, statement, shared.flavour).await?;
             if now.text != before {
                 return Ok(());
             }
         }
-        // Not logged, like the intent. The session ends with the error.
+        // Deleting the intent is not logged, as writing it was not. The session ends with the error.
         self.source.writer.connection.execute("SET SESSION sql_log_bin=0").await?;
         self.delete_intents(shared, &[transaction.span.start.to_string()]).await
     }
 
-    /// Deletes intents by position.
+    /// Deletes intents by the log positions of their transactions.
     async fn delete_intents(
         &mut self,
         shared: &Arc<ChannelShared>,
@@ -527,8 +535,8 @@ impl RunnerSession {
         Ok(())
     }
 
-    /// Records the intent to run a statement, outside the target's binlog: replicas of the target do not have
-    /// it.
+    /// Records the intent to run a statement. It is not written to the target's binlog, so replicas of the
+    /// target do not have it.
     async fn record_intent(
         &mut self,
         shared: &Arc<ChannelShared>,
@@ -546,7 +554,7 @@ impl RunnerSession {
             shared.claim.unless_taken_over(&portable_literal(fingerprint))
         )
         .into_bytes();
-        // For information only; the statement that runs comes from the log.
+        // The text is stored only for information. The statement that runs comes from the log.
         hex(&statement.text[..statement.text.len().min(64 << 10)], &mut text);
         text.extend_from_slice(b"')");
         self.source.writer.connection.execute("SET SESSION sql_log_bin=0").await?;

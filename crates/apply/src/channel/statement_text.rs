@@ -1,5 +1,5 @@
-//! Changes a statement's text before it runs on the target, to get the effects that a server's replication
-//! thread has without that.
+//! Changes the text of a statement before it runs on the target. The changed statement then has the effects
+//! that the original has in a server's replication thread.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -13,8 +13,8 @@ use super::event_status::{disabled_event, disabled_status};
 use super::invoker::{UnknownInvoker, with_creator_as_admin, with_invoker};
 use super::sql_tokenizer::{SqlToken, SqlTokenizer};
 
-/// The position of the words START TRANSACTION: MySQL logs `CREATE TABLE ... SELECT` as `CREATE TABLE ...
-/// (...) START TRANSACTION ...` and rows.
+/// Returns the position of the words START TRANSACTION. MySQL logs `CREATE TABLE ... SELECT` as `CREATE TABLE
+/// ... (...) START TRANSACTION ...`, followed by rows.
 pub(super) fn start_transaction_clause(text: &[u8]) -> Option<Range<usize>> {
     let mut words = SqlTokenizer::new(text);
     if !(words.accept("CREATE") && words.accept("TABLE")) {
@@ -24,7 +24,7 @@ pub(super) fn start_transaction_clause(text: &[u8]) -> Option<Range<usize>> {
     loop {
         match words.next()? {
             SqlToken::Mark(b'(') => depth = depth.saturating_add(1),
-            // Nothing comes between the list of columns and the clause.
+            // The clause comes directly after the list of columns.
             SqlToken::Mark(b')') if depth == 1 => {
                 let start = words.end;
                 let found = words.accept("START") && words.accept("TRANSACTION");
@@ -36,10 +36,10 @@ pub(super) fn start_transaction_clause(text: &[u8]) -> Option<Range<usize>> {
     }
 }
 
-/// The text that has the same effect on the target as `text` on the source.
+/// Returns the text that has the same effect on the target as `text` has on the source.
 ///
-/// The table of a `CREATE TABLE ... SELECT` must exist before its rows can be decoded, so it is created at
-/// once. Its rows come with the progress, as from MariaDB.
+/// The table of a `CREATE TABLE ... SELECT` must exist before its rows can be decoded, so the target creates
+/// it at once. The rows are written together with the progress, as for a MariaDB source.
 ///
 /// # Errors
 /// [`UnknownInvoker`].
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn create_select_becomes_create() {
+    fn create_table_select_becomes_create_table() {
         for (text, expected) in [
             ("CREATE TABLE `k` (\n  `a` int\n) START TRANSACTION", Some("CREATE TABLE `k` (\n  `a` int\n)")),
             (

@@ -9,35 +9,35 @@ use crate::error::ApplyError;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ChannelState {
-    /// It connects, or waits before it tries again.
+    /// The channel connects, or waits before it retries.
     #[default]
     Connecting,
-    /// It applies, or waits for the next transaction.
+    /// The channel applies, or waits for the next transaction.
     Running,
-    /// An operator stopped it, or it has reached its until condition.
+    /// An operator stopped the channel, or it has reached its until condition.
     Stopped,
-    /// It cannot apply a transaction; an operator must act.
+    /// The channel cannot apply a transaction. An operator must act.
     Failed,
 }
 
-/// The last error.
+/// The last error of a channel.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChannelFault {
     /// The stable error code.
     pub code: String,
-    /// The message, with GTID and table if known; never with row values.
+    /// The message, with GTID and table if known, and without row values.
     pub message: String,
     /// Whether `detail` is available on request.
     #[serde(default)]
     pub has_detail: bool,
-    /// Key, statement and the target's full message, which may contain row values. Only for an operator who
-    /// requests it.
+    /// The key, the statement and the target's full message, which may contain row values. Shown only to an
+    /// operator who requests them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
 }
 
 impl ChannelFault {
-    /// The fault for an error.
+    /// Returns the fault for an error.
     pub(super) fn of(error: &ApplyError) -> Self {
         let detail = error.private_detail();
         let (code, message) = (error.code().to_owned(), error.to_string());
@@ -48,30 +48,30 @@ impl ChannelFault {
 /// The current status of a channel.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct ChannelStatus {
-    /// Its name.
+    /// The channel's name.
     pub name: String,
-    /// What it is doing.
+    /// What the channel is doing.
     pub state: ChannelState,
-    /// The last error, if the channel failed or tries again.
+    /// The last error, if the channel has failed or retries.
     pub fault: Option<ChannelFault>,
     /// All transactions before this log position are applied.
     #[serde(rename = "low", alias = "low_watermark")]
     pub low_watermark: String,
     /// The applied GTIDs in the source's notation, without transactions that are applied out of order.
     pub gtids: String,
-    /// Why the applied GTIDs are not set on the target; absent if they are.
+    /// Why the applied GTIDs are not set on the target. Absent if they are set.
     #[serde(default, rename = "gtids_untold", alias = "gtids_unpublished_reason")]
     pub gtids_unpublished_reason: Option<String>,
-    /// The newest applied transaction.
+    /// The GTID of the newest applied transaction.
     pub newest_gtid: String,
     /// How long ago, by the source's clock, the oldest unapplied transaction in the log was committed; 0 if
     /// there is none. Absent while the channel does not run.
     pub lag_seconds: Option<f64>,
-    /// Why it is [`ChannelState::Stopped`]; absent in other states.
+    /// Why the channel is [`ChannelState::Stopped`]. Absent in other states.
     #[serde(default, rename = "stopped_because", alias = "stop_reason")]
     pub stop_reason: Option<String>,
-    /// Why the log is not capturing its source; absent if it is. The lag does not include transactions that
-    /// the log lacks.
+    /// Why the relay does not capture the source. Absent if it does. `lag_seconds` does not include
+    /// transactions that are not in the log.
     #[serde(default, rename = "source_trouble", alias = "capture_problem")]
     pub capture_problem: Option<String>,
     /// Transactions applied since the process started.
@@ -80,28 +80,29 @@ pub struct ChannelStatus {
     pub rows_total: u64,
     /// Target transactions committed since the process started.
     pub commits_total: u64,
-    /// How often a batch was cut short in independent order because an older one had stalled.
+    /// How often a batch committed only its first part in independent order, because an older batch had
+    /// stalled.
     #[serde(default, rename = "gave_way_total", alias = "yields_total")]
     pub yields_total: u64,
     /// Transactions per second, over the last second.
     pub transactions_per_second: f64,
     /// Number of connections that apply.
     pub workers: usize,
-    /// Memory of transactions that are read and not applied yet, in bytes.
+    /// Memory of the transactions that are read but not yet applied, in bytes.
     #[serde(rename = "held_bytes", alias = "buffered_bytes")]
     pub buffered_bytes: u64,
-    /// How transactions are identified on the target.
+    /// Under which GTIDs the target logs the transactions.
     #[serde(default)]
     pub gtid: GtidMode,
     /// Whether the target has received all transactions of the log since the channel was created: no filters,
-    /// and no skipped transactions. Unknown (false) before the channel has reached its target.
+    /// and no skipped transactions. False (unknown) before the channel has connected to its target.
     #[serde(default, rename = "is_whole", alias = "is_complete")]
     pub is_complete: bool,
     /// Nontransactional tables on the target that had rows since the channel was started. A rollback does not
-    /// undo their rows, which are then written again.
+    /// undo their rows, which the channel then writes a second time.
     #[serde(default, rename = "tables_without_transactions", alias = "nontransactional_tables")]
     pub nontransactional_tables: Vec<String>,
-    /// The version of the filters in force.
+    /// The version of the filters in use.
     pub filter_version: u64,
 }
 

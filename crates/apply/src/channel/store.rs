@@ -1,16 +1,17 @@
-//! Stores the progress of a channel on its target, in schema `tailwater` and in the same transactions as the
+//! Stores the progress of a channel on its target: in schema `tailwater`, and in the same transactions as the
 //! data.
 //!
 //! Each worker has its own row, so that no worker waits for another. A row contains all transactions that
-//! were known to be committed when it was written, and its own batch. So the union of all rows is exact, even
-//! if the target loses its newest commits in a crash (`innodb_flush_log_at_trx_commit=0`): it loses data and
-//! rows together.
+//! were known to be committed when it was written, and the worker's own batch. So the union of all rows is
+//! exact. It is exact even if the target loses its newest commits in a crash
+//! (`innodb_flush_log_at_trx_commit=0`), because it loses data and rows together.
 //!
-//! Opening the store takes the channel over: it waits until running transactions have committed, and no
-//! earlier holder can commit after that. After a connection breaks during a commit, a takeover is enough.
-//! Workers update the row of their incarnation of the channel by an [event](super::progress_row), and after a
-//! takeover that row no longer exists. Progress that a statement writes has incarnation 0, and the statement
-//! checks that its own incarnation still holds the channel.
+//! Opening the store takes the channel over. The takeover waits until running transactions have committed,
+//! and no earlier process can commit after it. If a connection breaks during a commit, a new takeover is
+//! enough. Workers update their row by a [row event](super::progress_row). The key of the row contains the
+//! channel's incarnation, so after a takeover an earlier worker finds no row. If a statement writes the
+//! progress, the row has incarnation 0, and the statement checks that its own incarnation still holds the
+//! channel.
 //!
 //! Progress is in the target's binlog if the data is, so that replicas of the target have it too. The other
 //! tables are never logged.
@@ -28,19 +29,19 @@ use crate::progress::AppliedSet;
 use tailwater_wire::sql_quote::portable_literal;
 
 /// The version of the tables. It rises with each change that an older Tailwater could not read, or would
-/// overwrite wrongly; [`ChannelStore::take_over`] then migrates older tables.
+/// overwrite wrongly. [`ChannelStore::take_over`] then migrates older tables.
 ///
-/// 2: rows of `apply_progress` have an incarnation.
+/// Version 2: rows of `apply_progress` have an incarnation.
 const SCHEMA_VERSION: u32 = 2;
 
-/// Migrates version 1 to version 2.
+/// Migrates the tables from version 1 to version 2.
 const MIGRATE_TO_INCARNATIONS: &str = "ALTER TABLE tailwater.apply_progress \
      ADD COLUMN incarnation BIGINT UNSIGNED NOT NULL DEFAULT 0 AFTER channel, \
      DROP PRIMARY KEY, ADD PRIMARY KEY (channel, incarnation, worker)";
 
 const DATABASE: &str = "CREATE DATABASE IF NOT EXISTS tailwater";
 
-/// Tables that are local to this server.
+/// The tables that only this server has: they are never logged.
 const LOCAL_TABLES: &[&str] = &[
     "CREATE TABLE IF NOT EXISTS tailwater.apply_channel (\
        channel VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL PRIMARY KEY, \
@@ -64,8 +65,8 @@ const LOCAL_TABLES: &[&str] = &[
      ) COMMENT='Statements that commit by themselves, each with a fingerprint from before it' ENGINE=",
 ];
 
-/// Tables that are written together with data, and logged if the data is: replicas of the target need them
-/// too.
+/// The tables that are written together with data. They are logged if the data is, because replicas of the
+/// target need them too.
 const REPLICATED_TABLES: &[&str] = &[
     "CREATE TABLE IF NOT EXISTS tailwater.apply_version (\
        version INT UNSIGNED NOT NULL PRIMARY KEY\
@@ -86,53 +87,54 @@ const REPLICATED_TABLES: &[&str] = &[
        tolerated TINYINT NOT NULL DEFAULT 0, \
        PRIMARY KEY (channel, gtid)\
      ) ENGINE=InnoDB COMMENT='Transactions that an operator left out, or had tolerate what the target has'",
-    // The same as `tailwater check --wait mark` creates on the source. Definitions in this schema are not
-    // applied.
+    // `tailwater check --wait mark` creates the same table on the source. DDL statements in this schema are
+    // not applied.
     "CREATE TABLE IF NOT EXISTS tailwater.check_marks (\
        name VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL PRIMARY KEY, \
        number BIGINT UNSIGNED NOT NULL\
      ) ENGINE=InnoDB COMMENT='How far a check is that waits for marks'",
 ];
 
-/// `ER_BAD_DB_ERROR`
+/// The error `ER_BAD_DB_ERROR`.
 const UNKNOWN_DATABASE: u16 = 1049;
-/// `ER_NO_SUCH_TABLE`
+/// The error `ER_NO_SUCH_TABLE`.
 const NO_SUCH_TABLE: u16 = 1146;
 
-/// The row for progress that belongs to no worker: the start position, and statements. With `gtid =
-/// preserve` only this row is not in the target's binlog, and replicas of the target do not have it.
+/// The number of the row for progress that belongs to no worker: the start position, and the progress of
+/// statements. With `gtid = preserve` only this row is not in the target's binlog, so replicas of the target
+/// do not have it.
 pub(super) const STATEMENTS_ROW: usize = 1_000_000;
 
-/// The row for skipped transactions. It is separate because a worker that runs statements overwrites its row
-/// with the transactions that were applied before.
+/// The number of the row for skipped transactions. It is a separate row, because a worker that runs
+/// statements overwrites its row with the transactions that were applied before.
 const SKIPPED_ROW: usize = STATEMENTS_ROW + 1;
 
-/// Statements that may have run: the fingerprint from before the statement, by the log position of the
+/// The statements that may have run: the fingerprint from before the statement, by the log position of the
 /// transaction.
 pub(super) type Intents = HashMap<String, String>;
 
-/// The record of a channel on its target, as of the takeover.
+/// What the target has recorded about a channel, at the time of the takeover.
 #[derive(Debug)]
 pub(super) struct ChannelRecord {
-    /// The union of all workers' rows; `None` for a channel that is new there.
+    /// The union of all workers' rows; `None` if the channel is new on the target.
     pub(super) applied: Option<AppliedSet>,
-    /// The newest transaction in each row.
+    /// The GTID of the newest transaction in each row.
     pub(super) newest_gtids: Vec<String>,
-    /// The server that the log was captured from when the channel was created; empty for a new one.
+    /// The server that the log was captured from when the channel was created; empty for a new channel.
     pub(super) source: String,
-    /// The target's transactions from when the channel was created, in the source's notation.
+    /// The GTIDs that the target had when the channel was created, in the source's notation.
     pub(super) origin_gtids: String,
-    /// The target's own GTIDs when the channel was created or moved by a seek, in its notation.
+    /// The target's own GTIDs when the channel was created or last moved by a seek, in the target's notation.
     pub(super) target_gtids: String,
-    /// The versions of the filters, as JSON; empty for none.
+    /// The versions of the filters, as JSON; empty if there are none.
     pub(super) filters: String,
-    /// Transactions that an operator skips.
+    /// The GTIDs of the transactions that an operator skips.
     pub(super) skipped: Vec<String>,
-    /// Transactions with a statement that commits implicitly and may have run.
+    /// The GTIDs of the transactions with a statement that commits implicitly and may have run.
     pub(super) intent_gtids: Vec<String>,
 }
 
-/// The right to commit for a channel; workers have a copy.
+/// The right to commit for a channel. Each worker has a copy.
 #[derive(Debug, Clone)]
 pub(super) struct Claim {
     channel: String,
@@ -140,7 +142,7 @@ pub(super) struct Claim {
 }
 
 impl Claim {
-    /// The row in which a worker writes progress by an event.
+    /// Returns the row into which a worker writes its progress by a row event.
     ///
     /// # Errors
     /// As [`ProgressRow::new`].
@@ -148,7 +150,8 @@ impl Claim {
         ProgressRow::new(flavour, &self.channel, self.incarnation, worker)
     }
 
-    /// The statement that records that a transaction tolerates differences; part of that transaction.
+    /// Returns the statement that records that differences were tolerated in a transaction. It is part of
+    /// that transaction.
     pub(super) fn tolerated_statement(&self, gtid: &str) -> String {
         format!(
             "INSERT IGNORE INTO tailwater.apply_skipped (channel, gtid, tolerated) VALUES ({}, {}, 1)",
@@ -157,8 +160,8 @@ impl Claim {
         )
     }
 
-    /// The statement that writes progress; part of the data's transaction. It fails (error 1048) if the
-    /// channel was taken over.
+    /// Returns the statement that writes progress. It is part of the same transaction as the data. It fails
+    /// (error 1048) if another process has taken over the channel.
     pub(super) fn progress_statement(
         &self,
         worker: usize,
@@ -179,12 +182,13 @@ impl Claim {
         statement
     }
 
-    /// An SQL expression that is `value`, or NULL if the channel was taken over.
+    /// Returns an SQL expression whose result is `value`, or NULL if another process has taken over the
+    /// channel.
     pub(super) fn unless_taken_over(&self, value: &str) -> String {
         format!("IF({}, {value}, NULL)", self.holds())
     }
 
-    /// Checks that the claim still holds.
+    /// Checks that no other process has taken over the channel.
     ///
     /// # Errors
     /// [`ApplyError::TakenOver`]; [`ApplyError::Session`].
@@ -205,13 +209,14 @@ impl Claim {
     }
 }
 
-/// Whether this is the error of a [`Claim`]'s statement after a takeover: a column that cannot be NULL.
+/// Returns whether a [`Claim`]'s statement failed because of a takeover: it tried to write NULL into a NOT
+/// NULL column.
 pub(super) fn is_taken_over(error: &ServerError) -> bool {
     let columns = ["'applied'", "'fingerprint'", "'incarnation'"];
     error.number == 1048 && columns.iter().any(|column| error.message.expose().contains(column))
 }
 
-/// The channel's rows on its target.
+/// The rows of a channel on its target.
 #[derive(Debug)]
 pub(super) struct ChannelStore {
     connection: Connection,
@@ -222,11 +227,11 @@ pub(super) struct ChannelStore {
 }
 
 impl ChannelStore {
-    /// Takes the channel over with `connection`, whose session logs nothing.
+    /// Takes the channel over with `connection`. The session of `connection` must not write to the binlog.
     ///
     /// # Errors
-    /// [`ApplyError::Session`]; [`ApplyError::NewerSchema`]; [`ApplyError::ProgressRecord`],
-    /// [`ApplyError::Progress`] if the stored data is invalid.
+    /// [`ApplyError::Session`]; [`ApplyError::NewerSchema`]; [`ApplyError::ProgressRecord`] or
+    /// [`ApplyError::Progress`] if the stored data are invalid.
     pub(super) async fn take_over(
         mut connection: Connection,
         channel: &str,
@@ -234,7 +239,7 @@ impl ChannelStore {
     ) -> Result<(Self, Claim, ChannelRecord), ApplyError> {
         let has_progress = prepare_tables(&mut connection, channel, mode).await?;
         let name = portable_literal(channel);
-        // In one transaction: two simultaneous takeovers must not read the same number.
+        // In one transaction, so that two simultaneous takeovers do not read the same number.
         connection.execute("START TRANSACTION").await?;
         connection
             .execute(&format!(
@@ -284,7 +289,7 @@ impl ChannelStore {
     }
 
     /// Moves the workers' rows to the claim's incarnation. This waits for a transaction that has just changed
-    /// one, and no earlier holder finds them afterwards.
+    /// a row. Afterwards no earlier worker finds its row.
     async fn claim_worker_rows(&mut self, claim: &Claim) -> Result<(), ApplyError> {
         let incarnation = claim.incarnation;
         let sql = format!(
@@ -298,7 +303,8 @@ impl ChannelStore {
         Ok(())
     }
 
-    /// Creates missing progress rows for the first `workers` workers, with the transactions applied so far.
+    /// Creates the missing progress rows of the first `workers` workers, with the transactions applied so
+    /// far.
     ///
     /// # Errors
     /// [`ApplyError::Session`]; after a takeover, an error that [`is_taken_over`] recognizes.
@@ -372,12 +378,12 @@ impl ChannelStore {
             portable_literal(target_gtids)
         );
         if self.mode != GtidMode::Log {
-            // The target does not log this, and may log the progress, so they are separate transactions. This
-            // one comes first: a new channel without progress starts again from here. A seek that is
-            // interrupted between the two must be repeated.
+            // These are separate transactions, because the target does not log this one, and may log the
+            // progress. This one comes first: if the progress is then missing, a new channel starts again
+            // from here. A seek that is interrupted between the two must be repeated.
             self.connection.execute(&origin).await?;
-            // Even if they exist: MySQL logs the statement anyway. MariaDB does not; its replicas
-            // must be copies of it.
+            // The tables are created here even if they exist: MySQL logs the statement anyway. MariaDB does
+            // not log it, so replicas of a MariaDB target must be copies of the target.
             set_logging(&mut self.connection, true).await?;
             create(&mut self.connection, REPLICATED_TABLES).await?;
             if !std::mem::replace(&mut self.has_progress, true) {
@@ -398,7 +404,7 @@ impl ChannelStore {
         Ok(())
     }
 
-    /// Saves applied spans that no commit of a worker contains: skipped transactions.
+    /// Saves applied spans that no commit of a worker contains: those of skipped transactions.
     ///
     /// # Errors
     /// [`ApplyError::TakenOver`]; [`ApplyError::Session`].
@@ -418,16 +424,16 @@ impl ChannelStore {
         }
     }
 
-    /// Deletes the intents: after a seek the statements may have to run again. A channel that starts from
-    /// scratch keeps them: a crash may have removed all other records of the channel from the target.
+    /// Deletes the intents. After a seek the statements may have to run again. A channel that starts from
+    /// scratch keeps the intents, because a crash may have removed all its other records from the target.
     pub(super) async fn delete_intents(&mut self) -> Result<(), ApplyError> {
         let name = portable_literal(&self.channel);
         self.connection.execute(&format!("DELETE FROM tailwater.apply_intent WHERE channel={name}")).await?;
         Ok(())
     }
 
-    /// Another channel that applies the same source to this target. Neither channel knows all GTIDs of the
-    /// target.
+    /// Returns another channel that applies the same source to this target, if there is one. With two such
+    /// channels, neither knows all GTIDs of the target.
     pub(super) async fn channel_with_same_source(&mut self) -> Result<Option<String>, SessionError> {
         let name = portable_literal(&self.channel);
         let sql = format!(
@@ -437,7 +443,7 @@ impl ChannelStore {
         Ok(self.connection.query(&sql).await?.scalar().map(ToOwned::to_owned))
     }
 
-    /// Stores the versions of the filters.
+    /// Stores all versions of the filters.
     pub(super) async fn save_filters(&mut self, json: &str) -> Result<(), ApplyError> {
         let name = portable_literal(&self.channel);
         let json = portable_literal(json);
@@ -466,13 +472,13 @@ impl ChannelStore {
         Ok(())
     }
 
-    /// The connection, for other statements.
+    /// Returns the connection, for other statements.
     pub(super) fn connection(&mut self) -> &mut Connection {
         &mut self.connection
     }
 }
 
-/// The intents of `channel`: its last statements that commit implicitly, which may have run.
+/// Returns the intents of `channel`: its last statements that commit implicitly, which may have run.
 ///
 /// # Errors
 /// [`SessionError`] if the connection fails.
@@ -493,7 +499,7 @@ pub(super) async fn load_intents(
 /// together with data exist.
 ///
 /// # Errors
-/// [`ApplyError::NewerSchema`] if a newer Tailwater has upgraded them; [`ApplyError::Session`].
+/// [`ApplyError::NewerSchema`] if a newer Tailwater has upgraded the tables; [`ApplyError::Session`].
 async fn prepare_tables(
     connection: &mut Connection,
     channel: &str,
@@ -511,8 +517,8 @@ async fn prepare_tables(
             .await?
     {
         create(connection, LOCAL_TABLES).await?;
-        // Logged tables are created only once the start position is known, as that depends on the
-        // target's GTIDs.
+        // Tables that the target logs are created only once the start position is known, because that
+        // position depends on the target's GTIDs.
         if mode == GtidMode::Log || has_progress {
             create(connection, REPLICATED_TABLES).await?;
             write_schema_version(connection).await?;
@@ -525,7 +531,7 @@ async fn prepare_tables(
     Ok(has_progress)
 }
 
-/// The version of the tables on the target; `None` if there are none, or no version is stored.
+/// Returns the version of the tables on the target; `None` if there are no tables or no version is stored.
 async fn schema_version(connection: &mut Connection) -> Result<Option<u32>, SessionError> {
     let asked = connection.query("SELECT MAX(version) FROM tailwater.apply_version").await;
     match asked {
@@ -540,8 +546,8 @@ async fn schema_version(connection: &mut Connection) -> Result<Option<u32>, Sess
 }
 
 /// Creates missing tables. MariaDB keeps views, accounts and other objects outside InnoDB, where they survive
-/// a crash that loses InnoDB's newest commits. The intents must survive it too. MySQL has all objects in
-/// InnoDB.
+/// a crash that loses InnoDB's newest commits. The intents must survive such a crash too. MySQL keeps all
+/// objects in InnoDB.
 async fn create(connection: &mut Connection, tables: &[&str]) -> Result<(), SessionError> {
     let intent_engine = match connection.server().flavour {
         Flavour::MySql => "InnoDB",
@@ -555,8 +561,8 @@ async fn create(connection: &mut Connection, tables: &[&str]) -> Result<(), Sess
     Ok(())
 }
 
-/// Adds incarnations to the progress table of an older Tailwater; logged in the target's binlog if its
-/// creation was.
+/// Adds the incarnation column to the progress table of an older Tailwater. The target logs this if it logged
+/// the creation of the table.
 async fn migrate_to_incarnations(connection: &mut Connection, mode: GtidMode) -> Result<(), SessionError> {
     let sql = "SELECT COUNT(*) FROM information_schema.columns WHERE table_schema='tailwater' AND \
                table_name='apply_progress' AND column_name='incarnation'";
@@ -568,15 +574,15 @@ async fn migrate_to_incarnations(connection: &mut Connection, mode: GtidMode) ->
     set_logging(connection, false).await
 }
 
-/// Stores the version. The TRUNCATE is logged as a statement, so it works on replicas of the target with
-/// another row.
+/// Stores the version of the tables. The TRUNCATE is logged as a statement, so it also works on a replica of
+/// the target that has another row.
 async fn write_schema_version(connection: &mut Connection) -> Result<(), SessionError> {
     connection.execute("TRUNCATE TABLE tailwater.apply_version").await?;
     connection.execute(&format!("REPLACE INTO tailwater.apply_version VALUES ({SCHEMA_VERSION})")).await?;
     Ok(())
 }
 
-/// Whether all these tables exist: an account that may not create them can still use them.
+/// Returns whether all these tables exist. An account that may not create them can still use them.
 async fn has_tables(connection: &mut Connection, tables: &[&str]) -> Result<bool, SessionError> {
     let names: Vec<String> = tables.iter().map(|table| portable_literal(table)).collect();
     let sql = format!(
@@ -587,8 +593,8 @@ async fn has_tables(connection: &mut Connection, tables: &[&str]) -> Result<bool
     Ok(rows.scalar() == Some(tables.len().to_string().as_str()))
 }
 
-/// Records whether the target logs the channel. A dump of the server needs this, because its binlog and GTIDs
-/// then lack commits.
+/// Returns the statement that records whether the target logs the channel's changes. A dump of the target
+/// needs this, because without logging the binlog and the GTIDs lack commits.
 fn unlogged_statement(name: &str, mode: GtidMode) -> String {
     match mode {
         GtidMode::Log => format!("INSERT IGNORE INTO tailwater.apply_unlogged VALUES ({name})"),
@@ -607,14 +613,15 @@ fn record_error(channel: &str, reason: &str) -> ApplyError {
     ApplyError::ProgressRecord { channel: channel.to_owned(), reason: reason.to_owned() }
 }
 
-/// The settings of a channel's session, by GTID mode.
+/// Returns the settings of a channel's session, by GTID mode.
 pub(super) fn session_statement(flavour: Flavour, mode: GtidMode) -> String {
-    // Fewer gap locks. Rows come with their keys, so nothing depends on the isolation of a scan.
+    // This isolation level takes fewer gap locks. Rows come with their keys, so nothing depends on the
+    // isolation of a scan.
     session_statement_at(flavour, mode, "'READ-COMMITTED'")
 }
 
-/// The settings of the session for statements of the source. Like a replication thread it uses the target's
-/// global isolation level, as the effect of some statements depends on it.
+/// Returns the settings of the session for statements of the source. Like a replication thread, it uses the
+/// target's global isolation level, because the effect of some statements depends on it.
 pub(super) fn source_session_statement(flavour: Flavour, mode: GtidMode) -> String {
     let isolation = match flavour {
         Flavour::MySql => "@@global.transaction_isolation",
@@ -632,7 +639,7 @@ fn session_statement_at(flavour: Flavour, mode: GtidMode, isolation: &str) -> St
         }
     );
     if flavour == Flavour::MariaDb {
-        // A replication thread has no time limit for a long definition either.
+        // A replication thread has no time limit for a long DDL statement, so this session has none either.
         statement.push_str(", max_statement_time=0");
     }
     if mode == GtidMode::Log {

@@ -1,4 +1,4 @@
-//! Reads the target's GTIDs, and sets the applied ones there.
+//! Reads the target's GTIDs, and sets the applied GTIDs on the target.
 
 use tailwater_log::{LogHandle, LogPosition};
 use tailwater_session::{Connection, SessionError};
@@ -11,16 +11,16 @@ use tailwater_wire::sql_quote::portable_literal;
 /// The target's GTIDs, in its own notation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct TargetGtids {
-    /// `gtid_executed`, or `gtid_slave_pos`.
+    /// The value of `gtid_executed` (MySQL) or `gtid_slave_pos` (MariaDB).
     pub(super) has: String,
-    /// The GTIDs of its binlog: MariaDB's `gtid_binlog_state`, which includes local writes.
+    /// The GTIDs of the target's binlog: on MariaDB `gtid_binlog_state`, which includes local writes.
     pub(super) logged: String,
 }
 
 /// Reads the target's GTIDs.
 ///
-/// Does not read MariaDB's `gtid_current_pos`: after a local write it counts all of the source's lower
-/// numbers as applied.
+/// This does not read MariaDB's `gtid_current_pos`: after a local write, that variable counts all lower
+/// sequence numbers of the source as applied.
 ///
 /// # Errors
 /// [`SessionError`] if the connection fails.
@@ -37,11 +37,11 @@ pub(super) async fn read_target_gtids(connection: &mut Connection) -> Result<Tar
     Ok(TargetGtids { has: text(0), logged: text(1) })
 }
 
-/// The GTIDs of the log that the target has: those that it has replicated, and those of its own binlog that
-/// the log's source also has, as on a former primary.
+/// Returns the GTIDs of the log that the target has. These are the GTIDs that it has replicated, and those of
+/// its own binlog that the log's source also has, as on a former primary.
 ///
 /// # Errors
-/// If the text is not valid GTIDs.
+/// If the text is not a valid set of GTIDs.
 pub(super) fn gtids_of_log(
     log: &LogHandle,
     target: &TargetGtids,
@@ -60,8 +60,8 @@ pub(super) fn gtids_of_log(
     has.union(&GtidSet::MariaDb(own))
 }
 
-/// A GTID of the log that the target has although the channel has not applied it. `before` are the target's
-/// GTIDs from when the channel was created.
+/// Returns a GTID of the log that the target has although the channel has not applied it. `before` is the
+/// target's GTID set from the time when the channel was created.
 pub(super) fn unapplied_on_target(
     log: &LogHandle,
     has: &GtidSet,
@@ -88,11 +88,11 @@ pub(super) fn unapplied_on_target(
     }
 }
 
-/// Where a target with `has` starts in the log: the newest segment before which it lacks nothing.
-/// Transactions of that segment that it has are skipped.
+/// Returns where a target with the GTIDs `has` starts in the log: at the newest segment before which no GTID
+/// is missing on the target. Transactions of that segment that the target has are skipped.
 ///
 /// # Errors
-/// [`ApplyError::Start`] if it lacks something from before the log; [`ApplyError::Log`].
+/// [`ApplyError::Start`] if the target lacks transactions from before the log; [`ApplyError::Log`].
 pub(super) fn start_after(log: &LogHandle, has: &GtidSet) -> Result<LogPosition, ApplyError> {
     let segments = log.segments();
     for segment in segments.iter().rev() {
@@ -122,12 +122,12 @@ pub(super) const FIRST_EVENT_OFFSET: u64 = 4;
 /// Sets the applied GTIDs on the target, so that native replication can continue from there.
 ///
 /// # Errors
-/// [`SessionError::Server`] if the target rejects it, because the account lacks a privilege, or replication
+/// [`SessionError::Server`] if the target rejects them, because the account lacks a privilege or replication
 /// runs.
 pub(super) async fn publish(connection: &mut Connection, applied: &GtidSet) -> Result<(), SessionError> {
     match (connection.server().flavour, applied) {
         (Flavour::MySql, GtidSet::MySql(applied)) => {
-            // gtid_purged only grows, and rejects GTIDs that are in gtid_executed already.
+            // `gtid_purged` can only grow, and rejects GTIDs that are already in `gtid_executed`.
             let sql = format!(
                 "SELECT GTID_SUBTRACT({}, @@GLOBAL.gtid_executed)",
                 portable_literal(&applied.to_string())
@@ -149,12 +149,13 @@ pub(super) async fn publish(connection: &mut Connection, applied: &GtidSet) -> R
             }
             Ok(())
         }
-        // GTIDs of the other flavour cannot be set.
+        // GTIDs of the other flavour cannot be set on this target.
         _ => Ok(()),
     }
 }
 
-/// `applied` as a position, plus those domains of `now` that it does not name, which belong to other sources.
+/// Returns `applied` as a position. Domains of `now` that `applied` does not contain belong to other sources
+/// and stay.
 fn position_with(now: &str, applied: &MariadbBinlogState) -> String {
     let mut position = applied.position();
     if let Ok(now) = MariadbPosition::parse(now) {
@@ -165,7 +166,7 @@ fn position_with(now: &str, applied: &MariadbBinlogState) -> String {
     position.to_string()
 }
 
-/// A set in its flavour's notation, as servers accept it for a position.
+/// Returns a GTID set in its flavour's notation, as servers accept it for a position.
 pub(super) fn text(gtids: &GtidSet) -> String {
     match gtids {
         GtidSet::MySql(set) => set.to_string(),
@@ -173,10 +174,10 @@ pub(super) fn text(gtids: &GtidSet) -> String {
     }
 }
 
-/// The start of the span of a transaction in the log: the end of the transaction before it.
+/// Returns the start of a transaction's span in the log: the end of the transaction before it.
 ///
 /// # Errors
-/// [`ApplyError::Start`] if the log does not have it; [`ApplyError::Log`].
+/// [`ApplyError::Start`] if the log does not contain the transaction; [`ApplyError::Log`].
 pub(super) fn position_of(log: &LogHandle, gtid: &Gtid) -> Result<LogPosition, ApplyError> {
     let segments = log.segments();
     for (index, segment) in segments.iter().enumerate().rev() {

@@ -1,5 +1,5 @@
-//! MariaDB roles of which the channel's account is administrator during one statement that grants or revokes
-//! them.
+//! Makes the channel's account administrator of MariaDB roles while one statement grants or revokes these
+//! roles.
 
 use std::sync::Arc;
 
@@ -14,19 +14,19 @@ use crate::error::ApplyError;
 use crate::transaction::Transaction;
 use tailwater_wire::sql_quote::portable_literal;
 
-/// `ER_ACCESS_DENIED_NO_PASSWORD_ERROR`: MariaDB's answer to a client that grants a role without being its
-/// administrator.
+/// The error `ER_ACCESS_DENIED_NO_PASSWORD_ERROR`: MariaDB's answer to a client that grants a role without
+/// being its administrator.
 const NOT_ADMIN: u16 = 1698;
 
-/// A role that the channel's account administers during one statement.
+/// A role of which the channel's account is administrator during one statement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct AdministeredRole {
     name: String,
-    /// Whether it was granted to the account before.
+    /// Whether the role was granted to the account before the statement.
     was_granted: bool,
 }
 
-/// The roles that the channel's account administers during one statement.
+/// The roles of which the channel's account is administrator during one statement.
 pub(super) struct TemporaryRoleAdmin {
     connection: Connection,
     gtid: String,
@@ -36,12 +36,12 @@ pub(super) struct TemporaryRoleAdmin {
     roles: Vec<AdministeredRole>,
 }
 
-/// Makes the channel's account administrator of the roles that a statement grants or revokes, if `error` says
-/// that it is not.
+/// Makes the channel's account administrator of the roles that a statement grants or revokes, if `error`
+/// shows that it is not.
 ///
 /// # Errors
-/// [`ApplyError::Session`] for anything but a refusal; [`ApplyError::Unsupported`] if the grant could not be
-/// undone.
+/// [`ApplyError::Session`], except if the target refuses; [`ApplyError::Unsupported`] if the grant could not
+/// be undone.
 pub(super) async fn grant_role_admin(
     shared: &Arc<ChannelShared>,
     transaction: &Transaction,
@@ -73,12 +73,12 @@ pub(super) async fn grant_role_admin(
 const OWN_ROLE_ROWS: &str = "Host=SUBSTRING_INDEX(CURRENT_USER(), '@', -1) AND User=LEFT(CURRENT_USER(), CHAR_LENGTH(CURRENT_USER()) - \
      CHAR_LENGTH(SUBSTRING_INDEX(CURRENT_USER(), '@', -1)) - 1)";
 
-/// Makes the server read its privilege tables again.
+/// Makes the server reload its privilege tables.
 const RELOAD: &str = "FLUSH NO_WRITE_TO_BINLOG PRIVILEGES";
 
 impl TemporaryRoleAdmin {
-    /// Makes the account administrator of the named roles. After an error, this may have happened for those
-    /// in `roles`.
+    /// Makes the account administrator of the roles that the statement names. After an error, the account may
+    /// be administrator of some of them: those in `roles`.
     async fn grant_admin(&mut self) -> Result<(), SessionError> {
         let sql = format!(
             "SELECT u.User, COALESCE(MAX(m.Admin_option), '') FROM mysql.user u LEFT JOIN \
@@ -105,11 +105,12 @@ impl TemporaryRoleAdmin {
         Ok(())
     }
 
-    /// Restores what the account had, and what the statement gave it if that `has_run`.
+    /// Restores the roles that the account had before the statement. If the statement `has_run`, the account
+    /// also keeps what the statement gave it.
     ///
     /// # Errors
-    /// [`ApplyError::Unsupported`], which names roles and account, if the target refuses or cannot be
-    /// reached.
+    /// [`ApplyError::Unsupported`], with the roles and the account, if the target refuses or the connection
+    /// to it fails.
     pub(super) async fn revoke(
         mut self,
         shared: &Arc<ChannelShared>,
@@ -121,7 +122,7 @@ impl TemporaryRoleAdmin {
             && error.server_error().is_none()
             && let Ok(mut connection) = unlogged_connection(shared).await
         {
-            // All of them can run twice.
+            // All these statements can run twice, so after an error they are run again.
             first = run_all(&mut connection, &statements).await;
         }
         first.map_err(|error| self.revoke_error(&error))
@@ -147,7 +148,7 @@ impl TemporaryRoleAdmin {
     }
 }
 
-/// The statements that restore what the account had.
+/// Returns the statements that restore the account's roles.
 fn revoke_statements(
     roles: &[AdministeredRole],
     grant: &RoleGrant,
@@ -159,7 +160,7 @@ fn revoke_statements(
     for role in roles {
         let name = portable_literal(&role.name);
         match (gives, role.was_granted) {
-            // It stays administrator.
+            // The statement itself makes the account administrator, so it stays so.
             (true, _) if grant.with_admin => {}
             (true, _) | (false, true) => statements.push(format!(
                 "UPDATE mysql.roles_mapping SET Admin_option='N' WHERE {OWN_ROLE_ROWS} AND Role={name}"
@@ -172,7 +173,7 @@ fn revoke_statements(
     statements
 }
 
-/// Runs all statements even if one fails; returns the first error.
+/// Runs all statements, even if one fails. Returns the first error.
 async fn run_all(connection: &mut Connection, statements: &[String]) -> Result<(), SessionError> {
     let mut first = Ok(());
     for statement in statements {
@@ -187,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn grants_to_the_channel_stay() {
+    fn roles_that_the_statement_grants_to_the_channel_are_kept() {
         let taken = |text: &str, was_granted: bool, has_run: bool| {
             let roles = [AdministeredRole { name: "r".into(), was_granted }];
             let statements =

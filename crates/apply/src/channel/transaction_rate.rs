@@ -1,4 +1,4 @@
-//! Transactions per second.
+//! Measures transactions per second.
 
 use std::time::Instant;
 
@@ -14,7 +14,7 @@ impl TransactionRate {
         self.counted += more;
     }
 
-    /// The rate since the last reading; 0 at the first.
+    /// Returns the rate since the last reading; 0 at the first reading.
     pub(super) fn per_second(&mut self, now: Instant) -> f64 {
         let since = self.since.replace(now);
         let counted = std::mem::take(&mut self.counted);

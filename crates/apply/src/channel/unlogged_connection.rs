@@ -1,4 +1,4 @@
-//! A separate connection for corrections that are local to the target.
+//! Opens a separate connection for corrections that change only the target.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use super::row_writer::connect;
 use super::shared_state::ChannelShared;
 use crate::error::ApplyError;
 
-/// Connects without the source's settings and without binary logging.
+/// Connects to the target, without the source's settings and without binary logging.
 ///
 /// # Errors
 /// [`ApplyError::Session`].
@@ -18,7 +18,7 @@ pub(super) async fn unlogged_connection(shared: &Arc<ChannelShared>) -> Result<C
     connect(&ChannelOptions { gtid: GtidMode::Log, ..shared.options.clone() }).await
 }
 
-/// Ignores an error that the target reported: the channel's account may lack privileges.
+/// Ignores an error that the target reported, because the channel's account may lack privileges.
 ///
 /// # Errors
 /// [`ApplyError::Session`] if the connection failed.

@@ -1,4 +1,5 @@
-//! A worker: one connection to the target, one batch at a time. Data and progress commit in one transaction.
+//! A worker has one connection to the target and applies one batch at a time. Data and progress commit in one
+//! transaction.
 
 mod nontransactional_batch;
 
@@ -26,26 +27,28 @@ use crate::log_span::joined;
 use crate::scheduler::{BatchId, BatchTiming, CommitOrder, TransactionBatch};
 use crate::transaction::{RowChanges, Transaction, TransactionContent};
 
-/// How often a batch is run again after a deadlock or a lock wait timeout.
+/// How often a batch is retried after a deadlock or a lock wait timeout.
 const CONFLICTS_MAX: u32 = 20;
 
-/// From this size on the commit is sent separately, so that its time is measured.
+/// If a batch has at least this many bytes, its commit is sent separately, so that the time of the commit is
+/// measured.
 const TIMED_BYTES_MIN: usize = 64 << 10;
 
-/// `ER_KEY_NOT_FOUND`
+/// The error `ER_KEY_NOT_FOUND`.
 const NO_SUCH_ROW: u16 = 1032;
 
-/// How long a stopping run waits for the log's sync.
+/// How long a run that stops waits for the log's sync.
 const SYNC_WAIT_MAX: Duration = Duration::from_secs(2);
 
-/// The result of a batch.
+/// What has committed of a batch.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum BatchOutcome {
     /// The whole batch has committed.
     Committed(BatchTiming),
-    /// `first` has committed, and the rest is returned to the scheduler.
+    /// The batch's part `first` has committed, and the rest is returned to the scheduler.
     FirstCommitted(BatchTiming),
-    /// Nothing has committed: the run stopped before the batch started, or the log will not make it durable.
+    /// Nothing has committed: the run stopped before the batch started, or the log will not make the batch
+    /// durable.
     Returned,
 }
 
@@ -59,7 +62,7 @@ enum TurnWait {
     Cancelled,
 }
 
-/// The part of a batch that is committed.
+/// The part of a batch that is being committed.
 #[derive(Debug, Clone, Copy)]
 struct CommitPart<'b> {
     committed: &'b [&'b [BudgetedTransaction]],
@@ -72,17 +75,17 @@ struct CommitPart<'b> {
 pub(super) struct ApplyWorker {
     number: usize,
     writer: RowWriter,
-    /// Set if progress is written by a row event among those of the data; otherwise a statement writes it.
+    /// Set if a row event among those of the data writes the progress. If not, a statement writes it.
     progress_row: Option<ProgressRow>,
     shared: Arc<ChannelShared>,
-    /// Runs transactions with statements, for all workers.
+    /// Runs transactions with statements. All workers share it.
     statements: Arc<StatementRunner>,
     turn: watch::Receiver<BatchId>,
     yield_to: watch::Receiver<Option<BatchId>>,
 }
 
 impl ApplyWorker {
-    /// Connects worker `number`.
+    /// Connects worker `number` to the target.
     ///
     /// # Errors
     /// [`ApplyError::Session`].
@@ -96,8 +99,8 @@ impl ApplyWorker {
             true => Some(shared.claim.progress_row(shared.flavour, number)?),
             false => None,
         };
-        // So no BEGIN is needed: each statement costs both sides some microseconds, and a small transaction
-        // has two or three.
+        // With autocommit off, no BEGIN is needed. Each statement costs both sides some microseconds, and a
+        // small transaction has only two or three statements.
         writer.connection.execute("SET SESSION autocommit=0").await?;
         let (turn, yield_to) = (shared.turn.subscribe(), shared.yield_to.subscribe());
         Ok(Self { number, writer, progress_row, shared, statements, turn, yield_to })
@@ -113,7 +116,8 @@ impl ApplyWorker {
     ) -> Result<BatchOutcome, ApplyError> {
         let committed = self.commit(batch).await?;
         match committed {
-            // Sent from here and not through the coordinator, because the next batch waits for it.
+            // The worker itself announces the commit, because the next batch waits for it. The coordinator
+            // would take longer.
             BatchOutcome::Committed(_) if batch.in_turn => drop(self.shared.turn.send_replace(batch.id)),
             BatchOutcome::Committed(_) | BatchOutcome::FirstCommitted(_) => {}
             BatchOutcome::Returned => self.shared.batch_returned.cancel(),
@@ -163,7 +167,7 @@ impl ApplyWorker {
             conflicts += 1;
             if !is_conflict(number) || conflicts > CONFLICTS_MAX {
                 if number == NO_SUCH_ROW && self.progress_row.is_some() {
-                    // The missing row may be the progress row.
+                    // The missing row may be the worker's progress row: check for a takeover.
                     self.shared.claim.check(&mut self.writer.connection).await?;
                     self.roll_back().await?;
                 }
@@ -173,7 +177,7 @@ impl ApplyWorker {
                 worker = self.number,
                 number, "conflict with another transaction; running the batch again"
             );
-            // In source order, the conflicting transaction has finished when this batch's turn comes.
+            // In source order, the conflicting transaction has finished when it is this batch's turn.
             if !self.wait_to_start(batch).await {
                 return Ok(BatchOutcome::Returned);
             }
@@ -181,8 +185,8 @@ impl ApplyWorker {
         }
     }
 
-    /// Waits until a batch may start again. In independent order, waits only while no batch has stalled.
-    /// False if its turn will not come.
+    /// Waits until a batch may start again. In independent order, it stops waiting if a batch has stalled.
+    /// Returns false if the turn of the batch will not come.
     async fn wait_to_start(&mut self, batch: &TransactionBatch<BudgetedTransaction>) -> bool {
         match self.shared.options.commit_order {
             CommitOrder::Source => self.wait_turn(batch).await,
@@ -196,11 +200,11 @@ impl ApplyWorker {
         if self.shared.options.gtid == GtidMode::Preserve {
             self.writer.connection.execute(GtidSession::reset(self.shared.flavour)).await?;
         }
-        // It is not known which settings took effect.
+        // After the rollback it is unknown which settings took effect.
         self.writer.restore_sql_settings().await
     }
 
-    /// Tries once to apply the batch. Nothing is committed if the log will not make it durable.
+    /// Tries once to apply the batch. Commits nothing if the log will not make the batch durable.
     async fn attempt(
         &mut self,
         batch: &TransactionBatch<BudgetedTransaction>,
@@ -289,7 +293,7 @@ impl ApplyWorker {
                 Continue(CommitPart { committed: &all[..1], unsent: &[] })
             }
             (TurnWait::Yield, CommitOrder::Source) => {
-                // Run the whole batch again at its turn.
+                // The whole batch runs again when its turn comes.
                 self.roll_back().await?;
                 match self.wait_turn(batch).await {
                     true => Continue(CommitPart { committed: all, unsent: all }),
@@ -299,13 +303,13 @@ impl ApplyWorker {
         })
     }
 
-    /// Logs the `XA PREPARE` of a transaction under its own GTID. MySQL gives it one, and the rows are
-    /// applied under the GTID of the `XA COMMIT`. Under `gtid = preserve` the target logs the first GTID as a
-    /// transaction that only writes progress: replicas of the target would otherwise miss it. It commits
-    /// before the rows, so that a crash in between leaves no gap: it is then sent again, and the server
-    /// ignores a GTID that it has.
+    /// Logs the `XA PREPARE` of a transaction under its own GTID on the target. MySQL gives `XA PREPARE` a
+    /// GTID of its own, and the rows are applied under the GTID of the `XA COMMIT`. Under `gtid = preserve`
+    /// the target logs the first GTID as a transaction that only writes progress. Otherwise replicas of the
+    /// target would miss that GTID. This commits before the rows, so that a crash in between leaves no gap:
+    /// the channel then sends it again, and the server ignores a GTID that it has.
     ///
-    /// False if the log will not make it durable.
+    /// Returns false if the log will not make the transaction durable.
     async fn log_xa_prepare(
         &mut self,
         batch: &TransactionBatch<BudgetedTransaction>,
@@ -322,7 +326,8 @@ impl ApplyWorker {
         let mut packets = Packets::default();
         packets.push(GtidSession::statement(gtid));
         packets.push("START TRANSACTION");
-        // The row contains the GTID: after a crash it shows the next start that the channel wrote it.
+        // The row contains this GTID. After a crash, the next start sees from it that the channel wrote the
+        // GTID.
         packets.push(self.shared.claim.progress_statement(self.number, &applied, &gtid.to_string(), 0));
         packets.push("COMMIT");
         packets.push(GtidSession::reset(self.shared.flavour));
@@ -330,15 +335,15 @@ impl ApplyWorker {
         Ok(true)
     }
 
-    /// Waits until the log contains everything up to `end` as durably as its ACKs promise. The target must
-    /// not have transactions that the log could lose in a crash, unless an operator set the log to
-    /// acknowledge transactions that it has only received. False if that will not happen, or the run stops
-    /// first.
+    /// Waits until everything up to `end` in the log is as durable as the relay's ACKs promise. The target
+    /// must not have transactions that the log could lose in a crash. The exception: an operator has set the
+    /// relay to acknowledge transactions that it has only received. Returns false if the log will not become
+    /// durable, or if the run stops first.
     async fn wait_until_acknowledged(&self, end: LogPosition) -> Result<bool, ApplyError> {
         self.unless_stopped(self.shared.log.wait_until_acknowledged(end)).await
     }
 
-    /// Waits for durability even if the ACKs promise less: for changes that cannot be undone.
+    /// Waits for durability even if the ACKs promise less. Used for changes that cannot be undone.
     async fn wait_until_durable(&self, end: LogPosition) -> Result<bool, ApplyError> {
         self.unless_stopped(self.shared.log.wait_until_durable(end)).await
     }
@@ -347,7 +352,7 @@ impl ApplyWorker {
         &self,
         wait: impl Future<Output = Result<bool, LogError>>,
     ) -> Result<bool, ApplyError> {
-        // Running work finishes first, unless the disk hangs.
+        // When the run stops, running work still finishes, unless the disk hangs.
         let stopped = async {
             self.shared.stop.cancelled().await;
             tokio::time::sleep(SYNC_WAIT_MAX).await;
@@ -359,7 +364,7 @@ impl ApplyWorker {
         }
     }
 
-    /// Adds the rows of `unsent`, and the change of the progress row if there is one. The progress holds
+    /// Adds the rows of `unsent`, and the change of the progress row if there is one. The progress contains
     /// `committed` and all transactions that are known to be applied.
     fn push_rows(
         &mut self,
@@ -375,7 +380,8 @@ impl ApplyWorker {
         self.writer.push_rows(changes(unsent), packets)
     }
 
-    /// Checks that the target changed as many rows as it received. `committed` has run but is not committed.
+    /// Checks that the target changed as many rows as it received. `committed` has run but is not committed
+    /// yet.
     async fn check_rows(&mut self, committed: &[&[BudgetedTransaction]]) -> Result<(), ApplyError> {
         let checked = self.writer.check_rows().await;
         checked.map_err(|error| error.of_transaction(&newest_gtid(committed)))
@@ -386,7 +392,7 @@ impl ApplyWorker {
         if self.progress_row.is_some() {
             return;
         }
-        // How many rows these statements change depends on the data.
+        // How many rows these statements change depends on the data, so the count starts again.
         self.writer.row_count().reset();
         if self.shared.options.tolerate_until.is_some() {
             for transaction in committed.iter().copied().flatten() {
@@ -396,14 +402,15 @@ impl ApplyWorker {
         packets.push(self.progress_statement(committed, self.number));
     }
 
-    /// The statement that writes the progress of `committed`, and all known progress, to worker row `row`.
+    /// Returns the statement that writes the progress of `committed`, and all known progress, into worker row
+    /// `row`.
     fn progress_statement(&self, committed: &[&[BudgetedTransaction]], row: usize) -> Vec<u8> {
         let (applied, gtid, time_us) = self.progress_after(committed);
         self.shared.claim.progress_statement(row, &applied, &gtid, time_us)
     }
 
-    /// The encoded spans that are applied once `committed` is; the newest GTID, and its commit time on the
-    /// source.
+    /// Returns the encoded spans that are applied once `committed` is, the newest GTID, and its commit time
+    /// on the source.
     fn progress_after(&self, committed: &[&[BudgetedTransaction]]) -> (Vec<u8>, String, u64) {
         let mut applied = self.shared.applied().clone();
         let transactions = || committed.iter().copied().flatten();
@@ -420,18 +427,18 @@ impl ApplyWorker {
         batch.commit_after.is_none_or(|before| *self.turn.borrow() >= before)
     }
 
-    /// False if the turn will not come.
+    /// Waits for the batch's turn. Returns false if the turn will not come.
     async fn wait_turn(&mut self, batch: &TransactionBatch<BudgetedTransaction>) -> bool {
         let Some(before) = batch.commit_after else { return true };
         tokio::select! {
             biased;
-            // The sender lives as long as `shared`.
+            // Waiting cannot fail: the sender lives as long as `shared`.
             _ = self.turn.wait_for(|turn| *turn >= before) => true,
             () = self.shared.batch_returned.cancelled() => false,
         }
     }
 
-    /// Waits for the batch's turn, possibly holding locks.
+    /// Waits for the batch's turn, possibly while the batch holds locks.
     async fn wait_turn_or_yield(&mut self, batch: &TransactionBatch<BudgetedTransaction>) -> TurnWait {
         let Some(before) = batch.commit_after else { return TurnWait::Arrived };
         let id = batch.id;
@@ -444,12 +451,12 @@ impl ApplyWorker {
     }
 }
 
-/// The row changes of transactions that consist of rows only.
+/// Returns the row changes of transactions that consist only of rows.
 fn changes<'t>(parts: &[&'t [BudgetedTransaction]]) -> impl Iterator<Item = &'t RowChanges> {
     parts.iter().copied().flatten().flat_map(|transaction| row_changes(transaction))
 }
 
-/// The row changes of a transaction that consists of rows only.
+/// Returns the row changes of a transaction that consists only of rows.
 fn row_changes(transaction: &Transaction) -> &[RowChanges] {
     match &transaction.content {
         TransactionContent::Rows(changes) => changes,
@@ -457,49 +464,50 @@ fn row_changes(transaction: &Transaction) -> &[RowChanges] {
     }
 }
 
-/// The oldest transaction of a batch, the only one where each has its own GTID. It may be in the second part,
-/// which waits for its turn.
+/// Returns the oldest transaction of a batch. If each transaction has its own GTID, it is the only one. It
+/// may be in the second part of the batch, which waits for its turn.
 fn oldest(batch: &TransactionBatch<BudgetedTransaction>) -> Option<&BudgetedTransaction> {
     batch.first.iter().chain(&batch.rest).next()
 }
 
-/// The end of the transactions in the log.
+/// Returns the end of the transactions in the log.
 fn end_of(transactions: &[&[BudgetedTransaction]]) -> LogPosition {
     let ends = transactions.iter().copied().flatten().map(|transaction| transaction.span.end);
     ends.max().unwrap_or(LogPosition::ZERO)
 }
 
-/// The GTID of the newest transaction.
+/// Returns the GTID of the newest transaction.
 fn newest_gtid(transactions: &[&[BudgetedTransaction]]) -> String {
     let newest = transactions.iter().copied().flatten().max_by_key(|transaction| transaction.span);
     newest.map(|transaction| transaction.gtid_text()).unwrap_or_default()
 }
 
-/// Whether ROLLBACK undoes all of it: nontransactional tables keep rows at once.
+/// Returns whether ROLLBACK undoes the whole batch. Nontransactional tables keep rows at once.
 fn is_transactional(batch: &TransactionBatch<BudgetedTransaction>) -> bool {
     let mut changes = batch.first.iter().chain(&batch.rest).flat_map(|transaction| row_changes(transaction));
     changes.all(|changes| changes.table.target.transactional)
 }
 
-/// The transaction of a batch with statements or a streamed transaction, which is always alone.
+/// Returns the transaction with statements, or the streamed transaction. Such a transaction is always alone
+/// in its batch.
 fn statement_transaction(batch: &TransactionBatch<BudgetedTransaction>) -> Option<&BudgetedTransaction> {
     let only = oldest(batch)?;
     matches!(only.content, TransactionContent::Steps(_) | TransactionContent::Streamed { .. }).then_some(only)
 }
 
 /// Estimates the time of a commit that was sent in one packet with other statements, or by the statement
-/// runner. Most of the time is the commit, as such packets are small.
+/// runner. Such packets are small, so most of their time is the commit.
 fn estimated_commit(packet: Duration) -> Duration {
     packet * 3 / 4
 }
 
-/// The timing of a batch that took `all`, including `commit` for its commit.
+/// Returns the timing of a batch that took `all`, including `commit` for its commit.
 fn timing(all: Duration, commit: Duration) -> BatchTiming {
     let us = |duration: Duration| u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
     BatchTiming { execute_us: us(all.saturating_sub(commit)), commit_us: us(commit) }
 }
 
-/// Whether running it again may help: a deadlock or a lock wait timeout.
+/// Returns whether a retry may help: after a deadlock or a lock wait timeout.
 fn is_conflict(number: u16) -> bool {
     matches!(number, 1205 | 1213 | 1614 | 3101 | 1020)
 }

@@ -1,4 +1,4 @@
-//! The workers of a run: which are idle, which batches run, and for how long.
+//! The workers of a run: which of them are idle, which batches run, and for how long.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,11 +14,12 @@ use super::worker::{ApplyWorker, BatchOutcome};
 use crate::error::ApplyError;
 use crate::scheduler::{BatchId, TransactionBatch};
 
-/// When a batch counts as stalled: a newer batch may hold a lock that it needs, and wait for it in turn.
-/// Newer batches release their locks once the oldest runs eight times longer than the average, but not before
-/// this time. In source order their work is then lost, which a busy target cannot afford.
+/// The shortest time after which the oldest batch counts as stalled. A newer batch may hold a lock that the
+/// oldest batch needs, while the newer batch waits for its turn. So newer batches release their locks once
+/// the oldest runs eight times longer than the average, but not before this time. In source order their work
+/// is then lost, which a busy target cannot afford often.
 const STALL_AFTER_MIN: Duration = Duration::from_millis(250);
-/// The latest time after which a batch counts as stalled.
+/// The longest time before the oldest batch counts as stalled.
 const STALL_AFTER_MAX: Duration = Duration::from_secs(5);
 
 /// How often to check for a stalled batch.
@@ -27,12 +28,12 @@ pub(super) const CHECK_INTERVAL: Duration = Duration::from_millis(60);
 /// A batch and its result.
 pub(super) type BatchResult = (TransactionBatch<BudgetedTransaction>, Result<BatchOutcome, ApplyError>);
 
-/// A worker has died; with its panic, if known.
+/// A worker has ended unexpectedly; with its panic, if known.
 #[derive(Debug, thiserror::Error)]
-#[error("a worker has died{}", .0.as_ref().map(|error| format!(": {error}")).unwrap_or_default())]
+#[error("a worker has ended unexpectedly{}", .0.as_ref().map(|error| format!(": {error}")).unwrap_or_default())]
 pub(super) struct DeadWorker(Option<JoinError>);
 
-/// All workers of a run, each a task with its own connection. They end with the pool.
+/// All workers of a run. Each is a task with its own connection. They end when the pool is dropped.
 pub(super) struct WorkerPool {
     workers: Vec<mpsc::Sender<TransactionBatch<BudgetedTransaction>>>,
     idle: Vec<usize>,
@@ -43,7 +44,7 @@ pub(super) struct WorkerPool {
 }
 
 impl WorkerPool {
-    /// Connects as many workers as the options say, in parallel.
+    /// Connects all workers of the channel in parallel.
     ///
     /// # Errors
     /// [`ApplyError::Session`]; [`ApplyError::InternalFault`].
@@ -96,39 +97,39 @@ impl WorkerPool {
         }
     }
 
-    /// Number of workers.
+    /// Returns the number of workers.
     pub(super) fn len(&self) -> usize {
         self.workers.len()
     }
 
-    /// Whether a worker is idle.
+    /// Returns whether a worker is idle.
     pub(super) fn has_idle(&self) -> bool {
         !self.idle.is_empty()
     }
 
-    /// Whether all workers are idle.
+    /// Returns whether all workers are idle.
     pub(super) fn is_idle(&self) -> bool {
         self.running.is_empty()
     }
 
-    /// Gives a batch to a worker that [is idle](Self::has_idle).
+    /// Gives a batch to a worker. Call this only if a worker [is idle](Self::has_idle).
     pub(super) async fn submit(&mut self, batch: TransactionBatch<BudgetedTransaction>) {
         let Some(worker) = self.idle.pop() else { return };
         self.running.insert(batch.id);
         self.oldest.set(self.running.first().copied(), Instant::now());
-        // An idle worker has room for one batch and lives as long as the pool.
+        // Sending cannot fail: an idle worker has room for one batch, and lives as long as the pool.
         let _ = self.workers[worker].send(batch).await;
     }
 
     /// Waits for the next batch that ends. Cancel safe.
     ///
     /// # Errors
-    /// [`DeadWorker`] if a worker has died, and its batch with it.
+    /// [`DeadWorker`] if a worker has ended unexpectedly, and its batch with it.
     pub(super) async fn next_result(&mut self) -> Result<BatchResult, DeadWorker> {
         let (worker, result) = tokio::select! {
             biased;
             Some(result) = self.results.recv() => result,
-            // Tasks end in no other way while the pool lives.
+            // While the pool exists, a task ends only by a panic.
             ended = self.tasks.join_next() => return Err(DeadWorker(ended.and_then(Result::err))),
         };
         self.idle.push(worker);
@@ -137,22 +138,22 @@ impl WorkerPool {
         Ok(result)
     }
 
-    /// The oldest batch, if it has stalled and newer batches run that may block it.
+    /// Returns the oldest batch, if it has stalled and newer batches run that may block it.
     pub(super) fn stalled_batch(&self) -> Option<BatchId> {
         self.oldest.stalled_batch(Instant::now()).filter(|_| self.running.len() > 1)
     }
 
-    /// Whether the oldest batch runs much longer than its predecessors.
+    /// Returns whether the oldest batch runs much longer than the batches before it.
     pub(super) fn has_stalled(&self) -> bool {
         self.oldest.stalled_batch(Instant::now()).is_some()
     }
 }
 
-/// The oldest running batch, and how long batches are the oldest on average.
+/// The oldest running batch, and for how long a batch is the oldest on average.
 #[derive(Debug, Default)]
 struct OldestBatch {
     current: Option<(BatchId, Instant)>,
-    /// Moving average, weighted toward the last ones; `None` before the first has ended.
+    /// Moving average with more weight on the newest batches; `None` before the first batch has ended.
     average: Option<Duration>,
 }
 
@@ -196,7 +197,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_dead_worker_is_an_error() {
+    async fn a_worker_that_panics_is_an_error() {
         let mut pool = WorkerPool::spawn(vec!["one", "two"], |_, name, mut batches, results| async move {
             while let Some(batch) = batches.recv().await {
                 assert!(name == "one", "the worker fails");
@@ -215,20 +216,23 @@ mod tests {
         };
         pool.submit(batch(1)).await;
         let dead = pool.next_result().await.expect_err("the last worker works first").to_string();
-        assert!(dead.starts_with("a worker has died: ") && dead.contains("the worker fails"), "{dead}");
+        assert!(
+            dead.starts_with("a worker has ended unexpectedly: ") && dead.contains("the worker fails"),
+            "{dead}"
+        );
         pool.submit(batch(2)).await;
         let (batch, _) = pool.next_result().await.expect("the other worker is alive");
         assert_eq!(batch.id, BatchId(2));
     }
 
     #[test]
-    fn batches_slower_than_average_stall() {
+    fn batches_much_slower_than_average_count_as_stalled() {
         let start = Instant::now();
         let at = |ms| start + Duration::from_millis(ms);
         let mut oldest = OldestBatch::default();
         assert_eq!(oldest.stalled_batch(at(0)), None);
         oldest.set(Some(BatchId(1)), at(0));
-        // No average yet.
+        // There is no average yet.
         assert_eq!(
             (oldest.stalled_batch(at(4_900)), oldest.stalled_batch(at(5_100))),
             (None, Some(BatchId(1)))
