@@ -240,7 +240,7 @@ mod tests {
         oldest.set(Some(BatchId(1)), at(50));
         oldest.set(Some(BatchId(2)), at(100));
         assert_eq!((oldest.stalled_batch(at(890)), oldest.stalled_batch(at(910))), (None, Some(BatchId(2))));
-        // Short batches.
+        // Short batches lower the average.
         for id in 3..60 {
             oldest.set(Some(BatchId(id)), at(100 + id));
         }

@@ -1,4 +1,4 @@
-//! Parses column types in the notation of `information_schema`.
+//! Parses column types as `information_schema` writes them.
 
 use tailwater_wire::print::text_in;
 use tailwater_wire::rows::BinlogColumn;
@@ -6,12 +6,12 @@ use tailwater_wire::rows::column::CHARSET_BINARY;
 
 use crate::target::TargetColumn;
 
-/// A parsed type such as `decimal(10,2) unsigned`.
+/// A parsed column type, such as `decimal(10,2) unsigned`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TargetType {
-    /// The type name: `decimal`.
+    /// The type name, such as `decimal`.
     pub name: String,
-    /// The numbers in parentheses.
+    /// The numbers in parentheses, such as 10 and 2.
     pub numbers: Vec<u32>,
     /// The members of an ENUM or SET.
     pub members: Vec<String>,
@@ -19,9 +19,9 @@ pub struct TargetType {
     pub unsigned: bool,
     /// The character set; `None` if the type is not text.
     pub character_set: Option<String>,
-    /// MariaDB's `COMPRESSED`.
+    /// Whether the column has MariaDB's attribute `COMPRESSED`.
     pub compressed: bool,
-    /// The temporal layout from before MySQL 5.6.
+    /// Whether the column has the temporal layout from before MySQL 5.6.
     pub old_layout: bool,
 }
 
@@ -32,8 +32,8 @@ impl TargetType {
         let end = text.find(|letter: char| !letter.is_ascii_alphanumeric()).unwrap_or(text.len());
         let (name, rest) = text.split_at(end);
         let is_list = matches!(name, "enum" | "set");
-        // MariaDB marks compressed columns and the old layout in a comment. An ENUM member may look like such
-        // a comment.
+        // MariaDB marks compressed columns and the old layout in a comment. A member of an ENUM may look like
+        // such a comment.
         let (rest, comment) = match rest.split_once("/*") {
             Some((rest, comment)) if !is_list => (rest, comment),
             _ => (rest, ""),
@@ -53,18 +53,18 @@ impl TargetType {
         }
     }
 
-    /// Fractional digits; 0 if none are declared.
+    /// Returns the number of fractional digits; 0 if none is declared.
     pub(crate) fn digits(&self) -> u8 {
         u8::try_from(self.number(0, 0)).unwrap_or(0).min(6)
     }
 
-    /// The number at `index`, or `or` if it is not declared.
+    /// Returns the number in parentheses at `index`, or `or` if it is not declared.
     pub(crate) fn number(&self, index: usize, or: u32) -> u32 {
         self.numbers.get(index).copied().unwrap_or(or)
     }
 
-    /// Whether `same` accepts each member of a source ENUM or SET as equal to the target's member at that
-    /// position, as far as this can be decided.
+    /// Returns whether `same` accepts each member of the source's ENUM or SET as equal to the target's member
+    /// at the same position. Members that cannot be compared count as equal.
     pub(crate) fn has_members(
         &self,
         source: &BinlogColumn,
@@ -78,7 +78,7 @@ impl TargetType {
         members.iter().zip(&self.members).all(is_same)
     }
 
-    /// Whether it is a geometry type.
+    /// Returns whether it is a geometry type.
     pub(crate) fn is_geometry(&self) -> bool {
         matches!(
             self.name.as_str(),
@@ -94,13 +94,13 @@ impl TargetType {
         )
     }
 
-    /// Maximum length of a character, in bytes; 1 if it is not text.
+    /// Returns the maximum length of a character, in bytes; 1 if the column is not text.
     pub(crate) fn character_bytes_max(&self) -> u32 {
         self.character_set.as_deref().map_or(1, character_bytes_max)
     }
 }
 
-/// The character set of a column: the part of its collation name before the first underscore.
+/// Returns the character set of a column: the part of its collation name before the first underscore.
 fn character_set(column: &TargetColumn) -> Option<String> {
     match column.collation.as_deref()?.split('_').next()? {
         "binary" => None,
@@ -109,20 +109,20 @@ fn character_set(column: &TargetColumn) -> Option<String> {
     }
 }
 
-/// An ENUM or SET member as text. The log has it in the column's character set, the catalogue in that of the
-/// session. `None` if the character set is not supported here, or the member has characters that the
-/// catalogue cannot show.
+/// Returns an ENUM or SET member as text. In the binlog, a member is in the column's character set; in the
+/// catalogue, in the character set of the session. `None` if the character set is not supported here, or if
+/// the member has characters that the catalogue cannot show.
 fn member_text(bytes: &[u8], collation: Option<u32>) -> Option<String> {
     let text = match collation {
         Some(CHARSET_BINARY) | None => str::from_utf8(bytes).ok().filter(|text| text.is_ascii())?.to_owned(),
         Some(collation) => text_in(bytes, collation)?,
     };
-    // Without a collation, a zero byte shows a multi-byte character set.
+    // If the collation is unknown, a zero byte shows that the character set is a multi-byte one.
     let has_all = |letter: char| letter < '\u{10000}' && letter != '\0';
     text.chars().all(has_all).then_some(text)
 }
 
-/// The members of `('one','it''s')`.
+/// Parses the members in a text such as `('one','it''s')`.
 fn members(text: &str) -> Vec<String> {
     let mut members = Vec::new();
     let mut rest = text.chars().peekable();
@@ -131,7 +131,7 @@ fn members(text: &str) -> Vec<String> {
         while let Some(letter) = rest.next() {
             match letter {
                 '\'' if rest.next_if_eq(&'\'').is_none() => break,
-                // Servers escape characters that are not letters in this way, and double a backslash.
+                // Servers escape some characters other than letters with a backslash, and double a backslash.
                 '\\' => member.extend(rest.next().map(|letter| match letter {
                     'n' => '\n',
                     'r' => '\r',
@@ -146,7 +146,7 @@ fn members(text: &str) -> Vec<String> {
     members
 }
 
-/// Maximum length of a character, in bytes.
+/// Returns the maximum length of a character in the character set, in bytes.
 pub(crate) fn character_bytes_max(set: &str) -> u32 {
     match set {
         "filename" => 5,
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn members_may_look_like_anything() {
+    fn enum_members_may_contain_any_text() {
         let text = "enum('a','it''s','(,)','/* unsigned','compressed */')";
         let list = parsed(text, Some("latin1_swedish_ci"));
         assert_eq!(list.members, ["a", "it's", "(,)", "/* unsigned", "compressed */"]);

@@ -1,11 +1,11 @@
-//! The table map type for a type of the target.
+//! Returns the type that table maps contain for a column of the target.
 
 use tailwater_wire::Flavour;
 use tailwater_wire::rows::ColumnType;
 
 use super::TargetType;
 
-/// The type that a server of this flavour logs for a column; `None` if unknown.
+/// Returns the type that a server of this flavour logs for a column; `None` if it is unknown.
 pub(super) fn logged_type(own: &TargetType, flavour: Flavour) -> Option<ColumnType> {
     let first = own.numbers.first().copied();
     let fraction = || small(first.unwrap_or(0));
@@ -58,14 +58,14 @@ fn small(number: u32) -> Option<u8> {
     u8::try_from(number).ok()
 }
 
-/// Length of that many characters in bytes, as in a table map.
+/// Returns the length of that many characters in bytes, as a table map contains it.
 fn bytes(own: &TargetType, characters: u32) -> Option<u16> {
     u16::try_from(characters.checked_mul(own.character_bytes_max())?).ok()
 }
 
 fn string(bytes_max: u16, compressed: bool) -> ColumnType {
     match compressed {
-        // Plus the byte with the compression method.
+        // One byte more, for the compression method.
         true => ColumnType::VarCharCompressed { bytes_max: bytes_max.saturating_add(1) },
         false => ColumnType::VarChar { bytes_max },
     }
@@ -81,7 +81,7 @@ fn blob(length_bytes: u8, compressed: bool) -> ColumnType {
 fn set_bytes(members: usize) -> u8 {
     match members.div_ceil(8) {
         0 | 1 => 1,
-        // From five bytes on, eight.
+        // From five bytes on, servers use eight.
         5.. => 8,
         bytes => bytes as u8,
     }

@@ -1,4 +1,4 @@
-//! Matches the columns of source tables to those of the target, and compares their types.
+//! Matches the columns of source tables to the columns of the target, and compares their types.
 
 pub mod column_type;
 mod logged_type;
@@ -14,22 +14,22 @@ use crate::target::{TargetColumn, TargetTable};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("column {column}: {reason}")]
 pub struct ColumnMismatch {
-    /// Name of the source column; its number, from 1, if the source did not log names.
+    /// Name of the source column. If the source did not log names, its number, from 1.
     pub column: String,
-    /// The mismatch and the remedy.
+    /// What does not fit, and the remedy.
     pub reason: String,
 }
 
 impl ColumnMismatch {
-    /// A mismatch of the column at `place`, from 0.
+    /// Returns a mismatch of the column at index `place`, from 0.
     pub(crate) fn at(map: &TableMap, place: usize, reason: String) -> Self {
         let name = map.columns.get(place).and_then(|column| column.name.clone());
         Self { column: name.unwrap_or_else(|| (place + 1).to_string()), reason }
     }
 }
 
-/// For each source column, the index of its target column: by name if the log has names, otherwise by
-/// position.
+/// Returns the index of the target column for each source column. Columns are matched by name if the log has
+/// names, otherwise by position.
 ///
 /// # Errors
 /// The columns that the target does not have.
@@ -57,7 +57,7 @@ pub fn target_columns(map: &TableMap, target: &TargetTable) -> Result<Vec<usize>
     if mismatches.is_empty() { Ok(found) } else { Err(mismatches) }
 }
 
-/// Column names are case-insensitive.
+/// Returns whether two column names are equal. They are case-insensitive.
 fn same_name(one: &str, other: &str) -> bool {
     one.eq_ignore_ascii_case(other) || one.to_lowercase() == other.to_lowercase()
 }

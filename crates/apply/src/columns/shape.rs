@@ -1,4 +1,4 @@
-//! Whether the target's table accepts rows as the source logged them.
+//! Finds out whether the target's table accepts rows exactly as the source logged them.
 
 use tailwater_wire::Flavour;
 use tailwater_wire::rows::column::type_code;
@@ -8,10 +8,10 @@ use super::TargetType;
 use super::logged_type::logged_type;
 use crate::target::{TargetColumn, TargetTable};
 
-/// Whether the target accepts the source's row images unchanged: the same flavour, the same number of
-/// columns, and for each the same type with the same length in bytes. Properties that the log lacks are
-/// assumed to be equal, as in the servers' own replication. On MariaDB these are signs, character sets and
-/// names, unless `binlog_row_metadata` enables them.
+/// Returns whether the target accepts the source's row images unchanged. This requires the same flavour, the
+/// same number of columns, and for each column the same type with the same length in bytes. Properties that
+/// the log does not contain are assumed to be equal, as in the servers' native replication. On MariaDB these
+/// are signs, character sets and names, unless `binlog_row_metadata` enables them.
 pub fn same_shape(map: &TableMap, target: &TargetTable, columns: &[usize]) -> bool {
     let in_place = columns.iter().enumerate().all(|(place, column)| place == *column);
     map.flavour == target.flavour
@@ -26,7 +26,7 @@ pub fn same_shape(map: &TableMap, target: &TargetTable, columns: &[usize]) -> bo
 
 fn same_column(source: &BinlogColumn, target: &TargetColumn, flavour: Flavour) -> bool {
     let own = TargetType::of(target);
-    // Table maps mark YEAR as unsigned, although its type does not say so.
+    // Table maps mark YEAR as unsigned, although its type name does not say so.
     let own_unsigned = own.unsigned || own.name == "year";
     logged_type(&own, flavour) == Some(source.column_type)
         && same_kind(source, &own)
@@ -36,18 +36,20 @@ fn same_column(source: &BinlogColumn, target: &TargetColumn, flavour: Flavour) -
         && source.members.as_ref().is_none_or(|members| same_members(source, members, &own))
 }
 
-/// MariaDB logs UUID and INET types as CHAR, and VECTOR as VARCHAR. They must not be treated as text.
+/// Returns whether both columns are text, or both are not. MariaDB logs UUID and INET types as CHAR, and
+/// VECTOR as VARCHAR. These types must not be treated as text.
 fn same_kind(source: &BinlogColumn, own: &TargetType) -> bool {
     const FIXED: [&str; 3] = ["uuid", "inet4", "inet6"];
     let fixed = FIXED.contains(&own.name.as_str());
     match source.column_type {
-        // A binary string of that length is possible: the log does not distinguish them.
+        // The source's column may also be a binary string of that length: the log does not distinguish it
+        // from these types.
         ColumnType::Char { .. } => !fixed || source.collation.is_none_or(|number| number == BINARY),
         _ => true,
     }
 }
 
-/// ID of the pseudo character set `binary`.
+/// The collation ID of the pseudo character set `binary`.
 const BINARY: u32 = tailwater_wire::rows::column::CHARSET_BINARY;
 
 fn same_charset(collation: u32, source: &BinlogColumn, own: &TargetType) -> bool {
@@ -55,8 +57,9 @@ fn same_charset(collation: u32, source: &BinlogColumn, own: &TargetType) -> bool
     match tailwater_wire::print::charset::character_set(collation) {
         Some("binary") => of_target.is_none(),
         Some(name) => of_target == Some(name),
-        // An unknown collation ID from a newer server: its character set must differ from all known ones. The
-        // length in bytes was already compared; for a blob it shows nothing.
+        // The collation ID is unknown because the source is newer. Its character set must then differ from
+        // all known character sets. The length in bytes was already compared, but for a blob it shows
+        // nothing.
         None => {
             !matches!(source.type_code, type_code::BLOB)
                 && of_target.is_some_and(|name| !KNOWN_BY_NUMBER.contains(&name))
@@ -64,7 +67,7 @@ fn same_charset(collation: u32, source: &BinlogColumn, own: &TargetType) -> bool
     }
 }
 
-/// Character sets whose collation IDs are all known here.
+/// Character sets of which all collation IDs are known here.
 const KNOWN_BY_NUMBER: [&str; 7] = ["latin1", "utf8mb3", "utf8mb4", "ascii", "ucs2", "utf16", "utf32"];
 
 fn same_members(source: &BinlogColumn, members: &[Vec<u8>], own: &TargetType) -> bool {
@@ -121,18 +124,18 @@ mod tests {
         BinlogColumn::new(column_type, 0, 0, true)
     }
 
-    /// Matches the columns first.
+    /// Matches the columns and compares the shape.
     fn same_shape(map: &TableMap, target: &TargetTable) -> Result<bool, Vec<ColumnMismatch>> {
         Ok(super::same_shape(map, target, &target_columns(map, target)?))
     }
 
-    /// Whether a column has the shape of a target column with this type.
+    /// Returns whether a source column has the shape of a target column with this type.
     fn fits(source: BinlogColumn, spelled: &str, collation: Option<&str>) -> bool {
         same_shape(&map(vec![source]), &target(Flavour::MySql, &[("c", spelled, collation)])).unwrap()
     }
 
     #[test]
-    fn types_must_match_to_the_byte() {
+    fn types_must_have_the_same_length_in_bytes() {
         let unsigned = |unsigned| BinlogColumn { unsigned: Some(unsigned), ..column(ColumnType::Long) };
         assert!(fits(unsigned(true), "int(10) unsigned", None) && fits(unsigned(false), "int", None));
         assert!(!fits(unsigned(true), "int", None) && !fits(unsigned(false), "bigint", None));
@@ -152,7 +155,7 @@ mod tests {
         let of = |collation| BinlogColumn { collation: Some(collation), ..text(40) };
         assert!(
             fits(of(255), "varchar(10)", Some("utf8mb4_general_ci")),
-            "the character sets must be equal, the collations need not"
+            "the character sets must be equal; the collations may differ"
         );
         assert!(!fits(of(8), "varchar(10)", Some("utf8mb4_general_ci")));
         assert!(!fits(of(8), "varbinary(40)", None) && fits(of(63), "varbinary(40)", None));
@@ -170,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_are_matched_by_name_if_logged() {
+    fn columns_are_matched_by_name_if_the_log_has_names() {
         let named = |name: &str| BinlogColumn { name: Some(name.to_owned()), ..column(ColumnType::Long) };
         let ints = target(Flavour::MySql, &[("A", "int", None), ("b", "int", None)]);
         let source = map(vec![named("b"), named("a")]);
@@ -186,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn other_flavours_and_nulls_are_written_as_sql() {
+    fn rows_of_another_flavour_or_with_other_nullability_are_written_as_sql() {
         let source = map(vec![column(ColumnType::Long)]);
         assert_eq!(same_shape(&source, &target(Flavour::MariaDb, &[("c", "int", None)])), Ok(false));
         let mut never_null = target(Flavour::MySql, &[("c", "int", None)]);

@@ -1,4 +1,4 @@
-//! The state of a decoder.
+//! The state of a decoder, from one log entry to the next.
 
 use tailwater_wire::event::{ChecksumAlgorithm, EVENT_HEADER_BYTES, FormatDescription};
 use tailwater_wire::{Flavour, WireError};
@@ -8,16 +8,17 @@ use super::mapping::MapCache;
 /// Limits of the decoder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DecodeLimits {
-    /// The longest event, decompressed, in bytes. A longer event is an error.
+    /// The maximum length of an event after decompression, in bytes. A longer event is an error.
     pub event_bytes_max: usize,
-    /// The longest transaction that is kept in memory, in bytes of its events. A longer one becomes
-    /// [`TransactionContent::Streamed`](crate::transaction::TransactionContent::Streamed), and so does one
-    /// whose decoded size is more than four times this limit.
+    /// The maximum length of a transaction that is kept in memory, in bytes of its events. A longer
+    /// transaction becomes
+    /// [`TransactionContent::Streamed`](crate::transaction::TransactionContent::Streamed). So does a
+    /// transaction whose decoded size is more than four times this limit.
     pub transaction_bytes_max: usize,
 }
 
 impl Default for DecodeLimits {
-    /// Events of 1 GiB, the maximum of the servers, and transactions of 64 MiB.
+    /// Events of 1 GiB, the servers' maximum, and transactions of 64 MiB.
     fn default() -> Self {
         Self { event_bytes_max: 1 << 30, transaction_bytes_max: 64 << 20 }
     }
@@ -25,9 +26,9 @@ impl Default for DecodeLimits {
 
 /// Decodes the transactions of one log, in order.
 ///
-/// Rows are bound to the target's tables as they are at decode time. So a statement that is not
-/// [`Statement::dml`](crate::transaction::Statement::dml) must be executed, and [`Decoder::forget`] called,
-/// before later entries are decoded.
+/// Rows are mapped to the target's tables as these are when the rows are decoded. So a statement that is not
+/// [`Statement::dml`](crate::transaction::Statement::dml) must be executed before later entries are decoded.
+/// Then [`Decoder::forget`] must be called.
 #[derive(Debug)]
 pub struct Decoder {
     pub(super) flavour: Flavour,
@@ -37,7 +38,7 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// A decoder for a log of this flavour. `seed` is the seed of the key hashes: see
+    /// Returns a decoder for a log of this flavour. `seed` is the seed of the key hashes: see
     /// [`crate::keys::RowKeys`].
     pub fn new(flavour: Flavour, limits: DecodeLimits, seed: u64) -> Self {
         Self {
@@ -64,12 +65,12 @@ impl Decoder {
         std::mem::swap(&mut self.format, other);
     }
 
-    /// The format description for the following entries.
+    /// Returns the format description for the following entries.
     pub fn format(&self) -> &FormatDescription {
         &self.format
     }
 
-    /// Drops the cached answers of [`TableLookup`](super::TableLookup). Call it after statements that may
+    /// Removes the cached answers of [`TableLookup`](super::TableLookup). Call this after statements that may
     /// have changed tables, and when filters change.
     pub fn forget(&mut self) {
         self.maps.forget();

@@ -1,4 +1,4 @@
-//! Cache of table maps and of their resolution.
+//! A cache of table maps, with the target table of each.
 
 use std::sync::Arc;
 
@@ -15,11 +15,11 @@ use crate::filter::{FilterError, FilterRoute};
 use crate::keys::RowKeys;
 use crate::mapped_table::MappedTable;
 
-/// Limit of cached table maps. A busy source has one per open table, and a new one each time it reopens the
-/// table.
+/// The maximum number of cached table maps. A busy source logs one for each open table, and a different one
+/// each time it reopens a table.
 const MAPS_MAX: usize = 4096;
 
-/// Table maps by body: a source logs the same one before every statement.
+/// Table maps by their body. A source logs the same table map before every statement.
 #[derive(Debug)]
 pub(super) struct MapCache {
     flavour: Flavour,
@@ -30,18 +30,18 @@ pub(super) struct MapCache {
 #[derive(Debug)]
 struct KnownMap {
     map: TableMap,
-    /// Indexed by [`slot`].
+    /// The target table for each kind of rows, indexed by [`slot`].
     bindings: [Option<TableBinding>; 3],
 }
 
-/// The resolution for one kind of rows.
+/// The target table for one kind of rows.
 #[derive(Debug)]
 pub(super) enum TableBinding {
     Excluded,
     Bound { table: Arc<MappedTable>, keys: Box<RowKeys> },
 }
 
-/// Why rows cannot be bound to a target table.
+/// Why rows cannot be mapped to a target table.
 #[derive(Debug)]
 pub(super) enum UnboundTable {
     Wire(WireError),
@@ -49,7 +49,7 @@ pub(super) enum UnboundTable {
         schema: String,
         table: String,
     },
-    /// The digits of the source table's old temporal columns are not loaded.
+    /// The fractional digits of the source table's old temporal columns are not loaded.
     NeedsSource {
         schema: String,
         table: String,
@@ -88,7 +88,7 @@ impl MapCache {
         self.known.clear();
     }
 
-    /// Resolves rows of `kind` for a table map with this body.
+    /// Returns the target table for rows of `kind`, for a table map with this body.
     pub(super) fn resolve(
         &mut self,
         body: &Bytes,
@@ -100,7 +100,7 @@ impl MapCache {
                 self.known.clear();
             }
             let map = TableMap::parse(body, self.flavour)?;
-            // A copy; a slice would keep the whole buffer of the transaction alive.
+            // The body is copied, because a slice would keep the whole buffer of the transaction in memory.
             let known = KnownMap { map, bindings: [None, None, None] };
             self.known.insert(Bytes::copy_from_slice(body), known);
         }
@@ -114,7 +114,7 @@ impl MapCache {
         }
         match &mut bindings[slot(kind)] {
             Some(found) => Ok(found),
-            None => Err(WireError::malformed("table map", "it is not resolved").into()),
+            None => Err(WireError::malformed("table map", "it has no target table").into()),
         }
     }
 }
@@ -136,7 +136,7 @@ fn bind(
     let Some(target) = tables.target(schema, name) else {
         return Err(UnboundTable::NeedsTable { schema: schema.to_owned(), table: name.to_owned() });
     };
-    // All kinds of rows share one mapped table where possible.
+    // If possible, all kinds of rows share one mapped table.
     let shared = others.iter().flatten().find_map(|other| match other {
         TableBinding::Bound { table, .. } if Arc::ptr_eq(&table.target, &target) => Some(Arc::clone(table)),
         _ => None,

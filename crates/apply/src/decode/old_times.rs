@@ -2,9 +2,9 @@
 //! tables that were created with `mysql56_temporal_format=OFF` or by a MariaDB before 10.0.
 //!
 //! On MariaDB these columns may have fractional digits, and the binlog does not contain their number. The
-//! length and the meaning of a value depend on it, and several numbers share a length. So rows are decoded
-//! only if source and target declare the same digits or, if an operator configures it, with the digits of the
-//! target, as the servers' own replication does.
+//! length and the meaning of a value depend on that number, and several numbers give the same length. So rows
+//! are decoded only if source and target declare the same number of digits. If an operator configures it,
+//! rows are decoded with the target's number instead, as the servers' native replication does.
 
 use std::sync::Arc;
 
@@ -15,37 +15,39 @@ use crate::columns::{ColumnMismatch, TargetType, target_columns};
 use crate::source_catalogue::SourceColumn;
 use crate::target::TargetTable;
 
-/// The source of the digits of a MariaDB source's old temporal columns.
+/// Where the digits of a MariaDB source's old temporal columns come from.
 #[derive(Debug, Clone)]
 pub enum OldTimeDigits {
-    /// Not loaded: the source must be read ([`super::Decoded::NeedsSource`]).
+    /// The source must be read first ([`super::Decoded::NeedsSource`]).
     Unknown,
-    /// From the source's catalogue; the target must declare the same number.
+    /// From the source's catalogue. The target must declare the same number.
     Source(Arc<DeclaredColumns>),
-    /// From the target's declaration, unverified.
+    /// From the target's declaration, without a check.
     Target,
 }
 
-/// The columns of a source table as declared when the rows were logged.
+/// The columns of a source table, as they were declared when the rows were logged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeclaredColumns {
-    /// The columns in its table maps, in order.
+    /// The columns that the table maps contain, in order.
     pub columns: Vec<SourceColumn>,
-    /// A later DDL statement rebuilt the table and kept the digits. Its layout may be the new one now.
+    /// Whether a later DDL statement rebuilt the table and kept the digits. The table may now have the new
+    /// layout.
     pub was_rebuilt: bool,
 }
 
-/// Whether a column has the old layout.
+/// Returns whether a column has the old layout.
 pub(crate) fn is_old(column: &BinlogColumn) -> bool {
     type_name(column.column_type).is_some()
 }
 
-/// Whether a table map has columns whose digits are not in the log. On MySQL the old layout has no fractions.
+/// Returns whether a table map has columns whose digits the log does not contain. On MySQL the old layout has
+/// no fractional digits.
 pub(super) fn lacks_digits(map: &TableMap) -> bool {
     map.flavour == Flavour::MariaDb && map.columns.iter().any(is_old)
 }
 
-/// Name of a type with the old layout.
+/// Returns the name of a type with the old layout.
 fn type_name(column_type: ColumnType) -> Option<&'static str> {
     match column_type {
         ColumnType::TimeOld { .. } => Some("time"),
@@ -64,8 +66,8 @@ fn with_digits(column_type: ColumnType, fraction: u8) -> ColumnType {
     }
 }
 
-/// Sets the digits of the columns with the old layout. Columns that the target lacks are reported by
-/// [`MappedTable::new`](crate::mapped_table::MappedTable::new).
+/// Sets the digits of the columns with the old layout.
+/// [`MappedTable::new`](crate::mapped_table::MappedTable::new) reports columns that the target does not have.
 ///
 /// # Errors
 /// The first column whose digits are not certain.
@@ -93,8 +95,8 @@ pub(super) fn set_digits(
     Ok(())
 }
 
-/// The digits of the column at `index`, logged with type `name`. `own` are the digits that the target
-/// declares, if its column has the same type.
+/// Returns the digits of the column at `index`, which was logged with type `name`. `own` is the number of
+/// digits that the target declares, if the target's column has the same type.
 fn declared_digits(
     map: &TableMap,
     index: usize,
@@ -133,7 +135,7 @@ fn declared_digits(
              the channel. (After ALTER TABLE ... FORCE on the source with mysql56_temporal_format=ON, the binlog contains it)",
             theirs.name, theirs.digits, theirs.digits,
         )),
-        // The target column has another type, so there is nothing to compare.
+        // The target's column has another type, so there are no digits to compare.
         _ => Ok(theirs.digits),
     }
 }

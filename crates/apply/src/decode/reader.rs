@@ -1,4 +1,4 @@
-//! Reads the steps of a transaction of any size, event by event, with memory for one event.
+//! Reads the steps of a transaction of any size, event by event. Only one event is in memory at a time.
 
 use bytes::Bytes;
 use smallvec::SmallVec;
@@ -24,49 +24,50 @@ use crate::error::ApplyError;
 use crate::mapped_table::MappedTable;
 use crate::transaction::{ApplyStep, Statement, StatementVariable};
 
-/// Limit of tables in one statement, to bound memory. Servers join at most 61 tables, and partitions do not
-/// count.
+/// The maximum number of tables in one statement, to limit memory. Servers join at most 61 tables, and
+/// partitions do not count.
 const MAPS_MAX: usize = 65_536;
-/// Limit of values that are set for one statement.
+/// The maximum number of values that are set for one statement.
 const VARIABLES_MAX: usize = 65_536;
 
-/// Reads one transaction.
+/// Reads the steps of one transaction.
 #[derive(Debug)]
 pub struct TransactionReader {
     gtid: Option<Gtid>,
     position: LogPosition,
     start: Option<TransactionStart>,
     ending: TransactionEnding,
-    /// The first half of an `ALTER TABLE`, or one that failed (MariaDB). The statement runs with a successful
-    /// second half.
+    /// Whether the statement is the first half of an `ALTER TABLE` that MariaDB logs in two halves, or an
+    /// `ALTER TABLE` that failed. The statement runs only with a successful second half.
     is_no_alter: bool,
-    /// Version of the server that first ran it (MySQL only). 80400 means 8.4.0.
+    /// Version of the server that first ran the transaction (MySQL only). 80400 means 8.4.0.
     original_version: Option<u32>,
-    /// It contains a DDL statement.
+    /// Whether the transaction contains a DDL statement.
     defined: bool,
-    /// Table ids and the bodies of their table maps.
+    /// Table IDs with the bodies of their table maps.
     maps: SmallVec<[(u64, Bytes); 4]>,
-    /// Values that are set for the next statement.
+    /// Values that the events so far set for the next statement.
     variables: Vec<StatementVariable>,
     /// The event to read next.
     pending: Option<PendingEvent>,
-    /// The decoder of a compressed transaction, and its remaining bytes.
+    /// The decoder of a compressed transaction, and the bytes that are not decoded yet.
     payload: Option<(Box<PayloadDecoder>, Bytes)>,
-    /// The fragments of a row event so far, and the number of the next one.
+    /// The fragments of a row event that were read so far, and the number of the next fragment.
     fragments: Option<(Vec<u8>, u32)>,
 }
 
 #[derive(Debug)]
 struct PendingEvent {
     event: Bytes,
-    /// Events inside a compressed transaction, and events assembled from fragments, may have no checksum.
+    /// Whether the event ends with a checksum. An event inside a compressed transaction, and an event
+    /// assembled from fragments, may have none.
     checksummed: bool,
 }
 
 /// How a transaction ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum TransactionEnding {
-    /// Commits, or rolls back by a statement.
+    /// It commits, or a statement rolls it back.
     Commit,
     XaPrepare(Vec<u8>),
     XaCommit(Vec<u8>),
@@ -76,7 +77,7 @@ pub(super) enum TransactionEnding {
 /// The result of [`TransactionReader::read`].
 #[derive(Debug)]
 pub enum TransactionRead {
-    /// The next step.
+    /// The next step of the transaction.
     Step(ApplyStep),
     /// [`TableLookup::target`] must load this target table; then call `read` again.
     NeedsTable {
@@ -96,7 +97,7 @@ pub enum TransactionRead {
     NeedsEvent,
 }
 
-/// The effect of an event.
+/// What an event leads to.
 enum EventOutcome {
     Nothing,
     Step(ApplyStep),
@@ -108,13 +109,13 @@ enum EventOutcome {
         schema: String,
         table: String,
     },
-    /// Read this event instead.
+    /// Read this event instead of the next one.
     Instead(PendingEvent),
 }
 
 impl TransactionReader {
-    /// A reader for the transaction of `entry`. It does not decide whether an XA transaction is committed or
-    /// only prepared: see [`super::XaPartReader`].
+    /// Returns a reader for the transaction of `entry`. The reader does not decide whether an XA transaction
+    /// is committed or only prepared: see [`super::XaPartReader`].
     pub fn new(entry: &LogEntry) -> Self {
         Self {
             gtid: entry.gtid.clone(),
@@ -137,8 +138,8 @@ impl TransactionReader {
         self.pending = Some(PendingEvent { event, checksummed: true });
     }
 
-    /// Returns the next step. Includes `SAVEPOINT`, even without a later `ROLLBACK TO`. Statements that start
-    /// or end the transaction are left to the caller.
+    /// Returns the next step. The steps include `SAVEPOINT`, even without a later `ROLLBACK TO`. They do not
+    /// include the statements that start or end the transaction.
     ///
     /// # Errors
     /// As [`Decoder::transaction`].
@@ -165,7 +166,7 @@ impl TransactionReader {
         }
     }
 
-    /// Splits the next event off the front of `events`.
+    /// Removes the next event from the start of `events` and returns it.
     pub(super) fn cut(&self, events: &mut Bytes) -> Result<Bytes, ApplyError> {
         let header = EventHeader::parse(events).map_err(|error| self.error(error))?;
         let length = header.event_length as usize;
@@ -205,8 +206,8 @@ impl TransactionReader {
         self.gtid.as_ref().map_or_else(|| "without GTID".to_owned(), ToString::to_string)
     }
 
-    /// Reads from an event only properties of the transaction: for a compressed transaction its first event,
-    /// for a compressed XA transaction all events except rows.
+    /// Reads from an event only properties of the transaction. Of a compressed transaction this reads the
+    /// first event; of a compressed XA transaction, all events except rows.
     pub(super) fn look_at(&mut self, event: Bytes, decoder: &Decoder) -> Result<(), ApplyError> {
         self.event(event);
         while let Some(pending) = self.next_pending(decoder)? {
@@ -225,7 +226,7 @@ impl TransactionReader {
         Ok(())
     }
 
-    /// The next event: the supplied one, or the next one of a compressed transaction.
+    /// Returns the next event: the supplied event, or the next event of a compressed transaction.
     fn next_pending(&mut self, decoder: &Decoder) -> Result<Option<PendingEvent>, ApplyError> {
         if let Some(pending) = self.pending.take() {
             return Ok(Some(pending));
@@ -250,14 +251,14 @@ impl TransactionReader {
         }
     }
 
-    /// The first event of the transaction has details that the entry lacks.
+    /// Reads the first event of the transaction, because it has details that the log entry does not have.
     fn begin(&mut self, header: &EventHeader, event: &Bytes, decoder: &Decoder) -> Result<(), WireError> {
         let behind_header = event.get(EVENT_HEADER_BYTES..).unwrap_or_default();
         let mut tracker = TransactionTracker::new(decoder.flavour);
         match tracker.observe(header, behind_header, &decoder.format)? {
             TransactionStep::Begin(start) => self.start = Some(start),
             _ => {
-                let reason = format!("it starts with a {} event", header.event_type);
+                let reason = format!("the first event is a {} event", header.event_type);
                 return Err(WireError::malformed("transaction", reason));
             }
         }
@@ -286,7 +287,7 @@ impl TransactionReader {
         }
     }
 
-    /// The header, and the body without checksum.
+    /// Returns the header of an event, and its body without the checksum.
     fn parse(&self, pending: &PendingEvent, decoder: &Decoder) -> Result<(EventHeader, Bytes), WireError> {
         let event = &pending.event;
         let header = whole_header(event)?;
@@ -368,7 +369,7 @@ impl TransactionReader {
             }
             false => "",
         };
-        // Events of a compressed transaction have no position, and positions above 4 GiB wrap around.
+        // Events in a compressed transaction have no position of their own. Positions above 4 GiB overflow.
         let begin = u64::from(header.end_log_pos).checked_sub(u64::from(header.event_length));
         let begin = begin.filter(|begin| *begin > self.position.offset);
         ApplyError::Rows {
@@ -395,7 +396,7 @@ impl TransactionReader {
             EventBody::XaPrepare(prepare) if !prepare.one_phase => {
                 self.ending = TransactionEnding::XaPrepare(xid::spell(&prepare.xid));
             }
-            // A one-phase commit, even if the transaction started as XA.
+            // This is a one-phase commit, even though the transaction started as an XA transaction.
             EventBody::XaPrepare(_) => self.ending = TransactionEnding::Commit,
             EventBody::Gtid(gtid) => self.original_version = gtid.original_server_version,
             EventBody::MariadbGtid(gtid) => {
@@ -428,7 +429,7 @@ impl TransactionReader {
                 return Err(self.unsupported(
                     "an incident",
                     format!(
-                        "the source lost events here ({message}); copy the source to the target from scratch"
+                        "the source's binlog lacks events here ({message}); copy the source to the target from scratch"
                     ),
                 ));
             }
@@ -465,7 +466,7 @@ impl TransactionReader {
             StatementClass::Frame => return Ok(EventOutcome::Nothing),
             StatementClass::Definition if self.is_no_alter => return Ok(EventOutcome::Nothing),
             StatementClass::XaStart => {
-                // Provisional, until the last event shows how it ends.
+                // This is provisional: only the last event shows how the transaction ends.
                 self.ending = TransactionEnding::XaPrepare(Vec::new());
                 return Ok(EventOutcome::Nothing);
             }
@@ -499,7 +500,7 @@ impl TransactionReader {
         Ok(EventOutcome::Step(ApplyStep::Statement(statement)))
     }
 
-    /// MariaDB splits row events that are too long for one packet.
+    /// Adds a fragment of a row event. MariaDB splits row events that are too long for one packet.
     fn take_fragment(
         &mut self,
         fragment: &PartialRowData<'_>,
@@ -526,7 +527,7 @@ fn too_large(bytes: usize, decoder: &Decoder) -> WireError {
     WireError::TooLarge { what: "event", size: bytes as u64, size_max: decoder.limits.event_bytes_max as u64 }
 }
 
-/// Parses the header and checks that the event is complete.
+/// Parses the header, and checks that the event is complete.
 fn whole_header(event: &[u8]) -> Result<EventHeader, WireError> {
     let header = EventHeader::parse(event)?;
     if header.event_length as usize != event.len() {

@@ -12,11 +12,12 @@ use crate::mapped_table::MappedTable;
 use crate::transaction::{Accesses, RowChanges, RowPlace, RowPlaces};
 use crate::writeset::Access;
 
-/// Minimum of the memory limit for the rows of one event without images, in bytes. It applies to short
+/// The lowest memory limit for the rows of one event, without their images, in bytes. It matters for short
 /// events.
 const ROWS_BYTES_MIN: usize = 1 << 20;
 
-/// Locates the rows of `event`. Their images are slices of `body` unless they are compressed.
+/// Locates the rows of `event` and hashes their keys. The row images are slices of `body`, unless they are
+/// compressed.
 pub(super) fn find_rows(
     header: &EventHeader,
     body: &Bytes,
@@ -46,10 +47,10 @@ pub(super) fn find_rows(
         let (before, after) = (length(&row.before), length(&row.after));
         let end = start + before + after;
         if rows.is_empty() && end > 0 {
-            // The length of the first row gives an estimate of the number of rows.
+            // Estimate the number of rows from the length of the first row.
             rows.reserve(images.len() / end);
         }
-        // A write has one image, whose range ends at `middle` as for every kind with one image.
+        // An insert has one image. As for every kind with one image, the image ends at `middle`.
         let middle = if row.before.is_some() { start + before } else { end };
         rows.push(RowPlace {
             start: start as u32,
@@ -63,7 +64,7 @@ pub(super) fn find_rows(
             accesses.reserve((accesses.len() - from).saturating_mul(rows.capacity().saturating_sub(1)));
         }
         let size = rows.len() * size_of::<RowPlace>() + accesses.len() * size_of::<Access>();
-        // Very short rows need many times their size here. This also limits the number of keys.
+        // Very short rows need many times their own size here. This also limits the number of keys.
         let size_max = bytes_max.max(ROWS_BYTES_MIN).min(u32::MAX as usize);
         if size > size_max {
             return Err(WireError::TooLarge {

@@ -3,27 +3,27 @@
 /// The role of a statement in its transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum StatementClass<'a> {
-    /// Starts or ends the transaction, or a part of an XA transaction: no action.
+    /// Starts or ends the transaction, or a part of an XA transaction. Needs no action.
     Frame,
     /// Starts an XA transaction.
     XaStart,
     /// Sets a savepoint for a later `ROLLBACK TO`.
     Savepoint,
-    /// Rolls back to a savepoint. Changes of nontransactional tables remain.
+    /// Rolls back to a savepoint. Changes of nontransactional tables are kept.
     RollbackTo,
-    /// Rolls back; changes of nontransactional tables remain.
+    /// Rolls back the transaction. Changes of nontransactional tables are kept.
     Rollback,
     /// Commits the XA transaction with this XID.
     XaCommit(&'a [u8]),
     /// Rolls back the XA transaction with this XID.
     XaRollback(&'a [u8]),
-    /// Changes rows.
+    /// Changes only rows.
     Data,
-    /// Any other change.
+    /// Any other change, such as DDL.
     Definition,
 }
 
-/// First words of statements that can change rows and nothing else.
+/// The first words of statements that can change only rows.
 const DATA: [&str; 12] = [
     "INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD", "WITH", "CALL", "DO", "SELECT", "VALUES", "TABLE",
     "HANDLER",
@@ -57,18 +57,18 @@ pub(super) fn meaning(text: &[u8]) -> StatementClass<'_> {
     }
 }
 
-/// Whether a statement changes anything but rows.
+/// Returns whether a statement can change anything but rows.
 pub fn defines(text: &[u8]) -> bool {
     meaning(text) == StatementClass::Definition
 }
 
-/// Whether a statement only sets a savepoint or rolls back to one.
+/// Returns whether a statement only sets a savepoint, or rolls back to one.
 pub(crate) fn moves_within(text: &[u8]) -> bool {
     matches!(meaning(text), StatementClass::Savepoint | StatementClass::RollbackTo | StatementClass::Rollback)
 }
 
-/// The inner statement of MariaDB's `SET STATEMENT ... FOR` and `ANALYZE`; otherwise the text itself. The
-/// result is a suffix of the text.
+/// Returns the inner statement of MariaDB's `SET STATEMENT ... FOR` or `ANALYZE`; for other statements the
+/// text itself. The result is a suffix of the text.
 pub fn wrapped(text: &[u8]) -> &[u8] {
     let text = without_comments(text);
     let is = |word: &[u8], known: &str| word.eq_ignore_ascii_case(known.as_bytes());
@@ -82,8 +82,8 @@ pub fn wrapped(text: &[u8]) -> &[u8] {
     within.unwrap_or(text)
 }
 
-/// The text after `FOR` in `SET STATEMENT a=1, b='for' FOR statement`. `text` starts after the first two
-/// words.
+/// Returns the text after `FOR` in `SET STATEMENT a=1, b='for' FOR statement`. `text` starts after the first
+/// two words.
 fn behind_settings(text: &[u8]) -> Option<&[u8]> {
     let is_part =
         |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$' | b'@') || byte >= 0x80;
@@ -105,7 +105,7 @@ fn behind_settings(text: &[u8]) -> Option<&[u8]> {
     None
 }
 
-/// Length of the quoted string at the start of `text`, including the quotes.
+/// Returns the length of the quoted string at the start of `text`, including the quotes.
 fn quoted_bytes(text: &[u8], quote: u8) -> usize {
     let mut at = 1;
     while let Some(&byte) = text.get(at) {
@@ -118,8 +118,8 @@ fn quoted_bytes(text: &[u8], quote: u8) -> usize {
     text.len()
 }
 
-/// The inner statement of `ANALYZE [FORMAT=JSON] statement`. `text` starts after the first word. `None` for
-/// `ANALYZE TABLE`.
+/// Returns the inner statement of `ANALYZE [FORMAT=JSON] statement`; `None` for `ANALYZE TABLE`. `text`
+/// starts after the first word.
 fn analyzed(text: &[u8]) -> Option<&[u8]> {
     let is = |word: &[u8], known: &str| word.eq_ignore_ascii_case(known.as_bytes());
     let mut words = LeadingWords { rest: text };
@@ -128,7 +128,7 @@ fn analyzed(text: &[u8]) -> Option<&[u8]> {
     if is(first, "FORMAT") {
         let rest = words.rest.trim_ascii_start().strip_prefix(b"=")?;
         words = LeadingWords { rest };
-        // JSON, or TRADITIONAL.
+        // The format: JSON or TRADITIONAL.
         words.next();
         statement = words.rest;
         first = words.next();
@@ -138,7 +138,7 @@ fn analyzed(text: &[u8]) -> Option<&[u8]> {
     (!counts && !first.is_empty()).then_some(statement)
 }
 
-/// Whether a statement creates or drops a temporary table.
+/// Returns whether a statement creates or drops a temporary table.
 pub fn is_temporary(text: &[u8]) -> bool {
     let mut words = LeadingWords { rest: without_comments(wrapped(text)) };
     let is = |word: &[u8], known: &str| word.eq_ignore_ascii_case(known.as_bytes());
@@ -153,13 +153,13 @@ pub fn is_temporary(text: &[u8]) -> bool {
     is(second, "TEMPORARY")
 }
 
-/// Iterates over the words of a text; a word consists of letters only.
+/// Iterates over the words at the start of a text. A word consists of letters only.
 struct LeadingWords<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> LeadingWords<'a> {
-    /// The next word; empty at the end, or if the text does not continue with a word.
+    /// Returns the next word. Empty at the end, or if the text does not continue with a word.
     fn next(&mut self) -> &'a [u8] {
         let text = self.rest.trim_ascii_start();
         let end = text.iter().position(|byte| !byte.is_ascii_alphabetic()).unwrap_or(text.len());
@@ -169,8 +169,8 @@ impl<'a> LeadingWords<'a> {
     }
 }
 
-/// The text from its first word on, without leading blanks, parentheses and comments. `/*! */` is not a
-/// comment.
+/// Returns the text from its first word on, without spaces, parentheses and comments before that word. `/*!
+/// */` does not count as a comment.
 pub(crate) fn without_comments(mut text: &[u8]) -> &[u8] {
     loop {
         text = text.trim_ascii_start();

@@ -1,4 +1,4 @@
-//! Decodes the entry of one transaction.
+//! Decodes the log entry of one transaction.
 
 use bytes::Bytes;
 use tailwater_log::LogEntry;
@@ -18,7 +18,7 @@ use crate::writeset::{Access, Writeset};
 /// The result of decoding an entry.
 #[derive(Debug)]
 pub enum Decoded {
-    /// The transaction.
+    /// The decoded transaction.
     Transaction(Box<Transaction>),
     /// [`TableLookup::target`] must load this target table first; then decode the same entry again.
     NeedsTable {
@@ -37,10 +37,11 @@ pub enum Decoded {
 }
 
 impl Decoder {
-    /// Decodes a transaction. `events` are the bytes of `entry`; the first event is enough for an entry
-    /// longer than [`DecodeLimits::transaction_bytes_max`](super::DecodeLimits::transaction_bytes_max).
+    /// Decodes a transaction. `events` are the bytes of `entry`. For an entry longer than
+    /// [`DecodeLimits::transaction_bytes_max`](super::DecodeLimits::transaction_bytes_max), the first event
+    /// is enough.
     ///
-    /// Such an entry becomes [`TransactionContent::Streamed`], and so does one that creates a table before it
+    /// Such an entry becomes [`TransactionContent::Streamed`]. So does an entry that creates a table and then
     /// fills it (`CREATE TABLE ... SELECT`). [`TransactionReader`] then returns its steps one by one.
     ///
     /// # Errors
@@ -58,7 +59,7 @@ impl Decoder {
         self.decode(entry, span, events, tables, false)
     }
 
-    /// Decodes the entry that prepared an XA transaction into the changes of its commit.
+    /// Decodes the entry that prepared an XA transaction. The changes become those of the XA commit.
     ///
     /// # Errors
     /// As [`Decoder::transaction`].
@@ -99,7 +100,7 @@ impl Decoder {
                     return Ok(Decoded::NeedsSource { schema, table });
                 }
                 TransactionRead::NeedsTable { .. } | TransactionRead::NeedsSource { .. } => break true,
-                // The transaction itself may have created the table.
+                // The transaction itself may have created the table of these rows.
                 TransactionRead::Step(ApplyStep::Rows(_)) if reader.has_defined() => break true,
                 TransactionRead::Step(step) => gathered.take(step),
             }
@@ -138,16 +139,20 @@ impl Decoder {
     }
 }
 
-/// See [`DecodeLimits::transaction_bytes_max`](super::DecodeLimits::transaction_bytes_max).
+/// How many times larger than
+/// [`DecodeLimits::transaction_bytes_max`](super::DecodeLimits::transaction_bytes_max) the decoded
+/// transaction may be.
 const DECODED_FACTOR_MAX: usize = 4;
 
-/// The steps of a transaction, while they are read.
+/// The steps of a transaction that is being read.
 #[derive(Debug, Default)]
 struct TransactionBuilder {
     steps: Vec<ApplyStep>,
-    /// Number of statements, number of `SAVEPOINT` statements, and whether there is a `ROLLBACK TO`.
+    /// Number of statements.
     statements: usize,
+    /// Number of `SAVEPOINT` statements.
     savepoints: usize,
+    /// Whether there is a `ROLLBACK TO`.
     rolls_back: bool,
     /// Memory of the steps, in bytes.
     bytes: usize,
@@ -189,14 +194,15 @@ impl TransactionBuilder {
         });
         let changes: Vec<RowChanges> = changes.collect();
         let accesses = union(&changes);
-        // Changes of a nontransactional table cannot be rolled back, so no other transaction may fail in the
-        // same batch.
+        // Changes of a nontransactional table cannot be rolled back. So no other transaction may be in the
+        // same batch and fail.
         let barrier = changes.iter().any(|changes| !changes.table.target.transactional);
         (TransactionContent::Rows(changes), Writeset { accesses, barrier })
     }
 }
 
-/// The key accesses of all rows, each key once; exclusive if any access is exclusive.
+/// Returns the key accesses of all rows, each key once. An entry is exclusive if any access to its key is
+/// exclusive.
 fn union(changes: &[RowChanges]) -> Vec<Access> {
     let mut accesses: Vec<Access> =
         Vec::with_capacity(changes.iter().map(|changes| changes.accesses.len()).sum());
@@ -209,21 +215,21 @@ fn union(changes: &[RowChanges]) -> Vec<Access> {
     accesses
 }
 
-/// Memory of rows without their images, in bytes.
+/// Returns the memory of rows without their images, in bytes.
 fn bytes_of_rows(changes: &RowChanges) -> usize {
     size_of::<RowChanges>()
         + if changes.rows.spilled() { changes.rows.capacity() * size_of::<RowPlace>() } else { 0 }
         + if changes.accesses.spilled() { changes.accesses.capacity() * size_of::<Access>() } else { 0 }
 }
 
-/// Memory of a statement without its text, in bytes.
+/// Returns the memory of a statement without its text, in bytes.
 fn bytes_of_statement(statement: &Statement) -> usize {
     size_of::<ApplyStep>() + statement.variables.capacity() * size_of::<StatementVariable>()
 }
 
-/// Memory of a transaction with these events, in bytes.
+/// Returns the memory of a transaction with these events, in bytes.
 fn memory_bytes(transaction: &Transaction, events: &Bytes) -> usize {
-    // Most buffers are slices of `events`, which are counted separately.
+    // Most buffers are slices of `events`, which is counted separately.
     let own = |bytes: &Bytes| if events.as_ptr_range().contains(&bytes.as_ptr()) { 0 } else { bytes.len() };
     let of_rows = |changes: &RowChanges| bytes_of_rows(changes) + own(&changes.images);
     let of_statement = |statement: &Statement| bytes_of_statement(statement) + own(&statement.text);
@@ -236,7 +242,7 @@ fn memory_bytes(transaction: &Transaction, events: &Bytes) -> usize {
                 ApplyStep::Statement(statement) => of_statement(statement),
             })
             .sum(),
-        // The events are dropped.
+        // The events of a streamed transaction are not kept in memory.
         TransactionContent::Streamed { .. }
         | TransactionContent::XaPrepare { .. }
         | TransactionContent::XaCommit { .. }

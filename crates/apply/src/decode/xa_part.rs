@@ -1,5 +1,5 @@
-//! Recognizes parts of XA transactions from a few of their events, for transactions that are too large for
-//! memory.
+//! Recognizes the prepare or commit of an XA transaction from a few of its events. Used for transactions that
+//! are too large for memory.
 
 use bytes::Bytes;
 use tailwater_log::LogEntry;
@@ -11,8 +11,9 @@ use super::reader::{TransactionEnding, TransactionReader};
 use crate::error::ApplyError;
 use crate::transaction::TransactionContent;
 
-/// The GTID event and the statement that starts the transaction, or the compressed payload. They show whether
-/// it is an XA transaction. Only the last event shows whether that is prepared or committed in one phase.
+/// How many events to read at the start: the GTID event and the statement that starts the transaction, or the
+/// compressed payload. They show whether it is an XA transaction. Only the last event shows whether the
+/// transaction is prepared, or committed in one phase.
 const OPENING_EVENTS: u32 = 2;
 
 /// Reads the events of one transaction.
@@ -23,7 +24,7 @@ pub struct XaPartReader {
 }
 
 impl XaPartReader {
-    /// A reader for the transaction of `entry`.
+    /// Returns a reader for the transaction of `entry`.
     pub fn new(entry: &LogEntry) -> Self {
         Self { reader: TransactionReader::new(entry), passed: 0 }
     }
@@ -46,15 +47,15 @@ impl XaPartReader {
         self.reader.look_at(event, decoder)
     }
 
-    /// Whether later events cannot change the result.
+    /// Returns whether later events cannot change the result.
     pub fn is_over(&self) -> bool {
         self.passed >= OPENING_EVENTS && *self.reader.ending() == TransactionEnding::Commit
     }
 
-    /// The part of an XA transaction; `None` for a normal transaction.
+    /// Returns the part of an XA transaction; `None` for a normal transaction.
     ///
     /// # Errors
-    /// [`ApplyError::Event`] if an XA transaction does not show how it ends.
+    /// [`ApplyError::Event`] if the events of an XA transaction do not show how it ends.
     pub fn finish(self) -> Result<Option<TransactionContent>, ApplyError> {
         Ok(match self.reader.ending().clone() {
             TransactionEnding::XaPrepare(xid) if xid.is_empty() => {

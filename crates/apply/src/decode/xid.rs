@@ -1,14 +1,15 @@
-//! XIDs in one canonical spelling, so that prepares match their completions.
+//! Writes XIDs in one notation, so that an `XA PREPARE` matches its `XA COMMIT` or `XA ROLLBACK`.
 
 use tailwater_wire::event::Xid;
 
-/// The syntax of `XA COMMIT`: `X'6f6e65',X'',1`.
+/// Returns the XID in the syntax of `XA COMMIT`: `X'6f6e65',X'',1`.
 pub(super) fn spell(xid: &Xid<'_>) -> Vec<u8> {
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     format!("X'{}',X'{}',{}", hex(xid.gtrid), hex(xid.bqual), xid.format_id).into_bytes()
 }
 
-/// Normalizes the XID of a statement. Servers log it in hexadecimal, in any notation of the client.
+/// Rewrites the XID of a statement in that notation. Servers log it in hexadecimal, in whatever notation the
+/// client used.
 pub(super) fn respell(text: &[u8]) -> Vec<u8> {
     let mut spelled: Vec<u8> = text.iter().copied().filter(|byte| !byte.is_ascii_whitespace()).collect();
     let upper_case = spelled.ends_with(b"ONEPHASE");
@@ -29,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_and_statements_have_the_same_xid_spelling() {
+    fn xids_of_events_and_statements_have_the_same_notation() {
         let xid = Xid { format_id: 5, gtrid: b"two", bqual: b"\xffbranch" };
         let spelled = spell(&xid);
         assert_eq!(spelled, b"X'74776f',X'ff6272616e6368',5");

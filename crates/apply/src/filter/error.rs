@@ -1,34 +1,34 @@
 //! Errors of filters.
 
-/// An invalid filter set, or one that conflicts with the tables in the log.
+/// A filter set that is invalid, or that conflicts with the tables in the log.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FilterError {
-    /// An invalid pattern.
+    /// A pattern is invalid.
     #[error("filter: {pattern:?} is not a pattern: {reason}")]
     Pattern {
-        /// As configured.
+        /// The pattern, as configured.
         pattern: String,
-        /// Why it is invalid.
+        /// Why the pattern is invalid.
         reason: &'static str,
     },
-    /// An invalid rewrite.
+    /// A rewrite is invalid.
     #[error("filter: the rewrite from {from:?} to {to:?} cannot be done: {reason}")]
     Rewrite {
-        /// As configured.
+        /// The pattern of the source's tables, as configured.
         from: String,
-        /// As configured.
+        /// The name on the target, as configured.
         to: String,
-        /// Why not.
+        /// Why the rewrite cannot be done.
         reason: String,
     },
-    /// Two rules contradict each other, or one has no effect.
+    /// Two rules contradict each other, or one of them has no effect.
     #[error("filter: {first:?} and {second:?}: {reason}")]
     Rules {
         /// The pattern of the first rule, as configured.
         first: String,
         /// The pattern of the second rule.
         second: String,
-        /// The conflict.
+        /// Why the rules conflict.
         reason: &'static str,
     },
     /// Two source tables would be written to one target table.
@@ -40,17 +40,17 @@ pub enum FilterError {
         first: String,
         /// The other table.
         second: String,
-        /// The target's table.
+        /// The table on the target.
         target: String,
     },
-    /// An edit would take effect before an earlier edit.
+    /// An edit of the filters would take effect before an earlier edit.
     #[error(
-        "filter: an edit at {from} cannot follow one at {last}; the earliest possible position is {last}"
+        "filter: an edit that takes effect at {from} cannot follow an edit at {last}; the earliest possible position is {last}"
     )]
     Order {
-        /// Log position of the edit.
+        /// Log position at which the new edit would take effect.
         from: String,
-        /// Log position of the last edit.
+        /// Log position at which the last edit takes effect.
         last: String,
     },
 }

@@ -1,4 +1,4 @@
-//! The tables that a channel excludes, and those that it writes under another name.
+//! Filters: the tables that a channel excludes, and the tables that it writes under another name.
 //!
 //! ```toml
 //! include = ["shop.*"]                                                # all tables if empty
@@ -6,8 +6,8 @@
 //! rewrite = [{ from = "shop.orders", to = "archive.orders" }, { from = "shop.*", to = "copy.*" }]
 //! ```
 //!
-//! - A pattern is `SCHEMA.TABLE`. `*` matches any number of characters, `?` one. A part in backquotes is
-//!   literal, and may contain dots.
+//! - A pattern is `SCHEMA.TABLE`. `*` matches any number of characters, and `?` matches one. A part in
+//!   backquotes is literal, and may contain dots.
 //! - A table is applied if a rule of `include` matches or `include` is empty, and no rule of `exclude`
 //!   matches. A rule without `operations` covers all operations.
 //! - A rewrite of a table takes precedence over a rewrite of its schema. Rules match the names on the source.

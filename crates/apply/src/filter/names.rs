@@ -1,8 +1,8 @@
-//! Finds the tables that a statement changes from its first words, without a full parse.
+//! Finds the tables that a statement changes. It reads only the first words, without a full parse.
 
 use super::statement::StatementTable;
 
-/// Limit of tokens that are read from a statement.
+/// The maximum number of tokens that are read from a statement.
 const TOKENS_MAX: usize = 100_000;
 
 /// An object that a statement changes, as the statement names it.
@@ -10,19 +10,20 @@ const TOKENS_MAX: usize = 100_000;
 pub struct NamedObject {
     /// The database, if the statement names it.
     pub schema: Option<String>,
-    /// The table; `None` for the database itself and for its objects that are not tables.
+    /// The table; `None` for the database itself, and for objects of the database that are not tables.
     pub table: Option<String>,
 }
 
 impl NamedObject {
-    /// The same, borrowed.
+    /// Returns the same object with borrowed names.
     pub fn as_table(&self) -> StatementTable<'_> {
         StatementTable { schema: self.schema.as_deref(), table: self.table.as_deref() }
     }
 }
 
-/// The objects that a DDL statement (`CREATE`, `ALTER`, `DROP`, `RENAME`, `TRUNCATE` and similar) changes.
-/// Empty for objects outside databases, such as accounts. `None` if they cannot be determined.
+/// Returns the objects that a DDL statement (`CREATE`, `ALTER`, `DROP`, `RENAME`, `TRUNCATE` and similar)
+/// changes. Empty for objects outside databases, such as accounts. `None` if the objects cannot be
+/// determined.
 pub fn changed_by(text: &[u8]) -> Option<Vec<NamedObject>> {
     let text = std::str::from_utf8(text).ok()?;
     let mut words = TokenReader { tokens: tokens(text)?, at: 0 };
@@ -48,7 +49,8 @@ pub fn changed_by(text: &[u8]) -> Option<Vec<NamedObject>> {
     }
 }
 
-/// The words of a statement outside quotes and parentheses, in upper case. `None` if the text is malformed.
+/// Returns the words of a statement outside quotes and parentheses, in upper case. `None` if the text is
+/// malformed.
 pub fn outline(text: &[u8]) -> Option<Vec<String>> {
     let mut depth = 0_u32;
     let mut words = Vec::new();
@@ -57,7 +59,8 @@ pub fn outline(text: &[u8]) -> Option<Vec<String>> {
             StatementToken::Mark('(') => depth += 1,
             StatementToken::Mark(')') => depth = depth.saturating_sub(1),
             StatementToken::Word(word) if depth == 0 => words.push(word.to_ascii_uppercase()),
-            // Quoted text and marks are not keywords; they separate the words around them.
+            // Quoted text and punctuation marks are not keywords. They separate the words before and after
+            // them.
             StatementToken::Quoted(_) | StatementToken::Mark(_) if depth == 0 => words.push(String::new()),
             _ => {}
         }
@@ -69,12 +72,12 @@ pub fn outline(text: &[u8]) -> Option<Vec<String>> {
 enum StatementToken {
     /// An unquoted word: a keyword or a name.
     Word(String),
-    /// A quoted name or a string. Where a name is expected, it is a name.
+    /// A quoted name or a string. Where a name is expected, it counts as a name.
     Quoted(String),
     Mark(char),
 }
 
-/// `None` if the text ends inside a string or a comment.
+/// Splits a statement into tokens. Returns `None` if the text ends inside a string or a comment.
 fn tokens(text: &str) -> Option<Vec<StatementToken>> {
     let is_part = |c: char| c.is_alphanumeric() || c == '_' || c == '$' || !c.is_ascii();
     let mut tokens = Vec::new();
@@ -85,7 +88,7 @@ fn tokens(text: &str) -> Option<Vec<StatementToken>> {
         }
         let line_comment = rest.starts_with('#') || rest.starts_with("-- ") || rest.starts_with("--\t");
         if rest.starts_with("/*!") || rest.starts_with("/*M!") {
-            // The server executes its content.
+            // The server executes the content of such a comment.
             let inner = rest.trim_start_matches(['/', '*', 'M', '!']);
             rest = inner.trim_start_matches(|c: char| c.is_ascii_digit());
         } else if rest.starts_with("*/") {
@@ -111,7 +114,7 @@ fn tokens(text: &str) -> Option<Vec<StatementToken>> {
     Some(tokens)
 }
 
-/// The quoted text at the start of `text`, and the rest.
+/// Returns the quoted text at the start of `text`, and the rest.
 fn quoted(text: &str, quote: char) -> Option<(String, &str)> {
     let mut name = String::new();
     let mut letters = text.char_indices().skip(1).peekable();
@@ -140,7 +143,7 @@ impl TokenReader {
         self.tokens.get(self.at - 1)
     }
 
-    /// The next word in upper case.
+    /// Returns the next word in upper case.
     fn word(&mut self) -> Option<String> {
         match self.next()? {
             StatementToken::Word(word) => Some(word.to_ascii_uppercase()),
@@ -152,7 +155,7 @@ impl TokenReader {
         matches!(self.tokens.get(at), Some(StatementToken::Word(found)) if found.eq_ignore_ascii_case(word))
     }
 
-    /// Skips the next words while they are in `words`.
+    /// Skips the next words, as long as they are in `words`.
     fn accept(&mut self, words: &[&str]) {
         while words.iter().any(|word| self.is_at(self.at, word)) {
             self.at += 1;
@@ -172,7 +175,7 @@ impl TokenReader {
         }
     }
 
-    /// `TABLE` or `SCHEMA.TABLE`, after an optional `IF EXISTS`.
+    /// Reads `TABLE` or `SCHEMA.TABLE`, after an optional `IF EXISTS`.
     fn table(&mut self) -> Option<NamedObject> {
         self.accept(&["IF", "NOT", "EXISTS"]);
         let first = self.name()?;
@@ -190,7 +193,7 @@ impl TokenReader {
         Some(tables)
     }
 
-    /// `a TO b, c TO d`
+    /// Reads the names in `a TO b, c TO d`.
     fn renamed(&mut self) -> Option<Vec<NamedObject>> {
         let mut tables = Vec::new();
         loop {
@@ -208,12 +211,12 @@ impl TokenReader {
         }
     }
 
-    /// The object after `CREATE`, `ALTER` or `DROP`.
+    /// Reads the object after `CREATE`, `ALTER` or `DROP`.
     fn object(&mut self, verb: &str) -> Option<Vec<NamedObject>> {
         loop {
             let word = match self.next()? {
                 StatementToken::Word(word) => word.to_ascii_uppercase(),
-                // `DEFINER = name@host`
+                // Skips the account in `DEFINER = name@host`.
                 StatementToken::Mark('=' | '@') => {
                     self.next()?;
                     continue;
@@ -230,7 +233,7 @@ impl TokenReader {
                     self.accept(&["IF", "NOT", "EXISTS"]);
                     let is_option =
                         ["CHARACTER", "CHARSET", "DEFAULT", "COLLATE", "COMMENT", "ENCRYPTION", "READ"];
-                    // Without a name it means the default database.
+                    // Without a name, the statement changes the default database.
                     if verb == "ALTER" && is_option.iter().any(|word| self.is_at(self.at, word)) {
                         return Some(vec![NamedObject { schema: None, table: None }]);
                     }
@@ -258,7 +261,7 @@ impl TokenReader {
         Some(vec![self.table()?])
     }
 
-    /// The table, its new name, and a table with which it is exchanged.
+    /// Reads the table after `ALTER TABLE`, its new name, and a table with which it is exchanged.
     fn altered(&mut self) -> Option<Vec<NamedObject>> {
         let mut tables = vec![self.table()?];
         let mut depth = 0;
@@ -292,7 +295,7 @@ mod tests {
 
     use super::*;
 
-    /// `schema.table`; a name that the statement lacks is empty.
+    /// Returns the changed objects as `schema.table`. A name that the statement does not contain is empty.
     fn changed(text: &str) -> Option<String> {
         let show = |named: &NamedObject| {
             let part = |part: &Option<String>| part.clone().unwrap_or_default();
@@ -333,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn unclear_statements_are_not_guessed() {
+    fn unclear_statements_return_no_objects() {
         for text in
             ["INSERT INTO t VALUES (1)", "CREATE SOMETHING", "DROP TABLE 'a", "CREATE TABLE", "", "CALL p()"]
         {

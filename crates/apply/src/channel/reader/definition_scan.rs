@@ -1,4 +1,4 @@
-//! Finds definitions in the log.
+//! Finds DDL statements in the log.
 
 use tailwater_log::{EntryFlags, LogEntry, LogPosition, LogReader};
 use tailwater_wire::WireError;
@@ -9,24 +9,24 @@ use tailwater_wire::event::{
 use super::digit_effect::LoggedDefinition;
 use crate::error::ApplyError;
 
-/// Events that are checked in a transaction that MariaDB does not flag as DDL. A definition is the second
-/// event of its transaction, after the GTID.
+/// How many events are checked in a transaction that MariaDB does not flag as DDL. A DDL statement is the
+/// second event of its transaction, after the GTID.
 const EVENTS_UNFLAGGED_MAX: usize = 2;
-/// The longest definition that is read, in bytes. A longer one is treated as a change of every table.
+/// The longest DDL statement that is read, in bytes. A longer one is treated as if it changed every table.
 const DEFINITION_BYTES_MAX: u32 = 64 << 20;
 
-/// The definitions in a part of the log.
+/// The DDL statements in a part of the log.
 #[derive(Debug)]
 pub(super) struct DefinitionScan {
-    /// Start and end of the part.
+    /// Start of the part; `to` is its end.
     pub(super) from: LogPosition,
     pub(super) to: LogPosition,
     pub(super) format: FormatDescription,
     pub(super) found: Vec<(LogPosition, String, LoggedDefinition)>,
 }
 
-/// The definitions in the entry that `log` just returned. An entry between transactions may set the event
-/// format.
+/// Returns the DDL statements in the entry that `log` has just returned. An entry between transactions may
+/// set `format`.
 pub(super) fn definitions_of(
     log: &mut LogReader,
     entry: &LogEntry,
@@ -48,7 +48,7 @@ pub(super) fn definitions_of(
             EventType::QUERY | EventType::MARIADB_QUERY_COMPRESSED
                 if header.event_length > DEFINITION_BYTES_MAX =>
             {
-                // Too long to parse: it may change every table.
+                // The statement is too long to parse, so it may change every table.
                 definitions.extend(is_flagged.then(|| LoggedDefinition::of(b"CREATE", b"")).flatten());
             }
             EventType::QUERY | EventType::MARIADB_QUERY_COMPRESSED => {

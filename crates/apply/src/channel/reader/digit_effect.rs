@@ -1,23 +1,25 @@
-//! Whether a definition may change the fractional digits of a table's columns, judged by its text. Pure.
+//! Finds out from the text of a DDL statement whether it may change the number of fractional digits of a
+//! table's columns. It does no I/O.
 
 use crate::decode::statement;
 use crate::filter::{changed_by, outline};
 
-/// The effect of a definition on the digits of a table.
+/// The effect of a DDL statement on the digits of a table's columns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum DigitEffect {
-    /// Nothing.
+    /// The statement has no effect on the table.
     Unrelated,
-    /// It may rebuild the table and so change the layout of its columns; each keeps its digits.
+    /// The statement may rebuild the table and so change the layout of its columns. Each column keeps its
+    /// digits.
     KeepsDigits,
-    /// It may change the digits of columns, or replace the table.
+    /// The statement may change the digits of columns, or replace the table.
     MayChangeDigits,
 }
 
-/// A definition in the log.
+/// A DDL statement in the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct LoggedDefinition {
-    /// The databases and tables that it names, in lower case; `None` if they cannot be determined.
+    /// The databases and tables that the statement names, in lower case; `None` if they cannot be determined.
     names: Option<Vec<(String, Option<String>)>>,
     keeps_digits: bool,
     drops_database: bool,
@@ -25,7 +27,8 @@ pub(super) struct LoggedDefinition {
 }
 
 impl LoggedDefinition {
-    /// Parses a statement that ran in `database`; `None` if it changes rows or a temporary table.
+    /// Parses a statement that ran in `database`. Returns `None` if it only changes rows, or only a temporary
+    /// table.
     pub(super) fn of(text: &[u8], database: &[u8]) -> Option<Self> {
         if !statement::defines(text) || statement::is_temporary(text) {
             return None;
@@ -48,7 +51,7 @@ impl LoggedDefinition {
         })
     }
 
-    /// Whether it drops the table, with its rows.
+    /// Returns whether the statement drops the table, with its rows.
     pub(super) fn drops(&self, schema: &str, table: &str) -> bool {
         let (schema, table) = (schema.to_lowercase(), table.to_lowercase());
         self.names.iter().flatten().any(|(of, name)| match name {
@@ -58,7 +61,7 @@ impl LoggedDefinition {
         })
     }
 
-    /// Its effect on a table of the source.
+    /// Returns the effect of the statement on a table of the source.
     pub(super) fn effect_on(&self, schema: &str, table: &str) -> DigitEffect {
         let Some(names) = &self.names else { return DigitEffect::MayChangeDigits };
         let (schema, table) = (schema.to_lowercase(), table.to_lowercase());
@@ -73,7 +76,7 @@ impl LoggedDefinition {
     }
 }
 
-/// Whether a statement with these words keeps the existing columns of a table that it names.
+/// Returns whether a statement with these words keeps the existing columns of a table that it names.
 fn keeps_digits(words: &[String]) -> bool {
     const KEPT_PARTS: [&str; 6] = ["INDEX", "KEY", "PRIMARY", "FOREIGN", "CONSTRAINT", "PARTITION"];
     let mut followed = words.iter().zip(words.iter().skip(1));
@@ -102,7 +105,7 @@ fn drops_tables(words: &[String]) -> bool {
 fn drops_database(words: &[String]) -> bool {
     let database = |word: &String| word == "DATABASE" || word == "SCHEMA";
     words.first().is_some_and(|word| word == "DROP") && words.get(1).is_some_and(database)
-        // CREATE OR REPLACE DATABASE drops it too.
+        // CREATE OR REPLACE DATABASE also drops the database.
         || words.first().is_some_and(|word| word == "CREATE") && words.iter().take(4).any(database) && words.iter().take(4).any(|word| word == "REPLACE")
 }
 
@@ -111,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_safe_definitions_keep_digits() {
+    fn only_statements_that_certainly_keep_digits_count_as_such() {
         use DigitEffect::{KeepsDigits, MayChangeDigits, Unrelated};
         for (text, expected) in [
             ("ALTER TABLE t FORCE", KeepsDigits),

@@ -1,4 +1,4 @@
-//! Access to log entries for the reader.
+//! Reads log entries for the channel's reader.
 
 use tailwater_log::{LogEntry, LogHandle, LogPosition, LogReader};
 use tailwater_wire::event::EventType;
@@ -6,8 +6,8 @@ use tailwater_wire::event::EventType;
 use crate::channel::target_gtids::FIRST_EVENT_OFFSET;
 use crate::error::ApplyError;
 
-/// The format description event of the segment that contains `start`, where reading begins. `None` if reading
-/// begins before it, or the segment has none before its first transaction.
+/// Returns the format description event of the segment that contains `start`, where reading begins. `None` if
+/// reading begins before that event, or if the segment has no such event before its first transaction.
 pub(super) fn format_description(log: &LogHandle, start: LogPosition) -> Result<Option<Vec<u8>>, ApplyError> {
     if start.offset <= FIRST_EVENT_OFFSET {
         return Ok(None);
@@ -28,11 +28,11 @@ pub(super) fn format_description(log: &LogHandle, start: LogPosition) -> Result<
     Ok(None)
 }
 
-/// A reader that has just returned `entry`, which was read before and [is
+/// Returns a log reader that has just returned `entry`. That entry was read before, and [is
 /// durable](super::ChannelReader::wait_until_durable) now.
 ///
 /// # Errors
-/// [`ApplyError::ProgressRecord`] if another entry is there; [`ApplyError::Log`].
+/// [`ApplyError::ProgressRecord`] if another entry is at that position; [`ApplyError::Log`].
 pub(super) fn reopen(log: &LogHandle, entry: &LogEntry, channel: &str) -> Result<LogReader, ApplyError> {
     let mut reader = log.reader(entry.position)?;
     if reader.try_next()?.as_ref() == Some(entry) {

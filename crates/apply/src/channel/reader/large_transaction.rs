@@ -1,4 +1,5 @@
-//! Transactions that are too large for memory: read event by event, as fast as the target takes them.
+//! Transactions that are too large for memory. They are read event by event, as fast as the target applies
+//! them.
 
 use bytes::Bytes;
 use tailwater_log::{LogEntry, LogReader};
@@ -13,7 +14,7 @@ use crate::error::ApplyError;
 use crate::transaction::{ApplyStep, TransactionContent};
 
 impl ChannelReader {
-    /// Reads a durable transaction again and sends its steps to `out`.
+    /// Reads a durable transaction again, and sends its steps to `out`.
     pub(super) async fn stream(
         &mut self,
         entry: &LogEntry,
@@ -24,16 +25,17 @@ impl ChannelReader {
         while let Some(header) = log.next_event()? {
             transaction.event(whole_event(&mut log, &header)?);
             if !self.stream_event(entry, &mut transaction, &out).await? {
-                // The target rejected something; the worker reports it.
+                // The worker has stopped receiving because the target rejected a step. The worker reports
+                // that.
                 return Ok(());
             }
         }
-        // If the receiver was dropped, the worker has failed and reports that.
+        // If the receiver was dropped, the worker has failed. The worker reports that.
         let _ = out.send(StreamedStep::End).await;
         Ok(())
     }
 
-    /// False if the receiver was dropped.
+    /// Sends the steps of one event. Returns false if the receiver was dropped.
     async fn stream_event(
         &mut self,
         entry: &LogEntry,
@@ -82,12 +84,13 @@ impl ChannelReader {
         if out.send(StreamedStep::ApplyStep { step: Box::new(step), done, memory }).await.is_err() {
             return Ok(false);
         }
-        // The next rows belong to a table that this creates: it must exist before they are decoded.
+        // The next rows may belong to a table that this statement creates. The table must exist before the
+        // rows are decoded.
         if defines {
             if ran.await.is_err() {
                 return Ok(false);
             }
-            // An earlier table of that name may be cached.
+            // The cache may contain an earlier table of that name.
             self.target.forget();
             self.decoder.forget();
         }
@@ -97,7 +100,8 @@ impl ChannelReader {
         Ok(true)
     }
 
-    /// The part of a large XA transaction that `entry` is, if it is one. The entry must be durable.
+    /// Returns the part of an XA transaction that `entry` is; `None` if it is a normal transaction. The entry
+    /// must be durable.
     pub(super) fn xa_content(&self, entry: &LogEntry) -> Result<Option<TransactionContent>, ApplyError> {
         let mut log = entries::reopen(&self.setup.log, entry, &self.setup.shared.options.name)?;
         let mut opening = XaPartReader::new(entry);
@@ -110,9 +114,9 @@ impl ChannelReader {
     }
 }
 
-/// The current event of `log`, in its own memory.
+/// Returns the current event of `log`, copied into its own memory.
 fn whole_event(log: &mut LogReader, header: &EventHeader) -> Result<Bytes, ApplyError> {
-    // It lies within its transaction, which is on disk.
+    // The event lies within a transaction that is on disk, so its length is valid.
     let mut event = Vec::with_capacity(header.event_length as usize);
     log.read_event(&mut event)?;
     Ok(event.into())

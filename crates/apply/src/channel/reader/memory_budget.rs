@@ -12,15 +12,15 @@ use crate::transaction::Transaction;
 /// The unit of the budget, in bytes.
 const PERMIT_BYTES: usize = 1024;
 
-/// Memory is reserved in this fraction of the whole at once. When the budget is used up, a waiting reader
-/// resumes once there is room for many transactions, not after each one.
+/// Memory is reserved in pieces of this fraction of the budget. A reader that waits for memory then resumes
+/// when there is room for many transactions, and not after each one.
 const RESERVE_FRACTION: usize = 16;
 
-/// A transaction and the memory that it holds.
+/// A transaction, with the memory that it holds.
 #[derive(Debug)]
 pub(in crate::channel) struct BudgetedTransaction {
     transaction: Arc<Transaction>,
-    /// The steps of a streamed transaction, as they are read.
+    /// The steps of a streamed transaction, while they are read from the log.
     steps: Option<Mutex<StepReceiver>>,
     _memory: OwnedSemaphorePermit,
 }
@@ -34,7 +34,7 @@ impl BudgetedTransaction {
         Self { transaction: Arc::new(transaction), steps: steps.map(Mutex::new), _memory: memory }
     }
 
-    /// The steps of a streamed transaction. They can be received only once.
+    /// Returns the steps of a streamed transaction. They can be received only once.
     pub(in crate::channel) fn steps(&self) -> Option<&Mutex<StepReceiver>> {
         self.steps.as_ref()
     }
@@ -53,7 +53,7 @@ impl Deref for BudgetedTransaction {
 pub(super) struct MemoryBudget {
     free: Arc<Semaphore>,
     permits_max: usize,
-    /// Reserved for the next transactions.
+    /// Memory that is already reserved for the next transactions.
     reserve: Option<OwnedSemaphorePermit>,
 }
 
@@ -68,7 +68,7 @@ impl MemoryBudget {
         u32::try_from(permits).unwrap_or(u32::MAX)
     }
 
-    /// Reserves memory if it is free.
+    /// Reserves memory if it is free now.
     pub(super) fn try_reserve(&mut self, bytes: usize) -> Option<OwnedSemaphorePermit> {
         let permits = self.permits(bytes);
         if let Some(reserved) = self.split_reserve(permits) {
@@ -80,7 +80,7 @@ impl MemoryBudget {
         self.split_reserve(permits)
     }
 
-    /// Reserves memory once it is free.
+    /// Waits until memory is free, and reserves it.
     ///
     /// # Errors
     /// [`ApplyError::Start`] if the budget was closed.
@@ -91,7 +91,7 @@ impl MemoryBudget {
         let permits = self.permits(bytes);
         let reserve_ahead = Arc::clone(&self.free).acquire_many_owned(self.with_reserve(permits)).await;
         self.reserve = reserve_ahead.ok();
-        // The semaphore is never closed.
+        // This cannot happen: the semaphore is never closed.
         let stopped = || ApplyError::Start { reason: "its reader was stopped".to_owned() };
         self.split_reserve(permits).ok_or_else(stopped)
     }
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn an_exhausted_budget_waits_for_a_reserve() {
+    fn a_full_budget_waits_until_a_whole_piece_is_free() {
         let mut memory = MemoryBudget::new(RESERVE_FRACTION * 4 * PERMIT_BYTES);
         let mut taken: Vec<_> = std::iter::from_fn(|| memory.try_reserve(PERMIT_BYTES)).collect();
         assert_eq!(taken.len(), RESERVE_FRACTION * 4);

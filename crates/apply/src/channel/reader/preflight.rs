@@ -1,10 +1,10 @@
-//! Checks the target's tables when a channel starts, so that a column that does not fit is reported at the
-//! start and not at its first row.
+//! The preflight: checks the target's tables when a channel starts. A column that the target cannot take is
+//! then reported at the start, and not at its first row.
 //!
-//! Only rows that are applied by SQL can have a column without a place on the target. So the check scans much
-//! of the log if source and target differ in flavour. Otherwise it scans a little, and more only after it
-//! finds a table with another shape. Later mismatches are reported at the first row, and so are those in long
-//! events and in tables that a later definition creates.
+//! Only rows that are written as SQL can have a column that the target lacks or cannot hold. So if source and
+//! target differ in flavour, the preflight scans much of the log. Otherwise it scans a little, and more only
+//! after it finds a table with another shape. Later mismatches are reported at the first row. So are
+//! mismatches in long events, and in tables that a later DDL statement creates.
 
 mod scan;
 
@@ -23,16 +23,16 @@ use crate::error::ApplyError;
 use crate::log_span::LogSpan;
 use crate::mapped_table::MappedTable;
 
-/// The most time that the check takes, without the target's own answers.
+/// The maximum duration of the preflight, without the time in which the target answers.
 const TIME_MAX: Duration = Duration::from_secs(2);
 
-/// The part of the log that is checked if rows are applied by SQL, in bytes.
+/// How much of the log is scanned if rows are written as SQL, in bytes.
 const BYTES_MAX: u64 = 256 << 20;
 
-/// The part of the log that is checked while no such rows are found, in bytes.
+/// How much of the log is scanned while no such rows are found, in bytes.
 const BYTES_MAX_SAME_SHAPE: u64 = 4 << 20;
 
-/// The limits of the check, and its progress.
+/// The limits of the preflight, and how much of them is used.
 struct PreflightLimits {
     started: Instant,
     bytes: u64,
@@ -46,11 +46,11 @@ impl PreflightLimits {
 }
 
 impl ChannelReader {
-    /// Checks that the target's tables have a place for each column that will be applied. Changes nothing.
+    /// Checks that the target's tables can take each column that will be applied. Changes nothing.
     ///
     /// # Errors
-    /// [`ApplyError::IncompatibleColumn`] for the first column without one; [`ApplyError::Session`]. Errors
-    /// of the log are reported when it is applied.
+    /// [`ApplyError::IncompatibleColumn`] for the first column that the target cannot take;
+    /// [`ApplyError::Session`]. Errors of the log are not reported here, but when the log is applied.
     pub(super) async fn preflight(&mut self) -> Result<(), ApplyError> {
         let start = self.setup.shared.applied().low();
         let Ok(mut log) = self.setup.log.reader_up_to_written(start) else { return Ok(()) };
@@ -100,9 +100,9 @@ impl ChannelReader {
                 channel,
                 bytes,
                 ?took,
-                "the preflight check reached its limit; columns after it are not checked"
+                "the preflight scan of the log reached its limit; later columns are not checked"
             ),
-            false => debug!(channel, bytes, ?took, "preflight check done"),
+            false => debug!(channel, bytes, ?took, "preflight scan finished"),
         }
         Ok(())
     }
@@ -136,12 +136,12 @@ impl ChannelReader {
                 self.check(entry, found, limits).await?;
             }
         }
-        // A stopped reader ends here.
+        // If the reader was stopped, the task ends here.
         tokio::task::yield_now().await;
         Ok(())
     }
 
-    /// Checks that a table of the target accepts the rows.
+    /// Checks that a table of the target can take the rows.
     async fn check(
         &mut self,
         entry: &LogEntry,
@@ -150,7 +150,7 @@ impl ChannelReader {
     ) -> Result<(), ApplyError> {
         let TableToCheck { schema, table, map, body } = found;
         let asked = Instant::now();
-        // A table that is missing may be created, or excluded, before its first row comes.
+        // A missing table may still be created, or excluded by a filter, before its first row comes.
         let found = self.target.find(&schema, &table).await?;
         // The time for queries to the target does not count towards the limit.
         limits.started += asked.elapsed();

@@ -1,4 +1,4 @@
-//! Prepared XA transactions.
+//! XA transactions that are prepared and neither committed nor rolled back.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,7 @@ use tailwater_wire::event::FormatDescription;
 
 use crate::log_span::LogSpan;
 
-/// XA transactions that are prepared and not completed yet, by XID.
+/// The prepared XA transactions, by XID.
 pub(super) type PreparedXas = HashMap<Vec<u8>, PreparedXa>;
 
 /// A prepared XA transaction.
@@ -17,12 +17,12 @@ pub(super) struct PreparedXa {
     pub(super) source: RowSource,
 }
 
-/// Where the rows of a transaction are.
+/// Where the rows of a transaction are in the log.
 #[derive(Debug)]
 pub(super) struct RowSource {
-    /// Their log entry.
+    /// The log entry that contains the rows.
     pub(super) entry: LogEntry,
-    /// The event format of the rows, if it is not the current one: the source may have changed it after the
-    /// prepare, as with `binlog_checksum`.
+    /// The event format of the rows, if it differs from the current format. The source may have changed the
+    /// format after the prepare, for example with `binlog_checksum`.
     pub(super) format: Option<FormatDescription>,
 }

@@ -1,5 +1,5 @@
 //! Finds the number of fractional digits that columns with the old temporal layout had when their rows were
-//! logged. The source's catalogue has the current number, and the log shows whether a later definition may
+//! logged. The source's catalogue has the current number. The log shows whether a later DDL statement may
 //! have changed it.
 
 use std::sync::Arc;
@@ -19,9 +19,9 @@ use crate::source_catalogue::SourceTable;
 
 /// How long the source may take to answer.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
-/// How long the capture may take to reach the position that the source answered with.
+/// How long the relay may take to capture the log up to the source's position from the answer.
 const CAPTURE_MAX: Duration = Duration::from_secs(10);
-/// How often the log is checked during that time.
+/// How often the log's position is checked during that time.
 const CAPTURE_POLL: Duration = Duration::from_millis(5);
 impl ChannelReader {
     /// Reads the columns of a table from the source. `entry` contains rows of the table.
@@ -35,7 +35,7 @@ impl ChannelReader {
         schema: &str,
         table: &str,
     ) -> Result<(), ApplyError> {
-        // Transactions that were read before need not wait for the source.
+        // Transactions that were read earlier need not wait for the source.
         self.flush().await;
         let gtid = entry.gtid.as_ref().map_or_else(|| "without GTID".to_owned(), ToString::to_string);
         let name = format!("{schema}.{table}");
@@ -59,8 +59,8 @@ impl ChannelReader {
             match definition.effect_on(schema, table) {
                 DigitEffect::Unrelated => {}
                 DigitEffect::KeepsDigits => was_rebuilt = true,
-                // The target's table was made by the same log or copied from the source, and its rows last
-                // only until the channel gets there.
+                // The target's table was created from the same log or copied from the source. The channel
+                // will drop it with this statement, so its rows are needed only until then.
                 DigitEffect::MayChangeDigits if drop_is_applied && definition.drops(schema, table) => {
                     info!(
                         channel = self.setup.shared.options.name,
@@ -112,7 +112,7 @@ impl ChannelReader {
         }
     }
 
-    /// Waits until the log contains the position that the source answered with.
+    /// Waits until the log contains the source's position from the answer.
     async fn until_captured(&self, position: &MariadbPosition) -> Result<(), String> {
         let started = Instant::now();
         loop {
@@ -124,14 +124,14 @@ impl ChannelReader {
             }
             if started.elapsed() >= CAPTURE_MAX {
                 return Err(format!(
-                    "the source has logged {position}, and the capture has not written that to the log yet"
+                    "the source has logged {position}, and the relay has not captured that yet"
                 ));
             }
             tokio::time::sleep(CAPTURE_POLL).await;
         }
     }
 
-    /// The definitions after `entry`, to the end of the log, with their GTIDs.
+    /// Returns the DDL statements after `entry`, up to the end of the log, with their GTIDs.
     async fn definitions_after(
         &mut self,
         entry: &LogEntry,
@@ -151,7 +151,7 @@ impl ChannelReader {
                 || entry.gtid.as_ref().map_or_else(|| format!("at {}", entry.position), ToString::to_string);
             scan.found.extend(found.into_iter().map(|definition| (entry.position, gtid(), definition)));
             scan.to = entry.end();
-            // A stopped reader ends here.
+            // If the reader was stopped, the task ends here.
             tokio::task::yield_now().await;
         }
         scan.found.retain(|(position, ..)| *position >= start);
@@ -159,8 +159,8 @@ impl ChannelReader {
         Ok(scan.found.iter().map(|(_, gtid, definition)| (gtid.clone(), definition)).collect())
     }
 
-    /// Forgets the source's declarations of the tables that a log entry defines, whether or not the entry is
-    /// applied.
+    /// Removes the cached source columns of the tables that a log entry creates, alters or drops, whether or
+    /// not the entry is applied.
     pub(super) fn forget_defined(&mut self, entry: &LogEntry) -> Result<(), ApplyError> {
         if !entry.flags.contains(EntryFlags::DDL) || !self.target.knows_sources() {
             return Ok(());

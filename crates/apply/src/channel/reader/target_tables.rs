@@ -1,4 +1,5 @@
-//! The target's tables, and the filters that route rows to them, for the decoder.
+//! The target's tables, and the filters that choose the target table of each source table. The decoder uses
+//! them.
 
 use std::sync::Arc;
 
@@ -17,24 +18,24 @@ use crate::error::ApplyError;
 use crate::filter::{FilterError, FilterRoute, Filters, Operation, Router, VersionedFilters};
 use crate::target::TargetTable;
 
-/// The target's tables that were loaded so far, and the filters in force.
+/// The target's tables that were loaded so far, and the filters in use.
 pub(super) struct TargetTables {
     catalogue: Catalogue,
     connection: Connection,
     versions: VersionedFilters,
     router: Router,
     shared: Arc<ChannelShared>,
-    /// The position at which other filters take effect.
+    /// The position at which the next version of the filters takes effect.
     next_filters: Option<LogPosition>,
-    /// The target has no table for check marks: they are dropped.
+    /// Whether the target has no table for the marks of `check`. The marks are then dropped.
     lacks_check_marks: bool,
-    /// The digits of old temporal columns of the source's tables, by their names there. Kept until a
-    /// definition names the table.
+    /// The fractional digits of old temporal columns, by database and table on the source. An entry is kept
+    /// until a DDL statement names the table.
     sources: FxHashMap<(String, String), OldTimeDigits>,
 }
 
 impl TargetTables {
-    /// With the filters for a transaction whose span starts at `low`.
+    /// Loads no tables yet. Selects the filters for a transaction whose span starts at `low`.
     ///
     /// # Errors
     /// [`ApplyError::Filter`].
@@ -59,12 +60,13 @@ impl TargetTables {
         })
     }
 
-    /// The filters in force.
+    /// Returns the filters in use.
     pub(super) fn filters(&self) -> &Filters {
         self.router.filters()
     }
 
-    /// Selects the filters for a transaction whose span starts at `position`; true if they have changed.
+    /// Selects the filters for a transaction whose span starts at `position`. Returns true if they have
+    /// changed.
     ///
     /// # Errors
     /// [`ApplyError::Filter`].
@@ -77,7 +79,7 @@ impl TargetTables {
         Ok(false)
     }
 
-    /// Loads a table from the target that `entry` needs.
+    /// Loads a table that `entry` needs from the target.
     ///
     /// # Errors
     /// [`ApplyError::MissingTable`]; [`ApplyError::Session`].
@@ -92,7 +94,7 @@ impl TargetTables {
                 self.warn_nontransactional(&table);
                 Ok(())
             }
-            // This is not user data, so the channel need not stop.
+            // The table has no user data, so the channel need not stop.
             None if is_check_mark(schema, table) && !self.lacks_check_marks => {
                 self.lacks_check_marks = true;
                 Ok(())
@@ -104,7 +106,7 @@ impl TargetTables {
         }
     }
 
-    /// A table of the target, if it exists.
+    /// Returns a table of the target, if it exists.
     ///
     /// # Errors
     /// [`ApplyError::Session`].
@@ -120,22 +122,22 @@ impl TargetTables {
         Ok(found)
     }
 
-    /// Keeps the digits of a table of the source.
+    /// Stores the digits of a table of the source.
     pub(super) fn keep_source(&mut self, schema: &str, table: &str, digits: OldTimeDigits) {
         self.sources.insert((schema.to_owned(), table.to_owned()), digits);
     }
 
-    /// Whether the target gets every definition of the source: no filter applies, now or later.
+    /// Returns whether the target gets every DDL statement of the source: no filter applies, now or later.
     pub(super) fn applies_all_definitions(&self) -> bool {
         self.next_filters.is_none() && self.router.filters().is_empty()
     }
 
-    /// Whether it has the source's declaration of any table.
+    /// Returns whether the digits of any source table are stored.
     pub(super) fn knows_sources(&self) -> bool {
         !self.sources.is_empty()
     }
 
-    /// Forgets the source's declarations of tables for which `is_defined` is true; returns whether there were
+    /// Removes the stored digits of the tables for which `is_defined` is true. Returns whether there were
     /// any.
     pub(super) fn forget_sources(&mut self, is_defined: impl Fn(&str, &str) -> bool) -> bool {
         let before = self.sources.len();
@@ -143,7 +145,7 @@ impl TargetTables {
         self.sources.len() < before
     }
 
-    /// Warns once per table that cannot be written together with progress.
+    /// Warns once for each table that cannot be written in one transaction with the progress.
     fn warn_nontransactional(&self, table: &TargetTable) {
         if table.transactional {
             return;
@@ -158,7 +160,7 @@ impl TargetTables {
         }
     }
 
-    /// Forgets all table layouts: a definition may have changed any of them.
+    /// Removes all table definitions: a DDL statement may have changed any of them.
     pub(super) fn forget(&mut self) {
         self.catalogue.forget_all();
         self.lacks_check_marks = false;
@@ -167,8 +169,8 @@ impl TargetTables {
 
 impl TableLookup for TargetTables {
     fn route(&mut self, schema: &str, table: &str, kind: RowsKind) -> Result<FilterRoute, FilterError> {
-        // The records of channels to the source belong to the source. Check marks are always applied,
-        // whatever the filters say.
+        // In the schema `tailwater`, the state of channels that write to the source belongs to the source
+        // only. The marks of `check` are always applied, whatever the filters are.
         if schema.eq_ignore_ascii_case(OWN_SCHEMA) {
             let is_kept = is_check_mark(schema, table) && !self.lacks_check_marks;
             return Ok(if is_kept { FilterRoute::Keep } else { FilterRoute::Drop });

@@ -1,4 +1,5 @@
-//! XA transactions are prepared in one log entry and completed in another. They are applied with the second.
+//! XA transactions are prepared in one log entry, and committed or rolled back in another. They are applied
+//! with the second entry.
 
 use bytes::Bytes;
 use tailwater_log::{LogEntry, LogPosition};
@@ -12,8 +13,8 @@ use crate::transaction::{Transaction, TransactionContent, XaPrepareEntry};
 use crate::writeset::Writeset;
 
 impl ChannelReader {
-    /// The position up to which [`Self::track_xa`] and later steps read the log again. The log must be
-    /// durable up to there first: bytes that are not durable may still change.
+    /// Returns the position up to which [`Self::track_xa`] and later steps read the log again. The log must
+    /// first be durable up to there: bytes that are not durable may still change.
     pub(super) fn rereads_until(&self, transaction: &Transaction) -> LogPosition {
         match &transaction.content {
             TransactionContent::Streamed { .. } => transaction.span.end,
@@ -24,8 +25,8 @@ impl ChannelReader {
         }
     }
 
-    /// Keeps a prepared transaction and returns `None`; adds the prepared rows to the transaction that
-    /// completes them. Also returns where the rows are.
+    /// Stores a prepared transaction and returns `None`. If the transaction is an XA commit, adds the
+    /// prepared rows to it, and also returns where the rows are in the log.
     pub(super) async fn track_xa(
         &mut self,
         entry: &LogEntry,
@@ -75,8 +76,8 @@ impl ChannelReader {
         Ok(Some((transaction, source)))
     }
 
-    /// Forgets the prepared XA transaction that `entry` completes, and returns it. An entry that cannot be
-    /// read completes none.
+    /// Removes and returns the prepared XA transaction that `entry` commits or rolls back. Returns `None` if
+    /// the entry cannot be read.
     pub(super) fn forget_prepared(&mut self, entry: &LogEntry) -> Option<XaPrepareEntry> {
         match self.xa_content(entry) {
             Ok(Some(TransactionContent::XaCommit { xid } | TransactionContent::XaRollback { xid })) => {
@@ -90,14 +91,14 @@ impl ChannelReader {
         }
     }
 
-    /// Swaps the decoder's event format with that of `source`; a second call swaps it back.
+    /// Swaps the decoder's event format with the format of `source`. A second call swaps them back.
     pub(super) fn swap_format(&mut self, source: &mut RowSource) {
         if let Some(format) = &mut source.format {
             self.decoder.swap_format(format);
         }
     }
 
-    /// Gives `transaction`, an XA commit, the rows that were prepared.
+    /// Gives an XA commit the rows that were prepared.
     async fn read_prepared_rows(
         &mut self,
         xa: &PreparedXa,
@@ -123,7 +124,7 @@ impl ChannelReader {
     }
 }
 
-/// The prepared transaction as the one that completes it refers to it.
+/// Returns the prepared transaction in the form in which its commit refers to it.
 fn completed(xa: &PreparedXa) -> XaPrepareEntry {
     XaPrepareEntry { span: xa.span, gtid: xa.source.entry.gtid.clone() }
 }

@@ -1,10 +1,11 @@
-//! Transactions with rows of nontransactional tables, which the target keeps as soon as the statement has
-//! run.
+//! Applies transactions with rows of nontransactional tables. The target keeps these rows as soon as their
+//! statement has run.
 //!
-//! Each is a separate batch, and no other batch runs at the same time. Transactional rows are written first,
-//! so that a rejected one leaves no trace. Then come the nontransactional rows, and progress directly after
-//! them. MySQL and MariaDB log such rows as a separate transaction when the statement ends. Under `gtid =
-//! preserve` that is the only GTID, so progress is not logged.
+//! Each such transaction is a separate batch, and no other batch runs at the same time. Its transactional
+//! rows are written first, so that a rejected row leaves no trace. Then come the nontransactional rows, and
+//! directly after them the progress. MySQL and MariaDB log nontransactional rows as a separate transaction
+//! when the statement ends. Under `gtid = preserve` that transaction has the only GTID, so the progress is
+//! not logged.
 
 use std::time::{Duration, Instant};
 
@@ -26,15 +27,16 @@ impl ApplyWorker {
     /// Applies and commits a batch of one transaction that has nontransactional rows.
     ///
     /// # Errors
-    /// The error of the target; [`ApplyError::PartlyWritten`] if some rows stay and must not be written
-    /// again. [`ApplyError::NotTransactional`] if the transaction cannot be applied exactly once.
+    /// The error of the target; [`ApplyError::PartlyWritten`] if the target keeps some of the rows, so that
+    /// they must not be written again; [`ApplyError::NotTransactional`] if the transaction cannot be applied
+    /// exactly once.
     pub(super) async fn apply_nontransactional(
         &mut self,
         batch: &TransactionBatch<BudgetedTransaction>,
     ) -> Result<BatchOutcome, ApplyError> {
         let mut conflicts = 0;
         loop {
-            // MySQL ignores a GTID that it has.
+            // MySQL ignores a transaction whose GTID it already has.
             let ignored_if_repeated = self.preserves() && self.shared.flavour == Flavour::MySql;
             let mut nontransactional = NontransactionalRows::new(ignored_if_repeated);
             let error = match self.attempt_nontransactional(batch, &mut nontransactional).await {
@@ -49,7 +51,9 @@ impl ApplyWorker {
             let error = match nontransactional.explain(&gtid, error) {
                 error @ ApplyError::PartlyWritten { .. } => {
                     if let Err(failed) = self.roll_back_all().await {
-                        debug!("rollback failed; it happens when the connection closes: {failed}");
+                        debug!(
+                            "the rollback failed; the target rolls back when the connection closes: {failed}"
+                        );
                     }
                     return Err(error);
                 }
@@ -80,7 +84,7 @@ impl ApplyWorker {
         self.shared.options.gtid == GtidMode::Preserve
     }
 
-    /// Rolls back, and turns binary logging of the session on again, which may be off for the progress.
+    /// Rolls back, and turns binary logging of the session on again. It may be off because of the progress.
     async fn roll_back_all(&mut self) -> Result<(), ApplyError> {
         self.roll_back().await?;
         if self.preserves() {
@@ -116,8 +120,8 @@ impl ApplyWorker {
         let mut packets = identity;
         self.writer.push_rows(transactional.into_iter(), &mut packets)?;
         self.writer.run_counted(packets).await?;
-        // One statement per table, so that the failing table is known. Under one GTID there is only one
-        // statement.
+        // With one statement for each table, the failing table is known. Under a single GTID, only one
+        // statement is possible.
         let changes_per_statement = if preserves { nontransactional.len().max(1) } else { 1 };
         for some in nontransactional.chunks(changes_per_statement) {
             let mut packets = Packets::default();

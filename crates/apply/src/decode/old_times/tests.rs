@@ -4,7 +4,7 @@ use crate::writeset::IndexId;
 use tailwater_wire::rows::BinlogValue;
 use tailwater_wire::rows::temporal::{Date, DateTime, Time, Timestamp};
 
-/// The most digits of a second.
+/// The maximum number of fractional digits of a second.
 const DIGITS_MAX: u8 = 6;
 
 const TYPES: [(&str, ColumnType); 3] = [
@@ -13,7 +13,7 @@ const TYPES: [(&str, ColumnType); 3] = [
     ("timestamp", ColumnType::TimestampOld { fraction: 0 }),
 ];
 
-/// Values of a type, with microseconds.
+/// Returns values of a type, with microseconds.
 fn values(name: &str) -> Vec<BinlogValue<'static>> {
     let mut values = Vec::new();
     for micros in [0, 1, 10, 99, 100, 5_000, 123_456, 500_000, 999_999] {
@@ -44,9 +44,9 @@ fn values(name: &str) -> Vec<BinlogValue<'static>> {
     values
 }
 
-/// A value cut to `digits` fractional digits, and its bytes in the log. Fractions are stored as MariaDB's
-/// `Field_time_hires`, `Field_datetime_hires` and `Field_timestamp_hires` do (`sql/field.cc`).
-/// `crates/apply/tests/old_times.rs` shows the same with servers.
+/// Returns a value cut to `digits` fractional digits, and its bytes in the log. The fractions are stored as
+/// in MariaDB's `Field_time_hires`, `Field_datetime_hires` and `Field_timestamp_hires` (`sql/field.cc`).
+/// `crates/apply/tests/old_times.rs` shows the same with real servers.
 fn logged(value: &BinlogValue<'_>, digits: u8) -> (BinlogValue<'static>, Vec<u8>) {
     let unit = 10_u32.pow(u32::from(DIGITS_MAX - digits));
     let cut = |micros: u32| micros / unit * unit;
@@ -57,7 +57,7 @@ fn logged(value: &BinlogValue<'_>, digits: u8) -> (BinlogValue<'static>, Vec<u8>
             let (hours, minutes, seconds) =
                 (u64::from(time.hours), u64::from(time.minutes), u64::from(time.seconds));
             let micros = cut(time.micros);
-            // There is no negative zero.
+            // A negative zero does not exist.
             let negative = time.negative && (hours, minutes, seconds, micros) != (0, 0, 0, 0);
             let cut = BinlogValue::Time(Time { negative, micros, ..time });
             if digits == 0 {
@@ -153,7 +153,7 @@ fn declared(name: &str, digits: u8, was_rebuilt: bool) -> DeclaredColumns {
     DeclaredColumns { columns: vec![column], was_rebuilt }
 }
 
-/// Whatever digits source and target declare, in both layouts: a value is decoded exactly or rejected.
+/// Whatever digits source and target declare, in either layout, a value is decoded exactly or rejected.
 #[test]
 fn every_value_is_exact_or_rejected() {
     let (mut equal, mut refused) = (0, 0);
@@ -188,7 +188,8 @@ fn every_value_is_exact_or_rejected() {
     assert!(equal > 2000 && refused == 3 * 3 * 42, "{equal} {refused}");
 }
 
-/// The definition of the table shows that the table was changed after the rows were logged.
+/// If the source's table definition shows that the table was changed after the rows were logged, the rows are
+/// rejected.
 #[test]
 fn a_changed_table_is_rejected() {
     let old = ColumnType::TimeOld { fraction: 0 };
@@ -216,10 +217,10 @@ fn a_changed_table_is_rejected() {
     assert!(set_digits(&mut renamed, &target, &digits).is_err(), "the source names it a");
 }
 
-/// If the target's column has another type, it declares no digits. Hidden columns show no layout. Unverified
-/// digits are those of the target.
+/// If the target's column has another type, the target declares no digits for it. The catalogue does not show
+/// the layout of hidden columns. Digits that are not verified are those of the target.
 #[test]
-fn the_source_decides_digits_if_the_target_has_none() {
+fn the_source_determines_the_digits_if_the_target_declares_none() {
     let set = |own: &str, digits: &OldTimeDigits| {
         let mut map = map(ColumnType::TimestampOld { fraction: 0 });
         set_digits(&mut map, &target(own), digits).map(|()| map.columns[0].column_type)
@@ -234,9 +235,9 @@ fn the_source_decides_digits_if_the_target_has_none() {
     assert_eq!(set("datetime(4)", &OldTimeDigits::Target), Ok(ColumnType::TimestampOld { fraction: 0 }));
 }
 
-/// MySQL has no fractions in the old layout, and logs other types for columns of the new one.
+/// MySQL's old layout has no fractional digits, and MySQL logs columns with the new layout as other types.
 #[test]
-fn only_old_columns_of_mariadb_lack_digits() {
+fn only_old_columns_of_mariadb_need_their_digits_from_elsewhere() {
     assert!(lacks_digits(&map(ColumnType::DateTimeOld { fraction: 0 })));
     assert!(!lacks_digits(&map(ColumnType::DateTime { fraction: 3 })));
     let mysql = TableMap { flavour: Flavour::MySql, ..map(ColumnType::DateTimeOld { fraction: 0 }) };

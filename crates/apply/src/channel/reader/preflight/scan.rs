@@ -1,5 +1,5 @@
-//! Finds the tables of later rows, and their layout on the source. Pure: its input is events, its output the
-//! tables to check.
+//! Finds the tables of later rows, and their layout on the source. It does no I/O: it takes events, and
+//! returns the tables to check.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use tailwater_wire::event::{
@@ -16,28 +16,29 @@ use crate::filter::{FilterRoute, Filters, Operation};
 /// Longer events are not read, in bytes.
 const EVENT_BYTES_MAX: u32 = 4 << 20;
 
-/// The part of a compressed transaction that is read, in uncompressed bytes.
+/// How much of a compressed transaction is read, in uncompressed bytes.
 const PAYLOAD_BYTES_MAX: usize = 4 << 20;
 
-/// The part of a rows event that is read, in bytes: enough for its table number.
+/// How much of a rows event is read, in bytes: enough for its table ID.
 const FRONT_BYTES: usize = 4 << 10;
 
-/// The most table layouts that are checked. Others are checked when their first row is applied.
+/// The maximum number of table layouts that are checked. Other layouts are checked when their first row is
+/// applied.
 const TABLES_MAX: usize = 65_536;
 
-/// The part of an event that is needed.
+/// Which part of an event the scan needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum EventPart {
     Nothing,
     Whole,
-    /// This many bytes from its start.
+    /// This many bytes from the start of the event.
     Prefix(usize),
 }
 
-/// A table with rows that is not checked yet.
+/// A table of which the log contains rows, and which is not checked yet.
 #[derive(Debug)]
 pub(super) struct TableToCheck {
-    /// Database and table on the target.
+    /// The table's database on the target.
     pub(super) schema: String,
     pub(super) table: String,
     pub(super) map: TableMap,
@@ -51,11 +52,12 @@ pub(super) struct PreflightScan {
     flavour: Flavour,
     format: FormatDescription,
     filters: Filters,
-    /// The table maps of the current transaction.
+    /// The bodies of the table maps of the current transaction, by table ID.
     maps: FxHashMap<u64, Vec<u8>>,
-    /// Table maps without their number, per operation that was seen.
+    /// The table maps that were already returned, without their table ID, each with the operation.
     met: FxHashSet<(Operation, Vec<u8>)>,
-    /// Objects that definitions have changed: databases, with a table or all tables, in lower case.
+    /// The objects that DDL statements have changed, in lower case: a database with one table, or with all
+    /// tables.
     defined: FxHashSet<(String, Option<String>)>,
     over: bool,
 }
@@ -73,12 +75,12 @@ impl PreflightScan {
         }
     }
 
-    /// Whether nothing more can be found.
+    /// Returns whether the scan can find nothing more.
     pub(super) fn is_over(&self) -> bool {
         self.over
     }
 
-    /// Takes a format description event. If it is invalid, later events cannot be read.
+    /// Reads a format description event. If it is invalid, later events cannot be read.
     pub(super) fn format_description(&mut self, event: &[u8]) {
         match FormatDescription::parse(event.get(EVENT_HEADER_BYTES..).unwrap_or_default()) {
             Ok(format) => self.format = format,
@@ -86,18 +88,18 @@ impl PreflightScan {
         }
     }
 
-    /// Call when other filters take effect.
+    /// Sets the filters. Call this when other filters take effect.
     pub(super) fn select_filters(&mut self, filters: Filters) {
         self.filters = filters;
         self.met.clear();
     }
 
-    /// Call at the start of a transaction.
+    /// Starts a transaction.
     pub(super) fn begin(&mut self) {
         self.maps.clear();
     }
 
-    /// The part of an event that is needed.
+    /// Returns which part of an event the scan needs.
     pub(super) fn wants(&mut self, header: &EventHeader) -> EventPart {
         let whole = match header.event_type {
             event_type if event_type.is_rows() => return EventPart::Prefix(FRONT_BYTES),
@@ -107,14 +109,14 @@ impl PreflightScan {
             | EventType::TRANSACTION_PAYLOAD => header.event_length <= EVENT_BYTES_MAX,
             _ => return EventPart::Nothing,
         };
-        // It may have changed any definition.
+        // A statement that is too long to read may have changed any table.
         let is_query = matches!(header.event_type, EventType::QUERY | EventType::MARIADB_QUERY_COMPRESSED);
         self.over |= is_query && !whole;
         if whole { EventPart::Whole } else { EventPart::Nothing }
     }
 
-    /// Takes the requested part of an event and adds the tables to check. Errors of an event are left to the
-    /// applier.
+    /// Reads the requested part of an event, and adds the tables to check to `tables`. It ignores malformed
+    /// events: the channel reports them when it applies them.
     pub(super) fn event(&mut self, event: &[u8], tables: &mut Vec<TableToCheck>) {
         let Ok(header) = EventHeader::parse(event) else { return };
         let whole = event.len() == header.event_length as usize;
@@ -170,7 +172,7 @@ impl PreflightScan {
         Ok(())
     }
 
-    /// Handles a rows event.
+    /// Handles a rows event. Returns its table if the table is new to the scan.
     fn rows(&mut self, table_id: u64, kind: RowsKind) -> Result<Option<TableToCheck>, WireError> {
         let Some(body) = self.maps.get(&table_id) else { return Ok(None) };
         let operation = match kind {
@@ -178,7 +180,7 @@ impl PreflightScan {
             RowsKind::Update | RowsKind::PartialUpdate => Operation::Update,
             RowsKind::Delete => Operation::Delete,
         };
-        // The number changes whenever the source opens the table again.
+        // The table ID is left out: it changes whenever the source opens the table again.
         let form = (operation, body.get(TABLE_ID_BYTES..).unwrap_or_default().to_vec());
         if self.met.len() >= TABLES_MAX || !self.met.insert(form) {
             return Ok(None);
@@ -201,7 +203,8 @@ impl PreflightScan {
         Ok(Some(TableToCheck { schema, table, map, body: body.clone() }))
     }
 
-    /// Handles a statement. The tables that it defines may have another layout when their rows are applied.
+    /// Handles a statement. The tables that it creates or alters may have another layout when their rows are
+    /// applied.
     fn statement(&mut self, text: &[u8], database: &[u8]) {
         if !statement::defines(text) {
             return;
@@ -217,7 +220,7 @@ impl PreflightScan {
     }
 }
 
-/// Bytes of the table number at the start of a table map.
+/// Number of bytes of the table ID at the start of a table map.
 const TABLE_ID_BYTES: usize = 6;
 
 #[cfg(test)]
@@ -230,7 +233,7 @@ mod tests {
     use super::*;
     use crate::filter::{FilterSet, Rewrite, Rule};
 
-    /// The tables to check in a binlog file of a real server.
+    /// Returns the tables to check in a binlog file of a real server.
     fn tables_in_file(name: &str, filters: &FilterSet) -> BTreeSet<String> {
         let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../wire/tests/fixtures").join(name);
         let file = std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
@@ -264,7 +267,7 @@ mod tests {
         for (name, tables) in [
             ("mysql-9.7", "fixture.a fixture.c fixture.m other.o"),
             ("mysql-9.7-plain", "fixture.anonymous fixture.m"),
-            // Compressed events too.
+            // This file also has compressed events.
             ("mariadb-10.11", "fixture.a fixture.ar fixture.c fixture.cm fixture.m fixture.q other.o"),
         ] {
             let met = tables_in_file(&format!("binlog/{name}.binlog"), &without(&[Operation::Ddl]));
@@ -273,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn filtered_and_redefined_tables_are_not_checked() {
+    fn filtered_tables_and_tables_changed_by_ddl_are_not_checked() {
         for kind in ["mysql-9.7", "mariadb-10.11"] {
             let name = format!("binlog/{kind}.binlog");
             assert_eq!(
@@ -295,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_events_end_the_scan() {
+    fn a_damaged_event_ends_the_scan() {
         let format =
             FormatDescription::assumed(Flavour::MySql, tailwater_wire::event::ChecksumAlgorithm::Off);
         let mut scan =
