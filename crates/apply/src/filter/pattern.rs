@@ -1,4 +1,4 @@
-//! `SCHEMA.TABLE`, with wildcards.
+//! Patterns of the form `SCHEMA.TABLE`, with wildcards.
 
 use super::FilterError;
 
@@ -11,34 +11,34 @@ pub(super) enum PatternPart {
     Glob(Vec<PatternPiece>),
 }
 
-/// A character of a glob.
+/// A character of a pattern with wildcards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PatternPiece {
     /// A literal character.
     Char(char),
-    /// `?`
+    /// `?`: exactly one character.
     One,
-    /// `*`
+    /// `*`: any number of characters.
     Many,
 }
 
-/// A pattern for tables.
+/// A pattern for tables: a part for the database and a part for the table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Pattern {
     pub schema: PatternPart,
     pub table: PatternPart,
 }
 
-/// Length limit of names on servers, in characters.
+/// Maximum length of names on servers, in characters.
 const NAME_CHARS_MAX: usize = 64;
 
 impl PatternPart {
-    /// `*` alone.
+    /// Returns whether the part is `*` alone.
     pub fn is_all(&self) -> bool {
         matches!(self, Self::Glob(pieces) if pieces.iter().all(|piece| *piece == PatternPiece::Many))
     }
 
-    /// The exact name, if it has no wildcards.
+    /// Returns the exact name, if the part has no wildcards.
     pub fn name(&self) -> Option<&str> {
         match self {
             Self::Name(name) => Some(name),
@@ -46,7 +46,7 @@ impl PatternPart {
         }
     }
 
-    /// Whether `name` matches. The time is at most proportional to the product of both lengths.
+    /// Returns whether `name` matches. The time is at most proportional to the product of both lengths.
     pub fn matches(&self, name: &str) -> bool {
         match self {
             Self::Name(own) => own == name,
@@ -55,7 +55,8 @@ impl PatternPart {
     }
 }
 
-/// Backtracks to the last `*` only: an earlier one never needs a different match.
+/// Returns whether `name` matches. It only backtracks to the last `*`: an earlier `*` never needs a different
+/// match.
 fn glob_matches(pieces: &[PatternPiece], name: &str) -> bool {
     let (mut at, mut rest) = (0, name.chars());
     let mut last_many: Option<(usize, std::str::Chars<'_>)> = None;
@@ -88,7 +89,7 @@ fn glob_matches(pieces: &[PatternPiece], name: &str) -> bool {
 }
 
 impl Pattern {
-    /// Parses a pattern. With `ignore_case`, names are folded to lower case.
+    /// Parses a pattern. With `ignore_case`, names are converted to lower case.
     pub fn parse(text: &str, ignore_case: bool) -> Result<Self, FilterError> {
         let wrong = |reason| FilterError::Pattern { pattern: text.to_owned(), reason };
         let (schema, rest) = parse_part(text, ignore_case).map_err(wrong)?;
@@ -100,13 +101,13 @@ impl Pattern {
         Ok(Self { schema, table })
     }
 
-    /// Whether a table matches.
+    /// Returns whether a table matches.
     pub fn matches(&self, schema: &str, table: &str) -> bool {
         self.schema.matches(schema) && self.table.matches(table)
     }
 }
 
-/// Parses one part at the start of `text`; returns it and the rest.
+/// Parses one part at the start of `text`. Returns the part and the rest of the text.
 fn parse_part(text: &str, ignore_case: bool) -> Result<(PatternPart, &str), &'static str> {
     let fold = |text: &str| fold(text, ignore_case).into_owned();
     let (part, rest) = if let Some(quoted) = text.strip_prefix('`') {
@@ -141,7 +142,7 @@ fn parse_part(text: &str, ignore_case: bool) -> Result<(PatternPart, &str), &'st
     }
 }
 
-/// Parses a name after an opening backquote. A doubled backquote is part of the name.
+/// Parses a name after its opening backquote. A doubled backquote is part of the name.
 fn parse_quoted(text: &str) -> Result<(String, &str), &'static str> {
     let mut name = String::new();
     let mut rest = text;
@@ -159,7 +160,7 @@ fn parse_quoted(text: &str) -> Result<(String, &str), &'static str> {
     }
 }
 
-/// `name` in the case in which rules compare it.
+/// Returns `name` in the letter case in which rules compare it.
 pub(super) fn fold(name: &str, ignore_case: bool) -> std::borrow::Cow<'_, str> {
     if ignore_case { name.to_lowercase().into() } else { name.into() }
 }

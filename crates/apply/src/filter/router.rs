@@ -1,4 +1,4 @@
-//! Compiles filter rules and caches their result per table.
+//! Compiles filter rules, and caches their result for each table.
 
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 use super::pattern::{Pattern, PatternPart, fold};
 use super::{FilterError, FilterSet, Operation, Rewrite, Rule};
 
-/// Limit of cached tables. When it is reached, the cache is cleared.
+/// The maximum number of cached tables. When it is reached, the cache is cleared.
 const TABLES_MAX: usize = 65_536;
 
 /// A set of [`Operation`]s, as bits.
@@ -43,23 +43,23 @@ impl Operations {
     }
 }
 
-/// The filter decision for a change.
+/// What the filters decide for a change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FilterRoute {
-    /// Apply it unchanged.
+    /// The change is applied under its own name.
     Keep,
-    /// Exclude it.
+    /// The change is excluded.
     Drop,
-    /// Apply it to another table.
+    /// The change is applied to another table.
     Rename {
-        /// The target's database.
+        /// The database on the target.
         schema: Arc<str>,
-        /// The target's table.
+        /// The table on the target.
         table: Arc<str>,
     },
 }
 
-/// The filter decisions for one table.
+/// What the filters decide for the operations on one table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TableRoute {
     kept: Operations,
@@ -67,7 +67,7 @@ pub struct TableRoute {
 }
 
 impl TableRoute {
-    /// The decision for `operation`.
+    /// Returns the decision for `operation`.
     pub fn route(&self, operation: Operation) -> FilterRoute {
         match &self.renamed {
             _ if !self.kept.contains(operation) => FilterRoute::Drop,
@@ -76,12 +76,12 @@ impl TableRoute {
         }
     }
 
-    /// Whether `operation` is applied.
+    /// Returns whether `operation` is applied.
     pub fn keeps(&self, operation: Operation) -> bool {
         self.kept.contains(operation)
     }
 
-    /// Database and table on the target, if they differ from the source.
+    /// Returns database and table on the target, if they differ from the source.
     pub fn renamed(&self) -> Option<(&str, &str)> {
         self.renamed.as_ref().map(|(schema, table)| (&**schema, &**table))
     }
@@ -100,7 +100,7 @@ impl CompiledRule {
         Ok(Self { text: rule.tables.clone(), pattern, operations: Operations::of(&rule.operations) })
     }
 
-    /// Whether this rule certainly matches everything that `pattern` matches.
+    /// Returns whether this rule certainly matches everything that `pattern` matches.
     fn covers(&self, pattern: &Pattern, operations: Operations) -> bool {
         let covers = |own: &PatternPart, other: &PatternPart| {
             own.is_all() || own == other || other.name().is_some_and(|name| own.matches(name))
@@ -125,8 +125,8 @@ impl FilterSet {
     /// Validates and compiles the rules.
     ///
     /// # Errors
-    /// Invalid patterns; rules that contradict each other or have no effect; two rewrites from or to the same
-    /// name.
+    /// Invalid patterns; rules that contradict each other or have no effect; two rewrites of the same name,
+    /// or to the same name.
     pub fn compile(&self) -> Result<Filters, FilterError> {
         let ready = |rules: &[Rule]| -> Result<Vec<_>, _> {
             rules.iter().map(|rule| CompiledRule::of(rule, self.ignore_case)).collect()
@@ -146,7 +146,7 @@ impl FilterSet {
 }
 
 impl Filters {
-    /// Whether all tables are applied under their own names.
+    /// Returns whether all tables are applied under their own names.
     pub fn is_empty(&self) -> bool {
         self.include.is_empty()
             && self.exclude.is_empty()
@@ -154,7 +154,7 @@ impl Filters {
             && self.schemas.is_empty()
     }
 
-    /// The filter decisions for a table.
+    /// Returns the decisions for a table.
     pub fn table(&self, schema: &str, table: &str) -> TableRoute {
         let (schema_folded, table_folded) = (fold(schema, self.ignore_case), fold(table, self.ignore_case));
         let matched = |rules: &[CompiledRule]| {
@@ -168,12 +168,13 @@ impl Filters {
         }
     }
 
-    /// The decision for an operation on a table, without the cache of [`Router`].
+    /// Returns the decision for an operation on a table, without the cache of [`Router`].
     pub fn route(&self, schema: &str, table: &str, operation: Operation) -> FilterRoute {
         self.table(schema, table).route(operation)
     }
 
-    /// Whether any operation on a table of the schema is applied, and the new name of the whole schema.
+    /// Returns whether any operation on a table of the schema is applied, and the new name of the whole
+    /// schema if it is renamed.
     pub(super) fn schema(&self, schema: &str) -> (bool, Option<&Arc<str>>) {
         let folded = fold(schema, self.ignore_case);
         let ddl = |rule: &&CompiledRule| {
@@ -184,7 +185,7 @@ impl Filters {
         (included && !excluded, self.schemas.get(&*folded))
     }
 
-    /// Whether a single table of the schema has a rewrite.
+    /// Returns whether a rewrite renames a single table of the schema.
     pub(super) fn has_renamed_tables(&self, schema: &str) -> bool {
         let folded = fold(schema, self.ignore_case);
         self.tables.keys().any(|(schema, _)| *schema == *folded)
@@ -228,8 +229,8 @@ impl Filters {
         if !self.include.is_empty() && !self.include.iter().any(|rule| may_meet(&rule.pattern, &from)) {
             return Err(wrong("the rules include none of its tables"));
         }
-        // Target names are compared like rule names: with lower_case_table_names they are equal in either
-        // case.
+        // Target names are compared in the same letter case as rules: with lower_case_table_names, names that
+        // differ only in case are equal.
         for other in earlier {
             let read = |text: &str| Pattern::parse(text, self.ignore_case);
             if read(&other.from)? == from {
@@ -255,34 +256,34 @@ impl Filters {
     }
 }
 
-/// Whether a rule can match a table of the rewrite's source.
+/// Returns whether a rule can match a table that the rewrite renames.
 fn may_meet(rule: &Pattern, from: &Pattern) -> bool {
     let meets = |rule: &PatternPart, from: &PatternPart| from.name().is_none_or(|name| rule.matches(name));
     meets(&rule.schema, &from.schema) && meets(&rule.table, &from.table)
 }
 
-/// [`Filters`] with a cache of tables: one lookup per table map, none per row.
+/// [`Filters`] with a cache of tables. It needs one lookup for each table map, and none for each row.
 #[derive(Debug)]
 pub struct Router {
     filters: Filters,
     tables: FxHashMap<String, FxHashMap<String, Arc<TableRoute>>>,
-    /// The source table for each database and table on the target.
+    /// The source table that is written to each table of the target, by the target's names.
     sources: FxHashMap<(String, String), (String, String)>,
     remembered: usize,
 }
 
 impl Router {
-    /// A router with an empty cache.
+    /// Returns a router with an empty cache.
     pub fn new(filters: Filters) -> Self {
         Self { filters, tables: FxHashMap::default(), sources: FxHashMap::default(), remembered: 0 }
     }
 
-    /// The compiled filters.
+    /// Returns the compiled filters.
     pub fn filters(&self) -> &Filters {
         &self.filters
     }
 
-    /// The decisions for a table.
+    /// Returns the decisions for a table.
     ///
     /// # Errors
     /// [`FilterError::Clash`] if another source table is written to the same target table.

@@ -1,15 +1,15 @@
-//! Filter rules as in the configuration and in the stored progress.
+//! Filter rules, as they are written in the configuration and in the stored progress.
 
 use serde::{Deserialize, Serialize};
 
-/// The exclusions and renames of a channel. The default applies everything.
+/// The exclusions and renames of a channel. The default excludes and renames nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct FilterSet {
     /// Tables to apply; all tables if empty.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub include: Vec<Rule>,
-    /// Tables to exclude. Takes precedence over `include`.
+    /// Tables to exclude. A rule here takes precedence over `include`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub exclude: Vec<Rule>,
     /// Tables to write under another name.
@@ -20,13 +20,13 @@ pub struct FilterSet {
     pub ignore_case: bool,
 }
 
-/// Tables and operations. A bare pattern means all operations.
+/// Tables and operations. A pattern without operations means all operations.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "RuleText", into = "RuleText")]
 pub struct Rule {
-    /// A pattern, see the [module](super).
+    /// A pattern; see the [module](super).
     pub tables: String,
-    /// The operations; all if empty.
+    /// The operations; all operations if empty.
     pub operations: Vec<Operation>,
 }
 
@@ -40,7 +40,7 @@ pub enum Operation {
     Update,
     /// Delete rows.
     Delete,
-    /// DDL.
+    /// DDL statements.
     Ddl,
 }
 

@@ -1,4 +1,4 @@
-//! The filter decision for a statement, whose text is never changed.
+//! Decides whether the filters let a statement run. The text of a statement is never changed.
 
 use super::router::Filters;
 use super::{FilterRoute, Operation};
@@ -12,29 +12,29 @@ pub struct StatementTable<'a> {
     pub table: Option<&'a str>,
 }
 
-/// The filter decision for a statement.
+/// What the filters decide for a statement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StatementRoute {
-    /// Execute it.
+    /// The statement is executed.
     Run,
-    /// Execute it with another default database.
+    /// The statement is executed with another default database.
     RunIn {
         /// The default database on the target.
         schema: String,
     },
-    /// Exclude it.
+    /// The statement is excluded.
     Drop,
-    /// It can neither be executed nor be excluded; with the reason.
+    /// The statement can neither be executed nor be excluded, for this reason.
     Refuse(String),
 }
 
 impl Filters {
-    /// The decision for a statement that changes `tables`, which must list all of them.
+    /// Returns the decision for a statement that changes `tables`, which must list all of them.
     ///
-    /// A statement without tables, for example one that creates an account, is decided by its default
-    /// database, as servers do with `binlog_do_db`; without one, it is executed. The text is never changed.
-    /// So a statement on a renamed table can be executed only if it names no database, and all its tables
-    /// move to the same new database under their own names.
+    /// If a statement changes no table, for example if it creates an account, its default database decides,
+    /// as for `binlog_do_db` on servers. Without a default database it is executed. The text is never
+    /// changed. So a statement on a renamed table can be executed only if it names no database, and all its
+    /// tables move to the same new database under their own names.
     pub fn statement_route(
         &self,
         default_schema: Option<&str>,
@@ -54,7 +54,7 @@ impl Filters {
             fates.push(self.fate(schema, *table, operation));
         }
         if tables.is_empty() {
-            // It may depend on its default database in ways that the text does not show.
+            // The statement may depend on its default database in ways that the text does not show.
             let Some(schema) = default_schema else { return StatementRoute::Run };
             fates.push(self.fate(schema, StatementTable { schema: None, table: None }, operation));
         }
@@ -92,13 +92,13 @@ impl Filters {
     }
 }
 
-/// The decision for one table of a statement.
+/// What the filters decide for one table of a statement.
 enum FilterDecision {
     Keep(String),
     Drop(String),
-    /// Applied under its own name if the default database changes.
+    /// The table is applied under its own name, if the default database changes.
     Elsewhere(String, String),
-    /// Would need another name in the text.
+    /// The table would need another name in the text.
     Renamed(String, String),
 }
 

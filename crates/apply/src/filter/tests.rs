@@ -1,4 +1,4 @@
-//! Examples of filters, and properties of globs and compositions.
+//! Examples of filters, and properties of patterns and of combined rules.
 
 use proptest::prelude::*;
 use tailwater_log::LogPosition;
@@ -14,7 +14,7 @@ fn set(json: &str) -> FilterSet {
     serde_json::from_str(json).expect(json)
 }
 
-/// The target table for inserted rows of a table; `-` if they are excluded.
+/// Returns the target table for rows inserted into a table; `-` if they are excluded.
 fn inserted(filters: &Filters, table: &str) -> String {
     let (schema, name) = table.split_once('.').expect("SCHEMA.TABLE");
     match filters.route(schema, name, Operation::Insert) {
@@ -25,7 +25,7 @@ fn inserted(filters: &Filters, table: &str) -> String {
 }
 
 #[test]
-fn tables_go_where_the_rules_say() {
+fn tables_are_written_where_the_rules_say() {
     let cases: &[(&str, &[(&str, &str)])] = &[
         ("{}", &[("a.b", "a.b")]),
         (r#"{"include": ["shop.*"]}"#, &[("shop.orders", "shop.orders"), ("shops.a", "-"), ("a.b", "-")]),
@@ -58,14 +58,14 @@ fn tables_go_where_the_rules_say() {
 }
 
 #[test]
-fn names_in_backquotes_may_hold_anything() {
+fn names_in_backquotes_may_contain_any_character() {
     let filters = filters(r#"{"exclude": ["`my.db`.`odd``name`"]}"#);
     assert_eq!(filters.route("my.db", "odd`name", Operation::Insert), FilterRoute::Drop);
     assert_eq!(filters.route("my.db", "oddname", Operation::Insert), FilterRoute::Keep);
 }
 
 #[test]
-fn a_rule_may_be_for_some_operations_only() {
+fn a_rule_may_cover_only_some_operations() {
     let filters = filters(r#"{"exclude": [{"tables": "shop.log", "operations": ["delete", "ddl"]}]}"#);
     let kept: Vec<bool> =
         Operation::ALL.iter().map(|operation| filters.table("shop", "log").keeps(*operation)).collect();
@@ -109,7 +109,7 @@ fn invalid_rules_are_rejected_with_a_reason() {
 }
 
 #[test]
-fn unknown_keys_and_operations_are_refused() {
+fn unknown_keys_and_operations_are_rejected() {
     for json in [
         r#"{"includes": []}"#,
         r#"{"include": [{"tables": "a.b", "operation": []}]}"#,
@@ -127,8 +127,8 @@ fn two_tables_are_not_written_to_one() {
     let error = router.table("copy", "orders").expect_err("a clash");
     let expected = "shop.orders and copy.orders of the source would both be written to copy.orders";
     assert!(error.to_string().contains(expected), "{error}");
-    // The conflict remains, and earlier decisions stay valid.
-    router.table("copy", "orders").expect_err("still a clash");
+    // The conflict remains, and earlier decisions are still valid.
+    router.table("copy", "orders").expect_err("the conflict remains");
     assert_eq!(router.table("shop", "orders").expect("known").renamed(), Some(("copy", "orders")));
 }
 
@@ -195,7 +195,7 @@ fn statements_are_redirected_excluded_or_rejected() {
 }
 
 #[test]
-fn a_database_goes_with_its_tables() {
+fn ddl_of_a_database_is_applied_if_any_of_its_tables_is() {
     let database = |schema| [StatementTable { schema: Some(schema), table: None }];
     let kept = |json: &str, schema| filters(json).statement_route(None, &database(schema), Operation::Ddl);
     assert_eq!(kept(r#"{"exclude": ["shop.*"]}"#, "shop"), StatementRoute::Drop);
@@ -218,7 +218,7 @@ fn an_edit_takes_effect_at_its_transaction_and_survives_a_restart() {
     let error = versions.edit(at(1, 900), None, FilterSet::default()).expect_err("too early");
     assert_eq!(
         error.to_string(),
-        "filter: an edit at 1:900 cannot follow one at 2:4; the earliest possible position is 2:4"
+        "filter: an edit that takes effect at 1:900 cannot follow an edit at 2:4; the earliest possible position is 2:4"
     );
     assert!(versions.edit(at(3, 4), None, edit("nonsense")).is_err());
 
@@ -243,7 +243,7 @@ fn an_edit_takes_effect_at_its_transaction_and_survives_a_restart() {
 }
 
 #[test]
-fn damaged_versions_are_refused() {
+fn damaged_versions_are_rejected() {
     let one = r#"{"version": 1, "from": "1:4", "filters": {}}"#;
     let two = r#"{"version": 2, "from": "1:9", "filters": {}}"#;
     assert!(serde_json::from_str::<VersionedFilters>(&format!("[{one}, {two}]")).is_ok());
@@ -259,7 +259,7 @@ fn damaged_versions_are_refused() {
     }
 }
 
-/// A simple implementation of globs.
+/// A simple implementation of patterns with wildcards.
 fn naive_glob(glob: &[char], name: &[char]) -> bool {
     match glob.split_first() {
         None => name.is_empty(),
@@ -298,15 +298,15 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(1000) })]
 
     #[test]
-    fn globs_match_like_the_naive_definition(glob in any_pattern(), name in any_name()) {
+    fn patterns_match_like_the_simple_implementation(glob in any_pattern(), name in any_name()) {
         let pattern = Pattern::parse(&format!("{glob}.t"), false).expect("a pattern");
         let chars = |text: &str| text.chars().collect::<Vec<_>>();
         prop_assert_eq!(pattern.matches(&name, "t"), naive_glob(&chars(&glob), &chars(&name)));
     }
 
-    /// An arbitrary text is an error, or a pattern that matches a name.
+    /// Any text is either an error, or a pattern that matches a name.
     #[test]
-    fn no_text_makes_patterns_panic(text in "[ab.*?` ]{0,12}", ignore_case in any::<bool>()) {
+    fn any_text_is_an_error_or_a_valid_pattern(text in "[ab.*?` ]{0,12}", ignore_case in any::<bool>()) {
         if let Ok(pattern) = Pattern::parse(&text, ignore_case) {
             let _ = pattern.matches("a", "b");
             prop_assert!(text.contains('.'));
@@ -314,7 +314,7 @@ proptest! {
     }
 
     #[test]
-    fn rules_compose(
+    fn combined_rules_decide_as_each_rule_says(
         (include, exclude, rewrite) in (any_rules(), any_rules(), any_rewrites()),
         tables in prop::collection::vec(("[ab]{1,2}", "[ab]{1,2}"), 1..10),
     ) {
@@ -339,7 +339,7 @@ proptest! {
             };
             prop_assert_eq!(filters.route(schema, table, operation), expected);
         }
-        // The same through JSON.
+        // Rules that are converted to JSON and back decide the same.
         let json = serde_json::to_string(&set).expect("JSON");
         prop_assert_eq!(serde_json::from_str::<FilterSet>(&json).expect("a set"), set);
     }

@@ -1,30 +1,30 @@
-//! Versions of the filters: each edit has a number and takes effect at a transaction.
+//! Versions of the filters. Each edit has a number, and takes effect at a transaction.
 
 use serde::{Deserialize, Serialize};
 use tailwater_log::LogPosition;
 
 use super::{FilterError, FilterSet};
 
-/// All versions of a channel's filters. Stored as JSON with its progress, so that after a restart each
-/// transaction gets the same filters as before.
+/// All versions of a channel's filters. They are stored as JSON with the channel's progress. So after a
+/// restart each transaction gets the same filters as before.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Vec<FilterVersion>", into = "Vec<FilterVersion>")]
 pub struct VersionedFilters {
-    /// Sorted by position. The first is valid from [`LogPosition::ZERO`], or from before the first
-    /// transaction that is not applied yet.
+    /// The versions, sorted by position. The first version is valid from [`LogPosition::ZERO`], or from a
+    /// position before the first transaction that is not applied yet.
     versions: Vec<FilterVersion>,
 }
 
-/// The filters from one transaction on.
+/// A version of the filters. It is valid from one transaction on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FilterVersion {
     /// Version number, from 1.
     pub version: u64,
-    /// Valid for transactions whose span starts at or after this position.
+    /// The version is valid for transactions whose span starts at or after this position.
     #[serde(with = "position_text")]
     pub from: LogPosition,
-    /// GTID of the first such transaction, if known.
+    /// GTID of the first transaction for which the version is valid, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gtid: Option<String>,
     /// The rules.
@@ -32,7 +32,7 @@ pub struct FilterVersion {
 }
 
 impl VersionedFilters {
-    /// Version 1, valid for the whole log.
+    /// Returns version 1, which is valid for the whole log.
     ///
     /// # Errors
     /// As [`FilterSet::compile`].
@@ -42,25 +42,26 @@ impl VersionedFilters {
         Ok(Self { versions: vec![first] })
     }
 
-    /// The version for a transaction whose span starts at `position`.
+    /// Returns the version for a transaction whose span starts at `position`.
     pub fn at(&self, position: LogPosition) -> &FilterVersion {
         let count = self.versions.partition_point(|version| version.from <= position);
         &self.versions[count.saturating_sub(1)]
     }
 
-    /// Position where the version after the one at `position` takes effect.
+    /// Returns the position at which the next version takes effect, after the one that is valid at
+    /// `position`.
     pub fn next_change(&self, position: LogPosition) -> Option<LogPosition> {
         let count = self.versions.partition_point(|version| version.from <= position);
         self.versions.get(count.max(1)).map(|version| version.from)
     }
 
-    /// The newest version, even if it has not taken effect yet.
+    /// Returns the newest version, even if it has not taken effect yet.
     pub fn newest(&self) -> &FilterVersion {
         &self.versions[self.versions.len() - 1]
     }
 
-    /// Adds a version for transactions whose span starts at or after `from`, and returns its number. It
-    /// replaces the last edit if both have the same position.
+    /// Adds a version for transactions whose span starts at or after `from`, and returns its number. If the
+    /// last edit has the same position, the new version replaces it.
     ///
     /// # Errors
     /// As [`FilterSet::compile`]; [`FilterError::Order`] if an existing edit takes effect later.
@@ -83,7 +84,7 @@ impl VersionedFilters {
         Ok(version)
     }
 
-    /// Drops versions that no transaction at or after `low` needs.
+    /// Removes versions that no transaction at or after `low` needs.
     pub fn forget_below(&mut self, low: LogPosition) {
         let count = self.versions.partition_point(|version| version.from <= low);
         self.versions.drain(..count.saturating_sub(1));
@@ -113,7 +114,7 @@ impl From<VersionedFilters> for Vec<FilterVersion> {
     }
 }
 
-/// A log position as text: `SEGMENT:OFFSET`.
+/// Writes a log position as text: `SEGMENT:OFFSET`.
 mod position_text {
     use serde::{Deserialize as _, Deserializer, Serializer, de::Error as _};
     use tailwater_log::LogPosition;

@@ -1,4 +1,4 @@
-//! Hashes values: values that are equal in an index have equal hashes, even if their bytes differ.
+//! Hashes column values. Values that are equal in an index have equal hashes, even if their bytes differ.
 
 use std::hash::{BuildHasher, Hasher};
 
@@ -8,7 +8,7 @@ use tailwater_wire::rows::ColumnType;
 use crate::target::TargetColumn;
 use crate::writeset::WritesetKey;
 
-/// How values of a column are compared, for hashing.
+/// How the values of a column are compared. This determines how they are hashed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ValueKind {
     /// Little-endian numbers: integers, YEAR, ENUM, SET.
@@ -17,25 +17,25 @@ pub enum ValueKind {
     Float,
     /// DOUBLE.
     Double,
-    /// Compared by bytes: DECIMAL, DATE, BIT.
+    /// Values that are compared byte by byte: DECIMAL, DATE, BIT.
     Bytes,
-    /// Compared by bytes, without trailing zeros and spaces, because the log or a column of another length
-    /// may lack them. For binary strings, times, and text with a `_bin` collation whose character set does
-    /// not contain ASCII as single bytes.
+    /// Values that are compared byte by byte without trailing zeros and spaces, because the log, or a column
+    /// of another length, may not contain these. Used for binary strings and times. Also used for text with a
+    /// `_bin` collation if its character set does not contain ASCII as single bytes.
     Trimmed,
-    /// Other text with a `_bin` collation: as [`Trimmed`](Self::Trimmed), but ASCII letters are hashed
-    /// without case, as in [`Ascii`](Self::Ascii). A table of another shape hashes the same column that way,
-    /// and a foreign key may connect the two tables.
+    /// Other text with a `_bin` collation. It is hashed as [`Trimmed`](Self::Trimmed), but ASCII letters are
+    /// hashed in one case, as in [`Ascii`](Self::Ascii). In a table of another shape, the same column is
+    /// hashed that way, and a foreign key may connect the two tables.
     Folded,
-    /// Text that is hashed only if it is printable ASCII: without case and trailing spaces.
+    /// Text that is hashed only if it is printable ASCII: in one letter case, and without trailing spaces.
     Ascii,
-    /// Not hashed: how the server compares such values is not known here.
+    /// Values that are not hashed, because it is unknown here how the server compares them.
     Opaque,
 }
 
 /// Endings of collation names. In these collations, two strings of printable ASCII are equal only if they are
-/// equal in lower case without trailing spaces. Language collations are not listed: Hungarian treats `ccs` as
-/// `cscs`, Lithuanian `y` as `i`, Latin `v` as `u`.
+/// equal in lower case without trailing spaces. Collations of languages are not in the list: Hungarian treats
+/// `ccs` as `cscs`, Lithuanian treats `y` as `i`, Latin treats `v` as `u`.
 const ASCII_COLLATIONS: [&str; 11] = [
     "general_ci",
     "general_cs",
@@ -50,7 +50,7 @@ const ASCII_COLLATIONS: [&str; 11] = [
     "0900_as_cs",
 ];
 
-/// Collations of single character sets with the property of [`ASCII_COLLATIONS`].
+/// Collations of single character sets that have the property of [`ASCII_COLLATIONS`].
 const ASCII_COLLATIONS_OF_CHARSETS: [&str; 9] = [
     "latin1_swedish_ci",
     "latin1_swedish_nopad_ci",
@@ -63,17 +63,17 @@ const ASCII_COLLATIONS_OF_CHARSETS: [&str; 9] = [
     "ujis_japanese_ci",
 ];
 
-/// Character sets whose `general_ci` treats different ASCII letters or signs as equal. (So does
-/// `big5_chinese_ci`, where a backquote equals E.) Source: servers were queried about every pair; see
-/// `tests/collations.rs`.
+/// Character sets whose `general_ci` collation treats different ASCII letters or punctuation marks as equal.
+/// (The collation `big5_chinese_ci` does so too: a backquote equals E.) Source: servers were queried about
+/// every pair; see `tests/collations.rs`.
 const UNLIKE_ASCII: [&str; 3] = ["geostd8", "koi8u", "macce"];
 
 /// Character sets in which the bytes 0 to 127 are not the ASCII characters, or in which an ASCII character
-/// has more than one byte.
+/// takes more than one byte.
 const NOT_OVER_ASCII: [&str; 6] = ["ucs2", "utf16", "utf16le", "utf32", "swe7", "filename"];
 
 impl ValueKind {
-    /// How the target's column compares values that are logged as `source`.
+    /// Returns how the target's column compares values that the source logs as `source`.
     pub fn of(source: ColumnType, target: &TargetColumn, same_shape: bool) -> Self {
         use ColumnType as Type;
         let base =
@@ -109,8 +109,9 @@ impl ValueKind {
         }
     }
 
-    /// For a table of another shape. Several source tables may be written to it, so a hash must not depend on
-    /// the source's type. Only integers of the target's own width and ASCII text fulfil that.
+    /// Returns the kind for a table of another shape. Several source tables may be written to it, so a hash
+    /// must not depend on the source's type. Only integers of the target's own width and ASCII text meet this
+    /// condition.
     fn of_other_shape(source: ColumnType, base: &str, target: &TargetColumn) -> Self {
         use ColumnType as Type;
         match (source, base) {
@@ -121,7 +122,7 @@ impl ValueKind {
             | (Type::LongLong, "bigint") => Self::Integer,
             (Type::Char { .. } | Type::VarChar { .. } | Type::Blob { .. }, _) => {
                 match Self::of_string(base, target) {
-                    // Except for ASCII, the bytes depend on the source's character set.
+                    // Outside ASCII, the bytes depend on the source's character set.
                     Self::Folded | Self::Ascii => Self::Ascii,
                     _ => Self::Opaque,
                 }
@@ -145,14 +146,15 @@ impl ValueKind {
     }
 }
 
-/// Whether the character set of a collation has the ASCII characters as single bytes. Accepts a character set
-/// name too.
+/// Returns whether the character set of a collation has the ASCII characters as single bytes. `collation` may
+/// also be the name of a character set.
 fn is_over_ascii(collation: &str) -> bool {
     let charset = collation.split('_').next().unwrap_or_default();
     !NOT_OVER_ASCII.contains(&charset) && charset != "binary"
 }
 
-/// Whether strings of printable ASCII that are equal in the collation have equal [`ValueKind::Ascii`] hashes.
+/// Returns whether strings of printable ASCII that are equal in the collation have equal [`ValueKind::Ascii`]
+/// hashes.
 pub fn compares_ascii(collation: &str) -> bool {
     if ASCII_COLLATIONS_OF_CHARSETS.contains(&collation) {
         return true;
@@ -162,30 +164,31 @@ pub fn compares_ascii(collation: &str) -> bool {
         return false;
     }
     ASCII_COLLATIONS.contains(&rest)
-        // MariaDB's Unicode 14 collations for no particular language: `uca1400_ai_ci`, `uca1400_nopad_as_cs`.
+        // MariaDB's Unicode 14 collations that are for no particular language, such as `uca1400_ai_ci` and
+        // `uca1400_nopad_as_cs`.
         || rest.strip_prefix("uca1400_").is_some_and(|rest| {
             ["ai_ci", "ai_cs", "as_ci", "as_cs"].contains(&rest.strip_prefix("nopad_").unwrap_or(rest))
         })
 }
 
-/// Position of a value in an image.
+/// Where a value is in an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ValuePlace {
-    /// The image does not contain it.
+    /// The image does not contain the value.
     Missing,
     Null,
-    /// Without its length prefix.
+    /// The value is at this offset, without its length prefix.
     At {
         start: u32,
         end: u32,
     },
 }
 
-/// Creates hashes.
+/// Creates the hashes of keys.
 #[derive(Debug)]
 pub(super) struct Hashes(FixedState);
 
-/// The hash of one key.
+/// The hash of one key, to which values are added.
 pub(super) struct KeyHash<'a>(FoldHasher<'a>);
 
 impl Hashes {
@@ -199,10 +202,10 @@ impl Hashes {
 }
 
 impl KeyHash<'_> {
-    /// Adds a value; `false` if it cannot be hashed as its index compares it.
+    /// Adds a value. Returns `false` if the value cannot be hashed as its index compares it.
     pub(super) fn add(&mut self, kind: ValueKind, prefix: Option<u32>, value: &[u8]) -> bool {
-        // A prefix of n characters has at least n bytes, and exactly n in ASCII. Hashing fewer bytes than the
-        // index compares only adds conflicts.
+        // An index prefix of n characters has at least n bytes, and in ASCII exactly n. If fewer bytes are
+        // hashed than the index compares, this only adds conflicts.
         let value = prefix.and_then(|prefix| value.get(..prefix as usize)).unwrap_or(value);
         match kind {
             ValueKind::Integer => match little_endian(value) {
@@ -210,7 +213,7 @@ impl KeyHash<'_> {
                 None => return false,
             },
             ValueKind::Float => match <[u8; 4]>::try_from(value) {
-                // Adding zero turns a negative zero into a positive one.
+                // Adding zero turns a negative zero into a positive zero.
                 Ok(bytes) => self.0.write_u32((f32::from_le_bytes(bytes) + 0.0).to_bits()),
                 Err(_) => return false,
             },
@@ -232,8 +235,8 @@ impl KeyHash<'_> {
         self.0.write(value);
     }
 
-    /// `false` for text that is not printable ASCII: other letters may be equal to ASCII letters, and some
-    /// collations ignore control characters.
+    /// Adds text. Returns `false` for text that is not printable ASCII: other letters may be equal to ASCII
+    /// letters, and some collations ignore control characters.
     fn ascii(&mut self, value: &[u8]) -> bool {
         if !value.iter().all(|byte| matches!(byte, 0x20..=0x7e)) {
             return false;

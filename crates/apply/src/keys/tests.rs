@@ -1,4 +1,4 @@
-//! Key accesses of rows of a few tables.
+//! Tests the key accesses of rows of a few tables.
 
 use proptest::prelude::*;
 use tailwater_wire::Flavour;
@@ -38,11 +38,11 @@ fn index(id: IndexId, columns: &[usize]) -> UniqueIndex {
     UniqueIndex { id, name: format!("{id:?}"), parts, opaque: false }
 }
 
-/// A table with columns `(type, type name on the target, collation)`. All but the first may be NULL.
+/// A table with columns `(type, type name on the target, collation)`. All columns but the first may be NULL.
 struct Table {
     map: TableMap,
     target: TargetTable,
-    /// Event flags.
+    /// Flags of the rows event.
     flags: u16,
 }
 
@@ -81,8 +81,8 @@ impl Table {
         }
     }
 
-    /// The key accesses of a row of `kind`. An image lists its columns in order, with `None` for those that
-    /// it lacks.
+    /// Returns the key accesses of a row of `kind`. An image lists its columns in order, with `None` for
+    /// columns that it does not contain.
     fn accesses(&self, kind: RowsKind, before: &[Option<Cell>], after: &[Option<Cell>]) -> Vec<Access> {
         let (mut images, present) = image(before);
         let present_after = match after {
@@ -170,7 +170,7 @@ fn conflict(one: &[Access], other: &[Access]) -> bool {
     one.iter().any(|one| other.iter().any(|other| one.conflicts(*other)))
 }
 
-/// Number of accesses to an index, and how many of them are ANY.
+/// Counts the accesses to an index, and how many of them have the key ANY.
 fn of(accesses: &[Access], index: IndexId) -> (usize, usize) {
     let of_index = accesses.iter().filter(|access| access.key.index == index);
     (of_index.clone().count(), of_index.filter(|access| access.key.is_any()).count())
@@ -189,33 +189,33 @@ fn rows_conflict_if_they_share_a_unique_value() {
     assert!(!conflict(&one, &table.insert(&[Int(2), Text("a"), Int(8)])));
     assert!(conflict(&one, &table.insert(&[Int(2), Text("A  "), Int(7)])));
     assert!(conflict(&one, &table.delete(&[Int(1), Text("b"), Int(7)])));
-    // A row whose key changes accesses both keys.
+    // A row whose key changes accesses the old key and the new key.
     let moved = table.update(&[Int(1), Text("a"), Int(7)], &[Int(3), Text("a"), Int(7)]);
     assert_eq!((of(&moved, PRIMARY), of(&moved, UNIQUE)), ((2, 0), (1, 0)));
     assert!(conflict(&moved, &table.insert(&[Int(1), Text("c"), Int(1)])));
     assert!(conflict(&moved, &table.insert(&[Int(3), Text("c"), Int(1)])));
-    // A NULL is equal to nothing.
+    // A NULL is not equal to any value.
     let null = table.insert(&[Int(4), Text("a"), Null]);
     assert_eq!(null.len(), 1);
-    // A value that cannot be hashed conflicts with the whole index.
+    // A value that cannot be hashed conflicts with all values of the index.
     let other = table.insert(&[Int(5), Text("ä"), Int(1)]);
     assert_eq!(of(&other, UNIQUE), (1, 1));
     assert!(conflict(&other, &one) && !conflict(&other, &null));
 }
 
 #[test]
-fn missing_columns_conflict_with_all_values_or_are_unchanged() {
+fn a_missing_column_conflicts_with_all_values_or_is_unchanged() {
     let table = keyed();
     let key_only = [Some(Int(1)), None, None];
     let touched = |after: &[Option<Cell>]| table.accesses(RowsKind::Update, &key_only, after);
-    // Only the third column changed. It is in the second index, and its old value is unknown.
+    // Only the third column changed. It is part of the second index, and its old value is unknown.
     let changed = touched(&[None, None, Some(Int(9))]);
     assert_eq!((of(&changed, PRIMARY), of(&changed, UNIQUE)), ((1, 0), (1, 1)));
     let four = Table::new(&[INT, TEXT, INT, INT], vec![index(PRIMARY, &[0]), index(UNIQUE, &[1, 2])]);
     let unrelated =
         four.accesses(RowsKind::Update, &[Some(Int(1)), None, None, None], &[None, None, None, Some(Int(2))]);
     assert_eq!((of(&unrelated, PRIMARY), of(&unrelated, UNIQUE)), ((1, 0), (0, 0)));
-    // A key part that the after image lacks comes from the before image.
+    // If the after image lacks a key column, its value comes from the before image.
     let before = whole(&[Int(1), Text("a"), Int(7)]);
     let half = table.accesses(RowsKind::Update, &before, &[None, None, Some(Int(8))]);
     assert_eq!(of(&half, UNIQUE), (2, 0));
@@ -225,12 +225,12 @@ fn missing_columns_conflict_with_all_values_or_are_unchanged() {
 }
 
 #[test]
-fn rows_without_a_key_access_the_whole_table() {
+fn rows_without_a_key_have_the_whole_table_as_key() {
     let keyless = Table::new(&[INT, INT], Vec::new());
     let row = keyless.insert(&[Int(1), Int(2)]);
     assert_eq!(of(&row, ROWS), (1, 0));
     assert!(conflict(&row, &keyless.delete(&[Int(3), Int(4)])));
-    // A unique index with nullable columns identifies only rows without NULL in it.
+    // A unique index with nullable columns identifies only rows without NULL in these columns.
     let nullable = Table::new(&[INT, INT], vec![index(UNIQUE, &[1])]);
     let named = nullable.insert(&[Int(1), Int(2)]);
     assert_eq!((of(&named, UNIQUE), of(&named, ROWS)), ((1, 0), (0, 0)));
@@ -269,13 +269,14 @@ fn parent_and_child() -> (Table, Table) {
 }
 
 #[test]
-fn a_child_shares_its_parent_and_excludes_cascades() {
+fn a_child_row_shares_its_parent_key_and_conflicts_with_cascades() {
     let (mut parent, child) = parent_and_child();
     let (one, other) = (child.insert(&[Int(1), Int(50)]), child.insert(&[Int(2), Int(50)]));
     assert!(!conflict(&one, &other), "shared access to the parent");
     assert!(conflict(&parent.insert(&[Int(50), Text("x")]), &one));
     assert!(!conflict(&parent.insert(&[Int(51), Text("x")]), &one));
-    // Children of another parent or of none conflict too: a cascade may free a key that they need.
+    // Child rows of another parent or of no parent conflict too, because a cascade may free a key that they
+    // need.
     let (stranger, orphan) = (child.insert(&[Int(3), Int(99)]), child.insert(&[Int(4), Null]));
     for accesses in [
         parent.delete(&[Int(50), Text("x")]),
@@ -290,16 +291,16 @@ fn a_child_shares_its_parent_and_excludes_cascades() {
     {
         assert!(!conflict(&accesses, &stranger) && !conflict(&accesses, &orphan));
     }
-    // The old value of the referenced column is unknown, so it may have changed.
+    // The old value of the referenced column is unknown, so the column may have changed.
     let minimal = parent.accesses(RowsKind::Update, &[Some(Int(50)), None], &[None, Some(Text("y"))]);
     assert!(conflict(&minimal, &stranger));
-    // If the source logs cascades, a parent does not conflict with unrelated children.
+    // If the source logs cascades, a parent row does not conflict with child rows of other parents.
     parent.flags |= RowsEvent::FLAG_SQL_FOREIGN_KEYS;
     let seen = parent.delete(&[Int(50), Text("x")]);
     assert!(conflict(&seen, &one) && !conflict(&seen, &stranger));
 }
 
-/// Whether two values of a column have the same key.
+/// Returns whether two values of a column have the same key.
 fn same(kind: ColumnType, spelled: &str, collation: Option<&str>, one: &[u8], other: &[u8]) -> bool {
     let table = Table::new(&[(kind, spelled, collation)], vec![index(PRIMARY, &[0])]);
     let [one, other] = [one, other].map(|bytes| table.insert(&[Raw(bytes.to_vec())]));
@@ -308,19 +309,19 @@ fn same(kind: ColumnType, spelled: &str, collation: Option<&str>, one: &[u8], ot
 }
 
 #[test]
-fn values_that_are_equal_have_equal_keys() {
+fn equal_values_have_equal_keys() {
     let double = |number: f64| number.to_le_bytes();
     assert!(same(ColumnType::Double, "double", None, &double(0.0), &double(-0.0)));
     assert!(!same(ColumnType::Double, "double", None, &double(1.0), &double(-1.0)));
     let float = |number: f32| number.to_le_bytes();
     assert!(same(ColumnType::Float, "float", None, &float(0.0), &float(-0.0)));
-    // BINARY(4): MariaDB strips trailing zeros in the log.
+    // For BINARY(4), MariaDB removes trailing zeros in the log.
     let fixed = ColumnType::Char { bytes_max: 4 };
     assert!(same(fixed, "binary(4)", None, b"\x02ab", b"\x04ab\0\0"));
     assert!(!same(fixed, "binary(4)", None, b"\x02ab", b"\x02ac"));
     let text = ColumnType::Blob { length_bytes: 2 };
     assert!(same(text, "text", Some("utf8mb4_bin"), b"\x01\0a", b"\x03\0a  "));
-    // ASCII case is ignored, as in a table of another shape.
+    // ASCII letters are hashed in one case, as in a table of another shape.
     assert!(same(text, "text", Some("utf8mb4_bin"), b"\x01\0a", b"\x01\0A"));
     assert!(!same(text, "text", Some("utf8mb4_bin"), b"\x01\0a", b"\x01\0b"));
     // Values with a language collation are not hashed.
@@ -350,14 +351,14 @@ fn only_the_index_prefix_of_a_value_is_hashed() {
     let key = table.insert(&[Text("abcd")]);
     assert!(conflict(&key, &table.insert(&[Text("ABCx")])));
     assert!(!conflict(&key, &table.insert(&[Text("abd")])));
-    // Characters after the prefix are ignored.
+    // Characters after the index prefix are ignored.
     assert!(conflict(&key, &table.insert(&[Text("abcä")])));
     assert_eq!(of(&table.insert(&[Text("abcä")]), PRIMARY), (1, 0));
     assert_eq!(of(&table.insert(&[Text("abä")]), PRIMARY), (1, 1));
 }
 
 #[test]
-fn tables_of_another_shape_are_hashed_only_where_safe() {
+fn tables_of_another_shape_are_hashed_only_where_it_is_safe() {
     let wider = column("a", "bigint", None, false);
     assert_eq!(ValueKind::of(ColumnType::Long, &wider, false), ValueKind::Opaque);
     let same = column("a", "int unsigned", None, false);
@@ -365,7 +366,7 @@ fn tables_of_another_shape_are_hashed_only_where_safe() {
     let text = column("a", "varchar(9)", Some("utf8mb4_bin"), false);
     assert_eq!(ValueKind::of(TEXT.0, &text, false), ValueKind::Ascii);
     assert_eq!(ValueKind::of(TEXT.0, &text, true), ValueKind::Folded);
-    // A foreign key may connect tables of both kinds.
+    // A foreign key may connect tables of the same and of another shape.
     let hash = |kind, value: &[u8]| {
         let hashes = super::hashing::Hashes::new(7);
         let mut hash = hashes.begin();

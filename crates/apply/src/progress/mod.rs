@@ -1,13 +1,14 @@
-//! The set of log transactions that a target has: all up to one position, and some after it.
+//! The set of the log's transactions that a target has: all transactions up to one position, and some after
+//! it.
 //!
-//! Transactions are identified by their [`LogSpan`]s. Spans have no gaps: each one starts at the end of the
-//! previous one. So a set of transactions is a set of intervals, and it shrinks to one position once nothing
-//! is missing.
+//! Transactions are identified by their [`LogSpan`]s. Spans have no gaps: each span starts at the end of the
+//! previous one. So a set of transactions is a set of intervals. Once no transaction is missing, it is a
+//! single position.
 //!
-//! Each worker has its own row on the target. In the transaction of the data it writes to the row all
-//! transactions that it knows to be committed, and those that it is about to commit. A crash loses some of
-//! the last commits, in the order of the target's redo log. The union of the remaining rows is exactly the
-//! set that the target has ([`AppliedSet::merge`]).
+//! Each worker has its own row on the target. In the same transaction as the data, the worker writes to its
+//! row all transactions that it knows to be committed, and those that it is about to commit. A crash loses
+//! some of the last commits, in the order of the target's redo log. The union of the remaining rows is
+//! exactly the set that the target has ([`AppliedSet::merge`]).
 
 use std::collections::BTreeMap;
 
@@ -15,20 +16,21 @@ use tailwater_log::LogPosition;
 
 use crate::log_span::LogSpan;
 
-/// First byte of an encoded set.
+/// The first byte of an encoded set.
 const VERSION: u8 = 1;
-/// Minimum length of an interval, in bytes: two differences of segments and offsets.
+/// Minimum length of an encoded interval, in bytes: two differences of segments and two of offsets.
 const INTERVAL_BYTES_MIN: usize = 4;
 
 /// A set of transactions of one log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AppliedSet {
     low: LogPosition,
-    /// Intervals after `low`, start to end. They are not empty and do not touch each other or `low`.
+    /// The intervals after `low`, from start to end. They are not empty, and touch neither each other nor
+    /// `low`.
     above: BTreeMap<LogPosition, LogPosition>,
 }
 
-/// Bytes that are not an encoded [`AppliedSet`].
+/// The bytes are not an encoded [`AppliedSet`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "progress cannot be read at byte {offset}: {reason}; if no other program wrote to the table, a newer Tailwater wrote it"
@@ -36,22 +38,22 @@ pub struct AppliedSet {
 pub struct ProgressError {
     /// Byte offset of the error.
     pub offset: usize,
-    /// The error at that offset.
+    /// What is wrong at that offset.
     pub reason: &'static str,
 }
 
 impl AppliedSet {
-    /// The set of all transactions up to `low`.
+    /// Returns the set of all transactions up to `low`.
     pub fn new(low: LogPosition) -> Self {
         Self { low, above: BTreeMap::new() }
     }
 
-    /// The low watermark: all transactions up to this position are applied.
+    /// Returns the low watermark: all transactions up to this position are applied.
     pub fn low(&self) -> LogPosition {
         self.low
     }
 
-    /// Whether all transactions in `span` are applied.
+    /// Returns whether all transactions in `span` are applied.
     pub fn contains(&self, span: &LogSpan) -> bool {
         span.end <= self.low
             || self
@@ -61,7 +63,7 @@ impl AppliedSet {
                 .is_some_and(|(start, end)| *start <= span.start && span.end <= *end)
     }
 
-    /// Adds all transactions in `span`; parts of it may already be in the set.
+    /// Adds all transactions in `span`. Some of them may already be in the set.
     pub fn add(&mut self, span: LogSpan) {
         let LogSpan { mut start, mut end } = span;
         if start >= end || end <= self.low {
@@ -105,22 +107,22 @@ impl AppliedSet {
         }
     }
 
-    /// The missing spans between the low watermark and the last applied transaction, in order.
+    /// Returns the missing spans between the low watermark and the last applied transaction, in order.
     pub fn gaps(&self) -> impl Iterator<Item = LogSpan> + '_ {
         let starts = self.above.keys();
         let ends = std::iter::once(&self.low).chain(self.above.values());
         ends.zip(starts).map(|(start, end)| LogSpan { start: *start, end: *end })
     }
 
-    /// End of the last applied transaction.
+    /// Returns the end of the last applied transaction.
     pub fn high(&self) -> LogPosition {
         self.above.last_key_value().map_or(self.low, |(_, end)| *end)
     }
 
-    /// The encoding in a worker's row: a version byte, then numbers in LEB128. First the low watermark as
-    /// segment and offset, then the number of intervals, then the start and end of each. A position is
-    /// encoded as the difference of its segment to the previous position, and its offset, or the difference
-    /// of the offsets within the same segment.
+    /// Returns the encoding for a worker's row: a version byte, then numbers in LEB128. The first numbers are
+    /// the low watermark, as segment and offset. Then come the number of intervals, and the start and end of
+    /// each. A position is encoded as the difference of its segment from the previous position's, followed by
+    /// its offset. Within the same segment, the difference of the offsets follows instead.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(16 + 8 * self.above.len());
         bytes.push(VERSION);
@@ -140,7 +142,7 @@ impl AppliedSet {
     /// Decodes the result of [`AppliedSet::encode`].
     ///
     /// # Errors
-    /// Any other bytes. The input is untrusted: lengths are checked before any allocation.
+    /// Any other bytes. The input is not trusted: lengths are checked before any allocation.
     pub fn decode(bytes: &[u8]) -> Result<Self, ProgressError> {
         let mut cursor = ProgressCursor { bytes, offset: 0 };
         if cursor.byte()? != VERSION {
@@ -149,7 +151,7 @@ impl AppliedSet {
         let low = LogPosition { segment: cursor.number()?, offset: cursor.number()? };
         let count = cursor.number()?;
         if count > (cursor.rest() / INTERVAL_BYTES_MIN) as u64 {
-            return Err(cursor.error("more intervals than bytes"));
+            return Err(cursor.error("more intervals than the bytes can hold"));
         }
         let mut applied = Self::new(low);
         let mut last = low;
@@ -194,24 +196,24 @@ impl ProgressCursor<'_> {
         Ok(byte)
     }
 
-    /// LEB128 in its shortest form.
+    /// Reads a LEB128 number, which must be in its shortest form.
     fn number(&mut self) -> Result<u64, ProgressError> {
         let mut number = 0u64;
         for shift in (0..64).step_by(7) {
             let byte = self.byte()?;
             let bits = u64::from(byte & 0x7f);
             if shift == 63 && bits > 1 {
-                return Err(self.error("a number above 64 bits"));
+                return Err(self.error("a number with more than 64 bits"));
             }
             number |= bits << shift;
             if byte & 0x80 == 0 {
                 if byte == 0 && shift > 0 {
-                    return Err(self.error("a number with needless bytes"));
+                    return Err(self.error("a number with unnecessary bytes"));
                 }
                 return Ok(number);
             }
         }
-        Err(self.error("a number above 64 bits"))
+        Err(self.error("a number with more than 64 bits"))
     }
 
     fn position_after(&mut self, last: LogPosition) -> Result<LogPosition, ProgressError> {
@@ -219,7 +221,7 @@ impl ProgressCursor<'_> {
         let segment = last.segment.checked_add(segments);
         let offset = if segments == 0 { last.offset.checked_add(offset) } else { Some(offset) };
         let position = segment.zip(offset).map(|(segment, offset)| LogPosition { segment, offset });
-        position.filter(|position| *position > last).ok_or_else(|| self.error("intervals out of order"))
+        position.filter(|position| *position > last).ok_or_else(|| self.error("intervals are out of order"))
     }
 }
 

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// The transactions of a log: consecutive spans, sometimes in the next segment.
+/// Generates the transactions of a log: consecutive spans, sometimes with a change to the next segment.
 fn any_log() -> impl Strategy<Value = Vec<LogSpan>> {
     prop::collection::vec((1..5000u64, prop::bool::weighted(0.1)), 1..60).prop_map(|steps| {
         let mut end = LogPosition { segment: 1, offset: 4 };
@@ -45,7 +45,7 @@ fn check(applied: &AppliedSet, log: &[LogSpan], expected: &BTreeSet<usize>) {
 }
 
 #[test]
-fn spans_close_gaps_over_the_end_of_a_segment() {
+fn adjacent_spans_join_across_the_end_of_a_segment() {
     let at = |segment, offset| LogPosition { segment, offset };
     let mut applied = AppliedSet::new(at(1, 4));
     applied.add(LogSpan { start: at(1, 100), end: at(2, 4) });
@@ -56,7 +56,7 @@ fn spans_close_gaps_over_the_end_of_a_segment() {
 }
 
 #[test]
-fn encoding_matches_the_format() {
+fn the_encoding_has_the_documented_format() {
     let mut applied = AppliedSet::new(LogPosition { segment: 2, offset: 300 });
     let at = |segment, offset| LogPosition { segment, offset };
     applied.add(LogSpan { start: at(2, 310), end: at(3, 4) });
@@ -69,11 +69,15 @@ fn malformed_progress_is_rejected_with_a_reason() {
         (&[], 0, "it ends too early"),
         (&[9, 0, 0, 0], 0, "unknown version"),
         (&[1, 1, 4, 0, 0], 4, "bytes after the end"),
-        (&[1, 1, 4, 1], 4, "more intervals than bytes"),
-        (&[1, 1, 4, 0xff, 0xff, 0xff, 0xff, 0x0f], 8, "more intervals than bytes"),
-        (&[1, 1, 4, 1, 0, 0, 0, 4], 6, "intervals out of order"),
-        (&[1, 1, 0x84, 0x00, 0], 4, "a number with needless bytes"),
-        (&[1, 1, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0], 12, "a number above 64 bits"),
+        (&[1, 1, 4, 1], 4, "more intervals than the bytes can hold"),
+        (&[1, 1, 4, 0xff, 0xff, 0xff, 0xff, 0x0f], 8, "more intervals than the bytes can hold"),
+        (&[1, 1, 4, 1, 0, 0, 0, 4], 6, "intervals are out of order"),
+        (&[1, 1, 0x84, 0x00, 0], 4, "a number with unnecessary bytes"),
+        (
+            &[1, 1, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0],
+            12,
+            "a number with more than 64 bits",
+        ),
     ];
     for (bytes, offset, reason) in refused {
         assert_eq!(AppliedSet::decode(bytes), Err(ProgressError { offset: *offset, reason }), "{bytes:?}");
@@ -84,7 +88,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(300) })]
 
     #[test]
-    fn it_behaves_like_a_set(log in any_log(), adds in prop::collection::vec((any::<prop::sample::Index>(), 1..4usize), 0..60)) {
+    fn the_applied_set_behaves_like_a_plain_set(log in any_log(), adds in prop::collection::vec((any::<prop::sample::Index>(), 1..4usize), 0..60)) {
         let (mut applied, mut expected) = (begin(&log), BTreeSet::new());
         for (first, count) in adds {
             let first = first.index(log.len());
@@ -114,7 +118,7 @@ proptest! {
         check(&one, &log, &numbers);
     }
 
-    /// Arbitrary bytes are an error, or the only encoding of a set.
+    /// Any bytes are either an error, or the only encoding of a set.
     #[test]
     fn arbitrary_bytes_never_panic(
         bytes in prop_oneof![
@@ -128,7 +132,7 @@ proptest! {
         }
     }
 
-    /// With one flipped bit the bytes are an error or another set, never the same set.
+    /// With one flipped bit, the bytes are an error or another set, but never the same set.
     #[test]
     fn a_flipped_bit_is_never_read_as_the_original(
         log in any_log(),
@@ -144,9 +148,9 @@ proptest! {
         prop_assert_ne!(AppliedSet::decode(&bytes), Ok(applied));
     }
 
-    /// Workers commit batches in any order, each with a progress row that contains its own batch and all
-    /// known ones. A crash keeps the first commits. The remaining rows contain exactly the transactions that
-    /// were kept, also after several restarts with other numbers of workers.
+    /// Workers commit batches in any order. Each commit writes a progress row with the worker's own batch and
+    /// all known batches. A crash keeps only the first commits. The remaining rows then contain exactly the
+    /// transactions that were kept, also after several restarts with other numbers of workers.
     #[test]
     fn after_a_crash_the_rows_match_the_commits(
         log in any_log(),
@@ -156,13 +160,14 @@ proptest! {
             1..4,
         ),
     ) {
-        // One row per worker. Rows of former workers stay.
+        // One row for each worker. The rows of former workers are kept.
         let mut rows: Vec<Option<Vec<u8>>> = vec![None; 6];
         let mut there: BTreeSet<usize> = BTreeSet::new();
         for (workers, batches, kept, hears_late) in lives {
             let mut commits = Vec::new();
             let mut known = union(&log, &rows);
-            // A worker knows its own commits at once, and those of others at the latest after the next one.
+            // A worker knows its own commits at once. It knows the commits of other workers at the latest
+            // after its next commit.
             let mut own = vec![known.clone(); workers];
             let mut delayed_row: Option<AppliedSet> = None;
             let mut left: Vec<usize> = (0..log.len()).filter(|number| !there.contains(number)).collect();
@@ -191,7 +196,7 @@ proptest! {
     }
 }
 
-/// The set that a restart reads.
+/// Returns the set that a restart reads.
 fn union(log: &[LogSpan], rows: &[Option<Vec<u8>>]) -> AppliedSet {
     let mut applied = begin(log);
     for row in rows.iter().flatten() {

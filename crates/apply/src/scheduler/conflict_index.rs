@@ -1,4 +1,4 @@
-//! Tracks which batches access a key, for the conflicts of the independent order.
+//! Tracks which batches access each key. The independent order finds conflicts with it.
 
 use std::collections::VecDeque;
 use std::collections::hash_map::Entry;
@@ -7,44 +7,46 @@ use rustc_hash::FxHashMap;
 
 use crate::writeset::{Access, IndexId, WritesetKey};
 
-/// Index of a batch in the scheduler's table.
+/// Index of a batch in the scheduler's table of batches.
 pub(super) type BatchSlot = u32;
 
-/// See the module. Of batches that wait for each other because of a key, or that commit in order, only the
-/// last is kept: waiting for it means waiting for all.
+/// The batches that access each key or index. If several batches wait for each other because of a key, or
+/// commit in order, only the last one is kept: waiting for it means waiting for all.
 #[derive(Debug, Default)]
 pub(super) struct ConflictIndex {
-    /// Separate from `shared`, which is much smaller: a lookup per row must touch little memory.
+    /// Kept separately from `shared`, which is much smaller: the lookup for each row must touch little
+    /// memory.
     exclusive: FxHashMap<WritesetKey, BatchSlot>,
-    /// Batches with shared access since the last exclusive access.
+    /// Batches with shared access to a key since the last exclusive access to it.
     shared: FxHashMap<WritesetKey, BatchSlots>,
     indexes: FxHashMap<IndexId, KeyHolders>,
 }
 
-/// The keys that a batch accesses. May contain duplicates.
+/// The keys that a batch accesses. A key may occur twice.
 #[derive(Debug, Default)]
 pub(super) struct BatchKeys {
     accesses: Vec<Access>,
     indexes: Vec<IndexId>,
 }
 
-/// Accesses to a whole index.
+/// The batches that access any key of an index.
 #[derive(Debug, Default)]
 struct KeyHolders {
     /// The batch with exclusive access to [`WritesetKey::ANY`].
     any_exclusive: Option<BatchSlot>,
-    /// Batches with shared access to it, since then.
+    /// Batches with shared access to [`WritesetKey::ANY`] since that exclusive access.
     any_shared: BatchSlots,
-    /// Batches with exclusive access to some key, since then.
+    /// Batches with exclusive access to a single key since that exclusive access.
     some_exclusive: BatchSlots,
     some_shared: BatchSlots,
 }
 
-/// Batches, approximately in the order in which they finish. Removing the oldest does not move the others.
+/// Batches, approximately in the order in which they finish. Removing the oldest batch does not move the
+/// other ones.
 #[derive(Debug, Default)]
 pub(super) struct BatchSlots(VecDeque<BatchSlot>);
 
-/// Keys and indexes that transactions access, with the kind of access.
+/// The keys and indexes that transactions access; `true` means exclusive access.
 #[derive(Debug, Default)]
 pub(super) struct KeyUsers {
     keys: FxHashMap<WritesetKey, bool>,
@@ -61,7 +63,7 @@ impl KeyUsers {
         touched
     }
 
-    /// Whether the transactions must keep their order relative to a batch.
+    /// Returns whether the transactions must keep their order relative to a batch.
     pub fn conflicts(&self, held: &BatchKeys) -> bool {
         let conflicts = |Access { key, shared }: &Access| {
             let clashes = |exclusive: Option<&bool>| exclusive.is_some_and(|exclusive| *exclusive || !shared);
@@ -95,13 +97,13 @@ impl BatchKeys {
 }
 
 impl BatchSlots {
-    /// Adds a batch that is certainly not in the list.
+    /// Adds a batch that is certainly not in the list yet.
     pub fn push(&mut self, slot: BatchSlot) {
         self.0.push_back(slot);
     }
 
-    /// Adds a batch; returns whether it was absent. A batch that is not `new` can be present only as the last
-    /// element.
+    /// Adds a batch. Returns whether it was not in the list. A batch that is not `new` can only be in the
+    /// list as its last element.
     fn add(&mut self, slot: BatchSlot, new: bool) -> bool {
         let is_in_it = self.0.back() == Some(&slot) || (!new && self.0.contains(&slot));
         if !is_in_it {
@@ -184,8 +186,8 @@ impl KeyHolders {
 }
 
 impl ConflictIndex {
-    /// Reports the batches that conflict with `access`, without those that they already wait for. May report
-    /// a batch twice.
+    /// Calls `found` with the batches that conflict with `access`. It leaves out batches for which one of
+    /// these batches already waits. It may report a batch twice.
     pub fn conflicts(&self, access: Access, mut found: impl FnMut(BatchSlot)) {
         let Some(index) = self.indexes.get(&access.key.index) else { return };
         index.conflicts(access, &mut found);
@@ -202,8 +204,8 @@ impl ConflictIndex {
         }
     }
 
-    /// Adds an access of the batch `slot`. The batch waits for all conflicting batches, or commits after
-    /// them, or is the only one. It is `new` with its first transaction.
+    /// Adds an access of the batch `slot`. That batch waits for all conflicting batches, or commits after
+    /// them, or is the only batch. `new` means that this is the batch's first transaction.
     pub fn add(&mut self, access: Access, slot: BatchSlot, new: bool, held: &mut BatchKeys) {
         let Access { key, shared } = access;
         let index = self.indexes.entry(key.index).or_default();

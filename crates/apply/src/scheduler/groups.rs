@@ -1,4 +1,5 @@
-//! Batches of transactions that share keys. A batch waits only for batches with which it conflicts.
+//! Collects transactions that share keys into batches. A batch waits only for batches with which it
+//! conflicts.
 
 use std::collections::BTreeMap;
 
@@ -10,35 +11,36 @@ use super::sizing::BatchLimits;
 use super::transaction_batch::{BatchId, BatchTotals, Scheduled, TransactionBatch, TransactionWeight};
 use crate::writeset::Writeset;
 
-/// Limit of open batches per worker. More of them would only be smaller.
+/// The maximum number of open batches per worker. More batches would only be smaller.
 const OPEN_PER_WORKER_MAX: usize = 4;
-/// While this percentage of the workers has a next batch, no more transactions are accepted. With more
-/// transactions a larger part waits for others, until hardly any batch can run in parallel.
+/// No more transactions are accepted while this percentage of the workers has a next batch. With more
+/// transactions, a larger part of them waits for other transactions, until hardly any batch can run in
+/// parallel.
 const AHEAD_PERCENT: usize = 50;
-/// See the module.
+/// The batches of the independent order.
 ///
-/// A batch is open (it accepts transactions), then sealed, then running. Batches wait only for sealed and
-/// running ones, and a sealed batch gets no new waits. So there are no cycles. Adopted runs are already
-/// running. The part of a run that is given back becomes a sealed batch; it waits only for runs that were
-/// adopted earlier.
+/// A batch is first open (it accepts transactions), then sealed, then running. Batches wait only for sealed
+/// and running batches, and a sealed batch never starts to wait for another one. So there are no cycles. Runs
+/// of the log that this module takes over (adopted runs) are already running. If a worker gives back a part
+/// of such a run, that part becomes a sealed batch. It waits only for runs that were taken over earlier.
 #[derive(Debug)]
 pub(super) struct KeyedBatches<T> {
     groups: Vec<KeyedBatch<T>>,
     free: Vec<BatchSlot>,
     index: ConflictIndex,
     open: Vec<BatchSlot>,
-    /// The batch of the last transaction, and the number of consecutive transactions in it.
+    /// The batch of the last transaction, and the number of consecutive transactions that went to it.
     streak: (BatchSlot, usize),
-    /// Sealed batches without waits, by the number of their first transaction.
+    /// Sealed batches that wait for no batch, by the number of their first transaction.
     ready: BTreeMap<u64, BatchSlot>,
     running: FxHashMap<BatchId, BatchSlot>,
-    /// Adopted runs of the log, in their order.
+    /// The adopted runs, in the order of the log.
     adopted: Vec<BatchSlot>,
-    /// The last unfinished barrier. All later batches wait for it.
+    /// The last barrier (a transaction that runs alone) that is not finished. All later batches wait for it.
     barrier: Option<BatchSlot>,
-    /// Batches since the last barrier. The next barrier waits for them.
+    /// The batches since the last barrier. The next barrier waits for them.
     since_barrier: BatchSlots,
-    /// Number of offered transactions. They are numbered from 1.
+    /// Number of transactions that were offered. Transactions are numbered from 1.
     offered: u64,
     next_id: u64,
     conflicts: Conflicts,
@@ -52,25 +54,25 @@ enum BatchState {
     Running,
 }
 
-/// A batch.
+/// A batch of transactions that share keys.
 #[derive(Debug)]
 struct KeyedBatch<T> {
     state: BatchState,
-    /// The transactions with their numbers; unsorted until dispatch.
+    /// The transactions with their numbers. They are sorted only when the batch is dispatched.
     transactions: Vec<(u64, T)>,
     totals: BatchTotals,
-    /// Number of its first transaction.
+    /// Number of the batch's first transaction.
     first: u64,
     held: BatchKeys,
-    /// Sorted.
+    /// The batches that this batch waits for, sorted.
     waits: Vec<BatchSlot>,
     waiters: Vec<BatchSlot>,
     alone: bool,
-    /// The last search that found it.
+    /// The number of the last search that found this batch.
     found: u64,
 }
 
-/// The batches with which a transaction conflicts, and for which it would wait.
+/// The batches with which a transaction conflicts. The transaction would wait for them.
 #[derive(Debug, Default)]
 struct Conflicts {
     open: Vec<BatchSlot>,
@@ -105,14 +107,14 @@ impl<T> KeyedBatch<T> {
         limits.fits(self.totals.transactions, self.totals.weight, 1, weight)
     }
 
-    /// Whether it could run now and is large enough to be worth a commit.
+    /// Returns whether the batch could run now, and is large enough to be worth a commit.
     fn is_worth_running(&self, limits: &BatchLimits) -> bool {
         self.waits.is_empty() && limits.is_worth_a_commit(self.totals.transactions, self.totals.weight)
     }
 }
 
 impl<T: Scheduled> KeyedBatches<T> {
-    /// An empty set of batches. The first batch gets ID 1.
+    /// Returns an empty set of batches. The first batch gets ID 1.
     pub fn new() -> Self {
         Self {
             groups: Vec::new(),
@@ -177,7 +179,8 @@ impl<T: Scheduled> KeyedBatches<T> {
         self.seal(slot);
     }
 
-    /// Uses the lists in `self`; the caller puts them back.
+    /// Finds the batches with which a transaction conflicts. This uses the lists in `self`; the caller puts
+    /// them back.
     fn find_conflicts(&mut self, writeset: &Writeset) -> Conflicts {
         let mut found = std::mem::take(&mut self.conflicts);
         found.open.clear();
@@ -204,8 +207,8 @@ impl<T: Scheduled> KeyedBatches<T> {
         found
     }
 
-    /// Chooses the open batch for a transaction. Conflicting batches that cannot take it are sealed and added
-    /// to `closed`.
+    /// Chooses the open batch for a transaction. Seals conflicting batches that cannot take the transaction,
+    /// and adds them to `closed`.
     fn place(
         &mut self,
         limits: &BatchLimits,
@@ -234,8 +237,9 @@ impl<T: Scheduled> KeyedBatches<T> {
     }
 
     /// Chooses an open batch for a transaction that conflicts with no open batch and waits for `closed`
-    /// (sorted). First the batch of the previous transaction, for a while; then the lightest batch with the
-    /// same waits, once there is one per worker.
+    /// (sorted). The first choice, for a limited number of transactions, is the batch of the previous
+    /// transaction. The next choice is the lightest batch that waits for the same batches, once there is one
+    /// such batch per worker.
     fn choose(&mut self, limits: &BatchLimits, weight: TransactionWeight, closed: &[BatchSlot]) -> BatchSlot {
         let (last, streak) = self.streak;
         if streak < limits.worth_transactions()
@@ -255,7 +259,7 @@ impl<T: Scheduled> KeyedBatches<T> {
         if same < limits.workers && (closed.is_empty() || self.open.len() < most) {
             return self.create();
         }
-        // Prefer a batch that already waits to one that could run.
+        // Prefer a batch that already waits to a batch that could run now.
         let chosen = lightest.or_else(|| {
             let waits_more = |group: &KeyedBatch<T>| closed.iter().any(|slot| !group.waits.contains(slot));
             let cost = |group: &KeyedBatch<T>| (waits_more(group), group.waits.is_empty(), size(group));
@@ -325,13 +329,14 @@ impl<T: Scheduled> KeyedBatches<T> {
         }
     }
 
-    /// Whether enough workers have a next batch.
+    /// Returns whether enough workers have a next batch.
     pub fn has_enough(&self, limits: BatchLimits) -> bool {
         let open = self.open.iter().filter(|slot| self.at(**slot).is_worth_running(&limits)).count();
         (self.ready.len() + open) * 100 >= limits.workers * AHEAD_PERCENT
     }
 
-    /// `held_up`: a running batch takes much longer than usual, so no other batch is delayed for its sake.
+    /// Returns the next batch that may run. `held_up` means that a running batch takes much longer than
+    /// usual: then no other batch waits in order to grow.
     pub fn next(&mut self, limits: BatchLimits, held_up: bool) -> Option<TransactionBatch<T>> {
         if self.ready.is_empty()
             && let Some(slot) = self.ripest(limits)
@@ -346,8 +351,8 @@ impl<T: Scheduled> KeyedBatches<T> {
         Some(self.hand_out(slot))
     }
 
-    /// Merges other runnable batches into a small one: they were separate only because they waited for
-    /// different batches. Returns the slot of the result.
+    /// Merges other batches that could run into a small batch. They were separate only because they waited
+    /// for different batches. Returns the slot of the result.
     fn gather(&mut self, slot: BatchSlot, limits: &BatchLimits) -> BatchSlot {
         let mut into = slot;
         while !self.at(into).is_worth_running(limits) {
@@ -365,14 +370,16 @@ impl<T: Scheduled> KeyedBatches<T> {
         into
     }
 
-    /// Whether a batch should not run yet: it is small, others are running, and batches that wait for those
-    /// could join it. Without other waiting batches there is no backlog, and waiting would only add delay.
+    /// Returns whether a batch should not run yet. This is so if it is small, other batches are running, and
+    /// batches that wait for these could join it. If no other batch waits there is no backlog, and waiting
+    /// would only add delay.
     fn may_grow(&self, slot: BatchSlot, limits: &BatchLimits) -> bool {
         let others = self.groups.len() - self.free.len() - 1;
         !self.running.is_empty() && others > self.running.len() && !self.at(slot).is_worth_running(limits)
     }
 
-    /// The fullest runnable open batch; or the oldest one, if its age holds back the low watermark.
+    /// Returns the fullest open batch that could run. Returns the oldest one instead, if its age holds back
+    /// the low watermark.
     fn ripest(&self, limits: BatchLimits) -> Option<BatchSlot> {
         let runnable = || self.open.iter().copied().filter(|slot| self.at(*slot).waits.is_empty());
         let oldest = runnable().min_by_key(|slot| self.at(*slot).first)?;
@@ -401,7 +408,8 @@ impl<T: Scheduled> KeyedBatches<T> {
         TransactionBatch { id, first, rest: Vec::new(), commit_after: None, in_turn: false, alone }
     }
 
-    /// Adopts a run of the log that is already dispatched. It follows all earlier batches.
+    /// Takes over a run of the log that is already dispatched (an adopted run). It follows all earlier
+    /// batches.
     pub fn adopt(&mut self, id: BatchId, totals: BatchTotals, touched: &ConflictingRuns) {
         let slot = self.create();
         self.open.retain(|open| *open != slot);
@@ -416,9 +424,9 @@ impl<T: Scheduled> KeyedBatches<T> {
         self.adopted.push(slot);
     }
 
-    /// Takes back the unfinished part of an [adopted](Self::adopt) run. It is dispatched with another ID once
-    /// the earlier runs with which it shares keys are done. The finished part releases its keys. Returns the
-    /// size of the finished part.
+    /// Takes back the unfinished part of an [adopted](Self::adopt) run. This part is dispatched with another
+    /// ID, once the earlier runs with which it shares keys are done. The finished part releases its keys.
+    /// Returns the size of the finished part.
     pub fn give_back(&mut self, id: BatchId, rest: Vec<T>) -> Option<BatchTotals> {
         let slot = self.running.remove(&id)?;
         let touched = KeyUsers::of(rest.iter().flat_map(|payload| &payload.writeset().accesses));
@@ -440,17 +448,17 @@ impl<T: Scheduled> KeyedBatches<T> {
         Some(done)
     }
 
-    /// Whether no transaction is outstanding.
+    /// Returns whether no transaction is outstanding.
     pub fn is_idle(&self) -> bool {
         self.groups.len() == self.free.len()
     }
 
-    /// Whether adopted runs remain.
+    /// Returns whether adopted runs remain.
     pub fn has_adopted(&self) -> bool {
         !self.adopted.is_empty()
     }
 
-    /// The ID of the next batch.
+    /// Returns the ID of the next batch.
     pub fn next_id(&self) -> u64 {
         self.next_id
     }

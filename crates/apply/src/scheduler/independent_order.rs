@@ -1,5 +1,5 @@
-//! Independent commit order: only transactions that share keys keep their order. Uses groups, or runs of the
-//! log while these are faster.
+//! Independent commit order: only transactions that share keys keep their order. It uses groups, or runs of
+//! the log while these are faster.
 
 use std::collections::BTreeSet;
 
@@ -8,45 +8,47 @@ use super::runs::{AcceptedRun, LogRuns, StartedRun};
 use super::sizing::BatchLimits;
 use super::transaction_batch::{BatchId, BatchTotals, Scheduled, TransactionBatch};
 
-/// Number of checks whether the waiting batches have yielded. After them the others no longer wait for those
-/// that have not: these execute long statements or are held up themselves.
+/// How often to check whether the waiting batches have yielded. After that many checks, other batches no
+/// longer wait for a batch that has not yielded: it executes a long statement, or is held up itself.
 const CHECKS_MAX: u32 = 6;
-/// With smaller batches, the cost of ordered commits outweighs the benefit of runs.
+/// With smaller batches, commits in order cost more than runs gain.
 const RUN_TRANSACTIONS_MIN: usize = 64;
 
-/// See the module.
+/// The independent commit order.
 ///
 /// Groups wait only where they must, but they are small. While the backlog is larger than the workers can
-/// handle, waits do not matter. Then the log is applied in [runs](super::runs). They are several times as
+/// handle, waits cost nothing. Then the log is applied in [runs](super::runs). Runs are several times as
 /// large, because transactions that conflict with the previous run move to the end of a run.
 ///
-/// A run that is held up holds up all later ones. Then their workers commit the part that need not wait, and
-/// give back the rest. The rest, the running runs, and the runs that are not dispatched yet become groups.
+/// If a run is held up, it holds up all later runs. Then the workers of the later runs commit the part that
+/// need not wait, and give back the rest. The rest, the running runs, and the runs that are not dispatched
+/// yet become groups.
 #[derive(Debug)]
 pub(super) struct IndependentOrder<T> {
     mode: Mode,
     groups: KeyedBatches<T>,
-    /// Empty while only groups are in use. No run is dispatched before the last group is done.
+    /// The runs of the log. Empty while only groups are in use. No run is dispatched before the last group is
+    /// done.
     runs: LogRuns<T>,
-    /// Dispatched runs that are neither done nor given back, in `runs` or in `groups`.
+    /// Dispatched runs that are neither done nor given back. They are in `runs` or in `groups`.
     in_turn: BTreeSet<BatchId>,
-    /// Batches that wait for their turn must commit what they can and give back the rest.
+    /// Whether batches that wait for their turn must commit what they can, and give back the rest.
     can_yield: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mode {
-    /// New transactions go to groups.
+    /// New transactions are added to groups.
     KeyedBatches,
-    /// New transactions go to runs of the log.
+    /// New transactions are added to runs of the log.
     LogRuns,
-    /// As [`Mode::LogRuns`], but no run is dispatched until the running ones have given back the transactions
-    /// that they have not executed. Counts the checks since then.
+    /// As [`Mode::LogRuns`], but no run is dispatched until the running runs have given back the transactions
+    /// that they have not executed. `checks` counts the checks since then.
     DrainRuns { checks: u32 },
 }
 
 impl<T: Scheduled> IndependentOrder<T> {
-    /// An empty order. The first batch gets ID 1.
+    /// Returns an empty order. The first batch gets ID 1.
     pub fn new() -> Self {
         Self {
             mode: Mode::KeyedBatches,
@@ -57,12 +59,12 @@ impl<T: Scheduled> IndependentOrder<T> {
         }
     }
 
-    /// Whether new transactions go to groups.
+    /// Returns whether new transactions are added to groups.
     pub fn is_grouped(&self) -> bool {
         self.mode == Mode::KeyedBatches
     }
 
-    /// Whether batches that wait for their turn must commit what they can and give back the rest.
+    /// Returns whether batches that wait for their turn must commit what they can, and give back the rest.
     pub fn can_yield(&self) -> bool {
         self.can_yield
     }
@@ -74,12 +76,12 @@ impl<T: Scheduled> IndependentOrder<T> {
         }
     }
 
-    /// Whether enough workers have a next batch.
+    /// Returns whether enough workers have a next batch.
     pub fn has_enough(&self, limits: BatchLimits) -> bool {
         self.mode == Mode::KeyedBatches && self.groups.has_enough(limits)
     }
 
-    /// Reports whether a running batch takes much longer than usual.
+    /// Sets whether a running batch takes much longer than usual.
     pub fn set_held_up(&mut self, limits: BatchLimits, held_up: bool) {
         match self.mode {
             Mode::LogRuns if held_up && !self.runs.runs_alone() => {
@@ -154,8 +156,8 @@ impl<T: Scheduled> IndependentOrder<T> {
         if !self.in_turn.contains(&id) {
             return None;
         }
-        // Its turn is never announced, so later batches would wait forever. It may have yielded on an old
-        // signal, before they were dispatched.
+        // The turn of this batch is never announced, so later batches would wait for it forever. It may have
+        // yielded because of an older signal, before these later batches were dispatched.
         self.can_yield = true;
         if self.mode == Mode::LogRuns {
             self.mode = Mode::DrainRuns { checks: 0 };

@@ -1,21 +1,21 @@
-//! Decides which transactions run together, when they run, and in which order they commit. Pure: no I/O, no
-//! clock, no randomness.
+//! Decides which transactions run together, when they run, and in which order they commit. It does no I/O,
+//! and uses no clock and no randomness.
 //!
-//! Transactions are offered in log order and grouped into batches; each batch is one transaction on the
-//! target. Two transactions that share a key, at least one of them exclusively, keep their order: they are in
-//! one batch in log order, or the batch of the later one waits for that of the earlier one. The two orders
-//! differ in what "waits" means:
-//! - [`CommitOrder::Source`] (`runs`): batches are consecutive runs of the log and commit in log order.
-//!   Transactions that conflict with an earlier unfinished run are deferred until it has committed; the rest
-//!   of the batch executes in parallel with it.
+//! Transactions are offered in log order and grouped into batches. Each batch is one transaction on the
+//! target. Two transactions that share a key, at least one of them exclusively, keep their order. Either they
+//! are in one batch, in log order, or the batch of the later transaction waits for the batch of the earlier
+//! one. What "waits" means depends on the commit order:
+//! - [`CommitOrder::Source`] (`runs`): batches are consecutive runs of the log, and commit in log order.
+//!   Transactions that conflict with an earlier unfinished run are deferred until that run has committed. The
+//!   rest of the batch executes in parallel with it.
 //! - [`CommitOrder::Independent`] (`independent_order`): batches collect transactions that share keys
 //!   (`groups`), and a batch waits only for batches with which it conflicts. While there is a backlog and no
 //!   batch is held up, this order uses runs of the log too.
 //!
-//! The driver decodes and offers transactions while there [is room](Scheduler::has_room), and gives the
+//! The channel offers decoded transactions while there [is room](Scheduler::has_room), and gives the
 //! [next](Scheduler::next) batch to each idle worker. It reports batches that are [done](Scheduler::done),
-//! and batches that [yielded](Scheduler::can_yield) with the part that they [give
-//! back](Scheduler::give_back). Rollbacks and retries belong to the worker: for the scheduler such a batch is
+//! and batches that [yielded](Scheduler::can_yield), with the part that they [give
+//! back](Scheduler::give_back). The worker handles rollbacks and retries: for the scheduler such a batch is
 //! still running.
 
 mod conflict_index;
@@ -36,24 +36,24 @@ use self::sizing::{BatchLimits, BatchSizing};
 use self::transaction_batch::BatchTotals;
 pub use self::transaction_batch::{BatchId, BatchTiming, Scheduled, TransactionBatch, TransactionWeight};
 
-/// The outstanding work of a [`Scheduler`].
+/// The transactions of a [`Scheduler`] that are not done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Outstanding {
-    /// Transactions that were offered and are not done.
+    /// Number of transactions that were offered and are not done.
     pub transactions: usize,
-    /// Their total size.
+    /// Total size of these transactions.
     pub weight: TransactionWeight,
-    /// Running batches.
+    /// Number of running batches.
     pub running: usize,
 }
 
-/// See the [module](self).
+/// Groups transactions into batches; see the [module](self).
 #[derive(Debug)]
 pub struct Scheduler<T> {
     options: SchedulerOptions,
     sizing: BatchSizing,
     parallelism: Parallelism,
-    /// The limits derived from both.
+    /// The limits of a batch, from the options and the measurements.
     limits: BatchLimits,
     core: Core<T>,
     outstanding: Outstanding,
@@ -67,7 +67,7 @@ enum Core<T> {
 }
 
 impl<T: Scheduled> Scheduler<T> {
-    /// An empty scheduler.
+    /// Returns an empty scheduler.
     pub fn new(options: SchedulerOptions) -> Self {
         let parallelism = Parallelism::new(options.workers);
         let mut limits = BatchSizing::default().limits(&options);
@@ -88,8 +88,8 @@ impl<T: Scheduled> Scheduler<T> {
         }
     }
 
-    /// Whether another transaction may be offered: the window has room for a transaction of any size, and the
-    /// workers need more.
+    /// Returns whether another transaction may be offered. The window must have room for a transaction of any
+    /// size, and the workers must need more transactions.
     pub fn has_room(&self) -> bool {
         if let Core::Independent(core) = &self.core
             && core.has_enough(self.limits)
@@ -111,7 +111,7 @@ impl<T: Scheduled> Scheduler<T> {
         }
     }
 
-    /// Reports whether a running batch takes much longer than usual. In independent order, unrelated
+    /// Sets whether a running batch takes much longer than usual. In independent order, unrelated
     /// transactions then no longer wait for it.
     pub fn set_held_up(&mut self, held_up: bool) {
         self.held_up = held_up;
@@ -120,19 +120,19 @@ impl<T: Scheduled> Scheduler<T> {
         }
     }
 
-    /// Whether batches that executed `first` and wait for their turn may commit it and [give
+    /// Returns whether batches that executed `first` and wait for their turn may commit `first` and [give
     /// back](Self::give_back) the rest.
     pub fn can_yield(&self) -> bool {
         matches!(&self.core, Core::Independent(core) if core.can_yield())
     }
 
-    /// The next batch for an idle worker; `None` if no batch may run now.
+    /// Returns the next batch for an idle worker; `None` if no batch may run now.
     #[allow(clippy::should_implement_trait)] // Not an iterator: it may return a batch after `None`.
     pub fn next(&mut self) -> Option<TransactionBatch<T>> {
         let limits = self.limits;
         if let Core::Independent(core) = &mut self.core {
             core.settle(limits, self.held_up);
-            // No limit while a batch is held up: several may wait for the same lock.
+            // While a batch is held up there is no limit, because several batches may wait for the same lock.
             if core.is_grouped() && !self.held_up && self.outstanding.running >= self.parallelism.at_a_time()
             {
                 return None;
@@ -146,7 +146,7 @@ impl<T: Scheduled> Scheduler<T> {
         batch
     }
 
-    /// Reports that a batch has committed. Ignored for a batch that is not running because it was already
+    /// Reports that a batch has committed. Ignored if the batch is not running, because its end was already
     /// reported.
     pub fn done(&mut self, id: BatchId, timing: BatchTiming) {
         let totals = match &mut self.core {
@@ -158,9 +158,9 @@ impl<T: Scheduled> Scheduler<T> {
         }
     }
 
-    /// Reports that a batch [yielded](Self::can_yield) and committed all but `rest`, in its order. `rest`
-    /// comes again in another batch. A batch may still yield just after [`Scheduler::can_yield`] became
-    /// false.
+    /// Reports that a batch [yielded](Self::can_yield) and committed all transactions but `rest`. `rest` is
+    /// in the order of the batch, and comes again in another batch. A batch may still yield just after
+    /// [`Scheduler::can_yield`] became false.
     pub fn give_back(&mut self, id: BatchId, timing: BatchTiming, rest: Vec<T>) {
         if let Core::Independent(core) = &mut self.core
             && let Some(totals) = core.give_back(id, rest)
@@ -187,17 +187,17 @@ impl<T: Scheduled> Scheduler<T> {
         self.outstanding.weight.subtract(totals.weight);
     }
 
-    /// Whether no transaction is outstanding.
+    /// Returns whether no transaction is outstanding.
     pub fn is_idle(&self) -> bool {
         self.outstanding.transactions == 0
     }
 
-    /// The outstanding work.
+    /// Returns how much work is not done.
     pub fn outstanding(&self) -> Outstanding {
         self.outstanding
     }
 
-    /// Whether no state of finished transactions remains.
+    /// Returns whether no state of finished transactions remains.
     #[cfg(test)]
     fn is_clean(&self) -> bool {
         match &self.core {

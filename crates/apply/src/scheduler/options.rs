@@ -4,9 +4,9 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CommitOrder {
-    /// The order of the source: a reader that sees a transaction sees all earlier ones.
+    /// The order of the source: a client that sees a transaction on the target also sees all earlier ones.
     Source,
-    /// Only transactions that share a key keep their order.
+    /// Any order in which transactions that share a key keep their order.
     Independent,
 }
 
@@ -15,14 +15,14 @@ pub enum CommitOrder {
 pub struct SchedulerOptions {
     /// The commit order.
     pub commit_order: CommitOrder,
-    /// Number of batches that the driver runs concurrently.
+    /// Number of batches that run at the same time.
     pub workers: usize,
-    /// Limit of source transactions in one batch.
+    /// The maximum number of source transactions in one batch.
     pub batch_transactions_max: usize,
-    /// Limit of bytes in one batch. A larger transaction is alone in its batch.
+    /// The maximum number of bytes in one batch. A larger transaction is alone in its batch.
     pub batch_bytes_max: usize,
-    /// Limit of outstanding transactions, including running ones.
+    /// The maximum number of transactions that are offered and not done, including running ones.
     pub window_transactions_max: usize,
-    /// Limit of their bytes. One transaction may exceed it.
+    /// The maximum number of bytes of these transactions. One transaction may exceed it.
     pub window_bytes_max: usize,
 }

@@ -1,25 +1,26 @@
-//! Chooses the number of concurrent batches in independent order by measurement. Pure.
+//! Chooses by measurement how many batches run at the same time in independent order. It does no I/O.
 //!
-//! More concurrency helps while batches wait for disks or commits. While they use the CPU they slow each
+//! More concurrency helps while batches wait for disks or commits. While batches use the CPU they slow each
 //! other down, and each batch is smaller. So another number is tried from time to time for a few batches, and
 //! is kept if it is faster.
 
 use super::transaction_batch::BatchTiming;
 
-/// With one batch, a wait for another client's lock would hold up all others.
+/// The lowest number. With one batch, a wait for another client's lock would hold up all other batches.
 const MIN: usize = 2;
-/// A larger number must reach this throughput, in percent: it costs memory, locks, and gaps in the applied
-/// transactions.
+/// With more concurrent batches, the throughput must reach this percentage of the current throughput. More
+/// batches cost memory, locks, and gaps in the applied transactions.
 const GAIN_PERCENT: u128 = 110;
-/// A smaller number must reach this throughput, in percent.
+/// With fewer concurrent batches, the throughput must reach this percentage of the current throughput.
 const LOSS_PERCENT: u128 = 97;
-/// Batches between two trials, per concurrent batch: initially ...
+/// Initial number of batches between two trials, per concurrent batch.
 const PAUSE_MIN: usize = 2;
-/// ... and at most, after trials without gain.
+/// Maximum number of batches between two trials, per concurrent batch. It is reached after trials without
+/// gain.
 const PAUSE_MAX: usize = 64;
-/// Measured batches, per concurrent batch.
+/// Number of batches that are measured, per concurrent batch.
 const MEASURED: usize = 2;
-/// Batches after which a trial ends if too few ran concurrently, per concurrent batch.
+/// If too few batches run concurrently, a trial ends after this many batches, per concurrent batch.
 const PATIENCE: usize = 8;
 
 /// Measurements with one number of concurrent batches.
@@ -37,8 +38,8 @@ impl ThroughputSample {
         self.time_us += u128::from(timing.execute_us) + u128::from(timing.commit_us);
     }
 
-    /// Whether `at_a_time` of these have at least `percent` of the throughput of `other_at_a_time` of the
-    /// others.
+    /// Returns whether this sample has at least `percent` of the throughput of `other`. `at_a_time` batches
+    /// ran concurrently in this sample, and `other_at_a_time` in `other`.
     fn beats(&self, at_a_time: usize, other: &Self, other_at_a_time: usize, percent: u128) -> bool {
         let rate = |own: &Self, at_a_time: usize, time: &Self| {
             own.rows.saturating_mul(at_a_time as u128).saturating_mul(time.time_us.max(1))
@@ -51,31 +52,31 @@ impl ThroughputSample {
 #[derive(Debug, Clone, Copy)]
 struct WorkerTrial {
     at_a_time: usize,
-    /// Batches that started before the trial.
+    /// How many batches that started before the trial are still to be ignored.
     skip: usize,
-    /// Batches with too little concurrency.
+    /// Number of batches during which too few batches ran concurrently.
     unfilled: usize,
     measured: ThroughputSample,
 }
 
-/// See the module.
+/// Measures throughput, and chooses the number of concurrent batches.
 #[derive(Debug, Clone)]
 pub(super) struct Parallelism {
     workers: usize,
     at_a_time: usize,
     measured: ThroughputSample,
-    /// Batches until the next trial ...
+    /// Number of batches until the next trial.
     pause: usize,
-    /// ... and the length of the last pause, per concurrent batch.
+    /// The length of the last pause between trials, per concurrent batch.
     patience: usize,
-    /// Whether the next trial is a larger number.
+    /// Whether the next trial uses a larger number.
     upwards: bool,
     trial: Option<WorkerTrial>,
 }
 
 impl Parallelism {
-    /// Starts with a few of the workers. If batches only use the CPU, a short backlog could not compensate
-    /// for too many; if they wait, a few batches show it.
+    /// Starts with a few of the workers. If batches only use the CPU, a short backlog could not make up for
+    /// too many. If batches wait, a few batches show it.
     pub fn new(workers: usize) -> Self {
         let workers = workers.max(1);
         Self {
@@ -89,12 +90,13 @@ impl Parallelism {
         }
     }
 
-    /// The current number of concurrent batches.
+    /// Returns the current number of concurrent batches.
     pub fn at_a_time(&self) -> usize {
         self.trial.map_or(self.at_a_time, |trial| trial.at_a_time)
     }
 
-    /// Records a batch of `rows`. `running` is the number of running batches at its end, including itself.
+    /// Records a batch of `rows` rows. `running` is the number of batches that ran at its end, including
+    /// itself.
     pub fn record(&mut self, running: usize, rows: usize, timing: BatchTiming) {
         let is_filled = running >= self.at_a_time();
         match &mut self.trial {
@@ -112,7 +114,7 @@ impl Parallelism {
                 }
             }
             None if is_filled => {
-                // Only the newest measurements are used: older ones may be from other tables.
+                // Only the newest measurements are used, because older ones may be from other tables.
                 if self.measured.batches >= MEASURED * self.at_a_time && self.pause > 0 {
                     self.measured = ThroughputSample::default();
                 }
@@ -171,7 +173,8 @@ mod tests {
 
     use super::*;
 
-    /// The number that it converges to if `at_a_time` batches of 100 rows take `time_us` each.
+    /// Returns the number that is reached in the end, if `at_a_time` concurrent batches of 100 rows take
+    /// `time_us` each.
     fn rest(workers: usize, time_us: impl Fn(usize) -> u64) -> usize {
         let mut own = Parallelism::new(workers);
         let mut most = [0usize; 65];
@@ -186,15 +189,15 @@ mod tests {
     }
 
     #[test]
-    fn waiting_batches_use_all_workers() {
+    fn batches_that_wait_use_all_workers() {
         assert_eq!(rest(8, |_| 1000), 8);
-        // The effect of the last step is too small to measure.
+        // The effect of the last step is too small to be measured.
         assert!(rest(64, |_| 1000) >= 60);
         assert_eq!(rest(1, |_| 1000), 1);
     }
 
     #[test]
-    fn computing_batches_use_as_many_workers_as_processors() {
+    fn batches_that_use_the_cpu_use_as_many_workers_as_processors() {
         assert_eq!(rest(8, |running| 1000 * running.max(2) as u64 / 2), 2);
         let at_a_time = rest(16, |running| 1000 * running.max(6) as u64 / 6);
         assert!((5..=6).contains(&at_a_time), "{at_a_time}");
@@ -214,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn batches_without_concurrency_are_not_measured() {
+    fn batches_with_too_little_concurrency_are_not_measured() {
         let mut own = Parallelism::new(8);
         for _ in 0..1000 {
             own.record(1, 1, BatchTiming { execute_us: 1, commit_us: 1 });
@@ -224,7 +227,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_stays_within_bounds(workers in 0usize..40, seen in prop::collection::vec((0usize..50, any::<usize>(), any::<u64>(), any::<u64>()), 0..600)) {
+        fn the_number_stays_between_its_bounds(workers in 0usize..40, seen in prop::collection::vec((0usize..50, any::<usize>(), any::<u64>(), any::<u64>()), 0..600)) {
             let mut own = Parallelism::new(workers);
             for (running, rows, execute_us, commit_us) in seen {
                 own.record(running, rows, BatchTiming { execute_us, commit_us });

@@ -1,4 +1,4 @@
-//! Tracks the last run that accessed each key, for the conflicts between runs.
+//! Tracks the last run that accessed each key, to find conflicts between runs.
 
 use std::collections::hash_map::Entry;
 
@@ -6,16 +6,18 @@ use rustc_hash::FxHashMap;
 
 use crate::writeset::{Access, IndexId, WritesetKey};
 
-/// See the module. Runs finish in order, so the last one that accessed a key represents all earlier ones.
+/// The last run that accessed each key or index. Runs finish in order, so the last run that accessed a key
+/// represents all earlier ones.
 #[derive(Debug, Default)]
 pub(super) struct RunIndex {
-    /// Separate from `shared`, which is much smaller: a lookup per row must touch little memory.
+    /// Kept separately from `shared`, which is much smaller: the lookup for each row must touch little
+    /// memory.
     exclusive: FxHashMap<WritesetKey, Recent>,
     shared: FxHashMap<WritesetKey, Recent>,
     indexes: FxHashMap<IndexId, IndexRunKeys>,
 }
 
-/// The keys and indexes that a run accessed, each once.
+/// The keys and indexes that a run accessed, each of them once.
 #[derive(Debug, Default)]
 pub(super) struct ConflictingRuns {
     accesses: Vec<Access>,
@@ -23,32 +25,32 @@ pub(super) struct ConflictingRuns {
 }
 
 impl ConflictingRuns {
-    /// Each key with its exclusive and shared accesses.
+    /// Returns each key with its exclusive and shared accesses.
     pub fn accesses(&self) -> impl Iterator<Item = Access> + '_ {
         self.accesses.iter().copied()
     }
 }
 
-/// The last exclusive and shared accesses.
+/// The last runs with exclusive access and with shared access.
 #[derive(Debug, Clone, Copy, Default)]
 struct RunKeys {
     exclusive: Recent,
     shared: Recent,
 }
 
-/// Accesses to a whole index: to any of its keys, and to [`WritesetKey::ANY`].
+/// The last runs that accessed an index: single keys of it, or [`WritesetKey::ANY`].
 #[derive(Debug, Clone, Copy, Default)]
 struct IndexRunKeys {
     some: RunKeys,
     any: RunKeys,
 }
 
-/// The last two runs that accessed a key. Numbers start at 1; 0 means none.
+/// The last two runs that accessed a key. Run numbers start at 1; 0 means no run.
 #[derive(Debug, Clone, Copy, Default)]
 struct Recent {
     last: u64,
     before: u64,
-    /// The run for which the accessing transactions of the last run wait.
+    /// The run for which those transactions of the last run wait that access the key.
     last_after: u64,
 }
 
@@ -61,8 +63,8 @@ impl Recent {
         }
     }
 
-    /// The run for which a transaction of `run` must wait because of this access: an earlier one with the
-    /// access, or the one for which transactions of the same run wait.
+    /// Returns the run for which a transaction of `run` must wait because of this access. It is an earlier
+    /// run with such an access, or the run for which transactions of the same run already wait.
     fn after(self, run: u64) -> u64 {
         if self.last == run { self.last_after.max(self.before) } else { self.last }
     }
@@ -130,7 +132,7 @@ impl RunIndex {
         recent.note(run, after);
     }
 
-    /// Removes the accesses of a run, except those of runs after `finished`.
+    /// Removes the accesses of a run, except accesses of runs after `finished`.
     pub fn forget(&mut self, touched: &ConflictingRuns, finished: u64) {
         for Access { key, shared } in &touched.accesses {
             let keys = if *shared { &mut self.shared } else { &mut self.exclusive };

@@ -1,4 +1,4 @@
-//! Consecutive runs of the log that execute in parallel and commit in order.
+//! Consecutive runs of the log, which execute in parallel and commit in order.
 
 use std::collections::VecDeque;
 
@@ -7,29 +7,30 @@ use super::run_index::RunIndex;
 use super::sizing::BatchLimits;
 use super::transaction_batch::{BatchId, BatchTotals, Scheduled, TransactionBatch, TransactionWeight};
 
-/// See the module.
+/// The runs of the log that are not finished.
 ///
-/// Runs are numbered without gaps, so the finished runs are all up to one number. A transaction is deferred
-/// while a conflicting run is unfinished. It is also deferred while a run is unfinished for which an earlier,
-/// conflicting transaction of the same run waits. The last of these runs decides (`after`). This is evaluated
-/// when the run is dispatched.
+/// Runs are numbered without gaps, so the finished runs are all runs up to one number. A transaction is
+/// deferred while a conflicting earlier run is unfinished. It is also deferred if an earlier transaction of
+/// the same run conflicts with it and waits for a run. The latest of these runs (`after`) decides. This is
+/// evaluated when the run is dispatched.
 #[derive(Debug)]
 pub(super) struct LogRuns<T> {
     index: RunIndex,
     /// The run that accepts new transactions. Its number is `next_run`.
     open: LogRun<T>,
     sealed: VecDeque<LogRun<T>>,
-    /// Dispatched and unfinished runs, in order. The first follows `finished`.
+    /// Runs that are dispatched and not finished, in order. The first one follows `finished`.
     dispatched: VecDeque<DispatchedRun<T>>,
     finished: u64,
     next_run: u64,
-    /// Difference between batch IDs and run numbers.
+    /// The difference between batch IDs and run numbers.
     ids_above: u64,
 }
 
 #[derive(Debug)]
 struct LogRun<T> {
-    /// Each with the last run that must commit before it is executed; 0 for none.
+    /// The transactions, each with the last run that must commit before the transaction is executed; 0 for
+    /// none.
     transactions: Vec<(u64, T)>,
     weight: TransactionWeight,
     touched: ConflictingRuns,
@@ -42,20 +43,20 @@ struct DispatchedRun<T> {
     touched: ConflictingRuns,
     alone: bool,
     done: bool,
-    /// The unfinished part, if the run was given back.
+    /// The unfinished part, if the worker gave back a part of the run.
     rest: Option<Vec<T>>,
 }
 
-/// The contents of a [`LogRuns`].
+/// All runs that were in a [`LogRuns`].
 #[derive(Debug)]
 pub(super) struct AcceptedRun<T> {
-    /// Runs up to the last running one, in log order.
+    /// The runs up to the last running one, in log order.
     pub started: Vec<StartedRun<T>>,
-    /// Transactions after those, in log order.
+    /// The transactions after these runs, in log order.
     pub waiting: Vec<T>,
 }
 
-/// A dispatched and unfinished run.
+/// A run that is dispatched and not finished.
 #[derive(Debug)]
 pub(super) struct StartedRun<T> {
     pub id: BatchId,
@@ -77,7 +78,7 @@ impl<T> Default for LogRun<T> {
 }
 
 impl<T: Scheduled> LogRuns<T> {
-    /// An empty set of runs. The first batch gets ID 1.
+    /// Returns an empty set of runs. The first batch gets ID 1.
     pub fn new() -> Self {
         Self {
             index: RunIndex::default(),
@@ -90,7 +91,7 @@ impl<T: Scheduled> LogRuns<T> {
         }
     }
 
-    /// Sets the ID of the first batch, if none is dispatched yet.
+    /// Sets the ID of the first batch, if no batch is dispatched yet.
     pub fn begin_ids_with(&mut self, first: u64) {
         if self.finished == 0 && self.dispatched.is_empty() {
             self.ids_above = first - 1;
@@ -103,7 +104,7 @@ impl<T: Scheduled> LogRuns<T> {
             self.seal();
         }
         let after = if writeset.barrier {
-            // It runs after all earlier ones and before all later ones.
+            // It runs after all earlier transactions and before all later ones.
             0
         } else {
             self.index.add(&writeset.accesses, self.next_run, &mut self.open.touched)
@@ -139,9 +140,9 @@ impl<T: Scheduled> LogRuns<T> {
         Some(self.hand_out(run))
     }
 
-    /// Whether the open run should be dispatched although it could grow. It keeps growing while the maximum
-    /// number of overlapping runs is active, so that more transactions share a commit, and while none of its
-    /// transactions could execute yet.
+    /// Returns whether the open run should be dispatched although it could grow. It keeps growing while the
+    /// maximum number of overlapping runs is active, so that more transactions share a commit. It also keeps
+    /// growing while none of its transactions could execute yet.
     fn open_is_ripe(&self, limits: BatchLimits) -> bool {
         self.dispatched.is_empty()
             || (self.dispatched.len() < limits.overlap
@@ -171,7 +172,7 @@ impl<T: Scheduled> LogRuns<T> {
         run.filter(|run| !run.done && run.rest.is_none())
     }
 
-    /// Stores the unfinished part of a run until everything is [taken](Self::take). Returns the size of the
+    /// Stores the unfinished part of a run until all runs are [taken](Self::take). Returns the size of the
     /// finished part.
     pub fn give_back(&mut self, id: BatchId, rest: Vec<T>) -> Option<BatchTotals> {
         let run = self.dispatched_mut(id)?;
@@ -180,8 +181,8 @@ impl<T: Scheduled> LogRuns<T> {
         Some(std::mem::replace(&mut run.totals, left).without(left))
     }
 
-    /// Whether the waiting transactions would not fill a batch that is worth a commit, and hardly any batch
-    /// is running.
+    /// Returns whether there is no backlog: the waiting transactions would not fill a batch that is worth a
+    /// commit, and hardly any batch is running.
     pub fn has_no_backlog(&self, limits: &BatchLimits) -> bool {
         let open = &self.open;
         self.sealed.is_empty()
@@ -189,12 +190,12 @@ impl<T: Scheduled> LogRuns<T> {
             && !limits.is_worth_a_commit(open.transactions.len(), open.weight)
     }
 
-    /// Whether the running batch must run alone.
+    /// Returns whether the running batch must run alone.
     pub fn runs_alone(&self) -> bool {
         self.dispatched.front().is_some_and(|run| run.alone)
     }
 
-    /// Removes and returns all contents.
+    /// Removes and returns all runs.
     pub fn take(&mut self) -> AcceptedRun<T> {
         let Self { open, sealed, dispatched, finished, ids_above, .. } = std::mem::replace(self, Self::new());
         let ids = (ids_above + finished + 1..).map(BatchId);
@@ -212,7 +213,7 @@ impl<T: Scheduled> LogRuns<T> {
         AcceptedRun { started, waiting }
     }
 
-    /// Commits are in order, but their reports may not be.
+    /// Reports that a run has committed. Runs commit in order, but the reports may arrive in another order.
     pub fn done(&mut self, id: BatchId) -> Option<BatchTotals> {
         let run = self.dispatched_mut(id)?;
         run.done = true;

@@ -3,22 +3,24 @@
 use super::options::SchedulerOptions;
 use super::transaction_batch::{BatchTiming, TransactionWeight};
 
-/// Limit of execution time as a multiple of commit time: the commit then costs at most 5 %.
+/// The execution time of a batch is limited to this multiple of the commit time. The commit then takes at
+/// most 5 % of the time.
 const EXECUTE_PER_COMMIT: u64 = 20;
-/// Minimum of the execution time limit, for fast commits, in microseconds.
+/// The lowest limit of the execution time, for fast commits, in microseconds.
 const EXECUTE_US_MIN: u64 = 200_000;
-/// Maximum execution time, in microseconds: a batch holds its locks that long, and a retry repeats it.
+/// The highest limit of the execution time, in microseconds. A batch holds its locks for that time, and a
+/// retry repeats it.
 const EXECUTE_US_MAX: u64 = 5_000_000;
-/// Minimum of the row limit: rows are often slow for other reasons than their number.
+/// The lowest row limit: rows are often slow for other reasons than their number.
 const ROWS_MIN: u64 = 16;
-/// Each batch reduces the weight of earlier measurements by one eighth.
+/// Each batch reduces the weight of earlier measurements by one part in this many.
 const FORGET: u64 = 8;
-/// Upper bound of one measurement, in microseconds.
+/// The maximum value of one measurement, in microseconds.
 const MEASURED_US_MAX: u64 = 3_600_000_000;
 
-/// Number of transactions that are worth a commit, or a quarter of the batch limit. In independent order as
-/// many consecutive transactions stay together: this leaves fewer gaps, which each commit records, and brings
-/// rows of one table together.
+/// How many transactions make a batch worth a commit; at most a quarter of the batch limit. In independent
+/// order, this many consecutive transactions stay together. This leaves fewer gaps, which each commit must
+/// record, and brings rows of one table together.
 const WORTH_TRANSACTIONS: usize = 256;
 
 /// The current limits of a batch.
@@ -26,17 +28,17 @@ const WORTH_TRANSACTIONS: usize = 256;
 pub(super) struct BatchLimits {
     pub transactions_max: usize,
     pub bytes_max: usize,
-    /// From measurements: see [`BatchSizing`].
+    /// The maximum number of rows, from measurements: see [`BatchSizing`].
     pub rows_max: usize,
     pub workers: usize,
-    /// Number of batches that keep both execution and in-order commits busy.
+    /// How many batches keep both the execution and the commits in order busy.
     pub overlap: usize,
     pub window_transactions_max: usize,
 }
 
 impl BatchLimits {
-    /// Whether `transactions` of size `weight` fit in a batch that contains `held`. An empty batch accepts
-    /// any transaction.
+    /// Returns whether `more_transactions` of size `more` fit in a batch that contains `transactions` of size
+    /// `held`. An empty batch accepts any transaction.
     pub fn fits(
         &self,
         transactions: usize,
@@ -50,29 +52,29 @@ impl BatchLimits {
                 && held.rows.saturating_add(more.rows) <= self.rows_max)
     }
 
-    /// Number of transactions that are worth a commit.
+    /// Returns how many transactions are worth a commit.
     pub fn worth_transactions(&self) -> usize {
         (self.transactions_max / 4).clamp(1, WORTH_TRANSACTIONS)
     }
 
-    /// Whether a batch is worth a commit.
+    /// Returns whether a batch is large enough to be worth a commit.
     pub fn is_worth_a_commit(&self, transactions: usize, held: TransactionWeight) -> bool {
         transactions >= self.worth_transactions()
             || held.bytes > self.bytes_max / 4
             || held.rows > self.rows_max / 4
     }
 
-    /// Whether a batch is full.
+    /// Returns whether a batch is full.
     pub fn is_full(&self, transactions: usize, held: TransactionWeight) -> bool {
         transactions >= self.transactions_max || held.bytes >= self.bytes_max || held.rows >= self.rows_max
     }
 }
 
-/// Average time per row and per commit. Newer and larger batches have more weight.
+/// Measures the average time per row and per commit. Newer and larger batches have more weight.
 ///
 /// The row limit is the number of rows that should execute within 20 commit times, but at least 0.2 s and at
-/// most 5 s. It grows with the commit time and shrinks with the time per row. There is no limit before the
-/// first batch is done.
+/// most 5 s. It grows with the commit time and shrinks with the time per row. Before the first batch is done
+/// there is no limit.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct BatchSizing {
     batches: u64,
@@ -82,17 +84,17 @@ pub(super) struct BatchSizing {
 }
 
 impl BatchSizing {
-    /// Records the times of a batch of `rows`.
+    /// Records the times of a batch of `rows` rows.
     pub fn record(&mut self, rows: usize, timing: BatchTiming) {
         let weigh = |sum: &mut u64, new: u64| *sum = (*sum - *sum / FORGET).saturating_add(new);
-        // Scaled, so that integer division reduces small sums too.
+        // Scaled by 1000, so that integer division also reduces small sums.
         weigh(&mut self.batches, FORGET * 1000);
         weigh(&mut self.rows, (rows as u64).min(MEASURED_US_MAX).saturating_mul(1000));
         weigh(&mut self.execute_us, timing.execute_us.min(MEASURED_US_MAX).saturating_mul(1000));
         weigh(&mut self.commit_us, timing.commit_us.min(MEASURED_US_MAX).saturating_mul(1000));
     }
 
-    /// The current limits of a batch.
+    /// Returns the current limits of a batch.
     pub fn limits(&self, options: &SchedulerOptions) -> BatchLimits {
         let workers = options.workers.max(1);
         BatchLimits {
@@ -109,7 +111,7 @@ impl BatchSizing {
         if self.execute_us == 0 {
             return usize::MAX;
         }
-        // The average commit time: both sums have the same factor and decay.
+        // The average commit time. Both sums are scaled by the same factor and reduced at the same rate.
         let commit_us = self.commit_us.saturating_mul(FORGET) / self.batches.max(1);
         let budget_us = commit_us.saturating_mul(EXECUTE_PER_COMMIT).clamp(EXECUTE_US_MIN, EXECUTE_US_MAX);
         let rows = u128::from(budget_us) * u128::from(self.rows) / u128::from(self.execute_us);
@@ -121,7 +123,7 @@ impl BatchSizing {
             return workers;
         }
         if self.execute_us < self.commit_us {
-            // Early execution of one batch gains little, and all later ones wait for one more commit.
+            // Executing one batch early gains little, and all later batches wait for one more commit.
             return 1;
         }
         let executing = usize::try_from(self.execute_us.div_ceil(self.commit_us)).unwrap_or(workers);
@@ -145,7 +147,7 @@ mod tests {
         window_bytes_max: 1 << 30,
     };
 
-    /// The limits when all batches take the same time.
+    /// Returns the limits after batches that all take the same time.
     fn steady(rows: usize, execute_us: u64, commit_us: u64) -> BatchLimits {
         let mut sizing = BatchSizing::default();
         for _ in 0..50 {
@@ -157,12 +159,12 @@ mod tests {
     #[test]
     fn rows_are_limited_to_twenty_commit_times() {
         assert_eq!(BatchSizing::default().limits(&OPTIONS).rows_max, usize::MAX);
-        // 10 µs per row: 20 commits of 20 ms are 400 ms.
+        // Rows take 10 µs each, and 20 commits of 20 ms are 400 ms.
         let rows_max = steady(100, 1000, 20_000).rows_max;
         assert!((39_000..=41_000).contains(&rows_max), "{rows_max}");
-        // With free commits the limit is 200 ms.
+        // If commits take no time, the limit is 200 ms.
         assert_eq!(steady(100, 1000, 0).rows_max, 20_000);
-        // Slow rows and slow commits reach the maximum.
+        // Slow rows and slow commits reach the limits.
         assert_eq!(steady(1, u64::MAX, u64::MAX).rows_max, 16);
         assert_eq!(steady(1000, 1_000_000, u64::MAX).rows_max, 5000);
     }
@@ -180,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn one_slow_batch_is_forgotten() {
+    fn one_slow_batch_loses_its_weight() {
         let mut sizing = BatchSizing::default();
         sizing.record(10, BatchTiming { execute_us: 10_000_000, commit_us: 1000 });
         let at_first = sizing.limits(&OPTIONS).rows_max;
@@ -195,7 +197,7 @@ mod tests {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(500) })]
 
         #[test]
-        fn slower_rows_mean_fewer_and_slower_commits_more(
+        fn slower_rows_reduce_the_row_limit_and_slower_commits_raise_it(
             rows in 1..10_000usize,
             execute_us in 0..10_000_000u64,
             commit_us in 0..1_000_000u64,
@@ -208,7 +210,7 @@ mod tests {
         }
 
         #[test]
-        fn extreme_measurements_are_harmless(timings in prop::collection::vec((any::<usize>(), any::<u64>(), any::<u64>()), 0..20)) {
+        fn extreme_measurements_keep_the_limits_valid(timings in prop::collection::vec((any::<usize>(), any::<u64>(), any::<u64>()), 0..20)) {
             let mut sizing = BatchSizing::default();
             for (rows, execute_us, commit_us) in timings {
                 sizing.record(rows, BatchTiming { execute_us, commit_us });

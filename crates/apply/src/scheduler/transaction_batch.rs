@@ -25,17 +25,17 @@ impl TransactionWeight {
 
 /// A transaction that can be scheduled.
 pub trait Scheduled {
-    /// Its key accesses.
+    /// Returns the transaction's key accesses.
     fn writeset(&self) -> &Writeset;
-    /// Its size.
+    /// Returns the transaction's size.
     fn weight(&self) -> TransactionWeight;
 }
 
-/// Identifies a batch, in dispatch order. One [`Scheduler`](super::Scheduler) never reuses it.
+/// Identifies a batch. IDs are in dispatch order. One [`Scheduler`](super::Scheduler) never uses an ID twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BatchId(pub u64);
 
-/// Durations of a batch.
+/// How long a batch took.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct BatchTiming {
     /// Execution time without the wait for [`TransactionBatch::commit_after`], in microseconds.
@@ -51,18 +51,18 @@ pub struct TransactionBatch<T> {
     pub id: BatchId,
     /// Transactions to execute at once, in log order.
     pub first: Vec<T>,
-    /// Transactions to execute after `first`, once `commit_after` has committed, in log order. No transaction
+    /// Transactions to execute after `first`, in log order, once `commit_after` has committed. No transaction
     /// in `first` conflicts with an earlier one in `rest`.
     pub rest: Vec<T>,
-    /// The batch that must commit before this one, unless this one [yields](super::Scheduler::can_yield).
+    /// The batch that must commit before this batch, unless this batch [yields](super::Scheduler::can_yield).
     pub commit_after: Option<BatchId>,
     /// Whether another batch may have to commit after this one.
     pub in_turn: bool,
-    /// A barrier: the only transaction in the batch; no other batch runs at the same time.
+    /// Whether the batch is a barrier: it has one transaction, and no other batch runs at the same time.
     pub alone: bool,
 }
 
-/// Size of a batch, for the bookkeeping after it ends.
+/// The size of a batch, which is still needed when the batch ends.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct BatchTotals {
     pub transactions: usize,

@@ -1,4 +1,4 @@
-//! Which source columns fit into which target columns without loss.
+//! Checks which source columns fit into which target columns without loss.
 
 use tailwater_wire::rows::column::CHARSET_BINARY;
 use tailwater_wire::rows::{BinlogColumn, ColumnType};
@@ -8,7 +8,7 @@ use crate::columns::TargetType;
 use crate::columns::column_type::character_bytes_max;
 
 impl TargetType {
-    /// Limit of bytes, for types that hold text or binary data.
+    /// Returns the maximum length in bytes of a type that holds text or binary data; `None` for other types.
     fn bytes_max(&self) -> Option<u64> {
         Some(match self.name.as_str() {
             "char" | "binary" | "varchar" | "varbinary" => {
@@ -22,8 +22,8 @@ impl TargetType {
         })
     }
 
-    /// The reason if values of a source's column may not fit. `unsigned` is whether the source's column is
-    /// unsigned.
+    /// Returns why values of a source's column may not fit; `None` if they always fit. `unsigned` is whether
+    /// the source's column is unsigned.
     pub fn refuses(&self, source: &BinlogColumn, unsigned: bool, flavour: Flavour) -> Option<String> {
         let fits = match source.column_type {
             ColumnType::Tiny => self.takes_integer(1, unsigned),
@@ -57,7 +57,7 @@ impl TargetType {
             ColumnType::Char { bytes_max } | ColumnType::VarChar { bytes_max } => {
                 self.takes_bytes(source, u64::from(bytes_max), flavour)
             }
-            // The stored value starts with a byte for the compression method.
+            // The stored value starts with one more byte, for the compression method.
             ColumnType::VarCharCompressed { bytes_max } => {
                 self.takes_bytes(source, u64::from(bytes_max).saturating_sub(1), flavour)
             }
@@ -109,8 +109,8 @@ impl TargetType {
 
     fn takes_bytes(&self, source: &BinlogColumn, source_bytes_max: u64, flavour: Flavour) -> bool {
         let binary = source.collation == Some(CHARSET_BINARY);
-        // MariaDB logs its own types like BINARY or VARBINARY, and the log may lack the information that they
-        // are binary.
+        // MariaDB logs its own types like BINARY or VARBINARY, and the log may not contain that they are
+        // binary.
         let own = match self.name.as_str() {
             "uuid" | "inet6" => source_bytes_max == 16,
             "inet4" => source_bytes_max == 4,
@@ -119,7 +119,7 @@ impl TargetType {
         };
         let own = own && flavour == Flavour::MariaDb && (binary || source.collation.is_none());
         if binary || own {
-            // A BINARY column pads its values.
+            // A BINARY column pads its values with zero bytes.
             let padded = self.name == "binary"
                 && source.column_type != ColumnType::Char { bytes_max: self.number(0, 1) as u16 };
             let blob = self.character_set.is_none() && !padded;
@@ -129,7 +129,7 @@ impl TargetType {
             return true;
         }
         let Some(own) = &self.character_set else {
-            // Bytes, or text whose character set the source did not log.
+            // The source's column holds bytes, or text whose character set the source did not log.
             return source.collation.is_none() && self.bytes_max().is_some_and(|max| max >= source_bytes_max);
         };
         let from = source.collation.and_then(charset::character_set);
@@ -138,12 +138,12 @@ impl TargetType {
         }
         let from = from.unwrap_or(own);
         match self.name.as_str() {
-            // It must hold as many characters.
+            // The target's column must hold as many characters.
             "char" | "varchar" => {
                 u64::from(self.number(0, 1)) >= source_bytes_max / u64::from(character_bytes_max(from))
             }
-            // It must hold as many bytes. If the character set differs, the server rejects text that is too
-            // long.
+            // The target's column must hold as many bytes. If the character set differs, the server rejects
+            // text that is too long.
             "tinytext" | "text" | "mediumtext" | "longtext" => {
                 self.bytes_max().is_some_and(|max| max >= source_bytes_max)
             }
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_may_grow() {
+    fn numbers_fit_into_larger_types() {
         let number = |to: &str, from, unsigned| takes(&target(to, None), from, None, unsigned);
         assert!(number("bigint", ColumnType::Long, true) && number("int(11)", ColumnType::Long, false));
         assert!(!number("int", ColumnType::Long, true) && !number("int unsigned", ColumnType::Long, false));
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn text_may_grow_and_change_its_character_set() {
+    fn text_fits_into_longer_types_and_other_character_sets() {
         let text = |to: &str, collation, from: Option<u32>, bytes_max| {
             takes(&target(to, collation), ColumnType::VarChar { bytes_max }, from, false)
         };
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn members_must_have_the_same_order() {
+    fn enum_members_must_have_the_same_order() {
         let to = target("enum('a','it''s','(,)')", Some("latin1_swedish_ci"));
         assert_eq!(to.members, ["a", "it's", "(,)"]);
         let mut column = BinlogColumn::new(ColumnType::Enum { bytes: 1 }, type_code::STRING, 0, true);

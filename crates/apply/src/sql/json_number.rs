@@ -1,7 +1,8 @@
-//! Finds numbers in JSON text that MySQL's JSON type rounds: it stores integers of 64 bits, and other numbers
-//! as doubles.
+//! Finds numbers in JSON text that MySQL's JSON type would round. This type stores integers of up to 64 bits
+//! exactly, and other numbers as doubles.
 
-/// The first number of a document's text that MySQL would round. The server rejects text that is not JSON.
+/// Returns the first number in a JSON document that MySQL would round. The server itself rejects text that is
+/// not JSON.
 pub(super) fn rounded(text: &[u8]) -> Option<String> {
     let mut rest = text;
     while let Some((first, after)) = rest.split_first() {
@@ -24,7 +25,7 @@ pub(super) fn rounded(text: &[u8]) -> Option<String> {
     None
 }
 
-/// The text after a string whose opening quote was read.
+/// Returns the text after a string whose opening quote was already read.
 fn after_string(text: &[u8]) -> &[u8] {
     let mut rest = text;
     loop {
@@ -44,13 +45,13 @@ fn is_exact(number: &str) -> bool {
     match number.parse::<f64>() {
         Ok(double) if double.is_finite() => digits(number) == digits(&format!("{double:e}")),
         Ok(_) => false,
-        // Not a number.
+        // The text is not a number.
         Err(_) => true,
     }
 }
 
-/// The digits of a number without leading and trailing zeros, and the power of ten of the last digit; `None`
-/// for 0.
+/// Returns the digits of a number without leading and trailing zeros, and the power of ten of the last digit.
+/// Returns `None` for 0.
 fn digits(number: &str) -> Option<(String, i64)> {
     let (mantissa, exponent) = number.split_once(['e', 'E']).unwrap_or((number, "0"));
     let exponent: i64 = exponent.parse().unwrap_or(i64::MAX / 2);
@@ -68,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_that_a_double_rounds_are_found() {
+    fn numbers_that_a_double_would_round_are_found() {
         for exact in [
             "1",
             "[-9223372036854775808, 18446744073709551615, 1.50, 0.1, 1e22, -0.0, 0e5, 1E+2]",

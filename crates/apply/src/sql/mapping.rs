@@ -1,4 +1,4 @@
-//! Maps the columns of a source table to those of the target.
+//! Maps the columns of a source table to the columns of the target table, for SQL statements.
 
 use tailwater_wire::rows::column::CHARSET_BINARY;
 use tailwater_wire::rows::{ColumnType, TableMap};
@@ -8,55 +8,55 @@ use tailwater_wire::{Flavour, print::charset};
 use crate::columns::{ColumnMismatch, TargetType};
 use crate::target::{PeriodBound, TargetTable, UniqueIndex};
 
-/// The target column of a source column.
+/// The target column for a source column.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ColumnTarget {
     /// Name of the target column, in backquotes.
     pub quoted: String,
-    /// The source's character set, if it differs from the target's.
+    /// The source's character set, if it differs from the character set of the target.
     pub converted_from: Option<&'static str>,
     /// The character set of the target's column.
     pub character_set: Option<String>,
-    /// Whether the target stores JSON as text.
+    /// Whether the target stores JSON as text (MariaDB).
     pub json_text: bool,
     /// Whether the target has MySQL's JSON type and the source stores text.
     pub json_of_text: bool,
-    /// Whether the target stores a positive zero for a negative one.
+    /// Whether the target stores a positive zero instead of a negative zero.
     pub plain_zero: bool,
 }
 
-/// The column mapping of a table, computed once per table.
+/// How the columns of a source table are written with SQL. Computed once for each table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SqlMapping {
-    /// The source's table map, completed from the target where the source did not log details.
+    /// The source's table map. Details that the source did not log are taken from the target.
     pub(super) map: TableMap,
     /// Name of the target table, in backquotes.
     pub(super) quoted: String,
-    /// For each source column; `None` for generated columns.
+    /// The target column for each source column; `None` for generated columns.
     pub(super) places: Vec<Option<ColumnTarget>>,
-    /// Keys of the target that identify a row, as source columns, best first.
+    /// The keys of the target that identify a row, as source columns. The best key comes first.
     pub(super) keys: Vec<Vec<usize>>,
-    /// The period, if both tables are system-versioned.
+    /// The period columns, if both tables are system-versioned.
     pub(super) period: Option<RowPeriod>,
-    /// Whether an INSERT sets the period.
+    /// Whether an INSERT sets the period columns.
     pub(super) writes_period: bool,
 }
 
 /// The period columns of a system-versioned table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct RowPeriod {
-    /// Source column with the start of a row's period.
+    /// The source column with the start of a row's period.
     pub start: usize,
-    /// Source column with its end.
+    /// The source column with the end of a row's period.
     pub end: usize,
-    /// The mapping for inserting history rows, with the period columns.
+    /// The mapping for inserting history rows, which includes the period columns.
     pub history: Box<SqlMapping>,
 }
 
-/// Maps a source table to a target table. `columns` are the target columns of the source columns.
+/// Maps a source table to a target table. `columns` contains the target column for each source column.
 ///
 /// # Errors
-/// [`ColumnMismatch`] for the first column that does not fit.
+/// [`ColumnMismatch`] for the first column whose values do not fit.
 pub(crate) fn mapping(
     logged: &TableMap,
     target: &TargetTable,
@@ -64,7 +64,7 @@ pub(crate) fn mapping(
 ) -> Result<SqlMapping, ColumnMismatch> {
     let mut map = logged.clone();
     let mut places = Vec::with_capacity(map.columns.len());
-    // Source column by target column.
+    // For each target column, its source column.
     let mut sources = vec![None; target.columns.len()];
     for (index, (column, found)) in map.columns.iter_mut().zip(columns).enumerate() {
         let own = target.columns.get(*found);
@@ -80,7 +80,7 @@ pub(crate) fn mapping(
             continue;
         }
         let own_type = TargetType::of(own);
-        // Details that the source did not log are assumed to be as on the target.
+        // Details that the source did not log are assumed to be the same as on the target.
         let unsigned = column.unsigned.unwrap_or(own_type.unsigned);
         if let Some(reason) = own_type.refuses(column, unsigned, target.flavour) {
             return Err(ColumnMismatch::at(logged, index, reason));
@@ -128,7 +128,8 @@ pub(crate) fn mapping(
     Ok(mapping)
 }
 
-/// The period columns, if both tables have them. `sources` are the source columns of the target columns.
+/// Returns the period columns, if both tables have them. `sources` contains the source column for each target
+/// column.
 fn row_period(
     mapping: &SqlMapping,
     target: &TargetTable,

@@ -1,20 +1,21 @@
-//! Writes groups of rows as SQL: for a table of another shape, for the other flavour, or for an account that
-//! may not execute `BINLOG`.
+//! Writes groups of rows as SQL: for a target table of another shape, for a target of another flavour, or for
+//! an account that may not execute `BINLOG`.
 //!
-//! Values are stored exactly, or the channel stops. [`MappedTable::sql_mapping`] rejects, once per table,
-//! columns that cannot hold the source's values. The session is strict, so that the server rejects the rest:
-//! a text that is too long, a character that the target's character set lacks, a TIMESTAMP out of range.
+//! Values are stored exactly, or the channel stops. [`MappedTable::sql_mapping`] checks the columns once for
+//! each table, and rejects columns that cannot hold the source's values. The session is strict, so that the
+//! server rejects single values that do not fit: a text that is too long, a character that the target's
+//! character set lacks, a TIMESTAMP out of range.
 //!
 //! Differences to `BINLOG` statements:
-//! - Triggers of the target run, and no setting disables them. Drop those whose changes the source has
+//! - Triggers of the target run, and no setting disables them. Drop the triggers whose changes the source has
 //!   already logged.
 //! - Columns that only the target has get their defaults; the target computes generated columns.
 //! - An UPDATE or DELETE without a matching row is not an error for the server. Each statement has the number
 //!   of rows that it must find ([`SqlStatement::rows`]); the connection needs [`ConnectOptions::found_rows`].
 //! - MariaDB stores a negative zero as zero, in every notation.
-//! - MariaDB's JSON is text; MySQL reformats it when it stores it.
+//! - MariaDB stores JSON as text. MySQL reformats a JSON document when it stores it.
 //! - A statement computes the period of a system-versioned row (see `versioned`).
-//! - A MariaDB UUID or INET6 is written to a column of the same type or to a binary column; it is not
+//! - A MariaDB UUID or INET6 is written to a column of the same type or to a binary column; the value is not
 //!   converted to text.
 //!
 //! [`MappedTable::sql_mapping`]: crate::mapped_table::MappedTable::sql_mapping
@@ -37,43 +38,43 @@ pub use versioned::SqlPart;
 
 use tailwater_wire::Flavour;
 
-/// A statement with the expected number of rows.
+/// A statement, with the number of rows that it must change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SqlStatement {
-    /// The statement. Not necessarily UTF-8.
+    /// The text of the statement. It need not be UTF-8.
     pub text: Vec<u8>,
-    /// Number of rows that it must insert, find or delete; `None` if it changes no rows.
+    /// Number of rows that the statement must insert, find or delete; `None` if it changes no rows.
     pub rows: Option<u64>,
 }
 
-/// A statement whose long values are kept by reference until it is sent.
+/// A statement whose long values are not copied before it is sent.
 #[derive(Debug)]
 pub struct LongSqlStatement<'v> {
     text: text::SqlText<'v>,
-    /// As [`SqlStatement::rows`].
+    /// See [`SqlStatement::rows`].
     pub rows: Option<u64>,
 }
 
 impl LongSqlStatement<'_> {
-    /// Length in bytes.
+    /// Returns the length of the statement in bytes.
     pub fn bytes(&self) -> usize {
         self.text.len()
     }
 
-    /// The text before its first long value.
+    /// Returns the text before the first long value.
     pub fn start(&self) -> &[u8] {
         self.text.start()
     }
 
-    /// The statement, in pieces.
+    /// Returns the statement in pieces.
     pub fn pieces(&self) -> impl Iterator<Item = Vec<u8>> + Send {
         self.text.pieces()
     }
 }
 
-/// The first statement of a session: the server stores values unchanged, or rejects them.
+/// Returns the first statement of a session. After it, the server stores values unchanged or rejects them.
 pub fn session_statement(flavour: Flavour) -> String {
-    // Comparisons with a literal that has its own character set must not depend on the session's collation.
+    // A comparison with a literal that has its own character set must not depend on the session's collation.
     let checks = match flavour {
         Flavour::MySql => "",
         Flavour::MariaDb => ", @@session.check_constraint_checks=1",
@@ -84,8 +85,8 @@ pub fn session_statement(flavour: Flavour) -> String {
     )
 }
 
-/// Invalid dates, and zero for an AUTO_INCREMENT column, are stored like other values.
+/// The strict SQL mode. Invalid dates, and zero for an AUTO_INCREMENT column, are stored like other values.
 const STRICT: &str = "STRICT_ALL_TABLES,NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES";
 
-/// For rows with an empty ENUM value, which a strict server rejects.
+/// The SQL mode for rows with an empty ENUM value, which a strict server rejects.
 const LAX: &str = "NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES";

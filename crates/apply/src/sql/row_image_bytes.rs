@@ -1,4 +1,4 @@
-//! The images of a row in one piece each.
+//! Returns the images of a row as contiguous bytes.
 
 use std::borrow::Cow;
 
@@ -12,7 +12,7 @@ pub struct RowImageBytes<'a> {
 }
 
 impl<'a> RowImageBytes<'a> {
-    /// The images of `row`. They are copied only if columns were cut.
+    /// Returns the images of `row`. They are copied only if columns were cut.
     pub fn of(row: &PlannedRow<'a>) -> Self {
         Self { image: row.image.to_bytes(), after: row.after.to_bytes() }
     }

@@ -1,4 +1,4 @@
-//! Writes the statements of a group.
+//! Writes the SQL statements for a group of rows.
 
 use std::borrow::Cow;
 
@@ -17,44 +17,44 @@ use crate::batch::{PlannedRow, RowGroup};
 use crate::binlog::BinlogStatementOptions;
 use crate::error::ApplyError;
 
-/// The flags of a group that the source session had changed.
+/// The flags of a group that say which session settings the source had changed.
 const SESSION_FLAGS: u16 = RowsEvent::FLAG_NO_FOREIGN_KEY_CHECKS
     | RowsEvent::FLAG_RELAXED_UNIQUE_CHECKS
     | RowsEvent::FLAG_NO_CHECK_CONSTRAINT_CHECKS;
 
-/// Limit of rows that one statement looks up. Beyond a limit, optimizers read the whole table.
+/// The maximum number of rows that one statement looks up. With more rows, optimizers read the whole table.
 const SOUGHT_ROWS_MAX: u64 = 500;
 
-/// Writes groups as SQL for one session, which has executed [`super::session_statement`].
+/// Writes groups of rows as SQL for one session, which has executed [`super::session_statement`].
 #[derive(Debug)]
 pub struct SqlWriter {
     flavour: Flavour,
     options: BinlogStatementOptions,
-    /// The session settings after the statements have run.
+    /// The session settings after the statements so far have run.
     flags: u16,
     lax: bool,
-    /// Some of the statements change them.
+    /// Whether some of the statements change session settings.
     has_set: bool,
     tolerant: bool,
     generated: GeneratedHistory,
 }
 
-/// The common parts of a group's statements.
+/// The parts that all statements of a group have in common.
 #[derive(Debug)]
 struct StatementForm {
     /// The text before the first row.
     head: Vec<u8>,
-    /// The separator between rows; `None` if each row has its own statement.
+    /// The separator between rows; `None` if each row needs its own statement.
     separator: Option<&'static str>,
     /// The text after the last row.
     tail: &'static str,
     rows_max: u64,
-    /// The key columns for lookups, if there is a key.
+    /// The key columns that find a row, if there is a key.
     key: Option<Vec<usize>>,
 }
 
 impl SqlWriter {
-    /// A writer for a session on a target of a flavour.
+    /// Returns a writer for a session on a target of this flavour.
     pub fn new(flavour: Flavour, options: BinlogStatementOptions) -> Self {
         Self {
             flavour,
@@ -67,20 +67,20 @@ impl SqlWriter {
         }
     }
 
-    /// Makes the writer replace existing rows and accept missing ones.
+    /// Makes the writer replace existing rows and accept missing rows.
     #[must_use]
     pub fn tolerant(self, tolerant: bool) -> Self {
         Self { tolerant, ..self }
     }
 
-    /// Whether it has written a statement that changes session settings. If not all of its statements were
-    /// executed, the session settings are unknown: use a new writer and a fresh session.
+    /// Returns whether the writer has written a statement that changes session settings. If not all of its
+    /// statements were executed, the session settings are unknown. Then use a new writer and a new session.
     pub fn has_set(&self) -> bool {
         self.has_set
     }
 
-    /// Splits a group into the parts that need a kind of statement of their own. The mapping is that of its
-    /// table.
+    /// Splits a group into parts, each of which needs its own kind of statement. `mapping` is the mapping of
+    /// the group's table.
     ///
     /// # Errors
     /// As [`SqlWriter::statements`].
@@ -97,17 +97,17 @@ impl SqlWriter {
         }
     }
 
-    /// Forgets which history rows the statements so far create. Call when a transaction starts: rows of
-    /// another one do not belong to them.
+    /// Forgets which history rows the statements so far create. Call this when a transaction starts: history
+    /// rows of another transaction do not come from these statements.
     pub fn forget_history(&mut self) {
         self.generated.clear();
     }
 
-    /// Appends the statements for a group. The mapping is that of its table.
+    /// Appends the statements for a group. `mapping` is the mapping of the group's table.
     ///
     /// # Errors
-    /// [`ApplyError::NotExact`] for a value without an exact SQL form, or a malformed one;
-    /// [`ApplyError::TooLarge`] if a row exceeds a packet of the target.
+    /// [`ApplyError::NotExact`] for a value that is malformed or has no exact SQL form;
+    /// [`ApplyError::TooLarge`] if a row does not fit into a packet of the target.
     pub fn statements(
         &mut self,
         group: &RowGroup<'_>,
@@ -139,7 +139,7 @@ impl SqlWriter {
         for row in &group.rows {
             let images = RowImageBytes::of(row);
             row_text.clear();
-            // The first row is built in place: a long row is not copied.
+            // The first row is built in place, so that a long row is not copied.
             let head_bytes = if rows == 0 { form.head.len() } else { 0 };
             if rows == 0 && group.kind != RowsKind::Delete {
                 row_text.reserve(head_bytes + text_bytes(row));
@@ -148,7 +148,7 @@ impl SqlWriter {
             let mut text_of_row = SqlText::after(std::mem::take(&mut row_text));
             let lax = form.put_row(&mut text_of_row, group, mapping, &images)?;
             row_text = text_of_row.bytes;
-            // Nothing to set: the target computes all changed columns.
+            // Nothing is to be set: the target computes all changed columns.
             if row_text.len() == head_bytes {
                 continue;
             }
@@ -192,8 +192,8 @@ impl SqlWriter {
         Ok(())
     }
 
-    /// The statement for one row of a [part](Self::parts), without a copy of long values; `None` if nothing
-    /// is to be done. Appends the statements that must run before it.
+    /// Returns the statement for one row of a [part](Self::parts), without copying long values; `None` if
+    /// nothing is to be done. Appends the statements that must run before it.
     ///
     /// # Errors
     /// As [`SqlWriter::statements`].
@@ -218,7 +218,7 @@ impl SqlWriter {
         Ok(Some(LongSqlStatement { text, rows: (!self.tolerant).then_some(1) }))
     }
 
-    /// Appends the settings for a statement of this length.
+    /// Appends the settings that a statement of this length needs.
     fn prepare(
         &mut self,
         bytes: usize,
@@ -279,7 +279,7 @@ impl StatementForm {
                 let verb = match (tolerant, mapping.writes_period) {
                     (false, _) => "INSERT",
                     (true, false) => "REPLACE",
-                    // REPLACE may not set the period.
+                    // With REPLACE, the period cannot be set.
                     (true, true) => "INSERT IGNORE",
                 };
                 let head = format!("{verb} INTO {table} ({}) VALUES ", columns.join(","));
@@ -291,7 +291,7 @@ impl StatementForm {
                     let quoted = quoted.map_or("", |place| place.quoted.as_str());
                     (format!("DELETE FROM {table} WHERE {quoted} IN ("), Some(","), ")", SOUGHT_ROWS_MAX)
                 }
-                // MariaDB finds `(a,b) IN ((1,2))` in no index.
+                // MariaDB uses no index for `(a,b) IN ((1,2))`.
                 _ => (format!("DELETE FROM {table} WHERE "), Some(" OR "), "", SOUGHT_ROWS_MAX),
             },
             (RowsKind::Delete, None) => (format!("DELETE FROM {table} WHERE "), None, " LIMIT 1", 1),
@@ -302,7 +302,7 @@ impl StatementForm {
         Self { head, separator, tail, rows_max, key }
     }
 
-    /// Appends the text for a row; returns whether a strict server would reject it.
+    /// Appends the text for a row. Returns whether a strict server would reject the row.
     fn put_row<'v>(
         &self,
         text: &mut SqlText<'v>,
@@ -362,7 +362,8 @@ impl StatementForm {
         }
     }
 
-    /// `a=1 AND b=2` with a key, or `a<=>1 AND b<=>NULL` with all columns.
+    /// Appends the condition that finds a row: `a=1 AND b=2` with a key, or `a<=>1 AND b<=>NULL` with all
+    /// columns.
     fn put_condition<'v>(
         &self,
         text: &mut SqlText<'v>,
@@ -396,7 +397,7 @@ impl StatementForm {
         if first {
             return Err(no_key(&mapping.map).into());
         }
-        // Of equal rows of a versioned table, preferably the one with the same period.
+        // If several rows of a versioned table are equal, prefer the row with the same period.
         if let (None, Some(period)) = (&self.key, &mapping.period)
             && let Some(cell) = before.cell(period.start)?
             && let Some(place) = period.history.places.get(period.start).and_then(Option::as_ref)
@@ -409,8 +410,8 @@ impl StatementForm {
     }
 }
 
-/// Appends the columns of an image that can be written: `1,'x'`, or with `named` `a=1,b='x'`. Returns whether
-/// a strict server would reject one.
+/// Appends those columns of an image that can be written, as `1,'x'`, or with `named` as `a=1,b='x'`. Returns
+/// whether a strict server would reject one of the values.
 fn put_columns<'v>(
     text: &mut SqlText<'v>,
     mapping: &SqlMapping,
@@ -446,8 +447,8 @@ fn no_key(map: &TableMap) -> WireError {
     )
 }
 
-/// The estimated length of the text of a row's new values, in bytes: two hexadecimal digits per byte, and the
-/// text around them. Without this reservation, growing text may be in memory twice.
+/// Returns the estimated length of the text of a row's new values, in bytes: two hexadecimal digits per byte,
+/// and the text around them. Without reserving this length, text that grows may be in memory twice.
 fn text_bytes(row: &PlannedRow<'_>) -> usize {
     let image = if row.after.bytes() == 0 { row.image } else { row.after };
     image.bytes() * 2 + 256

@@ -1,30 +1,30 @@
-//! The text of a statement. Long values are inserted only while it is sent.
+//! The text of a statement. Long values are inserted only when it is sent.
 
 use tailwater_wire::print::sql_value::put_hex;
 
-/// Values of at least this length are kept by reference, in bytes.
+/// Values of at least this many bytes are not copied into the text.
 const KEPT_BYTES_MIN: usize = 1 << 20;
 
-/// Size of one piece of a kept value, in bytes.
+/// Length of one piece of such a value, in bytes.
 const PIECE_BYTES: usize = 32 << 10;
 
-/// Text that is being written.
+/// The text of a statement that is being written.
 #[derive(Debug, Default)]
 pub(super) struct SqlText<'v> {
-    /// The text without the kept values.
+    /// The text without the values that are not copied.
     pub(super) bytes: Vec<u8>,
-    /// Kept values, with their offset in `bytes`.
+    /// The values that are not copied, each with its offset in `bytes`.
     kept: Vec<(usize, &'v [u8])>,
     keeps: bool,
 }
 
 impl<'v> SqlText<'v> {
-    /// Text that keeps long values by reference.
+    /// Returns an empty text that does not copy long values.
     pub(super) fn keeping() -> Self {
         Self { keeps: true, ..Self::default() }
     }
 
-    /// Text that starts with `bytes` and copies every value.
+    /// Returns a text that starts with `bytes` and copies every value.
     pub(super) fn after(bytes: Vec<u8>) -> Self {
         Self { bytes, ..Self::default() }
     }
@@ -33,7 +33,7 @@ impl<'v> SqlText<'v> {
         self.bytes.extend_from_slice(text.as_ref());
     }
 
-    /// Whether a value is kept by reference.
+    /// Returns whether a value is not copied.
     pub(super) fn is_kept(&self, value: &[u8]) -> bool {
         self.keeps && value.len() >= KEPT_BYTES_MIN
     }
@@ -46,18 +46,18 @@ impl<'v> SqlText<'v> {
         }
     }
 
-    /// Length in bytes, including kept values.
+    /// Returns the length in bytes, including values that are not copied.
     pub(super) fn len(&self) -> usize {
         self.bytes.len() + self.kept.iter().map(|(_, value)| literal_bytes(value)).sum::<usize>()
     }
 
-    /// The text before the first kept value.
+    /// Returns the text before the first value that is not copied.
     pub(super) fn start(&self) -> &[u8] {
         let end = self.kept.first().map_or(self.bytes.len(), |(start, _)| *start);
         self.bytes.get(..end).unwrap_or_default()
     }
 
-    /// The whole text in pieces, which are short for kept values.
+    /// Returns the whole text in pieces. Values that are not copied are returned in short pieces.
     pub(super) fn pieces(&self) -> impl Iterator<Item = Vec<u8>> + Send + use<'_, 'v> {
         let ends = self.kept.iter().map(|(end, _)| *end).chain([self.bytes.len()]);
         let starts = std::iter::once(0).chain(ends.clone());
@@ -69,18 +69,18 @@ impl<'v> SqlText<'v> {
     }
 }
 
-/// Length of the literal of a kept value, in bytes.
+/// Returns the length of the literal of a value, in bytes.
 fn literal_bytes(value: &[u8]) -> usize {
     value.len() * 2 + "X''".len()
 }
 
-/// The literal of a kept value in pieces; none for an empty value.
+/// Returns the literal of a value in pieces; none for an empty value.
 fn literal_pieces(value: &[u8]) -> impl Iterator<Item = Vec<u8>> + Send + use<'_> {
     let count = value.len().div_ceil(PIECE_BYTES);
     value.chunks(PIECE_BYTES).enumerate().map(move |(index, chunk)| {
         let mut piece = Vec::with_capacity(literal_bytes(chunk));
         put_hex(&mut piece, chunk);
-        // Each piece is encoded as a complete literal; the inner delimiters are removed.
+        // Each piece is encoded as a complete literal. The delimiters between two pieces are removed.
         if index + 1 < count {
             piece.pop();
         }
@@ -99,7 +99,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn pieces_join_to_the_whole_text(
+        fn pieces_join_to_the_whole_text_of_the_statement(
             parts in prop::collection::vec((prop::collection::vec(any::<u8>(), 0..9), any::<bool>()), 0..6),
             extra in 0..3 * PIECE_BYTES,
         ) {

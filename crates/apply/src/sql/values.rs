@@ -8,22 +8,22 @@ use super::json_number;
 use super::mapping::ColumnTarget;
 use super::text::SqlText;
 
-/// Limit of a decompressed value or a JSON document, in bytes.
+/// The maximum length of a decompressed value or a JSON document, in bytes.
 const VALUE_BYTES_MAX: usize = 1 << 30;
 
-/// The role of a literal.
+/// What a literal is used for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LiteralRole {
-    /// Assigned to a column.
+    /// The literal is assigned to a column.
     Assigned,
-    /// Compared with a key column, by the rules of the key's index.
+    /// The literal is compared with a key column, by the rules of the key's index.
     Key,
-    /// Compared byte by byte, to find a row without a key.
+    /// The literal is compared byte by byte, to find a row without a key.
     Compared,
 }
 
-/// Appends a value. `before` is the before image, for partial updates. Returns whether a strict server would
-/// reject it.
+/// Appends a value as a literal. `before` is the before image, for partial updates. Returns whether a strict
+/// server would reject the value.
 pub(super) fn put_literal<'v>(
     text: &mut SqlText<'v>,
     map: &TableMap,
@@ -70,7 +70,7 @@ pub(super) fn put_literal<'v>(
             let after = changed_document(map, place, cell.index, diffs, before)?;
             put_json(text, &JsonBinary::parse(&after)?.to_text()?, literal);
         }
-        // If the old document was not logged, the change applies to the target's document.
+        // The old document was not logged, so the change is applied to the target's document.
         BinlogValue::JsonDiff(diffs) if before.is_none_or(|before| !before.has(cell.index)) => {
             put_changes(&mut text.bytes, &place.quoted, diffs)?;
         }
@@ -89,7 +89,7 @@ pub(super) fn put_literal<'v>(
 
 const NEGATIVE_ZERO: &str = "MariaDB has no expression for a negative zero; write 0 on the source";
 
-/// The document after a partial update. `before` is the before image.
+/// Returns the JSON document after a partial update. `before` is the before image.
 fn changed_document(
     map: &TableMap,
     place: &ColumnTarget,
@@ -114,7 +114,7 @@ fn is_negative_zero(number: f64) -> bool {
     number == 0.0 && number.is_sign_negative()
 }
 
-/// A document that the source stores as text. Documents are compared, not texts.
+/// Appends a JSON document that the source stores as text. The documents are compared, not their texts.
 fn put_json_of_text<'v>(text: &mut SqlText<'v>, place: &ColumnTarget, bytes: &'v [u8], literal: LiteralRole) {
     let from = place.converted_from.unwrap_or("utf8mb4");
     if literal == LiteralRole::Assigned {
@@ -127,12 +127,12 @@ fn put_json_of_text<'v>(text: &mut SqlText<'v>, place: &ColumnTarget, bytes: &'v
     }
 }
 
-/// Whether text needs its character set: for a conversion, or for an index lookup.
+/// Returns whether text needs its character set in the literal: for a conversion, or for an index lookup.
 fn needs_character_set(place: &ColumnTarget, literal: LiteralRole) -> bool {
     place.converted_from.is_some() || literal == LiteralRole::Key && place.character_set.is_some()
 }
 
-/// `put_bytes` writes the bytes of the text.
+/// Appends text. `put_bytes` writes the bytes of the text.
 fn put_text<'v>(
     text: &mut SqlText<'v>,
     place: &ColumnTarget,

@@ -6,14 +6,14 @@
 //! statement therefore runs with the source's time (`SET STATEMENT timestamp`). The target then computes the
 //! same periods and creates the same history rows, and the logged history rows are left out.
 //!
-//! Exceptions:
+//! There are two exceptions:
 //! - A history row that the source inserted itself (`system_versioning_insert_history`, MariaDB 10.11) is
 //!   inserted with its period.
-//! - `DELETE HISTORY` is logged row by row, but cannot select rows. It runs again, up to the newest of the
-//!   rows.
+//! - `DELETE HISTORY` is logged row by row, but the statement itself cannot select single rows. It runs again
+//!   on the target, up to the time of the newest logged row.
 //!
-//! MariaDB: `TABLE::delete_row` and `TABLE::vers_update_fields` in `table.cc`, `vers_insert_history_row` in
-//! `sql_insert.cc`.
+//! Source in MariaDB: `TABLE::delete_row` and `TABLE::vers_update_fields` in `table.cc`,
+//! `vers_insert_history_row` in `sql_insert.cc`.
 
 use std::borrow::Cow;
 
@@ -33,23 +33,23 @@ const SECOND_US: u64 = 1_000_000;
 /// Rows of a group that the same kind of statement writes.
 #[derive(Debug)]
 pub enum SqlPart<'g, 'a> {
-    /// Rows of a kind.
+    /// Rows of one kind of change.
     Rows {
         /// The rows.
         group: Cow<'g, RowGroup<'a>>,
-        /// Their columns.
+        /// The columns of the rows.
         mapping: &'g SqlMapping,
-        /// The text before the verb: `SET STATEMENT ... FOR `, or empty.
+        /// The text before the statement: `SET STATEMENT ... FOR `, or empty.
         prefix: String,
     },
     /// A complete statement, which may change any number of rows.
     Statement(Vec<u8>),
 }
 
-/// The statement for a row. Times are in microseconds since 1970.
+/// What the target does with a logged row. Times are in microseconds since 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RowAction {
-    /// `None` if the source did not log the time.
+    /// Inserts the row; the time is `None` if the source did not log it.
     Insert {
         at: Option<u64>,
     },
@@ -64,11 +64,12 @@ enum RowAction {
     DeleteHistory {
         before: u64,
     },
-    /// The history row of an update, which the target creates.
+    /// Does nothing: an update on the target creates this history row.
     LeaveOut,
 }
 
-/// History rows that the target creates with the statements so far, and whose logged rows are yet to come.
+/// The history rows that the target creates with the statements so far. Their logged rows come later in the
+/// log.
 #[derive(Debug, Default)]
 pub(super) struct GeneratedHistory {
     counts: FxHashMap<Vec<u8>, u32>,
@@ -83,7 +84,7 @@ impl GeneratedHistory {
         *self.counts.entry(identity).or_default() += 1;
     }
 
-    /// Whether the row is one of them. Removes it.
+    /// Returns whether the row is one of these history rows, and removes it.
     fn take(&mut self, identity: &[u8]) -> bool {
         let Some(count) = self.counts.get_mut(identity) else { return false };
         *count -= 1;
@@ -93,7 +94,7 @@ impl GeneratedHistory {
         true
     }
 
-    /// Splits a group into runs of rows with the same kind of statement and the same time.
+    /// Splits a group into runs of rows that need the same kind of statement and the same time.
     pub fn parts<'g, 'a>(
         &mut self,
         group: &'g RowGroup<'a>,
@@ -138,7 +139,7 @@ impl GeneratedHistory {
                 if let Some(deleted) = after_end.filter(|end| !is_endless(*end)) {
                     return Ok(RowAction::Delete { at: Some(deleted) });
                 }
-                // The servers create no history row for a period that is empty or negative.
+                // The servers create no history row if its period is empty or negative.
                 if let Some(after_start) =
                     after_start.filter(|after| start.is_none_or(|start| start < *after))
                 {
@@ -146,8 +147,8 @@ impl GeneratedHistory {
                 }
                 RowAction::Update { at: after_start }
             }
-            // A row deleted at a time before its start, or twice at the same time: it leaves no history row.
-            // One microsecond before its start has that effect.
+            // The row was deleted at a time before its start, or twice at the same time, and left no history
+            // row. A delete one microsecond before the row's start has the same effect.
             (RowsKind::Delete, None) => RowAction::Delete { at: start.map(|start| start.saturating_sub(1)) },
             (RowsKind::Delete, Some(_)) if group.table.target.partitioned => {
                 return Err(not_exact(
@@ -176,7 +177,7 @@ impl RowAction {
     }
 }
 
-/// The part for a run of rows; `None` if nothing is to be done.
+/// Returns the part for a run of rows; `None` if nothing is to be done.
 fn part<'g, 'a>(
     group: &'g RowGroup<'a>,
     mapping: &'g SqlMapping,
@@ -218,15 +219,15 @@ fn part<'g, 'a>(
     })
 }
 
-/// The text that makes a statement run at this time.
+/// Returns the text that makes a statement run at this time.
 fn at_time(time: Option<u64>) -> String {
     let Some(time) = time else { return String::new() };
-    // The server converts the number to a double and cuts it to microseconds. The additional digit keeps the
-    // rounding error from reaching the microsecond before.
+    // The server converts the number to a double and cuts it to microseconds. With the additional digit, the
+    // rounding error cannot reach the previous microsecond.
     format!("SET STATEMENT timestamp={}.{:06}3 FOR ", time / SECOND_US, time % SECOND_US)
 }
 
-/// The time in a TIMESTAMP(6) column; `None` if the image does not have it.
+/// Returns the time in a TIMESTAMP(6) column; `None` if the image does not contain the column.
 fn time_of(image: &Image<'_>, column: usize) -> Result<Option<u64>, WireError> {
     let Some(cell) = image.cell(column)? else { return Ok(None) };
     Ok(match cell.value(&image.table().columns)? {
@@ -235,15 +236,15 @@ fn time_of(image: &Image<'_>, column: usize) -> Result<Option<u64>, WireError> {
     })
 }
 
-/// Whether a period ends with the last moment of the type, as for current rows: in 2038, or in 2106 from
-/// MariaDB 11.5 on.
+/// Returns whether a period ends at the last moment of the type, as for current rows: in 2038, or in 2106
+/// from MariaDB 11.5 on.
 fn is_endless(end: u64) -> bool {
     const LAST: [u64; 2] = [i32::MAX as u64, u32::MAX as u64];
     end % SECOND_US == SECOND_US - 1 && LAST.contains(&(end / SECOND_US))
 }
 
-/// What an update and the history row that it creates have in common: the table, the end of the history row's
-/// period, and the old key if both images contain it.
+/// Returns what an update and the history row that it creates have in common. This is the table, the end of
+/// the history row's period, and the old key if both images contain it.
 fn identity(mapping: &SqlMapping, old: &Image<'_>, end: u64) -> Result<Vec<u8>, WireError> {
     let mut identity = mapping.quoted.clone().into_bytes();
     identity.extend_from_slice(&end.to_be_bytes());

@@ -1,4 +1,4 @@
-//! Tests of single situations.
+//! Tests the scheduler in single situations.
 
 use super::*;
 
@@ -21,18 +21,18 @@ fn batch(scheduler: &mut Scheduler<NumberedTransaction>) -> TransactionBatch<usi
     named(scheduler.next().expect("a batch"))
 }
 
-/// All batches that may run now, in order.
+/// Takes all batches that may run now, in order.
 fn batches(scheduler: &mut Scheduler<NumberedTransaction>) -> Vec<TransactionBatch<usize>> {
     std::iter::from_fn(|| scheduler.next().map(named)).collect()
 }
 
 #[test]
-fn in_source_order_a_run_executes_in_parallel_with_the_previous_one_and_commits_after_it() {
+fn in_source_order_a_run_executes_during_the_previous_run_and_commits_after_it() {
     let mut scheduler = Scheduler::new(options(CommitOrder::Source));
     offer(&mut scheduler, &[(1, &[1]), (2, &[2])]);
     let one = batch(&mut scheduler);
     assert_eq!((&one.first, &one.rest, one.commit_after), (&vec![1, 2], &vec![], None));
-    // 4 conflicts with the running batch, 5 with 4, and 6 with neither.
+    // Transaction 4 conflicts with the running batch, 5 conflicts with 4, and 6 conflicts with neither.
     offer(&mut scheduler, &[(3, &[3]), (4, &[2, 4]), (5, &[4]), (6, &[3])]);
     let two = batch(&mut scheduler);
     assert_eq!((&two.first, &two.rest, two.commit_after), (&vec![3, 6], &vec![4, 5], Some(one.id)));
@@ -69,14 +69,14 @@ fn in_source_order_a_run_that_cannot_start_grows() {
     assert_eq!(batch(&mut scheduler).first, vec![2, 3]);
 }
 
-/// Limits so small that each transaction needs a separate batch.
+/// Returns limits so small that each transaction needs a separate batch.
 fn apart() -> SchedulerOptions {
     SchedulerOptions { batch_transactions_max: 4, ..options(CommitOrder::Independent) }
 }
 
 #[test]
 fn consecutive_transactions_stay_together_for_a_quarter_of_a_batch() {
-    // In the second case, the limit for large batches applies.
+    // In the second case, the limit of 256 transactions applies.
     for (transactions_max, together) in [(128, 32), (4000, 256)] {
         let mut scheduler = Scheduler::new(SchedulerOptions {
             batch_transactions_max: transactions_max,
@@ -122,7 +122,7 @@ fn a_transaction_between_large_batches_waits_for_both() {
 }
 
 #[test]
-fn only_conflicts_with_a_running_batch_wait() {
+fn only_transactions_that_conflict_with_a_running_batch_wait() {
     let mut scheduler =
         Scheduler::new(SchedulerOptions { batch_transactions_max: 4, ..options(CommitOrder::Independent) });
     offer(&mut scheduler, &[(1, &[1])]);
@@ -135,7 +135,7 @@ fn only_conflicts_with_a_running_batch_wait() {
 }
 
 #[test]
-fn a_small_batch_merges_with_waiting_ones() {
+fn a_small_batch_merges_with_waiting_batches() {
     let mut scheduler = Scheduler::new(options(CommitOrder::Independent));
     offer(&mut scheduler, &[(1, &[1])]);
     let one = batch(&mut scheduler);
@@ -147,7 +147,7 @@ fn a_small_batch_merges_with_waiting_ones() {
 }
 
 #[test]
-fn a_small_batch_does_not_wait_for_one_that_is_held_up() {
+fn a_small_batch_does_not_wait_for_a_batch_that_is_held_up() {
     let mut scheduler = Scheduler::new(options(CommitOrder::Independent));
     offer(&mut scheduler, &[(1, &[1])]);
     let one = batch(&mut scheduler);
@@ -177,7 +177,7 @@ fn independent_order_limits_the_backlog() {
     assert!(!scheduler.has_room(), "one of the two batches that may run at a time has its next batch");
     let one = batch(&mut scheduler);
     assert!(scheduler.has_room());
-    // Waiting transactions are of no use to an idle worker.
+    // Transactions that must wait are of no use to an idle worker.
     offer(&mut scheduler, &[(3, &[1]), (4, &[1]), (5, &[1]), (6, &[1])]);
     assert!(scheduler.has_room());
     scheduler.done(one.id, TIMING);
@@ -219,7 +219,7 @@ fn a_barrier_runs_alone() {
 }
 
 #[test]
-fn the_window_is_bounded_except_for_one_transaction() {
+fn the_window_is_limited_but_accepts_one_large_transaction() {
     let limits = SchedulerOptions { window_bytes_max: 250, ..options(CommitOrder::Source) };
     let mut scheduler = Scheduler::new(limits);
     offer(&mut scheduler, &[(1, &[1]), (2, &[2])]);
@@ -249,7 +249,7 @@ fn slow_rows_make_small_batches() {
         let mut scheduler = Scheduler::new(SchedulerOptions { workers: 1, ..options(order) });
         offer(&mut scheduler, &[(0, &[1])]);
         let one = batch(&mut scheduler);
-        // 2 ms per row, and the limit is 0.2 s.
+        // A row takes 2 ms, and the limit is 0.2 s.
         scheduler.done(one.id, BatchTiming { execute_us: 2000, commit_us: 100 });
         for name in 0..200 {
             offer_one(&mut scheduler, writes(&[1]), WEIGHT, name);
@@ -259,8 +259,8 @@ fn slow_rows_make_small_batches() {
     }
 }
 
-/// In independent order, with a backlog: one batch has run, and two runs of the log are dispatched. The
-/// second has deferred transactions.
+/// Returns a scheduler in independent order with a backlog. One batch has run, and two runs of the log are
+/// dispatched. The second run has deferred transactions.
 fn two_runs() -> (Scheduler<NumberedTransaction>, [TransactionBatch<usize>; 2]) {
     let limits = SchedulerOptions { batch_transactions_max: 64, ..options(CommitOrder::Independent) };
     let mut scheduler = Scheduler::new(limits);
@@ -302,7 +302,7 @@ fn in_independent_order_a_backlog_uses_runs_and_light_load_uses_groups() {
     let (mut scheduler, [one, two]) = two_runs();
     scheduler.done(one.id, TIMING);
     offer(&mut scheduler, &[(145, &[145])]);
-    // It shares no key with the running batches, so it waits for no turn.
+    // This transaction shares no key with the running batches, so it does not wait for a turn.
     let three = batch(&mut scheduler);
     assert_eq!((&three.first, three.commit_after, three.in_turn), (&vec![145], None, false));
     assert!(three.id > two.id);
@@ -321,7 +321,7 @@ fn in_independent_order_only_conflicts_wait_for_a_run_that_is_held_up() {
     scheduler.give_back(two.id, TIMING, rest_of(&two));
     assert_eq!(scheduler.outstanding().transactions, outstanding.transactions - 48);
     assert_eq!(scheduler.outstanding().running, 1);
-    // 145 shares a key with a committed transaction, 146 with a returned one, 147 with none.
+    // Transaction 145 shares a key with a committed transaction, 146 with a returned one, and 147 with none.
     offer(&mut scheduler, &[(145, &[81]), (146, &[20]), (147, &[147])]);
     assert_eq!(batch(&mut scheduler).first, vec![145, 147]);
     assert!(scheduler.next().is_none());
@@ -339,7 +339,7 @@ fn in_independent_order_conflicts_wait_for_a_run_that_does_not_yield() {
     for _ in 0..10 {
         scheduler.set_held_up(true);
     }
-    // 145 shares a key with the first of the second run, 146 with the first run.
+    // Transaction 145 shares a key with the first transaction of the second run, and 146 with the first run.
     offer(&mut scheduler, &[(145, &[81]), (146, &[18]), (147, &[147])]);
     let other = batch(&mut scheduler);
     assert_eq!(other.first, vec![147]);
@@ -355,7 +355,7 @@ fn in_independent_order_conflicts_wait_for_a_run_that_does_not_yield() {
 #[test]
 fn in_independent_order_returned_transactions_wait_only_for_conflicting_runs() {
     let (mut scheduler, [one, _two]) = two_runs();
-    // The third run defers a transaction because of the first.
+    // The third run defers a transaction because of the first run.
     for name in 145..=208 {
         let key = if name == 145 { 17 } else { name };
         offer(&mut scheduler, &[(name, &[key as u64])]);
@@ -368,7 +368,7 @@ fn in_independent_order_returned_transactions_wait_only_for_conflicting_runs() {
     let four = batch(&mut scheduler);
     assert_eq!(four.first.len(), 64);
     scheduler.done(one.id, TIMING);
-    // The second run is held up, the third yields, and the fourth reports late.
+    // The second run is held up, the third run yields, and the fourth run reports late.
     scheduler.set_held_up(true);
     scheduler.give_back(
         three.id,
@@ -380,7 +380,7 @@ fn in_independent_order_returned_transactions_wait_only_for_conflicting_runs() {
         scheduler.set_held_up(true);
     }
     assert_eq!(batch(&mut scheduler).first, vec![145]);
-    // The transaction that the fourth run gives back waits for no run either.
+    // The transaction that the fourth run gives back does not wait for a run either.
     scheduler.give_back(
         four.id,
         TIMING,

@@ -1,4 +1,4 @@
-//! What the scheduler promises, against an oracle that applies one transaction after the other.
+//! Tests the guarantees of the scheduler against a simple model that applies one transaction after another.
 
 mod cases;
 mod simulation;
@@ -9,7 +9,7 @@ use super::{
 };
 use crate::writeset::{Access, IndexId, Writeset, WritesetKey};
 
-/// Options that limit nothing.
+/// Returns options without effective limits.
 fn options(commit_order: CommitOrder) -> SchedulerOptions {
     SchedulerOptions {
         commit_order,
@@ -33,7 +33,7 @@ fn barrier() -> Writeset {
     Writeset { accesses: Vec::new(), barrier: true }
 }
 
-/// A transaction by its name.
+/// A transaction with a number as its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct NumberedTransaction {
     name: usize,
@@ -51,7 +51,7 @@ impl Scheduled for NumberedTransaction {
     }
 }
 
-/// A batch by the names of its transactions.
+/// Returns the batch with the numbers of its transactions.
 fn named(batch: TransactionBatch<NumberedTransaction>) -> TransactionBatch<usize> {
     let names = |all: Vec<NumberedTransaction>| all.into_iter().map(|own| own.name).collect();
     let TransactionBatch { id, first, rest, commit_after, in_turn, alone } = batch;

@@ -1,6 +1,7 @@
-//! Random loads, limits, numbers of workers and rollbacks, checked against serial execution.
+//! Runs random loads, limits, numbers of workers and rollbacks, and compares the result with serial
+//! execution.
 //!
-//! `TAILWATER_CASES=100` runs a hundred times as many cases as CI.
+//! `TAILWATER_CASES=100` runs a hundred times as many cases as CI does.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -18,13 +19,13 @@ const KEYS: u64 = 6;
 /// For each key, the number (from 1) of the transaction that wrote it last.
 type SimulatedStore = BTreeMap<WritesetKey, usize>;
 
-/// The keys that an access matches.
+/// Returns the keys that an access may touch.
 fn keys(access: Access) -> impl Iterator<Item = WritesetKey> {
     let hashes = if access.key.is_any() { 1..=KEYS } else { access.key.hash..=access.key.hash };
     hashes.map(move |hash| WritesetKey { hash, ..access.key })
 }
 
-/// Executes a transaction. Returns the former values of all keys that it accesses.
+/// Executes a transaction. Returns the previous values of all keys that it accesses.
 fn execute(store: &mut SimulatedStore, number: usize, writeset: &Writeset) -> Vec<(WritesetKey, usize)> {
     let everything: Vec<Access> = (0..INDEXES).map(|index| access(index, WritesetKey::ANY, false)).collect();
     let accesses = if writeset.barrier { &everything } else { &writeset.accesses };
@@ -40,12 +41,13 @@ fn execute(store: &mut SimulatedStore, number: usize, writeset: &Writeset) -> Ve
 #[derive(Debug, Clone)]
 struct SimulatedLoad {
     transactions: Vec<(Writeset, TransactionWeight)>,
-    /// The values that each transaction sees in serial execution.
+    /// For each transaction, the values that it sees in serial execution.
     seen: Vec<Vec<(WritesetKey, usize)>>,
 }
 
 fn any_access() -> impl Strategy<Value = Access> {
-    // Few ANY keys, otherwise all transactions form one chain. Most keys are skewed towards small numbers.
+    // ANY keys are rare, because otherwise each transaction would wait for the previous one. Most keys are
+    // small numbers.
     let hash = prop_oneof![1 => Just(WritesetKey::ANY), 30 => 1..=KEYS, 10 => 1..=2u64];
     (0..INDEXES, hash, prop::bool::weighted(0.3))
         .prop_map(|(index, hash, shared)| access(index, hash, shared))
@@ -54,7 +56,7 @@ fn any_access() -> impl Strategy<Value = Access> {
 fn any_writeset() -> impl Strategy<Value = Writeset> {
     let accesses = prop::collection::vec(any_access(), 0..4);
     (accesses, prop::bool::weighted(0.03)).prop_map(|(mut accesses, barrier)| {
-        // Each key once; exclusive if any access to it is.
+        // Keep each key once. It is exclusive if any access to it is exclusive.
         accesses.sort_by_key(|access| (access.key, access.shared));
         accesses.dedup_by_key(|access| access.key);
         Writeset { accesses, barrier }
@@ -89,7 +91,7 @@ fn any_options() -> impl Strategy<Value = SchedulerOptions> {
     )
 }
 
-/// The probability that a batch is rolled back, in 1/256.
+/// Generates the probability that a batch is rolled back, in 1/256.
 fn any_rollbacks() -> impl Strategy<Value = u8> {
     prop_oneof![Just(0u8), 0..40u8]
 }
@@ -97,7 +99,7 @@ fn any_rollbacks() -> impl Strategy<Value = u8> {
 /// A running batch.
 struct RunningBatch {
     batch: TransactionBatch<usize>,
-    /// The executed transactions of `first` and `rest`, and the values that they overwrote.
+    /// The executed transactions of `first` and `rest`, with the values that they overwrote.
     executed: Vec<(usize, Vec<(WritesetKey, usize)>)>,
 }
 
@@ -112,7 +114,7 @@ impl RunningBatch {
     }
 }
 
-/// A model of the driver and the target.
+/// A model of the channel and its target.
 struct Simulation<'a> {
     load: &'a SimulatedLoad,
     options: SchedulerOptions,
@@ -126,7 +128,7 @@ struct Simulation<'a> {
     turn: BatchId,
     store: SimulatedStore,
     applied: Vec<bool>,
-    /// Counters that show whether the cases cover these situations.
+    /// This counter and the next one show whether the cases cover yields and turns.
     given_back: usize,
     in_turn: usize,
 }
@@ -200,7 +202,7 @@ impl<'a> Simulation<'a> {
         true
     }
 
-    /// Whether it is the batch's turn, as workers decide it: by the newest committed batch.
+    /// Returns whether it is the batch's turn. As in the workers, the newest committed batch decides.
     fn has_turn(&self, running: &RunningBatch) -> bool {
         running.batch.commit_after.is_none_or(|id| {
             assert!(self.turn < id || self.committed.contains(&id), "{id:?} has not committed");
@@ -258,8 +260,8 @@ impl<'a> Simulation<'a> {
         self.unreported.push((running.batch.id, Vec::new()));
     }
 
-    /// Makes a batch that waits for its turn commit its executed part and give back the rest. The request to
-    /// yield may be an old one.
+    /// Makes a batch that waits for its turn commit its executed part and give back the rest. The scheduler
+    /// may have asked for this earlier.
     fn yield_one(&mut self, rng: &mut StdRng) -> bool {
         let is_independent = self.options.commit_order == CommitOrder::Independent;
         let is_requested = self.scheduler.can_yield() || rng.random_range(0..16) == 0;
@@ -304,7 +306,7 @@ impl<'a> Simulation<'a> {
         }
     }
 
-    /// Does one possible step at random. False if no step is possible.
+    /// Makes one possible step at random. Returns false if no step is possible.
     fn act(&mut self, rng: &mut StdRng) -> bool {
         let start = rng.random_range(0..5);
         (0..5).any(|turn| match (start + turn) % 5 {
@@ -349,8 +351,8 @@ fn cases(count: u32) -> ProptestConfig {
 proptest! {
     #![proptest_config(cases(1500))]
 
-    /// At any time the target has the state of a serial execution with each transaction exactly once, and a
-    /// next step is always possible.
+    /// At any time the target has the state of a serial execution in which each transaction is executed
+    /// exactly once. A next step is always possible.
     #[test]
     fn the_result_equals_serial_execution(
         load in any_load(),
@@ -362,7 +364,7 @@ proptest! {
     }
 }
 
-/// Checks that the simulations cover these situations; otherwise the property proves little.
+/// Checks that the simulations cover runs and yields. Without these cases, the property would prove little.
 #[test]
 fn simulations_cover_runs_and_yields_in_independent_order() {
     let mut runner = TestRunner::deterministic();
