@@ -1,4 +1,5 @@
-//! Decodes binlog files of real servers: every transaction as a whole and step by step, and damaged copies.
+//! Decodes binlog files of real servers. Each transaction is decoded as a whole and step by step, and damaged
+//! copies are decoded too.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -38,7 +39,7 @@ const FILES: [&str; 9] = [
     "rows/mariadb-11.8",
 ];
 
-/// The transactions of a file, as log entries.
+/// The transactions of a binlog file, as log entries.
 struct File {
     flavour: Flavour,
     description: Bytes,
@@ -92,7 +93,7 @@ impl File {
         decoder
     }
 
-    /// Counts the rows of a transaction without the decoder.
+    /// Counts the rows of a transaction without using the decoder.
     fn count_rows(&self, events: &[Bytes]) -> usize {
         let mut maps = HashMap::new();
         let mut count = 0;
@@ -132,8 +133,8 @@ impl File {
     }
 }
 
-/// A target with the tables that were added, each with the columns of its table map. The first column is the
-/// key.
+/// A target with the tables that were added. Each table has the columns of its table map, and its first
+/// column is the primary key.
 #[derive(Default)]
 struct Everything {
     tables: HashMap<(String, String), Arc<TargetTable>>,
@@ -159,7 +160,8 @@ impl TableLookup for Everything {
 
 impl Everything {
     fn add(&mut self, file: &File, schema: &str, table: &str) {
-        // By position if names are not logged; by name, as in the newest map of that table.
+        // If the log does not have column names, columns are matched by position. If it has them, use the
+        // names of the newest table map.
         let mut names: Vec<String> = (0..200).map(|number| format!("c{number}")).collect();
         file.each_map(|map| {
             if map.table == table {
@@ -237,7 +239,7 @@ fn span(entry: &LogEntry) -> LogSpan {
     LogSpan { start: entry.position, end: entry.end() }
 }
 
-/// Decodes a transaction, and adds tables until none is missing.
+/// Decodes a transaction. Adds the tables that the decoder needs until none is missing.
 fn decode(
     file: &File,
     decoder: &mut Decoder,
@@ -254,10 +256,15 @@ fn decode(
         match decoded {
             Decoded::Transaction(transaction) => return Ok(transaction),
             Decoded::NeedsTable { schema, table } => {
-                assert!(tables.target(&schema, &table).is_none(), "{schema}.{table} was given");
+                assert!(
+                    tables.target(&schema, &table).is_none(),
+                    "the decoder asks again for {schema}.{table}, which it already has"
+                );
                 tables.add(file, &schema, &table);
             }
-            Decoded::NeedsSource { schema, table } => panic!("{schema}.{table} is the target's"),
+            Decoded::NeedsSource { schema, table } => {
+                panic!("the decoder asks for the source's definition of {schema}.{table}")
+            }
         }
     }
 }
@@ -273,7 +280,7 @@ fn rows_in(content: &TransactionContent) -> usize {
     }
 }
 
-/// The steps of a transaction, one by one.
+/// Reads the steps of a transaction one by one.
 fn read_steps(
     file: &File,
     decoder: &mut Decoder,
@@ -288,7 +295,9 @@ fn read_steps(
         match reader.read(decoder, tables)? {
             TransactionRead::Step(step) => steps.push(step),
             TransactionRead::NeedsTable { schema, table } => tables.add(file, &schema, &table),
-            TransactionRead::NeedsSource { schema, table } => panic!("{schema}.{table} is the target's"),
+            TransactionRead::NeedsSource { schema, table } => {
+                panic!("the decoder asks for the source's definition of {schema}.{table}")
+            }
             TransactionRead::NeedsEvent => match events.next() {
                 Some(event) => reader.event(event.clone()),
                 None => return Ok(steps),
@@ -309,7 +318,7 @@ fn every_transaction_of_real_files_decodes() {
             let decoded = decode(&file, &mut decoder, &mut tables, entry, events, false);
             let transaction = match decoded {
                 Ok(transaction) => transaction,
-                // LOAD DATA and incidents.
+                // LOAD DATA statements and incident events cannot be applied.
                 Err(ApplyError::Unsupported { .. }) => {
                     refused += 1;
                     continue;
@@ -337,11 +346,11 @@ fn every_transaction_of_real_files_decodes() {
             rows += expected;
             check_rows(&place, &transaction);
         }
-        assert!(rows > 0 && refused < 8, "{name}: {rows} rows, {refused} refused");
+        assert!(rows > 0 && refused < 8, "{name}: {rows} rows, {refused} transactions refused");
     }
 }
 
-/// Rows fill their images without gaps, and the writeset contains their key accesses.
+/// Checks that the rows fill their images without gaps, and that the writeset contains their key accesses.
 fn check_rows(place: &str, transaction: &Transaction) {
     let TransactionContent::Rows(changes) = &transaction.content else {
         return;
@@ -367,7 +376,7 @@ fn check_rows(place: &str, transaction: &Transaction) {
     assert!(transaction.writeset.accesses.windows(2).all(|pair| pair[0].key < pair[1].key), "{place}");
 }
 
-/// The kind of transaction, from the events that [`XaPartReader`] needs.
+/// Returns the kind of a transaction, from only those events that [`XaPartReader`] needs.
 fn open(
     decoder: &Decoder,
     entry: &LogEntry,
@@ -386,7 +395,7 @@ fn open(
 }
 
 #[test]
-fn xa_transactions_find_each_other() {
+fn xa_transactions_are_matched_with_their_commits() {
     for name in ["binlog/mysql-9.7", "binlog/mariadb-10.11", "binlog/mariadb-11.8"] {
         let file = File::read(name);
         let mut decoder = file.decoder(DecodeLimits::default());
@@ -396,7 +405,7 @@ fn xa_transactions_find_each_other() {
             let Ok(transaction) = decode(&file, &mut decoder, &mut tables, entry, events, false) else {
                 continue;
             };
-            // A few of its events are enough.
+            // A few events of the transaction are enough.
             let opening = open(&decoder, entry, events).unwrap();
             let names = |content: &TransactionContent| {
                 matches!(
@@ -429,7 +438,7 @@ fn xa_transactions_find_each_other() {
 }
 
 #[test]
-fn routed_away_rows_are_left_out() {
+fn excluded_rows_are_left_out() {
     let file = File::read("rows/mysql-9.7");
     let mut tables = Everything { dropped: Some(RowsKind::Write), ..Everything::default() };
     let mut decoder = file.decoder(DecodeLimits::default());
@@ -447,7 +456,7 @@ fn routed_away_rows_are_left_out() {
 }
 
 #[test]
-fn longer_transactions_are_streamed() {
+fn transactions_above_the_memory_limit_are_streamed() {
     let mut streamed = 0;
     for name in FILES {
         let file = File::read(name);
@@ -455,7 +464,7 @@ fn longer_transactions_are_streamed() {
         let mut decoder = file.decoder(limits);
         let mut tables = Everything::default();
         for (entry, events) in &file.transactions {
-            // The first event of a long one is enough.
+            // The first event of a long transaction is enough.
             let held = if entry.length > 300 { &events[..1] } else { &events[..] };
             match decode(&file, &mut decoder, &mut tables, entry, held, false) {
                 Ok(transaction) if entry.length > 300 => {
@@ -474,7 +483,8 @@ fn longer_transactions_are_streamed() {
 }
 
 proptest! {
-    /// Damage anywhere, with the checksum corrected or off: an error or a transaction, never a panic.
+    /// Any damage gives an error or a transaction, but never a panic. Checksums are corrected after the
+    /// damage, or off.
     #[test]
     fn damaged_events_never_panic(
         name in proptest::sample::select(&FILES[..]),
@@ -511,7 +521,7 @@ proptest! {
         for _ in 0..20 {
             match decoder.transaction(entry, span(entry), joined(&events), &mut tables) {
                 Ok(Decoded::NeedsTable { schema, table }) => tables.add(&file, &schema, &table),
-                Ok(Decoded::NeedsSource { schema, table }) => panic!("{schema}.{table} is the target's"),
+                Ok(Decoded::NeedsSource { schema, table }) => panic!("the decoder asks for the source's definition of {schema}.{table}"),
                 _ => break,
             }
         }

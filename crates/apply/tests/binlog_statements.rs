@@ -1,4 +1,5 @@
-//! Plans as `BINLOG` statements: a server executes in one database the changes that it logged for another.
+//! Executes plans as `BINLOG` statements: a server executes in one database the changes that it logged for
+//! another database.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -59,7 +60,7 @@ UPDATE docs SET j = JSON_SET(j, '$.b', 2); UPDATE docs SET j = JSON_REMOVE(j, '$
 SET SESSION binlog_row_value_options = '';
 ";
 
-/// A session that executes the encoder's statements.
+/// Connects a session that can execute the encoder's statements.
 pub async fn applier(options: &ConnectOptions, encoder: &BinlogStatementEncoder) -> Result<Connection> {
     let mut connection = Connection::connect(options).await?;
     connection.execute_bytes(&encoder.format_description_statement()?).await?;
@@ -69,7 +70,7 @@ pub async fn applier(options: &ConnectOptions, encoder: &BinlogStatementEncoder)
     Ok(connection)
 }
 
-/// Runs a workload in a new database; returns the binlog file that starts with it.
+/// Runs a workload in a new database. Returns the name of the binlog file that starts with the workload.
 pub async fn start(server: &Server, schema: &str, settings: &str, workload: &str) -> Result<String> {
     server.sql("SET GLOBAL binlog_row_metadata = FULL; FLUSH BINARY LOGS").await?;
     let logs = server.sql("SHOW BINARY LOGS").await?;
@@ -79,7 +80,7 @@ pub async fn start(server: &Server, schema: &str, settings: &str, workload: &str
     Ok(log)
 }
 
-/// As [`start`], and also creates the same tables, empty, in the database `target`.
+/// As [`start`], and also creates the same tables, without rows, in the database `target`.
 pub async fn prepare(
     server: &Server,
     source: &str,
@@ -103,33 +104,34 @@ async fn copy_tables(connection: &mut Connection, from: &str, to: &str) -> Resul
     Ok(())
 }
 
-/// Each table of a database: checksum, consistency of its indexes, and rows.
+/// Returns for each table of a database its checksum, the result of checking its indexes, and its rows.
 async fn contents(server: &Server, schema: &str) -> Result<Vec<String>> {
     shown(server, schema, &["CHECKSUM TABLE {} EXTENDED", "CHECK TABLE {} EXTENDED", "SELECT * FROM {}"])
         .await
 }
 
-/// Each table of a database, with its rows.
+/// Returns each table of a database with its rows.
 pub async fn rows_of(server: &Server, schema: &str) -> Result<Vec<String>> {
     shown(server, schema, &["SELECT * FROM {}"]).await
 }
 
 async fn shown(server: &Server, schema: &str, questions: &[&str]) -> Result<Vec<String>> {
     let mut connection = Connection::connect(&server.connect_options()).await?;
-    // Every column in its own character set.
+    // The result contains every column in its own character set.
     connection.execute("SET time_zone = '+00:00', character_set_results = NULL").await?;
     let mut all = Vec::new();
     for table in names(&mut connection, schema).await? {
         let quoted = format!("{schema}.`{}`", table.replace('`', "``"));
-        // Invisible columns too.
+        // Invisible columns are read too.
         let columns = connection
             .query(&format!(
                 "SELECT column_name, extra FROM information_schema.columns WHERE table_schema = '{schema}'
                  AND table_name = '{table}' ORDER BY ordinal_position"
             ))
             .await?;
-        // For generated columns, servers include random memory in the checksum, or order rows differently, so
-        // that equal tables differ. On MySQL this concerns the hidden columns of multi-valued indexes.
+        // Equal tables with generated columns may have different checksums, because servers include random
+        // memory or order rows differently. On MySQL this concerns the hidden columns of multi-valued
+        // indexes.
         let unsummed = match server.kind().flavour() {
             Flavour::MariaDb => {
                 columns.rows.iter().any(|row| row.get_str(1).is_some_and(|it| it.contains("GENERATED")))
@@ -149,7 +151,7 @@ async fn shown(server: &Server, schema: &str, questions: &[&str]) -> Result<Vec<
         for question in questions.iter().filter(|it| !(unsummed && it.starts_with("CHECKSUM"))) {
             let question = question.replace('*', &columns).replace("{}", &quoted);
             let answer = connection.query(&question).await?;
-            // These results start with the table's name.
+            // Each row of these results starts with the name of the table.
             let from = usize::from(question.starts_with("CHECK"));
             let line = |row: &TextRow| {
                 let cell = |index| match row.get(index) {
@@ -188,7 +190,7 @@ pub async fn compare(server: &Server, source: &str, target: &Server, into: &str,
     Ok(())
 }
 
-/// The lines of a text that the other text lacks.
+/// Returns the lines of a text that the other text does not contain.
 fn lines_beyond(text: &str, other: &str) -> String {
     let other: HashSet<_> = other.lines().collect();
     text.lines().filter(|line| !other.contains(line)).collect::<Vec<_>>().join("\n")
@@ -213,7 +215,7 @@ async fn a_database_becomes_another(kind: ServerKind) -> Result<()> {
         let what = format!("{image} {log} {statement_bytes_max} {net_change} {cut_images}");
         let settings = format!("SET SESSION binlog_row_image = {image};");
         let file = prepare(&server, "binlog_source", "binlog_target", &settings, &workload).await?;
-        // It would find every insert twice.
+        // If triggers ran, this trigger would insert every row twice.
         let trigger = "CREATE TRIGGER binlog_target.t AFTER INSERT ON binlog_target.plain FOR EACH ROW INSERT INTO binlog_target.audit VALUES (NEW.id + 1000, 0)";
         server.sql(trigger).await?;
         let options = BinlogStatementOptions { statement_bytes_max, packet_bytes_max: 16 << 20 };
@@ -224,7 +226,7 @@ async fn a_database_becomes_another(kind: ServerKind) -> Result<()> {
         let plan = plan(&changes, PlanOptions { net_change, cut_images })?;
         connection.execute(&format!("SET SESSION sql_log_bin = {log}")).await?;
         let statements = execute(&mut connection, encoder, &plan).await.context(what.clone())?;
-        ensure!(statements > 1 || statement_bytes_max > 3000, "{what}: nothing was cut");
+        ensure!(statements > 1 || statement_bytes_max > 3000, "{what}: no image was cut");
         compare(&server, "binlog_source", &server, "binlog_target", &what).await?;
         if log == 1 {
             replicate(&server, &file, "binlog_target", options).await?;
@@ -234,7 +236,7 @@ async fn a_database_becomes_another(kind: ServerKind) -> Result<()> {
     Ok(())
 }
 
-/// Executes a plan in one transaction; returns the number of statements.
+/// Executes a plan in one transaction. Returns the number of statements.
 pub async fn execute(
     connection: &mut Connection,
     mut encoder: BinlogStatementEncoder,
@@ -250,7 +252,7 @@ pub async fn execute(
     Ok(statements.len())
 }
 
-/// Acts as a replica of the target: executes the changes that the target logged for a database.
+/// Acts as a replica of the target: executes the changes that the target has logged for a database.
 async fn replicate(server: &Server, file: &str, schema: &str, options: BinlogStatementOptions) -> Result<()> {
     let encoder = BinlogStatementEncoder::new(server.kind().flavour(), options);
     let mut connection = applier(&server.connect_options(), &encoder).await?;
@@ -271,7 +273,7 @@ async fn huge_rows_and_cut_statements(kind: ServerKind) -> Result<()> {
         return Ok(());
     }
     let server = shared(kind).await?;
-    // In base64, the largest is longer than MariaDB's packets of 16 MiB.
+    // In base64, the largest row is longer than MariaDB's packets of 16 MiB.
     let workload = "CREATE TABLE blobs (id INT NOT NULL PRIMARY KEY AUTO_INCREMENT, b LONGBLOB);
         INSERT INTO blobs (b) SELECT REPEAT('r', 1000) FROM information_schema.columns LIMIT 700;
         INSERT INTO blobs (b) VALUES (REPEAT('x', 300000)), (REPEAT('y', 14000000));
@@ -287,7 +289,7 @@ async fn huge_rows_and_cut_statements(kind: ServerKind) -> Result<()> {
     let mut statements = Vec::new();
     encoder.statements(&plan.groups, &mut statements)?;
     let large = statements.iter().filter(|statement| statement.len() > 64 << 10).count();
-    // The huge row needs two statements on MariaDB, each of which sets a variable.
+    // On MariaDB the largest row needs two statements that each set a variable, and one that executes both.
     ensure!(statements.len() > 15 && large == if kind.flavour() == Flavour::MariaDb { 3 } else { 2 });
     connection.execute("BEGIN").await?;
     for statement in &statements {
@@ -309,7 +311,7 @@ async fn huge_rows_and_cut_statements(kind: ServerKind) -> Result<()> {
     Ok(())
 }
 
-/// Foreign keys are enforced, and the target performs the cascades, as they are not in the log.
+/// Foreign keys are enforced. The target executes cascades itself, because they are not in the log.
 async fn children_follow_their_parents(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
@@ -330,7 +332,7 @@ async fn children_follow_their_parents(kind: ServerKind) -> Result<()> {
     let encoder = BinlogStatementEncoder::new(kind.flavour(), options);
     let mut connection = applier(&server.connect_options(), &encoder).await?;
     let mut targets = targets(&mut connection, "family_target", 0).await?;
-    // All rows of the three tables, in their order.
+    // All rows of the three tables must be written in the order of the log.
     for target in targets.values_mut() {
         let table = TargetTable { rows: IndexId(0), has_primary_key: false, ..TargetTable::clone(target) };
         *target = Arc::new(table);
@@ -342,7 +344,7 @@ async fn children_follow_their_parents(kind: ServerKind) -> Result<()> {
     Ok(())
 }
 
-/// A channel's account needs no SUPER privilege.
+/// The account of a channel does not need the SUPER privilege.
 async fn few_grants_are_enough(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Compares the catalogue's description of tables with the table maps that the server logs.
+//! Compares the table definitions in the catalogue with the table maps that the server logs.
 
 use anyhow::{Context, Result, ensure};
 use tailwater_apply::catalogue::Catalogue;
@@ -17,7 +17,8 @@ on_each_server!(
     indexes_on_more_than_values
 );
 
-/// Tables with columns that servers hide, compute, or lay out specially. Each takes a row of defaults.
+/// Tables with columns that servers hide, compute or store in a special way. A row of default values can be
+/// inserted into each.
 const TABLES: [&str; 6] = [
     "numbers (a TINYINT, b SMALLINT UNSIGNED, c MEDIUMINT, d INT UNSIGNED, e BIGINT, f FLOAT, g DOUBLE, \
      h DECIMAL(12,4), i DECIMAL(65,30) UNSIGNED, j BIT(1), k BIT(17), l FLOAT(7,3), m BOOL, n INT(5) ZEROFILL)",
@@ -55,7 +56,7 @@ async fn columns_are_those_that_the_server_logs(kind: ServerKind) -> Result<()> 
     if require(kind).is_none() {
         return Ok(());
     }
-    // A separate server: this test rotates the binlog and changes logging settings.
+    // This test needs its own server, because it rotates the binlog and changes logging settings.
     let server = Server::start(ServerSpec::new(kind)).await?;
     let mut connection = Connection::connect(&server.connect_options()).await?;
     let flavour = kind.flavour();
@@ -75,7 +76,7 @@ async fn columns_are_those_that_the_server_logs(kind: ServerKind) -> Result<()> 
     let mut catalogue = Catalogue::new(flavour);
     for metadata in ["minimal", "full"] {
         if metadata == "full" {
-            // Also logs names, members, character sets and signs.
+            // With this setting, table maps also contain names, ENUM members, character sets and signs.
             connection.execute("SET GLOBAL binlog_row_metadata = FULL").await?;
             flush(&mut connection).await?;
         }
@@ -86,7 +87,7 @@ async fn columns_are_those_that_the_server_logs(kind: ServerKind) -> Result<()> 
             connection.execute(&insert).await.with_context(|| name.to_owned())?;
         }
         if flavour == Flavour::MariaDb && metadata != "full" {
-            // Hidden columns stay after added ones.
+            // Hidden columns stay after columns that are added later.
             connection.execute("SET system_versioning_alter_history = KEEP").await?;
             for table in ["`long keys`", "versioned"] {
                 connection.execute(&format!("ALTER TABLE {table} ADD COLUMN later INT DEFAULT 5")).await?;
@@ -103,7 +104,7 @@ async fn columns_are_those_that_the_server_logs(kind: ServerKind) -> Result<()> 
     Ok(())
 }
 
-/// The quoted name in a table's definition.
+/// Returns the quoted name in a table's definition.
 fn name_of(table: &str) -> &str {
     match table.starts_with('`') {
         true => &table[..table.rfind("` (").unwrap_or(0) + 1],
@@ -111,7 +112,7 @@ fn name_of(table: &str) -> &str {
     }
 }
 
-/// Each table must have the shape of its own table map.
+/// Checks that each table has the shape of its own table map.
 async fn check_maps(catalogue: &mut Catalogue, connection: &mut Connection, maps: &[TableMap]) -> Result<()> {
     let mut wrong = Vec::new();
     for map in maps {
@@ -126,7 +127,7 @@ async fn check_maps(catalogue: &mut Catalogue, connection: &mut Connection, maps
     Ok(())
 }
 
-/// The newest table map of each table of a schema.
+/// Returns the newest table map of each table of a schema.
 fn newest_maps(events: &[bytes::Bytes], schema: &str) -> Result<Vec<TableMap>> {
     let mut format: Option<FormatDescription> = None;
     let mut maps = Vec::new();
@@ -167,7 +168,7 @@ async fn indexes_and_foreign_keys(kind: ServerKind) -> Result<()> {
     ensure!(catalogue.load(&mut connection, "family", "nobody").await?.is_none());
     ensure!(catalogue.load(&mut connection, "family", "no' \\b`ody").await?.is_none());
     let mut tables = Vec::new();
-    // The child before its parent.
+    // The child tables are loaded before their parents.
     for name in ["grandchild", "guest", "child", "parent", "lonely"] {
         tables.push(catalogue.load(&mut connection, "family", name).await?.context(name)?);
     }
@@ -184,18 +185,20 @@ async fn indexes_and_foreign_keys(kind: ServerKind) -> Result<()> {
     ensure!(guest.parents[0].parent_index == parent.unique[2].id);
     ensure!(grandchild.parents[0].parent_index == child.unique[0].id);
     ensure!(parent.children.len() == 2 && child.children.len() == 1 && lonely.children.is_empty());
-    // The guest only restricts; a grandchild must be deleted before a cascade reaches its parent.
+    // `guest` has no cascade. A row of `grandchild` must be deleted before a cascade can delete its parent
+    // row.
     let mut cascades = vec![child.rows, grandchild.rows];
     cascades.sort_unstable();
     ensure!(parent.cascades == cascades, "{:?}", parent.cascades);
     ensure!(child.cascades.is_empty() && guest.cascades.is_empty());
 
-    // A new foreign key affects the parent too, although only the child was altered. Index IDs stay the same.
+    // A new foreign key affects the parent table too, although only the child table was altered. Index IDs
+    // stay the same.
     let alter =
         "ALTER TABLE lonely ADD CONSTRAINT c4 FOREIGN KEY (a) REFERENCES parent (id) ON UPDATE CASCADE";
     connection.execute(alter).await?;
     catalogue.forget("family", "lonely");
-    ensure!(catalogue.get("family", "parent").is_none(), "it may have changed");
+    ensure!(catalogue.get("family", "parent").is_none(), "the parent table may have changed");
     let lonely = catalogue.load(&mut connection, "family", "lonely").await?.context("lonely")?;
     ensure!(lonely.parents.len() == 1);
     let altered = catalogue.load(&mut connection, "family", "parent").await?.context("parent")?;
@@ -207,7 +210,7 @@ async fn indexes_and_foreign_keys(kind: ServerKind) -> Result<()> {
     Ok(())
 }
 
-/// Unique indexes whose values are not in the rows, or that do not compare by equality.
+/// Tests unique indexes whose values are not in the rows, or that do not compare by equality.
 async fn indexes_on_more_than_values(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());

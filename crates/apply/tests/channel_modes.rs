@@ -1,4 +1,4 @@
-//! The target receives all commits of the source, in both commit orders and all GTID modes.
+//! Checks that the target receives all commits of the source, in both commit orders and all GTID modes.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use tailwater_sandbox::{Ledger, ServerKind, Workload, WorkloadSpec};
 
 use crate::support::Rig;
 
-/// Mixed load on many connections, with definitions in between.
+/// Applies a mixed load from many connections, with DDL statements in between.
 async fn applies_load(kind: ServerKind, change: impl Fn(&mut ChannelOptions)) -> Result<()> {
     let Some(rig) = Rig::start(kind, &[], &[]).await? else { return Ok(()) };
     let mut options = rig.options("replica");
@@ -47,26 +47,26 @@ async fn applies_load(kind: ServerKind, change: impl Fn(&mut ChannelOptions)) ->
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn mariadb_in_source_order() -> Result<()> {
+async fn mariadb_load_is_applied_in_source_order() -> Result<()> {
     applies_load(ServerKind::Mariadb1011, |_| ()).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn mariadb_in_independent_order() -> Result<()> {
+async fn mariadb_load_is_applied_in_independent_order() -> Result<()> {
     applies_load(ServerKind::Mariadb1011, |options| options.commit_order = CommitOrder::Independent).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn mysql_in_source_order() -> Result<()> {
+async fn mysql_load_is_applied_in_source_order() -> Result<()> {
     applies_load(ServerKind::Mysql97, |_| ()).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn mysql_in_independent_order() -> Result<()> {
+async fn mysql_load_is_applied_in_independent_order() -> Result<()> {
     applies_load(ServerKind::Mysql97, |options| options.commit_order = CommitOrder::Independent).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn mysql_under_the_sources_gtids() -> Result<()> {
+async fn mysql_load_is_applied_under_the_sources_gtids() -> Result<()> {
     applies_load(ServerKind::Mysql97, |options| options.gtid = GtidMode::Preserve).await
 }

@@ -1,5 +1,5 @@
-//! Operator commands on a channel: until conditions, seek, skip, filters, renames, edits; all while the
-//! source is written to.
+//! Tests the operator's commands on a channel while clients write to the source: until conditions, seek,
+//! skip, filters, renames and edits.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -38,7 +38,8 @@ async fn mariadb_stops_at_the_until_condition() -> Result<()> {
     stops_at_the_until_condition(ServerKind::Mariadb1011).await
 }
 
-/// Native replication runs on the target: the channel still applies and stops.
+/// Native replication runs on the target, which therefore rejects the applied GTIDs. The channel still
+/// applies and stops.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_target_that_rejects_gtids_is_no_error() -> Result<()> {
     let Some(rig) = Rig::start(ServerKind::Mariadb1011, &[], &[]).await? else { return Ok(()) };
@@ -51,19 +52,23 @@ async fn a_target_that_rejects_gtids_is_no_error() -> Result<()> {
     rig.wait_applied(&channel).await?;
     rig.source.sql("INSERT INTO shop.t VALUES (2)").await?;
     let second = rig.newest_gtid().await?.to_string();
-    // Not published yet, unless a second has passed: the final check is at the end.
+    // The applied GTIDs are not set on the target yet, unless a second has passed. The final check is at the
+    // end.
     wait_for(&channel, "apply both", |status| status.newest_gtid == second).await?;
     channel.pause().await?;
     let status = channel.status().borrow().clone();
     ensure!(status.state == ChannelState::Stopped && status.fault.is_none(), "{status:?}");
     ensure!(ids(&rig.target, "shop.t").await? == [1, 2]);
     let position = "SELECT @@GLOBAL.gtid_slave_pos";
-    ensure!(rig.target.sql(position).await?.concat().is_empty(), "it was told");
+    ensure!(rig.target.sql(position).await?.concat().is_empty(), "the applied GTIDs were set on the target");
 
     rig.target.sql("STOP SLAVE; RESET SLAVE ALL").await?;
     channel.resume(None).await?;
     wait_for(&channel, "run", |status| status.state == ChannelState::Running).await?;
-    wait_for(&channel, "tell the target", |status| status.gtids_unpublished_reason.is_none()).await?;
+    wait_for(&channel, "set the applied GTIDs on the target", |status| {
+        status.gtids_unpublished_reason.is_none()
+    })
+    .await?;
     channel.pause().await?;
     let told = rig.target.sql(position).await?;
     ensure!(told == rig.source.sql("SELECT @@GLOBAL.gtid_binlog_pos").await?, "{told:?}");
@@ -71,13 +76,13 @@ async fn a_target_that_rejects_gtids_is_no_error() -> Result<()> {
     Ok(())
 }
 
-/// Clocks differ: lag and delay are measured by the source's clock.
+/// If clocks differ, lag and delay are measured by the source's clock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lag_is_measured_by_the_sources_clock() -> Result<()> {
     const BESIDE_S: u32 = 5000;
     let Some(rig) = Rig::start(ServerKind::Mysql97, &[], &[]).await? else { return Ok(()) };
     rig.source.sql("CREATE DATABASE shop; CREATE TABLE shop.t (id INT PRIMARY KEY)").await?;
-    // By this clock everything is that old.
+    // By this clock, every transaction was committed 5000 seconds ago.
     let (now, beside_us) = (rig.source_time(), u64::from(BESIDE_S) * 1_000_000);
     let beside = SourceTime::new(move || now.now_us() + beside_us);
     let options = ChannelOptions { delay: Duration::from_secs(3600), ..rig.options("replica") };
@@ -95,7 +100,7 @@ async fn lag_is_measured_by_the_sources_clock() -> Result<()> {
     rig.wait_applied(&channel).await?;
     channel.shut_down().await;
 
-    // By the source's own clock it is not that old.
+    // By the source's own clock, the transaction is new, and the delay is not over.
     let options = ChannelOptions { delay: Duration::from_secs(3600), ..rig.options("replica") };
     let channel = rig.channel(options);
     rig.source.sql("INSERT INTO shop.t VALUES (2)").await?;
@@ -107,7 +112,7 @@ async fn lag_is_measured_by_the_sources_clock() -> Result<()> {
 
 const TABLES: [&str; 4] = ["shop.a", "shop.b", "shop.c", "zoo.d"];
 
-/// One connection that inserts into each table in turn, one transaction each, with ascending `id`.
+/// One connection that inserts into each table in turn. Each insert is a transaction, and `id` ascends.
 struct Load {
     rows: watch::Receiver<u64>,
     stop: watch::Sender<bool>,
@@ -133,10 +138,10 @@ impl Load {
         Ok(Self { rows, stop, task })
     }
 
-    /// Waits for this many more rows in each table, and returns the new number.
+    /// Waits until each table has this many more rows. Returns the new number of rows.
     async fn more(&mut self, rows: u64) -> Result<u64> {
         let wanted = *self.rows.borrow() + rows;
-        Ok(*self.rows.wait_for(|rows| *rows >= wanted).await.context("the load stopped")?)
+        Ok(*self.rows.wait_for(|rows| *rows >= wanted).await.context("the load has stopped")?)
     }
 
     async fn stop(self) -> Result<()> {
@@ -156,7 +161,7 @@ fn excluding(tables: &[&str]) -> FilterSet {
     }
 }
 
-/// The ids in a table, in order.
+/// Returns the IDs in a table, in order.
 async fn ids(server: &Server, table: &str) -> Result<Vec<u64>> {
     let lines = server.sql(&format!("SELECT id FROM {table} ORDER BY id")).await?;
     lines.iter().map(|line| line.parse().context("an id")).collect()
@@ -165,7 +170,7 @@ async fn ids(server: &Server, table: &str) -> Result<Vec<u64>> {
 async fn filters_are_edited_under_load(kind: ServerKind) -> Result<()> {
     let Some(rig) = Rig::start(kind, &[], &[]).await? else { return Ok(()) };
     let tables = "id BIGINT PRIMARY KEY, t VARCHAR(30)";
-    // The test creates the renamed tables, because statements are not rewritten.
+    // The test creates the renamed tables itself, because statements are not rewritten.
     rig.target
         .sql(&format!(
             "SET sql_log_bin=0; CREATE DATABASE shop; CREATE DATABASE copies; CREATE DATABASE garden; \
@@ -190,11 +195,11 @@ async fn filters_are_edited_under_load(kind: ServerKind) -> Result<()> {
     load.more(30).await?;
     wait_for(&channel, "apply some", |status| status.transactions_total > before + 40).await?;
 
-    // From the next transaction on.
+    // These filters start with the next transaction.
     channel.set_filters(excluding(&["shop.b"]), None).await?;
     wait_for(&channel, "have other filters", |status| status.filter_version == 2).await?;
     load.more(60).await?;
-    // The filters are stored on the target.
+    // The filters are stored on the target, so a new channel gets them.
     channel.shut_down().await;
     channel = rig.channel(options.clone());
     wait_for(&channel, "have the filters again", |status| status.filter_version == 2).await?;
@@ -204,7 +209,7 @@ async fn filters_are_edited_under_load(kind: ServerKind) -> Result<()> {
     load.stop().await?;
     rig.wait_applied(&channel).await?;
 
-    // From a future transaction on, while the channel is paused before it.
+    // These filters start with a later transaction, while the channel is paused before it.
     channel.pause().await?;
     rig.source.sql("INSERT INTO shop.b VALUES (1000001, 'before')").await?;
     rig.source.sql("INSERT INTO shop.b VALUES (1000002, 'from here')").await?;
@@ -220,7 +225,7 @@ async fn filters_are_edited_under_load(kind: ServerKind) -> Result<()> {
     compare_with_filters(&rig).await
 }
 
-/// Each edit is made under load. No row is lost or repeated.
+/// Edits the channel under load. No row may be lost or written twice.
 async fn edits_under_load(channel: &Channel, load: &mut Load) -> Result<()> {
     let nothing = ChannelEdit::default();
     for edit in [
@@ -252,13 +257,13 @@ async fn compare_with_filters(rig: &Rig) -> Result<()> {
         ensure!(rig.target.sql(&format!("SELECT * FROM {ours} ORDER BY id")).await? == expected, "{ours}");
         ensure!(expected.len() > 100, "{}", expected.len());
     }
-    // Without one range in the middle, and without everything from the named transaction on.
+    // Two parts of the rows are missing: one range in the middle, and all rows from the given transaction on.
     let all = ids(&rig.source, "shop.a").await?;
     let (named, kept): (Vec<u64>, Vec<u64>) =
         ids(&rig.target, "shop.b").await?.into_iter().partition(|id| *id > 1_000_000);
     ensure!(named == [1_000_001], "{named:?}");
     let missing: Vec<u64> = all.iter().copied().filter(|id| kept.binary_search(id).is_err()).collect();
-    let (first, last) = missing.first().zip(missing.last()).context("no row is missing")?;
+    let (first, last) = missing.first().zip(missing.last()).context("rows must be missing, but none is")?;
     ensure!(last - first + 1 == missing.len() as u64, "{missing:?}");
     ensure!(missing.len() >= 10 && kept.first() == Some(&1) && kept.last() == all.last(), "{missing:?}");
     let made = "SELECT COUNT(*) FROM information_schema.schemata WHERE schema_name IN ('made', 'zoo')";
@@ -274,17 +279,20 @@ async fn stops_at_the_until_condition(kind: ServerKind) -> Result<()> {
     let first = rig.newest_gtid().await?;
     let before_second = rig.source_gtids().await?;
     rig.source.sql("INSERT INTO shop.t VALUES (2)").await?;
-    ensure!(channel.status().borrow().transactions_total == 0, "the channel must wait");
+    ensure!(
+        channel.status().borrow().transactions_total == 0,
+        "the channel is stopped and must not apply anything"
+    );
 
     channel.resume(Some(UntilCondition::Gtid(first.clone()))).await?;
     wait_for(&channel, "stop", |status| status.state == ChannelState::Stopped).await?;
     ensure!(ids(&rig.target, "shop.t").await? == [1]);
-    // It is already applied.
+    // This transaction is already applied.
     channel.resume(Some(UntilCondition::Gtid(first))).await?;
     wait_for(&channel, "stop again", |status| status.state == ChannelState::Stopped).await?;
     ensure!(ids(&rig.target, "shop.t").await? == [1]);
 
-    // A point in time: MariaDB logs whole seconds.
+    // Wait for a full second, because MariaDB logs whole seconds.
     let now = SystemTime::now().duration_since(UNIX_EPOCH)?;
     let moment = Duration::from_secs(now.as_secs() + 1);
     tokio::time::sleep(moment.saturating_sub(now) + Duration::from_millis(20)).await;
@@ -332,12 +340,12 @@ async fn applies_with_the_configured_delay(rig: &Rig, channel: &Channel) -> Resu
     channel.edit(delay(2)).await?;
     rig.source.sql("INSERT INTO shop.t VALUES (5)").await?;
     rig.wait_applied(channel).await?;
-    // MariaDB logs whole seconds.
+    // MariaDB logs whole seconds, so the delay may be up to a second shorter.
     ensure!(begun.elapsed()? >= Duration::from_secs(1), "{:?}", begun.elapsed());
     channel.edit(delay(0)).await.context("no delay")
 }
 
-/// The events in the newest binlog file of the target.
+/// Returns the events in the newest binlog file of the target.
 async fn logged(target: &Server) -> Result<Vec<String>> {
     let files = target.sql("SHOW BINARY LOGS").await?;
     let newest = files.last().and_then(|line| line.split('\t').next()).context("a binlog file")?;
@@ -369,7 +377,7 @@ async fn logs_as_the_gtid_mode_says(rig: &Rig, channel: &Channel) -> Result<()> 
     Ok(())
 }
 
-/// Another channel to the same target, from the log's oldest transaction on.
+/// Starts another channel to the same target, at the log's oldest transaction.
 async fn starts_at_the_oldest_transaction(rig: &Rig) -> Result<()> {
     let to = match rig.target.kind().flavour() {
         Flavour::MySql => "again",

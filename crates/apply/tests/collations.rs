@@ -1,4 +1,4 @@
-//! Keys must be coarser than the servers' collations: values that a server treats as equal must have
+//! Checks that keys are coarser than the servers' collations: values that a server treats as equal must have
 //! conflicting keys.
 
 use anyhow::{Context, Result, ensure};
@@ -17,7 +17,7 @@ use tailwater_wire::rows::{BinlogColumn, ColumnType, RowChangeIter, TableMap};
 
 on_each_server!(printable_ascii_is_equal_only_in_either_case, equal_values_conflict);
 
-/// Collations that many applications use, or that are special; each if the server has it.
+/// Collations that are common or unusual. Each is tested if the server has it.
 const COLLATIONS: [&str; 24] = [
     "utf8mb4_0900_ai_ci",
     "utf8mb4_0900_as_cs",
@@ -45,12 +45,12 @@ const COLLATIONS: [&str; 24] = [
     "gbk_bin",
 ];
 
-/// Number of further random collations, and number of strings that are compared in each.
+/// How many more collations are chosen at random, and how many strings are compared in each.
 const COLLATIONS_DRAWN: usize = 6;
 const STRINGS: usize = 60;
 
-/// Parts of strings: letters that are equal to others in some language, and characters that some collations
-/// ignore.
+/// Parts of the test strings: letters that are equal to other letters in some language, and characters that
+/// some collations ignore.
 const PIECES: [&str; 46] = [
     "a", "A", "b", "B", "ä", "Ä", "ae", "æ", "å", "aa", "ß", "ss", "é", "e", "e\u{301}", "i", "I", "ı", "İ",
     "j", "J", "u", "U", "v", "V", "w", "y", "Y", "ccs", "cscs", "ch", "c", " ", "  ", "\t", "\0", "\u{1}",
@@ -58,7 +58,7 @@ const PIECES: [&str; 46] = [
 ];
 
 async fn collations(connection: &mut Connection) -> Result<Vec<(String, String)>> {
-    // MariaDB has the full names of Unicode 14 collations only here.
+    // Only this table has the full names of MariaDB's Unicode 14 collations.
     let asked = "SELECT * FROM information_schema.COLLATION_CHARACTER_SET_APPLICABILITY";
     let answer = connection.query(asked).await?;
     let name =
@@ -91,7 +91,7 @@ async fn printable_ascii_is_equal_only_in_either_case(kind: ServerKind) -> Resul
             "CREATE TABLE l (c VARCHAR(3) CHARACTER SET {charset} COLLATE {collation}) ENGINE=MyISAM"
         );
         connection.execute(&create).await.with_context(|| collation.clone())?;
-        // With a character after it, as a space at the end may be ignored.
+        // Another character follows each letter, because a space at the end may be ignored.
         let letters: Vec<String> = (0x20..0x7fu8).map(|letter| format!("(X'{letter:02x}2b')")).collect();
         connection.execute(&format!("INSERT INTO l VALUES {}", letters.join(","))).await?;
         let equal = "SELECT HEX(a.c), HEX(b.c) FROM l a JOIN l b ON a.c = b.c \
@@ -105,7 +105,7 @@ async fn printable_ascii_is_equal_only_in_either_case(kind: ServerKind) -> Resul
         checked += 1;
     }
     ensure!(wrong.is_empty(), "{wrong:?}");
-    ensure!(checked > 30, "only {checked} collations");
+    ensure!(checked > 30, "only {checked} collations were checked");
     Ok(())
 }
 
@@ -122,7 +122,7 @@ async fn equal_values_conflict(kind: ServerKind) -> Result<()> {
     let mut connection = Connection::connect(&server.connect_options()).await?;
     connection.execute("CREATE DATABASE equal_text").await?;
     connection.execute("USE equal_text").await?;
-    // Hundreds of tables that need not survive a power cut.
+    // The test creates hundreds of tables, which need not survive a power cut.
     connection.execute("SET sql_mode = '', sql_log_bin = 0").await?;
     let all = collations(&mut connection).await?;
     let mut drawn: Vec<_> = all.iter().filter(|(name, _)| COLLATIONS.contains(&name.as_str())).collect();
@@ -135,12 +135,12 @@ async fn equal_values_conflict(kind: ServerKind) -> Result<()> {
         equal += pairs;
         different += apart;
     }
-    ensure!(equal > 300 && different > 1000, "{equal} pairs equal, {different} pairs without a conflict");
+    ensure!(equal > 300 && different > 1000, "{equal} pairs are equal, {different} pairs have no conflict");
     Ok(())
 }
 
-/// Fills a table with random strings and compares the server's equality with the keys. Returns the number of
-/// equal pairs, and of pairs whose keys do not conflict.
+/// Fills a table with random strings, and compares the server's equality with the keys. Returns the number of
+/// equal pairs, and the number of pairs whose keys do not conflict.
 async fn check_collation(
     connection: &mut Connection,
     collation: &str,
@@ -184,7 +184,7 @@ async fn check_collation(
     Ok(told)
 }
 
-/// The keys of rows of one column with a unique index, each inserted.
+/// Returns the keys of inserted rows with one column and a unique index.
 fn keys(values: &[Vec<u8>], collation: &str, prefix: Option<u32>) -> Result<Vec<Vec<Access>>> {
     let map = TableMap {
         flavour: tailwater_wire::Flavour::MySql,

@@ -1,4 +1,4 @@
-//! Column types with their boundary values, as SQL.
+//! SQL definitions of columns of all types, with their boundary values.
 
 use tailwater_sandbox::ServerKind;
 use tailwater_wire::Flavour;
@@ -6,11 +6,11 @@ use tailwater_wire::Flavour;
 /// The columns of one table.
 pub struct Family {
     pub name: &'static str,
-    /// Definitions, each with its values besides NULL; without any, the column is generated.
+    /// Column definitions, each with its values. NULL is added to them. A column without values is generated.
     pub columns: Vec<(String, Vec<String>)>,
-    /// Further updates of all rows.
+    /// Further updates, each of all rows.
     pub updates: &'static [&'static str],
-    /// Queries on the rows besides their values.
+    /// Queries on the rows, in addition to reading their values.
     pub questions: &'static [&'static str],
 }
 
@@ -24,24 +24,24 @@ impl Family {
         Self { name, columns: columns.iter().map(column).collect(), updates: &[], questions: &[] }
     }
 
-    /// The columns for `CREATE TABLE`: `c1` and so on, from 1.
+    /// Returns the columns for `CREATE TABLE`, with the names `c1`, `c2` and so on.
     pub fn definitions(&self) -> String {
         let define = |(index, (definition, _)): (usize, &(String, _))| format!("c{} {definition}", index + 1);
         self.columns.iter().enumerate().map(define).collect::<Vec<_>>().join(", ")
     }
 
-    /// The names of the columns that are written.
+    /// Returns the names of the columns that are written.
     pub fn written(&self) -> Vec<String> {
         let name = |(index, _)| format!("c{}", index + 1);
         self.columns.iter().enumerate().filter(|(_, (_, values))| !values.is_empty()).map(name).collect()
     }
 
-    /// Number of rows that show every value.
+    /// Returns how many rows are needed to contain every value.
     pub fn rows(&self) -> usize {
         self.columns.iter().map(|(_, values)| values.len() + 1).max().unwrap_or(0).max(5)
     }
 
-    /// The values of a row, with NULL for each nullable column in turn.
+    /// Returns the values of a row. In successive rows, each nullable column in turn is NULL.
     pub fn values(&self, row: usize) -> Vec<String> {
         let value = |(definition, values): &(String, Vec<String>)| {
             let never_null = definition.contains("NOT NULL");
@@ -155,7 +155,7 @@ fn times(kind: ServerKind) -> Family {
         ];
         let mut timestamps = vec![
             with("1970-01-01 00:00:01"),
-            // With a fraction it exceeds the servers' limit.
+            // With fractional digits, this value would exceed the servers' limit.
             "2038-01-19 03:14:07".to_owned(),
             "0000-00-00 00:00:00".to_owned(),
             with("2024-03-31 02:30:00"),
@@ -171,8 +171,8 @@ fn times(kind: ServerKind) -> Family {
     family
 }
 
-/// Texts of character sets: each with letters whose bytes look like quotes and backslashes, and beyond the
-/// Basic Multilingual Plane.
+/// Texts for each character set. They contain letters whose bytes look like quotes and backslashes, and
+/// letters outside the Basic Multilingual Plane.
 const TEXTS: [(&str, &[&str]); 12] = [
     ("latin1", &["x'E4F6DF'", "x'80FF'"]),
     ("latin2_bin", &["x'B1E6'"]),
@@ -188,7 +188,7 @@ const TEXTS: [(&str, &[&str]); 12] = [
     ("big5", &["x'A55C'"]),
 ];
 
-/// Text in all character sets as CHAR, VARCHAR and TEXT.
+/// Returns texts in all character sets as CHAR, VARCHAR and TEXT.
 fn texts() -> Vec<Family> {
     let of_type = |name, column_type: &str| {
         let mut family = Family::of(name, &[]);
@@ -248,7 +248,7 @@ fn shapes() -> Family {
     )
 }
 
-/// Generated and invisible columns.
+/// Returns generated and invisible columns.
 fn computed(flavour: Flavour) -> Family {
     let hidden = "INT INVISIBLE";
     let stored = match flavour {
@@ -347,7 +347,8 @@ fn vectors(flavour: Flavour) -> Family {
     }
 }
 
-/// The families of a server kind; for the newest MariaDB only those that older ones lack.
+/// Returns the families of columns for a server. For the newest MariaDB, only those that older versions do
+/// not have.
 pub fn families(kind: ServerKind) -> Vec<Family> {
     let flavour = kind.flavour();
     if kind == ServerKind::Mariadb118 {

@@ -1,4 +1,4 @@
-//! Tables with columns of every type, and changes of their rows.
+//! Creates tables with columns of every type, and changes their rows.
 
 use anyhow::{Context, Result};
 use tailwater_session::Connection;
@@ -6,9 +6,9 @@ use tailwater_wire::Flavour;
 
 use crate::column_type_families::Family;
 
-/// Tables as on the source: rows go by `BINLOG`.
+/// The database whose tables are the same as on the source, so that rows are written with `BINLOG`.
 pub const BY_BINLOG: &str = "types_binlog";
-/// Tables with one more column on the target: rows go by SQL.
+/// The database whose tables have one more column on the target, so that rows are written as SQL.
 pub const BY_SQL: &str = "types_sql";
 
 /// Creates the tables of all families in both databases.
@@ -51,7 +51,7 @@ pub fn variants(flavour: Flavour) -> &'static [&'static str] {
     }
 }
 
-/// Inserts rows with every value, changes some of them to the next value, and deletes some.
+/// Inserts rows with every value, changes some rows to the next value, and deletes some rows.
 pub async fn change(connection: &mut Connection, table: &str, family: &Family, round: usize) -> Result<()> {
     let rows = family.rows();
     let id = |row: usize| round * 1000 + row;

@@ -1,4 +1,5 @@
-//! Every type with its boundary values, through both write paths, under all logging settings of a source.
+//! Applies every column type with its boundary values, as row events and as SQL, under all logging settings
+//! of a source.
 
 use anyhow::{Context, Result, ensure};
 use tailwater_apply::scheduler::CommitOrder;
@@ -16,7 +17,7 @@ struct Logging {
     /// Whether full column metadata is logged.
     metadata: bool,
     image: &'static str,
-    /// Whether events, or whole transactions, are compressed.
+    /// Whether events (MariaDB) or whole transactions (MySQL) are compressed.
     compressed: bool,
     checksums: bool,
 }
@@ -40,7 +41,8 @@ impl Logging {
         ];
         match flavour {
             Flavour::MySql => {
-                // By SQL, a partial update of a document needs the whole document as its before image.
+                // A partial update of a JSON document, written as SQL, needs the whole document in the before
+                // image.
                 let partial = if image == "FULL" { "PARTIAL_JSON" } else { "" };
                 let metadata = if self.metadata { "FULL" } else { "MINIMAL" };
                 statements.extend([
@@ -102,7 +104,10 @@ async fn every_type_is_applied(kind: ServerKind) -> Result<()> {
         for variant in variants(flavour) {
             let table = format!("{BY_SQL}.{}_{variant}", family.name);
             let others = target.query(&format!("SELECT COUNT(*) FROM {table} WHERE NOT extra <=> 7")).await?;
-            ensure!(others.scalar() == Some("0"), "{table} has something in a column that the source lacks");
+            ensure!(
+                others.scalar() == Some("0"),
+                "{table} has a value in the column that the source's table does not have"
+            );
             target.execute(&format!("ALTER TABLE {table} DROP COLUMN extra")).await?;
         }
     }

@@ -1,5 +1,5 @@
-//! A reader of the target while one transaction is blocked. In source order it sees no later transaction, in
-//! independent order all transactions that do not access the same rows.
+//! Reads from the target while one transaction is blocked. In source order, a reader sees no later
+//! transaction. In independent order, a reader sees all transactions that do not access the same rows.
 
 use std::time::Duration;
 use tailwater_sandbox::require::is_skipped_in_ci;
@@ -27,10 +27,10 @@ async fn mysql_readers_see_the_commit_order() -> Result<()> {
     both_orders(ServerKind::Mysql97).await
 }
 
-/// Each transaction touches the rows of one chain, in turn.
+/// The number of chains. Each transaction changes the rows of one chain, and the chains take turns.
 const CHAINS: u64 = 5;
 
-/// This transaction also needs a row that another client has locked.
+/// The number of the transaction that also needs a row that another client has locked.
 const BLOCKED_LINK: u64 = 50;
 
 const TRANSACTIONS: u64 = 120;
@@ -47,7 +47,8 @@ async fn both_orders(kind: ServerKind) -> Result<()> {
     Ok(())
 }
 
-/// Each transaction adds its number to its chain, and records that it is the chain's last.
+/// Commits transactions on the source. Each inserts its number into its chain, and records that it is the
+/// last of the chain.
 async fn commit_all(rig: &Rig, schema: &str) -> Result<()> {
     let mut source = Connection::connect(&rig.source.connect_options()).await?;
     source.execute(&format!("USE {schema}")).await?;
@@ -64,8 +65,8 @@ async fn commit_all(rig: &Rig, schema: &str) -> Result<()> {
     Ok(())
 }
 
-/// The last number of each chain, in one snapshot. Half a transaction, or one without its predecessor in the
-/// chain, is an error.
+/// Returns the last number of each chain, from one snapshot. A partly visible transaction is an error. So is
+/// a transaction without the previous transaction of its chain.
 async fn chains(reader: &mut Connection, schema: &str) -> Result<Vec<u64>> {
     let sql = format!(
         "SELECT last.n, COUNT(link.n), COALESCE(MAX(link.n), 0) FROM {schema}.last LEFT JOIN {schema}.link \
@@ -75,10 +76,13 @@ async fn chains(reader: &mut Connection, schema: &str) -> Result<Vec<u64>> {
     for (chain, row) in (0..).zip(&reader.query(&sql).await?.rows) {
         let number = |column| row.get_u64(column).context("a number");
         let (last, links, newest) = (number(0)?, number(1)?, number(2)?);
-        ensure!(last == newest, "chain {chain}: {last} is the last and {newest} the newest");
+        ensure!(
+            last == newest,
+            "chain {chain}: {last} is recorded as the last transaction, but {newest} is the newest"
+        );
         ensure!(
             links == (last + CHAINS - chain) / CHAINS - u64::from(chain == 0),
-            "chain {chain}: {links} to {last}"
+            "chain {chain}: {links} transactions are visible up to {last}"
         );
         ends.push(last);
     }
@@ -86,7 +90,7 @@ async fn chains(reader: &mut Connection, schema: &str) -> Result<Vec<u64>> {
     Ok(ends)
 }
 
-/// The newest number, for a reader who must see no gaps.
+/// Returns the newest number. It is an error if an earlier transaction is not visible.
 fn without_gaps(ends: &[u64]) -> Result<u64> {
     let newest = ends.iter().copied().max().unwrap_or(0);
     let is_next =
@@ -103,7 +107,7 @@ async fn while_one_is_blocked(rig: &Rig, schema: &str, order: CommitOrder) -> Re
              INSERT INTO last VALUES (0,0),(1,0),(2,0),(3,0),(4,0); INSERT INTO gate VALUES (1,0)"
         ))
         .await?;
-    // One transaction per batch: the blocked one must not block others in its batch.
+    // A batch has only one transaction, so that the blocked transaction does not block others in its batch.
     let options = ChannelOptions {
         workers: 4,
         commit_order: order,
@@ -123,14 +127,14 @@ async fn while_one_is_blocked(rig: &Rig, schema: &str, order: CommitOrder) -> Re
     let waiting = "SELECT COUNT(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'";
     let is_held_up = async {
         loop {
-            // Servers return old information if it is read more often than every 0.1 s.
+            // Servers return old information about transactions if it is read again within 0.1 s.
             tokio::time::sleep(Duration::from_millis(150)).await;
             if rig.target.sql(waiting).await? == ["1"] {
                 return Ok(());
             }
         }
     };
-    in_time("the transaction is held up", is_held_up).await?;
+    in_time("the blocked transaction waits for the lock", is_held_up).await?;
     let all_that_may = async {
         loop {
             let ends = chains(&mut reader, schema).await?;
@@ -171,16 +175,17 @@ async fn while_one_is_blocked(rig: &Rig, schema: &str, order: CommitOrder) -> Re
     Ok(())
 }
 
-/// Transactions of a backlog that is applied in batches.
+/// Number of transactions in a backlog that is applied in batches.
 const BACKLOG: u64 = 2500;
 
-/// Each of them adds to one of this many counters.
+/// Number of counters. Each transaction adds to one of them.
 const COUNTERS: u64 = 250;
 
-/// This one also needs a row that another client has locked.
+/// The number of the transaction that also needs a row that another client has locked.
 const BLOCKED: u64 = 900;
 
-/// A backlog, a channel that applies it, and a client that has locked a row of the target which it changes.
+/// Returns a channel with a backlog, and a client that has locked a row on the target. Transaction
+/// [`BLOCKED`] changes that row.
 async fn blocked_backlog(rig: &Rig) -> Result<(Channel, Connection)> {
     rig.source
         .sql(
@@ -204,7 +209,7 @@ async fn blocked_backlog(rig: &Rig) -> Result<(Channel, Connection)> {
     other.execute("BEGIN").await?;
     other.query("SELECT * FROM late.gate WHERE id = 1 FOR UPDATE").await?;
     let mut source = Connection::connect(&rig.source.connect_options()).await?;
-    // Executing takes the target longer than committing, so batches execute in parallel.
+    // Executing a batch takes the target longer than its commit, so batches execute in parallel.
     let many = vec!["(1,'x')"; 40].join(",");
     for n in 1..=BACKLOG {
         source.execute("BEGIN").await?;
@@ -219,15 +224,15 @@ async fn blocked_backlog(rig: &Rig) -> Result<(Channel, Connection)> {
     Ok((channel, other))
 }
 
-/// In independent order, a backlog is applied in batches that commit one after the other, until one is
-/// blocked. Then all transactions pass it that share no row with it.
+/// In independent order, a backlog is applied in batches that commit one after another, until one of them is
+/// blocked. Then all later transactions that share no row with the blocked one commit before it.
 async fn backlog_passes_a_blocked_transaction(kind: ServerKind) -> Result<()> {
     let Some(rig) = Rig::start(kind, &[], &[]).await? else { return Ok(()) };
     let (channel, mut other) = blocked_backlog(&rig).await?;
     channel.resume(None).await?;
     let mut reader = Connection::connect(&rig.target.connect_options()).await?;
-    // The rest of its batch and the transactions with the same counter are two fifths of the later
-    // transactions.
+    // Two fifths of the later transactions must wait: those in the same batch, and those with the same
+    // counter.
     let passed = (BACKLOG - BLOCKED) / 2;
     let mut look = async || -> Result<u64> {
         let sql = format!(
@@ -236,7 +241,7 @@ async fn backlog_passes_a_blocked_transaction(kind: ServerKind) -> Result<()> {
         );
         let found = reader.query(&sql).await?;
         let number = |column| found.first().and_then(|row| row.get_u64(column)).context("a number");
-        ensure!(number(1)? == 0, "a transaction with the same counter committed before it");
+        ensure!(number(1)? == 0, "a transaction with the same counter committed before the blocked one");
         number(0)
     };
     let all_that_may = async {
@@ -270,7 +275,8 @@ async fn mysql_backlog_passes_a_blocked_transaction() -> Result<()> {
     backlog_passes_a_blocked_transaction(ServerKind::Mysql97).await
 }
 
-/// Stopping a channel while a batch is blocked leaves no gaps, and loses nothing after it.
+/// If a channel is stopped while a batch is blocked, the applied transactions have no gaps, and no later
+/// transaction is lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_blocked_backlog_stops_without_gaps() -> Result<()> {
     let Some(rig) = Rig::start(ServerKind::Mariadb1011, &[], &[]).await? else { return Ok(()) };
@@ -290,7 +296,7 @@ async fn a_blocked_backlog_stops_without_gaps() -> Result<()> {
     };
     in_time("the channel reaches the locked row", is_near).await?;
     let stop = async {
-        // Longer than the time after which later batches must yield.
+        // This is longer than the time after which later batches must yield.
         let released = async {
             tokio::time::sleep(Duration::from_millis(1500)).await;
             other.execute("ROLLBACK").await

@@ -1,4 +1,5 @@
-//! Between flavours and to a newer version: rows go by SQL where row events cannot be used.
+//! Applies a log to a target of the other flavour, and to a newer version. Rows are written as SQL where row
+//! events cannot be used.
 
 use anyhow::{Result, ensure};
 use tailwater_apply::Channel;
@@ -10,17 +11,17 @@ use tailwater_wire::Flavour;
 use crate::support::Rig;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn mysql_to_mariadb() -> Result<()> {
+async fn mysql_rows_are_applied_to_mariadb() -> Result<()> {
     is_applied_across_flavours(ServerKind::Mysql97, ServerKind::Mariadb1011).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn mariadb_to_mysql() -> Result<()> {
+async fn mariadb_rows_are_applied_to_mysql() -> Result<()> {
     is_applied_across_flavours(ServerKind::Mariadb1011, ServerKind::Mysql97).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn mariadb_to_a_newer_one() -> Result<()> {
+async fn mariadb_rows_are_applied_to_a_newer_mariadb() -> Result<()> {
     is_applied_across_flavours(ServerKind::Mariadb1011, ServerKind::Mariadb118).await
 }
 
@@ -33,7 +34,7 @@ const DEFINITIONS: &str = "SET NAMES utf8mb4; CREATE DATABASE shop; \
     CREATE TABLE shop.`straße` (id INT PRIMARY KEY, `größe` VARCHAR(10) CHARACTER SET utf8mb4); \
     CREATE TABLE shop.other (id INT PRIMARY KEY, wide BIGINT); CREATE TABLE shop.later LIKE shop.other";
 
-/// The table's content as text, the same on both flavours.
+/// Reads the content of the table as text that is the same on both flavours.
 const CONTENT: &str = "SELECT id, big, tiny, price, ratio, HEX(name), HEX(CONVERT(old USING utf8mb4)), HEX(note), HEX(raw), \
     HEX(fixed), flags + 0, kind, many, day, at, span, y FROM shop.t ORDER BY id";
 
@@ -43,7 +44,7 @@ async fn is_applied_across_flavours(from: ServerKind, to: ServerKind) -> Result<
     };
     rig.source.sql(DEFINITIONS).await?;
     rig.target.sql(DEFINITIONS).await?;
-    // Makes these rows go by SQL between servers of one flavour too.
+    // Because of this column, rows are written as SQL even between servers of one flavour.
     rig.target.sql("SET NAMES utf8mb4; ALTER TABLE shop.`straße` ADD `mehr` INT").await?;
     let options =
         ChannelOptions {
@@ -86,7 +87,8 @@ async fn is_applied_across_flavours(from: ServerKind, to: ServerKind) -> Result<
     Ok(())
 }
 
-/// The preflight check finds columns without a place before anything that precedes their rows is applied.
+/// The preflight scan reports a column that the target cannot take, before the channel applies anything from
+/// before that row.
 async fn rejected_at_the_start(rig: &Rig, channel: &Channel) -> Result<()> {
     let state = "SELECT COUNT(*) FROM shop.keyless; SELECT COUNT(*) FROM shop.other; \
                  SELECT worker, HEX(applied) FROM tailwater.apply_progress ORDER BY worker";
@@ -108,9 +110,9 @@ async fn rejected_at_the_start(rig: &Rig, channel: &Channel) -> Result<()> {
         ensure!(fault.code == "TW-APP-0004" && fault.message.starts_with(&wanted), "{fault:?}");
         ensure!(fault.message.contains(reason) && fault.message.contains("preflight scan"), "{fault:?}");
         let after = rig.target.sql(state).await?;
-        ensure!(after == before, "it was refused, and {before:?} became {after:?}");
+        ensure!(after == before, "the channel was refused, but {before:?} became {after:?}");
     }
-    // Filtered rows do not count.
+    // The preflight ignores rows that a filter excludes.
     let no_inserts = Rule { tables: "shop.other".into(), operations: vec![Operation::Insert] };
     let mut filters = without_definitions();
     filters.exclude.push(no_inserts);
@@ -122,7 +124,7 @@ async fn rejected_at_the_start(rig: &Rig, channel: &Channel) -> Result<()> {
     channel.set_filters(without_definitions(), None).await.map_err(Into::into)
 }
 
-/// A column that the preflight check cannot find stops the channel at its first row. No value is truncated.
+/// A column that the preflight scan cannot find stops the channel at its first row. No value is truncated.
 async fn rejected_at_the_row(rig: &Rig, channel: &Channel) -> Result<()> {
     rig.target.sql("ALTER TABLE shop.later MODIFY wide INT").await?;
     rig.source.sql("INSERT INTO shop.later VALUES (1, 4000000000)").await?;
@@ -137,13 +139,13 @@ async fn rejected_at_the_row(rig: &Rig, channel: &Channel) -> Result<()> {
     Ok(())
 }
 
-/// Numbers that only one of the flavours has.
+/// Numbers that only one of the flavours can store are stored exactly, or rejected.
 async fn numbers_are_exact_or_rejected(rig: &Rig, channel: &Channel, to: ServerKind) -> Result<()> {
     let table = "CREATE TABLE shop.exact (a INT, d DOUBLE, j JSON)";
     for server in [&rig.source, &rig.target] {
         server.sql(&format!("SET sql_log_bin=0; {table}")).await?;
     }
-    // Without a key, rows are found by all their values.
+    // Without a key, a row is found by all its values.
     rig.source
         .sql(
             r#"INSERT INTO shop.exact VALUES (1, 0, '{"b":1,  "a":[1,2.50,1e22]}'), (2, 1.5, '[18446744073709551615]'), (3, 0.1, NULL)"#,
@@ -160,7 +162,7 @@ async fn numbers_are_exact_or_rejected(rig: &Rig, channel: &Channel, to: ServerK
         (Flavour::MariaDb, Flavour::MySql) => {
             ("(4, 0, '{\"a\": 12345678901234567890123}')", "12345678901234567890123")
         }
-        // Both flavours have the same numbers here.
+        // Servers of the same flavour store the same numbers.
         _ => return Ok(()),
     };
     rig.source.sql(&format!("INSERT INTO shop.exact VALUES {change}")).await?;

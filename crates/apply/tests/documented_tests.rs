@@ -4,14 +4,14 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 
-/// The pages that name tests of this crate, and of the daemon.
+/// The pages that name tests of this crate and of the daemon.
 const PAGES: [&str; 1] = ["docs/how-to/apply.md"];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Appends all Rust files below a folder.
+/// Appends the text of all Rust files below a folder.
 fn sources(folder: &Path, text: &mut String) -> Result<()> {
     for entry in std::fs::read_dir(folder).with_context(|| folder.display().to_string())? {
         let path = entry?.path();
@@ -43,6 +43,6 @@ fn documented_tests_exist() -> Result<()> {
             named += 1;
         }
     }
-    ensure!(named > 10, "{named} tests are named");
+    ensure!(named > 10, "the pages name only {named} tests");
     Ok(())
 }

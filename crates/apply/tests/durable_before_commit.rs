@@ -1,5 +1,5 @@
-//! Transactions that the log has not synced yet are prepared on the target, and committed once they are
-//! durable.
+//! The channel executes transactions on the target that the log has not synced yet. It commits them only once
+//! they are durable in the log.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ use tempfile::TempDir;
 
 use crate::support::{PATIENCE, Rig, wait_for};
 
-/// The entries of a log, with their events.
+/// Returns the entries of a log, with their events.
 fn entries(log: &LogHandle) -> Result<Vec<Vec<Vec<u8>>>> {
     let mut reader = log.reader(LogPosition::ZERO)?;
     let mut entries = Vec::new();
@@ -33,16 +33,17 @@ fn entries(log: &LogHandle) -> Result<Vec<Vec<Vec<u8>>>> {
     Ok(entries)
 }
 
-/// A writer that syncs only when the test requests it, for a log that may have been closed before.
+/// Opens a log that is synced only when the test requests it. The log may have existed and been closed
+/// before.
 fn open(folder: &Path) -> Result<LogWriter> {
     let options = LogOptions { background_sync_bytes: u64::MAX, ..LogOptions::default() };
     Ok(LogWriter::open(folder, options)?)
 }
 
-/// A writer like that of [`open`], for a log that starts like `log`.
+/// Returns a writer like that of [`open`], for a new log that starts like `log`.
 fn writer(folder: &Path, log: &LogHandle) -> Result<LogWriter> {
     let mut writer = open(folder)?;
-    let segment = log.segments().into_iter().next().context("nothing was captured")?;
+    let segment = log.segments().into_iter().next().context("the log is empty")?;
     writer.start_segment(&segment.source_file, segment.source_offset, &segment.source)?;
     Ok(writer)
 }
@@ -54,7 +55,7 @@ fn append(writer: &mut LogWriter, entry: &[Vec<u8>]) -> Result<()> {
     Ok(())
 }
 
-/// Two consecutive transactions, each in a separate batch.
+/// Flushes two consecutive transactions, each as a separate batch.
 fn flush_two(writer: &mut LogWriter, two: &[Vec<Vec<u8>>]) -> Result<()> {
     for entry in two {
         append(writer, entry)?;
@@ -64,8 +65,8 @@ fn flush_two(writer: &mut LogWriter, two: &[Vec<Vec<u8>>]) -> Result<()> {
     Ok(())
 }
 
-/// How many rows of `t` the target shows, and how many rows open transactions have changed there, progress
-/// included.
+/// Returns how many rows of `t` are committed on the target, and how many rows open transactions have changed
+/// there, including progress rows.
 async fn committed_and_open(rig: &Rig) -> Result<(u64, u64)> {
     // Servers refresh their list of open transactions only if it was not read for 0.1 s.
     tokio::time::sleep(Duration::from_millis(150)).await;
@@ -83,7 +84,7 @@ async fn committed_and_open(rig: &Rig) -> Result<(u64, u64)> {
 async fn until(what: &str, is_so: impl AsyncFn() -> Result<bool>) -> Result<()> {
     let begun = Instant::now();
     while !is_so().await? {
-        ensure!(begun.elapsed() < PATIENCE, "waited for {what} in vain");
+        ensure!(begun.elapsed() < PATIENCE, "timed out while waiting for {what}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     Ok(())
@@ -117,33 +118,34 @@ async fn commits_only_what_is_durable(kind: ServerKind, order: CommitOrder) -> R
     let channel = Channel::start(options, writer.handle(), rig.source_time(), false);
     until("the table", async || Ok(rig.target.sql("SELECT 1 FROM shop.t").await.is_ok())).await?;
 
-    // The first is prepared while it is not durable, and is not committed.
+    // The first row is written on the target while it is not durable in the log, but it is not committed.
     append(&mut writer, &rows[0])?;
     writer.flush()?;
     until("a row to be prepared", async || Ok(committed_and_open(&rig).await?.1 > 0)).await?;
     tokio::time::sleep(Duration::from_millis(300)).await;
     let (committed, open) = committed_and_open(&rig).await?;
     ensure!((committed, open > 0) == (0, true), "{committed} rows committed, {open} prepared");
-    // In the background, like a capture without waiting clients.
+    // Sync in the background, like a relay for which no client waits.
     writer.sync_in_background()?;
     until("the first row", async || Ok(committed_and_open(&rig).await? == (1, 0))).await?;
 
-    // One that was durable from the start.
+    // This row is durable from the start.
     append(&mut writer, &rows[1])?;
     writer.sync()?;
     until("the second row", async || Ok(committed_and_open(&rig).await? == (2, 0))).await?;
 
-    // Two that wait for each other's turn, while the channel stops: it does not wait for a disk that hangs.
+    // These two transactions wait for each other's turn while the channel stops. The channel does not wait
+    // for a disk that hangs.
     flush_two(&mut writer, &rows[2..4])?;
     until("more rows to be prepared", async || Ok(committed_and_open(&rig).await?.1 > 0)).await?;
-    tokio::time::timeout(PATIENCE, channel.pause()).await.context("it does not stop")??;
+    tokio::time::timeout(PATIENCE, channel.pause()).await.context("the channel does not stop")??;
     let (committed, open) = committed_and_open(&rig).await?;
     ensure!((committed, open) == (2, 0), "{committed} rows committed, {open} prepared");
     writer.sync()?;
     channel.resume(None).await?;
     until("these rows", async || Ok(committed_and_open(&rig).await? == (4, 0))).await?;
 
-    // A transaction that could not be rolled back is not started.
+    // A transaction that could not be rolled back is not even started before it is durable.
     append(&mut writer, &rows[4])?;
     writer.flush()?;
     tokio::time::sleep(Duration::from_millis(500)).await;
@@ -152,7 +154,7 @@ async fn commits_only_what_is_durable(kind: ServerKind, order: CommitOrder) -> R
     writer.sync()?;
     until("a row of MyISAM", async || Ok(at_once().await?.len() == 1)).await?;
 
-    // Two that never become durable: the writer closes.
+    // These two transactions never become durable, because the writer closes.
     flush_two(&mut writer, &rows[5..7])?;
     until("the last rows to be prepared", async || Ok(committed_and_open(&rig).await?.1 > 0)).await?;
     drop(writer);
@@ -173,7 +175,8 @@ async fn mysql_commits_only_what_is_durable_in_source_order() -> Result<()> {
     commits_only_what_is_durable(ServerKind::Mysql97, CommitOrder::Source).await
 }
 
-/// Waits until the log has all transactions of the source, with or without GTIDs, and returns it.
+/// Waits until the log has all transactions of the source, with or without GTIDs. Returns the entries of the
+/// log.
 async fn captured(rig: &Rig) -> Result<Vec<Vec<Vec<u8>>>> {
     let sql = match rig.source.kind().flavour() {
         Flavour::MySql => "SHOW BINARY LOG STATUS",
@@ -188,13 +191,13 @@ async fn captured(rig: &Rig) -> Result<Vec<Vec<Vec<u8>>>> {
     entries(&rig.log())
 }
 
-/// A log that acknowledges on receipt. Its machine loses power after the channel has applied transactions
-/// that were not durable.
+/// A log whose relay acknowledges transactions on receipt. Its machine loses power after the channel has
+/// applied transactions that were not durable.
 struct PowerCut {
     rig: Rig,
-    /// The first entries of the source's file.
+    /// The first entries of the source's binlog file.
     head: Vec<Vec<Vec<u8>>>,
-    /// Five transactions. The remaining log durably has the first, and the target has three.
+    /// Five transactions. After the power failure the log has only the first, while the target has three.
     counts: Vec<Vec<Vec<u8>>>,
     options: ChannelOptions,
     after: TempDir,
@@ -223,12 +226,13 @@ impl PowerCut {
         }
         let mut before = captured(&rig).await?;
         let counts = before.split_off(before.len() - 5);
-        // A format description, and for files the GTIDs before them; each event is a separate entry.
+        // A format description, and on MySQL also the GTIDs of earlier files. Each of these events is a
+        // separate entry.
         let head = before.iter().take_while(|entry| entry.len() == 1).take(2).cloned().collect();
 
         let folder = tempfile::tempdir()?;
         let mut log = LogWriter::open(folder.path(), Self::log_options())?;
-        let segment = rig.log().segments().into_iter().next().context("nothing was captured")?;
+        let segment = rig.log().segments().into_iter().next().context("the log is empty")?;
         log.start_segment(&segment.source_file, segment.source_offset, &segment.source)?;
         before.iter().chain(&counts[..1]).try_for_each(|entry| append(&mut log, entry))?;
         log.sync()?;
@@ -246,7 +250,7 @@ impl PowerCut {
         cut.counts[1..3].iter().try_for_each(|entry| append(&mut log, entry))?;
         log.flush()?;
         until("what is received", async || Ok(cut.count().await? == ["3"])).await?;
-        ensure!(log.handle().durable() == durable, "it was synced");
+        ensure!(log.handle().durable() == durable, "the log was synced");
         channel.shut_down().await;
         Ok(Some(cut))
     }
@@ -255,7 +259,7 @@ impl PowerCut {
         Ok(self.rig.target.sql("SELECT count FROM shop.tally").await.unwrap_or_default())
     }
 
-    /// The remaining log.
+    /// Opens the log that is left after the power failure.
     fn log(&self) -> Result<LogWriter> {
         let log = LogWriter::open(self.after.path(), Self::log_options())?;
         ensure!(log.handle().durable() == self.durable, "{:?}", log.handle().durable());
@@ -267,39 +271,40 @@ impl PowerCut {
     }
 }
 
-/// With GTIDs, and without.
+/// Server options for a source with GTIDs, and for a MySQL source without GTIDs.
 const WITH_AND_WITHOUT: [&[&str]; 2] = [&[], &["--gtid-mode=OFF", "--enforce-gtid-consistency=OFF"]];
 
-/// If the log acknowledges on receipt, a commit does not wait for the sync. Transactions that a power failure
-/// removes from the log but not from the target are captured again before the channel resumes, and are not
-/// applied again.
+/// If the relay acknowledges transactions on receipt, a commit does not wait for the sync. A power failure
+/// may then remove transactions from the log but not from the target. They are captured again before the
+/// channel resumes, and are not applied again.
 async fn commits_when_received(kind: ServerKind, options: &[&str]) -> Result<()> {
     let Some(cut) = PowerCut::happen(kind, options, CommitOrder::Independent).await? else { return Ok(()) };
     let log = cut.log()?;
     let channel = cut.channel(&log);
-    // The status shows the reason for the wait.
+    // The status shows why the channel waits.
     let waits = |status: &ChannelStatus| {
         let code = status.fault.as_ref().map(|fault| fault.code.as_str());
         status.state == ChannelState::Connecting && code == Some("TW-APP-0014")
     };
     let status = wait_for(&channel, "report that the target is ahead of the log", waits).await?;
-    // It also reports the GTIDs that the target has: it may be the most advanced server.
+    // The status also reports the GTIDs that the target has, because the target may be the most advanced
+    // server.
     let flavour = cut.rig.source.kind().flavour();
     let had = GtidSet::parse(flavour, &status.gtids)?;
-    let logged = log.handle().gtid_set().context("an empty log")?;
+    let logged = log.handle().gtid_set().context("the log is empty")?;
     let beyond = had.subtract(&logged)?;
-    ensure!(beyond.is_empty() != options.is_empty(), "{had} of {logged}");
-    // If the log closes during the wait, for example because a capture was rejected, the channel does not
-    // continue.
+    ensure!(beyond.is_empty() != options.is_empty(), "status {had}, log {logged}");
+    // If the log closes while the channel waits, the channel does not continue. A log closes, for example, if
+    // the relay refuses to capture the source.
     drop(log);
     tokio::time::sleep(Duration::from_millis(500)).await;
     ensure!(channel.status().borrow().state != ChannelState::Failed, "{:?}", channel.status().borrow());
     channel.shut_down().await;
     let mut log = cut.log()?;
     let channel = cut.channel(&log);
-    wait_for(&channel, "say it again", waits).await?;
+    wait_for(&channel, "report again that the target is ahead of the log", waits).await?;
     cut.counts[1..].iter().try_for_each(|entry| append(&mut log, entry))?;
-    // As captures do. No other code syncs this log.
+    // Flush, as a relay does after it has received events. No other code syncs this log.
     log.flush()?;
     until("the rest", async || Ok(cut.count().await? == ["5"])).await?;
     ensure!(channel.status().borrow().transactions_total == 2, "{:?}", channel.status().borrow());
@@ -307,13 +312,13 @@ async fn commits_when_received(kind: ServerKind, options: &[&str]) -> Result<()>
     Ok(())
 }
 
-/// The source died with the log's machine. The log then follows a server that has the same transactions at
-/// other positions.
+/// The source and the machine of the log failed together. The log then follows a server that has the same
+/// transactions at other positions.
 async fn transactions_at_another_position(kind: ServerKind, options: &[&str]) -> Result<()> {
     let order = if options.is_empty() { CommitOrder::Source } else { CommitOrder::Independent };
     let Some(cut) = PowerCut::happen(kind, options, order).await? else { return Ok(()) };
     let mut log = cut.log()?;
-    let mut other = log.source_tail().context("an empty log")?.source;
+    let mut other = log.source_tail().context("the log is empty")?.source;
     other.server_id += 1;
     other.server_uuid = other.server_uuid.map(|uuid| uuid.chars().rev().collect());
     log.start_segment("binlog.000007", 4, &other)?;
@@ -331,7 +336,7 @@ async fn transactions_at_another_position(kind: ServerKind, options: &[&str]) ->
     Ok(())
 }
 
-/// A channel that restarts although nothing was synced since it applied it.
+/// The channel restarts although nothing was synced since it applied transactions.
 async fn restarts_within_the_sync_interval(kind: ServerKind, options: &[&str]) -> Result<()> {
     let orders = [CommitOrder::Source, CommitOrder::Independent];
     for order in orders {
@@ -371,7 +376,7 @@ async fn mysql_commits_received_transactions_if_acknowledged() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn transactions_at_another_position_are_not_applied_again() -> Result<()> {
+async fn transactions_at_another_log_position_are_not_applied_again() -> Result<()> {
     transactions_at_another_position(ServerKind::Mariadb1011, &[]).await?;
     for options in WITH_AND_WITHOUT {
         transactions_at_another_position(ServerKind::Mysql97, options).await?;
@@ -379,7 +384,8 @@ async fn transactions_at_another_position_are_not_applied_again() -> Result<()> 
     Ok(())
 }
 
-/// Transactions that are read from the log twice wait for durability in between; the log closes instead.
+/// Some transactions are read from the log twice: large transactions and prepared XA transactions. The
+/// channel waits between the two reads until they are durable. In this test the log closes instead.
 async fn resumes_after_the_log_was_closed(kind: ServerKind) -> Result<()> {
     let Some(rig) = Rig::start(kind, &[], &[]).await? else { return Ok(()) };
     rig.source.sql("CREATE DATABASE shop; CREATE TABLE shop.t (id INT PRIMARY KEY, b LONGBLOB)").await?;
@@ -408,7 +414,7 @@ async fn resumes_after_the_log_was_closed(kind: ServerKind) -> Result<()> {
     {
         transaction.iter().try_for_each(|entry| append(&mut log, entry))?;
         log.flush()?;
-        // The reader needs time to read it, and does not report that.
+        // The reader needs time to read the transaction, and does not report when it has.
         tokio::time::sleep(Duration::from_millis(500)).await;
         drop(log);
         stopped(&channel).await?;

@@ -1,4 +1,4 @@
-//! Rows of tables of every storage engine, mixed in one batch and one transaction.
+//! Applies rows of tables of every storage engine, in one batch and in one transaction.
 
 use anyhow::{Context, Result, ensure};
 use tailwater_apply::channel::{ChannelOptions, ChannelStart, GtidMode};
@@ -10,7 +10,7 @@ use crate::support::{PATIENCE, Rig};
 
 on_each_server!(engines_are_mixed, rows_of_a_target_without_binlog);
 
-/// Tables of all engines that accept rows. A MERGE table opens others when it is opened.
+/// Returns tables of all engines that accept rows. When a MERGE table is opened, it opens other tables.
 fn tables(flavour: Flavour) -> String {
     let mut tables = String::from(
         "CREATE TABLE i1 (a INT PRIMARY KEY, v INT); CREATE TABLE i2 (a INT, v INT);
@@ -41,7 +41,7 @@ fn tables(flavour: Flavour) -> String {
 const TABLES: [&str; 16] =
     ["i1", "y1", "t8", "e1", "i2", "t9", "c1", "b1", "y2", "r1", "p1", "a1", "t9", "a2", "y3", "w1"];
 
-/// Installs the engines that are not built in.
+/// Installs the storage engines that are not built in.
 async fn prepare(server: &Server) -> Result<()> {
     if server.kind().flavour() == Flavour::MariaDb {
         let install = "SET sql_log_bin=0; INSTALL SONAME 'ha_archive'; INSTALL SONAME 'ha_blackhole'";
@@ -50,12 +50,13 @@ async fn prepare(server: &Server) -> Result<()> {
     Ok(())
 }
 
-/// Changes of all tables: one by one, and on MariaDB, whose sources may mix them, also in one transaction.
+/// Returns changes of all tables, one by one. On MariaDB a transaction may change tables of different
+/// engines, so there they are also changed in one transaction.
 fn changes(kind: ServerKind) -> String {
     let mixes = kind.flavour() == Flavour::MariaDb;
     let is_there = |table: &&&str| mixes || !["a1", "a2", "y3", "w1"].contains(*table);
-    // BLACKHOLE keeps no rows, and ARCHIVE cannot change them; MariaDB 10.11 finds no CSV row named by an
-    // event (error 1032).
+    // BLACKHOLE keeps no rows, and rows of ARCHIVE cannot be changed. In CSV, MariaDB 10.11 does not find a
+    // row that a row event names (error 1032).
     let is_fixed =
         |table: &str| ["b1", "r1"].contains(&table) || table == "c1" && kind == ServerKind::Mariadb1011;
     let mut sql = String::from(
@@ -110,7 +111,7 @@ async fn engines_are_mixed(kind: ServerKind) -> Result<()> {
     lost_rows_are_detected(&rig).await
 }
 
-/// It need not log changes of its BLACKHOLE tables, which keep no rows.
+/// A target without a binlog need not log changes of its BLACKHOLE tables, which keep no rows.
 async fn rows_of_a_target_without_binlog(kind: ServerKind) -> Result<()> {
     let Some(rig) = Rig::start(kind, &[], &["--skip-log-bin"]).await? else { return Ok(()) };
     prepare(&rig.source).await?;
@@ -125,7 +126,7 @@ async fn rows_of_a_target_without_binlog(kind: ServerKind) -> Result<()> {
     Ok(())
 }
 
-/// A MyISAM row is written, and the channel is interrupted before its progress.
+/// A MyISAM row is written, and the channel is interrupted before it writes its progress.
 async fn rows_are_not_written_twice(rig: &Rig) -> Result<()> {
     let channel = rig.channel(rig.options("otherwise"));
     rig.wait_applied(&channel).await?;
@@ -154,7 +155,8 @@ async fn rows_are_not_written_twice(rig: &Rig) -> Result<()> {
     Ok(())
 }
 
-/// `FLUSH STATUS` resets the counters of all sessions, by which a channel checks that its rows were changed.
+/// `FLUSH STATUS` resets the counters of all sessions. With these counters a channel checks that its rows
+/// were changed.
 async fn counters_may_be_set_back(rig: &Rig) -> Result<()> {
     let channel = rig.channel(ChannelOptions { workers: 1, ..rig.options("otherwise") });
     rig.source.sql("INSERT INTO mixed.p1 VALUES (600, 1), (601, 1), (602, 1)").await?;
@@ -175,7 +177,7 @@ async fn counters_may_be_set_back(rig: &Rig) -> Result<()> {
     Ok(())
 }
 
-/// Two tables have other engines on the target than on the source; one keeps no rows.
+/// Two tables have other engines on the target than on the source. One of these engines keeps no rows.
 async fn engines_of_the_target(rig: &Rig) -> Result<()> {
     let channel = rig.channel(rig.options("otherwise"));
     rig.wait_applied(&channel).await?;
@@ -196,7 +198,7 @@ async fn engines_of_the_target(rig: &Rig) -> Result<()> {
     rig.wait_applied(&channel).await?;
     let rows = "SELECT COUNT(*) FROM mixed.i2 WHERE a = 500; SELECT COUNT(*) FROM mixed.p1 WHERE a = 500";
     ensure!(rig.target.sql(rows).await? == ["1", "1"]);
-    // An ARCHIVE table changes no rows.
+    // Rows of an ARCHIVE table cannot be updated.
     rig.source.sql("UPDATE mixed.i2 SET v = 2 WHERE a = 500").await?;
     let fault = rig.wait_failed(&channel).await?;
     ensure!(
@@ -212,7 +214,7 @@ async fn engines_of_the_target(rig: &Rig) -> Result<()> {
     Ok(())
 }
 
-/// Resets a target to a state without any progress.
+/// Resets a target so that it has no progress of any channel.
 async fn forget_all(target: &Server) -> Result<()> {
     target.sql("SET sql_log_bin=0; DROP DATABASE IF EXISTS mixed").await?;
     let reset = match target.kind().flavour() {
@@ -223,7 +225,8 @@ async fn forget_all(target: &Server) -> Result<()> {
     Ok(())
 }
 
-/// Rows of a transactional and a nontransactional table, both transactional on the source, under one GTID.
+/// Both tables are transactional on the source, and one is not on the target. Their rows are in one
+/// transaction under one GTID.
 async fn what_cannot_be_applied_once_is_rejected(rig: &Rig) -> Result<()> {
     rig.target.sql("SET sql_log_bin=0; ALTER TABLE mixed.i2 ENGINE=MyISAM").await?;
     let channel = rig.channel(ChannelOptions { gtid: GtidMode::Preserve, ..rig.options("preserved") });
@@ -236,7 +239,7 @@ async fn what_cannot_be_applied_once_is_rejected(rig: &Rig) -> Result<()> {
     rig.target.sql("SET sql_log_bin=0; ALTER TABLE mixed.i2 ENGINE=InnoDB").await?;
     channel.resume(None).await?;
     rig.wait_applied(&channel).await?;
-    // A statement that changes one of them.
+    // These statements change the nontransactional table.
     for statement in [
         "INSERT INTO y2 VALUES (78, 1)",
         "UPDATE mixed.`i1` JOIN y2 ON i1.a=y2.a SET y2.v = 2 WHERE y2.a = 78",
@@ -250,7 +253,7 @@ async fn what_cannot_be_applied_once_is_rejected(rig: &Rig) -> Result<()> {
         );
         channel.skip(rig.newest_gtid().await?).await?;
     }
-    // A temporary table belongs to the session.
+    // A temporary table belongs to the session, so it does not matter that it is nontransactional.
     let own = "USE mixed; SET SESSION binlog_format=STATEMENT; CREATE TEMPORARY TABLE passing (a INT) ENGINE=MyISAM; \
                INSERT INTO passing VALUES (79); INSERT INTO i1 SELECT a, 1 FROM passing";
     rig.source.sql(own).await?;
@@ -294,7 +297,8 @@ async fn logged_rows_are_not_repeated(rig: &Rig) -> Result<()> {
     Ok(())
 }
 
-/// A server that ignores rows without an error, because an operator set it so while the channel ran.
+/// A server ignores missing rows without an error, because an operator changed a setting while the channel
+/// ran.
 async fn lost_rows_are_detected(rig: &Rig) -> Result<()> {
     let channel = rig.channel(rig.options("otherwise"));
     rig.wait_applied(&channel).await?;
@@ -304,7 +308,7 @@ async fn lost_rows_are_detected(rig: &Rig) -> Result<()> {
     let fault = rig.wait_failed(&channel).await;
     rig.target.sql("SET GLOBAL slave_exec_mode='STRICT'").await?;
     let fault = fault?;
-    // A MySQL session has its own setting for that.
+    // A MySQL session has its own value of that setting, so the server reports the missing row.
     let code = if rig.target.kind().flavour() == Flavour::MySql { "TW-APP-0002" } else { "TW-APP-0051" };
     ensure!(fault.code == code, "{fault:?}");
     channel.shut_down().await;

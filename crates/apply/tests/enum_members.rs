@@ -1,4 +1,4 @@
-//! Members of ENUM and SET columns and character sets in the log, compared with those of the target.
+//! Compares ENUM members, SET members and character sets in the log with those of the target.
 
 use anyhow::{Result, ensure};
 use tailwater_apply::channel::{ChannelOptions, ChannelStart};
@@ -8,7 +8,7 @@ use crate::support::Rig;
 
 on_each_server!(members_are_compared_as_text);
 
-/// Members that compare wrongly as bytes.
+/// Tables whose ENUM and SET members must not be compared byte by byte.
 const TABLE: &str = r#"SET NAMES utf8mb4; CREATE DATABASE said; USE said;
 CREATE TABLE odd (id INT PRIMARY KEY, a ENUM('a\\b','c\nd','e''f','g,h','ключ','😀','','i"j','k%') CHARACTER SET utf8mb4,
   b ENUM('ä','€','ÿ') CHARACTER SET latin1, c SET('ж','я','a') CHARACTER SET cp1251, d ENUM('ж','ÿ','x\\y') CHARACTER SET utf16,
@@ -46,7 +46,7 @@ async fn members_are_compared_as_text(kind: ServerKind) -> Result<()> {
     rig.wait_applied(&channel).await?;
     rig.ensure_equal(&["said"]).await?;
 
-    // Text in another character set with as many bytes is converted, not copied.
+    // Text in another character set with characters of the same length is converted, not copied.
     let other = "SET sql_log_bin=0; ALTER TABLE said.spelled MODIFY t VARCHAR(9) CHARACTER SET koi8r; \
                  ALTER TABLE said.turned MODIFY a ENUM('b','a') CHARACTER SET ucs2";
     rig.target.sql(other).await?;

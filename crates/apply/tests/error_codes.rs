@@ -47,8 +47,8 @@ fn every_code_is_documented() {
         ApplyError::InternalFault { channel: channel(), what: text() },
         ApplyError::ReadInterrupted { gtid: gtid() },
         ApplyError::RowsMissing { found: 1, wanted: 2, statement: text() },
-        ApplyError::Progress(AppliedSet::decode(&[]).expect_err("an empty text is not progress")),
-        ApplyError::Filter(wrong_filter.expect_err("an empty text is not a pattern")),
+        ApplyError::Progress(AppliedSet::decode(&[]).expect_err("an empty text is no valid progress")),
+        ApplyError::Filter(wrong_filter.expect_err("an empty text is no valid pattern")),
         ApplyError::NameCollision {
             gtid: gtid(),
             error: FilterError::Clash { first: table(), second: table(), target: table() },
@@ -69,7 +69,7 @@ fn every_code_is_documented() {
         },
     ];
     for error in &errors {
-        // A new variant must be listed above too.
+        // If you add a variant here, add an example of it above too.
         match error {
             ApplyError::Event { .. }
             | ApplyError::Rows { .. }
@@ -105,10 +105,14 @@ fn every_code_is_documented() {
         let row = format!("| {} | ", error.code());
         assert_eq!(page.matches(&row).count(), 1, "{row} in docs/reference/errors.md");
     }
-    // A rejoin has three codes, TW-APP-0040 to 0042, which are older than its crate.
+    // A rejoin has three codes, TW-APP-0040 to TW-APP-0042. They are older than the crate of the rejoin.
     let codes = errors.len() + 3;
-    assert_eq!(page.matches("| TW-APP-").count(), codes, "errors.md explains codes that no error has");
-    // Errors of other crates keep their own codes.
+    assert_eq!(
+        page.matches("| TW-APP-").count(),
+        codes,
+        "docs/reference/errors.md explains codes that no error has"
+    );
+    // Errors of other crates keep the codes of those crates.
     assert!(ApplyError::from(SessionError::OutOfStep).code().starts_with("TW-SES-"));
     assert!(ApplyError::from(LogError::NoLog { path: "log".into() }).code().starts_with("TW-LOG-"));
 }

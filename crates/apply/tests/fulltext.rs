@@ -1,4 +1,4 @@
-//! Tables whose rows contain the document identifiers of their full-text index.
+//! Tests tables whose rows contain the document identifiers of their full-text index.
 
 use anyhow::{Context, Result};
 use tailwater_apply::channel::{ChannelOptions, ChannelStart};
@@ -9,8 +9,8 @@ use crate::support::Rig;
 
 on_each_server!(document_identifiers_are_taken_in_their_order);
 
-/// InnoDB accepts an `FTS_DOC_ID` only if it is above the largest in the table by less than 65,535 (otherwise
-/// error 182). So rows must be written in the source's order even if they share no key.
+/// InnoDB accepts an `FTS_DOC_ID` only if it is above the largest one in the table by less than 65,535
+/// (otherwise error 182). So rows must be written in the source's order even if they share no key.
 async fn document_identifiers_are_taken_in_their_order(kind: ServerKind) -> Result<()> {
     let Some(rig) = Rig::start(kind, &[], &[]).await? else { return Ok(()) };
     let mut sql = String::from("CREATE DATABASE texts; USE texts;");
@@ -24,7 +24,7 @@ async fn document_identifiers_are_taken_in_their_order(kind: ServerKind) -> Resu
     sql.push_str("SET auto_increment_increment = 65535;");
     for row in 0..20 {
         for table in 0..6 {
-            // Keys that rise with the identifiers, and keys that fall.
+            // In every second table the key rises with the identifier. In the other tables it falls.
             let key = if table % 2 == 0 { row } else { 100 - row };
             sql.push_str(&format!("INSERT INTO t{table} (id, body) VALUES ({key}, 'text {row}');"));
         }
@@ -36,8 +36,8 @@ async fn document_identifiers_are_taken_in_their_order(kind: ServerKind) -> Resu
         ));
     }
     rig.source.sql(&sql).await?;
-    // With one row per batch, rows of one table would run in parallel. With more, they would be sorted by
-    // their keys.
+    // With one row per batch, rows of one table could run in parallel. With more rows, they could be sorted
+    // by their keys.
     let cases = [
         ("source", CommitOrder::Source, 1),
         ("independent", CommitOrder::Independent, 1),

@@ -1,4 +1,4 @@
-//! Decodes what a server has just logged, with table information from its catalogue.
+//! Decodes what a server has just logged. Table definitions come from the server's catalogue.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::servers::{flush, newest_events};
 
 on_each_server!(the_newest_binlog_decodes);
 
-/// All tables, under their own names.
+/// Finds all tables under their own names.
 struct Catalogued(Catalogue);
 
 impl TableLookup for Catalogued {
@@ -41,7 +41,7 @@ async fn the_newest_binlog_decodes(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
-    // A separate server: other tests would write to its binlog.
+    // This test needs its own server, because other tests would write to its binlog.
     let relaxed = ["--sync-binlog=0", "--innodb-flush-log-at-trx-commit=2"];
     let server = Server::start(ServerSpec::new(kind).options(relaxed)).await?;
     let mut connection = Connection::connect(&server.connect_options()).await?;
@@ -109,7 +109,9 @@ async fn decode(
                 let loaded = tables.0.load(connection, &schema, &table).await?;
                 ensure!(loaded.is_some(), "no table {schema}.{table}");
             }
-            Decoded::NeedsSource { schema, table } => bail!("{schema}.{table} is the target's"),
+            Decoded::NeedsSource { schema, table } => {
+                bail!("the decoder asks for the source's definition of {schema}.{table}")
+            }
         }
     }
 }
@@ -124,12 +126,12 @@ const CHANGES: [&str; 10] = [
     "DELETE FROM parent WHERE id = 2",
     "INSERT INTO computed (id, a) VALUES (1, 5), (2, 6)",
     "UPDATE computed SET a = 7 WHERE id = 1",
-    // Deletes a child by cascade.
+    // This deletes a child row by a cascade.
     "DELETE FROM parent WHERE id = 1",
 ];
 
-/// With full images, the keys of every row are known, also those on generated columns; with minimal images,
-/// enough of them.
+/// With full images, the keys of every row are known, even keys on generated columns. With minimal images,
+/// enough of the keys are known.
 async fn rows_of_every_image_have_keys(
     server: &Server,
     connection: &mut Connection,
@@ -163,20 +165,20 @@ async fn rows_of_every_image_have_keys(
         let TransactionContent::Rows(changes) = &decoded[9].content else { bail!("{:?}", decoded[9]) };
         let tables: Vec<_> = changes.iter().map(|changes| changes.table.map.table.as_str()).collect();
         let cascades: &[&str] = match flavour {
-            // `FLAG_SQL_FOREIGN_KEYS` shows that, and the keys rely on it.
+            // MySQL logs the cascades. `FLAG_SQL_FOREIGN_KEYS` shows that, and the keys rely on it.
             Flavour::MySql => &["child", "parent"],
             Flavour::MariaDb => &["parent"],
         };
         ensure!(tables == cascades, "{image}: {tables:?}");
         let conflict = |one: usize, other: usize| decoded[one].writeset.conflicts(&decoded[other].writeset);
-        // Each child needs its parents; changes of one row keep their order; a deleted parent waits for its
-        // children.
+        // Each child row needs its parents. Changes of one row keep their order. Deleting a parent waits for
+        // the changes of its children.
         ensure!(
             conflict(0, 1) && conflict(1, 2) && conflict(1, 3) && conflict(3, 5) && conflict(7, 8),
             "{image}"
         );
         ensure!(conflict(1, 6) && conflict(3, 6), "{image}");
-        // That child had another parent by then. It matters only where cascades are not logged.
+        // That child row has another parent by then. The conflict matters only where cascades are not logged.
         ensure!(conflict(5, 6) || flavour == Flavour::MySql, "{image}");
         ensure!(conflict(2, 9) && conflict(4, 9), "{image}");
         ensure!(!conflict(2, 7) && !conflict(6, 8), "{image}");
@@ -222,7 +224,7 @@ async fn statements_and_their_context(
     let insert = of(statement)?;
     ensure!(insert.dml && insert.text.starts_with(b"INSERT") && insert.variables.len() == 2, "{insert:?}");
     if flavour == Flavour::MariaDb {
-        // An ALTER in two phases is one statement.
+        // MariaDB logs this ALTER in two phases. It is one statement.
         connection.execute("SET binlog_alter_two_phase = ON").await?;
         flush(connection).await?;
         connection.execute("ALTER TABLE t ADD COLUMN c INT, ALGORITHM = COPY").await?;

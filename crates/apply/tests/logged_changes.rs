@@ -1,4 +1,4 @@
-//! Converts the changes that a server logged for one database into row changes for another.
+//! Converts the changes that a server logged for one database into row changes for another database.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash, Hasher};
@@ -17,7 +17,7 @@ use tailwater_wire::event::{
 };
 use tailwater_wire::rows::{Image, RowChangeIter, TableMap};
 
-/// The tables of a database as targets for rows. Indexes are numbered from `first_index` on.
+/// Returns the tables of a database as targets for rows. Index IDs start at `first_index`.
 pub async fn targets(
     connection: &mut Connection,
     schema: &str,
@@ -70,7 +70,7 @@ pub async fn targets(
         .await?;
     for row in &keys.rows {
         let text = |index| row.get_str(index).unwrap_or_default();
-        let table = tables.get_mut(text(0)).context("an index without a table")?;
+        let table = tables.get_mut(text(0)).context("the index belongs to an unknown table")?;
         let column = table.columns.iter().position(|column| column.name == text(2)).context("no column")?;
         let part = IndexPart { column, prefix: row.get_u64(3).map(|prefix| prefix as u32) };
         match table.unique.last_mut().filter(|index| index.name == text(1)) {
@@ -87,7 +87,8 @@ pub async fn targets(
     Ok(tables.into_iter().map(|(name, table)| (name, Arc::new(table))).collect())
 }
 
-/// All logged row changes of `schema`, from a binlog file on, for the tables of the same names in `targets`.
+/// Returns all row changes of `schema` that were logged from a binlog file on, for the tables of the same
+/// names in `targets`.
 pub async fn row_changes(
     server: &Server,
     from: &str,
@@ -170,7 +171,7 @@ fn changes(table: Arc<MappedTable>, header: &EventHeader, event: &RowsEvent<'_>)
             shared: target.has_primary_key,
         });
         for image in [row.before, row.after].into_iter().flatten() {
-            // A minimal after image without the key does not change it.
+            // If a minimal after image does not contain the key, the key is unchanged.
             let keyed = |part: &IndexPart| image.has(part.column);
             let primary = target.primary_key();
             if row.before.is_some_and(|before| before.bytes() != image.bytes())
@@ -197,11 +198,12 @@ fn changes(table: Arc<MappedTable>, header: &EventHeader, event: &RowsEvent<'_>)
     })
 }
 
-/// Coarser than the applier's own keys: the bytes of the primary key, and every row for other keys.
+/// Adds keys that are coarser than the applier's own keys: the bytes of the primary key, and for other
+/// indexes a key that every row shares.
 fn add_keys(accesses: &mut Vec<Access>, target: &TargetTable, image: &Image<'_>) -> Result<()> {
     for index in &target.unique {
         let mut hasher = rustc_hash::FxBuildHasher.build_hasher();
-        // Values that a collation takes for equal are not handled.
+        // Values that are equal only in a collation are not supported here.
         let ints = index.parts.iter().all(|part| target.columns[part.column].column_type.starts_with("int"));
         let mut known = index.name == "PRIMARY" && ints;
         for part in &index.parts {

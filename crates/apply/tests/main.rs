@@ -1,4 +1,4 @@
-//! Integration tests of the applier, on real servers.
+//! Integration tests of the applier with real servers.
 
 // Makes `on_each_server!` available in all modules.
 #[macro_use]

@@ -1,19 +1,20 @@
-//! Definitions on a target whose system tables are missing or damaged.
+//! DDL statements on a target whose system tables are missing or damaged.
 
 use anyhow::{Result, ensure};
 use tailwater_sandbox::ServerKind;
 
 use crate::support::Rig;
 
-/// Native replication does not read the table of routines for a statement that does not need it.
+/// For a statement that does not need the table of routines, native replication does not read that table.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_missing_table_of_routines_does_not_stop_other_statements() -> Result<()> {
+async fn a_missing_routines_table_does_not_stop_other_statements() -> Result<()> {
     let Some(rig) = Rig::start(ServerKind::Mariadb1011, &[], &[]).await? else { return Ok(()) };
     let channel = rig.channel(rig.options("replica"));
     rig.source.sql("CREATE DATABASE shop; CREATE TABLE shop.before (id INT PRIMARY KEY)").await?;
     rig.source.sql("RENAME TABLE mysql.proc TO mysql.proc_kept").await?;
     rig.source.sql("CREATE TABLE shop.after (id INT PRIMARY KEY); INSERT INTO shop.after VALUES (1)").await?;
-    // One column fewer than the server expects: another error, for another statement of this kind.
+    // The table has one column fewer than the server expects. The server reports another error, and another
+    // statement does not need the table.
     rig.source
         .sql("RENAME TABLE mysql.proc_kept TO mysql.proc; ALTER TABLE mysql.proc DROP COLUMN comment")
         .await?;

@@ -1,5 +1,5 @@
-//! Statements through a channel and through native replication: in the end, target and native replica are the
-//! same.
+//! Runs statements through a channel and through native replication. Afterwards the target and the native
+//! replica must be the same.
 
 use anyhow::{Context, Result, ensure};
 use tailwater_apply::Channel;
@@ -14,10 +14,10 @@ mod accounts;
 mod definitions;
 mod sessions;
 
-/// The account of the channels; its name must not show up in definitions or rows.
+/// The account of the channels. Its name must not appear in definitions or rows.
 const CHANNEL_USER: &str = "carrier";
 
-/// Queries for definitions in `information_schema`, and the column with the database.
+/// Queries for definitions in `information_schema`, each with the column that has the database name.
 const DEFINITIONS: &[(&str, &str)] = &[
     ("schema_name, default_collation_name FROM information_schema.schemata", "schema_name"),
     (
@@ -69,7 +69,7 @@ struct Comparison {
 }
 
 impl Comparison {
-    /// `None` if the servers are not installed.
+    /// Starts the servers. Returns `None` if they are not installed.
     async fn start(kind: ServerKind, options: &[&str]) -> Result<Option<Self>> {
         let Some(rig) = Rig::start(kind, options, options).await? else { return Ok(None) };
         let native = Server::start(spec(kind, 3).options(options.iter().copied())).await?;
@@ -83,7 +83,7 @@ impl Comparison {
         Ok(Some(Self { rig, native, flavour: kind.flavour() }))
     }
 
-    /// A channel with an account that the source does not have.
+    /// Returns a channel whose account does not exist on the source.
     fn channel(&self) -> Channel {
         let target = connect_as(Endpoint::unix(self.rig.target.socket()), CHANNEL_USER, "channel");
         self.rig.channel(ChannelOptions {
@@ -93,20 +93,23 @@ impl Comparison {
         })
     }
 
-    /// A session on the source.
+    /// Connects to the source as `user`.
     async fn session(&self, user: &str, password: &str) -> Result<Connection> {
         let endpoint = Endpoint::unix(self.rig.source.socket());
         Ok(Connection::connect(&connect_as(endpoint, user, password)).await?)
     }
 
-    /// Runs statements in one session; those that start with `!` must fail on the source.
+    /// Runs statements in one session. Those that start with `!` must fail on the source.
     async fn run(&self, user: &str, statements: &[&str]) -> Result<()> {
         let password = if user == "root" { "" } else { "secret" };
         let mut session = self.session(user, password).await?;
         for statement in statements {
             match statement.strip_prefix('!') {
                 Some(statement) => {
-                    ensure!(session.execute(statement).await.is_err(), "it works: {statement}")
+                    ensure!(
+                        session.execute(statement).await.is_err(),
+                        "the statement must fail but succeeds: {statement}"
+                    )
                 }
                 None => drop(session.execute(statement).await.with_context(|| (*statement).to_owned())?),
             }
@@ -114,7 +117,7 @@ impl Comparison {
         Ok(())
     }
 
-    /// Waits until target and replica have applied all transactions of the source.
+    /// Waits until the target and the native replica have applied all transactions of the source.
     async fn wait(&self, channel: &Channel) -> Result<()> {
         let gtids = self.rig.source_gtids().await?.to_string();
         let there = self.native.wait_for_gtids(&gtids, PATIENCE).await?;
@@ -125,7 +128,7 @@ impl Comparison {
         self.rig.wait_applied(channel).await
     }
 
-    /// Compares databases on target and replica: definitions with their settings, and rows.
+    /// Compares databases of target and native replica: the definitions with their settings, and the rows.
     async fn ensure_same_databases(&self, schemas: &[&str]) -> Result<()> {
         let list = schemas.iter().map(|schema| format!("'{schema}'")).collect::<Vec<_>>().join(",");
         let mut queries: Vec<String> = DEFINITIONS
@@ -140,7 +143,7 @@ impl Comparison {
         self.ensure_same(&queries).await
     }
 
-    /// Compares the results of queries on target and replica.
+    /// Compares the results of queries on target and native replica.
     async fn ensure_same(&self, queries: &[String]) -> Result<()> {
         let mut differences = Vec::new();
         for query in queries {
@@ -170,12 +173,12 @@ fn connect_as(endpoint: Endpoint, user: &str, password: &str) -> ConnectOptions 
 }
 
 async fn statements(kind: ServerKind) -> Result<()> {
-    // The source logs every statement.
+    // With this option, the source accepts and logs every statement.
     let Some(comparison) = Comparison::start(kind, &["--log-bin-trust-function-creators=ON"]).await? else {
         return Ok(());
     };
     let channel = comparison.channel();
-    // The error of one part must not hide that of another.
+    // An error in one part must not hide the errors of other parts.
     let found = [
         accounts::run(&comparison, &channel).await,
         definitions::run(&comparison, &channel).await,

@@ -1,4 +1,4 @@
-//! Native replication and a channel alternate on one target, without gaps or repetitions.
+//! Native replication and a channel apply in turns to one target. No transaction is missing or applied twice.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -26,7 +26,7 @@ async fn mariadb_alternates_with_native_replication() -> Result<()> {
 
 async fn take_turns(kind: ServerKind) -> Result<()> {
     let Some(mut rig) = Rig::idle(spec(kind, 1), spec(kind, 2)).await? else { return Ok(()) };
-    // The target has local transactions, which on MariaDB have GTIDs in the source's domain.
+    // The target has local transactions. On MariaDB these have GTIDs in the source's domain.
     rig.target.sql("CREATE DATABASE local").await?;
     rig.source
         .sql("CREATE DATABASE shop; CREATE TABLE shop.t (id INT PRIMARY KEY AUTO_INCREMENT, n INT)")
@@ -35,7 +35,7 @@ async fn take_turns(kind: ServerKind) -> Result<()> {
     rig.target.replicate_from(&rig.source).await?;
     wait_for_native_replication(&rig).await?;
     rig.target.sql(stop_statement(kind.flavour())).await?;
-    // From here on, only the target has the earliest transactions.
+    // The earliest transactions are purged from the source and the log, so only the target has them.
     purge_all(&rig).await?;
     rig.source.sql("INSERT INTO shop.t (n) VALUES (3)").await?;
     rig.start_capture()?;
@@ -46,8 +46,8 @@ async fn take_turns(kind: ServerKind) -> Result<()> {
     under_the_sources_gtids(&rig).await
 }
 
-/// Purges all but a new binlog file. The source keeps a file that it sends until it notices that the reader
-/// has disconnected.
+/// Purges all binlog files but a new one. The source keeps a file that it is sending, until it notices that
+/// the reader has disconnected.
 async fn purge_all(rig: &Rig) -> Result<()> {
     let begun = Instant::now();
     loop {
@@ -62,7 +62,8 @@ async fn purge_all(rig: &Rig) -> Result<()> {
     }
 }
 
-/// Waits until the target's own replication has all transactions of the source; fails on its errors.
+/// Waits until the target's native replication has applied all transactions of the source. Fails if it
+/// reports an error.
 async fn wait_for_native_replication(rig: &Rig) -> Result<()> {
     let wanted = match rig.source_gtids().await? {
         GtidSet::MySql(set) => set.to_string(),
@@ -75,7 +76,7 @@ async fn wait_for_native_replication(rig: &Rig) -> Result<()> {
     Ok(())
 }
 
-/// Like a copy whose position was not set.
+/// The target is like a copy whose GTID position was not set.
 async fn a_target_that_lacks_transactions_is_rejected(rig: &Rig) -> Result<()> {
     let flavour = rig.target.kind().flavour();
     let has = rig.target.replicated_gtids().await?;
@@ -89,14 +90,15 @@ async fn a_target_that_lacks_transactions_is_rejected(rig: &Rig) -> Result<()> {
     ensure!(fault.code == "TW-APP-0008" && fault.message.contains("lacks"), "{fault:?}");
     ensure!(rig.target.sql("SELECT COUNT(*) FROM shop.t").await? == ["2"]);
     rig.target.sql(&remember).await?;
-    // With its position set, the channel resumes.
+    // After its position is set, the channel resumes.
     channel.resume(None).await?;
     rig.wait_applied(&channel).await?;
     channel.shut_down().await;
     rig.ensure_equal(&["shop"]).await
 }
 
-/// The channel is stopped in the middle, in independent order, and native replication applies the rest.
+/// The channel is stopped in the middle of a load, in independent order. Native replication then applies the
+/// rest.
 async fn under_load(rig: &Rig) -> Result<()> {
     let mut options = rig.options("turns");
     options.commit_order = CommitOrder::Independent;
@@ -140,7 +142,7 @@ async fn natively_applied_transactions_are_not_repeated(rig: &Rig) -> Result<()>
     rig.ensure_equal(&["shop"]).await
 }
 
-/// And a skipped transaction stays skipped.
+/// Under the source's GTIDs, a skipped transaction also stays skipped.
 async fn under_the_sources_gtids(rig: &Rig) -> Result<()> {
     let flavour = rig.target.kind().flavour();
     let channel = rig.channel(rig.options("turns"));

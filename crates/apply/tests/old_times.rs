@@ -1,5 +1,5 @@
-//! TIME, DATETIME and TIMESTAMP in the layout from before MySQL 5.6: the binlog does not contain the number
-//! of their fractional digits.
+//! Applies TIME, DATETIME and TIMESTAMP columns in the layout from before MySQL 5.6. The binlog does not
+//! contain the number of their fractional digits.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -29,7 +29,7 @@ impl SourceCatalogue for ServerCatalogue {
     }
 }
 
-/// Options of a channel that reads the source's catalogue with an account.
+/// Returns the options of a channel that reads the source's catalogue with this account.
 fn options(rig: &Rig, account: ConnectOptions) -> ChannelOptions {
     let source_catalogue: Arc<dyn SourceCatalogue> = Arc::new(ServerCatalogue(account));
     ChannelOptions {
@@ -47,7 +47,7 @@ async fn equal_digits_are_applied_exactly() -> Result<()> {
         for digits in 0..=6 {
             tables.push((format!("d{digits}"), columns(digits)));
         }
-        // For each, one target table has the new layout and one the old.
+        // For each source table, one target table has the new layout and one has the old layout.
         for (table, columns) in &tables {
             for (suffix, target_is_old) in [("_new", false), ("_old", true)] {
                 let name = format!("{table}{suffix}");
@@ -55,7 +55,7 @@ async fn equal_digits_are_applied_exactly() -> Result<()> {
                 make(&rig.target, &name, columns, target_is_old).await?;
             }
         }
-        // Its hidden columns have fractions too.
+        // The hidden period columns of this table have fractional digits too.
         for server in [&rig.source, &rig.target] {
             make(server, "versioned", &format!("{} WITH SYSTEM VERSIONING", columns(3)), true).await?;
         }
@@ -75,7 +75,7 @@ async fn equal_digits_are_applied_exactly() -> Result<()> {
                 ensure_same(&rig, &format!("{table}{suffix}")).await?;
             }
         }
-        // A definition changes the digits on both servers, and the channel reads the catalogue again.
+        // A DDL statement changes the digits on both servers, and the channel reads the catalogue again.
         rig.source
             .sql("SET GLOBAL mysql56_temporal_format=OFF; ALTER TABLE old.d1_old MODIFY a TIME(5)")
             .await?;
@@ -91,9 +91,10 @@ async fn equal_digits_are_applied_exactly() -> Result<()> {
     Ok(())
 }
 
-/// `TIME(1)` and `TIME(2)` have the same length, so only the source's catalogue shows the difference.
+/// `TIME(1)` and `TIME(2)` have the same length in the log, so only the source's catalogue shows the
+/// difference.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn digits_that_differ_stop_the_channel() -> Result<()> {
+async fn different_digits_stop_the_channel() -> Result<()> {
     let Some(rig) = begin(ServerKind::Mariadb1011).await? else { return Ok(()) };
     for (table, target_is_old) in [("new", false), ("same", true)] {
         make(&rig.source, table, "(id INT PRIMARY KEY, a TIME(1))", true).await?;
@@ -108,7 +109,7 @@ async fn digits_that_differ_stop_the_channel() -> Result<()> {
             ensure!(fault.message.contains(part), "{part}: {fault:?}");
         }
         ensure!(rig.target.sql(&format!("SELECT COUNT(*) FROM old.{table}")).await? == ["0"]);
-        // The remedy that the message names.
+        // This is the remedy that the error message names.
         rig.target.sql(&format!("ALTER TABLE old.{table} MODIFY a TIME(1)")).await?;
         channel.resume(None).await?;
         rig.wait_applied(&channel).await?;
@@ -124,7 +125,7 @@ async fn the_channel_waits_for_a_source_that_is_down() -> Result<()> {
     for server in [&rig.source, &rig.target] {
         make(server, "t", &columns(3), true).await?;
     }
-    // This account may replicate, and sees no table.
+    // This account may replicate, but sees no table.
     let account = rig.source.replication_options();
     let channel = rig.channel(options(&rig, account.clone()));
     rig.source.sql(&format!("USE old; {SESSION}; {}", rows("t"))).await?;
@@ -135,7 +136,7 @@ async fn the_channel_waits_for_a_source_that_is_down() -> Result<()> {
     rig.wait_applied(&channel).await?;
     ensure_same(&rig, "t").await?;
     channel.pause().await?;
-    // The log has the rows, and the source is down.
+    // The log has the rows, but the source is down.
     rig.source.sql(&format!("USE old; {SESSION}; UPDATE t SET a = '0:0:0.123' WHERE id = 1")).await?;
     let wanted = rig.source_gtids().await?;
     while !rig.log().gtid_set().is_some_and(|logged| wanted.is_subset_of(&logged)) {
@@ -152,7 +153,7 @@ async fn the_channel_waits_for_a_source_that_is_down() -> Result<()> {
     Ok(())
 }
 
-/// Changes the answers of a server.
+/// Changes the answers of a server's catalogue.
 #[derive(Debug)]
 struct ChangedAnswers {
     server: ServerCatalogue,
@@ -179,8 +180,8 @@ impl SourceCatalogue for ChangedAnswers {
     }
 }
 
-/// The capture has moved to another server, or has not yet written what the source had logged when it
-/// answered.
+/// The channel waits in two cases. The relay has moved to another server. Or the relay has not yet captured
+/// what the source had logged when it answered.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_channel_waits_for_the_server_and_the_position_of_the_log() -> Result<()> {
     let Some(rig) = begin(ServerKind::Mariadb1011).await? else { return Ok(()) };
@@ -219,17 +220,18 @@ async fn the_channel_waits_for_the_server_and_the_position_of_the_log() -> Resul
     Ok(())
 }
 
-/// The channel lags: the source's catalogue is newer than the rows. The target agrees with the catalogue and
-/// not with the rows.
+/// The channel lags, so the source's catalogue is newer than the rows. The target's definition fits the
+/// catalogue but not the rows.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn later_definitions_are_found() -> Result<()> {
+async fn later_ddl_statements_are_found() -> Result<()> {
     let Some(rig) = begin(ServerKind::Mariadb118).await? else { return Ok(()) };
     for (table, digits) in [("rebuilt", 1), ("changed", 2)] {
         make(&rig.source, table, "(id INT PRIMARY KEY, a TIME(1))", true).await?;
         make(&rig.target, table, &format!("(id INT PRIMARY KEY, a TIME({digits}))"), false).await?;
         rig.source.sql(&format!("INSERT INTO old.{table} VALUES (1, '12:34:56.7')")).await?;
     }
-    // The first statement keeps the digits and changes the layout; the second changes only the digits.
+    // The first statement keeps the digits and changes the layout. The second statement changes only the
+    // digits.
     rig.source.sql("ALTER TABLE old.rebuilt FORCE").await?;
     rig.source
         .sql("SET GLOBAL mysql56_temporal_format=OFF; ALTER TABLE old.changed MODIFY a TIME(2)")
@@ -243,7 +245,8 @@ async fn later_definitions_are_found() -> Result<()> {
     ensure!(rig.target.sql("SELECT COUNT(*) FROM old.changed").await? == ["0"]);
     ensure!(rig.target.sql("SELECT a FROM old.rebuilt").await? == ["12:34:56.7"]);
     channel.shut_down().await;
-    // If the target declares the former digits, an operator can have the rows applied unverified.
+    // If the target declares the former digits, an operator can let the channel apply the rows without
+    // verification.
     rig.target.sql("ALTER TABLE old.changed MODIFY a TIME(1)").await?;
     let channel =
         rig.channel(ChannelOptions { old_temporal_precision: OldTemporalPrecision::Target, ..verified });
@@ -253,8 +256,8 @@ async fn later_definitions_are_found() -> Result<()> {
     Ok(())
 }
 
-/// A channel that lags meets rows of tables that the source has dropped since. It does not wait for them:
-/// they are dropped on the target too.
+/// A channel that lags reads rows of tables that the source has dropped since then. It applies these rows
+/// without asking the source, because the target drops the tables too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rows_of_dropped_tables_are_applied() -> Result<()> {
     let Some(rig) = begin(ServerKind::Mariadb118).await? else { return Ok(()) };
@@ -279,9 +282,9 @@ async fn rows_of_dropped_tables_are_applied() -> Result<()> {
     Ok(())
 }
 
-/// Unverified values are the same as with native replication, right or wrong.
+/// Values with digits that are not verified are the same as with native replication, whether right or wrong.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn unverified_digits_have_the_effect_of_native_replication() -> Result<()> {
+async fn unverified_digits_give_the_values_of_native_replication() -> Result<()> {
     let Some(rig) = begin(ServerKind::Mariadb1011).await? else { return Ok(()) };
     let native = Server::start(spec(ServerKind::Mariadb1011, 3)).await?;
     let begin = rig.source.sql("SELECT @@GLOBAL.gtid_binlog_pos").await?.concat();
@@ -312,7 +315,8 @@ async fn unverified_digits_have_the_effect_of_native_replication() -> Result<()>
     Ok(())
 }
 
-/// Digits and layout of a table's columns do not depend on the current `mysql56_temporal_format`.
+/// The digits and the layout of a table's columns do not depend on the current value of
+/// `mysql56_temporal_format`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_catalogue_shows_digits_and_layout() -> Result<()> {
     for kind in [ServerKind::Mariadb1011, ServerKind::Mariadb118] {
@@ -354,7 +358,7 @@ async fn the_catalogue_shows_digits_and_layout() -> Result<()> {
     Ok(())
 }
 
-/// A source and a target, each with an empty database. The channel starts after it.
+/// Starts a source and a target, each with an empty database. The channel starts after its creation.
 async fn begin(kind: ServerKind) -> Result<Option<Rig>> {
     let Some(rig) = Rig::start(kind, &[], &[]).await? else { return Ok(None) };
     rig.source.sql("CREATE DATABASE old").await?;
@@ -382,7 +386,7 @@ async fn wait_for_source_error(channel: &Channel) -> Result<ChannelFault> {
         is_waiting && status.state == ChannelState::Connecting
     });
     let waits = tokio::time::timeout(PATIENCE, waits).await??;
-    Ok(waits.fault.clone().expect("the condition requires it"))
+    Ok(waits.fault.clone().expect("the wait condition requires a fault"))
 }
 
 async fn ensure_same(rig: &Rig, table: &str) -> Result<()> {
@@ -398,7 +402,7 @@ fn columns(digits: u8) -> String {
     format!("(id INT PRIMARY KEY, a TIME({digits}), b DATETIME({digits}), c TIMESTAMP({digits}) NULL)")
 }
 
-/// Rows whose fractions the server cuts to the digits of the columns.
+/// Returns rows whose fractional seconds the server cuts to the digits of the columns.
 fn rows(table: &str) -> String {
     let rows = [
         "1, '-12:34:56.789123', '2024-02-29 12:34:56.123456', '2001-02-03 04:05:06.070809'",

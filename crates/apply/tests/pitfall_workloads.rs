@@ -1,13 +1,13 @@
-//! Known pitfalls of replication: statements, in one database each.
+//! Statements that are known to cause errors in replication, in one database for each case.
 
 use tailwater_wire::Flavour;
 use tailwater_wire::Flavour::{MariaDb, MySql};
 
-/// Statements that mislead a careless replica.
+/// Statements that a careless replica applies wrongly.
 #[derive(Clone)]
 pub struct Pitfall {
     pub name: &'static str,
-    /// The flavour that has it; `None` for both.
+    /// The flavour to which the pitfall applies; `None` for both.
     on: Option<Flavour>,
     pub sql: String,
 }
@@ -119,7 +119,7 @@ UPDATE p SET id = 22, code = 'B2' WHERE id = 2; UPDATE c SET v = 6 WHERE id = 20
 BEGIN; DELETE FROM p WHERE id = 3; INSERT INTO c VALUES (30,4,0); INSERT INTO g VALUES (301,30); COMMIT; DELETE FROM self WHERE id = 1; INSERT INTO self VALUES (1,5),(2,1); DELETE FROM p WHERE id = 4; UPDATE p SET code = 'a2' WHERE code = 'a';
 INSERT INTO p VALUES (4,'d',4); INSERT INTO c VALUES (30,4,1);";
 
-/// Not on MySQL 9.7, which keeps the child and deletes it when it replays its own log.
+/// Not for MySQL 9.7, which keeps the child row and deletes it when it replays its own log.
 const CASCADING_REPLACE: &str = "
 CREATE TABLE p (id INT NOT NULL PRIMARY KEY, v INT UNIQUE); CREATE TABLE c (id INT NOT NULL PRIMARY KEY, p INT, FOREIGN KEY (p) REFERENCES p (id) ON DELETE CASCADE);
 INSERT INTO p VALUES (1,1),(2,2); INSERT INTO c VALUES (10,1),(20,2); REPLACE INTO p VALUES (1,2); INSERT INTO c VALUES (11,1); REPLACE INTO p VALUES (1,3);";
@@ -142,7 +142,7 @@ CREATE TABLE m (id INT NOT NULL PRIMARY KEY, j JSON, KEY ((CAST(j->'$.a' AS UNSI
 INSERT INTO t VALUES (1,'abc','{\"k\": 1}'),(2,'d','{\"k\": 2}'); DELETE FROM t WHERE id = 1; INSERT INTO t VALUES (3,'ABC','{\"k\": 1}'); UPDATE t SET s = 'e' WHERE id = 3; INSERT INTO t VALUES (4,'aBC','{\"k\": 5}'); BEGIN; UPDATE t SET j = '{\"k\": 9}' WHERE id = 2; UPDATE t SET j = '{\"k\": 2}' WHERE id = 3; COMMIT;
 INSERT INTO m VALUES (1,'{\"a\": [1,2,3]}'),(2,'{\"a\": [3,4]}'); UPDATE m SET j = '{\"a\": [5]}' WHERE id = 1; DELETE FROM m WHERE id = 2;";
 
-/// Indexes that do not compare by equality: several values per row in one, periods of time in the other.
+/// Indexes that do not compare by equality: one has several values per row, another has periods of time.
 const MANY_VALUES: &str = "
 CREATE TABLE t (id INT NOT NULL PRIMARY KEY, j JSON, UNIQUE KEY m ((CAST(j->'$.a' AS UNSIGNED ARRAY))));
 INSERT INTO t VALUES (1,'{\"a\": [1,2]}'),(2,'{\"a\": [3]}'),(3,NULL); UPDATE t SET j = '{\"a\": [1]}' WHERE id = 1; INSERT INTO t VALUES (4,'{\"a\": [2,4]}'); DELETE FROM t WHERE id = 2; INSERT INTO t VALUES (5,'{\"a\": [3]}');
@@ -155,7 +155,7 @@ UPDATE t FOR PORTION OF p FROM '2020-01-10' TO '2020-01-20' SET v = 9 WHERE id =
 DELETE FROM t WHERE id = 1 AND s = '2020-01-01'; INSERT INTO t VALUES (1,'2020-01-05','2020-01-09',5); UPDATE t SET e = '2020-01-07' WHERE id = 1 AND s = '2020-01-05'; INSERT INTO t VALUES (1,'2020-01-07','2020-01-10',6);
 BEGIN; DELETE FROM t WHERE v = 6; INSERT INTO t VALUES (1,'2020-01-08','2020-01-10',7); COMMIT; UPDATE t SET s = '2020-01-01' WHERE v = 5; DELETE FROM t WHERE v = 7; UPDATE t SET e = '2020-01-10' WHERE v = 5;";
 
-/// A sequence is a table with one row, which is written and never updated.
+/// A sequence is a table with one row. The row is written, and never updated.
 const SEQUENCES: &str = "
 CREATE SEQUENCE s START WITH 5 INCREMENT BY 3 CACHE 2; CREATE SEQUENCE other NOCACHE; CREATE TABLE t (id INT NOT NULL DEFAULT NEXTVAL(s) PRIMARY KEY, v INT);
 INSERT INTO t (v) VALUES (1),(2),(3); SELECT NEXTVAL(s); SELECT NEXTVAL(other), NEXTVAL(other); BEGIN; INSERT INTO t (v) VALUES (4); UPDATE t SET v = v + 1; INSERT INTO t (v) VALUES (NEXTVAL(other)),(NEXTVAL(other)); COMMIT;
@@ -183,7 +183,8 @@ const GENERATED_KEYS: &str = "
 CREATE TABLE t (id INT NOT NULL PRIMARY KEY, a INT, v INT GENERATED ALWAYS AS (a % 10) VIRTUAL, s VARCHAR(20) GENERATED ALWAYS AS (CONCAT('k', a)) STORED, UNIQUE (v), UNIQUE (s));
 INSERT INTO t (id, a) VALUES (1,1),(2,2),(3,NULL); DELETE FROM t WHERE id = 1; INSERT INTO t (id, a) VALUES (4,11); UPDATE t SET a = 3 WHERE id = 4; INSERT INTO t (id, a) VALUES (5,21); BEGIN; UPDATE t SET a = NULL WHERE id = 2; UPDATE t SET a = 12 WHERE id = 5; UPDATE t SET a = 1 WHERE id = 2; COMMIT;";
 
-/// Full images in which most values stay the same: nothing else may change, and no index may be out of date.
+/// Updates with full images in which most values stay the same. No other value may change, and no index may
+/// become outdated.
 const PARTLY_CHANGED: &str = "
 CREATE TABLE t (id INT NOT NULL PRIMARY KEY, a INT, b VARCHAR(20), ts TIMESTAMP NULL DEFAULT NULL ON UPDATE CURRENT_TIMESTAMP, dt DATETIME(3) NULL DEFAULT NULL ON UPDATE CURRENT_TIMESTAMP(3),
   bits BIT(11), e ENUM('x','y'), s SET('p','q'), o BLOB, g GEOMETRY, d DECIMAL(20,5), f DOUBLE, z INT NOT NULL DEFAULT 7, KEY (b), KEY (o(3)), KEY (a, z), FULLTEXT (b), CHECK (z > 0));
@@ -194,7 +195,7 @@ UPDATE t SET f = 0e0, d = 1.5 WHERE id = 4; UPDATE t SET id = 50 WHERE id = 5; U
 BEGIN; UPDATE t SET a = 77 WHERE id = 1; UPDATE t SET b = 'x' WHERE id = 1; UPDATE t SET a = 11, ts = NULL WHERE id = 1; COMMIT; BEGIN; UPDATE t SET z = 70, ts = '2002-02-02 02:02:02', dt = NULL WHERE id = 3; UPDATE t SET z = 10, ts = NULL, dt = NULL WHERE id = 3; COMMIT;
 BEGIN; DELETE FROM t WHERE id = 4; INSERT INTO t (id, b) VALUES (4, 'four words in all'); UPDATE t SET z = 4 WHERE id = 4; COMMIT; INSERT INTO t (id) VALUES (6); UPDATE t SET o = '' WHERE id = 6; UPDATE t SET o = NULL, a = 0 WHERE id = 6;";
 
-/// As [`PARTLY_CHANGED`], with more columns than bits in a word.
+/// As [`PARTLY_CHANGED`], with more columns than a machine word has bits.
 fn wide_rows() -> String {
     let columns: Vec<_> = (0..70).map(|column| format!("c{column} SMALLINT")).collect();
     let mut sql = format!("CREATE TABLE t ({}, id INT NOT NULL PRIMARY KEY);", columns.join(", "));
@@ -231,7 +232,8 @@ const CHANGED_TABLES: &str = "
 CREATE TABLE t (id INT NOT NULL PRIMARY KEY, v INT); INSERT INTO t VALUES (1,1),(2,2); ALTER TABLE t ADD COLUMN s VARCHAR(9) UNIQUE FIRST; INSERT INTO t VALUES ('a',3,3); UPDATE t SET s = 'b' WHERE id = 1; ALTER TABLE t DROP PRIMARY KEY, MODIFY v BIGINT UNSIGNED; UPDATE t SET v = 18446744073709551615 WHERE id = 2;
 CREATE TABLE u LIKE t; INSERT INTO u SELECT * FROM t; RENAME TABLE t TO w, u TO t; DELETE FROM t WHERE id = 1; INSERT INTO w VALUES ('z',9,9); TRUNCATE TABLE t; INSERT INTO t VALUES ('q',1,1); CREATE TABLE x AS SELECT * FROM w; UPDATE x SET v = 0 WHERE id = 1; DROP TABLE w; CREATE VIEW seen AS SELECT id FROM x; INSERT INTO t (id) VALUES (5);";
 
-/// Letters that collations take for equal, one at a time in the table, followed by spaces.
+/// Returns letters that collations treat as equal, followed by spaces. Only one of them is in the table at a
+/// time.
 fn collations(collations: &[&str]) -> String {
     let mut sql = String::new();
     for (number, collation) in collations.iter().enumerate() {
@@ -253,7 +255,7 @@ fn collations(collations: &[&str]) -> String {
     sql
 }
 
-/// All pitfalls of a flavour.
+/// Returns all pitfalls of a flavour.
 pub fn pitfalls(flavour: Flavour) -> Vec<Pitfall> {
     let common = [
         "utf8mb4_general_ci",

@@ -1,4 +1,5 @@
-//! Random tables under random load from several clients, replayed in both orders and in several batch sizes.
+//! Applies a random load of several clients on random tables, in both commit orders and with several batch
+//! sizes.
 
 use anyhow::{Context, Result, ensure};
 use rand::rngs::StdRng;
@@ -32,12 +33,13 @@ const TYPES: [&str; 10] = [
 const LETTERS: [&str; 14] =
     ["a", "A", "\u{e4}", "\u{c4}", "a ", "b", "B", "ab", "AB", "ss", "\u{df}", "", "\u{e9}a", "z"];
 
-/// One of `texts`, or nothing.
+/// Returns one of `texts`, or an empty text.
 fn maybe<'a>(random: &mut StdRng, texts: &[&'a str]) -> &'a str {
     if random.random_bool(0.5) { texts.choose(random).copied().unwrap_or_default() } else { "" }
 }
 
-/// A table with the same column names as all others, and random types, keys and parents.
+/// Returns the definition of a random table. All tables have the same column names; types, keys and parents
+/// are random.
 fn define(random: &mut StdRng, flavour: Flavour, number: usize) -> String {
     let own: &[&str] = match flavour {
         Flavour::MySql => &["utf8mb4_0900_ai_ci", "utf8mb4_0900_as_cs"],
@@ -47,7 +49,7 @@ fn define(random: &mut StdRng, flavour: Flavour, number: usize) -> String {
     let collation = collations.choose(random).copied().unwrap_or_default();
     let value = TYPES.choose(random).copied().unwrap_or_default();
     let first = match random.random_range(0..6) {
-        // All other tables may refer to the first one.
+        // The first table always has this key, because all other tables may refer to it.
         _ if number == 0 => ", PRIMARY KEY (id)",
         0 => "",
         1 => ", PRIMARY KEY (id, g)",
@@ -81,7 +83,7 @@ fn text(random: &mut StdRng) -> String {
     format!("'{}'", LETTERS.choose(random).copied().unwrap_or_default())
 }
 
-/// One change of a few rows; many fail, as intended.
+/// Returns a random change of a few rows. Many of these changes fail, which is intended.
 fn change(random: &mut StdRng, flavour: Flavour) -> String {
     let table = format!("t{}", random.random_range(0..TABLES));
     let id = random.random_range(0..15);
@@ -118,7 +120,8 @@ fn change(random: &mut StdRng, flavour: Flavour) -> String {
         0 | 1 => format!("INSERT INTO {table} {columns} VALUES {one}"),
         2 => format!("INSERT IGNORE INTO {table} {columns} VALUES {one}, {two}"),
         3 => format!("INSERT INTO {table} {columns} VALUES {one}, {two} ON DUPLICATE KEY UPDATE {set}"),
-        // MySQL 9.7 keeps the children of a replaced parent, and deletes them when it replays its own log.
+        // MySQL 9.7 keeps the child rows of a replaced parent row, and deletes them when it replays its own
+        // log.
         4 if flavour == Flavour::MariaDb => format!("REPLACE INTO {table} {columns} VALUES {one}, {two}"),
         4 | 5 => format!("DELETE FROM {table} WHERE {condition} LIMIT 2"),
         6 => format!("UPDATE IGNORE {table} SET {set} WHERE {condition}"),
@@ -126,7 +129,7 @@ fn change(random: &mut StdRng, flavour: Flavour) -> String {
     }
 }
 
-/// One client's transactions, some of which roll back, fully or to a savepoint.
+/// Runs the transactions of one client. Some of them roll back, completely or to a savepoint.
 async fn load(options: ConnectOptions, schema: String, seed: u64) -> Result<()> {
     let mut random = StdRng::seed_from_u64(seed);
     let mut connection = Connection::connect(&options).await?;
@@ -208,7 +211,8 @@ async fn round(kind: ServerKind, seed: u64, schemas: usize) -> Result<()> {
     Ok(())
 }
 
-/// With the seed in `TAILWATER_SEED`, or a random one, which a failure names. `TAILWATER_LONG` runs many.
+/// The seed is the value of `TAILWATER_SEED`, or random; a failure prints it. With `TAILWATER_LONG`, many
+/// seeds are tried.
 async fn random_load_is_applied(kind: ServerKind) -> Result<()> {
     let given = std::env::var("TAILWATER_SEED").ok().and_then(|seed| seed.parse().ok());
     let rounds = match std::env::var_os("TAILWATER_LONG") {

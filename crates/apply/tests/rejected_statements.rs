@@ -1,4 +1,5 @@
-//! Statements that the target rejects, whose database it lacks, or that something else prevents.
+//! Statements that the target rejects, whose database does not exist there, or that cannot run for another
+//! reason.
 
 use std::time::{Duration, Instant};
 
@@ -60,7 +61,7 @@ async fn statements(kind: ServerKind) -> Result<()> {
     Ok(())
 }
 
-/// It does not run while the obstacle exists, and runs once it is removed.
+/// A rejected statement does not run while the obstacle exists. It runs once the obstacle is removed.
 async fn a_rejected_statement(rig: &Rig, channel: &Channel, table: &str) -> Result<()> {
     rig.target.sql(&format!("SET sql_log_bin=0; CREATE TABLE one.{table} (stray INT)")).await?;
     rig.source.sql(&format!("CREATE TABLE one.{table} (id INT PRIMARY KEY)")).await?;
@@ -76,8 +77,8 @@ async fn a_rejected_statement(rig: &Rig, channel: &Channel, table: &str) -> Resu
     rig.wait_applied(channel).await
 }
 
-/// With `ddl_exec_mode = idempotent` the source's table replaces the target's, and a missing table is not
-/// dropped; a view stays.
+/// With `ddl_exec_mode = idempotent` the source's table replaces the target's table, and dropping a missing
+/// table does nothing. A view is not replaced.
 async fn tables_that_differ_from_the_sources(rig: &Rig, channel: &Channel) -> Result<()> {
     let set = |ddl_exec_mode, gtid| ChannelEdit {
         ddl_exec_mode: Some(ddl_exec_mode),
@@ -85,7 +86,7 @@ async fn tables_that_differ_from_the_sources(rig: &Rig, channel: &Channel) -> Re
         ..ChannelEdit::default()
     };
     let native = match rig.source.kind().flavour() {
-        // MySQL needs two statements, and there is one GTID.
+        // MySQL needs two statements, but the transaction has only one GTID.
         Flavour::MySql => &[GtidMode::Log, GtidMode::Own][..],
         Flavour::MariaDb => &[GtidMode::Log, GtidMode::Own, GtidMode::Preserve],
     };
@@ -119,7 +120,7 @@ async fn tables_that_differ_from_the_sources(rig: &Rig, channel: &Channel) -> Re
     channel.edit(set(DdlExecMode::Strict, GtidMode::Log)).await.map_err(Into::into)
 }
 
-/// It took effect in part on the source, so it does not run on the target.
+/// An interrupted statement took effect in part on the source, so it does not run on the target.
 async fn an_interrupted_statement(rig: &Rig, channel: &Channel) -> Result<()> {
     rig.source
         .sql(
@@ -141,7 +142,7 @@ async fn an_interrupted_statement(rig: &Rig, channel: &Channel) -> Result<()> {
         ensure!(begun.elapsed() < PATIENCE, "nothing is inserted");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    // The table is locked and cannot be read; some rows are written by now.
+    // The table is locked and cannot be read. By now, some rows are written.
     tokio::time::sleep(Duration::from_millis(900)).await;
     rig.source.sql(&format!("KILL QUERY {id}")).await?;
     ensure!(slow.await?.is_err(), "the statement completed");
@@ -154,13 +155,13 @@ async fn an_interrupted_statement(rig: &Rig, channel: &Channel) -> Result<()> {
     rig.wait_applied(channel).await
 }
 
-/// It failed on the source and not on the target; starting the channel again does not skip it.
+/// A statement failed on the source but succeeds on the target. Starting the channel again does not skip it.
 async fn a_statement_with_another_result(rig: &Rig, channel: &Channel, name: &str) -> Result<()> {
     rig.source.sql(&format!("CREATE USER {name}@localhost")).await?;
     rig.wait_applied(channel).await?;
     rig.target.sql(&format!("SET sql_log_bin=0; DROP USER {name}@localhost")).await?;
     let both = rig.source.sql(&format!("CREATE USER also_{name}@localhost, {name}@localhost")).await;
-    ensure!(both.is_err(), "half of the rows were written");
+    ensure!(both.is_err(), "the statement must fail on the source");
     let gtid = rig.newest_gtid().await?;
     for _ in 0..2 {
         let fault = rig.wait_failed(channel).await?;
@@ -172,7 +173,8 @@ async fn a_statement_with_another_result(rig: &Rig, channel: &Channel, name: &st
     rig.wait_applied(channel).await
 }
 
-/// It does not run in another database; a statement that names its databases does not depend on it.
+/// A statement does not run in another database if its own database is missing. A statement that names its
+/// databases does not need its default database.
 async fn a_statement_in_a_missing_database(rig: &Rig, channel: &Channel) -> Result<()> {
     rig.source.sql("CREATE DATABASE two; CREATE TABLE two.orders (id INT PRIMARY KEY)").await?;
     rig.wait_applied(channel).await?;
@@ -190,14 +192,15 @@ async fn a_statement_in_a_missing_database(rig: &Rig, channel: &Channel) -> Resu
     rig.wait_applied(channel).await
 }
 
-/// After its database was dropped the session has none, even if a new one has the same name.
+/// After its database was dropped, the session has no current database, even if a new database has the same
+/// name.
 async fn dropped_databases(rig: &Rig, channel: &Channel) -> Result<()> {
     rig.source.sql("USE two; CREATE TABLE t (id INT PRIMARY KEY); DROP DATABASE two").await?;
     rig.source.sql("CREATE DATABASE two; USE two; CREATE TABLE t (n INT PRIMARY KEY)").await?;
     rig.wait_applied(channel).await
 }
 
-/// The channel no longer waits for the prepared transaction.
+/// After an XA transaction was skipped, the channel does not wait for its prepared part.
 async fn skipped_xa_transactions(rig: &Rig, channel: &Channel) -> Result<()> {
     channel.pause().await?;
     rig.source
@@ -206,14 +209,14 @@ async fn skipped_xa_transactions(rig: &Rig, channel: &Channel) -> Result<()> {
     channel.skip(rig.newest_gtid().await?).await?;
     rig.source.sql("INSERT INTO one.orders VALUES (51)").await?;
     channel.resume(None).await?;
-    rig.wait_applied(channel).await.context("the channel waits for a skipped transaction")?;
+    rig.wait_applied(channel).await.context("the channel still waits for the skipped transaction")?;
     ensure!(rig.target.sql("SELECT id FROM one.orders ORDER BY id").await? == ["1", "51"]);
     rig.source.sql("DELETE FROM one.orders WHERE id = 51").await?;
     rig.source.sql("SET sql_log_bin=0; DELETE FROM one.orders WHERE id = 50").await?;
     rig.wait_applied(channel).await
 }
 
-/// No commit records them, so the channel saves them on the target.
+/// No commit records these skipped transactions, so the channel saves them on the target.
 async fn consecutive_skipped_transactions(rig: &Rig, channel: &Channel) -> Result<()> {
     let flavour = rig.source.kind().flavour();
     for table in ["first", "second"] {
@@ -230,10 +233,12 @@ async fn consecutive_skipped_transactions(rig: &Rig, channel: &Channel) -> Resul
         };
         let mut status = channel.status();
         let passed = tokio::time::timeout(PATIENCE, status.wait_for(passed)).await;
-        passed.with_context(|| format!("it is not skipped: {:?}", channel.status().borrow().fault))??;
+        passed.with_context(|| {
+            format!("the transaction is not skipped: {:?}", channel.status().borrow().fault)
+        })??;
     }
     rig.wait_applied(channel).await?;
-    // And again from the start.
+    // The transactions stay skipped after the channel starts again.
     channel.pause().await?;
     channel.resume(None).await?;
     rig.target.sql("SET sql_log_bin=0; DROP TABLE one.first, one.second").await?;
@@ -242,7 +247,7 @@ async fn consecutive_skipped_transactions(rig: &Rig, channel: &Channel) -> Resul
     rig.wait_applied(channel).await
 }
 
-/// They change rows, and commit with them.
+/// These statements change rows, and commit together with the rows.
 async fn statements_with_their_own_settings(rig: &Rig, channel: &Channel) -> Result<()> {
     rig.source
         .sql(
@@ -266,11 +271,11 @@ async fn nontransactional_tables_are_reported(rig: &Rig, channel: &Channel) -> R
         .sql("CREATE TABLE one.old (id INT PRIMARY KEY) ENGINE=MyISAM; INSERT INTO one.old VALUES (1)")
         .await?;
     rig.wait_applied(channel).await?;
-    // The status is refreshed each second.
+    // The status is refreshed every second.
     let named =
         |status: &tailwater_apply::channel::ChannelStatus| status.nontransactional_tables == ["one.old"];
     crate::support::wait_for(channel, "name the table", named).await?;
-    // The diagnosis writes no row to find out which one failed.
+    // The search for a rejected row must not write rows to a nontransactional table.
     rig.target.sql("INSERT INTO one.old VALUES (3)").await?;
     rig.source.sql("INSERT INTO one.old VALUES (2)").await?;
     rig.wait_applied(channel).await?;
@@ -278,15 +283,15 @@ async fn nontransactional_tables_are_reported(rig: &Rig, channel: &Channel) -> R
     Ok(())
 }
 
-/// How often the server's sessions have rolled back.
+/// Returns how often the server's sessions have rolled back.
 async fn rollbacks(server: &Server) -> Result<u64> {
     let lines = server.sql("SHOW GLOBAL STATUS LIKE 'Com_rollback'").await?;
     let count = lines.first().and_then(|line| line.split('\t').nth(1)).context("a count")?;
     Ok(count.parse()?)
 }
 
-/// Rows by SQL that run again need the session settings that they were written for: deleting a parent also
-/// deletes its children, which is not in the binlog.
+/// Rows that are written as SQL a second time need the session settings for which they were written. Deleting
+/// a parent row also deletes its child rows, which is not in the binlog.
 async fn disabled_foreign_key_checks(rig: &Rig, channel: &Channel) -> Result<()> {
     rig.source
         .sql(

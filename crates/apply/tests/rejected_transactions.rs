@@ -1,5 +1,5 @@
-//! A rejected transaction stops only its channel. The error names the transaction, nothing is lost, and the
-//! channel resumes once the cause is removed.
+//! A rejected transaction stops only its own channel. The error names the transaction, no transaction is
+//! lost, and the channel resumes once the cause is removed.
 
 use anyhow::{Context, Result, ensure};
 use tailwater_apply::Channel;
@@ -51,7 +51,7 @@ async fn refusals(kind: ServerKind) -> Result<()> {
     Ok(())
 }
 
-/// Tables of a newer Tailwater stay unchanged; those of an older one are migrated.
+/// The tables of a newer Tailwater stay unchanged. The tables of an older Tailwater are migrated.
 async fn schema_of_another_version(rig: &Rig, channel: &Channel) -> Result<()> {
     channel.pause().await?;
     let version = "SELECT version FROM tailwater.apply_version";
@@ -83,7 +83,7 @@ async fn schema_of_another_version(rig: &Rig, channel: &Channel) -> Result<()> {
     Ok(())
 }
 
-/// Rejected even if their rows would not collide.
+/// Renaming two tables to one is rejected even if their rows would not collide.
 async fn two_tables_renamed_to_one(rig: &Rig) -> Result<()> {
     let definitions = Rule { tables: "*.*".into(), operations: vec![Operation::Ddl] };
     let filters = FilterSet {
@@ -116,7 +116,7 @@ async fn two_tables_renamed_to_one(rig: &Rig) -> Result<()> {
     Ok(())
 }
 
-/// The error names the statement that grants the missing privilege.
+/// The error contains the GRANT statement for the missing privilege.
 async fn an_account_without_privileges(rig: &Rig) -> Result<()> {
     rig.target.sql("CREATE USER few@'%' IDENTIFIED BY 'few'; GRANT ALL ON tailwater.* TO few@'%'").await?;
     let root = rig.target.connect_options();
@@ -130,14 +130,14 @@ async fn an_account_without_privileges(rig: &Rig) -> Result<()> {
     ensure!(fault.code == "TW-SES-0019" && fault.message.contains(missing), "{fault:?}");
     rig.target.sql(missing).await?;
     channel.resume(None).await?;
-    // Now it may connect, but not change the table.
+    // Now the account may connect, but not change the table.
     let fault = rig.wait_failed(&channel).await?;
     ensure!(fault.code == "TW-APP-0002" && fault.message.contains("denied"), "{fault:?}");
     channel.shut_down().await;
     Ok(())
 }
 
-/// One of many transactions that were sent together; earlier ones are committed.
+/// One of many transactions that were sent together is rejected. The earlier transactions are committed.
 async fn a_duplicate_row(rig: &Rig, channel: &Channel, other: &Channel) -> Result<()> {
     rig.target.sql("INSERT INTO shop.t VALUES (100, 0)").await?;
     channel.pause().await?;
@@ -153,14 +153,14 @@ async fn a_duplicate_row(rig: &Rig, channel: &Channel, other: &Channel) -> Resul
     for named in [gtid.as_str(), "insert into shop.t", "Duplicate entry '?' for key"] {
         ensure!(fault.message.contains(named), "{named}: {fault:?}");
     }
-    // Row values are shown only on request.
+    // The message shows row values only on request.
     ensure!(!fault.message.contains("'100'") && !fault.message.contains("id=100"), "{fault:?}");
     let detail = fault.detail.unwrap_or_default();
     ensure!(detail.contains("(id=100)") && detail.contains("Duplicate entry '100' for key"), "{detail}");
     ensure!(rig.target.sql("SELECT id FROM shop.t WHERE id > 90 ORDER BY 1").await? == ["98", "99", "100"]);
     ensure!(rig.target.sql("SELECT COUNT(*) FROM shop.u").await? == ["0"], "half a transaction");
     rig.wait_applied(other).await?;
-    // The error repeats until the cause is removed.
+    // The error repeats until its cause is removed.
     channel.resume(None).await?;
     ensure!(rig.wait_failed(channel).await?.message.contains(&gtid));
     rig.target.sql("DELETE FROM shop.t WHERE id = 100").await?;
@@ -224,7 +224,7 @@ async fn a_row_that_exceeds_the_packet_limit(rig: &Rig, channel: &Channel) -> Re
 }
 
 async fn a_skipped_transaction(rig: &Rig, channel: &Channel) -> Result<()> {
-    // As if an operator had already made the change manually.
+    // This is as if an operator had already made the change manually.
     rig.target.sql("INSERT INTO shop.t VALUES (200, 1)").await?;
     rig.source.sql("INSERT INTO shop.t VALUES (200, 1)").await?;
     let gtid = rig.newest_gtid().await?;
@@ -238,7 +238,7 @@ async fn a_skipped_transaction(rig: &Rig, channel: &Channel) -> Result<()> {
     rig.ensure_equal(&["shop"]).await
 }
 
-/// Only that transaction is skipped.
+/// Only the transaction with differences is tolerated.
 async fn a_transaction_that_tolerates_differences(rig: &Rig, channel: &Channel) -> Result<()> {
     rig.source.sql("INSERT INTO shop.t VALUES (300, 1), (301, 1), (302, 1), (305, 1), (306, 1)").await?;
     rig.wait_applied(channel).await?;
@@ -260,7 +260,7 @@ async fn a_transaction_that_tolerates_differences(rig: &Rig, channel: &Channel) 
     let gtid = rig.newest_gtid().await?;
     let fault = rig.wait_failed(channel).await?;
     ensure!(fault.message.contains(&gtid.to_string()), "{fault:?}");
-    // Not before: another worker could report it first.
+    // This row is inserted only now, because another worker could otherwise report it first.
     rig.source.sql("INSERT INTO shop.t VALUES (304, 1)").await?;
     let last = rig.newest_gtid().await?;
     channel.tolerate(None).await?;
@@ -274,7 +274,7 @@ async fn a_transaction_that_tolerates_differences(rig: &Rig, channel: &Channel) 
     let recorded = "SELECT gtid FROM tailwater.apply_skipped WHERE tolerated=1";
     let recorded = rig.target.sql(recorded).await?;
     ensure!(recorded.contains(&gtid.to_string()) && recorded.contains(&last.to_string()), "{recorded:?}");
-    // An update of a missing row inserts nothing.
+    // An update of a missing row inserts no row.
     rig.target.sql("INSERT INTO shop.t VALUES (300, 2)").await?;
     rig.ensure_equal(&["shop"]).await
 }

@@ -1,5 +1,5 @@
-//! A native replica of the target. Under the source's GTIDs it can be moved to the source and back. Under the
-//! target's own GTIDs it gets the same rows. It does not get changes that the target does not log.
+//! Tests a native replica of the target. Under the source's GTIDs it can be moved to the source and back.
+//! Under the target's own GTIDs it gets the same rows. It does not get changes that the target does not log.
 
 use anyhow::{Context, Result, bail, ensure};
 use tailwater_apply::Channel;
@@ -13,19 +13,19 @@ use crate::faults::until;
 use crate::support::{Rig, spec};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn mariadb_replica_of_the_target() -> Result<()> {
+async fn a_mariadb_replica_of_the_target_gets_its_rows() -> Result<()> {
     replica_of_the_target(ServerKind::Mariadb1011).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn mysql_replica_of_the_target() -> Result<()> {
-    if is_skipped_in_ci("mysql_replica_of_the_target", "that of MariaDB") {
+async fn a_mysql_replica_of_the_target_gets_its_rows() -> Result<()> {
+    if is_skipped_in_ci("a_mysql_replica_of_the_target_gets_its_rows", "that of MariaDB") {
         return Ok(());
     }
     replica_of_the_target(ServerKind::Mysql97).await
 }
 
-/// The rows on both servers.
+/// Reads the rows on both servers.
 const ROWS: &str = "SELECT id, n FROM shop.t ORDER BY id";
 
 async fn replica_of_the_target(kind: ServerKind) -> Result<()> {
@@ -48,12 +48,12 @@ async fn replica_of_the_target(kind: ServerKind) -> Result<()> {
     Ok(())
 }
 
-/// Waits until the replica has all of the source's transactions, under the source's GTIDs.
+/// Waits until the replica has all transactions of the source, under the source's GTIDs.
 async fn wait_for_source_gtids(rig: &Rig, replica: &Server) -> Result<()> {
     let newest = rig.newest_gtid().await?;
     let has = match rig.source.kind().flavour() {
         Flavour::MySql => format!("SELECT GTID_SUBSET('{newest}', @@GLOBAL.gtid_executed)"),
-        // The position has only the last GTID of a domain.
+        // A MariaDB position has only the last GTID of each domain.
         Flavour::MariaDb => format!("SELECT @@GLOBAL.gtid_slave_pos = '{newest}'"),
     };
     if let Err(error) = until(replica, &has, "1").await {
@@ -63,13 +63,16 @@ async fn wait_for_source_gtids(rig: &Rig, replica: &Server) -> Result<()> {
     if rig.source.kind().flavour() == Flavour::MySql {
         let all = rig.source_gtids().await?.to_string();
         let lacking = replica.sql(&format!("SELECT GTID_SUBTRACT('{all}', @@GLOBAL.gtid_executed)")).await?;
-        ensure!(lacking == [""], "it lacks {lacking:?}");
+        ensure!(lacking == [""], "the replica lacks {lacking:?}");
     }
-    ensure!(replica.sql(ROWS).await? == rig.source.sql(ROWS).await?, "it has other rows than the source");
+    ensure!(
+        replica.sql(ROWS).await? == rig.source.sql(ROWS).await?,
+        "the replica has other rows than the source"
+    );
     Ok(())
 }
 
-/// Makes it replicate from another server, from its current position.
+/// Makes the replica replicate from another server, from its current position.
 async fn replicate_from(replica: &Server, source: &Server) -> Result<()> {
     let flavour = replica.kind().flavour();
     source.create_replication_user().await?;
@@ -100,8 +103,11 @@ async fn gets_rows_under_the_targets_gtids(rig: &Rig, channel: &Channel, replica
     rig.source.sql("INSERT INTO shop.t VALUES (5,0); UPDATE shop.t SET n = n + 1").await?;
     rig.wait_applied(channel).await?;
     until(replica, "SELECT COUNT(*) FROM shop.t WHERE id = 5 AND n = 1", "1").await?;
-    ensure!(replica.sql(ROWS).await? == rig.source.sql(ROWS).await?, "it has other rows than the source");
-    // None of it has a GTID of the source.
+    ensure!(
+        replica.sql(ROWS).await? == rig.source.sql(ROWS).await?,
+        "the replica has other rows than the source"
+    );
+    // None of these transactions has a GTID of the source.
     let newest = rig.newest_gtid().await?.to_string();
     let has = replica.replicated_gtids().await?;
     match rig.source.kind().flavour() {
@@ -118,11 +124,15 @@ async fn gets_nothing_the_target_does_not_log(rig: &Rig, channel: &Channel, repl
     set(channel, GtidMode::Log).await?;
     rig.source.sql("INSERT INTO shop.t VALUES (6,0)").await?;
     rig.wait_applied(channel).await?;
-    // The target's own transaction follows.
+    // This is a transaction of the target itself. When the replica has it, the replica has everything before
+    // it.
     rig.target.sql("CREATE DATABASE marked").await?;
     until(replica, "SELECT COUNT(*) FROM information_schema.schemata WHERE schema_name = 'marked'", "1")
         .await?;
-    ensure!(replica.sql("SELECT COUNT(*) FROM shop.t WHERE id = 6").await? == ["0"], "it was logged");
+    ensure!(
+        replica.sql("SELECT COUNT(*) FROM shop.t WHERE id = 6").await? == ["0"],
+        "the target has logged the transaction"
+    );
     ensure!(rig.target.sql("SELECT COUNT(*) FROM shop.t WHERE id = 6").await? == ["1"]);
     Ok(())
 }

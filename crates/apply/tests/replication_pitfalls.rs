@@ -1,5 +1,5 @@
-//! Known pitfalls of replication: streamed, in small batches in independent order, and in large ones in
-//! source order.
+//! Applies known pitfalls of replication: as streamed transactions, in small batches in independent order,
+//! and in large batches in source order.
 
 use anyhow::{Context, Result, ensure};
 use tailwater_apply::channel::{ChannelOptions, ChannelStart};
@@ -52,7 +52,7 @@ async fn replay(
     Ok(())
 }
 
-/// Checks that the indexes of every table contain exactly its rows.
+/// Checks that the indexes of every table contain exactly the table's rows.
 async fn indexes_are_whole(target: &Server, schema: &str) -> Result<()> {
     let tables = format!(
         "SELECT table_name FROM information_schema.tables WHERE table_schema = '{schema}' AND table_type = 'BASE TABLE'"
@@ -61,13 +61,13 @@ async fn indexes_are_whole(target: &Server, schema: &str) -> Result<()> {
         let answer =
             target.sql(&format!("CHECK TABLE {schema}.`{}` EXTENDED", table.replace('`', "``"))).await?;
         let whole = answer.last().is_some_and(|line| line.ends_with("status\tOK"));
-        // A note says that an engine cannot check the table.
+        // If an engine cannot check a table, the answer contains a note.
         ensure!(whole || answer.iter().any(|line| line.contains("\tnote\t")), "{answer:?}");
     }
     Ok(())
 }
 
-/// The next auto-increment values of the tables.
+/// Returns the next AUTO_INCREMENT values of the tables.
 async fn next_numbers(server: &Server) -> Result<Vec<String>> {
     let insert =
         "SET sql_log_bin = 0; USE trap_auto_increment; INSERT INTO t (v) VALUES (1); SELECT LAST_INSERT_ID();
@@ -97,7 +97,7 @@ async fn pitfalls_are_applied_correctly(kind: ServerKind) -> Result<()> {
             SELECT id, v, b, e FROM trap_row_history.own FOR SYSTEM_TIME ALL ORDER BY 1, 3, 4;
             SELECT a, ROW_START, ROW_END FROM trap_row_history.k FOR SYSTEM_TIME ALL ORDER BY 1, 2, 3";
         ensure!(rig.source.sql(history).await? == rig.target.sql(history).await?, "{history}");
-        // The target does not get values that the source has cached in memory, like a replica.
+        // Like a replica, the target does not get values that the source has cached in memory.
         let sequences = "USE trap_sequences; SELECT * FROM s; SELECT * FROM other";
         let (ours, theirs) = (rig.source.sql(sequences).await?, rig.target.sql(sequences).await?);
         ensure!(ours == theirs && ours.len() == 2, "{ours:?} {theirs:?}");

@@ -23,7 +23,7 @@ const EVENTS: &[&str] = &[
     "CREATE EVENT moved ON SCHEDULE EVERY 1 HOUR DO SELECT 1",
     "ALTER EVENT moved RENAME TO agenda.enable",
     "ALTER EVENT enable COMMENT 'is short' DO INSERT INTO agenda.t VALUES ()",
-    // MySQL does not log its time zone, but stores it.
+    // MySQL does not log the time zone of the event, but stores it.
     "PREPARE statement FROM 'CREATE EVENT prepared ON SCHEDULE EVERY 1 SECOND DO INSERT INTO agenda.t VALUES ()'",
     "EXECUTE statement",
     "CREATE EVENT gone ON SCHEDULE EVERY 1 HOUR DO SELECT 1",
@@ -49,17 +49,17 @@ async fn come_disabled(kind: ServerKind) -> Result<()> {
     let wanted: Vec<String> = names.iter().map(|name| format!("{name}\t{side}")).collect();
     let found = rig.target.sql(list).await?;
     ensure!(found == wanted, "{found:#?}");
-    // Otherwise they are the same as on the source.
+    // Apart from their status, the events are the same as on the source.
     let rest = "SELECT event_name, event_definition, interval_value, interval_field, on_completion, event_comment, \
                 definer, time_zone FROM information_schema.events WHERE event_schema='agenda' ORDER BY 1";
     let (ours, theirs) = (rig.source.sql(rest).await?, rig.target.sql(rest).await?);
     ensure!(ours == theirs, "{ours:#?}\n{theirs:#?}");
     let enabled =
         "SELECT COUNT(*) FROM information_schema.events WHERE event_schema='agenda' AND status='ENABLED'";
-    ensure!(rig.source.sql(enabled).await? == ["6"], "the source has its own");
+    ensure!(rig.source.sql(enabled).await? == ["6"], "the events on the source stay enabled");
     tokio::time::sleep(std::time::Duration::from_millis(1500)).await;
     rig.ensure_equal(&["agenda"]).await?;
-    // The target takes the source's place.
+    // The target takes over the role of the source.
     channel.shut_down().await;
     rig.target.sql("ALTER EVENT agenda.plain ENABLE").await?;
     until(&rig.target, "SELECT COUNT(*) > 0 FROM agenda.t", "1").await

@@ -1,4 +1,4 @@
-//! Helpers of several tests: one test per server, and the events that a server wrote.
+//! Helpers for several tests: one test for each server, and reading the events that a server wrote.
 
 use anyhow::{Context, Result};
 use bytes::Bytes;
@@ -12,14 +12,14 @@ pub async fn flush(connection: &mut Connection) -> Result<()> {
     Ok(())
 }
 
-/// The events of the server's newest binlog file, with checksums.
+/// Returns the events of the server's newest binlog file, with their checksums.
 pub async fn newest_events(server: &Server, connection: &mut Connection) -> Result<Vec<Bytes>> {
     let files = connection.query("SHOW BINARY LOGS").await?;
     let name = files.rows.last().and_then(|row| row.get_str(0)).context("no binlog")?;
     split(std::fs::read(server.data().join(name))?)
 }
 
-/// The events of a binlog file.
+/// Returns the events of a binlog file.
 pub fn split(file: Vec<u8>) -> Result<Vec<Bytes>> {
     let mut rest = Bytes::from(file).split_off(BINLOG_MAGIC.len());
     let mut events = Vec::new();

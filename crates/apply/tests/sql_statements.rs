@@ -1,5 +1,5 @@
-//! Plans as SQL: the changes that a server logged for one database are executed in another, on the same
-//! server and on the other flavour.
+//! Executes plans as SQL. The changes that a server logged for one database are executed in another database,
+//! on the same server and on a server of the other flavour.
 
 use anyhow::{Context, Result, ensure};
 use tailwater_apply::batch::{BatchPlan, PlanOptions, plan};
@@ -20,7 +20,7 @@ const MYSQL_GEOMETRY: &str = include_str!("../../tailwater/tests/capture/log_cat
 const MARIADB: &str = include_str!("../../tailwater/tests/capture/log_cat/mariadb.sql");
 const MARIADB_11: &str = include_str!("../../tailwater/tests/capture/log_cat/mariadb_11.sql");
 
-/// JSON documents with all that SQL can express, and partial updates of them.
+/// JSON documents that SQL can express exactly, and partial updates of them.
 const DOCUMENTS: &str = r#"
 CREATE TABLE docs (id INT NOT NULL PRIMARY KEY, a JSON, b JSON);
 INSERT INTO docs VALUES (1, '{}', '[]'), (2, 'null', 'true'), (4, '1.0', '-0.0'),
@@ -43,7 +43,7 @@ fn workload(kind: ServerKind) -> String {
     let own: String = match kind.flavour() {
         Flavour::MySql => format!("{DOCUMENTS}\n{VECTORS}\n{MYSQL_GEOMETRY}"),
         Flavour::MariaDb => {
-            // Versioned tables have their own test, `versioned_tables`; sequences are not tables.
+            // Versioned tables have their own test file, `versioned_tables`. Sequences are not tables.
             let left_out = |line: &&str| {
                 !["versioned", "mysql56_temporal_format", "numbers"].iter().any(|word| line.contains(word))
             };
@@ -54,8 +54,8 @@ fn workload(kind: ServerKind) -> String {
     format!("{COMMON}\n{own}\n{late}")
 }
 
-/// MariaDB needs the document before a partial update, which a minimal image does not have: its own text
-/// differs.
+/// For a partial update, MariaDB needs the document before it, which a minimal image does not have. MariaDB's
+/// own text of the document differs.
 fn without_partial(image: &str, workload: &str) -> String {
     match image {
         "MINIMAL" => workload.replace("PARTIAL_JSON", "''"),
@@ -63,7 +63,7 @@ fn without_partial(image: &str, workload: &str) -> String {
     }
 }
 
-/// Without the final deletes, after which no difference would show.
+/// Returns the workload without its final deletes, after which no difference would be visible.
 fn kept(workload: &str) -> String {
     workload.lines().filter(|line| !line.starts_with("DELETE")).map(|line| format!("{line}\n")).collect()
 }
@@ -118,7 +118,7 @@ async fn every_type_is_applied_by_sql_and_by_binlog(kind: ServerKind) -> Result<
         let tables = targets(&mut connection, "types_target", 0).await?;
         let changes = row_changes(&server, &file, "types_source", &tables, !by_sql).await?;
         ensure!(changes.len() > 20, "{what}: {} events", changes.len());
-        // Half of the documents are given as partial updates.
+        // Half of the documents are written as partial updates.
         let plan = plan(&changes, PlanOptions { cut_images: !by_sql, ..PlanOptions::default() })?;
         if by_sql {
             execute_sql(&options, &plan).await.with_context(|| what.clone())?;
@@ -132,7 +132,7 @@ async fn every_type_is_applied_by_sql_and_by_binlog(kind: ServerKind) -> Result<
     Ok(())
 }
 
-/// The statements of a workload that create tables, and the settings between them.
+/// Returns the statements of a workload that create tables, and the settings between these statements.
 fn definitions(workload: &str) -> String {
     let statement = |text: &&str| {
         let text = text.lines().find(|line| !line.is_empty() && !line.starts_with("--")).unwrap_or_default();
@@ -159,9 +159,14 @@ async fn across(from: ServerKind, to: ServerKind, workload: &str) -> Result<()> 
             .await
             .with_context(|| format!("{from} to {to}, {image}"))?;
         let (ours, theirs) = (rows_of(&source, &schema).await?, rows_of(&target, "across_target").await?);
-        ensure!(ours.len() > 8 && ours.len() == theirs.len(), "{} and {} tables", ours.len(), theirs.len());
+        ensure!(
+            ours.len() > 8 && ours.len() == theirs.len(),
+            "{} and {} tables, but the numbers must be equal",
+            ours.len(),
+            theirs.len()
+        );
         for (our, their) in ours.iter().zip(&theirs) {
-            // MariaDB stores no negative zero, whatever expression produces one.
+            // MariaDB cannot store a negative zero, whatever expression produces it.
             let our = our.replace(" -0 ", " 0 ");
             ensure!(our == *their, "{from} to {to}, {image}\n ours: {our}\ntheirs: {their}");
         }
@@ -171,7 +176,7 @@ async fn across(from: ServerKind, to: ServerKind, workload: &str) -> Result<()> 
 
 #[tokio::test]
 async fn mysql_changes_are_applied_on_mariadb() -> Result<()> {
-    // A negative zero is rejected: MariaDB has no expression for it.
+    // A negative zero is rejected, because MariaDB has no expression for it.
     let common = COMMON.replace("-0e0", "0");
     across(ServerKind::Mysql97, ServerKind::Mariadb1011, &kept(&format!("{common}\n{DOCUMENTS}"))).await
 }
@@ -181,9 +186,9 @@ async fn mariadb_changes_are_applied_on_mysql() -> Result<()> {
     across(ServerKind::Mariadb118, ServerKind::Mysql97, &kept(COMMON)).await
 }
 
-/// A target's table may have more columns, another column order, and wider columns.
+/// A table of the target may have more columns, another order of columns, and wider columns.
 #[tokio::test]
-async fn tables_of_another_shape_take_the_rows() -> Result<()> {
+async fn rows_are_written_to_tables_of_another_shape() -> Result<()> {
     let kind = ServerKind::Mariadb1011;
     if require(kind).is_none() {
         return Ok(());
@@ -225,7 +230,7 @@ async fn tables_of_another_shape_take_the_rows() -> Result<()> {
         ensure!(lines == wanted, "{lines:?}\n{wanted:?}");
     }
 
-    // A column that does not fit is named before anything is written.
+    // A column that does not fit is reported before anything is written.
     for (narrow, column) in [
         (
             "CREATE TABLE t (id INT NOT NULL PRIMARY KEY, l VARCHAR(20), d DECIMAL(5,2), e ENUM('a','b'))",
@@ -248,7 +253,7 @@ async fn tables_of_another_shape_take_the_rows() -> Result<()> {
                 let table = &changes.first().context("no changes")?.table;
                 table.sql_mapping().err().context("it fits")?.clone()
             }
-            // A missing column.
+            // The target's table lacks the column.
             Err(error) => error.downcast::<ColumnMismatch>()?,
         };
         ensure!(mismatch.column == column, "{mismatch}");

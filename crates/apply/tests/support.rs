@@ -1,4 +1,4 @@
-//! A source, its log, and a target that a channel applies it to.
+//! A source, its log, and a target to which a channel applies the log.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -15,12 +15,13 @@ use tailwater_wire::gtid::{Gtid, GtidSet};
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
-/// The time limit of a step on a busy machine, or of a channel without progress. Reached only on failure.
+/// The time limit for a step on a busy machine, or for a channel without progress. It is reached only if a
+/// test fails.
 pub const PATIENCE: Duration = Duration::from_secs(90);
 
-/// The options of servers of a flavour in these tests.
+/// Returns the options of servers in these tests.
 pub fn spec(kind: ServerKind, server_id: u32) -> ServerSpec {
-    // These tests compare final states, and are not about power cuts.
+    // These tests compare final states, and do not test power failures.
     let mut spec = ServerSpec::new(kind).options([
         format!("--server-id={server_id}"),
         "--sync-binlog=0".into(),
@@ -32,19 +33,19 @@ pub fn spec(kind: ServerKind, server_id: u32) -> ServerSpec {
     spec
 }
 
-/// A source, its log, which is captured in this process, and a target.
+/// A source, its log, and a target. A relay in this process captures the log.
 pub struct Rig {
     pub source: Server,
     pub target: Server,
     pub folder: tempfile::TempDir,
-    /// The acknowledgement mode of the log, once its capture starts.
+    /// When the relay acknowledges transactions. It applies once the capture starts.
     pub ack: AckMode,
     capture: Option<Capture>,
     ended: CancellationToken,
 }
 
 impl Rig {
-    /// Two servers of one kind; `None` if it is not installed.
+    /// Starts two servers of one kind. Returns `None` if the servers are not installed.
     pub async fn start(
         kind: ServerKind,
         source_options: &[&str],
@@ -53,7 +54,7 @@ impl Rig {
         Self::start_pair(kind, kind, source_options, target_options).await
     }
 
-    /// A source of one kind, a target of another.
+    /// Starts a source of one kind and a target of another.
     pub async fn start_pair(
         from: ServerKind,
         to: ServerKind,
@@ -65,14 +66,14 @@ impl Rig {
         Self::start_specs(source, target).await
     }
 
-    /// Servers with given options; `None` if one is not installed.
+    /// Starts servers with these options. Returns `None` if one of them is not installed.
     pub async fn start_specs(source: ServerSpec, target: ServerSpec) -> Result<Option<Self>> {
         let Some(mut rig) = Self::idle(source, target).await? else { return Ok(None) };
         rig.start_capture()?;
         Ok(Some(rig))
     }
 
-    /// As [`Rig::start_specs`], without a capture.
+    /// As [`Rig::start_specs`], but does not start the capture.
     pub async fn idle(source: ServerSpec, target: ServerSpec) -> Result<Option<Self>> {
         if require(source.kind).is_none() || require(target.kind).is_none() {
             return Ok(None);
@@ -81,13 +82,13 @@ impl Rig {
         let target = Server::start(target).await?;
         source.create_replication_user().await?;
         let folder = tempfile::tempdir()?;
-        // As for sources without semi-sync.
+        // A source without semi-sync uses this mode.
         let ack = AckMode::Received;
         Ok(Some(Self { source, target, folder, ack, capture: None, ended: CancellationToken::new() }))
     }
 
-    /// Captures the source from its oldest binlog file on; in the current runtime, if it has several threads,
-    /// like the daemon.
+    /// Captures the source, starting at its oldest binlog file. If the current runtime has several threads,
+    /// the capture runs in it, as in the daemon.
     pub fn start_capture(&mut self) -> Result<()> {
         let options = CaptureOptions {
             name: "source".into(),
@@ -106,19 +107,19 @@ impl Rig {
         Ok(())
     }
 
-    /// Stops the capture; the log stays.
+    /// Stops the capture. The log stays open.
     #[allow(dead_code, reason = "the tests of rejoin use it")]
     pub fn stop_capture(&mut self) -> Result<()> {
-        let capture = self.capture.take().context("it is not captured")?;
+        let capture = self.capture.take().context("the source is not captured")?;
         capture.stop();
         Ok(capture.join()?)
     }
 
     pub fn log(&self) -> LogHandle {
-        self.capture.as_ref().expect("it is captured").log()
+        self.capture.as_ref().expect("the source is captured").log()
     }
 
-    /// The options of a channel with small batches, so that there are many.
+    /// Returns the options of a channel with small batches, so that there are many batches.
     pub fn options(&self, name: &str) -> ChannelOptions {
         ChannelOptions { workers: 3, ..ChannelOptions::new(name, self.target.socket_options()) }
     }
@@ -127,13 +128,13 @@ impl Rig {
         Channel::start(options, self.log(), self.source_time(), false)
     }
 
-    /// The source's clock, as the capture measures it.
+    /// Returns the source's clock, as the relay measures it.
     pub fn source_time(&self) -> SourceTime {
-        let status = self.capture.as_ref().expect("it is captured").status();
+        let status = self.capture.as_ref().expect("the source is captured").status();
         SourceTime::new(move || status.source_now_us())
     }
 
-    /// The source's GTIDs, in its notation.
+    /// Returns the source's GTIDs, in the source's notation.
     pub async fn source_gtids(&self) -> Result<GtidSet> {
         let flavour = self.source.kind().flavour();
         let sql = match flavour {
@@ -144,7 +145,7 @@ impl Rig {
         Ok(GtidSet::parse(flavour, lines.first().map_or("", String::as_str))?)
     }
 
-    /// Waits until the channel has applied all current transactions of the source.
+    /// Waits until the channel has applied all transactions that the source has now.
     pub async fn wait_applied(&self, channel: &Channel) -> Result<()> {
         let wanted = self.source_gtids().await?;
         let flavour = self.source.kind().flavour();
@@ -154,7 +155,7 @@ impl Rig {
         wait_for(channel, "apply everything", has).await.map(drop)
     }
 
-    /// The GTID of the newest transaction on the source.
+    /// Returns the GTID of the newest transaction on the source.
     pub async fn newest_gtid(&self) -> Result<Gtid> {
         let flavour = self.source.kind().flavour();
         let text = match self.source_gtids().await? {
@@ -169,7 +170,7 @@ impl Rig {
         Ok(Gtid::parse(flavour, &text)?)
     }
 
-    /// Waits until the channel has failed, and returns its fault.
+    /// Waits until the channel has failed. Returns its fault.
     pub async fn wait_failed(&self, channel: &Channel) -> Result<ChannelFault> {
         let begun = Instant::now();
         let mut status = channel.status();
@@ -180,14 +181,14 @@ impl Rig {
             }
             let left = PATIENCE
                 .checked_sub(begun.elapsed())
-                .with_context(|| format!("it does not fail: {now:#?}"))?;
+                .with_context(|| format!("the channel does not fail: {now:#?}"))?;
             if let Ok(changed) = tokio::time::timeout(left, status.changed()).await {
-                changed.context("the channel ended")?;
+                changed.context("the channel has ended")?;
             }
         }
     }
 
-    /// Checks that the tables of databases are equal on both servers.
+    /// Checks that the tables of these databases are equal on both servers.
     pub async fn ensure_equal(&self, schemas: &[&str]) -> Result<()> {
         for schema in schemas {
             let list = format!(
@@ -195,15 +196,15 @@ impl Rig {
                  table_type='BASE TABLE' ORDER BY 1"
             );
             let tables = self.source.sql(&list).await?;
-            ensure!(tables == self.target.sql(&list).await?, "{schema}: other tables than {tables:?}");
-            ensure!(!tables.is_empty(), "{schema} is empty");
+            ensure!(tables == self.target.sql(&list).await?, "{schema}: the tables differ from {tables:?}");
+            ensure!(!tables.is_empty(), "{schema} has no tables");
             for table in tables {
                 let checksum = format!("CHECKSUM TABLE `{schema}`.`{table}` EXTENDED");
                 let (ours, theirs) = (self.source.sql(&checksum).await?, self.target.sql(&checksum).await?);
                 if ours == theirs {
                     continue;
                 }
-                // MariaDB's checksums sometimes differ for equal rows: then the rows decide.
+                // MariaDB's checksums sometimes differ although the rows are equal. Then compare the rows.
                 let rows = format!("SELECT * FROM `{schema}`.`{table}`");
                 let (mut on_source, mut on_target) =
                     (self.source.sql(&rows).await?, self.target.sql(&rows).await?);
@@ -226,13 +227,13 @@ impl Drop for Rig {
     fn drop(&mut self) {
         if let Some(capture) = self.capture.take() {
             capture.stop();
-            // This closes the log; its result does not matter after the test.
+            // Dropping the capture closes the log. Its result does not matter after the test.
             let _ = capture.join();
         }
     }
 }
 
-/// Waits until a channel's status satisfies `is_so`; fails if the channel fails.
+/// Waits until the status of a channel satisfies `is_so`. Fails if the channel fails.
 pub async fn wait_for(
     channel: &Channel,
     what: &str,
@@ -249,11 +250,16 @@ pub async fn wait_for(
         if now.transactions_total != applied {
             (applied, begun) = (now.transactions_total, Instant::now());
         }
-        ensure!(now.state != ChannelState::Failed, "waiting for it to {what}: {:?}", now.fault);
-        let left =
-            PATIENCE.checked_sub(begun.elapsed()).with_context(|| format!("it does not {what}: {now:#?}"))?;
+        ensure!(
+            now.state != ChannelState::Failed,
+            "while waiting for the channel to {what}: {:?}",
+            now.fault
+        );
+        let left = PATIENCE
+            .checked_sub(begun.elapsed())
+            .with_context(|| format!("the channel does not {what}: {now:#?}"))?;
         if let Ok(changed) = tokio::time::timeout(left, status.changed()).await {
-            changed.context("the channel ended")?;
+            changed.context("the channel has ended")?;
         }
     }
 }

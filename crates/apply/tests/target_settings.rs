@@ -1,4 +1,4 @@
-//! Settings of the target, and settings in statements, that must not change what is applied.
+//! Settings of the target, and settings in statements, must not change what is applied.
 
 use anyhow::{Result, ensure};
 use tailwater_apply::Channel;
@@ -43,7 +43,7 @@ async fn settings(kind: ServerKind) -> Result<()> {
     statements_are_filtered(&rig, kind.flavour()).await
 }
 
-/// Whether a transaction is in the target's binlog for its replicas.
+/// Returns whether the target has a transaction in its binlog for its replicas.
 async fn is_logged(server: &Server, gtid: &Gtid) -> Result<bool> {
     let begins = match gtid {
         Gtid::MySql(gtid) => format!("GTID_NEXT= '{gtid}'"),
@@ -60,7 +60,7 @@ async fn is_logged(server: &Server, gtid: &Gtid) -> Result<bool> {
 }
 
 async fn transactions_after_a_definition_are_logged(rig: &Rig, channel: &Channel) -> Result<()> {
-    // Settings that must not affect our own statements.
+    // These settings must not affect Tailwater's own statements.
     let odd = "SET collation_connection=ucs2_general_ci";
     rig.source.sql(&format!("{odd}; CREATE TABLE one.made (id INT PRIMARY KEY)")).await?;
     let mut gtids = vec![rig.newest_gtid().await?];
@@ -78,7 +78,7 @@ async fn transactions_after_a_definition_are_logged(rig: &Rig, channel: &Channel
     Ok(())
 }
 
-/// They would take the GTID of the source's next transaction.
+/// The rows of a `CREATE TABLE ... SELECT` would take the GTID of the source's next transaction.
 async fn create_select_is_rejected_under_preserve(rig: &Rig, channel: &Channel) -> Result<()> {
     rig.source
         .sql("SET SESSION binlog_format=ROW; CREATE TABLE one.filled AS SELECT id FROM one.orders")
@@ -86,7 +86,7 @@ async fn create_select_is_rejected_under_preserve(rig: &Rig, channel: &Channel) 
     let filled = rig.newest_gtid().await?;
     let fault = rig.wait_failed(channel).await?;
     ensure!(fault.message.contains("CREATE TABLE ... SELECT"), "{fault:?}");
-    // As the error advises.
+    // This is what the error message advises.
     rig.target
         .sql(
             "SET sql_log_bin=0; CREATE TABLE IF NOT EXISTS one.filled (id INT NOT NULL); \
@@ -100,7 +100,7 @@ async fn create_select_is_rejected_under_preserve(rig: &Rig, channel: &Channel) 
     rig.ensure_equal(&["one"]).await
 }
 
-/// A server's own replication is not changed by them either.
+/// These settings of the target do not change a server's native replication either.
 async fn targets_with_other_settings(rig: &Rig, flavour: Flavour) -> Result<()> {
     let (set, unset) = match flavour {
         Flavour::MySql => (
@@ -125,12 +125,12 @@ async fn targets_with_other_settings(rig: &Rig, flavour: Flavour) -> Result<()> 
     rig.ensure_equal(&["one"]).await
 }
 
-/// Also statements within others, and those that roll back to a savepoint.
+/// Filters also apply to statements within other statements, and to statements that roll back to a savepoint.
 async fn statements_are_filtered(rig: &Rig, flavour: Flavour) -> Result<()> {
     let filters = FilterSet { exclude: vec![Rule::from("kept.*")], ..FilterSet::default() };
     let channel = rig.channel(ChannelOptions { filters, ..rig.options("settings") });
     rig.wait_applied(&channel).await?;
-    // Written in the middle of a streamed transaction.
+    // This filter change is written in the middle of a streamed transaction.
     rig.source
         .sql(
             "USE one; CREATE TABLE large (id INT PRIMARY KEY, t LONGTEXT); BEGIN; SAVEPOINT a; \
@@ -147,12 +147,13 @@ async fn statements_are_filtered(rig: &Rig, flavour: Flavour) -> Result<()> {
         rig.source.sql("INSERT INTO one.orders VALUES (40, 1)").await?;
         rig.wait_applied(&channel).await?;
     }
-    ensure!(rig.target.sql("SELECT id FROM kept.audit").await? == ["1"], "it was dropped");
+    ensure!(rig.target.sql("SELECT id FROM kept.audit").await? == ["1"], "the statement was dropped");
     channel.shut_down().await;
     rig.ensure_equal(&["one"]).await
 }
 
-/// Settings that sessions inherit, on both sides: rows, statements and definitions are applied unchanged.
+/// Unusual settings that sessions inherit, on both servers, do not change how rows, statements and DDL are
+/// applied.
 async fn unusual_global_settings_change_nothing(rig: &Rig) -> Result<()> {
     rig.source
         .sql(

@@ -1,5 +1,5 @@
 //! System-versioned tables (MariaDB) whose columns differ on the target, so that their rows are written as
-//! SQL: the history is the same as on a native replica with these columns.
+//! SQL. The history must be the same as on a native replica with the same columns.
 
 use anyhow::{Context, Result, ensure};
 use tailwater_apply::channel::{ChannelOptions, ChannelStart};
@@ -11,7 +11,7 @@ use crate::support::{PATIENCE, Rig, spec};
 
 on_each_server!(history_is_that_of_a_native_replica, deleted_history_of_partitions_is_refused);
 
-/// The tables; `INT` is replaced where the columns are wider.
+/// The tables. `INT` is replaced with a wider type where the columns are wider.
 const TABLES: &str = "
     CREATE TABLE keyed (id INT PRIMARY KEY, v INT, b LONGTEXT) WITH SYSTEM VERSIONING;
     CREATE TABLE two (a INT, b INT, v INT, PRIMARY KEY (a, b)) WITH SYSTEM VERSIONING;
@@ -20,13 +20,13 @@ const TABLES: &str = "
     CREATE TABLE own (id INT PRIMARY KEY, v INT, s TIMESTAMP(6) GENERATED ALWAYS AS ROW START,
         e TIMESTAMP(6) GENERATED ALWAYS AS ROW END, PERIOD FOR SYSTEM_TIME (s, e)) WITH SYSTEM VERSIONING;";
 
-/// A table that has one more column on the target only.
+/// A table that has one more column only on the target.
 const ADDED: &str = "CREATE TABLE added (id INT PRIMARY KEY, v INT) WITH SYSTEM VERSIONING;";
 
-/// The changes.
+/// The changes of the tables.
 ///
-/// With NOBLOB images, the source logs a history row without its unchanged BLOB, and a native replica stores
-/// NULL there. So each update with such images changes the BLOB.
+/// With NOBLOB images, the source logs a history row without its unchanged BLOB, and a native replica then
+/// stores NULL in the BLOB. So with such images each update changes the BLOB.
 const WORKLOAD: &str = "
     SET timestamp=1700000000.123456;
     INSERT INTO keyed VALUES (1, 1, 'x'), (2, 2, 'y'), (3, 3, NULL);
@@ -74,7 +74,7 @@ const WORKLOAD: &str = "
     DELETE HISTORY FROM keyless BEFORE SYSTEM_TIME '2002-06-01';
     INSERT INTO added VALUES (1, 1), (2, 2); UPDATE added SET v = v + 5; DELETE FROM added WHERE id = 2;";
 
-/// The rows with their history.
+/// Reads the rows with their history.
 const CONTENTS: [&str; 5] = [
     "SELECT id, v, MD5(b), row_start, row_end FROM keyed FOR SYSTEM_TIME ALL ORDER BY 1, 4, 5",
     "SELECT a, b, v, row_start, row_end FROM two FOR SYSTEM_TIME ALL ORDER BY 1, 2, 4, 5",

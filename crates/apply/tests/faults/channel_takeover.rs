@@ -33,7 +33,7 @@ async fn one_of_two_stops(kind: ServerKind) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_channel_has_one_holder() -> Result<()> {
+async fn only_one_process_holds_a_channel() -> Result<()> {
     for kind in kinds() {
         one_of_two_stops(*kind).await?;
     }

@@ -1,4 +1,5 @@
-//! Definitions under load, while the applier and a target without synced commits are killed: each runs once.
+//! Runs DDL statements under load, while the applier is killed, and also a target that does not sync its
+//! commits. Each statement must run exactly once.
 
 use std::time::Duration;
 
@@ -12,14 +13,15 @@ use tailwater_wire::Flavour;
 use super::{Applier, TALLY, Tally, is_long, seeded, until};
 use crate::support::Rig;
 
-/// One round of definitions. `#` is its number; the results differ from round to round.
+/// One round of DDL statements. `#` stands for the number of the round. The results differ from round to
+/// round.
 const DEFINITIONS: &[&str] = &[
     "CREATE DATABASE d#",
     "CREATE TABLE d#.a (id INT PRIMARY KEY, t VARCHAR(20))",
     "INSERT INTO d#.a VALUES (1,'x'),(2,'y'),(3,'z')",
     "ALTER TABLE d#.a ADD COLUMN n INT NOT NULL DEFAULT 7, ADD UNIQUE u (t)",
     "UPDATE d#.a SET n=n+id",
-    // Without a name: a second run would add a second index.
+    // The index has no name, so a second run would add a second index.
     "ALTER TABLE d#.a ADD INDEX (n)",
     "CREATE INDEX tn ON d#.a (t, n)",
     "CREATE TABLE d#.b LIKE d#.a",
@@ -46,7 +48,7 @@ const DEFINITIONS: &[&str] = &[
     "CREATE TABLE d#.q (id INT, k INT) PARTITION BY HASH (k) PARTITIONS 3",
     "INSERT INTO d#.q VALUES (1,1),(2,2),(2,2)",
     "ALTER TABLE d#.q COALESCE PARTITION 1",
-    // After a second run it looks as if it had not run.
+    // After a second run the objects look as if the statement had not run.
     "CREATE TABLE d#.plain (id INT, k INT)",
     "INSERT INTO d#.plain VALUES (5,0)",
     "ALTER TABLE d#.q EXCHANGE PARTITION p0 WITH TABLE d#.plain",
@@ -57,7 +59,7 @@ const DEFINITIONS: &[&str] = &[
     "ALTER VIEW d#.v AS SELECT id FROM d#.c",
     "ALTER DATABASE d# CHARACTER SET latin1",
     "CREATE TABLE d#.l (id INT PRIMARY KEY, t VARCHAR(9))",
-    // These return rows.
+    // These statements return rows.
     "OPTIMIZE TABLE d#.c",
     "ANALYZE TABLE d#.c, d#.k",
     "FLUSH TABLES",
@@ -78,7 +80,7 @@ const DEFINITIONS: &[&str] = &[
     "DROP TABLE IF EXISTS d#.l, d#.nobody",
 ];
 
-/// Definitions of MariaDB only.
+/// DDL statements that only MariaDB has.
 const OF_MARIADB: &[&str] = &[
     "CREATE SEQUENCE d#.n",
     "SELECT NEXTVAL(d#.n)",
@@ -88,7 +90,7 @@ const OF_MARIADB: &[&str] = &[
     "INSERT INTO d#.s (t) VALUES (3)",
 ];
 
-/// The resulting definitions, without times.
+/// Returns the resulting definitions, without the times of changes.
 async fn defined(server: &Server) -> Result<Vec<String>> {
     let queries = [
         "SELECT schema_name FROM information_schema.schemata WHERE schema_name LIKE 'd_' OR schema_name LIKE 'dx_' ORDER BY 1",
@@ -137,7 +139,7 @@ async fn run_once(kind: ServerKind) -> Result<()> {
                     appliers += 1;
                     applier = Applier::start(options.clone(), &rig)?;
                 }
-                // The applier stays: it remembers the intents that the target lost.
+                // The applier is not killed: it remembers the intents that the target has lost.
                 6 => {
                     rig.target.kill().await?;
                     targets += 1;
@@ -172,7 +174,8 @@ async fn mysql_definitions_run_once() -> Result<()> {
     run_once(ServerKind::Mysql97).await
 }
 
-/// Killed between a definition, which the target has logged under its GTID, and its progress.
+/// The applier is killed between a DDL statement, which the target has logged under its GTID, and the
+/// progress. The channel must not treat this GTID as applied by native replication.
 async fn a_logged_definition_is_not_native_replication(kind: ServerKind) -> Result<()> {
     let Some(rig) = Rig::start(kind, &[], &[]).await? else { return Ok(()) };
     let options = ChannelOptions { gtid: GtidMode::Preserve, ..rig.options("preserved") };

@@ -1,4 +1,4 @@
-//! A target whose disk is full: the channel tries again until there is room.
+//! If the target's disk is full, the channel retries until there is room.
 
 use std::io::Write;
 use std::path::Path;
@@ -13,7 +13,7 @@ use tailwater_sandbox::{FullDisk, ServerKind, ServerSpec};
 use super::in_time;
 use crate::support::{Rig, spec};
 
-/// Waits until the target rejects a write and the channel tries again.
+/// Waits until the target rejects a write and the channel retries.
 async fn refused(channel: &Channel) -> Result<ChannelFault> {
     let mut status = channel.status();
     let full = async {
@@ -24,10 +24,11 @@ async fn refused(channel: &Channel) -> Result<ChannelFault> {
         Ok(found.fault)
     };
     let fault = in_time("the disk is full", full).await?;
-    fault.ok_or_else(|| anyhow::anyhow!("the channel shows no fault"))
+    fault.ok_or_else(|| anyhow::anyhow!("the channel reports no fault"))
 }
 
-/// The files of the target cannot grow, so it rejects writes or crashes. Then they can grow again.
+/// The files of the target cannot grow, so the target rejects writes or crashes. Then its files can grow
+/// again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn applies_once_a_full_disk_has_room() -> Result<()> {
     let kind = ServerKind::Mariadb1011;
@@ -39,7 +40,7 @@ async fn applies_once_a_full_disk_has_room() -> Result<()> {
         "CREATE DATABASE roomy; CREATE TABLE roomy.t (id INT AUTO_INCREMENT PRIMARY KEY, body LONGTEXT);";
     rig.source.sql(&format!("{create} {grow}")).await?;
     eprintln!("full: {:?}", refused(&channel).await?);
-    // It may have crashed.
+    // The target may have crashed.
     if rig.target.is_running() {
         rig.target.kill().await?;
     }
@@ -52,10 +53,10 @@ async fn applies_once_a_full_disk_has_room() -> Result<()> {
     Ok(())
 }
 
-/// A target whose disk can be filled; `None` without a compiler or the servers.
+/// Starts a target whose disk can be filled. Returns `None` without a C compiler or without the servers.
 async fn on_a_disk(kind: ServerKind, folder: &Path) -> Result<Option<(FullDisk, Rig)>> {
     if !FullDisk::is_possible() {
-        // Not `eprintln!`: the test harness hides its output for tests that pass.
+        // Not `eprintln!`, because the test harness hides that output for tests that pass.
         let _ = writeln!(std::io::stderr(), "SKIPPED a full disk of {kind}: no C compiler (package gcc)");
         return Ok(None);
     }
@@ -65,7 +66,8 @@ async fn on_a_disk(kind: ServerKind, folder: &Path) -> Result<Option<(FullDisk, 
     Ok(rig.map(|rig| (disk, rig)))
 }
 
-/// Files cannot grow while the target keeps running: rows and definitions find no room, and then they do.
+/// Files cannot grow while the target keeps running, so rows and DDL statements find no room. Then the files
+/// can grow again.
 async fn a_disk_fills_up(kind: ServerKind) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let Some((disk, rig)) = on_a_disk(kind, folder.path()).await? else { return Ok(()) };
@@ -106,8 +108,8 @@ async fn mysql_disk_fills_up() -> Result<()> {
     a_disk_fills_up(ServerKind::Mysql97).await
 }
 
-/// Existing rows are updated in place; only the target's binlog cannot grow. Servers then wait for space, a
-/// minute at a time, and so does the channel.
+/// Existing rows are updated in place, so only the target's binlog cannot grow. The server then waits for
+/// space, one minute at a time, and so does the channel.
 async fn target_binlog_fills_up(kind: ServerKind) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let Some((disk, rig)) = on_a_disk(kind, folder.path()).await? else { return Ok(()) };
@@ -122,7 +124,7 @@ async fn target_binlog_fills_up(kind: ServerKind) -> Result<()> {
     let logged = logged_bytes(&rig).await?;
     disk.fill()?;
     rig.source.sql(&"UPDATE roomy.t SET n = n + id;".repeat(20)).await?;
-    // It writes until the existing files are full.
+    // The target writes until the existing files are full.
     let waits_for_space = async {
         let mut before = channel.status().borrow().transactions_total;
         loop {
@@ -136,7 +138,7 @@ async fn target_binlog_fills_up(kind: ServerKind) -> Result<()> {
     };
     in_time("the binlog is full", waits_for_space).await?;
     let all = tokio::time::timeout(Duration::from_secs(1), rig.wait_applied(&channel)).await;
-    ensure!(all.is_err(), "there was room for everything");
+    ensure!(all.is_err(), "the disk had room for all rows");
     disk.make_room()?;
     rig.wait_applied(&channel).await?;
     ensure!(logged_bytes(&rig).await? > logged, "the target does not log the applied rows");
@@ -146,7 +148,7 @@ async fn target_binlog_fills_up(kind: ServerKind) -> Result<()> {
     Ok(())
 }
 
-/// The size of the target's binlog, in bytes.
+/// Returns the size of the target's binlog, in bytes.
 async fn logged_bytes(rig: &Rig) -> Result<u64> {
     let sizes = rig.target.sql("SHOW BINARY LOGS").await?;
     let size = |line: &String| line.split_whitespace().nth(1).and_then(|size| size.parse::<u64>().ok());

@@ -16,19 +16,19 @@ use tailwater_wire::Flavour;
 use super::{Applier, TALLY, Tally, is_long, seeded};
 use crate::support::{Rig, spec};
 
-/// A target that loses nothing.
+/// Options of a target that loses no commit in a crash.
 const DURABLE: &[&str] = &["--innodb-flush-log-at-trx-commit=1", "--sync-binlog=1"];
 
-/// A target that loses the commits of its last second.
+/// Options of a target that loses the commits of its last second in a crash.
 const FORGETFUL: &[&str] = &["--innodb-flush-log-at-trx-commit=0", "--sync-binlog=0"];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
     KillApplier,
     KillTarget,
-    /// Both; the applier starts first, and waits.
+    /// Kills the applier and the target. The applier starts first, and waits for the target.
     KillBoth,
-    /// Resets all connections of the applier: a running commit may succeed or not.
+    /// Resets all connections of the applier. A commit that is running may succeed or fail.
     ResetLink,
     /// The target kills all connections of the applier.
     KillConnections,
@@ -63,7 +63,7 @@ impl Play {
                 let list = "SELECT id FROM information_schema.processlist WHERE id <> CONNECTION_ID() AND \
                             command IN ('Query', 'Sleep') AND user='root'";
                 for id in self.rig.target.sql(list).await? {
-                    // It may have ended already.
+                    // The connection may have ended already.
                     let _ = self.rig.target.sql(&format!("KILL CONNECTION {id}")).await;
                 }
                 self.kills.links += 1;
@@ -94,13 +94,13 @@ impl Play {
 
 type Cast = (ServerKind, CommitOrder, GtidMode);
 
-/// Runs `rounds` faults, after which everything must be equal.
+/// Runs `rounds` faults. Afterwards source and target must be equal.
 async fn play((kind, order, gtid): Cast, random: &mut StdRng, rounds: u32) -> Result<()> {
-    // A target that logs applied transactions must keep its binlog and its data consistent.
+    // A target that logs applied transactions must keep its binlog consistent with its data.
     let durability = if gtid == GtidMode::Log { FORGETFUL } else { DURABLE };
     let (source, target) = (spec(kind, 1), spec(kind, 2).options(durability.iter().copied()));
     let Some(mut rig) = Rig::idle(source, target).await? else { return Ok(()) };
-    // Both log modes meet each order and each GTID mode.
+    // Each log mode is tested with each commit order and each GTID mode.
     let is_received = (order == CommitOrder::Source) == (kind.flavour() == Flavour::MariaDb);
     rig.ack = if is_received == (gtid == GtidMode::Log) { AckMode::Received } else { AckMode::Durable };
     rig.start_capture()?;
@@ -117,11 +117,11 @@ async fn play((kind, order, gtid): Cast, random: &mut StdRng, rounds: u32) -> Re
         ..rig.options("kills")
     };
     let applier = Some(Applier::start(options.clone(), &rig)?);
-    // A target that syncs every transaction is slower than five clients.
+    // A target that syncs every transaction cannot keep up with five clients.
     let clients = if gtid == GtidMode::Preserve { 2 } else { 5 };
     let load = Tally::start(&rig.source, clients, random.random());
     let mut play = Play { rig, link, options, applier, kills: Kills::default() };
-    // Each kind of fault at least once, if there are enough rounds.
+    // Each kind of fault happens at least once, if there are enough rounds.
     let all =
         [Fault::KillApplier, Fault::KillTarget, Fault::ResetLink, Fault::KillBoth, Fault::KillConnections];
     for round in 0..rounds {
@@ -153,14 +153,17 @@ async fn play((kind, order, gtid): Cast, random: &mut StdRng, rounds: u32) -> Re
 async fn ensure_logged(rig: &Rig) -> Result<()> {
     let newest = rig.newest_gtid().await?.to_string();
     match rig.target.kind().flavour() {
-        // GTIDs that were set and not logged are purged.
+        // GTIDs that were set but not logged are in gtid_purged.
         Flavour::MySql => {
             let purged = rig.target.sql("SELECT @@GLOBAL.gtid_purged").await?;
-            ensure!(purged == [""], "these are not logged: {purged:?}");
+            ensure!(purged == [""], "the target has not logged these GTIDs: {purged:?}");
         }
         Flavour::MariaDb => {
             let logged = rig.target.sql("SELECT @@GLOBAL.gtid_binlog_state").await?.concat();
-            ensure!(logged.split(',').any(|gtid| gtid == newest), "{logged} and not {newest}");
+            ensure!(
+                logged.split(',').any(|gtid| gtid == newest),
+                "the target has logged up to {logged}, not up to {newest}"
+            );
         }
     }
     Ok(())
@@ -172,15 +175,15 @@ async fn rounds(cast: Cast) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn mariadb_in_source_order() -> Result<()> {
+async fn mariadb_loses_nothing_when_killed_in_source_order() -> Result<()> {
     rounds((ServerKind::Mariadb1011, CommitOrder::Source, GtidMode::Log)).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn mysql_in_independent_order() -> Result<()> {
+async fn mysql_loses_nothing_when_killed_in_independent_order() -> Result<()> {
     if tailwater_sandbox::require::is_skipped_in_ci(
-        "mysql_in_independent_order",
-        "mysql_under_the_sources_gtids",
+        "mysql_loses_nothing_when_killed_in_independent_order",
+        "mysql_loses_nothing_when_killed_under_the_sources_gtids",
     ) {
         return Ok(());
     }
@@ -188,13 +191,13 @@ async fn mysql_in_independent_order() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn mysql_under_the_sources_gtids() -> Result<()> {
+async fn mysql_loses_nothing_when_killed_under_the_sources_gtids() -> Result<()> {
     rounds((ServerKind::Mysql97, CommitOrder::Independent, GtidMode::Preserve)).await
 }
 
-/// A target that logs the source's GTIDs and loses the transactions must not count as having them.
+/// A target that logged the source's GTIDs and then lost the transactions must not count as having them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn mysql_that_lost_logged_transactions_is_detected() -> Result<()> {
+async fn transactions_that_a_mysql_target_logged_and_lost_are_detected() -> Result<()> {
     let Some(mut rig) = Rig::start(ServerKind::Mysql97, &[], FORGETFUL).await? else { return Ok(()) };
     Tally::prepare(&rig.source).await?;
     let options = ChannelOptions { gtid: GtidMode::Preserve, ..rig.options("lost") };
@@ -206,7 +209,7 @@ async fn mysql_that_lost_logged_transactions_is_detected() -> Result<()> {
     rig.target.start_again().await?;
     rig.source.sql("INSERT INTO tally.notes VALUES (2, 2, 'new')").await?;
     match rig.wait_applied(&channel).await {
-        // It may have had time to write it.
+        // The target may have had time to write the transactions.
         Ok(()) => rig.ensure_equal(TALLY).await?,
         Err(error) => ensure!(format!("{error:#}").contains("TW-APP-0006"), "{error:#}"),
     }
@@ -214,7 +217,7 @@ async fn mysql_that_lost_logged_transactions_is_detected() -> Result<()> {
     Ok(())
 }
 
-/// Takes too long for every run.
+/// Runs every combination. This takes too long for every test run.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_orders_and_gtid_modes() -> Result<()> {
     if !is_long() {

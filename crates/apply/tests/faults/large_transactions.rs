@@ -13,13 +13,13 @@ use crate::support::Rig;
 
 const PACKET: &str = "--max-allowed-packet=1G";
 
-/// Number of bytes that a server has received from clients.
+/// Returns the number of bytes that a server has received from clients.
 async fn received(connection: &mut Connection) -> Result<u64> {
     let status = connection.query("SHOW GLOBAL STATUS LIKE 'Bytes_received'").await?;
     status.first().and_then(|row| row.get_u64(1)).context("it counts bytes")
 }
 
-/// A transaction of `2^doublings` rows of 100 kB is streamed; the applier is killed in the middle of it.
+/// A transaction of `2^doublings` rows of 100 kB each is streamed. The applier is killed in the middle of it.
 async fn streamed(kind: ServerKind, doublings: u32) -> Result<()> {
     let Some(rig) = Rig::start(kind, &[PACKET], &[PACKET]).await? else { return Ok(()) };
     rig.source
@@ -41,13 +41,19 @@ async fn streamed(kind: ServerKind, doublings: u32) -> Result<()> {
                     return Ok(());
                 }
                 ensure!(status.borrow().state != ChannelState::Failed, "{:?}", status.borrow().fault);
-                ensure!(status.borrow().transactions_total < 3, "it was applied before it could be killed");
+                ensure!(
+                    status.borrow().transactions_total < 3,
+                    "the transaction was applied before the applier could be killed"
+                );
                 tokio::time::sleep(Duration::from_millis(2)).await;
             }
         };
         in_time("rows arrive", midway).await?;
         applier.kill();
-        ensure!(rig.target.sql("SELECT COUNT(*) FROM large.t").await? == ["0"], "half of it is committed");
+        ensure!(
+            rig.target.sql("SELECT COUNT(*) FROM large.t").await? == ["0"],
+            "a part of the transaction is committed"
+        );
     }
     let applier = Applier::start(options, &rig)?;
     rig.wait_applied(&applier.channel).await?;
@@ -58,7 +64,7 @@ async fn streamed(kind: ServerKind, doublings: u32) -> Result<()> {
 }
 
 fn doublings() -> u32 {
-    // 26 MB; 205 MB.
+    // These are 26 MB of rows, or 205 MB in a long run.
     if is_long() { 11 } else { 8 }
 }
 
@@ -70,7 +76,7 @@ async fn large_transactions_are_streamed() -> Result<()> {
     Ok(())
 }
 
-/// A row that is larger than the memory budget, alone and among others.
+/// A row is larger than the memory budget. It is applied alone and together with other rows.
 async fn wide(kind: ServerKind) -> Result<()> {
     let Some(rig) = Rig::start(kind, &[PACKET], &[PACKET]).await? else { return Ok(()) };
     let bytes = if is_long() { 64 << 20 } else { 16 << 20 };
@@ -100,7 +106,7 @@ async fn wide_rows_are_applied() -> Result<()> {
     Ok(())
 }
 
-/// An error of the reader in the middle of a transaction is the error that the channel reports.
+/// If the reader fails in the middle of a transaction, the channel reports the reader's error.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_error_in_a_streamed_transaction_is_reported() -> Result<()> {
     let kind = ServerKind::Mariadb1011;
@@ -119,7 +125,10 @@ async fn an_error_in_a_streamed_transaction_is_reported() -> Result<()> {
     channel.resume(None).await?;
     let fault = rig.wait_failed(&channel).await?;
     ensure!(fault.message.contains("large.u"), "{fault:?}");
-    ensure!(rig.target.sql("SELECT COUNT(*) FROM large.t").await? == ["0"], "half of it is committed");
+    ensure!(
+        rig.target.sql("SELECT COUNT(*) FROM large.t").await? == ["0"],
+        "a part of the transaction is committed"
+    );
     rig.target.sql("SET sql_log_bin=0; RENAME TABLE large.v TO large.u").await?;
     channel.resume(None).await?;
     rig.wait_applied(&channel).await?;

@@ -1,4 +1,4 @@
-//! Other clients on the target: locks, deadlocks, a read-only target.
+//! Other clients use the target: they hold locks, cause deadlocks, or make the target read-only.
 
 use std::time::Duration;
 
@@ -22,9 +22,9 @@ async fn locks_are_waited_for(kind: ServerKind) -> Result<()> {
     let mut other = Connection::connect(&rig.target.connect_options()).await?;
     for held in ["tally.hot", "tally.cold", "tailwater.apply_progress", "tailwater.apply_channel"] {
         other.execute("BEGIN").await?;
-        // This client ignores a deadlock with the applier, and its own lock wait timeout.
+        // This client ignores a deadlock with the applier, and the timeout of its own lock wait.
         let _ = other.query(&format!("SELECT * FROM {held} FOR UPDATE")).await;
-        // Longer than the lock wait timeout.
+        // This is longer than the lock wait timeout.
         tokio::time::sleep(Duration::from_millis(1300)).await;
         other.execute("ROLLBACK").await?;
     }
@@ -38,7 +38,7 @@ async fn locks_are_waited_for(kind: ServerKind) -> Result<()> {
     Ok(())
 }
 
-/// The other client has changed more, so the target rolls the channel back.
+/// In a deadlock, the other client has changed more rows, so the target rolls the channel back.
 async fn a_deadlock_is_met(rig: &Rig, channel: &Channel) -> Result<()> {
     rig.source.sql("CREATE TABLE tally.knot (id INT PRIMARY KEY, n INT NOT NULL)").await?;
     let rows: Vec<_> = (1..=200).map(|id| format!("({id},0)")).collect();
@@ -53,7 +53,7 @@ async fn a_deadlock_is_met(rig: &Rig, channel: &Channel) -> Result<()> {
     rig.source
         .sql("BEGIN; UPDATE tally.knot SET n=n+1 WHERE id=1; UPDATE tally.knot SET n=n+1 WHERE id=2; COMMIT")
         .await?;
-    // It has the first row, and waits for the second.
+    // The channel has locked the first row, and waits for the second row.
     let has_first = async {
         loop {
             let held =
@@ -63,8 +63,8 @@ async fn a_deadlock_is_met(rig: &Rig, channel: &Channel) -> Result<()> {
             }
         }
     };
-    in_time("it locks the first row", has_first).await?;
-    // It gets this one only if the channel releases it.
+    in_time("the channel locks the first row", has_first).await?;
+    // The client gets this row only if the channel releases it.
     other.execute("UPDATE tally.knot SET n=7 WHERE id=1").await?;
     ensure!(deadlocks(rig).await? > met, "there was no deadlock");
     other.execute("ROLLBACK").await?;
@@ -73,7 +73,7 @@ async fn a_deadlock_is_met(rig: &Rig, channel: &Channel) -> Result<()> {
     rig.ensure_equal(TALLY).await
 }
 
-/// The number of deadlocks on the target.
+/// Returns the number of deadlocks on the target.
 async fn deadlocks(rig: &Rig) -> Result<u64> {
     let sql = match rig.target.kind().flavour() {
         Flavour::MySql => "SELECT count FROM information_schema.innodb_metrics WHERE name='lock_deadlocks'",
@@ -92,7 +92,8 @@ async fn waits_for_locks_of_other_clients() -> Result<()> {
     Ok(())
 }
 
-/// The privileges to apply rows of one database and to publish GTIDs, but not to write to a read-only server.
+/// Returns the privileges to apply rows of one database and to set the applied GTIDs. They do not allow
+/// writes to a read-only server.
 fn account(flavour: Flavour) -> String {
     let global = match flavour {
         Flavour::MySql => "REPLICATION_APPLIER, SESSION_VARIABLES_ADMIN, SYSTEM_VARIABLES_ADMIN",
@@ -106,7 +107,8 @@ fn account(flavour: Flavour) -> String {
 
 async fn a_target_becomes_writable(kind: ServerKind) -> Result<()> {
     let Some(rig) = Rig::start(kind, &[], &[]).await? else { return Ok(()) };
-    // Privileged accounts may write to a read-only server.
+    // The test account has only these privileges, because privileged accounts may write to a read-only
+    // server.
     rig.target.sql(&account(kind.flavour())).await?;
     rig.target.sql("SET GLOBAL read_only=1").await?;
     let mut options = rig.options("patient");
@@ -127,10 +129,10 @@ async fn a_target_becomes_writable(kind: ServerKind) -> Result<()> {
             ensure!(found.state == ChannelState::Connecting, "{:?}", found.fault);
             Ok(())
         };
-        in_time("the target refuses", waits).await?;
+        in_time("the target refuses to write", waits).await?;
         rig.target.sql("SET GLOBAL read_only=0").await?;
         rig.wait_applied(&channel).await?;
-        // Again, during the load.
+        // The target becomes read-only again, during the load.
         rig.target.sql("SET GLOBAL read_only=1").await?;
     }
     rig.target.sql("SET GLOBAL read_only=0").await?;
@@ -139,18 +141,18 @@ async fn a_target_becomes_writable(kind: ServerKind) -> Result<()> {
     channel.pause().await?;
     rig.ensure_equal(TALLY).await?;
     Tally::ensure_counted(&rig.target, transactions).await?;
-    // The account may publish GTIDs.
+    // The account may set the applied GTIDs.
     let position = match kind.flavour() {
         Flavour::MySql => "SELECT @@GLOBAL.gtid_executed <> ''",
         Flavour::MariaDb => "SELECT @@GLOBAL.gtid_slave_pos <> ''",
     };
-    ensure!(rig.target.sql(position).await? == ["1"], "no GTIDs were published");
+    ensure!(rig.target.sql(position).await? == ["1"], "the applied GTIDs were not set");
     table_swaps_need_process_privilege(&rig, &channel).await?;
     channel.shut_down().await;
     Ok(())
 }
 
-/// Swapped tables can be detected only by their IDs, which need a privilege.
+/// Swapped tables can be detected only by their IDs. Reading the IDs needs the PROCESS privilege.
 async fn table_swaps_need_process_privilege(rig: &Rig, channel: &Channel) -> Result<()> {
     rig.source
         .sql(
@@ -166,7 +168,7 @@ async fn table_swaps_need_process_privilege(rig: &Rig, channel: &Channel) -> Res
     rig.target.sql("SET sql_log_bin=0; GRANT PROCESS ON *.* TO applier@'%'").await?;
     channel.resume(None).await?;
     rig.wait_applied(channel).await?;
-    ensure!(rig.target.sql("SELECT id FROM tally.whole").await? == ["2"], "it has not run");
+    ensure!(rig.target.sql("SELECT id FROM tally.whole").await? == ["2"], "the statement has not run");
     channel.pause().await?;
     rig.ensure_equal(TALLY).await
 }
@@ -181,7 +183,7 @@ async fn a_mysql_target_becomes_writable() -> Result<()> {
     a_target_becomes_writable(ServerKind::Mysql97).await
 }
 
-/// An earlier connection's statement may take days; a stopping channel does not wait for it.
+/// The statement of an earlier connection may run for days. A channel that stops does not wait for it.
 async fn stop_does_not_wait_for_an_earlier_statement(kind: ServerKind) -> Result<()> {
     let Some(rig) = Rig::start(kind, &[], &[]).await? else { return Ok(()) };
     let channel = rig.channel(rig.options("hasty"));
@@ -189,7 +191,7 @@ async fn stop_does_not_wait_for_an_earlier_statement(kind: ServerKind) -> Result
     rig.wait_applied(&channel).await?;
     channel.shut_down().await;
     let mut predecessor = Connection::connect(&rig.target.connect_options()).await?;
-    // The target may need time to notice that the earlier client is gone.
+    // The target may need time to notice that the earlier client has disconnected.
     let got = predecessor.query("SELECT GET_LOCK('tailwater.hasty', 60)").await?;
     ensure!(got.scalar() == Some("1"), "the lock is not available");
     let channel = rig.channel(rig.options("hasty"));
@@ -202,12 +204,13 @@ async fn stop_does_not_wait_for_an_earlier_statement(kind: ServerKind) -> Result
         ensure!(status.state == ChannelState::Stopped && status.fault.is_none(), "{status:?}");
         ensure!(
             rig.target.sql("SHOW TABLES IN busy").await?.is_empty(),
-            "the statement ran in parallel with the earlier one"
+            "the statement ran at the same time as the earlier one"
         );
         channel.resume(None).await?;
     }
     until(&rig.target, waits, "1").await?;
-    // The lock's holder may be a later one: the channel does not wait for it.
+    // The lock may be held by a newer process that has taken the channel over. The channel does not wait for
+    // it.
     rig.target.sql("UPDATE tailwater.apply_channel SET incarnation=incarnation+1").await?;
     let fault = rig.wait_failed(&channel).await?;
     ensure!(fault.code == "TW-APP-0007", "{fault:?}");

@@ -1,8 +1,8 @@
-//! Faults of every kind under load. At the end, target and source are equal, and each transaction is applied
-//! exactly once.
+//! Tests faults of every kind under load. At the end, target and source are equal, and each transaction was
+//! applied exactly once.
 //!
-//! A run prints its seed; `TAILWATER_SEED=n` repeats its choices, but not the servers' timing, so the outcome
-//! may differ. CI runs a few rounds; `TAILWATER_LONG=1` many.
+//! A run prints its seed. `TAILWATER_SEED=n` repeats the random choices of that run, but not the timing of
+//! the servers, so the result may differ. CI runs a few rounds; `TAILWATER_LONG=1` runs many.
 
 mod channel_takeover;
 mod definitions;
@@ -32,12 +32,12 @@ pub fn is_long() -> bool {
     std::env::var_os("TAILWATER_LONG").is_some()
 }
 
-/// The servers for tests that need only one flavour in every run.
+/// Returns the servers for tests that need only one flavour in every run.
 pub fn kinds() -> &'static [ServerKind] {
     if is_long() { &[ServerKind::Mariadb1011, ServerKind::Mysql97] } else { &[ServerKind::Mariadb1011] }
 }
 
-/// Random choices with a printed seed.
+/// Returns a random generator, and prints its seed.
 pub fn seeded(test: &str) -> StdRng {
     let given = std::env::var("TAILWATER_SEED").ok().and_then(|seed| seed.parse().ok());
     let seed: u64 = given.unwrap_or_else(rand::random);
@@ -45,10 +45,10 @@ pub fn seeded(test: &str) -> StdRng {
     StdRng::seed_from_u64(seed)
 }
 
-/// A channel in its own runtime, which can end like a killed process: at any point, without a message to the
+/// A channel in its own runtime. It can end like a killed process: at any point, and without a message to the
 /// target.
 pub struct Applier {
-    // Dropped first: it must not see that the channel is dropped.
+    // Dropped first, so that the runtime does not see that the channel is dropped.
     runtime: Abrupt,
     pub channel: Channel,
 }
@@ -86,13 +86,14 @@ impl Applier {
     }
 }
 
-/// Clients that count: in rows that all of them update, in rows that few update, and in rows without a key.
+/// Clients that count: in rows that all clients update, in rows that few clients update, and in rows without
+/// a key.
 pub struct Tally {
     clients: JoinSet<Result<u64>>,
     enough: CancellationToken,
 }
 
-/// The databases of a tally.
+/// The databases that these clients change.
 pub const TALLY: &[&str] = &["tally"];
 
 impl Tally {
@@ -111,7 +112,7 @@ impl Tally {
         Ok(())
     }
 
-    /// Clients that run until [`Tally::stop`], with a short pause between transactions.
+    /// Starts clients that run until [`Tally::stop`], with a short pause between transactions.
     pub fn start(source: &Server, clients: u64, seed: u64) -> Self {
         let enough = CancellationToken::new();
         let mut tasks = JoinSet::new();
@@ -121,7 +122,7 @@ impl Tally {
         Self { clients: tasks, enough }
     }
 
-    /// Stops the clients; returns how many transactions they committed.
+    /// Stops the clients. Returns how many transactions they committed.
     pub async fn stop(mut self) -> Result<u64> {
         self.enough.cancel();
         let mut total = 0;
@@ -131,11 +132,14 @@ impl Tally {
         Ok(total)
     }
 
-    /// Every transaction adds one to a hot row, and inserts one note.
+    /// Checks the counts: every transaction adds one to a row that all clients update, and inserts one row.
     pub async fn ensure_counted(target: &Server, transactions: u64) -> Result<()> {
         let counted = target.sql("SELECT SUM(n) FROM tally.hot; SELECT COUNT(*) FROM tally.notes").await?;
         let wanted = transactions.to_string();
-        ensure!(counted == [wanted.clone(), wanted.clone()], "{counted:?} of {wanted}");
+        ensure!(
+            counted == [wanted.clone(), wanted.clone()],
+            "counted {counted:?} transactions, and {wanted} were committed"
+        );
         Ok(())
     }
 }
@@ -163,7 +167,7 @@ async fn count(source: ConnectOptions, client: u64, seed: u64, enough: Cancellat
                 3 => format!("UPDATE notes SET text='y' WHERE client={client} AND n={}", done / 2),
                 _ => format!("INSERT IGNORE INTO parent VALUES ({parent})"),
             },
-            // Only if it exists: a cascade is not in the log.
+            // The parent row must exist. A cascade would not be in the binlog.
             format!("INSERT INTO child (p) SELECT id FROM parent WHERE id={parent}"),
             format!("UPDATE child SET n=n+1 WHERE p={parent}"),
             "COMMIT".to_owned(),
@@ -172,7 +176,7 @@ async fn count(source: ConnectOptions, client: u64, seed: u64, enough: Cancellat
         for statement in &statements {
             match connection.execute(statement).await {
                 Ok(_) => {}
-                // A deadlock: the server has rolled it back.
+                // After a deadlock, the server has rolled the transaction back.
                 Err(error)
                     if error.server_error().is_some_and(|error| matches!(error.number, 1213 | 1020)) =>
                 {

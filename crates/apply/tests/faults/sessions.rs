@@ -1,4 +1,5 @@
-//! XA, savepoints, statements, temporary tables and triggers in sessions of the source.
+//! Applies XA transactions, savepoints, statements, temporary tables and triggers from sessions of the
+//! source.
 
 use anyhow::{Result, ensure};
 use tailwater_apply::channel::{ChannelOptions, GtidMode};
@@ -10,8 +11,9 @@ use tailwater_wire::Flavour;
 use super::{Applier, until};
 use crate::support::Rig;
 
-/// XA transactions, prepared before other transactions, a new applier and another event format; then one is
-/// committed, and one rolled back. Those longer than `bytes_max` are streamed.
+/// XA transactions are prepared. Then come other transactions, a new applier and another event format. At
+/// last one XA transaction is committed and another is rolled back. Transactions longer than `bytes_max` are
+/// streamed.
 async fn xa(kind: ServerKind, bytes_max: u64) -> Result<()> {
     let Some(rig) = Rig::start(kind, &[], &[]).await? else { return Ok(()) };
     rig.source
@@ -67,8 +69,8 @@ async fn mysql_applies_xa_transactions() -> Result<()> {
     xa(ServerKind::Mysql97, 100).await
 }
 
-/// Statements of an XA transaction are filtered when it commits, like others. It is unknown which rows they
-/// change.
+/// Statements of an XA transaction are filtered when it commits, as in other transactions. It is unknown
+/// which rows they change.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn statements_in_xa_transactions_are_filtered() -> Result<()> {
     let Some(rig) = Rig::start(ServerKind::Mariadb1011, &[], &[]).await? else { return Ok(()) };
@@ -83,8 +85,14 @@ async fn statements_in_xa_transactions_are_filtered() -> Result<()> {
         .await?;
     rig.source.sql("XA COMMIT 'rows'").await?;
     rig.wait_applied(&applier.channel).await?;
-    ensure!(rig.target.sql("SELECT COUNT(*) FROM xa.t").await? == ["1"], "its rows are not there");
-    ensure!(rig.target.sql("SELECT COUNT(*) FROM xa.u").await? == ["0"], "what is left out is there");
+    ensure!(
+        rig.target.sql("SELECT COUNT(*) FROM xa.t").await? == ["1"],
+        "the rows of the XA transaction are missing"
+    );
+    ensure!(
+        rig.target.sql("SELECT COUNT(*) FROM xa.u").await? == ["0"],
+        "a row of the excluded table was written"
+    );
     rig.source
         .sql("SET binlog_format=STATEMENT; XA START 'text'; INSERT INTO xa.u VALUES (2); XA END 'text'; XA PREPARE 'text'")
         .await?;
@@ -93,13 +101,16 @@ async fn statements_in_xa_transactions_are_filtered() -> Result<()> {
     rig.source.sql("XA COMMIT 'text'").await?;
     let fault = rig.wait_failed(&applier.channel).await?;
     ensure!(fault.message.contains("filters and rewrites need rows"), "{fault:?}");
-    ensure!(rig.target.sql("SELECT COUNT(*) FROM xa.u").await? == ["0"], "what was refused is there");
+    ensure!(
+        rig.target.sql("SELECT COUNT(*) FROM xa.u").await? == ["0"],
+        "a row of the rejected statement was written"
+    );
     applier.end().await;
     Ok(())
 }
 
-/// Under the source's GTIDs the target logs every one of them: also XA prepares and skipped transactions. The
-/// channel resumes after it was killed between the logged prepare and the commit.
+/// Under the source's GTIDs the target logs every GTID, also those of XA prepares and skipped transactions.
+/// The channel is killed between the logged prepare and the commit, and resumes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mysql_target_logs_every_gtid() -> Result<()> {
     let Some(rig) = Rig::start(ServerKind::Mysql97, &[], &[]).await? else { return Ok(()) };
@@ -121,7 +132,7 @@ async fn mysql_target_logs_every_gtid() -> Result<()> {
     other.execute("ROLLBACK").await?;
     let applier = Applier::start(options, &rig)?;
     rig.wait_applied(&applier.channel).await?;
-    // A transaction that is rolled back, one with a statement in it, and one that an operator skips.
+    // One transaction is rolled back, one contains a statement, and one is skipped by an operator.
     rig.source
         .sql("XA START 'two'; UPDATE xa.t SET n=3; XA END 'two'; XA PREPARE 'two'; XA ROLLBACK 'two'")
         .await?;
@@ -144,13 +155,13 @@ async fn mysql_target_logs_every_gtid() -> Result<()> {
     let has = rig.target.sql("SELECT @@GLOBAL.gtid_executed").await?.concat();
     let lacking = format!("SELECT GTID_SUBTRACT(@@GLOBAL.gtid_executed, '{has}')");
     ensure!(rig.source.sql(&lacking).await? == [""], "{has}");
-    // Replicas of the target cannot get what is purged from the start.
+    // A replica of the target could not get transactions that are purged from the start.
     let purged = rig.target.sql("SELECT @@GLOBAL.gtid_purged").await?;
     ensure!(purged == [""], "{purged:?}");
     Ok(())
 }
 
-/// The same on both flavours, except for statements in the binlog, which are MariaDB's.
+/// These statements run on both flavours. Only MariaDB logs some of them as statements.
 const SESSIONS: &str = "
     CREATE DATABASE mix; USE mix;
     CREATE TABLE t (id INT AUTO_INCREMENT PRIMARY KEY, n INT, d DATETIME(6), r DOUBLE, s VARCHAR(50),
@@ -211,11 +222,11 @@ async fn mixed(kind: ServerKind) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn mariadb_session_features() -> Result<()> {
+async fn features_of_mariadb_sessions_are_applied() -> Result<()> {
     mixed(ServerKind::Mariadb1011).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn mysql_session_features() -> Result<()> {
+async fn features_of_mysql_sessions_are_applied() -> Result<()> {
     mixed(ServerKind::Mysql97).await
 }

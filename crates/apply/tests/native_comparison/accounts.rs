@@ -1,4 +1,4 @@
-//! Statements about accounts. The event contains the account that they refer to.
+//! Statements about accounts that refer to the account of their session. The event contains that account.
 
 use super::*;
 
@@ -16,7 +16,7 @@ const BY_ROOT: &[&str] = &[
     "CREATE USER other@localhost, gone@localhost",
 ];
 
-/// Statements of both flavours.
+/// Statements of both flavours. A session of the account `boss` runs them.
 const BY_BOSS: &[&str] = &[
     "GRANT SELECT ON d.t TO CURRENT_USER()",
     "GRANT INSERT (a), UPDATE (b) ON d.t TO current_user",
@@ -64,7 +64,7 @@ const MARIADB_BY_BOSS: &[&str] = &[
     "DROP ROLE IF EXISTS r6, CURRENT_ROLE()",
 ];
 
-/// Some of the named accounts do not exist.
+/// Statements that name some accounts that do not exist.
 const HALF_DONE: &[&str] = &[
     "CREATE USER half@localhost",
     "!CREATE USER whole@localhost, half@localhost",
@@ -82,7 +82,7 @@ const MYSQL_BY_BOSS: &[&str] = &[
     "ALTER USER USER() IDENTIFIED BY 'secret' REPLACE 'secret' RETAIN CURRENT PASSWORD",
     "GRANT BACKUP_ADMIN ON *.* TO CURRENT_USER() WITH GRANT OPTION",
     "REVOKE IF EXISTS r1 FROM CURRENT_USER()",
-    // The privilege does not exist, which an older server ignores.
+    // An older server ignores that the privilege does not exist.
     "SET original_server_version = 80200",
     "REVOKE INDEX ON d.t FROM other@localhost",
     "GRANT INDEX ON d.t TO other@localhost",
@@ -117,7 +117,7 @@ const MARIADB_BY_WORKER: &[&str] = &[
     "CREATE PACKAGE BODY k AS PROCEDURE p AS BEGIN NULL; END; END",
 ];
 
-/// All account information, except about the channel's own account and definers.
+/// Returns queries for all account information, except about the channel's own account and about definers.
 fn shown(flavour: Flavour) -> Vec<String> {
     let tables: &[&str] = match flavour {
         Flavour::MySql => &[
@@ -144,7 +144,8 @@ fn shown(flavour: Flavour) -> Vec<String> {
     };
     let tables = tables.iter().map(|table| {
         let (table, user) = table.split_once(':').unwrap_or((table, "user"));
-        // A replica records the time at which it applied it.
+        // The time column of these tables is left out: a replica records the time at which it applied the
+        // statement.
         let columns = match table {
             "tables_priv" => "host, db, user, table_name, grantor, table_priv, column_priv",
             "procs_priv" => "host, db, user, routine_name, routine_type, grantor, proc_priv",
@@ -164,7 +165,7 @@ fn shown(flavour: Flavour) -> Vec<String> {
     tables.chain(definers.iter().map(|query| (*query).to_owned())).collect()
 }
 
-/// References to the session's account, and effects that depend on it.
+/// Compares references to the session's account, and effects that depend on it.
 pub(super) async fn run(comparison: &Comparison, channel: &Channel) -> Result<()> {
     comparison.run("root", BY_ROOT).await?;
     comparison.run("boss", BY_BOSS).await?;

@@ -1,10 +1,10 @@
-//! Definitions whose effect depends on more than their text: current database, existing objects, settings
-//! that are not logged.
+//! DDL statements whose effect depends on more than their text: the current database, existing objects, or
+//! settings that are not logged.
 
 use super::*;
 
 const COMMON: &[&str] = &[
-    // Without a name it means the session's database.
+    // Without a name, the statement changes the session's database.
     "CREATE DATABASE one CHARACTER SET latin1",
     "CREATE DATABASE two CHARACTER SET latin1",
     "USE two",
@@ -24,7 +24,7 @@ const COMMON: &[&str] = &[
     "DROP DATABASE three",
     "CREATE TABLE one.without (a INT)",
     "USE one",
-    // Some do not exist.
+    // Some of the objects in these statements do not exist.
     "CREATE TABLE gone (a INT)",
     "!DROP TABLE gone, never",
     "DROP TABLE IF EXISTS gone, never",
@@ -45,7 +45,7 @@ const COMMON: &[&str] = &[
 ];
 
 const MYSQL: &[&str] = &[
-    // A table that is created and filled by one statement.
+    // These statements create and fill a table.
     "CREATE TABLE k ENGINE=InnoDB AS SELECT 1 AS a",
     "CREATE TABLE k1 COMMENT='START TRANSACTION' AS SELECT 1 AS a",
     "CREATE TABLE k2 DEFAULT CHARSET latin1 AS SELECT 'x' AS a",
@@ -57,7 +57,7 @@ const MYSQL: &[&str] = &[
     "CREATE TABLE k7 STATS_PERSISTENT=1 AS TABLE k",
     "CREATE TABLE two.k8 SELECT a FROM k LIMIT 0",
     "CREATE TEMPORARY TABLE k9 SELECT 1 AS a",
-    // A relaxed check that is not logged.
+    // This setting relaxes a check, and is not logged.
     "SET restrict_fk_on_non_standard_key=OFF",
     "CREATE TABLE fp (a INT, KEY (a))",
     "CREATE TABLE fc (a INT, FOREIGN KEY (a) REFERENCES fp (a))",
@@ -72,12 +72,12 @@ const MYSQL: &[&str] = &[
 ];
 
 const MARIADB: &[&str] = &[
-    // The only character set with characters of up to five bytes.
+    // This is the only character set with characters of up to five bytes.
     "CREATE TABLE fn (a CHAR(60) CHARACTER SET filename, b VARCHAR(20) CHARACTER SET filename)",
     "INSERT INTO fn VALUES ('a-b', 'c d')",
     "CREATE TABLE k AS SELECT 1 AS a",
     "CREATE OR REPLACE TABLE k COMMENT='x' PARTITION BY HASH (a) PARTITIONS 2 AS SELECT 2 AS a",
-    // MariaDB leaves a duplicate in such a table if it is altered under READ COMMITTED.
+    // MariaDB leaves a duplicate row in such a table if the table is altered under READ COMMITTED.
     "CREATE TABLE long_unique (a VARCHAR(7961)) CHARACTER SET latin1",
     "INSERT INTO long_unique VALUES ('f'), ('o'), ('o')",
     "ALTER IGNORE TABLE long_unique ADD UNIQUE INDEX (a)",
@@ -98,7 +98,7 @@ const MARIADB: &[&str] = &[
     "CREATE TABLE stamped2 (a TIMESTAMP, b TIMESTAMP)",
     "CREATE PROCEDURE p() SELECT 1",
     "UPDATE mysql.proc SET comment='changed' WHERE db='one' AND name='p'",
-    // Tables with a history.
+    // These tables have a history.
     "SET TIMESTAMP=1700000000.25",
     "CREATE TABLE vt (a INT PRIMARY KEY, b INT) WITH SYSTEM VERSIONING",
     "INSERT INTO vt VALUES (1, 1), (2, 2)",
@@ -128,7 +128,7 @@ const MARIADB: &[&str] = &[
     "SET SESSION binlog_format=ROW",
 ];
 
-/// MariaDB 10.11 and later.
+/// Statements for MariaDB 10.11 and later.
 const MARIADB_HISTORY: &[&str] = &[
     "USE one",
     "SET system_versioning_insert_history=ON",

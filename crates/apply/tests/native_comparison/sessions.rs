@@ -1,11 +1,11 @@
-//! Session settings of the source: every collation, every `sql_mode`, and all others that a statement depends
-//! on.
+//! Session settings of the source: every collation, every `sql_mode`, and all other settings on which a
+//! statement depends.
 
 use tailwater_wire::print::charset::{character_set, collation_name};
 
 use super::*;
 
-/// The modes, including MariaDB's combined ones.
+/// The SQL modes, including MariaDB's combined modes.
 const MODES: &[&str] = &[
     "ANSI",
     "ANSI_QUOTES",
@@ -47,7 +47,8 @@ const MARIADB_MODES: &[&str] = &[
     "IGNORE_BAD_TABLE_OPTIONS",
 ];
 
-/// Every collation of the source, with number, character set and name; all must be known.
+/// Returns every collation of the source, with its number, character set and name. Tailwater must know all of
+/// them.
 async fn collations(comparison: &Comparison) -> Result<Vec<(u32, String, String)>> {
     let sql = match comparison.flavour {
         Flavour::MySql => {
@@ -77,7 +78,7 @@ async fn collations(comparison: &Comparison) -> Result<Vec<(u32, String, String)
     Ok(collations)
 }
 
-/// A statement under each collation, and a definition for each character set.
+/// Runs a statement under each collation, and a DDL statement for each character set.
 async fn under_collations(comparison: &Comparison, channel: &Channel) -> Result<()> {
     comparison
         .run(
@@ -121,7 +122,7 @@ async fn under_collations(comparison: &Comparison, channel: &Channel) -> Result<
     comparison.wait(channel).await
 }
 
-/// Definitions and rows as statements under each mode, one by one and in one transaction.
+/// Runs DDL statements and row changes as statements under each SQL mode, one by one and in one transaction.
 async fn under_modes(comparison: &Comparison, channel: &Channel) -> Result<()> {
     let of_flavour = match comparison.flavour {
         Flavour::MySql => MYSQL_MODES,
@@ -153,7 +154,7 @@ async fn under_modes(comparison: &Comparison, channel: &Channel) -> Result<()> {
     comparison.wait(channel).await
 }
 
-/// MariaDB 11.3 and later: every collation as the default of its character set.
+/// MariaDB 11.3 and later: tests every collation as the default of its character set.
 async fn under_default_collations(comparison: &Comparison, channel: &Channel) -> Result<()> {
     let mut session = comparison.session("root", "").await?;
     session.execute("SET SESSION binlog_format=STATEMENT").await?;
@@ -171,7 +172,7 @@ async fn under_default_collations(comparison: &Comparison, channel: &Channel) ->
     comparison.wait(channel).await
 }
 
-/// Other settings that statements depend on, or that could change the meaning of our own.
+/// Other settings on which statements depend, or that could change the meaning of Tailwater's own statements.
 const OTHERS: &[&str] = &[
     "CREATE DATABASE o",
     "USE o",

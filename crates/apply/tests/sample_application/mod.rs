@@ -1,6 +1,6 @@
-//! A film rental shop under load from several clients, replayed in both orders. It combines what application
-//! schemas use (views, triggers, routines, cascades, full text, geometry), which other tests cover one at a
-//! time.
+//! A film rental shop under the load of several clients, applied in both commit orders. It combines what
+//! application schemas use: views, triggers, routines, cascades, full text, geometry. Other tests cover these
+//! one at a time.
 
 mod schema;
 
@@ -46,7 +46,7 @@ fn words(random: &mut StdRng, count: usize) -> String {
     words.join(" ")
 }
 
-/// One statement that inserts `count` rows.
+/// Returns one statement that inserts `count` rows.
 fn insert(random: &mut StdRng, table: &str, count: u32, row: impl Fn(&mut StdRng, u32) -> String) -> String {
     let rows: Vec<String> = (1..=count).map(|number| format!("({})", row(random, number))).collect();
     format!("INSERT INTO {table} VALUES {}", rows.join(","))
@@ -60,7 +60,7 @@ fn film(random: &mut StdRng) -> String {
     format!("'{title}', '{description}', {released}, {language}, {cents}/100, {rating}, {extras}")
 }
 
-/// The initial rows.
+/// Returns the statements that insert the initial rows.
 fn stock(random: &mut StdRng) -> Vec<String> {
     let point = |random: &mut StdRng| {
         format!("ST_GeomFromText('POINT({} {})')", random.random_range(0..90), random.random_range(0..90))
@@ -92,7 +92,7 @@ fn stock(random: &mut StdRng) -> Vec<String> {
     ]
 }
 
-/// The statements of one client transaction.
+/// Returns the statements of one transaction of a client.
 fn business(random: &mut StdRng) -> Vec<String> {
     let customer = random.random_range(1..=CUSTOMERS);
     let film_id = random.random_range(1..=FILMS);
@@ -145,8 +145,8 @@ fn business(random: &mut StdRng) -> Vec<String> {
     }
 }
 
-/// One client; returns how many of its statements ran. Others fail as intended: deadlocks, foreign keys,
-/// checks.
+/// Runs one client. Returns how many of its statements succeeded. Other statements fail, as intended: by
+/// deadlocks, foreign keys and checks.
 async fn client(options: ConnectOptions, seed: u64) -> Result<u32> {
     let mut random = StdRng::seed_from_u64(seed);
     let mut connection = Connection::connect(&options).await?;

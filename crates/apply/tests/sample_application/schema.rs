@@ -1,6 +1,7 @@
-//! The schema of a film rental shop: tables with foreign keys, triggers that maintain them, and queries.
+//! The schema of a film rental shop: tables with foreign keys, triggers that maintain some of the tables, and
+//! queries.
 
-/// The tables, parents first.
+/// The tables. Parent tables come first.
 pub const TABLES: &[&str] = &[
     "CREATE TABLE language (id TINYINT UNSIGNED NOT NULL PRIMARY KEY, name CHAR(20) NOT NULL, \
        changed TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP ON UPDATE CURRENT_TIMESTAMP)",
@@ -34,11 +35,11 @@ pub const TABLES: &[&str] = &[
        amount DECIMAL(5,2) NOT NULL, paid TIMESTAMP(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6), \
        FOREIGN KEY (customer) REFERENCES customer (id) ON DELETE CASCADE, \
        FOREIGN KEY (rental) REFERENCES rental (id) ON DELETE SET NULL)",
-    // Maintained by triggers.
+    // Triggers maintain this table.
     "CREATE TABLE film_text (film SMALLINT UNSIGNED PRIMARY KEY, title VARCHAR(128) NOT NULL, description TEXT, \
        FULLTEXT KEY (title, description))",
     "CREATE TABLE balance (customer SMALLINT UNSIGNED PRIMARY KEY, paid DECIMAL(9,2) NOT NULL, times INT NOT NULL)",
-    // Without a key.
+    // This table has no key.
     "CREATE TABLE journal (at DATETIME NOT NULL, what VARCHAR(20) NOT NULL, id INT, detail TEXT)",
 ];
 
@@ -101,7 +102,7 @@ pub const PROGRAMS: &[&str] = &[
        GROUP BY shop, rating",
 ];
 
-/// Queries that both servers must answer the same.
+/// Queries to which both servers must give the same answer.
 pub const QUESTIONS: &[&str] = &[
     "SELECT * FROM film_list ORDER BY id",
     "SELECT * FROM regulars ORDER BY id",
