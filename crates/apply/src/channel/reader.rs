@@ -405,9 +405,10 @@ impl ChannelReader {
         Err(ApplyError::ProgressRecord {
             channel: self.setup.shared.options.name.clone(),
             reason: format!(
-                "the target has logged {gtid} and does not have it; gtid = preserve needs \
-                 innodb_flush_log_at_trx_commit=1 and sync_binlog=1 there, or gtid_executed holds what was applied \
-                 otherwise; RESET BINARY LOGS AND GTIDS on the target lets it be applied again"
+                "the target has logged {gtid}, but its progress does not contain that transaction. A crash may have \
+                 lost the rows: gtid = preserve needs innodb_flush_log_at_trx_commit=1 and sync_binlog=1 on the \
+                 target. Or the transaction was applied in another way, and is in gtid_executed. After RESET BINARY \
+                 LOGS AND GTIDS on the target, the channel applies it again"
             ),
         })
     }

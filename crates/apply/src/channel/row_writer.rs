@@ -317,8 +317,9 @@ impl RowWriter {
             return Err(ApplyError::Unsupported {
                 gtid: String::new(),
                 what: format!("a change of rows of {}.{}, a BLACKHOLE table", target.schema, target.table),
-                reason: "the target would have to log it for its own replicas, and cannot, as it keeps no rows; give the \
-                         channel gtid = log, the table another engine, or leave it out with a filter"
+                reason: "the target must log the change for its own replicas, but cannot, because the table keeps no \
+                         rows; set gtid = log for the channel, give the table another engine, or exclude it with a \
+                         filter"
                     .to_owned(),
             });
         }

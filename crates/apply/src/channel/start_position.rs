@@ -65,8 +65,8 @@ impl StartContext<'_> {
     ) -> Result<StartPosition, ApplyError> {
         if let Some(text) = self.record.newest_gtids.iter().find(|text| !is_captured(self.log, text)) {
             let reason = format!(
-                "the target has {text}, and this log does not. The log is another one or has lost its end; seek the channel to \
-                 the position where it is to resume"
+                "the target has {text}, which this log does not contain. The log is a different one or has lost its \
+                 end; seek the channel to the position where it is to resume"
             );
             return Err(self.record_error(reason));
         }
@@ -108,8 +108,8 @@ impl StartContext<'_> {
             ChannelStart::Target => {
                 return Err(ApplyError::Start {
                     reason: format!(
-                        "the target is {} and the source {}, whose GTIDs cannot be compared; set \
-                         start = \"oldest\" if the target has everything before the log",
+                        "the target is {} and the source is {}, so their GTIDs cannot be compared; set start = \
+                         \"oldest\" if the target has everything before the log",
                         self.flavour, self.source.flavour
                     ),
                 });
@@ -166,10 +166,11 @@ fn is_captured(log: &LogHandle, gtid: &str) -> bool {
 
 fn misplaced_message(place: &LogPosition) -> String {
     format!(
-        "the target has applied the log up to {place}, but no transaction of this log ends there. The log is another one, or a power \
-         failure removed its end and it was continued from a server that lacks that end too. Transactions that the target already has \
-         may come again after that position: compare the target with the source (`tailwater check`, while the source takes no writes), \
-         and seek the channel to the position where it is to resume"
+        "the target has applied the log up to {place}, but no transaction of this log ends there. The log is a \
+         different one, or a power failure removed its end and the log continues from a server that lacks that end \
+         too. Transactions that the target already has may come again after that position: compare the target with the \
+         source (`tailwater check`, while the source takes no writes), and seek the channel to the position where it \
+         is to resume"
     )
 }
 
@@ -217,8 +218,9 @@ pub(super) async fn refuse_strict_order(
     }
     match connection.query("SELECT @@GLOBAL.gtid_strict_mode").await?.scalar() {
         Some("1") => Err(ApplyError::Start {
-            reason: "gtid = \"preserve\" in independent order, and the target takes GTIDs in ascending order only \
-                     (gtid_strict_mode = ON): set commit_order = \"source\", or gtid_strict_mode = OFF on the target"
+            reason: "gtid = \"preserve\" is set with independent commit order, but the target accepts GTIDs only in \
+                     ascending order (gtid_strict_mode = ON): set commit_order = \"source\", or gtid_strict_mode = OFF \
+                     on the target"
                 .to_owned(),
         }),
         _ => Ok(()),

@@ -90,8 +90,9 @@ fn create_select_error(transaction: &BudgetedTransaction) -> ApplyError {
     ApplyError::Unsupported {
         gtid: transaction.gtid_text(),
         what: "CREATE TABLE ... SELECT".to_owned(),
-        reason: "with gtid = preserve the table and its rows cannot have one GTID; apply it with gtid = log, or make \
-                 the table with its rows on the target by hand and skip the transaction"
+        reason: "with gtid = preserve, the target cannot log the table and its rows under one GTID; apply the \
+                 transaction with gtid = log, or create the table with its rows on the target by hand and skip the \
+                 transaction"
             .to_owned(),
     }
 }
@@ -100,9 +101,10 @@ fn gtid_conflict_error(transaction: &BudgetedTransaction, table: String) -> Appl
     ApplyError::NotTransactional {
         gtid: transaction.gtid_text(),
         table,
-        reason: "with gtid = preserve a statement, and rows that are streamed, cannot have one \
-                 GTID there"
-            .to_owned(),
+        reason:
+            "with gtid = preserve, the target cannot log a statement or streamed rows of the table and the \
+                 progress under one GTID"
+                .to_owned(),
     }
 }
 

@@ -109,8 +109,8 @@ pub(super) fn start_after(log: &LogHandle, has: &GtidSet) -> Result<LogPosition,
     };
     Err(ApplyError::Start {
         reason: format!(
-            "the target has {}, and lacks {lacking}, which the log does not hold either; copy the target again, or start the channel \
-             with start = \"oldest\" if it has the data under other GTIDs",
+            "the target has {} and lacks {lacking}, which the log does not contain either; copy the target again, or \
+             start the channel with start = \"oldest\" if it has the data under other GTIDs",
             if has.is_empty() { "no GTIDs".to_owned() } else { has.to_string() },
         ),
     })

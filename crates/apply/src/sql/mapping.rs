@@ -147,8 +147,9 @@ fn row_period(
     for (source, column) in [start, end] {
         let logged = mapping.map.columns.get(source).map(|column| column.column_type);
         if logged != Some(ColumnType::Timestamp { fraction: 6 }) {
-            let reason = "a history by transaction number cannot be written as SQL; give the target's table the columns of \
-                          the source's, so that rows are applied as events, or leave it out with a filter";
+            let reason = "a history by transaction number cannot be written as SQL; give the target's table the same \
+                          columns as the source's table, so that its rows are applied as row events, or exclude it \
+                          with a filter";
             return Err(ColumnMismatch::at(&mapping.map, source, reason.to_owned()));
         }
         if let Some(place) = history.places.get_mut(source) {

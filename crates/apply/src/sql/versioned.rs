@@ -161,7 +161,7 @@ impl GeneratedHistory {
             (RowsKind::Update | RowsKind::PartialUpdate, Some(_)) => {
                 return Err(not_exact(
                     mapping,
-                    "the source updated a history row; give the target's table the columns of the source's",
+                    "the source updated a history row; give the target's table the same columns as the source's table",
                 ));
             }
         })

@@ -75,8 +75,9 @@ impl ChannelReader {
                         table: name.clone(),
                         column: "with the temporal layout from before MySQL 5.6".to_owned(),
                         reason: format!(
-                            "the later transaction {gtid_of} may have changed its number of fractional digits; if the target's table \
-                             still declares the number from before it, old_temporal_precision = \"target\" applies the rows up to there"
+                            "the later transaction {gtid_of} may have changed its number of fractional digits; if the \
+                             target's table still declares the number from before that transaction, \
+                             old_temporal_precision = \"target\" applies the rows up to it"
                         ),
                     });
                 }

@@ -154,8 +154,8 @@ impl TargetTables {
         if self.shared.nontransactional().insert(name.clone()) {
             warn!(
                 channel = self.shared.options.name,
-                "{name} on the target has no transactions: rows of it are there twice, or a change is made twice, when the \
-                 target or the channel is cut short; ALTER TABLE ... ENGINE=InnoDB on the target"
+                "{name} on the target is not transactional: if the target or the channel is interrupted, rows may be \
+                 inserted or changed twice; run ALTER TABLE ... ENGINE=InnoDB on the target"
             );
         }
     }
