@@ -155,7 +155,7 @@ mod tests {
             let error = nontransactional.explain("0-1-2", error);
             assert_eq!((error.code(), error.retry()), ("TW-APP-0052", ApplyRetry::AfterChange), "{error}");
             let text = error.to_string();
-            for wrong in ["nothing is lost", "nothing of them is committed", "is committed"] {
+            for wrong in ["nothing is lost", "none of these rows is committed", "is committed"] {
                 assert!(!text.contains(wrong), "{text}");
             }
             assert_eq!(text.matches("0-1-2").count(), 1, "{text}");

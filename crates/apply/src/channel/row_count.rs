@@ -48,9 +48,9 @@ struct RowTally {
     sent: u64,
     /// Number of those rows that are committed.
     committed: u64,
-    /// Tables of which rows were counted.
+    /// Tables whose rows were counted.
     checked_tables: FxHashSet<IndexId>,
-    /// Tables of which rows were sent since the last query, and never counted before.
+    /// Tables whose rows were sent since the last query, and never counted before.
     unchecked_tables: FxHashSet<IndexId>,
     checked_at: Instant,
     /// How long the last query took.

@@ -73,7 +73,7 @@ struct TransactionRun {
     rows: Packets,
 }
 
-/// Returns the error for a statement of which, after a crash, no one could find out whether it has run.
+/// Returns the error for a statement that must not start: after a crash it would be unknown whether it has run.
 fn undecidable_error(transaction: &BudgetedTransaction) -> ApplyError {
     ApplyError::Unsupported {
         gtid: transaction.gtid_text(),

@@ -18,7 +18,7 @@ use tailwater_wire::sql_quote::portable_literal;
 /// being its administrator.
 const NOT_ADMIN: u16 = 1698;
 
-/// A role of which the channel's account is administrator during one statement.
+/// A role that the channel's account administers during one statement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct AdministeredRole {
     name: String,
@@ -26,7 +26,7 @@ struct AdministeredRole {
     was_granted: bool,
 }
 
-/// The roles of which the channel's account is administrator during one statement.
+/// The roles that the channel's account administers during one statement.
 pub(super) struct TemporaryRoleAdmin {
     connection: Connection,
     gtid: String,

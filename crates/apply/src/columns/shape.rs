@@ -67,7 +67,7 @@ fn same_charset(collation: u32, source: &BinlogColumn, own: &TargetType) -> bool
     }
 }
 
-/// Character sets of which all collation IDs are known here.
+/// Character sets whose collation IDs are all known here.
 const KNOWN_BY_NUMBER: [&str; 7] = ["latin1", "utf8mb3", "utf8mb4", "ascii", "ucs2", "utf16", "utf32"];
 
 fn same_members(source: &BinlogColumn, members: &[Vec<u8>], own: &TargetType) -> bool {

@@ -35,7 +35,7 @@ pub(super) enum EventPart {
     Prefix(usize),
 }
 
-/// A table of which the log contains rows, and which is not checked yet.
+/// A table whose rows are in the log, and which is not checked yet.
 #[derive(Debug)]
 pub(super) struct TableToCheck {
     /// The table's database on the target.
