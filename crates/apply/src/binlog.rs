@@ -43,17 +43,17 @@ use crate::error::ApplyError;
 use crate::mapped_table::MappedTable;
 pub use long_row::{LongBinlogStatement, LongRow};
 
-/// The text of a `BINLOG` statement before its base64.
+/// How a `BINLOG` statement starts: the text before its base64.
 const OPENING: &[u8] = b"BINLOG '";
 const CLOSING: &[u8] = b"'";
 
 /// The statement that executes base64 text from two user variables.
 const BOTH_HALVES: &[u8] = b"BINLOG @tailwater_0, @tailwater_1";
 
-/// The maximum number of tables that one scope opens.
+/// The maximum number of tables that one scope of a `BINLOG` statement opens.
 const SCOPE_TABLES_MAX: usize = 32;
 
-/// Size limits of statements.
+/// The maximum sizes of `BINLOG` statements, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BinlogStatementOptions {
     /// The size limit of a statement with several rows, in bytes.
@@ -71,16 +71,16 @@ pub struct BinlogStatementEncoder {
     events: Vec<u8>,
 }
 
-/// Those rows of a group that one rows event contains.
+/// Rows of a row group that are written as one rows event.
 #[derive(Debug, Clone, Copy)]
 struct RowPiece<'p, 'a> {
     group: &'p RowGroup<'a>,
     rows: &'p [PlannedRow<'a>],
-    /// Length of the row images, in bytes.
+    /// The total length of the row images, in bytes.
     images_bytes: usize,
 }
 
-/// Row pieces whose tables the server opens together.
+/// Row pieces whose tables the server opens together: one scope of a `BINLOG` statement.
 #[derive(Debug, Default)]
 struct StatementScope<'p, 'a> {
     tables: Vec<&'a MappedTable>,

@@ -25,14 +25,14 @@ pub enum ApplyError {
     /// The bytes of a binlog event are malformed.
     #[error("transaction {gtid} at {position} of the log: {error}")]
     Event {
-        /// The GTID of the transaction.
+        /// The GTID of the transaction that contains the event.
         gtid: String,
         /// The start of the transaction in the log.
         position: LogPosition,
-        /// What is malformed.
+        /// What is malformed in the event.
         error: WireError,
     },
-    /// The row images of a table are malformed.
+    /// The row images of a table in a rows event are malformed.
     #[error("transaction {gtid}: rows of {table} in the event at {position} of the log: {error}{remedy}")]
     Rows {
         /// The GTID of the transaction.
@@ -79,7 +79,7 @@ pub enum ApplyError {
         gtid: String,
         /// The table, with its database.
         table: String,
-        /// The column.
+        /// The name of the column that cannot hold the values.
         column: String,
         /// Why the column cannot hold the values, and what to do.
         reason: String,
@@ -111,12 +111,12 @@ pub enum ApplyError {
         /// Why the definition cannot be read.
         reason: String,
     },
-    /// A transaction that cannot be applied at all.
+    /// A transaction that the channel cannot apply at all.
     #[error("transaction {gtid}: {what} cannot be applied: {reason}")]
     Unsupported {
         /// The GTID of the transaction.
         gtid: String,
-        /// The event or statement.
+        /// The event or statement that cannot be applied.
         what: String,
         /// Why the transaction cannot be applied.
         reason: String,
@@ -129,7 +129,7 @@ pub enum ApplyError {
     SessionAccount {
         /// The GTID of the transaction.
         gtid: String,
-        /// The statement.
+        /// The statement that refers to the account of its session.
         statement: String,
         /// Why the account cannot be written into the statement.
         reason: &'static str,
@@ -141,7 +141,7 @@ pub enum ApplyError {
     InterruptedStatement {
         /// The GTID of the transaction.
         gtid: String,
-        /// The statement.
+        /// The statement that was interrupted on the source.
         statement: String,
         /// The error number with which the statement stopped on the source.
         number: u16,
@@ -153,7 +153,7 @@ pub enum ApplyError {
     OutcomeDiffers {
         /// The GTID of the transaction.
         gtid: String,
-        /// The statement.
+        /// The statement that failed on the source and succeeded on the target.
         statement: String,
         /// The error number with which the statement failed on the source.
         number: u16,
@@ -163,7 +163,7 @@ pub enum ApplyError {
     ProgressRecord {
         /// The name of the channel.
         channel: String,
-        /// What is wrong, and what to do.
+        /// What is wrong with the progress, and what to do.
         reason: String,
     },
     /// The target has applied transactions that the log does not hold durably. The log's disk is slow, or a
@@ -176,7 +176,7 @@ pub enum ApplyError {
         channel: String,
         /// Log position up to which the target has applied transactions.
         has: String,
-        /// End of the durable log.
+        /// Log position up to which the log is durable.
         end: String,
     },
     /// A newer Tailwater has upgraded its tables on the target to a version that this Tailwater does not
@@ -209,9 +209,9 @@ pub enum ApplyError {
     /// Rows to update or delete do not exist on the target, or rows to insert already exist.
     #[error("the target has {found} of the {wanted} rows that a statement changes: {statement}")]
     RowsMissing {
-        /// Number of rows found.
+        /// The number of rows that the statement found on the target.
         found: u64,
-        /// Number of rows expected.
+        /// The number of rows that the statement should have found.
         wanted: u64,
         /// The start of the statement, up to its values.
         statement: String,
@@ -263,17 +263,17 @@ pub enum ApplyError {
         /// The GTID of the transaction.
         gtid: String,
     },
-    /// A task of the channel panicked: a bug in Tailwater.
+    /// A task of the channel panicked. This is a bug in Tailwater.
     #[error(
         "channel {channel}: {what}: this is a bug in Tailwater, please report it; uncommitted transactions are not applied, and `tailwater channel start {channel}` resumes with them"
     )]
     InternalFault {
         /// The name of the channel.
         channel: String,
-        /// The task and its panic message.
+        /// The task that panicked, and its panic message.
         what: String,
     },
-    /// The channel is closed.
+    /// The channel is closed and accepts no commands.
     #[error("channel {channel} is closed")]
     ChannelClosed {
         /// The name of the channel.
@@ -302,7 +302,7 @@ pub enum ApplyError {
         gtid: String,
         /// The table, with its database.
         table: String,
-        /// Length of the statement, in bytes.
+        /// The length of the statement that writes the row, in bytes.
         bytes: usize,
         /// The target's `max_allowed_packet`, in bytes.
         bytes_max: usize,
@@ -335,7 +335,7 @@ fn missing_rows(is_committed: &bool) -> &'static str {
 /// Whether and when to retry after an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ApplyRetry {
-    /// Retry after a pause.
+    /// Retry after a pause, without an operator.
     Later,
     /// Retry only after an operator has changed something.
     AfterChange,
@@ -436,7 +436,7 @@ impl ApplyError {
             Self::TooLarge { .. } | Self::NotExact { .. } | Self::RowsMissing { .. } => {
                 ApplyRetry::AfterChange
             }
-            // A retry could apply rows twice.
+            // These errors are not retried: a retry could apply rows twice.
             Self::NotTransactional { .. } | Self::RowCountMismatch { .. } | Self::PartlyWritten { .. } => {
                 ApplyRetry::AfterChange
             }

@@ -50,13 +50,13 @@ pub struct RowKeys {
     after: ValuePlaces,
 }
 
-/// How to compute the key of a row in one index.
+/// How to compute a row's key in one index.
 #[derive(Debug)]
 struct KeyRule {
     index: IndexId,
     /// The parts of the key. Empty if the key cannot be computed.
     parts: Vec<PartRule>,
-    /// Whether the index is unique.
+    /// Whether the index is unique. Otherwise it is only referenced by foreign keys.
     unique: bool,
     /// Whether foreign keys of child tables reference the index.
     referenced: bool,
@@ -64,7 +64,7 @@ struct KeyRule {
 
 #[derive(Debug, Clone, Copy)]
 struct PartRule {
-    /// Index of the column in the row image.
+    /// Index of the key column in the row image.
     column: usize,
     kind: ValueKind,
     /// Prefix length of the index part, in characters.
@@ -78,9 +78,9 @@ struct ValuePlaces(Vec<ValuePlace>);
 /// A row's key in one index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum KeyValue {
-    /// The key contains NULL.
+    /// The key contains NULL, so the row has no key in this index.
     None,
-    /// The key cannot be computed.
+    /// The key cannot be computed from the image.
     Unknown,
     Hash(u64),
 }
@@ -269,7 +269,7 @@ impl ValuePlaces {
         let Some(image) = image else { return };
         let (front, prefixes) = (image.bytes().as_ptr() as usize, &image.table().columns);
         for cell in image.cells() {
-            // The image was already parsed, so this cannot fail.
+            // The image was already parsed once, so parsing it again cannot fail.
             let Ok(cell) = cell else { return };
             let Some(place) = self.0.get_mut(cell.index) else { return };
             *place = match cell.raw {

@@ -26,7 +26,7 @@ pub trait SourceCatalogue: fmt::Debug + Send + Sync {
 /// A table of the source, as the source's catalogue shows it now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourceTable {
-    /// The `server_id` of the server that answered.
+    /// The `server_id` of the server that answered the query.
     pub server_id: u32,
     /// The columns that the table maps of this table contain, in order. `None` if the account cannot see such
     /// a table.

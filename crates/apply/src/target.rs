@@ -29,9 +29,9 @@ pub struct TargetColumn {
 /// A bound of the period in which a version of a row is valid (system-versioned tables).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PeriodBound {
-    /// `GENERATED ALWAYS AS ROW START`.
+    /// The column holds the start of the period: `GENERATED ALWAYS AS ROW START`.
     Start,
-    /// `GENERATED ALWAYS AS ROW END`.
+    /// The column holds the end of the period: `GENERATED ALWAYS AS ROW END`.
     End,
 }
 
@@ -78,7 +78,7 @@ pub struct ForeignKey {
 /// A table of the target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TargetTable {
-    /// The flavour of the server.
+    /// The flavour of the target.
     pub flavour: Flavour,
     /// Database name.
     pub schema: String,

@@ -22,13 +22,13 @@ pub struct Transaction {
     pub span: LogSpan,
     /// For a completed XA transaction: the log entry that prepared it.
     pub prepared: Option<XaPrepareEntry>,
-    /// The GTID, if the source assigned one.
+    /// The GTID of the transaction, if the source assigned one.
     pub gtid: Option<Gtid>,
     /// Commit time on the source, in microseconds since 1970; 0 if unknown.
     pub commit_time_us: u64,
     /// The dependency information for parallel apply that the source logged.
     pub dependency: SourceDependency,
-    /// The changes.
+    /// The changes that the transaction makes.
     pub content: TransactionContent,
     /// The keys that the transaction reads or writes.
     pub writeset: Writeset,
@@ -84,21 +84,21 @@ impl Transaction {
 pub enum TransactionContent {
     /// Row changes, in log order. Empty if the filters excluded all of them.
     Rows(Vec<RowChanges>),
-    /// Statements, possibly mixed with row changes.
+    /// Statements in log order, possibly mixed with row changes.
     Steps(Vec<ApplyStep>),
     /// Prepares an XA transaction. Nothing is applied until another entry completes it.
     XaPrepare {
-        /// The XID in the syntax of `XA COMMIT`.
+        /// The XID of the prepared transaction, in the syntax of `XA COMMIT`.
         xid: Vec<u8>,
     },
     /// Commits a prepared XA transaction.
     XaCommit {
-        /// The XID in the syntax of `XA COMMIT`.
+        /// The XID of the transaction to commit, in the syntax of `XA COMMIT`.
         xid: Vec<u8>,
     },
     /// Rolls back a prepared XA transaction.
     XaRollback {
-        /// The XID in the syntax of `XA ROLLBACK`.
+        /// The XID of the transaction to roll back, in the syntax of `XA ROLLBACK`.
         xid: Vec<u8>,
     },
     /// A transaction that is too large for memory: the worker reads it from the log while it applies it.
@@ -111,9 +111,9 @@ pub enum TransactionContent {
 /// One step of [`TransactionContent::Steps`].
 #[derive(Debug)]
 pub enum ApplyStep {
-    /// Row changes.
+    /// The rows of one rows event.
     Rows(RowChanges),
-    /// A statement.
+    /// A statement to execute on the target.
     Statement(Statement),
 }
 
@@ -124,7 +124,7 @@ pub type RowPlaces = SmallVec<[RowPlace; 1]>;
 /// The key accesses of rows. Two need no allocation: usually one primary key, or its old and new value.
 pub type Accesses = SmallVec<[Access; 2]>;
 
-/// The rows of one event.
+/// The changed rows of one rows event.
 #[derive(Debug)]
 pub struct RowChanges {
     /// The source's table with the target's table.
@@ -135,7 +135,7 @@ pub struct RowChanges {
     pub flags: u16,
     /// The current time as the statement saw it, in seconds since 1970.
     pub timestamp: u32,
-    /// The `server_id` from the event header.
+    /// The `server_id` of the server that first wrote the event.
     pub server_id: u32,
     /// Bitmap of the columns in the before image, or in the only image.
     pub columns_present: Bytes,
@@ -145,11 +145,11 @@ pub struct RowChanges {
     pub images: Bytes,
     /// The positions of the rows in `images`, in order.
     pub rows: RowPlaces,
-    /// Key accesses of all rows.
+    /// The key accesses of all rows, for the writeset.
     pub accesses: Accesses,
 }
 
-/// Position of a row in its [`RowChanges`].
+/// The position of a row's images in its [`RowChanges`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RowPlace {
     /// Offset in `images` of the before image, or of the only image.
@@ -185,7 +185,7 @@ impl RowChanges {
 pub struct Statement {
     /// The text, in the character set of the statement's session.
     pub text: Bytes,
-    /// The default database.
+    /// The default database of the statement's session.
     pub database: Bytes,
     /// The session variables in the format of the query event: [`tailwater_wire::event::StatusVars`].
     pub status_vars: Bytes,
@@ -193,11 +193,11 @@ pub struct Statement {
     pub thread_id: u32,
     /// The error number with which the statement ended on the source; 0 if it succeeded.
     pub error_code: u16,
-    /// The event's header flags.
+    /// The header flags of the query event.
     pub flags: u16,
     /// Time of the event, in seconds since 1970.
     pub timestamp: u32,
-    /// The `server_id` from the event header.
+    /// The `server_id` of the server that first ran the statement.
     pub server_id: u32,
     /// Version of the server that first ran the statement, if logged (MySQL only). 80400 means 8.4.0.
     pub original_version: Option<u32>,
@@ -222,10 +222,10 @@ impl Statement {
 /// A value for a statement, from an event before it.
 #[derive(Debug, Clone)]
 pub enum StatementVariable {
-    /// `INSERT_ID`, `LAST_INSERT_ID`.
+    /// A value of `INSERT_ID` or `LAST_INSERT_ID`, from an Intvar event.
     Int(IntVar),
-    /// `RAND_SEED1`, `RAND_SEED2`.
+    /// The values of `RAND_SEED1` and `RAND_SEED2`, from a Rand event.
     Rand(RandSeeds),
-    /// A user variable: the event body without checksum.
+    /// A user variable: the body of the User_var event, without checksum.
     User(Bytes),
 }

@@ -9,10 +9,10 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct IndexId(pub u32);
 
-/// The values of a row in one index.
+/// The key of a row in one index, as a hash of its values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct WritesetKey {
-    /// The index.
+    /// The index to which the key belongs.
     pub index: IndexId,
     /// Hash of the values as the index compares them; [`WritesetKey::ANY`] if it cannot be computed.
     pub hash: u64,
@@ -28,10 +28,10 @@ impl WritesetKey {
     }
 }
 
-/// An access to a key.
+/// An access of a transaction to a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Access {
-    /// The key.
+    /// The key that is accessed.
     pub key: WritesetKey,
     /// Whether the access is shared: a child row needs its parent row. Shared accesses do not conflict with
     /// each other.
@@ -39,7 +39,7 @@ pub struct Access {
 }
 
 impl Access {
-    /// Whether the two accesses must keep their order.
+    /// Returns whether the two accesses must keep their order.
     pub fn conflicts(self, other: Self) -> bool {
         !(self.shared && other.shared)
             && self.key.index == other.key.index
@@ -47,7 +47,7 @@ impl Access {
     }
 }
 
-/// The key accesses of a transaction.
+/// All keys that a transaction accesses.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Writeset {
     /// Each key once. An entry is exclusive if any access to its key is exclusive.
@@ -58,7 +58,7 @@ pub struct Writeset {
 }
 
 impl Writeset {
-    /// Whether the two accesses must keep their order.
+    /// Returns whether two transactions with these writesets must keep their order.
     pub fn conflicts(&self, other: &Self) -> bool {
         self.barrier
             || other.barrier

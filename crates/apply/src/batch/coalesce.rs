@@ -33,7 +33,7 @@ pub(super) struct PendingChange<'a> {
     /// The event of the latest part.
     pub changes: &'a RowChanges,
     pub index: usize,
-    /// Whether a part changed the row's key.
+    /// Whether a part changed the primary key of the row.
     pub moved: bool,
     /// Key accesses of earlier parts that the latest part does not have.
     pub touched: Vec<Access>,
@@ -80,7 +80,7 @@ impl<'a> PendingChanges<'a> {
 pub(super) enum CombinedChange<'a> {
     /// The row existed neither before the first change nor after the second.
     Nothing,
-    /// One change is left.
+    /// One change is left, which has the effect of both.
     Row { class: RowClass<'a>, row: PlannedRow<'a> },
 }
 

@@ -66,7 +66,7 @@ impl LastTouches {
     }
 }
 
-/// The accesses to the keys of one index.
+/// The last accesses to the keys of one index.
 #[derive(Debug, Default)]
 struct Index {
     /// The accesses with an unknown key, which may be equal to any key.
@@ -74,7 +74,7 @@ struct Index {
     all: LastTouches,
 }
 
-/// Assigns levels to rows.
+/// Assigns a level to each row of a batch. Rows that share a key have levels in log order.
 #[derive(Debug, Default)]
 pub(super) struct ConflictLevels {
     keys: FxHashMap<WritesetKey, LastTouches>,

@@ -6,7 +6,7 @@ use tailwater_wire::event::RowsKind;
 
 use crate::mapped_table::MappedTable;
 
-/// Options of a plan.
+/// Options of the plan of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PlanOptions {
     /// Whether several changes of one row are merged into one.
@@ -25,7 +25,7 @@ impl Default for PlanOptions {
 /// The groups of rows that the target applies, in this order.
 #[derive(Debug, Default)]
 pub struct BatchPlan<'a> {
-    /// The groups.
+    /// The row groups, in the order in which the target applies them.
     pub groups: Vec<RowGroup<'a>>,
 }
 
@@ -39,13 +39,13 @@ impl BatchPlan<'_> {
 /// Rows of one table with the same kind of change.
 #[derive(Debug, Clone)]
 pub struct RowGroup<'a> {
-    /// The table.
+    /// The source's table, mapped to the target's table.
     pub table: &'a MappedTable,
-    /// The kind of change.
+    /// The kind of change: insert, update or delete.
     pub kind: RowsKind,
     /// The flags of the events, without the end-of-statement flag.
     pub flags: u16,
-    /// The `server_id` from the event headers.
+    /// The `server_id` from the headers of the source's events.
     pub server_id: u32,
     /// Time of the newest event, in seconds since 1970.
     pub timestamp: u32,
@@ -53,11 +53,11 @@ pub struct RowGroup<'a> {
     pub columns_present: Cow<'a, [u8]>,
     /// Bitmap of the columns in the after images of updates; otherwise equal to `columns_present`.
     pub columns_present_after: Cow<'a, [u8]>,
-    /// The rows, in order.
+    /// The rows, in the order in which they are written.
     pub rows: Vec<PlannedRow<'a>>,
 }
 
-/// A row change of a group.
+/// One row of a group, with its images.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PlannedRow<'a> {
     /// The before image, or the only image of an insert or delete.
@@ -73,12 +73,12 @@ impl PlannedRow<'_> {
     }
 }
 
-/// A row image.
+/// A row image: whole, or cut to some columns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RowImage<'a> {
     /// The NULL bits of a cut image. For a whole image they are in `values`.
     pub nulls: NullBits,
-    /// The rest of the image.
+    /// The values, and for a whole image also its NULL bits.
     pub values: &'a [u8],
 }
 

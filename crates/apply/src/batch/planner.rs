@@ -85,7 +85,7 @@ struct MergedChange<'a> {
     touched: Vec<Access>,
 }
 
-/// The maximum initial capacity, in rows.
+/// The maximum number of rows for which memory is reserved in advance.
 const ROWS_EXPECTED_MAX: usize = 1 << 14;
 
 /// Builds the plan of a batch.

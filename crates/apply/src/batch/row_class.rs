@@ -21,9 +21,9 @@ pub(super) struct RowClass<'a> {
 /// The location of a row in the plan that is being built.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SlotAddress {
-    /// Number of the row, from 1.
+    /// Number of the row in the batch, from 1.
     pub number: u32,
-    /// Index of the row's group, from 0.
+    /// Index of the row's group in the plan, from 0.
     pub group: u32,
     /// Index of the row in the group, from 0.
     pub index: u32,

@@ -31,7 +31,7 @@ pub(super) struct SchemaRows {
 #[derive(Debug)]
 struct IndexPartRow {
     index: String,
-    /// The column; `None` for an expression.
+    /// The name of the column; `None` if this part of the index is an expression.
     column: Option<String>,
     prefix: Option<u32>,
     is_hash: bool,

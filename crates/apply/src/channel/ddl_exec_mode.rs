@@ -10,7 +10,7 @@ use crate::decode::statement::wrapped;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DdlExecMode {
-    /// The channel stops.
+    /// The channel stops at the statement.
     #[default]
     Strict,
     /// As in MariaDB's replication with `slave_ddl_exec_mode=IDEMPOTENT`: a created table replaces the
@@ -18,7 +18,7 @@ pub enum DdlExecMode {
     Idempotent,
 }
 
-/// `ER_TABLE_EXISTS_ERROR`
+/// The error `ER_TABLE_EXISTS_ERROR`.
 pub(super) const TABLE_EXISTS: u16 = 1050;
 
 /// Returns the statements that replace the table or sequence that `text` creates; empty for other statements.
@@ -35,7 +35,7 @@ fn try_replacement(text: &[u8], target: Flavour) -> Option<Vec<Vec<u8>>> {
     let temporary = words.accept("TEMPORARY");
     let kind = ["TABLE", "SEQUENCE"].into_iter().find(|kind| words.accept(kind))?;
     if target == Flavour::MariaDb {
-        // One statement, so that it has one GTID.
+        // A single statement, because the target must log it under one GTID.
         return (!words.accept("IF")).then(|| vec![[head, b" OR REPLACE", rest].concat()]);
     }
     let name = match words.clone().next()? {

@@ -15,7 +15,7 @@ pub(super) struct GtidPublisher {
     published: Option<GtidSet>,
     /// Why the applied GTIDs are not set on the target.
     unpublished_reason: Option<String>,
-    /// Whether a warning was logged.
+    /// Whether a warning about this was already logged.
     warned: bool,
 }
 

@@ -110,7 +110,7 @@ fn insert_account(
 struct AccountPlace {
     start: usize,
     end: usize,
-    /// Text to write before the account.
+    /// Text to write before the account, such as ` FOR `.
     before: &'static str,
 }
 

@@ -91,15 +91,15 @@ const DURABLE_WAIT_MAX: Duration = Duration::from_secs(5);
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ChannelEdit {
-    /// Number of connections that apply in parallel.
+    /// Number of connections that apply to the target in parallel.
     pub workers: Option<usize>,
     /// The maximum number of source transactions in one target transaction.
     pub batch_transactions_max: Option<usize>,
     /// The maximum number of bytes of row images in one target transaction.
     pub batch_bytes_max: Option<usize>,
-    /// The order of commits.
+    /// The order in which transactions commit on the target.
     pub commit_order: Option<crate::scheduler::CommitOrder>,
-    /// How transactions are identified on the target.
+    /// Under which GTIDs the target logs the transactions.
     pub gtid: Option<GtidMode>,
     /// What to do with a `CREATE TABLE` or `DROP TABLE` if the target's tables differ from the source's.
     pub ddl_exec_mode: Option<DdlExecMode>,
@@ -109,7 +109,7 @@ pub struct ChannelEdit {
 
 enum SupervisorCommand {
     Start(Option<UntilCondition>),
-    /// Stop, for this reason.
+    /// Stop the channel, for this reason.
     Stop(String),
     Skip(Gtid),
     Seek(GtidSet),
@@ -260,7 +260,7 @@ impl Channel {
         self.send(SupervisorCommand::Set(edit)).await
     }
 
-    /// Stops and ends the channel.
+    /// Stops the channel and ends its task.
     pub async fn shut_down(self) {
         // The pause fails only if the channel has already ended. It is then stopped anyway.
         let _ = self.pause().await;

@@ -33,10 +33,10 @@ pub enum GtidMode {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ChannelStart {
-    /// After the target's GTID position.
+    /// The channel starts after the target's GTID position.
     #[default]
     Target,
-    /// At the log's oldest transaction.
+    /// The channel starts at the log's oldest transaction.
     Oldest,
 }
 
@@ -57,9 +57,10 @@ pub enum OldTemporalPrecision {
 /// When a channel stops automatically, as with MySQL's `START REPLICA UNTIL`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UntilCondition {
-    /// After this transaction.
+    /// The channel stops after this transaction.
     Gtid(Gtid),
-    /// Before the first transaction with this commit time or a later one, in microseconds since 1970.
+    /// The channel stops before the first transaction with this commit time or a later one, in microseconds
+    /// since 1970.
     TimeUs(u64),
 }
 
@@ -70,9 +71,9 @@ pub struct ChannelOptions {
     pub name: String,
     /// How to connect to the target.
     pub target: ConnectOptions,
-    /// Number of connections that apply in parallel.
+    /// Number of connections that apply to the target in parallel.
     pub workers: usize,
-    /// Whether commits keep the source's order.
+    /// The order in which transactions commit on the target.
     pub commit_order: CommitOrder,
     /// Under which GTIDs the target logs the transactions.
     pub gtid: GtidMode,
@@ -91,7 +92,7 @@ pub struct ChannelOptions {
     /// The maximum number of bytes of row images in one target transaction. A single source transaction may
     /// be larger.
     pub batch_bytes_max: usize,
-    /// The memory for decoded transactions, in bytes.
+    /// The maximum memory for decoded transactions, in bytes.
     pub memory_bytes_max: usize,
     /// A source transaction longer than this many bytes is read from the log while it is written to the
     /// target.

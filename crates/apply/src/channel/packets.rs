@@ -12,7 +12,7 @@ const JOINED_BYTES_MAX: usize = 1 << 20;
 /// How many bytes of a statement to search for the start of its values.
 const SHOWN_BYTES_MAX: usize = 1000;
 
-/// Statements to run in this order.
+/// Statements to run on the target, in this order.
 #[derive(Debug, Default)]
 pub(crate) struct Packets {
     packets: Vec<Packet>,

@@ -55,13 +55,13 @@ const INLINE_ENTRY_BYTES_MAX: u64 = 256 << 10;
 /// How often the reader reads the clock while a transaction waits for the channel's delay.
 const DELAY_POLL: Duration = Duration::from_secs(1);
 
-/// The seed of the key hashes.
+/// The seed of the hashes of writeset keys.
 const KEY_SEED: u64 = 0x5457;
 
-/// An item that the reader found.
+/// What the reader reports to the coordinator.
 #[derive(Debug)]
 pub(super) enum ReaderItem {
-    /// A transaction to apply.
+    /// A transaction that is to be applied.
     Transaction(BudgetedTransaction),
     /// A transaction that is durable in the log and is not applied: the target already has it, or an operator
     /// skips it. `gtid` is `None` if it already counts as applied.
@@ -70,7 +70,7 @@ pub(super) enum ReaderItem {
     XaPrepared { span: LogSpan, gtid: Option<Gtid> },
     /// The channel's until condition is reached.
     UntilReached,
-    /// The log is closed.
+    /// The log is closed and has no more entries.
     LogClosed,
 }
 
@@ -85,9 +85,9 @@ pub(super) struct ReaderSetup {
     /// The GTIDs of the source that a MySQL target has logged: it silently ignores a transaction whose GTID
     /// it has.
     pub(super) target_logged: Option<GtidSet>,
-    /// The transactions that an operator skips.
+    /// The GTIDs of the transactions that an operator skips.
     pub(super) skipped: Vec<String>,
-    /// Changes each time a batch has committed.
+    /// A counter that changes each time a batch has committed.
     pub(super) done: watch::Receiver<u64>,
     pub(super) stop: CancellationToken,
 }
@@ -132,11 +132,11 @@ type ReaderThread =
 /// The reader's position relative to the end of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ReaderPosition {
-    /// At the end of the log.
+    /// The reader is at the end of the log.
     EndOfLog,
-    /// Before the end of the log.
+    /// The reader is before the end of the log.
     BeforeEnd,
-    /// Nothing more will be read.
+    /// The reader has nothing more to read.
     Finished,
 }
 

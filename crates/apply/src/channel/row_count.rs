@@ -53,11 +53,11 @@ struct RowTally {
     /// Tables whose rows were sent since the last query, and never counted before.
     unchecked_tables: FxHashSet<IndexId>,
     checked_at: Instant,
-    /// How long the last query took.
+    /// How long the last query of the counters took.
     took: Duration,
 }
 
-/// The counters of a session.
+/// The counters that the server keeps for a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct HandlerCounters {
     /// Number of changed rows.

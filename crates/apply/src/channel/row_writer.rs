@@ -43,10 +43,10 @@ pub(super) async fn connect(options: &ChannelOptions) -> Result<Connection, Appl
     Ok(connection)
 }
 
-/// The session's character set for statements.
+/// The session's character set for the text of statements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum StatementCharset {
-    /// Any text.
+    /// UTF-8: the statements may contain any text.
     Utf8,
     /// ASCII text, such as base64. If the character set has multi-byte characters, servers check each
     /// character of a statement. That was 5 % of the total cost of applying (MariaDB 10.11, target and

@@ -49,7 +49,7 @@ pub(super) enum RunEnd {
     StopRequested,
     /// The channel has reached its until condition.
     UntilReached,
-    /// The log is closed.
+    /// The log is closed, and everything in it is applied.
     LogClosed,
     /// Everything up to the end of the rejected batch is applied. Each of its transactions was applied alone.
     SingleStepDone,

@@ -14,7 +14,7 @@ use super::store::Claim;
 use crate::progress::AppliedSet;
 use crate::scheduler::BatchId;
 
-/// The shared state of a run.
+/// The state that all tasks of a run share.
 #[derive(Debug)]
 pub(super) struct ChannelShared {
     pub(super) options: ChannelOptions,

@@ -96,7 +96,7 @@ pub(super) struct SourceSession {
     default_encryption: Option<u8>,
     /// The value of `original_server_version` that was last set; `None` for the target's own version.
     original_version: Option<u32>,
-    /// The flavour of the source.
+    /// The flavour of the source that ran the statements.
     source: Flavour,
     ddl_exec_mode: DdlExecMode,
 }

@@ -4,7 +4,7 @@
 /// A token of an SQL statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SqlToken<'a> {
-    /// A word without quotes.
+    /// A word without quotes: a keyword or a name.
     Word(&'a [u8]),
     /// A quoted name, a string, or a variable.
     Name,

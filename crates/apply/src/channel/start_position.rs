@@ -14,7 +14,7 @@ use crate::filter::VersionedFilters;
 use crate::progress::AppliedSet;
 use crate::scheduler::CommitOrder;
 
-/// Where a run starts.
+/// Where a run of a channel starts.
 pub(super) struct StartPosition {
     pub(super) applied: AppliedSet,
     /// The GTIDs that the target had before the channel was created.

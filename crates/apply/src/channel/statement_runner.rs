@@ -62,18 +62,19 @@ struct RunnerSession {
     nontransactional: NontransactionalRows,
 }
 
-/// The state of a running transaction.
+/// The state of a transaction that is being run.
 #[derive(Debug)]
 struct TransactionRun {
     /// Whether the target transaction that will contain the progress has started.
     in_transaction: bool,
     /// Whether a statement that commits implicitly has run, in this run or before a restart.
     ddl_ran: bool,
-    /// Rows that are not sent yet.
+    /// Rows of the transaction that are not sent to the target yet.
     rows: Packets,
 }
 
-/// Returns the error for a statement that must not start: after a crash it would be unknown whether it has run.
+/// Returns the error for a statement that must not start, because after a crash it would be unknown whether
+/// it has run.
 fn undecidable_error(transaction: &BudgetedTransaction) -> ApplyError {
     ApplyError::Unsupported {
         gtid: transaction.gtid_text(),

@@ -23,11 +23,11 @@ pub enum ChannelState {
 /// The last error of a channel.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChannelFault {
-    /// The stable error code.
+    /// The stable error code, such as TW-APP-0002.
     pub code: String,
     /// The message, with GTID and table if known, and without row values.
     pub message: String,
-    /// Whether `detail` is available on request.
+    /// Whether `detail` has a value, which is shown only on request.
     #[serde(default)]
     pub has_detail: bool,
     /// The key, the statement and the target's full message, which may contain row values. Shown only to an
@@ -76,7 +76,7 @@ pub struct ChannelStatus {
     pub capture_problem: Option<String>,
     /// Transactions applied since the process started.
     pub transactions_total: u64,
-    /// Rows applied since the process started.
+    /// Rows that were applied since the process started.
     pub rows_total: u64,
     /// Target transactions committed since the process started.
     pub commits_total: u64,
@@ -86,7 +86,7 @@ pub struct ChannelStatus {
     pub yields_total: u64,
     /// Transactions per second, over the last second.
     pub transactions_per_second: f64,
-    /// Number of connections that apply.
+    /// Number of connections that apply to the target.
     pub workers: usize,
     /// Memory of the transactions that are read but not yet applied, in bytes.
     #[serde(rename = "held_bytes", alias = "buffered_bytes")]

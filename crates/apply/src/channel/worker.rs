@@ -52,13 +52,13 @@ pub(super) enum BatchOutcome {
     Returned,
 }
 
-/// How the wait for a batch's turn ends.
+/// How a batch's wait for its turn to commit ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TurnWait {
     Arrived,
-    /// The batch must release its locks.
+    /// The batch must release its locks before its turn comes.
     Yield,
-    /// The turn will not come.
+    /// The turn of the batch will not come.
     Cancelled,
 }
 
@@ -70,7 +70,7 @@ struct CommitPart<'b> {
     unsent: &'b [&'b [BudgetedTransaction]],
 }
 
-/// Applies batches on one connection.
+/// Applies batches, one at a time, on one connection to the target.
 #[derive(Debug)]
 pub(super) struct ApplyWorker {
     number: usize,

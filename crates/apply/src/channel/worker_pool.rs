@@ -25,7 +25,7 @@ const STALL_AFTER_MAX: Duration = Duration::from_secs(5);
 /// How often to check for a stalled batch.
 pub(super) const CHECK_INTERVAL: Duration = Duration::from_millis(60);
 
-/// A batch and its result.
+/// A batch, and the worker's result for it.
 pub(super) type BatchResult = (TransactionBatch<BudgetedTransaction>, Result<BatchOutcome, ApplyError>);
 
 /// A worker has ended unexpectedly; with its panic, if known.

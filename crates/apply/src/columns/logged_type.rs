@@ -81,7 +81,7 @@ fn blob(length_bytes: u8, compressed: bool) -> ColumnType {
 fn set_bytes(members: usize) -> u8 {
     match members.div_ceil(8) {
         0 | 1 => 1,
-        // From five bytes on, servers use eight.
+        // Servers store a SET of more than four bytes in eight bytes.
         5.. => 8,
         bytes => bytes as u8,
     }

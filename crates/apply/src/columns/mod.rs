@@ -16,7 +16,7 @@ use crate::target::{TargetColumn, TargetTable};
 pub struct ColumnMismatch {
     /// Name of the source column. If the source did not log names, its number, from 1.
     pub column: String,
-    /// What does not fit, and the remedy.
+    /// Why the values do not fit, and what to do.
     pub reason: String,
 }
 

@@ -5,7 +5,7 @@ use tailwater_wire::{Flavour, WireError};
 
 use super::mapping::MapCache;
 
-/// Limits of the decoder.
+/// Size limits of the decoder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DecodeLimits {
     /// The maximum length of an event after decompression, in bytes. A longer event is an error.

@@ -67,7 +67,7 @@ struct PendingEvent {
 /// How a transaction ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum TransactionEnding {
-    /// It commits, or a statement rolls it back.
+    /// The transaction commits, or a statement rolls it back.
     Commit,
     XaPrepare(Vec<u8>),
     XaCommit(Vec<u8>),
@@ -77,7 +77,7 @@ pub(super) enum TransactionEnding {
 /// The result of [`TransactionReader::read`].
 #[derive(Debug)]
 pub enum TransactionRead {
-    /// The next step of the transaction.
+    /// The next step of the transaction was read.
     Step(ApplyStep),
     /// [`TableLookup::target`] must load this target table; then call `read` again.
     NeedsTable {
@@ -97,7 +97,7 @@ pub enum TransactionRead {
     NeedsEvent,
 }
 
-/// What an event leads to.
+/// What the reader does after an event.
 enum EventOutcome {
     Nothing,
     Step(ApplyStep),
@@ -109,7 +109,7 @@ enum EventOutcome {
         schema: String,
         table: String,
     },
-    /// Read this event instead of the next one.
+    /// The reader reads this event instead of the next one.
     Instead(PendingEvent),
 }
 

@@ -15,7 +15,7 @@ use crate::transaction::{
 };
 use crate::writeset::{Access, Writeset};
 
-/// The result of decoding an entry.
+/// The result of decoding a log entry.
 #[derive(Debug)]
 pub enum Decoded {
     /// The decoded transaction.

@@ -26,7 +26,7 @@ pub enum FilterError {
     Rules {
         /// The pattern of the first rule, as configured.
         first: String,
-        /// The pattern of the second rule.
+        /// The pattern of the second rule, as configured.
         second: String,
         /// Why the rules conflict.
         reason: &'static str,
@@ -38,9 +38,9 @@ pub enum FilterError {
     Clash {
         /// The table that came first in the log.
         first: String,
-        /// The other table.
+        /// The table that came later in the log.
         second: String,
-        /// The table on the target.
+        /// The table on the target to which both would be written.
         target: String,
     },
     /// An edit of the filters would take effect before an earlier edit.

@@ -5,7 +5,7 @@ use super::FilterError;
 /// A pattern for one part of a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum PatternPart {
-    /// An exact name.
+    /// An exact name, without wildcards.
     Name(String),
     /// A pattern with wildcards.
     Glob(Vec<PatternPiece>),
@@ -14,7 +14,7 @@ pub(super) enum PatternPart {
 /// A character of a pattern with wildcards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PatternPiece {
-    /// A literal character.
+    /// A character that is matched literally.
     Char(char),
     /// `?`: exactly one character.
     One,

@@ -11,7 +11,7 @@ use super::{FilterError, FilterSet, Operation, Rewrite, Rule};
 /// The maximum number of cached tables. When it is reached, the cache is cleared.
 const TABLES_MAX: usize = 65_536;
 
-/// A set of [`Operation`]s, as bits.
+/// A set of [`Operation`]s, one bit for each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Operations(u8);
 

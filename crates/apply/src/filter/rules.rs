@@ -12,7 +12,7 @@ pub struct FilterSet {
     /// Tables to exclude. A rule here takes precedence over `include`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub exclude: Vec<Rule>,
-    /// Tables to write under another name.
+    /// Tables to write under another name on the target.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rewrite: Vec<Rewrite>,
     /// Whether names are case-insensitive, as on servers with `lower_case_table_names` 1 or 2.
@@ -24,9 +24,9 @@ pub struct FilterSet {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "RuleText", into = "RuleText")]
 pub struct Rule {
-    /// A pattern; see the [module](super).
+    /// A pattern for tables, as described in the [module](super).
     pub tables: String,
-    /// The operations; all operations if empty.
+    /// The operations that the rule covers; all operations if empty.
     pub operations: Vec<Operation>,
 }
 

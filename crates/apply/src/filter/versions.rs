@@ -19,7 +19,7 @@ pub struct VersionedFilters {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FilterVersion {
-    /// Version number, from 1.
+    /// Number of the version, from 1.
     pub version: u64,
     /// The version is valid for transactions whose span starts at or after this position.
     #[serde(with = "position_text")]
@@ -27,7 +27,7 @@ pub struct FilterVersion {
     /// GTID of the first transaction for which the version is valid, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gtid: Option<String>,
-    /// The rules.
+    /// The filter rules of this version.
     pub filters: FilterSet,
 }
 

@@ -76,7 +76,7 @@ struct KeyedBatch<T> {
 #[derive(Debug, Default)]
 struct Conflicts {
     open: Vec<BatchSlot>,
-    /// Sealed or running batches.
+    /// Sealed or running batches for which the transaction must wait.
     closed: Vec<BatchSlot>,
     searches: u64,
 }
@@ -463,7 +463,7 @@ impl<T: Scheduled> KeyedBatches<T> {
         self.next_id
     }
 
-    /// Skips the IDs below this one.
+    /// Raises the ID of the next batch to at least `next_id`.
     pub fn skip_ids(&mut self, next_id: u64) {
         self.next_id = self.next_id.max(next_id);
     }

@@ -13,7 +13,7 @@ pub enum CommitOrder {
 /// Options of a [`Scheduler`](super::Scheduler). A limit of 0 counts as 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SchedulerOptions {
-    /// The commit order.
+    /// The order in which transactions commit on the target.
     pub commit_order: CommitOrder,
     /// Number of batches that run at the same time.
     pub workers: usize,

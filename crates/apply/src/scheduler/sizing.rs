@@ -23,7 +23,7 @@ const MEASURED_US_MAX: u64 = 3_600_000_000;
 /// record, and brings rows of one table together.
 const WORTH_TRANSACTIONS: usize = 256;
 
-/// The current limits of a batch.
+/// The current size limits of a batch.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct BatchLimits {
     pub transactions_max: usize,
@@ -84,7 +84,7 @@ pub(super) struct BatchSizing {
 }
 
 impl BatchSizing {
-    /// Records the times of a batch of `rows` rows.
+    /// Records how long a batch of `rows` rows took.
     pub fn record(&mut self, rows: usize, timing: BatchTiming) {
         let weigh = |sum: &mut u64, new: u64| *sum = (*sum - *sum / FORGET).saturating_add(new);
         // Scaled by 1000, so that integer division also reduces small sums.

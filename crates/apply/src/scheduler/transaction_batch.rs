@@ -5,9 +5,9 @@ use crate::writeset::Writeset;
 /// The size of a transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TransactionWeight {
-    /// Memory, in bytes.
+    /// Memory that the transaction occupies, in bytes.
     pub bytes: usize,
-    /// Number of changed rows.
+    /// Number of rows that the transaction changes.
     pub rows: usize,
 }
 
@@ -40,14 +40,14 @@ pub struct BatchId(pub u64);
 pub struct BatchTiming {
     /// Execution time without the wait for [`TransactionBatch::commit_after`], in microseconds.
     pub execute_us: u64,
-    /// Commit time, in microseconds.
+    /// How long the commit took, in microseconds.
     pub commit_us: u64,
 }
 
 /// Transactions that commit together.
 #[derive(Debug, PartialEq, Eq)]
 pub struct TransactionBatch<T> {
-    /// The ID.
+    /// The ID of the batch.
     pub id: BatchId,
     /// Transactions to execute at once, in log order.
     pub first: Vec<T>,

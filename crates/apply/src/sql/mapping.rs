@@ -15,7 +15,7 @@ pub(super) struct ColumnTarget {
     pub quoted: String,
     /// The source's character set, if it differs from the character set of the target.
     pub converted_from: Option<&'static str>,
-    /// The character set of the target's column.
+    /// The character set of the target's column, if it is text.
     pub character_set: Option<String>,
     /// Whether the target stores JSON as text (MariaDB).
     pub json_text: bool,
@@ -64,7 +64,7 @@ pub(crate) fn mapping(
 ) -> Result<SqlMapping, ColumnMismatch> {
     let mut map = logged.clone();
     let mut places = Vec::with_capacity(map.columns.len());
-    // For each target column, its source column.
+    // The source column for each target column.
     let mut sources = vec![None; target.columns.len()];
     for (index, (column, found)) in map.columns.iter_mut().zip(columns).enumerate() {
         let own = target.columns.get(*found);

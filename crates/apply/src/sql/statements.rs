@@ -42,11 +42,11 @@ pub struct SqlWriter {
 /// The parts that all statements of a group have in common.
 #[derive(Debug)]
 struct StatementForm {
-    /// The text before the first row.
+    /// The text of a statement before the first row.
     head: Vec<u8>,
     /// The separator between rows; `None` if each row needs its own statement.
     separator: Option<&'static str>,
-    /// The text after the last row.
+    /// The text of a statement after the last row.
     tail: &'static str,
     rows_max: u64,
     /// The key columns that find a row, if there is a key.
@@ -226,7 +226,7 @@ impl SqlWriter {
         mapping: &SqlMapping,
         out: &mut Vec<SqlStatement>,
     ) -> Result<(), ApplyError> {
-        // The packet also contains the command byte.
+        // The packet contains one more byte: the command.
         if bytes >= self.options.packet_bytes_max {
             return Err(ApplyError::TooLarge {
                 gtid: String::new(),
@@ -385,7 +385,7 @@ impl StatementForm {
                 None => ("<=>", LiteralRole::Compared),
             };
             match mapping.map.columns.get(cell.index).map(|column| column.column_type) {
-                // MySQL cannot compare vectors.
+                // MySQL cannot compare vectors, so their bytes are compared.
                 Some(ColumnType::Vector { .. }) => {
                     text.put(format!("CAST({} AS BINARY)", place.quoted));
                 }

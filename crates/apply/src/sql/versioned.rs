@@ -33,11 +33,11 @@ const SECOND_US: u64 = 1_000_000;
 /// Rows of a group that the same kind of statement writes.
 #[derive(Debug)]
 pub enum SqlPart<'g, 'a> {
-    /// Rows of one kind of change.
+    /// Rows of a group that one kind of statement writes.
     Rows {
-        /// The rows.
+        /// The rows, as a part of the group.
         group: Cow<'g, RowGroup<'a>>,
-        /// The columns of the rows.
+        /// How the columns of the rows are written.
         mapping: &'g SqlMapping,
         /// The text before the statement: `SET STATEMENT ... FOR `, or empty.
         prefix: String,

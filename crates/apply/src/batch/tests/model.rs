@@ -137,7 +137,7 @@ pub fn read<'b>(bitmap: &[u8], mut bytes: &'b [u8]) -> (Vec<(usize, Option<i32>)
     (cells, bytes)
 }
 
-/// The rows of all tables.
+/// The rows of all tables of the modelled server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Store {
     pub tables: Vec<Vec<Cells>>,
@@ -176,7 +176,7 @@ impl Store {
             .ok_or_else(|| format!("t{table}: no row {image:?}"))
     }
 
-    /// Applies a row as a server does.
+    /// Applies a row as a server does. Returns why the row is rejected.
     pub fn apply(&mut self, group: &RowGroup<'_>, row: &PlannedRow<'_>) -> Result<(), String> {
         let table =
             SHAPES.iter().enumerate().position(|(index, _)| group.table.target.table == format!("t{index}"));

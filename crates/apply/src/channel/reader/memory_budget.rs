@@ -9,7 +9,7 @@ use super::streamed_steps::StepReceiver;
 use crate::error::ApplyError;
 use crate::transaction::Transaction;
 
-/// The unit of the budget, in bytes.
+/// The unit in which memory is reserved, in bytes.
 const PERMIT_BYTES: usize = 1024;
 
 /// Memory is reserved in pieces of this fraction of the budget. A reader that waits for memory then resumes

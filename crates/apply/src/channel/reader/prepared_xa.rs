@@ -10,7 +10,7 @@ use crate::log_span::LogSpan;
 /// The prepared XA transactions, by XID.
 pub(super) type PreparedXas = HashMap<Vec<u8>, PreparedXa>;
 
-/// A prepared XA transaction.
+/// A prepared XA transaction that waits for its commit or rollback.
 #[derive(Debug)]
 pub(super) struct PreparedXa {
     pub(super) span: LogSpan,

@@ -94,7 +94,7 @@ impl PreflightScan {
         self.met.clear();
     }
 
-    /// Starts a transaction.
+    /// Prepares for the events of the next transaction.
     pub(super) fn begin(&mut self) {
         self.maps.clear();
     }
