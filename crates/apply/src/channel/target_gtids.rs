@@ -196,7 +196,7 @@ pub(super) fn position_of(log: &LogHandle, gtid: &Gtid) -> Result<LogPosition, A
             }
         }
     }
-    Err(ApplyError::Start { reason: format!("the log does not hold {gtid}") })
+    Err(ApplyError::Start { reason: format!("the log does not contain {gtid}") })
 }
 
 #[cfg(test)]

@@ -169,8 +169,8 @@ impl<'a> LeadingWords<'a> {
     }
 }
 
-/// Returns the text from its first word on, without spaces, parentheses and comments before that word. `/*!
-/// */` does not count as a comment.
+/// Returns the text from its first word on, without the spaces, parentheses and comments before that word. An
+/// executable comment (`/*!`) does not count as a comment.
 pub(crate) fn without_comments(mut text: &[u8]) -> &[u8] {
     loop {
         text = text.trim_ascii_start();
