@@ -521,7 +521,9 @@ proptest! {
         for _ in 0..20 {
             match decoder.transaction(entry, span(entry), joined(&events), &mut tables) {
                 Ok(Decoded::NeedsTable { schema, table }) => tables.add(&file, &schema, &table),
-                Ok(Decoded::NeedsSource { schema, table }) => panic!("the decoder asks for the source's definition of {schema}.{table}"),
+                Ok(Decoded::NeedsSource { schema, table }) => {
+                    panic!("the decoder asks for the source's definition of {schema}.{table}")
+                }
                 _ => break,
             }
         }

@@ -463,7 +463,11 @@ impl Supervisor {
                 })?;
                 self.wait_for_durable_log().await?;
                 blocking(|| target_gtids::position_of(&self.log, &until))?;
-                warn!(channel = self.options.name, %until, "the channel tolerates differences of the target up to this transaction");
+                warn!(
+                    channel = self.options.name,
+                    %until,
+                    "the channel tolerates differences of the target up to this transaction"
+                );
                 self.options.tolerate_until = Some(until);
                 self.should_run = true;
                 self.backoff = backoff();
