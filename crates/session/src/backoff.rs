@@ -1,11 +1,11 @@
-//! Delays between attempts.
+//! The delays between the attempts to connect to a server.
 
 use std::time::Duration;
 
-/// Delays that double from a first to a longest one. Each is shortened by up to half at random, so that the
-/// clients of a server do not reconnect at the same moment.
+/// Delays that double with each failed attempt, from `first` up to `longest`. A random part of each delay, up
+/// to half of it, is cut off, so that the clients of a server do not all reconnect at the same moment.
 ///
-/// Pure: the seed determines the whole sequence.
+/// It does no I/O and reads no clock: the seed determines the whole sequence.
 #[derive(Debug, Clone)]
 pub struct Backoff {
     first: Duration,
@@ -15,7 +15,7 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// Begins at `first` and stops growing at `longest`.
+    /// Starts with the delay `first`; no delay is longer than `longest`.
     pub fn new(first: Duration, longest: Duration, seed: u64) -> Self {
         let first = first.min(longest);
         Self { first, longest, next: first, random: seed }
@@ -30,12 +30,12 @@ impl Backoff {
         half + (due - half * 2) + Duration::from_nanos(self.random() % (spread_ns + 1))
     }
 
-    /// Call after a successful attempt: the next delay is the first one again.
+    /// Resets the delay to the first one. Call this after a successful attempt.
     pub fn reset(&mut self) {
         self.next = self.first;
     }
 
-    /// splitmix64: small, and good enough to spread clients.
+    /// A random number from splitmix64. It is good enough to spread the clients.
     fn random(&mut self) -> u64 {
         self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.random;

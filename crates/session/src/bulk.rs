@@ -1,5 +1,6 @@
 //! Many rows of values for one statement that a MariaDB server has prepared (`COM_STMT_BULK_EXECUTE`). Values
-//! are sent in binary with a length, so that neither side escapes or scans them.
+//! are sent in binary form, each after its length, so that neither the client nor the server escapes or scans
+//! them.
 
 use tailwater_wire::protocol::MariadbCapabilities;
 use tailwater_wire::protocol::bulk_execute::{PrepareOk, put_head};
@@ -10,8 +11,8 @@ use crate::error::SessionError;
 
 const DOING: &str = "running a statement for many rows";
 
-/// A statement that a server has prepared for this connection. The server drops it with the connection at the
-/// latest.
+/// A statement that a server has prepared for this connection. The server frees it when the connection ends,
+/// or earlier at [`Connection::close_bulk`].
 #[derive(Debug)]
 pub struct BulkStatement {
     prepared: PrepareOk,
@@ -34,7 +35,7 @@ impl Connection {
     /// Prepares a statement that changes rows, with a `?` for each value.
     ///
     /// # Errors
-    /// [`SessionError::Server`] if the server rejects it; the connection stays usable. Any error that breaks
+    /// [`SessionError::Server`] if the server rejects it; the connection stays usable. Any other error breaks
     /// the connection.
     pub async fn prepare_bulk(&mut self, sql: &str) -> Result<BulkStatement, SessionError> {
         let (prepared, _) = self.prepare(sql).await?;
@@ -48,8 +49,8 @@ impl Connection {
     /// statement.
     ///
     /// # Errors
-    /// [`SessionError::Server`] if it fails, such as for rows of more than `max_allowed_packet` bytes;
-    /// anything that breaks the connection.
+    /// [`SessionError::Server`] if the statement fails, for example because the rows exceed
+    /// `max_allowed_packet` bytes. Any other error breaks the connection.
     pub async fn execute_bulk(
         &mut self,
         statement: &BulkStatement,
@@ -63,10 +64,10 @@ impl Connection {
         Ok(ok)
     }
 
-    /// Has a prepared statement forgotten.
+    /// Frees a prepared statement on the server.
     ///
     /// # Errors
-    /// Anything that breaks the connection.
+    /// Any error breaks the connection.
     pub async fn close_bulk(&mut self, statement: BulkStatement) -> Result<(), SessionError> {
         self.close_statement(statement.prepared.id).await
     }

@@ -1,4 +1,4 @@
-//! A logged-in connection, and the commands on it.
+//! A logged-in connection to a server, and the commands that run on it.
 
 use bytes::Bytes;
 use tailwater_wire::protocol::command::ClientCommand;
@@ -22,19 +22,19 @@ use crate::supported_versions;
 const QUERYING: &str = "running a statement";
 pub(crate) const READING_ROWS: &str = "reading rows";
 
-/// The length of a statement that makes the server enlarge its buffer for this connection, in bytes: about
-/// the size of a socket's buffer.
+/// The length in bytes of a padded statement that makes the server enlarge its network buffer for this
+/// connection. It is about the size of a socket's buffer.
 const WIDE_BYTES: usize = 128 << 10;
 
 /// The maximum number of results of one statement (a procedure returns one per SELECT).
 const RESULTS_MAX: usize = 10_000;
 
-/// The server of a connection.
+/// What is known about the server of a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerInfo {
-    /// Its flavour.
+    /// The flavour: MySQL or MariaDB.
     pub flavour: Flavour,
-    /// Major, minor and patch number.
+    /// The version: major, minor and patch number.
     pub version: (u16, u16, u16),
     /// The version text, without the `5.5.5-` in the greeting of MariaDB 10.
     pub version_text: String,
@@ -45,7 +45,7 @@ pub struct ServerInfo {
 }
 
 impl ServerInfo {
-    /// Whether the server has a feature, by its flavour and version.
+    /// Whether a server of this flavour and version has a feature.
     pub fn has(&self, feature: ServerFeature) -> bool {
         feature.is_in(self.flavour, self.version)
     }
@@ -60,7 +60,7 @@ pub struct OkInfo {
     pub last_insert_id: u64,
     /// The number of warnings that `SHOW WARNINGS` lists.
     pub warnings: u16,
-    /// See [`ServerStatus`].
+    /// The status flags: see [`ServerStatus`].
     pub status: ServerStatus,
 }
 
@@ -75,15 +75,15 @@ impl From<OkPacket> for OkInfo {
     }
 }
 
-/// The first packet of a result.
+/// The first packet of the answer to a statement.
 pub(crate) enum Opening {
     Ok(OkInfo),
     Columns(Vec<ColumnDefinition>),
-    /// The server requests a file; the beginning of its name.
+    /// The server requests a local file. The beginning of the file's name.
     LocalInfile(String),
 }
 
-/// Keeps the part of a statement that messages show.
+/// Adds `piece` to `front` up to the length that messages show of a statement.
 fn keep_front(front: &mut Vec<u8>, piece: &[u8]) {
     let more = KEPT_BYTES_MAX.saturating_sub(front.len());
     front.extend_from_slice(piece.get(..more).unwrap_or(piece));
@@ -91,8 +91,8 @@ fn keep_front(front: &mut Vec<u8>, piece: &[u8]) {
 
 /// A logged-in connection.
 ///
-/// It runs one command at a time. A call that is cancelled before its end makes the connection unusable:
-/// later calls return [`SessionError::OutOfStep`].
+/// It runs one command at a time. Cancelling a call before it returns makes the connection unusable. Later
+/// calls then return [`SessionError::OutOfStep`].
 #[derive(Debug)]
 pub struct Connection {
     pub(crate) stream: PacketStream,
@@ -103,7 +103,8 @@ pub struct Connection {
     endpoint: String,
     /// The beginning of the current statement, for messages.
     pub(crate) statement: Vec<u8>,
-    /// Set while a command runs; stays set if the command does not end properly.
+    /// Set while a command runs. It stays set if the command is cancelled or breaks off, and the connection
+    /// is then unusable.
     busy: bool,
 }
 
@@ -158,7 +159,7 @@ impl Connection {
         }
     }
 
-    /// The server of a connection.
+    /// The server that this connection is logged in to.
     pub fn server(&self) -> &ServerInfo {
         &self.server
     }
@@ -206,8 +207,8 @@ impl Connection {
         Ok(stream.end().unwrap_or_default())
     }
 
-    /// Runs a statement as [`Connection::execute`] does. The statement is bytes in the session's character
-    /// set, not necessarily UTF-8.
+    /// Runs a statement as [`Connection::execute`] does. The statement consists of bytes in the session's
+    /// character set, which need not be UTF-8.
     ///
     /// # Errors
     /// As [`Connection::execute`].
@@ -218,10 +219,10 @@ impl Connection {
     }
 
     /// Runs `count` statements without rows, separated by semicolons, in one round trip. The server stops at
-    /// the first that fails. Returns the answer to the last.
+    /// the first statement that fails. Returns the answer to the last statement.
     ///
-    /// After `BINLOG` statements a server no longer sets the flag for further results, but sends them. So
-    /// this counts the answers and ignores the flag.
+    /// After a `BINLOG` statement a server no longer sets the flag that announces further results, although
+    /// it sends them. So this function counts the answers and ignores the flag.
     ///
     /// # Errors
     /// [`SessionError::Server`] for the first statement that fails; [`SessionError::Protocol`] if one returns
@@ -255,8 +256,8 @@ impl Connection {
         }
     }
 
-    /// Runs a statement of `bytes` bytes as [`Connection::execute_bytes`] does. The statement comes in
-    /// pieces, so that it need not be in memory as a whole.
+    /// Runs a statement of `bytes` bytes as [`Connection::execute_bytes`] does. The caller passes the
+    /// statement in pieces, so that the whole of it need not be in memory.
     ///
     /// # Errors
     /// As [`Connection::execute`]; [`SessionError::Protocol`], and an unusable connection, if the pieces do
@@ -272,8 +273,8 @@ impl Connection {
     }
 
     /// Makes the server send rows in larger pieces, which needs fewer system calls on both sides. The
-    /// server's buffer for a connection has `net_buffer_length` bytes at first (16 KiB). It grows to the
-    /// longest statement received, and stays so.
+    /// server's buffer for a connection has `net_buffer_length` bytes at first (16 KiB). The buffer grows to
+    /// the length of the longest statement that the server has received, and does not shrink.
     ///
     /// # Errors
     /// Any error that breaks the connection.
@@ -281,7 +282,7 @@ impl Connection {
         let longest = self.query("SELECT @@SESSION.max_allowed_packet").await?;
         let longest = longest.first().and_then(|row| row.get_u64(0)).unwrap_or(0);
         let bytes = usize::try_from(longest / 2).unwrap_or(WIDE_BYTES).min(WIDE_BYTES);
-        // Servers trim trailing spaces before they log a statement.
+        // The spaces only make the statement long: servers trim trailing spaces before they log a statement.
         self.execute(&("DO 0".to_owned() + &" ".repeat(bytes))).await?;
         Ok(())
     }
@@ -339,10 +340,11 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends COM_QUIT. A connection that is only dropped is closed too, but the server counts it as aborted.
+    /// Sends COM_QUIT and closes the connection. A connection that is only dropped is closed too, but the
+    /// server counts it in `Aborted_clients`.
     pub async fn close(mut self) {
         if !self.busy {
-            // The server closes its side whether or not it received COM_QUIT.
+            // Ignore an error here: the server closes its side whether or not it received COM_QUIT.
             let _ = self.stream.send("closing the connection", &ClientCommand::Quit).await;
         }
     }
@@ -369,12 +371,13 @@ impl Connection {
         }
     }
 
-    /// Ends a command to which the server sends no answer.
+    /// Marks the command as ended without reading anything, for a command that the server does not answer.
     pub(crate) fn end_unanswered(&mut self) {
         self.busy = false;
     }
 
-    /// A server error ends the command; the connection stays usable.
+    /// Returns the server's error packet as a [`SessionError`]. The error ends the command; the connection
+    /// stays usable.
     pub(crate) fn server_error(&mut self, doing: &'static str, payload: &[u8]) -> SessionError {
         match ErrPacket::parse(payload) {
             Ok(packet) => {
@@ -422,8 +425,8 @@ impl Connection {
         Ok(columns)
     }
 
-    /// Takes the buffered rows that are complete in one packet each, without waiting.
-    /// [`Connection::read_payload`] reads everything else, and longer rows.
+    /// Takes the rows that are buffered completely and fit in one packet each. Does not wait.
+    /// [`Connection::read_payload`] reads all other packets, and rows of several packets.
     pub(crate) fn take_rows(&mut self) -> Bytes {
         let (bytes_max, capabilities) = (self.rows_bytes_max, self.capabilities);
         let is_row = |payload: &[u8]| {
@@ -434,7 +437,8 @@ impl Connection {
         self.stream.take_packets(is_row)
     }
 
-    /// Reads the payload of a row, or the packet that ends all results of the statement.
+    /// Reads the payload of the next row. Returns the final OK instead if the packet ends all results of the
+    /// statement.
     pub(crate) async fn read_payload(&mut self) -> Result<Result<Bytes, OkInfo>, SessionError> {
         match self.read_payload_or_end().await? {
             Ok(payload) => Ok(Ok(payload)),
@@ -445,7 +449,8 @@ impl Connection {
         }
     }
 
-    /// Reads the payload of a row, or the packet that ends this result.
+    /// Reads the payload of the next row. Returns the OK instead if the packet ends this result; more results
+    /// may follow.
     async fn read_payload_or_end(&mut self) -> Result<Result<Bytes, OkInfo>, SessionError> {
         let wrong = |source| SessionError::Protocol { doing: READING_ROWS, source };
         let payload = self.stream.read_packet(READING_ROWS, self.rows_bytes_max).await?;
@@ -464,7 +469,7 @@ impl Connection {
         }))
     }
 
-    /// Reads and discards the further results that `status` announces; this ends the command.
+    /// Reads and discards the further results that `status` announces, then ends the command.
     pub(crate) async fn finish(&mut self, mut status: ServerStatus) -> Result<(), SessionError> {
         let mut results = 0;
         while status.has(ServerStatus::MORE_RESULTS_EXISTS) {

@@ -15,16 +15,16 @@ use crate::connection::Connection;
 use crate::error::{SessionError, StatementPrefix};
 use crate::packet_stream::PacketStream;
 
-/// The maximum size of a chunk in bytes. Events up to this size come in one chunk.
+/// The maximum size of a chunk in bytes. An event up to this size comes in one chunk.
 pub const CHUNK_BYTES_MAX: usize = 1 << 20;
 
-/// The minimum size of a chunk of a large event, in bytes.
+/// The minimum size of a chunk of an event that is larger than [`CHUNK_BYTES_MAX`], in bytes.
 const CHUNK_BYTES_MIN: usize = 128 << 10;
 
-/// Bytes per read, if available: large reads make catching up fast.
+/// How many bytes one read requests, if they are available. Large reads make catching up fast.
 const READ_AHEAD_BYTES: usize = 256 << 10;
 
-/// The maximum size of a server's error packet.
+/// The maximum size of a server's error packet, in bytes.
 const ERROR_BYTES_MAX: usize = 64 << 10;
 
 /// The stream fails when no bytes arrive for this many heartbeat periods, unless the request sets another
@@ -42,17 +42,17 @@ pub enum DumpStart {
     FilePosition {
         /// The file name without a folder; empty for the oldest file.
         file: String,
-        /// Offset of the first event: 4 or more, and below 4 GiB (the protocol has 32 bits).
+        /// Offset of the first event: 4 or more, and below 4 GiB, because the protocol has 32 bits for it.
         position: u64,
     },
-    /// MySQL: after all transactions of a GTID set.
+    /// For MySQL: after all transactions of a GTID set.
     MysqlGtid {
-        /// The set in its binary form.
+        /// The GTID set in MySQL's binary format.
         set_block: Vec<u8>,
     },
-    /// MariaDB: after a position in each domain.
+    /// For MariaDB: after a GTID position in each domain.
     MariadbGtid {
-        /// In the format of `@@gtid_slave_pos`; empty for the beginning of the binlog.
+        /// The position in the format of `@@gtid_slave_pos`; empty for the beginning of the binlog.
         connect_state: String,
     },
 }
@@ -60,31 +60,35 @@ pub enum DumpStart {
 /// A request for a binlog stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DumpRequest {
-    /// The server id of this client; no other replica of the source may have it.
+    /// The server id of this client. No other replica of the source may have the same one.
     pub server_id: u32,
-    /// The start position.
+    /// Where the stream starts.
     pub start: DumpStart,
-    /// Take part in semi-synchronous replication: see [`DumpStream::semi_sync`].
+    /// Whether to take part in semi-synchronous replication: see [`DumpStream::semi_sync`].
     pub semi_sync: bool,
-    /// The source sends a heartbeat after this time without events; zero disables heartbeats.
+    /// The source sends a heartbeat when it has had no event for this time. Zero disables heartbeats.
     pub heartbeat: Duration,
-    /// The stream fails after this time without any bytes. Default: three heartbeat periods; no limit without
-    /// heartbeats.
+    /// The stream fails after this time without any bytes from the source. Default: three heartbeat periods;
+    /// no limit if heartbeats are disabled.
     pub silence_max: Option<Duration>,
-    /// MariaDB: send Annotate_rows events, so that the stream equals the file.
+    /// For MariaDB: whether the source sends Annotate_rows events. With them the stream equals the binlog
+    /// file.
     pub annotate: bool,
-    /// End the stream at the end of the newest file instead of waiting for more.
+    /// Whether the source ends the stream at the end of its newest binlog file instead of waiting for more
+    /// events.
     pub non_blocking: bool,
-    /// The UUID by which MySQL identifies replicas: a newer dump with the same UUID ends the older one.
+    /// The UUID by which MySQL identifies replicas: a newer binlog stream with the same UUID ends the older
+    /// one.
     pub replica_uuid: Option<String>,
-    /// Shown in `SHOW REPLICAS`.
+    /// The host name that the source shows in `SHOW REPLICAS`.
     pub report_host: String,
-    /// Shown in `SHOW REPLICAS`.
+    /// The port that the source shows in `SHOW REPLICAS`.
     pub report_port: u16,
 }
 
 impl DumpRequest {
-    /// A request without semi-sync, with annotations and a heartbeat of 10 s, that waits at the end for more.
+    /// A request without semi-sync, with Annotate_rows events and a heartbeat of 10 s. At the end of the
+    /// binlog the stream waits for more events.
     pub fn new(server_id: u32, start: DumpStart) -> Self {
         Self {
             server_id,
@@ -129,12 +133,13 @@ impl DumpRequest {
         }
     }
 
-    /// The statement that sets the stream's options on the source.
+    /// The statement that sets the options of the stream as user variables on the source.
     fn session_variables(&self, flavour: Flavour) -> String {
         let heartbeat_ns = self.heartbeat.as_nanos();
         let semi_sync = u8::from(self.semi_sync);
         match flavour {
-            // Both names of each variable: MySQL 8.0.26 renamed them, and a server reads only its own name.
+            // Sets each variable under both of its names: MySQL 8.0.26 renamed them, and a server reads only
+            // its own name.
             Flavour::MySql => {
                 let mut set = format!(
                     "SET @source_binlog_checksum = @@global.binlog_checksum, \
@@ -149,8 +154,8 @@ impl DumpRequest {
                 }
                 set
             }
-            // `MARIA_SLAVE_CAPABILITY_GTID` (4): the source sends every event as it is in the file, GTID
-            // events included.
+            // `MARIA_SLAVE_CAPABILITY_GTID` (4): the source sends every event unchanged, GTID events
+            // included.
             Flavour::MariaDb => {
                 let mut set = format!(
                     "SET @mariadb_slave_capability = 4, @master_binlog_checksum = @@global.binlog_checksum, \
@@ -189,7 +194,7 @@ impl DumpRequest {
             DumpStart::MysqlGtid { set_block } => {
                 ClientCommand::BinlogDumpGtid { flags, server_id, file: b"", position: 4, set_block }
             }
-            // `@slave_connect_state` has the position; the source ignores file and offset.
+            // The start position is in `@slave_connect_state`; MariaDB then ignores the file and the offset.
             DumpStart::MariadbGtid { .. } => {
                 ClientCommand::BinlogDump { position: 4, flags, server_id, file: b"" }
             }
@@ -200,21 +205,21 @@ impl DumpRequest {
 /// An event of the stream, or a part of a large one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EventChunk {
-    /// The header of the event.
+    /// The header of the event that the bytes belong to.
     pub header: EventHeader,
-    /// Whether the chunk begins the event, its header included.
+    /// Whether this chunk is the first of the event and so begins with the event's header.
     pub first: bool,
-    /// Whether the chunk ends the event.
+    /// Whether this chunk is the last of the event.
     pub last: bool,
-    /// Whether the source delays a commit until this event is acknowledged. The same in all chunks of an
-    /// event.
+    /// Whether a commit on the source waits for the acknowledgement of this event. All chunks of an event
+    /// have the same value.
     pub ack_requested: bool,
-    /// The bytes, with the checksum if there is one. A slice of the read buffer: do not keep it longer than
-    /// needed.
+    /// The bytes of the chunk, with the event's checksum if there is one. They are a slice of the read buffer
+    /// and keep all of it in memory, so drop them soon.
     pub data: Bytes,
 }
 
-/// A binlog stream.
+/// The binlog stream of a server, which returns the events in chunks.
 #[derive(Debug)]
 pub struct DumpStream {
     stream: PacketStream,
@@ -228,7 +233,7 @@ pub struct DumpStream {
 enum DumpState {
     /// The next packet begins an event or ends the stream.
     BetweenEvents,
-    /// Inside an event of several chunks.
+    /// The stream is inside an event that comes in several chunks.
     InEvent(InEvent),
     Ended,
 }
@@ -242,15 +247,15 @@ struct InEvent {
     event_left: usize,
     /// Bytes of the current packet not yet received.
     packet_left: usize,
-    /// Whether another packet continues the current one.
+    /// Whether the event continues in another packet.
     continued: bool,
     /// The sequence number of the current packet.
     sequence: u8,
 }
 
-/// What the buffer begins with.
+/// What the received bytes that are not consumed yet begin with.
 enum BufferFront {
-    /// This many bytes must be buffered to decide.
+    /// Too few bytes: this many must be buffered before the packet can be parsed.
     Needs(usize),
     /// A complete event after `prefix` bytes.
     Whole { header: EventHeader, ack_requested: bool, prefix: usize },
@@ -261,8 +266,8 @@ enum BufferFront {
 }
 
 impl Connection {
-    /// Requests a binlog stream on this connection, and waits for the first packet, so that a refusal is an
-    /// error of this call.
+    /// Requests a binlog stream on this connection. Waits for the first packet, so that this call returns the
+    /// error if the source refuses the request.
     ///
     /// # Errors
     /// [`SessionError::DumpRequest`] if the request does not fit the server. [`SessionError::Server`] if the
@@ -305,7 +310,7 @@ impl Connection {
         Ok(stream)
     }
 
-    /// Whether semi-sync is enabled on the source.
+    /// Reads whether semi-sync is enabled on the source.
     async fn semi_sync_is_enabled(&mut self) -> Result<bool, SessionError> {
         let result = self
             .query(
@@ -318,19 +323,20 @@ impl Connection {
 }
 
 impl DumpStream {
-    /// The flavour of the source.
+    /// The flavour of the source: MySQL or MariaDB.
     pub fn flavour(&self) -> Flavour {
         self.flavour
     }
 
-    /// Whether commits wait for acknowledgements of this stream: the source accepts them, and semi-sync was
-    /// enabled when the stream began. If `false` despite the request, load or enable semi-sync on the source
-    /// and connect again.
+    /// Whether commits on the source wait for acknowledgements of this stream: the source accepts them, and
+    /// semi-sync was enabled when the stream began. If it is `false` although the request asked for
+    /// semi-sync, load or enable semi-sync on the source and connect again.
     pub fn semi_sync(&self) -> bool {
         self.semi_sync_headers && self.semi_sync_enabled
     }
 
-    /// Whether the source accepts acknowledgements from this stream, even while semi-sync is disabled there.
+    /// Whether the source accepts acknowledgements from this stream, even while semi-sync is disabled on the
+    /// source.
     pub fn takes_acks(&self) -> bool {
         self.semi_sync_headers
     }
@@ -340,8 +346,8 @@ impl DumpStream {
     /// Cancel-safe: no bytes are lost.
     ///
     /// # Errors
-    /// [`SessionError::Timeout`] if no heartbeats come either; [`SessionError::Server`] if the source ends
-    /// the stream (1236); [`SessionError::Protocol`] if the bytes are not an event stream;
+    /// [`SessionError::Timeout`] if the source sends neither events nor heartbeats; [`SessionError::Server`]
+    /// if the source ends the stream (1236); [`SessionError::Protocol`] if the bytes are not an event stream;
     /// [`SessionError::Closed`] or [`SessionError::Io`].
     pub async fn next(&mut self) -> Result<Option<EventChunk>, SessionError> {
         loop {
@@ -354,7 +360,7 @@ impl DumpStream {
         }
     }
 
-    /// Whether [`DumpStream::next`] returns a chunk without waiting for the network.
+    /// Whether [`DumpStream::next`] can return a chunk without waiting for the network.
     pub fn has_buffered(&self) -> bool {
         let buffered = self.stream.buffered();
         match self.state {
@@ -368,19 +374,17 @@ impl DumpStream {
         }
     }
 
-    /// Receives bytes that have already arrived, without waiting. Returns whether a chunk is ready, as
-    /// [`DumpStream::has_buffered`] does. This lets one durable write cover all events that have arrived.
-    ///
-    /// # Errors
-    /// [`SessionError::Io`].
+    /// Receives the bytes that have already arrived, without waiting. Returns whether [`DumpStream::next`]
+    /// can return a chunk without waiting. With this call, the caller can make all events that have arrived
+    /// durable with one write.
     pub async fn pull(&mut self) -> Result<bool, SessionError> {
         self.stream.pull(READING, READ_AHEAD_BYTES).await?;
         Ok(self.has_buffered())
     }
 
-    /// Acknowledges all events up to `position` of `file`. Does nothing if the source does not accept
-    /// acknowledgements from this stream. Not cancel-safe: drop the stream after a cancelled call, which may
-    /// have sent half a packet.
+    /// Acknowledges to the source all events up to `position` of its binlog file `file`. Does nothing if the
+    /// source does not accept acknowledgements from this stream. Not cancel-safe: drop the stream after a
+    /// cancelled call, which may have sent half a packet.
     ///
     /// # Errors
     /// [`SessionError::Timeout`] or [`SessionError::Io`].
@@ -395,8 +399,9 @@ impl DumpStream {
         self.stream.write_packet_aside(ACKNOWLEDGING, &payload).await
     }
 
-    /// Detects from the first packet whether events have semi-sync headers, which the source does not
-    /// announce. The packet is an artificial rotate event, whose first byte is 0, or an error.
+    /// Detects from the first packet whether the source puts a semi-sync header before each event; the source
+    /// does not announce it. The first packet is an artificial rotate event, whose first byte is 0, or an
+    /// error.
     async fn look_at_first_packet(&mut self, asked: bool) -> Result<(), SessionError> {
         self.stream.fill(STARTING, PACKET_HEADER_BYTES + 2, READ_AHEAD_BYTES).await?;
         let buffered = self.stream.buffered();
@@ -408,7 +413,7 @@ impl DumpStream {
         Ok(())
     }
 
-    /// Parses the buffered bytes.
+    /// Parses the buffered bytes up to the next chunk, or to where more bytes are needed.
     fn advance(&mut self) -> Result<Advance, SessionError> {
         loop {
             match self.state {
@@ -465,14 +470,15 @@ impl DumpStream {
             data,
         };
         event.first = false;
-        // An empty packet follows an event that fills its last packet; read it before the next event.
+        // If an event fills its last packet to the maximum, an empty packet follows. Read it before the next
+        // event.
         self.state =
             if last && !event.continued { DumpState::BetweenEvents } else { DumpState::InEvent(event) };
         Advance::Chunk(chunk)
     }
 
-    /// Parses the packet that begins an event. Does not check that sequence numbers increase: sources restart
-    /// them after each acknowledgement that they wait for.
+    /// Parses the packet that begins an event. Does not check that sequence numbers increase, because a
+    /// source restarts them after each acknowledgement that it waits for.
     fn front(&self, buffered: &[u8]) -> Result<BufferFront, SessionError> {
         let wrong = |source| SessionError::Protocol { doing: READING, source };
         let Some(packet) = PacketHeader::parse(buffered) else {
@@ -556,12 +562,12 @@ enum Advance {
 }
 
 impl InEvent {
-    /// The number of bytes to wait for before the next chunk.
+    /// The number of bytes to wait for before the next chunk of the event is returned.
     fn chunk_bytes(&self) -> usize {
         self.packet_left.min(CHUNK_BYTES_MIN)
     }
 
-    /// Continues with the next packet of the event.
+    /// Continues the event with its next packet, after a check of the packet's number and length.
     fn next_packet(mut self, packet: PacketHeader) -> Result<Self, SessionError> {
         let due = self.sequence.wrapping_add(1);
         let fits = match packet.is_continued() {

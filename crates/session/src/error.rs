@@ -1,4 +1,4 @@
-//! Errors of connections to servers and from clients.
+//! Errors of connections to servers, and of connections from clients.
 
 use std::fmt;
 use std::io;
@@ -14,7 +14,7 @@ use tailwater_wire::{WireError, printable};
 
 /// An error of a connection, or an unexpected answer.
 ///
-/// The connection is unusable after every error but [`SessionError::Server`],
+/// The connection is unusable after every error except [`SessionError::Server`],
 /// [`SessionError::LocalInfileOff`], [`SessionError::UnexpectedResult`] and [`SessionError::MissingGrant`].
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
@@ -39,13 +39,13 @@ pub enum SessionError {
     ConnectTimeout {
         /// The server's address.
         endpoint: String,
-        /// The limit.
+        /// The limit (`connect_timeout`).
         seconds: Duration,
     },
     /// The connection broke.
     #[error("the connection broke while {doing}: {source}")]
     Io {
-        /// The operation.
+        /// What the connection was used for.
         doing: &'static str,
         /// The system's error.
         source: io::Error,
@@ -53,42 +53,44 @@ pub enum SessionError {
     /// The server, or the client in the server role, closed the connection.
     #[error("the other side closed the connection while {doing}")]
     Closed {
-        /// The operation.
+        /// What the connection was used for.
         doing: &'static str,
     },
-    /// The other side sent or accepted nothing for too long.
+    /// The server or the client sent nothing, or accepted no bytes, for too long.
     #[error("the other side was silent for {} s while {doing}", seconds.as_secs_f64())]
     Timeout {
-        /// The operation.
+        /// What the connection was used for.
         doing: &'static str,
-        /// The limit.
+        /// The limit that was exceeded.
         seconds: Duration,
     },
-    /// The other side sent invalid bytes.
+    /// The server or the client sent bytes that the protocol does not allow.
     #[error("the other side broke the protocol while {doing}: {source}")]
     Protocol {
-        /// The operation.
+        /// What the connection was used for.
         doing: &'static str,
         /// What is wrong with the bytes.
         source: WireError,
     },
-    /// An earlier call on this connection was cancelled or failed before its end.
-    #[error("the connection is in the middle of an earlier exchange that was given up; connect again")]
+    /// An earlier call on this connection was cancelled or failed before it had read its answer.
+    #[error(
+        "the connection is in the middle of an earlier exchange that was cancelled or failed; connect again"
+    )]
     OutOfStep,
     /// The server answered with an error.
     #[error("the server refused while {doing}: {error}{statement}")]
     Server {
-        /// The operation.
+        /// What the connection was used for.
         doing: &'static str,
         /// The server's error.
         error: ServerError,
-        /// The beginning of the statement; empty without one.
+        /// The beginning of the statement; empty if the command was not a statement.
         statement: StatementPrefix,
     },
     /// The server rejected the login.
     #[error(
-        "{endpoint} does not let user {user} in: {}; check user, password and the host the account is for",
-        // Before the login, a message cannot hold values of rows.
+        "{endpoint} rejected the login of user {user}: {}; check the user name, the password and the host of the account",
+        // Show the error without values of rows, because the user has not logged in.
         error.private()
     )]
     Denied {
@@ -104,9 +106,9 @@ pub enum SessionError {
     ServerTooOld {
         /// The server's address.
         endpoint: String,
-        /// Its flavour and version.
+        /// The server's flavour and version.
         server: String,
-        /// The supported versions of its flavour.
+        /// The supported versions of this flavour.
         supported: &'static str,
     },
     /// The TLS handshake failed.
@@ -114,7 +116,7 @@ pub enum SessionError {
     Tls {
         /// The server's address.
         endpoint: String,
-        /// Cause and remedy.
+        /// The cause and the remedy.
         reason: String,
     },
     /// TLS is required, and the server does not offer it.
@@ -125,20 +127,20 @@ pub enum SessionError {
         /// The server's address.
         endpoint: String,
     },
-    /// The TLS files or mode are not usable.
-    #[error("TLS cannot be set up: {reason}")]
+    /// The TLS files or the TLS mode cannot be used.
+    #[error("cannot set up TLS: {reason}")]
     TlsOptions {
-        /// The cause, with the file.
+        /// The cause, with the name of the file.
         reason: String,
     },
-    /// The account uses an unsupported authentication plugin.
+    /// The account uses an authentication plugin that Tailwater does not support.
     #[error("user {user} logs in with plugin {plugin}, which is not supported; supported are {supported}")]
     AuthPlugin {
         /// The user.
         user: String,
-        /// The plugin.
+        /// The plugin of the account.
         plugin: String,
-        /// The supported plugins.
+        /// The plugins that Tailwater supports.
         supported: String,
     },
     /// The server requested the password in clear text over an unprotected connection.
@@ -150,18 +152,18 @@ pub enum SessionError {
         user: String,
         /// The plugin.
         plugin: &'static str,
-        /// The remedy.
+        /// Why Tailwater does not send the password, with the remedy.
         reason: &'static str,
     },
-    /// The server requested a local file.
+    /// The server requested a file of this machine.
     #[error("the server requests the local file {file:?}, which is refused; such a server may be hostile")]
     LocalInfile {
         /// The file name, truncated.
         file: String,
     },
-    /// The server does not accept `LOAD DATA LOCAL`.
+    /// The server does not accept `LOAD DATA LOCAL`, because its `local_infile` is off.
     #[error(
-        "{endpoint} does not take LOAD DATA LOCAL: {error}; run there: SET GLOBAL local_infile = ON, and connect again"
+        "{endpoint} does not accept LOAD DATA LOCAL: {error}; run there: SET GLOBAL local_infile = ON, and connect again"
     )]
     LocalInfileOff {
         /// The server's address.
@@ -169,49 +171,53 @@ pub enum SessionError {
         /// The server's error.
         error: ServerError,
     },
-    /// The input of `LOAD DATA LOCAL` is incomplete.
-    #[error("what was to be loaded broke off; the statement was given up, and with it its transaction")]
+    /// The sender of the rows of a `LOAD DATA LOCAL` statement ended before the last row.
+    #[error(
+        "the rows for LOAD DATA LOCAL ended before the last one; the statement and its transaction were abandoned"
+    )]
     LoadBody,
-    /// A result exceeds the limit.
-    #[error("the result exceeds {bytes_max} bytes (rows_bytes_max); ask for less, or read it as a stream")]
+    /// The result of a query exceeds the memory limit.
+    #[error(
+        "the result exceeds {bytes_max} bytes (rows_bytes_max); request fewer rows, or read them as a stream"
+    )]
     ResultTooLarge {
-        /// The limit.
+        /// The limit in bytes.
         bytes_max: usize,
     },
-    /// The result does not have the expected form.
+    /// The answer of the server does not have the expected columns or rows.
     #[error("unexpected answer while {doing}: {reason}")]
     UnexpectedResult {
-        /// The operation.
+        /// What the answer was needed for.
         doing: &'static str,
-        /// The cause.
+        /// What is wrong with the answer.
         reason: String,
     },
-    /// The account lacks a privilege.
+    /// The account lacks a privilege that the task needs.
     #[error("user {user} lacks {missing} for {purpose}; run: {statement}")]
     MissingGrant {
         /// The account.
         user: String,
         /// The privileges that are missing.
         missing: String,
-        /// The purpose.
+        /// The task that needs the privileges.
         purpose: &'static str,
-        /// The GRANT statement, for an administrator.
+        /// The GRANT statement, which an administrator must run.
         statement: String,
     },
     /// The server cannot serve the requested binlog stream.
-    #[error("the binlog cannot be asked for: {reason}")]
+    #[error("cannot request the binlog: {reason}")]
     DumpRequest {
-        /// Cause and remedy.
+        /// The cause and the remedy.
         reason: String,
     },
-    /// An option file cannot be read or understood.
+    /// An option file cannot be read, or has an invalid line.
     #[error("option file {}, line {line}: {reason}", file.display())]
     OptionFile {
         /// The file.
         file: PathBuf,
         /// The line from 1; 0 for the whole file.
         line: usize,
-        /// Cause and remedy.
+        /// The cause and the remedy.
         reason: String,
     },
     /// A client's login failed.
@@ -219,7 +225,7 @@ pub enum SessionError {
     LoginRefused {
         /// The client's address.
         peer: SocketAddr,
-        /// The user it claims to be, truncated.
+        /// The user name that the client sent, truncated.
         user: String,
         /// The cause, for the log only: the client sees nothing but "access denied".
         reason: &'static str,
@@ -229,7 +235,7 @@ pub enum SessionError {
     LoginTimeout {
         /// The client's address.
         peer: SocketAddr,
-        /// The limit.
+        /// The limit (`login_timeout`).
         seconds: Duration,
     },
     /// A client exceeded a connection limit.
@@ -237,55 +243,55 @@ pub enum SessionError {
     LimitReached {
         /// The client's address.
         peer: SocketAddr,
-        /// The limit.
+        /// The limit that the client exceeded.
         reason: &'static str,
     },
-    /// An account in Tailwater's configuration is not usable.
+    /// An account in Tailwater's configuration cannot be used.
     #[error("account {user:?}: {reason}")]
     Account {
         /// The account.
         user: String,
-        /// Cause and remedy, never the password or hash.
+        /// The cause and the remedy, without the password or hash.
         reason: String,
     },
     /// TLS for clients cannot be configured.
-    #[error("TLS for clients cannot be set up: {reason}")]
+    #[error("cannot set up TLS for clients: {reason}")]
     ServerTls {
-        /// The cause, with the file.
+        /// The cause, with the name of the file.
         reason: String,
     },
-    /// A session variable that changes results cannot be set.
+    /// The account may not set a session variable that changes results.
     #[error(
-        "{endpoint} gives its sessions a value of {variable} under which results would be wrong or definitions others, and this \
-         user may not set it to {wanted} for its own: {error}; run there: SET GLOBAL {variable} = {wanted}, or grant the user \
+        "{endpoint} has a value of {variable} that would make results or definitions wrong, and this user may not set \
+         it to {wanted} in the session: {error}; run there: SET GLOBAL {variable} = {wanted}, or grant the user \
          {privilege} ON *.*"
     )]
     SessionSetting {
         /// The server's address.
         endpoint: String,
-        /// The variable.
+        /// The session variable.
         variable: &'static str,
-        /// The required value, in SQL.
+        /// The value that Tailwater needs, in SQL.
         wanted: &'static str,
-        /// The privilege to set it in a session.
+        /// The privilege that the account needs to set the variable in a session.
         privilege: &'static str,
         /// The server's error.
         error: Box<ServerError>,
     },
-    /// A session variable that changes results does not have the value it was set to.
+    /// A session variable that changes results does not keep the value that Tailwater set.
     #[error(
-        "{endpoint} took {variable} = {wanted} for this session, and does not keep to it; is there a proxy between that \
-         spreads statements over several sessions?"
+        "{endpoint} accepted {variable} = {wanted} for this session, but the session later has another value; is there \
+         a proxy in between that spreads statements over several sessions?"
     )]
     SettingNotKept {
         /// The server's address.
         endpoint: String,
-        /// The variable.
+        /// The session variable.
         variable: &'static str,
-        /// The value it was set to, in SQL.
+        /// The value that Tailwater set, in SQL.
         wanted: &'static str,
     },
-    /// An environment variable is not usable.
+    /// An environment variable has an invalid value.
     #[error("environment variable {name}: {reason}")]
     Environment {
         /// The variable.
@@ -295,20 +301,20 @@ pub enum SessionError {
     },
 }
 
-/// A server's text that may hold values of rows. `Display` prints it without them. Code that shows it to a
-/// user who may see the values calls [`PrivateText::expose`].
+/// Text from a server that may contain values of rows. `Display` prints it without these values. Code that
+/// shows it to a user who may see the values calls [`PrivateText::expose`].
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct PrivateText(String);
 
 impl PrivateText {
-    /// The complete text. Do not use it in logs, statuses, or anything shown before a login.
+    /// The complete text, with values of rows. Do not use it in logs or status output, nor before a login.
     pub fn expose(&self) -> &str {
         &self.0
     }
 }
 
 impl fmt::Display for PrivateText {
-    /// The text without values of rows.
+    /// Prints the text without values of rows.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&public_text(&self.0))
     }
@@ -332,7 +338,7 @@ impl fmt::Debug for PrivateText {
     }
 }
 
-/// The beginning of a statement. `Display` prints it without values.
+/// The beginning of a statement. `Display` prints it without the values in it.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct StatementPrefix(Vec<u8>);
 
@@ -342,19 +348,19 @@ impl StatementPrefix {
         Self(Self::cut(statement).to_owned())
     }
 
-    /// The part of a statement that is kept.
+    /// The part of a statement that messages show.
     pub(crate) fn cut(statement: &[u8]) -> &[u8] {
         statement.get(..KEPT_BYTES_MAX).unwrap_or(statement)
     }
 
-    /// The text with values, without passwords; empty without a statement.
+    /// The text with its values, but without passwords. Empty if there is no statement.
     pub fn private(&self) -> String {
         private_statement(&self.0, SHOWN_BYTES_MAX)
     }
 }
 
 impl fmt::Display for StatementPrefix {
-    /// `; the statement begins: ...`, or nothing.
+    /// Prints `; the statement begins: ...`, or nothing if there is no statement.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match public_statement(&self.0, SHOWN_BYTES_MAX) {
             text if text.is_empty() => Ok(()),
@@ -369,19 +375,19 @@ impl fmt::Debug for StatementPrefix {
     }
 }
 
-/// An error of a server. `Display` prints it without values of rows.
+/// An error that a server returned. `Display` prints it without values of rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerError {
     /// The server's error number, such as 1045.
     pub number: u16,
-    /// Five characters, such as `28000`.
+    /// The SQLSTATE: five characters, such as `28000`.
     pub sql_state: String,
     /// The server's message, which may hold values of rows.
     pub message: PrivateText,
 }
 
 impl ServerError {
-    /// The error with values of rows and without passwords, for an operator who is logged in.
+    /// The error with values of rows but without passwords, for an operator who is logged in.
     pub fn private(&self) -> String {
         format!("error {} ({}): {}", self.number, self.sql_state, private_text(self.message.expose()))
     }
@@ -390,7 +396,7 @@ impl ServerError {
 impl fmt::Display for ServerError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.number == Self::SOURCE_FATAL_ERROR_READING_BINLOG {
-            // Its text has only files and positions of the binlog.
+            // Show the whole text: the message of this error has only files and positions of the binlog.
             return f.write_str(&self.private());
         }
         write!(f, "error {} ({}): {}", self.number, printable(&self.sql_state), self.message)
@@ -403,7 +409,7 @@ impl From<ErrPacket> for ServerError {
     }
 }
 
-/// Whether a retry may help.
+/// Whether the same operation may succeed if it is tried again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SessionRetry {
     /// Retry later on a new connection: the network failed, or the server is busy or restarting.
@@ -451,7 +457,7 @@ impl SessionError {
         }
     }
 
-    /// Whether a retry may help.
+    /// Whether the operation may succeed if it is tried again.
     pub fn retry(&self) -> SessionRetry {
         match self {
             Self::Connect { .. }
@@ -488,8 +494,8 @@ impl SessionError {
         }
     }
 
-    /// What [`fmt::Display`] leaves out, as it may hold values of rows: for an operator who has logged in and
-    /// requests it. `None` where nothing is left out. Passwords are never in it.
+    /// What [`fmt::Display`] leaves out because it may contain values of rows. It is for an operator who has
+    /// logged in and requests it, and never contains passwords. `None` if nothing is left out.
     pub fn private_detail(&self) -> Option<String> {
         let error = self.server_error()?;
         let mut text = error.private();
@@ -506,7 +512,7 @@ impl SessionError {
         is_more.then_some(text)
     }
 
-    /// The server's own error, if this is one.
+    /// The error that the server returned, if that is the cause.
     pub fn server_error(&self) -> Option<&ServerError> {
         match self {
             Self::Server { error, .. } | Self::Denied { error, .. } | Self::LocalInfileOff { error, .. } => {
@@ -519,17 +525,18 @@ impl SessionError {
 }
 
 impl ServerError {
-    /// A replication stream failed: the file is gone, the position is wrong, the GTIDs were purged, ...
+    /// `ER_MASTER_FATAL_ERROR_READING_BINLOG`: the source cannot send the binlog, for example because the
+    /// file is gone, the position is wrong or the GTIDs were purged.
     pub const SOURCE_FATAL_ERROR_READING_BINLOG: u16 = 1236;
 
-    /// Whether a retry may help.
+    /// Whether the operation may succeed if it is tried again.
     pub fn retry(&self) -> SessionRetry {
         match self.number {
-            // Too many connections, of all or of one user; out of memory or threads.
+            // Too many connections in total or of one user; out of memory or threads.
             1040 | 1203 | 1226 | 1037 | 1041 | 1135 => SessionRetry::Later,
-            // Shutting down, not yet up, connection killed or timed out.
+            // The server shuts down or is still starting; the connection was killed or timed out.
             1053 | 1079 | 1080 | 1152 | 1158..=1161 | 1184 | 1317 | 1927 | 3169 | 4031 => SessionRetry::Later,
-            // Lock wait time-out, deadlock, XA rolled back.
+            // Lock wait timeout, deadlock, or rollback of an XA transaction.
             1205 | 1213 | 1613 | 1614 => SessionRetry::Later,
             _ => SessionRetry::AfterChange,
         }
@@ -541,7 +548,7 @@ mod tests {
     use super::{ServerError, SessionError, StatementPrefix};
 
     #[test]
-    fn a_refused_statement_is_named_without_its_values() {
+    fn a_rejected_statement_is_shown_without_its_values() {
         let error = ServerError {
             number: 1062,
             sql_state: "23000".into(),
@@ -558,7 +565,7 @@ mod tests {
         let detail = error.private_detail().unwrap();
         assert!(detail.contains("'geheim' for key") && detail.contains("VALUES ('geheim')"), "{detail}");
 
-        // Passwords are in neither.
+        // Neither text contains passwords.
         let error = ServerError {
             number: 1396,
             sql_state: "HY000".into(),
@@ -571,7 +578,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_clients_claim_do_not_forge_lines_of_a_log() {
+    fn user_names_of_clients_cannot_forge_log_lines() {
         let user = "root\n2026-01-01 login ok\x1b[2J'".to_owned();
         let peer = ([127, 0, 0, 1], 3306).into();
         let printed = SessionError::LoginRefused { peer, user, reason: "unknown user" }.to_string();
@@ -579,7 +586,7 @@ mod tests {
     }
 
     #[test]
-    fn every_code_is_explained_once_and_no_other() {
+    fn every_error_code_is_documented_once() {
         let page = include_str!("../../../docs/reference/errors.md");
         let source = include_str!("error.rs");
         let codes: Vec<_> =
@@ -592,7 +599,7 @@ mod tests {
         assert_eq!(
             page.matches("\n| TW-SES-").count(),
             codes.len(),
-            "errors.md explains codes that no error has"
+            "errors.md documents codes that no error has"
         );
     }
 }

@@ -1,7 +1,7 @@
-//! Connections to MySQL and MariaDB servers: login, queries, and the binlog stream. And the server side of
-//! such connections: authenticating clients, answering them, and sending them a binlog.
+//! Connections to MySQL and MariaDB servers: login, queries, and the binlog stream. Also the server side of
+//! such connections: it authenticates clients, answers them, and sends them a binlog.
 //!
-//! The map:
+//! The modules:
 //! - [`options`]: where and how to connect; [`option_file`] reads it from option files and the environment.
 //! - [`connection`]: a logged-in connection, [`Connection::query`] and similar; [`rows`]: their results.
 //! - [`bulk`]: rows for a prepared statement, [`Connection::prepare_bulk`]; [`Connection::query_values`]

@@ -1,8 +1,8 @@
 //! `LOAD DATA LOCAL INFILE`: sending rows to the server for a statement.
 //!
 //! The protocol lets a server request any file of the client's machine in answer to any statement. This
-//! client never sends one. Only [`Connection::load_data`] answers such a request, and only with the rows that
-//! its caller passed, whatever name the server requests.
+//! client never sends such a file. Only [`Connection::load_data`] answers such a request, and only with the
+//! rows that its caller passed, whatever name the server requests.
 
 use bytes::Bytes;
 use tokio::sync::mpsc;
@@ -12,18 +12,18 @@ use crate::error::{ServerError, SessionError};
 
 const DOING: &str = "loading rows";
 
-/// The longest packet of rows. A server reads packet by packet into a buffer, and refuses packets over its
-/// `max_allowed_packet` (at least 1 KiB, 16 MiB and more by default).
+/// The maximum size of a packet of rows, in bytes. A server reads packet by packet into a buffer, and refuses
+/// packets over its `max_allowed_packet` (at least 1 KiB, 16 MiB and more by default).
 pub const PACKET_BYTES_MAX: usize = 64 << 10;
 
-/// Bytes per write.
+/// The size of one write to the socket, in bytes.
 const SENT_BYTES: usize = 256 << 10;
 
-/// The input of [`Connection::load_data`]. The end is explicit: a sender that disappears does not end the
-/// input.
+/// The input of [`Connection::load_data`]. The sender marks the end with [`LoadPiece::End`]: a sender that
+/// stops without it does not end the input.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LoadPiece {
-    /// The next bytes; a chunk may end anywhere.
+    /// The next bytes of the rows. A row may continue in the next piece.
     Bytes(Bytes),
     /// The end of the rows.
     End,
@@ -31,7 +31,8 @@ pub enum LoadPiece {
 
 impl Connection {
     /// Runs a `LOAD DATA LOCAL INFILE` statement with `rows` as the file; the file name in the statement is
-    /// ignored. The capacity of the channel limits the memory: this call receives no more than it can send.
+    /// ignored. The capacity of the channel limits the memory, because this call takes a piece from the
+    /// channel only when it can send it.
     ///
     /// The server reports an invalid row only after it has received all rows. Run the statement in a
     /// transaction. Otherwise a connection that breaks may leave the first rows in the table.
@@ -39,8 +40,9 @@ impl Connection {
     /// # Errors
     /// [`SessionError::LocalInfileOff`] if the server does not accept such statements,
     /// [`SessionError::Server`] if the statement fails; the connection stays usable.
-    /// [`SessionError::UnexpectedResult`] if it is another statement. [`SessionError::LoadBody`] if the
-    /// channel closes before [`LoadPiece::End`]. Any error that breaks the connection.
+    /// [`SessionError::UnexpectedResult`] if it is not a `LOAD DATA LOCAL` statement.
+    /// [`SessionError::LoadBody`] if the channel closes before [`LoadPiece::End`]. Any error that breaks the
+    /// connection.
     pub async fn load_data(
         &mut self,
         statement: &[u8],
@@ -60,7 +62,7 @@ impl Connection {
                 self.finish(ok.status).await?;
                 return Err(rows_not_requested("it is not a LOAD DATA LOCAL statement"));
             }
-            // The rows are not read, so the connection is unusable from here on.
+            // The rows of this result are not read, so the connection is unusable after this.
             Ok(Opening::Columns(_)) => return Err(rows_not_requested("it gives rows")),
         };
         Ok(answer)
@@ -79,7 +81,7 @@ impl Connection {
                     }
                 }
                 Some(LoadPiece::End) => break,
-                // An empty packet would end the rows without an error.
+                // Do not send the empty packet: it would end the rows on the server without an error.
                 None => return Err(SessionError::LoadBody),
             }
         }
@@ -93,8 +95,8 @@ fn rows_not_requested(reason: &str) -> SessionError {
     SessionError::UnexpectedResult { doing: DOING, reason }
 }
 
-/// Whether the error means that `local_infile` is off: the numbers of MySQL and of MariaDB, and the older one
-/// of both.
+/// Whether the error means that `local_infile` is off on the server: the error number of MySQL, that of
+/// MariaDB, or the older number of both.
 fn is_local_infile_off(error: &ServerError) -> bool {
     matches!(error.number, 3948 | 4166 | 1148)
 }

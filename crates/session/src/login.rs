@@ -13,8 +13,8 @@ use crate::packet_stream::PacketStream;
 use crate::socket::Socket;
 use crate::tls;
 
-/// The capabilities that this client uses. LOCAL_FILES only if the options ask for it; without it a server
-/// has no reason to request a file.
+/// The capabilities that this client uses. It adds LOCAL_FILES only if the options request it: without this
+/// capability a server has no reason to request a file.
 const WANTED: Capabilities = Capabilities::LONG_PASSWORD
     .with(Capabilities::LONG_FLAG)
     .with(Capabilities::PROTOCOL_41)
@@ -29,10 +29,10 @@ const WANTED: Capabilities = Capabilities::LONG_PASSWORD
 /// The MariaDB capabilities that this client uses.
 const WANTED_OF_MARIADB: MariadbCapabilities = MariadbCapabilities::STMT_BULK_OPERATIONS;
 
-/// The maximum packet size that this client announces; servers never send more than 1 GiB.
+/// The maximum packet size that this client announces: 1 GiB, because servers never send more.
 const PACKET_BYTES_MAX: u32 = 1 << 30;
 
-/// The maximum number of packets of an authentication; the longest known one needs 5.
+/// The maximum number of packets of a login; the longest known authentication needs 5.
 const AUTH_PACKETS_MAX: usize = 16;
 
 const GREETING: &str = "waiting for the server's greeting";
@@ -73,7 +73,7 @@ pub(crate) async fn log_in(socket: Socket, options: &ConnectOptions) -> Result<L
         .unwrap_or(AuthPlugin::NativePassword);
     let mut answer = HandshakeResponse {
         capabilities,
-        // A server without MariaDB capabilities sends 0.
+        // A server that does not support MariaDB capabilities sends 0 here.
         mariadb_capabilities: WANTED_OF_MARIADB & greeting.mariadb_capabilities,
         packet_bytes_max: PACKET_BYTES_MAX,
         collation: COLLATION_UTF8MB4,
@@ -153,13 +153,14 @@ async fn start_tls(
     }
 }
 
-/// A rejected login, or a server that rejects all logins for now.
+/// The error for a rejected login, or for a server that rejects all logins for now.
 fn refusal(options: &ConnectOptions, packet: ErrPacket) -> SessionError {
     let error = ServerError::from(packet);
     SessionError::Denied { endpoint: options.endpoint.to_string(), user: options.user.clone(), error }
 }
 
-/// The exchange of one authentication plugin, or of several if the server switches.
+/// The login exchange on the client's side: one authentication plugin, or several if the server switches to
+/// another.
 struct ClientAuthentication<'a> {
     options: &'a ConnectOptions,
     plugin: AuthPlugin,
@@ -185,9 +186,9 @@ impl ClientAuthentication<'_> {
 
     fn check_clear_password(&self, private: bool) -> Result<(), SessionError> {
         let reason = if !private {
-            "it would travel unprotected; use TLS"
+            "without TLS others could read it; use TLS"
         } else if !self.options.clear_password_allowed {
-            "allow it (enable-cleartext-plugin) if this account needs it and the server is verified"
+            "set enable-cleartext-plugin if this account needs it and TLS verifies the server's certificate"
         } else {
             return Ok(());
         };
@@ -234,14 +235,14 @@ impl ClientAuthentication<'_> {
         Ok(())
     }
 
-    /// Answers a plugin's further request.
+    /// Answers a further request of the plugin.
     async fn go_on(&self, stream: &mut PacketStream, data: Bytes) -> Result<(), SessionError> {
         match (self.plugin, data.as_ref()) {
             (AuthPlugin::CachingSha2Password, [auth::FAST_AUTH_SUCCESS]) => Ok(()),
             (AuthPlugin::CachingSha2Password, [auth::PERFORM_FULL_AUTHENTICATION]) => {
                 self.send_password(stream).await
             }
-            // The packet holds the key that the first answer requested.
+            // This packet contains the server's key, which the first answer requested.
             (AuthPlugin::Sha256Password, key) if !stream.is_private() => {
                 self.send_encrypted(stream, key).await
             }

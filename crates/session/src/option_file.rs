@@ -6,7 +6,7 @@
 //!    in any group. Groups `[client]`, `[client-server]`, `[client-mariadb]` and `[tailwater]` are read, and
 //!    those that the caller adds;
 //! 3. `TAILWATER_HOST`, `TAILWATER_PORT`, `TAILWATER_SOCKET`, `TAILWATER_USER`, `TAILWATER_PASSWORD`;
-//! 4. values that the caller sets.
+//! 4. values that the calling program sets.
 //!
 //! The global files (`/etc/my.cnf` and others) are not read. Unknown options are ignored, because other
 //! programs use the same groups.
@@ -24,13 +24,13 @@ use crate::options::{ConnectOptions, Endpoint, PasswordText, TlsMode, TlsOptions
 /// The groups that are always read.
 pub const GROUPS: [&str; 4] = ["client", "client-server", "client-mariadb", "tailwater"];
 
-/// The port of both flavours.
+/// The default port of MySQL and MariaDB.
 pub const DEFAULT_PORT: u16 = 3306;
 
 /// The maximum size of an option file, in bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// The sources of options.
+/// Where to read the options of a client from.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct OptionSources {
     /// The option file to read instead of `~/.my.cnf`. It must exist.
@@ -39,7 +39,7 @@ pub struct OptionSources {
     pub groups: Vec<String>,
 }
 
-/// The options found.
+/// The options that were found; `None` for an option that no source sets.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ClientOptions {
     /// `host`.
@@ -56,7 +56,8 @@ pub struct ClientOptions {
     pub database: Option<String>,
     /// `ssl-mode`, or `ssl` and `skip-ssl`.
     pub tls_mode: Option<TlsMode>,
-    /// `ssl-verify-server-cert`, MariaDB's: whether the server's certificate is verified, its host too.
+    /// `ssl-verify-server-cert`, an option of MariaDB: whether to verify the server's certificate and its
+    /// host name.
     pub tls_verify: Option<bool>,
     /// `ssl-ca`.
     pub tls_ca: Option<PathBuf>,
@@ -82,10 +83,11 @@ impl OptionSources {
         self.load_from(|name| env::var_os(name))
     }
 
-    /// As [`OptionSources::load`], with a given environment.
+    /// Reads the option file like [`OptionSources::load`], with the environment variables that the caller
+    /// passes.
     ///
     /// # Errors
-    /// As [`OptionSources::load`].
+    /// The same as for [`OptionSources::load`].
     pub fn load_from(
         &self,
         variable: impl Fn(&str) -> Option<OsString>,
@@ -161,7 +163,7 @@ fn read_text(file: &Path) -> Result<String, SessionError> {
     let metadata = open.metadata().map_err(|error| failed(error.to_string()))?;
     if metadata.permissions().mode() & 0o002 != 0 {
         return Err(failed(
-            "everybody may write to it, so it is not trusted; run chmod o-w on it".to_owned(),
+            "all users may write to it, so it is not trusted; run chmod o-w on it".to_owned(),
         ));
     }
     let mut bytes = Vec::new();
@@ -198,11 +200,11 @@ fn parse_line(line: &str) -> Result<OptionLine<'_>, String> {
         Some((name, value)) => (name.trim(), Some(unquoted(value.trim()))),
         None => (line.trim(), None),
     };
-    // The servers' clients accept both spellings.
+    // Accept both spellings of an option name, with `-` and with `_`, as the servers' clients do.
     Ok(OptionLine::Option { name: name.replace('_', "-"), value })
 }
 
-/// Removes a comment: '#' outside of quotes, as in the servers' clients.
+/// Removes a comment: everything after a '#' that is not in quotes, as the servers' clients do.
 fn without_comment(line: &str) -> &str {
     let (mut quote, mut escaped) = (None, false);
     for (index, character) in line.char_indices() {
@@ -277,7 +279,7 @@ pub fn parse_tls_mode(value: &str) -> Result<TlsMode, String> {
     })
 }
 
-/// Options whose prefix switches them on or off, as in the servers' clients.
+/// Options whose prefix (such as `skip-`) switches them on or off, as in the servers' clients.
 fn switch_of<'a>(name: &'a str, value: Option<&str>) -> Option<(&'a str, Result<bool, String>)> {
     const SWITCHES: [&str; 2] = ["ssl", "ssl-verify-server-cert"];
     let (base, is_negated) = match name.split_once('-') {
@@ -311,11 +313,13 @@ impl ClientOptions {
             "port" => self.port = Some(parse_port(&text()?)?),
             "socket" => self.socket = Some(path()?),
             "user" => self.user = Some(text()?),
-            // A bare `password` makes clients prompt on the terminal; here there is no terminal.
+            // An option `password` without a value makes the servers' clients prompt for it. Here there is no
+            // terminal to prompt on.
             "password" => self.password = Some(PasswordText::from(text()?)),
             "database" => self.database = Some(text()?),
             "ssl-mode" => self.tls_mode = Some(parse_tls_mode(&text()?)?),
-            // Ignoring an option that restricts trust would mean trusting the server more than configured.
+            // These options restrict which servers are trusted. Ignoring one would mean to trust more servers
+            // than configured.
             "ssl-capath" | "ssl-crl" | "ssl-crlpath" | "ssl-fp" | "ssl-fplist" => {
                 return Err(format!(
                     "{name} is not supported; give the authorities in one file, with ssl-ca"
@@ -336,14 +340,14 @@ impl ClientOptions {
         Ok(())
     }
 
-    /// Overrides options with those of `over`.
+    /// Replaces options by those that are set in `over`.
     pub fn override_with(&mut self, over: Self) {
         fn take<T>(option: &mut Option<T>, over: Option<T>) {
             if over.is_some() {
                 *option = over;
             }
         }
-        // A host overrides the socket of an earlier source, and a socket the host.
+        // A host replaces the socket of an earlier source, and a socket replaces the host.
         if over.host.is_some() && over.socket.is_none() {
             self.socket = None;
         }
@@ -356,7 +360,7 @@ impl ClientOptions {
         take(&mut self.user, over.user);
         take(&mut self.password, over.password);
         take(&mut self.database, over.database);
-        // A mode overrides an earlier source's verification option.
+        // A TLS mode replaces the verification option of an earlier source.
         if over.tls_mode.is_some() {
             self.tls_verify = None;
         }
@@ -370,8 +374,8 @@ impl ClientOptions {
         take(&mut self.connect_timeout, over.connect_timeout);
     }
 
-    /// The address: the socket, if there is one and the host is unset or `localhost`; otherwise TCP, by
-    /// default 127.0.0.1 and port 3306.
+    /// The server's address. It is the socket if one is set and the host is unset or `localhost`. Otherwise
+    /// it is TCP, by default to 127.0.0.1 and port 3306.
     pub fn endpoint(&self) -> Endpoint {
         match (&self.socket, self.host.as_deref()) {
             (Some(path), None | Some("localhost")) => Endpoint::unix(path),
@@ -379,10 +383,11 @@ impl ClientOptions {
         }
     }
 
-    /// The resulting TLS mode. With `ssl-ca` every mode but `DISABLED` verifies the certificate. MariaDB's
-    /// clients do so even with `ssl-verify-server-cert` off, which concerns only the host. MySQL's clients do
-    /// so if no mode is set; under an explicit `PREFERRED` or `REQUIRED` they ignore `ssl-ca` with a warning.
-    /// The flavour is unknown before the server is trusted.
+    /// The TLS mode that results from all options. With `ssl-ca` every mode but `DISABLED` verifies the
+    /// certificate. MariaDB's clients verify it even with `ssl-verify-server-cert` off, because that option
+    /// concerns only the host name. MySQL's clients verify it if no mode is set; under an explicit
+    /// `PREFERRED` or `REQUIRED` they ignore `ssl-ca` with a warning. This code cannot choose by flavour,
+    /// because the flavour is unknown before the server is trusted.
     fn effective_tls_mode(&self) -> TlsMode {
         match (self.tls_mode, self.tls_verify) {
             (Some(mode @ (TlsMode::Off | TlsMode::VerifyCa | TlsMode::VerifyFull)), _) => mode,
@@ -392,7 +397,8 @@ impl ClientOptions {
         }
     }
 
-    /// All options, over the defaults of [`ConnectOptions::new`].
+    /// All connection options: those that were found, and the defaults of [`ConnectOptions::new`] for the
+    /// rest.
     pub fn connect_options(&self) -> ConnectOptions {
         let mut options = ConnectOptions::new(self.endpoint(), self.user.clone().unwrap_or_default());
         options.password = self.password.clone().unwrap_or_default();
@@ -442,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_read_as_by_the_servers_clients() {
+    fn values_are_parsed_as_the_servers_clients_parse_them() {
         for (line, expected) in [
             ("password=plain", "plain"),
             ("password = spaced ", "spaced"),
@@ -461,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn tls_options_of_both_flavours() {
+    fn tls_options_of_both_flavours_are_read() {
         for (lines, mode) in [
             ("ssl-mode=VERIFY_IDENTITY", TlsMode::VerifyFull),
             ("ssl_mode=verify_ca", TlsMode::VerifyCa),
@@ -477,17 +483,17 @@ mod tests {
             ("skip-ssl=0", TlsMode::Required),
             ("enable-ssl", TlsMode::Required),
             ("", TlsMode::Preferred),
-            // A named authority implies verification.
+            // An authority in `ssl-ca` implies verification.
             ("ssl-ca=ca.pem", TlsMode::VerifyCa),
             ("ssl-ca=ca.pem\nssl-mode=PREFERRED", TlsMode::VerifyCa),
             ("ssl-mode=REQUIRED\nssl-ca=ca.pem", TlsMode::VerifyCa),
             ("ssl\nssl-ca=ca.pem", TlsMode::VerifyCa),
             ("ssl-ca=ca.pem\nssl-verify-server-cert", TlsMode::VerifyFull),
             ("ssl-ca=ca.pem\nssl-mode=VERIFY_IDENTITY\nskip-ssl-verify-server-cert", TlsMode::VerifyFull),
-            // Then the certificate is verified, but not the host.
+            // `ssl-verify-server-cert=0` turns off only the check of the host name.
             ("ssl\nssl-ca=ca.pem\nssl-verify-server-cert=0", TlsMode::VerifyCa),
             ("ssl-ca=ca.pem\nskip-ssl-verify-server-cert", TlsMode::VerifyCa),
-            // Except without TLS.
+            // No certificate is verified without TLS.
             ("ssl-ca=ca.pem\nskip-ssl", TlsMode::Off),
             ("ssl-ca=ca.pem\nssl-mode=DISABLED", TlsMode::Off),
         ] {
@@ -501,7 +507,7 @@ mod tests {
     }
 
     #[test]
-    fn socket_and_host() {
+    fn the_endpoint_follows_from_socket_and_host() {
         let socket = Endpoint::unix("/run/s.sock");
         for (lines, endpoint) in [
             ("socket=/run/s.sock", socket.clone()),
@@ -519,7 +525,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_name_the_line() {
+    fn errors_name_the_line_of_the_option_file() {
         for (file, line, reason) in [
             ("[client]\nport=x", 2, "no port"),
             ("[client]\nport=0", 2, "no port"),

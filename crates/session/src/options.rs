@@ -1,4 +1,4 @@
-//! Connection options.
+//! The options of a connection to a server.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -24,7 +24,7 @@ pub enum Endpoint {
 }
 
 impl Endpoint {
-    /// A TCP address.
+    /// A TCP address from host and port.
     pub fn tcp(host: impl Into<String>, port: u16) -> Self {
         Self::Tcp { host: host.into(), port }
     }
@@ -55,7 +55,7 @@ impl PasswordText {
         Self(text.into())
     }
 
-    /// The password. Do not use it in logs and messages.
+    /// The password in clear text. Do not use it in logs and messages.
     pub fn expose(&self) -> &str {
         &self.0
     }
@@ -79,33 +79,34 @@ impl fmt::Debug for PasswordText {
     }
 }
 
-/// How a TCP connection uses TLS. Unix sockets never use it: their bytes do not leave the machine.
+/// How a TCP connection uses TLS. Connections through a Unix socket never use it, because their bytes do not
+/// leave the machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum TlsMode {
     /// No TLS.
     Off,
-    /// TLS if the server offers it, without verifying its certificate. This protects against passive
-    /// listeners, but not against a man in the middle.
+    /// TLS if the server offers it, without verifying its certificate. This protects against eavesdropping,
+    /// but not against a man in the middle.
     #[default]
     Preferred,
-    /// Always, without verifying the server's certificate.
+    /// Always use TLS, without verifying the server's certificate.
     Required,
-    /// Always; the server's certificate must come from a given authority.
+    /// Always use TLS. A given certificate authority must have issued the server's certificate.
     VerifyCa,
-    /// As [`TlsMode::VerifyCa`]; the certificate must also match the host name.
+    /// Like [`TlsMode::VerifyCa`]; the certificate must also match the host name.
     VerifyFull,
 }
 
-/// Certificates and keys, in PEM files.
+/// The TLS mode, with certificates and keys in PEM files.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TlsOptions {
-    /// The mode.
+    /// The TLS mode.
     pub mode: TlsMode,
     /// The trusted certificate authorities. Required by [`TlsMode::VerifyCa`] and [`TlsMode::VerifyFull`].
     pub ca: Option<PathBuf>,
-    /// The client certificate, if the account requires one.
+    /// The client certificate, for accounts that require one.
     pub certificate: Option<PathBuf>,
-    /// The key of the client certificate.
+    /// The private key of the client certificate.
     pub key: Option<PathBuf>,
 }
 
@@ -132,32 +133,33 @@ pub struct ConnectOptions {
     pub database: Option<String>,
     /// The TLS options.
     pub tls: TlsOptions,
-    /// PEM file with the server's RSA public key, for `caching_sha2_password` without TLS. Without it the
-    /// client requests the key from the server, and a man in the middle could replace it.
+    /// PEM file with the server's RSA public key, for `caching_sha2_password` without TLS. Without this file
+    /// the client requests the key from the server, and a man in the middle could replace the key.
     pub server_public_key: Option<PathBuf>,
-    /// Whether a server may request the password in clear text (`mysql_clear_password`, for PAM and LDAP).
-    /// Even then it is only sent over TLS.
+    /// Whether the client sends the password in clear text if the server requests it (`mysql_clear_password`,
+    /// for PAM and LDAP). Even then the client sends it only over TLS.
     pub clear_password_allowed: bool,
-    /// Timeout of name resolution, connection, TLS and login together.
+    /// The time limit for name resolution, connecting, TLS and login together.
     pub connect_timeout: Duration,
-    /// Timeout of an answer: how long the server may send nothing; `None` for no limit.
+    /// The time limit for an answer: how long the server may send nothing; `None` for no limit.
     pub read_timeout: Option<Duration>,
-    /// How long the server may accept no bytes; `None` for no limit.
+    /// The time limit for sending: how long the server may accept no bytes; `None` for no limit.
     pub write_timeout: Option<Duration>,
-    /// The maximum size of a result of [`crate::Connection::query`], and of a single row of a stream, in
-    /// bytes.
+    /// The maximum size in bytes of a result of [`crate::Connection::query`], and of a single row of a row
+    /// stream.
     pub rows_bytes_max: usize,
-    /// The program name in `performance_schema.session_connect_attrs`.
+    /// The program name that the server shows in `performance_schema.session_connect_attrs`.
     pub program_name: String,
-    /// Whether a statement may be several ones separated by semicolons: one round trip for all. The server
-    /// stops at the first that fails.
+    /// Whether several statements, separated by semicolons, may be sent in one round trip. The server stops
+    /// at the first statement that fails.
     pub multi_statements: bool,
     /// Whether an UPDATE reports the number of matched rows instead of changed rows (CLIENT_FOUND_ROWS).
     pub found_rows: bool,
     /// Whether [`crate::Connection::load_data`] may be used. It sends only the rows that it receives from its
     /// caller, and never a local file.
     pub local_infile: bool,
-    /// The session variables that are set at the start, independent of the global values.
+    /// Which session variables are set after the login, so that the session does not depend on the server's
+    /// global values.
     pub session_preset: SessionPreset,
 }
 

@@ -1,4 +1,4 @@
-//! Packets over a socket, with a read-ahead buffer whose slices go to the caller without a copy.
+//! Sends and receives packets over a socket. Slices of its read-ahead buffer go to the caller without a copy.
 
 use std::future::poll_fn;
 use std::io;
@@ -15,14 +15,14 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use crate::error::SessionError;
 use crate::socket::Socket;
 
-/// The minimum buffer space for a read, in bytes, unless the caller sets another.
+/// The minimum free space in the buffer for a read, in bytes, unless the caller sets another value.
 const READ_AHEAD_BYTES: usize = 16 << 10;
 
-/// The maximum growth of the buffer at once. A packet's header may announce any length, so the buffer grows
-/// only as bytes arrive.
+/// The maximum number of bytes by which the buffer grows at once. A packet's header may announce any length,
+/// so the buffer grows only as bytes arrive.
 const GROW_BYTES_MAX: usize = 1 << 20;
 
-/// A statement in pieces is sent in writes of this many bytes.
+/// The size in bytes of each write of a statement that is sent in pieces.
 const SENT_BYTES: usize = 256 << 10;
 
 /// A socket with its buffers and sequence number.
@@ -32,7 +32,7 @@ pub(crate) struct PacketStream {
     buffer: BytesMut,
     out: Vec<u8>,
     sequence: u8,
-    /// The minimum buffer space for a read, in bytes.
+    /// The minimum free space in the buffer for a read, in bytes.
     pub(crate) read_ahead_bytes: usize,
     pub(crate) read_timeout: Option<Duration>,
     pub(crate) write_timeout: Option<Duration>,
@@ -55,10 +55,10 @@ impl PacketStream {
         self.socket.is_private()
     }
 
-    /// Replaces the socket by the result of `wrap`, as for TLS.
+    /// Takes the socket out of the stream, with the next sequence number, to start TLS on it.
     ///
     /// # Errors
-    /// [`SessionError::Protocol`] if bytes are buffered: TLS did not protect them.
+    /// [`SessionError::Protocol`] if bytes are buffered: they arrived before TLS and so were not protected.
     pub(crate) fn into_socket(self, doing: &'static str) -> Result<(Socket, u8), SessionError> {
         if !self.buffer.is_empty() {
             let source = WireError::malformed("start of TLS", "bytes came before it");
@@ -67,7 +67,7 @@ impl PacketStream {
         Ok((self.socket, self.sequence))
     }
 
-    /// Continues a stream with sequence number `sequence`.
+    /// A stream over `socket` that continues with sequence number `sequence`.
     pub(crate) fn resume(socket: Socket, sequence: u8) -> Self {
         Self { sequence, ..Self::new(socket) }
     }
@@ -82,8 +82,8 @@ impl PacketStream {
         self.buffer.split_to(count.min(self.buffer.len())).freeze()
     }
 
-    /// Receives until at least `wanted` bytes are buffered. Each read takes all available bytes, and has
-    /// space for `read_ahead` or more. Cancel-safe: no bytes are lost.
+    /// Receives until at least `wanted` bytes are buffered. Each read takes all available bytes; the buffer
+    /// has space for at least `read_ahead` bytes. Cancel-safe: no bytes are lost.
     pub(crate) async fn fill(
         &mut self,
         doing: &'static str,
@@ -114,13 +114,13 @@ impl PacketStream {
 
     /// Receives the bytes that have already arrived, without waiting.
     pub(crate) async fn pull(&mut self, doing: &'static str, read_ahead: usize) -> Result<(), SessionError> {
-        // Makes the runtime ask the system again: after a short read it assumes that no more bytes have
-        // arrived.
+        // Makes the runtime ask the system again. After a short read the runtime assumes that no more bytes
+        // have arrived.
         tokio::task::yield_now().await;
         self.make_room(0, read_ahead);
         let mut read = pin!(self.socket.read_buf(&mut self.buffer));
         match poll_fn(|context| Poll::Ready(read.as_mut().poll(context))).await {
-            // The next read that waits reports the end of the stream again.
+            // Ignore the end of the stream here: the next read that waits reports it.
             Poll::Pending | Poll::Ready(Ok(_)) => Ok(()),
             Poll::Ready(Err(source)) => Err(SessionError::Io { doing, source }),
         }
@@ -129,7 +129,7 @@ impl PacketStream {
     fn make_room(&mut self, wanted: usize, read_ahead: usize) {
         let spare = self.buffer.capacity() - self.buffer.len();
         let missing = wanted.saturating_sub(self.buffer.len()).min(GROW_BYTES_MAX);
-        // A nearly full buffer would cause many small reads.
+        // Reading into a nearly full buffer would cause many small reads.
         if spare < missing.max(read_ahead / 8) {
             self.buffer.reserve(missing.max(read_ahead));
         }
@@ -162,8 +162,8 @@ impl PacketStream {
         }
     }
 
-    /// Takes the complete packets at the front whose payloads satisfy `wanted`, with their headers, and
-    /// counts them. Takes no payload that spans several packets. Does not wait.
+    /// Takes the complete packets, headers included, at the front of the buffer whose payloads satisfy
+    /// `wanted`. Counts them in the sequence number. Stops at a payload of several packets. Does not wait.
     pub(crate) fn take_packets(&mut self, wanted: impl Fn(&[u8]) -> bool) -> Bytes {
         let mut taken = 0;
         while let Some(header) = PacketHeader::parse(&self.buffer[taken..]) {
@@ -190,7 +190,8 @@ impl PacketStream {
         self.flush(doing).await
     }
 
-    /// Sends one payload as packet number 0; the sequence numbers of received packets do not change.
+    /// Sends one payload as packet number 0, without changing the sequence number of the packets that are
+    /// received.
     pub(crate) async fn write_packet_aside(
         &mut self,
         doing: &'static str,
@@ -223,20 +224,21 @@ impl PacketStream {
         self.out.clear();
     }
 
-    /// Frees the memory of a long packet if the buffer is empty, so that an idle connection does not hold it.
+    /// Frees the memory that a long packet needed, so that an idle connection does not hold it. Does so only
+    /// if the buffer is empty.
     pub(crate) fn give_back_room(&mut self) {
         if self.buffer.is_empty() {
             self.buffer = BytesMut::new();
         }
     }
 
-    /// Expects the next packet to begin a new command.
+    /// Resets the sequence number: the next packet that is received begins a new command.
     pub(crate) fn begin_exchange(&mut self) {
         self.sequence = 0;
     }
 
-    /// Receives one complete payload of a single packet, and not one byte after it: the next byte may belong
-    /// to TLS.
+    /// Receives one complete payload of a single packet, and not one byte after it, because the next byte may
+    /// belong to the TLS handshake.
     pub(crate) async fn read_packet_alone(
         &mut self,
         doing: &'static str,
@@ -281,8 +283,8 @@ impl PacketStream {
         self.write_packet(doing, &payload).await
     }
 
-    /// Sends a payload with sequence number 0: `head`, then `bytes` more in pieces. Only a few pieces are in
-    /// memory at a time.
+    /// Sends a payload with sequence number 0. It consists of `head` and of `bytes` more bytes, which come in
+    /// pieces. Only a few pieces are in memory at a time.
     pub(crate) async fn send_pieces(
         &mut self,
         doing: &'static str,

@@ -1,5 +1,5 @@
-//! Prepared statements whose rows come in the binary protocol. The server converts no value to text, which
-//! takes longest for floating-point numbers.
+//! Prepared statements whose rows come in the binary protocol. The server then converts no value to text, a
+//! conversion that is slowest for floating-point numbers.
 
 use tailwater_wire::WireError;
 use tailwater_wire::protocol::ColumnDefinition;
@@ -17,10 +17,12 @@ const PREPARING: &str = "preparing a statement";
 const RUNNING: &str = "running a prepared statement";
 const CLOSING: &str = "closing a prepared statement";
 
-/// Flags and iteration count of COM_STMT_EXECUTE: no cursor, so all rows come at once; the count is always 1.
+/// Flags and iteration count of COM_STMT_EXECUTE: no cursor, so that all rows come at once; the iteration
+/// count is always 1.
 const NO_CURSOR_ONCE: [u8; 5] = [0, 1, 0, 0, 0];
 
-/// Whether the server cannot prepare the statement, or has reached its maximum of prepared statements.
+/// Whether the error number means that the server cannot prepare the statement, or has reached its maximum
+/// number of prepared statements.
 fn is_unpreparable(number: u16) -> bool {
     const ER_UNSUPPORTED_PS: u16 = 1295;
     const ER_MAX_PREPARED_STMT_COUNT_REACHED: u16 = 1461;
@@ -28,9 +30,9 @@ fn is_unpreparable(number: u16) -> bool {
 }
 
 impl Connection {
-    /// Runs one statement that returns rows, as [`Connection::query_stream`] does. Floating-point numbers
-    /// have as many digits as they need to be unique, whatever the server would have printed. The server
-    /// needs less time.
+    /// Runs one statement that returns rows, as [`Connection::query_stream`] does. Floating-point numbers get
+    /// as many digits as identify the value, even where the server would print fewer. The server also needs
+    /// less time than for text.
     ///
     /// # Errors
     /// [`SessionError::Server`] if the statement fails; anything that breaks the connection.
@@ -58,8 +60,10 @@ impl Connection {
             run => run?,
         };
         let Some(rows) = ValueRows::new(&columns) else {
-            let source =
-                WireError::malformed("column definition", "another type than was prepared".to_owned());
+            let source = WireError::malformed(
+                "column definition",
+                "other column types than at the prepare".to_owned(),
+            );
             return Err(SessionError::Protocol { doing: RUNNING, source });
         };
         Ok(RowStream::with_binary_rows(self, columns, BinaryRows { statement: prepared.id, rows }))
@@ -73,13 +77,16 @@ impl Connection {
             Opening::Columns(columns) => Ok(columns),
             Opening::LocalInfile(file) => Err(SessionError::LocalInfile { file }),
             Opening::Ok(_) => {
-                let source = WireError::malformed("result", "no rows of a statement with columns".to_owned());
+                let source = WireError::malformed(
+                    "result",
+                    "no rows although the statement returns columns".to_owned(),
+                );
                 Err(SessionError::Protocol { doing: RUNNING, source })
             }
         }
     }
 
-    /// Prepares a statement; returns its columns too.
+    /// Prepares a statement. Returns it with the definitions of its result columns.
     pub(crate) async fn prepare(
         &mut self,
         sql: &str,
@@ -97,7 +104,7 @@ impl Connection {
         let prepared = PrepareOk::parse(&payload)
             .map_err(|source| SessionError::Protocol { doing: PREPARING, source })?;
         let mut columns = Vec::new();
-        // The parameters' definitions come before the columns'.
+        // The server sends the definitions of the parameters before those of the columns.
         for definitions in [prepared.parameters, prepared.columns] {
             if definitions > 0 {
                 columns = self.read_columns(usize::from(definitions)).await?;

@@ -1,5 +1,5 @@
-//! Checks an account's privileges before a job starts, so that the user gets a GRANT statement instead of a
-//! failure in the middle.
+//! Checks an account's privileges before a job starts, so that the user sees the missing GRANT statement at
+//! the start instead of a failure in the middle of the job.
 
 use tailwater_wire::Flavour;
 use tailwater_wire::server_version::ServerFeature;
@@ -11,27 +11,28 @@ use crate::error::SessionError;
 /// What an account is used for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AccountPurpose {
-    /// Receive the binlog, list its files, and read its position. Semi-sync needs no further privilege.
+    /// Receive the binlog, list the binlog files, and read the binlog position. Semi-sync needs no further
+    /// privilege.
     Capture,
-    /// Replay row events, with the binlog on or off. Privileges on the data and on schema `tailwater` are
-    /// needed too.
+    /// Replay row events, with the binlog on or off. The account also needs privileges on the data and on
+    /// schema `tailwater`.
     Apply,
     /// Set a server's GTID position, so that native replication continues after it.
     Publish,
-    /// Read a consistent snapshot on several connections under a short lock.
+    /// Read a consistent snapshot on several connections. A lock is held for a short time.
     Snapshot,
-    /// Block DDL during a snapshot; MySQL only, on MariaDB it is part of [`AccountPurpose::Snapshot`].
+    /// Block DDL during a snapshot; for MySQL only; on MariaDB this is part of [`AccountPurpose::Snapshot`].
     BlockDdl,
-    /// Donor of MySQL's clone plugin.
+    /// The server that is copied (the donor) with MySQL's clone plugin.
     CloneDonor,
-    /// Recipient of MySQL's clone plugin.
+    /// The server that receives the copy (the recipient) with MySQL's clone plugin.
     CloneRecipient,
-    /// Make the server a primary or a replica: set replication, semi-sync and `read_only`. INSERT on
-    /// `mysql.plugin` is also needed to load MySQL's semi-sync plugin.
+    /// Make the server a primary or a replica: set replication, semi-sync and `read_only`. To load MySQL's
+    /// semi-sync plugin, the account also needs INSERT on `mysql.plugin`.
     Failover,
 }
 
-/// Alternative privileges, named as in `SHOW GRANTS`. One is enough.
+/// Alternative privileges, named as in `SHOW GRANTS`. The account needs one of them.
 type AlternativePrivileges = &'static [&'static str];
 
 impl AccountPurpose {
@@ -39,16 +40,16 @@ impl AccountPurpose {
         match self {
             Self::Capture => "capturing the binlog",
             Self::Apply => "applying row events",
-            Self::Publish => "telling the server what it has",
+            Self::Publish => "setting the server's GTID position",
             Self::Snapshot => "taking a snapshot",
-            Self::BlockDdl => "keeping definitions from changing",
+            Self::BlockDdl => "blocking DDL",
             Self::CloneDonor => "being cloned",
             Self::CloneRecipient => "cloning another server",
             Self::Failover => "making it a primary or a replica",
         }
     }
 
-    /// The global privileges that the purpose needs.
+    /// The global privileges that the account needs for this purpose.
     fn privileges(self, flavour: Flavour, version: (u16, u16, u16)) -> &'static [AlternativePrivileges] {
         match (self, flavour) {
             (Self::Capture, Flavour::MariaDb)
@@ -76,7 +77,7 @@ impl AccountPurpose {
                 &["REPLICATION CLIENT"],
                 &["REPLICATION_SLAVE_ADMIN", "SUPER"],
                 &["SYSTEM_VARIABLES_ADMIN", "SUPER"],
-                // Writes under `read_only`, such as loading the semi-sync plugin.
+                // To write while `read_only` is on, for example to load the semi-sync plugin.
                 &["CONNECTION_ADMIN", "SUPER"],
                 &["RELOAD"],
             ],
@@ -89,7 +90,7 @@ impl AccountPurpose {
             (Self::Publish, Flavour::MariaDb) => &[&["REPLICATION SLAVE ADMIN"]],
             (Self::Failover, Flavour::MariaDb) => &[
                 &["BINLOG MONITOR"],
-                // SHOW GRANTS prints the older name.
+                // Accept the older name too, because SHOW GRANTS prints it.
                 &["SLAVE MONITOR", "REPLICA MONITOR"],
                 &["REPLICATION SLAVE ADMIN"],
                 &["REPLICATION MASTER ADMIN"],
@@ -100,15 +101,16 @@ impl AccountPurpose {
     }
 }
 
-/// The GRANT statement for a purpose on a current server. `account` must be quoted as needed.
+/// The GRANT statement for a purpose, with the privilege names of a current server. `account` must be quoted
+/// as needed.
 pub fn grant_statement(purpose: AccountPurpose, flavour: Flavour, account: &str) -> String {
     let newest = (u16::MAX, 0, 0);
     let privileges = purpose.privileges(flavour, newest).iter().filter_map(|needed| needed.first().copied());
     format!("GRANT {} ON *.* TO {account}", privileges.collect::<Vec<_>>().join(", "))
 }
 
-/// Checks that the account of `connection` has the privileges of `purpose`, those of its active roles
-/// included.
+/// Checks that the account of `connection` has the privileges of `purpose`. Privileges of its active roles
+/// count.
 ///
 /// # Errors
 /// [`SessionError::MissingGrant`] with the missing privileges and the GRANT statement; the connection stays
@@ -130,8 +132,8 @@ pub async fn check_privileges(
     Err(SessionError::MissingGrant { user, missing, purpose: purpose.name(), statement })
 }
 
-/// Checks that the account of `connection` may load a MySQL plugin, which the server stores in a table. If
-/// semi-sync is not loaded, [`AccountPurpose::Failover`] also needs INSERT on `mysql.plugin`.
+/// Checks that the account of `connection` may load a MySQL plugin, which the server records in
+/// `mysql.plugin`. If semi-sync is not loaded, [`AccountPurpose::Failover`] also needs INSERT on that table.
 ///
 /// # Errors
 /// As [`check_privileges`].
@@ -146,19 +148,19 @@ pub async fn check_plugin_privilege(connection: &mut Connection) -> Result<(), S
     Err(SessionError::MissingGrant { user, missing, purpose: "loading semi-sync", statement })
 }
 
-/// The account of a connection, quoted for a statement.
+/// The account of a connection, quoted for use in a statement.
 async fn own_account(connection: &mut Connection) -> Result<String, SessionError> {
-    const DOING: &str = "looking at the user's grants";
+    const DOING: &str = "reading the user's grants";
     let account = connection.query("SELECT CURRENT_USER()").await?;
     let Some(account) = account.scalar() else {
-        let reason = "CURRENT_USER() gave no text".to_owned();
+        let reason = "CURRENT_USER() returned no text".to_owned();
         return Err(SessionError::UnexpectedResult { doing: DOING, reason });
     };
     Ok(quoted_account(account))
 }
 
-/// Whether lines of `SHOW GRANTS` may grant INSERT on `mysql.plugin`: globally and not revoked for the
-/// schema, on a schema by name or pattern, or on the table.
+/// Whether the lines of `SHOW GRANTS` may grant INSERT on `mysql.plugin`. A grant counts if it is global and
+/// not revoked for the schema, on a schema by name or pattern, or on the table.
 fn may_load_plugins<'a>(grants: impl Iterator<Item = &'a str>) -> bool {
     let (mut everywhere, mut revoked) = (false, false);
     for grant in grants {
@@ -185,7 +187,7 @@ fn may_load_plugins<'a>(grants: impl Iterator<Item = &'a str>) -> bool {
     everywhere && !revoked
 }
 
-/// The global privileges of `needed` that the lines of `SHOW GRANTS` do not grant.
+/// The global privileges in `needed` that no line of `SHOW GRANTS` grants.
 fn missing_privileges<'a>(
     grants: impl Iterator<Item = &'a str>,
     needed: &'static [AlternativePrivileges],
@@ -207,7 +209,7 @@ fn missing_privileges<'a>(
     missing.iter().filter_map(|needed| needed.first().copied()).collect()
 }
 
-/// Quotes `user@host` for a statement.
+/// Quotes `user@host` for use in a statement.
 fn quoted_account(account: &str) -> String {
     let (user, host) = account.rsplit_once('@').unwrap_or((account, "%"));
     format!("{}@{}", string_literal(user), string_literal(host))
@@ -247,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn plugin_privileges_are_found() {
+    fn the_privilege_to_load_plugins_is_found() {
         for (grants, expected) in [
             (&["GRANT USAGE ON *.* TO `u`@`%`"][..], false),
             (&["GRANT SELECT, INSERT, UPDATE ON *.* TO `root`@`localhost` WITH GRANT OPTION"], true),

@@ -1,4 +1,4 @@
-//! Query results: rows of text values.
+//! Query results, whose values are text.
 
 use std::ops::Range;
 
@@ -11,10 +11,11 @@ use tailwater_wire::protocol::resultset::{TextRowValues, parse_text_row};
 use crate::connection::{Connection, OkInfo, READING_ROWS};
 use crate::error::SessionError;
 
-/// Bytes per read, where rows are read in batches.
+/// The size of one read in bytes when rows are read in batches.
 const BATCH_BYTES: usize = 256 << 10;
 
-/// The memory of a row besides its bytes, for [`crate::ConnectOptions::rows_bytes_max`].
+/// The memory in bytes that a row takes in addition to its values, counted for
+/// [`crate::ConnectOptions::rows_bytes_max`].
 const ROW_OVERHEAD_BYTES: usize = 64;
 
 /// One row. Values are text in utf8mb4, as the server formats them, or raw bytes for binary columns.
@@ -37,7 +38,7 @@ impl TextRow {
         self.values.len()
     }
 
-    /// Whether the row has no values. A row of a server has at least one.
+    /// Whether the row has no values. A row from a server has at least one value.
     pub fn is_empty(&self) -> bool {
         self.values.is_empty()
     }
@@ -63,13 +64,13 @@ impl TextRow {
         self.get_str(index)?.parse().ok()
     }
 
-    /// The memory of the row, approximately.
+    /// The approximate memory of the row in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.payload.len() + self.values.len() * size_of::<Option<Range<usize>>>() + ROW_OVERHEAD_BYTES
     }
 }
 
-/// One row in its wire format, whose values are read in order.
+/// One row in its wire format. Its values are parsed in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RawRow<'a> {
     payload: &'a [u8],
@@ -83,20 +84,20 @@ impl<'a> RawRow<'a> {
         Self { payload, columns }
     }
 
-    /// The payload: each value after its length, or the mark of NULL. Rows of the same number of columns are
-    /// equal if and only if their bytes are.
+    /// The payload of the row: each value after its length, or the mark for NULL. Two rows with the same
+    /// number of columns are equal if and only if their bytes are equal.
     #[inline]
     pub fn bytes(&self) -> &'a [u8] {
         self.payload
     }
 
-    /// The expected number of values.
+    /// The number of values that the row should have.
     #[inline]
     pub fn columns(&self) -> usize {
         self.columns
     }
 
-    /// Its values, `None` for NULL. The iterator ends after an error.
+    /// The values in order, `None` for NULL. The iterator ends after an error.
     #[inline]
     pub fn values(&self) -> impl Iterator<Item = Result<Option<&'a [u8]>, SessionError>> + use<'a> {
         let wrong = |source| SessionError::Protocol { doing: READING_ROWS, source };
@@ -104,19 +105,19 @@ impl<'a> RawRow<'a> {
     }
 }
 
-/// A batch of rows in the wire format of text rows. Binary rows are converted to it.
+/// A batch of rows in the text protocol's format. Rows of the binary protocol are converted to this format.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RawRows {
-    /// Rows of one packet each, after its header.
+    /// Rows that fit in one packet each; each row follows its packet header.
     packets: Bytes,
-    /// One row of several packets, joined.
+    /// One row that came in several packets, joined.
     long: Option<Bytes>,
-    /// Rows converted from binary, each after its length in bytes (u32, little-endian).
+    /// Rows converted from the binary protocol, each after its length in bytes (u32, little-endian).
     made: Vec<u8>,
     columns: usize,
 }
 
-/// The bytes of the length before a converted row.
+/// The size of the length before a converted row, in bytes.
 const LENGTH_BYTES: usize = size_of::<u32>();
 
 impl RawRows {
@@ -142,10 +143,11 @@ impl RawRows {
         packets.chain(self.long.as_deref()).chain(made).map(move |payload| RawRow::new(payload, columns))
     }
 
-    /// Converts binary rows.
+    /// Converts rows of the binary protocol to the text format.
     fn converted(self, rows: &ValueRows) -> Result<Self, SessionError> {
         let wrong = |source| SessionError::Protocol { doing: READING_ROWS, source };
-        // Numbers are longer as text. Long rows are long because of their texts.
+        // Numbers take more bytes as text. A row that is longer than a packet is long because of its text
+        // values, so reserve only a little more for it.
         let long = self.long.as_ref().map_or(0, |row| row.len() + row.len() / 64);
         let mut made = Vec::with_capacity(self.packets.len() + self.packets.len() / 4 + long);
         for row in self.iter() {
@@ -161,7 +163,7 @@ impl RawRows {
     }
 }
 
-/// A complete result.
+/// A complete result of a statement.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct QueryResult {
     /// The columns; empty for a statement without rows.
@@ -177,7 +179,7 @@ pub struct QueryResult {
 }
 
 impl QueryResult {
-    /// The index of a column by its name, ignoring case.
+    /// The index of the column with this name, ignoring case.
     pub fn column(&self, name: &str) -> Option<usize> {
         self.columns.iter().position(|column| column.name.eq_ignore_ascii_case(name))
     }
@@ -199,11 +201,11 @@ pub struct RowStream<'a> {
     connection: &'a mut Connection,
     columns: Vec<ColumnDefinition>,
     state: RowStreamState,
-    /// The prepared statement of binary rows that are not all read.
+    /// The prepared statement, until all its binary rows are read.
     values: Option<BinaryRows>,
 }
 
-/// A prepared statement with binary rows.
+/// A prepared statement whose rows come in the binary protocol.
 #[derive(Debug)]
 pub(crate) struct BinaryRows {
     pub(crate) statement: u32,
@@ -243,13 +245,14 @@ impl<'a> RowStream<'a> {
         &self.columns
     }
 
-    /// Whether the rows are binary, as for [`Connection::query_values`]; false at the end.
+    /// Whether the rows come in the binary protocol, as for [`Connection::query_values`]; false after the
+    /// last row.
     pub fn is_binary(&self) -> bool {
         self.values.is_some()
     }
 
-    /// Returns the buffered rows, at least one, or `None` at the end. Faster for many rows than
-    /// [`RowStream::next`], which parses the values of each row.
+    /// Returns the rows that are buffered, at least one, or `None` after the last row. For many rows this is
+    /// faster than [`RowStream::next`], which parses the values of each row.
     ///
     /// # Errors
     /// As [`RowStream::next`].
@@ -291,10 +294,11 @@ impl<'a> RowStream<'a> {
         TextRow::parse(payload, self.columns.len()).map(Some)
     }
 
-    /// The next row's payload; `None` at the end.
+    /// The payload of the next row; `None` after the last row.
     async fn payload(&mut self) -> Result<Option<Bytes>, SessionError> {
         let read = self.connection.read_payload().await;
-        // Either leaves the connection in order.
+        // After an end of rows or a server error the connection is in a known state, so the prepared
+        // statement can be closed.
         if matches!(read, Ok(Err(_)) | Err(SessionError::Server { .. }))
             && let Some(values) = self.values.take()
         {
@@ -309,7 +313,7 @@ impl<'a> RowStream<'a> {
         }
     }
 
-    /// The server's final packet; `None` before the end.
+    /// The OK packet that the server sends after the last row; `None` before that.
     pub fn end(&self) -> Option<OkInfo> {
         match self.state {
             RowStreamState::Done(ok) => Some(ok),

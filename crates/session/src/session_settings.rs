@@ -3,12 +3,13 @@
 //! A session inherits the server's global variables, and `init_connect` may change them for accounts without
 //! administrative privileges. Some change results without an error: with `sql_select_limit=6` a dump of seven
 //! rows has six, and a comparison under the same limit finds no difference. So [`crate::Connection::connect`]
-//! sets the server's default values in each session, and reads them back. The caller may set others later.
+//! sets the variables to the server's compiled-in defaults in each session, and reads them back. The caller
+//! may set other values later.
 //!
-//! One query reads all of [`SETTINGS`]; on a server with default values this one round trip is all. Only
-//! different values are set, because a few variables need a privilege. [`UNCHANGED`] lists the variables that
-//! are not set, with the reason. A test reads all variables of each server, and fails for one that is in
-//! neither list.
+//! One query reads all of [`SETTINGS`]. On a server with default values, this is the only round trip. Only
+//! values that differ are set, because a few variables need a privilege. [`UNCHANGED`] lists the variables
+//! that are not set, with the reason. A test reads all session variables of each server, and fails for a
+//! variable that is in neither list.
 
 mod variables;
 
@@ -22,27 +23,28 @@ use crate::error::SessionError;
 const UNKNOWN_SYSTEM_VARIABLE: u16 = 1193;
 const NOT_OF_A_SESSION: u16 = 1238;
 
-/// The text by which a relay's binlog server identifies itself in each refusal.
+/// The text in each error message of a relay's binlog server, by which clients recognise such a server.
 pub const SERVED_LOG: &str = "This is Tailwater's binlog server";
 
-/// Without these variables the query itself may return no row, or text in a two-byte character set.
+/// Set before the settings are read. With other values, the query that reads the settings may return no row,
+/// or text in a two-byte character set.
 const READABLE: &str =
     "SET SESSION sql_select_limit = 18446744073709551615, SESSION character_set_results = utf8mb4";
 
 /// Which variables a new session sets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SessionPreset {
-    /// The server's default values. Variables that only change definitions may keep their value if the
-    /// account lacks the privilege to set them.
+    /// The server's compiled-in default values. Variables that change only the result of DDL may keep their
+    /// value if the account lacks the privilege to set them.
     #[default]
     Shipped,
-    /// As [`SessionPreset::Shipped`], for sessions that execute DDL: every variable must be set.
+    /// Like [`SessionPreset::Shipped`], for sessions that execute DDL: every variable must be set.
     ForDefinitions,
-    /// The values of the server.
+    /// The values that the session inherits from the server; nothing is set.
     Inherited,
 }
 
-/// The settings for a flavour and version, in the order in which they are set.
+/// The settings for a server of this flavour and version, in the order in which they are set.
 pub fn settings_for(
     flavour: Flavour,
     version: (u16, u16, u16),
@@ -50,8 +52,8 @@ pub fn settings_for(
     SETTINGS.iter().filter(move |setting| setting.servers.include(flavour, version))
 }
 
-/// The default value of a session variable, for servers that Tailwater imitates; `None` if sessions do not
-/// set the variable. NULL is "".
+/// The default value of a session variable, which the binlog server returns because it imitates a server.
+/// `None` if sessions do not set the variable. NULL is "".
 pub fn default_value(flavour: Flavour, name: &str) -> Option<&'static str> {
     let setting = SETTINGS.iter().find(|setting| setting.name == name && setting.servers.is_of(flavour))?;
     Some(match setting.accepted {
@@ -64,8 +66,8 @@ pub fn default_value(flavour: Flavour, name: &str) -> Option<&'static str> {
 /// Sets the variables of a preset in a new session.
 ///
 /// # Errors
-/// [`SessionError::SessionSetting`] if a variable cannot be set, [`SessionError::SettingNotKept`] if it does
-/// not keep its value; any error that breaks the connection.
+/// [`SessionError::SessionSetting`] if a variable cannot be set. [`SessionError::SettingNotKept`] if a
+/// variable does not keep its value. Any other error breaks the connection.
 pub(crate) async fn apply(connection: &mut Connection, preset: SessionPreset) -> Result<(), SessionError> {
     if preset == SessionPreset::Inherited {
         return Ok(());
@@ -80,7 +82,8 @@ pub(crate) async fn apply(connection: &mut Connection, preset: SessionPreset) ->
     let tolerated = settings.iter().zip(&found).filter(|(setting, value)| setting.tolerated == Some(value));
     let tolerated: Vec<_> = tolerated.map(|(setting, _)| setting.name).collect();
     match set_and_read_back(connection, different, &tolerated, preset).await {
-        // A relay has no rows that a variable could change. Older relays answer with their source's values.
+        // A relay's binlog server has no rows whose results a variable could change. Older relays answer with
+        // the values of their source.
         Err(SessionError::SettingNotKept { .. }) if is_served_log(connection).await? => Ok(()),
         done => done,
     }
@@ -100,8 +103,8 @@ async fn set_and_read_back(
     }
 }
 
-/// Whether the server is a relay's binlog server, by the text in its refusals. `@@version_comment` may be the
-/// source's.
+/// Whether the server is a relay's binlog server, recognised by the text of its error messages.
+/// `@@version_comment` may be that of the relay's source.
 async fn is_served_log(connection: &mut Connection) -> Result<bool, SessionError> {
     match connection.query("SELECT @@served_log").await {
         Err(SessionError::Server { error, .. }) => Ok(error.message.expose().contains(SERVED_LOG)),
@@ -113,11 +116,11 @@ async fn is_served_log(connection: &mut Connection) -> Result<bool, SessionError
 /// The variables that limit the rows of a query.
 const OF_ROWS: [&str; 2] = ["sql_select_limit", "system_versioning_asof"];
 
-/// Checks that no variable has limited the rows of this session's queries: the variables still have the
-/// values that were set.
+/// Checks that no variable has limited the rows of this session's queries: the variables that limit rows
+/// still have the values that Tailwater set.
 ///
 /// # Errors
-/// [`SessionError::SettingNotKept`] if a variable has another value; any error that breaks the connection.
+/// [`SessionError::SettingNotKept`] if a variable has another value. Any other error breaks the connection.
 pub async fn check_rows_unlimited(connection: &mut Connection) -> Result<(), SessionError> {
     let server = connection.server();
     let of_rows =
@@ -127,7 +130,7 @@ pub async fn check_rows_unlimited(connection: &mut Connection) -> Result<(), Ses
     let values = values.first().map(|row| {
         (0..settings.len()).map(|at| row.get_str(at).unwrap_or_default().to_owned()).collect::<Vec<_>>()
     });
-    // No row in the answer means a limit of zero rows.
+    // No row in the answer means that `sql_select_limit` is zero.
     let different = match values {
         Some(values) => differing(&settings, &values),
         None => std::mem::take(&mut settings),
@@ -151,7 +154,8 @@ fn differing(settings: &[&'static SessionSetting], found: &[String]) -> Vec<&'st
     pairs.filter(|(setting, value)| !setting.accepted.admits(value)).map(|(setting, _)| *setting).collect()
 }
 
-/// Reads the values of the settings, in order. Removes variables from the list that the server does not know.
+/// Reads the values of the settings, in order. Removes the variables that the server does not know from the
+/// list.
 async fn read(
     connection: &mut Connection,
     settings: &mut Vec<&'static SessionSetting>,
@@ -164,7 +168,8 @@ async fn read(
             Err(SessionError::Server { doing, error, statement })
                 if [UNKNOWN_SYSTEM_VARIABLE, NOT_OF_A_SESSION].contains(&error.number) =>
             {
-                // The message is in the server's language, but the variable name in it is not.
+                // The error message is in the server's language, but the variable's name in it is not
+                // translated.
                 let Some(index) =
                     settings.iter().position(|setting| names(error.message.expose(), setting.name))
                 else {
@@ -181,7 +186,7 @@ async fn read(
         match values {
             Some(values) if !values.iter().any(|value| value.contains('\0')) => return Ok(values),
             _ if is_made_readable => {
-                let reason = "no row, or no letters, for a question about variables".to_owned();
+                let reason = "no row, or a row without text, for a query of variables".to_owned();
                 return Err(SessionError::UnexpectedResult { doing: DOING, reason });
             }
             _ => {
@@ -198,13 +203,13 @@ fn question(settings: &[&SessionSetting]) -> String {
     format!("SELECT {}", names.join(", "))
 }
 
-/// Whether a text contains the name as a word.
+/// Whether `text` contains `name` as a whole word.
 fn names(text: &str, name: &str) -> bool {
     let is_in_word = |character: char| character.is_ascii_alphanumeric() || character == '_';
     text.split(|character| !is_in_word(character)).any(|word| word.eq_ignore_ascii_case(name))
 }
 
-/// Sets all variables, in one statement if the server accepts it. Returns those that were set.
+/// Sets all variables, in one statement if the server accepts it. Returns the variables that were set.
 async fn set(
     connection: &mut Connection,
     settings: Vec<&'static SessionSetting>,
@@ -235,7 +240,7 @@ async fn set(
                 });
             }
             Err(SessionError::Server { error, .. }) => {
-                tracing::debug!(variable = setting.name, %error, "the session keeps what it inherited");
+                tracing::debug!(variable = setting.name, %error, "the session keeps the value that it inherited");
             }
             Err(error) => return Err(error),
         }

@@ -1,4 +1,4 @@
-//! The byte streams of a connection.
+//! The byte stream of a connection: TCP, TLS or a Unix socket.
 
 use std::io;
 use std::pin::Pin;
@@ -27,7 +27,7 @@ pub(crate) enum Socket {
 }
 
 impl Socket {
-    /// Connects; the caller sets a timeout.
+    /// Connects to `endpoint`. Has no time limit of its own: the caller sets one.
     pub(crate) async fn connect(endpoint: &Endpoint) -> Result<Self, SessionError> {
         match endpoint {
             Endpoint::Tcp { host, port } => Self::connect_tcp(endpoint, host, *port).await,
@@ -56,7 +56,7 @@ impl Socket {
         Err(SessionError::Connect { endpoint: endpoint.to_string(), source: last })
     }
 
-    /// Whether the stream is protected from eavesdropping: TLS or a Unix socket.
+    /// Whether the stream is protected from eavesdropping, by TLS or because it is a Unix socket.
     pub(crate) fn is_private(&self) -> bool {
         match self {
             Self::Tcp(_) => false,
@@ -65,8 +65,8 @@ impl Socket {
     }
 }
 
-/// Disables Nagle's algorithm, because a commit waits for a small acknowledgement. Enables keepalive, so that
-/// a dead peer is detected even with nothing to send.
+/// Disables Nagle's algorithm, because a commit waits for a small acknowledgement. Enables TCP keepalive, so
+/// that a dead peer is detected even when there is nothing to send.
 pub(crate) fn set_up(stream: &TcpStream) -> io::Result<()> {
     use rustix::net::sockopt;
     use std::time::Duration;

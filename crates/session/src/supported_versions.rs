@@ -13,13 +13,13 @@ use crate::options::Endpoint;
 
 type VersionNumbers = (u16, u16, u16);
 
-/// The supported versions of a flavour.
+/// The supported versions of one flavour.
 struct SupportedRange {
-    /// Older versions are refused: they lack features that Tailwater needs.
+    /// Versions before this one are refused: they lack features that Tailwater needs.
     refused_before: VersionNumbers,
-    /// Older versions, and series newer than `newest`, are not tested.
+    /// Versions before this one, and release series after `newest`, are not tested.
     supported_from: VersionNumbers,
-    /// The newest supported series: major and minor number.
+    /// The newest supported release series: major and minor number.
     newest: (u16, u16),
 }
 
@@ -31,16 +31,16 @@ const MYSQL: SupportedRange =
 const MARIADB: SupportedRange =
     SupportedRange { refused_before: (10, 2, 0), supported_from: (10, 6, 0), newest: (12, u16::MAX) };
 
-/// How a version relates to the supported versions.
+/// Whether a server version is supported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum VersionSupport {
-    /// Supported.
+    /// The version is supported.
     Supported,
-    /// Older than the supported versions; may work.
+    /// The version is older than the supported ones; Tailwater may work with it.
     Older,
-    /// Newer than the supported versions; may work.
+    /// The version is newer than the supported ones; Tailwater may work with it.
     Newer,
-    /// Too old to work.
+    /// The version is so old that Tailwater cannot work with it.
     TooOld,
 }
 
@@ -51,11 +51,11 @@ fn supported_range(flavour: Flavour) -> &'static SupportedRange {
     }
 }
 
-/// How a version relates to the supported versions.
+/// Compares a version with the supported versions of its flavour.
 pub fn support_of(flavour: Flavour, version: (u16, u16, u16)) -> VersionSupport {
     let range = supported_range(flavour);
     match version {
-        // A server without a version, such as a proxy.
+        // The server announces no version, as some proxies do.
         (0, 0, 0) => VersionSupport::Supported,
         version if version < range.refused_before => VersionSupport::TooOld,
         version if version < range.supported_from => VersionSupport::Older,
@@ -64,7 +64,7 @@ pub fn support_of(flavour: Flavour, version: (u16, u16, u16)) -> VersionSupport 
     }
 }
 
-/// The supported versions, for messages.
+/// The supported versions as text, for messages.
 fn supported(flavour: Flavour) -> &'static str {
     match flavour {
         Flavour::MySql => "MySQL 8.0.26 to 9.x",
@@ -72,7 +72,7 @@ fn supported(flavour: Flavour) -> &'static str {
     }
 }
 
-/// Refuses a server that is too old to work.
+/// Refuses a server whose version is so old that Tailwater cannot work with it.
 ///
 /// # Errors
 /// [`SessionError::ServerTooOld`].
@@ -98,7 +98,10 @@ pub(crate) fn warn_once(flavour: Flavour, version: VersionNumbers, endpoint: &En
     let (major, minor, patch) = version;
     let server = format!("{flavour} {major}.{minor}.{patch} at {endpoint}");
     if WARNED.lock().insert(server.clone()) {
-        warn!("{server} is {how} the supported {}: it may work, and is not tried", supported(flavour));
+        warn!(
+            "{server} is {how} the supported {}: Tailwater may work with it, but is not tested with it",
+            supported(flavour)
+        );
     }
 }
 

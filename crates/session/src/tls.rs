@@ -1,4 +1,4 @@
-//! TLS over rustls, with the four modes of certificate verification.
+//! TLS with the library rustls, and the modes of certificate verification.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use tokio_rustls::client::TlsStream;
 use crate::error::SessionError;
 use crate::options::{TlsMode, TlsOptions};
 
-/// Runs the TLS handshake with a server that agreed to TLS.
+/// Runs the TLS handshake with a server that agreed to use TLS.
 pub(crate) async fn start(
     stream: TcpStream,
     host: &str,
@@ -32,7 +32,7 @@ pub(crate) async fn start(
     connected.map_err(|error| failed(explain(&error, options)))
 }
 
-/// Reads the files of the options.
+/// Reads the files that the options name and checks that they are usable.
 pub(crate) fn check(options: &TlsOptions) -> Result<(), SessionError> {
     match options.mode {
         TlsMode::Off => Ok(()),
@@ -40,7 +40,7 @@ pub(crate) fn check(options: &TlsOptions) -> Result<(), SessionError> {
     }
 }
 
-/// Cause and remedy of a failed handshake, if known.
+/// The cause and the remedy of a failed handshake, if they are known.
 fn explain(error: &std::io::Error, options: &TlsOptions) -> String {
     use rustls::{CertificateError, Error};
     let advice = match error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
@@ -54,7 +54,7 @@ fn explain(error: &std::io::Error, options: &TlsOptions) -> String {
             CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
                 "renew the server's certificate"
             }
-            _ => "the server's certificate is no use",
+            _ => "the server's certificate is invalid",
         },
         Some(Error::AlertReceived(_)) if options.certificate.is_none() => {
             "the server may ask for a client certificate"
@@ -131,8 +131,8 @@ enum CertificateCheck {
     All(Arc<WebPkiServerVerifier>),
 }
 
-/// Verifies the certificate according to the mode. Always verifies the handshake signature, so that the
-/// server has the certificate's key.
+/// Verifies the server's certificate according to the mode. In every mode it also verifies the handshake
+/// signature, which proves that the server has the certificate's private key.
 #[derive(Debug)]
 struct CertificateVerifier {
     check: CertificateCheck,

@@ -1,26 +1,27 @@
 //! The privileges of a connection's account on databases and tables, read from `SHOW GRANTS`.
 //!
-//! A server omits from its lists what an account may not see, without an error. Callers that need complete
-//! lists check the privileges first.
+//! A server's lists (such as `information_schema`) omit, without an error, what the account may not see.
+//! Callers that need complete lists check the privileges first.
 
 use crate::connection::Connection;
 use crate::error::SessionError;
 use tailwater_wire::server_version::ServerFeature;
 
-/// The privileges of an account, those of its active roles included.
+/// The privileges of an account, including those of its active roles.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct UserPrivileges {
     granted: Vec<PrivilegeGrant>,
-    /// MySQL's partial revokes.
+    /// The partial revokes of MySQL: privileges that a global grant includes and that are revoked for a
+    /// database.
     revoked: Vec<PrivilegeGrant>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct PrivilegeGrant {
     privileges: Vec<String>,
-    /// The database, with wildcards if there is no table; `None` for all databases.
+    /// The database name, with wildcards if the grant is for a database; `None` for all databases.
     schema: Option<String>,
-    /// The table; `None` for all tables.
+    /// The table; `None` for all tables of the database.
     table: Option<String>,
 }
 
@@ -28,9 +29,10 @@ impl UserPrivileges {
     /// Reads the privileges from the server.
     ///
     /// # Errors
-    /// Anything that breaks the connection.
+    /// Any error breaks the connection.
     pub async fn read(connection: &mut Connection) -> Result<Self, SessionError> {
-        /// `ER_OPTION_PREVENTS_STATEMENT`: with `--skip-grant-tables` every account has all privileges.
+        /// `ER_OPTION_PREVENTS_STATEMENT`: the server runs with `--skip-grant-tables`, so every account has
+        /// all privileges.
         const NO_GRANTS: u16 = 1290;
         let grants = match connection.query("SHOW GRANTS").await {
             Ok(grants) => grants,
@@ -40,7 +42,8 @@ impl UserPrivileges {
             Err(error) => return Err(error),
         };
         let server = connection.server();
-        // `SHOW GRANTS` does not list the privileges of PUBLIC, which every account has.
+        // On such servers `SHOW GRANTS` does not list the privileges of PUBLIC, which every account has, so
+        // read them separately.
         let public = match server.has(ServerFeature::PublicGrants) {
             true => match connection.query("SHOW GRANTS FOR PUBLIC").await {
                 Ok(public) => public.rows,
@@ -65,13 +68,14 @@ impl UserPrivileges {
         privileges
     }
 
-    /// Whether the account has a global privilege, without partial revokes.
+    /// Whether the account has a global privilege that no partial revoke restricts.
     pub fn has_global(&self, privilege: &str) -> bool {
         let holds = |grant: &PrivilegeGrant| grant.schema.is_none() && grant.names(privilege);
         self.granted.iter().any(holds) && !self.revoked.iter().any(|grant| grant.names(privilege))
     }
 
-    /// Whether the account has a global privilege, with partial revokes on these databases at most.
+    /// Whether the account has a global privilege. Partial revokes are allowed only on the databases in
+    /// `schemas`.
     pub fn has_global_except(&self, privilege: &str, schemas: &[&str]) -> bool {
         let holds = |grant: &PrivilegeGrant| grant.schema.is_none() && grant.names(privilege);
         let is_of_these =
@@ -80,14 +84,14 @@ impl UserPrivileges {
             && !self.revoked.iter().any(|grant| grant.names(privilege) && !is_of_these(grant))
     }
 
-    /// Whether the account has a privilege on all of a database.
+    /// Whether the account has a privilege on a whole database.
     pub fn has_on_schema(&self, privilege: &str, schema: &str) -> bool {
         let holds =
             |grant: &PrivilegeGrant| grant.table.is_none() && grant.covers(schema) && grant.names(privilege);
         self.granted.iter().any(holds) && !self.revoked.iter().any(holds)
     }
 
-    /// Whether the account has a privilege on all columns of a table.
+    /// Whether the account has a privilege on a whole table.
     pub fn has_on_table(&self, privilege: &str, schema: &str, table: &str) -> bool {
         let holds = |grant: &PrivilegeGrant| {
             grant.schema.as_deref() == Some(schema)
@@ -99,7 +103,8 @@ impl UserPrivileges {
 }
 
 impl PrivilegeGrant {
-    /// Parses the text after GRANT or REVOKE; `None` if it is not about tables, such as roles and routines.
+    /// Parses the text after GRANT or REVOKE. `None` if the privilege is not on databases or tables, as for
+    /// roles and routines.
     fn parse(line: &str) -> Option<Self> {
         let (privileges, rest) = line.split_once(" ON ")?;
         let privileges = privileges.split(',').map(|privilege| privilege.trim().to_owned()).collect();
@@ -123,7 +128,7 @@ impl PrivilegeGrant {
     }
 }
 
-/// Splits off a leading name, `None` for a star, and returns the rest.
+/// Splits the leading name off `text`. Returns the name, `None` for a star, and the rest of the text.
 fn name(text: &str) -> Option<(Option<String>, &str)> {
     if let Some(rest) = text.strip_prefix('*') {
         return Some((None, rest));
@@ -147,10 +152,11 @@ fn name(text: &str) -> Option<(Option<String>, &str)> {
     }
 }
 
-/// Whether a name matches a pattern with `%`, `_` and backslashes.
+/// Whether a name matches a LIKE pattern: `%`, `_`, and backslash as escape.
 fn is_like(pattern: &[u8], name: &[u8]) -> bool {
     let (mut at, mut taken) = (0, 0);
-    // The position after the last `%`, and how many bytes of the name that `%` matched in the last attempt.
+    // Where to resume after a mismatch: the position after the last `%` in the pattern, and the number of
+    // bytes of the name that this `%` matched in the last attempt.
     let mut again: Option<(usize, usize)> = None;
     while taken < name.len() || at < pattern.len() {
         let (fits, length) = match &pattern[at..] {

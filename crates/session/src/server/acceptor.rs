@@ -1,4 +1,4 @@
-//! Logs in clients on open sockets.
+//! Accepts clients on open sockets and logs them in.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -21,7 +21,7 @@ use crate::server::handshake::Receiver;
 use crate::server::options::ServerOptions;
 use crate::socket;
 
-/// Timeout for sending a refusal before the greeting.
+/// The time limit for sending an error to a client that is refused before the greeting.
 const REFUSAL_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Accepts and authenticates clients.
@@ -50,7 +50,7 @@ impl Acceptor {
         Ok(Self { receiver: RwLock::new(Arc::new(receiver)), admission, next_id: AtomicU32::new(1) })
     }
 
-    /// Sets the flavour and version for later clients.
+    /// Sets the flavour and version that clients see. It applies to clients that connect later.
     pub fn set_identity(&self, flavour: Flavour, version_text: &str) {
         let receiver = self.receiver();
         if receiver.flavour != flavour || receiver.version_text != version_text {
@@ -64,15 +64,15 @@ impl Acceptor {
         Arc::clone(&self.receiver.read())
     }
 
-    /// Logs in a client that has just connected. Returns when the client is logged in or rejected, so run it
-    /// on a separate task.
+    /// Logs in a client that has just connected. Returns when the client is logged in or rejected, so call it
+    /// in a task of its own.
     ///
-    /// Logs a refused login with address and user, and delays further logins from the address.
+    /// Logs a refused login with the client's address and user, and delays further logins from this address.
     ///
     /// # Errors
     /// [`SessionError::LimitReached`], [`SessionError::LoginRefused`] or [`SessionError::LoginTimeout`];
     /// [`SessionError::Tls`], [`SessionError::Protocol`], [`SessionError::Closed`] or [`SessionError::Io`] if
-    /// there was no login. The client has received the error if possible, and the connection is closed.
+    /// the login was not completed. The client is sent the error if possible, and the connection is closed.
     pub async fn accept(&self, socket: TcpStream, peer: SocketAddr) -> Result<ClientSession, SessionError> {
         const DOING: &str = "setting up a client's connection";
         socket::set_up(&socket).map_err(|source| SessionError::Io { doing: DOING, source })?;
@@ -95,13 +95,14 @@ impl Acceptor {
             }
         };
         let refusal = login.refusal();
-        // Right and wrong passwords wait equally long, so that an early disconnect reveals nothing.
+        // Delay the answer equally for right and wrong passwords, so that a client that disconnects early
+        // learns nothing.
         let delay = slot.delay(refusal.is_some(), Instant::now());
         if let Some(reason) = refusal {
             let error = SessionError::LoginRefused { peer, user: login.user.clone(), reason };
             warn!(%peer, user = ?login.user, reason, delay_ms = delay.as_millis() as u64, "login refused");
             tokio::time::sleep(delay).await;
-            // The client may have disconnected; ignore the error.
+            // Ignore the error: the client may have disconnected.
             let _ = login.send_verdict(peer).await;
             return Err(error);
         }
@@ -112,12 +113,12 @@ impl Acceptor {
         Ok(ClientSession::new(login, peer, connection_id, slot, &receiver.limits))
     }
 
-    /// The number of open connections, those not logged in included.
+    /// The number of open connections, including those that are not logged in.
     pub fn connections(&self) -> usize {
         lock(&self.admission).counts().0
     }
 
-    /// The number of connections not logged in.
+    /// The number of open connections that are not logged in.
     pub fn unauthenticated(&self) -> usize {
         lock(&self.admission).counts().1
     }
@@ -129,6 +130,6 @@ pub async fn reject_connection(mut socket: TcpStream, number: u16, sql_state: &s
     let (mut payload, mut packet) = (Vec::new(), Vec::new());
     error.encode_before_greeting(&mut payload);
     put_packets(&mut packet, 0, &payload);
-    // The client may have disconnected; ignore the error.
+    // Ignore the error: the client may have disconnected.
     let _ = tokio::time::timeout(REFUSAL_TIMEOUT, socket.write_all(&packet)).await;
 }

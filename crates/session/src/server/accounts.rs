@@ -1,4 +1,4 @@
-//! Accounts and their credentials.
+//! The accounts that clients of Tailwater log in with, and their credentials.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -17,10 +17,10 @@ use crate::options::PasswordText;
 /// The maximum length of a user name in characters: MariaDB's limit; MySQL's is 32.
 const USER_CHARS_MAX: usize = 128;
 
-/// The maximum number of credentials of an account. Each is tried at each login.
+/// The maximum number of credentials of an account. A login may have to try each of them.
 const CREDENTIALS_MAX: usize = 8;
 
-/// A credential of a user: the password, or a hash for one authentication plugin.
+/// A credential of an account: the password, or a hash for one authentication plugin.
 #[derive(Clone)]
 pub struct Credential(CredentialKind);
 
@@ -44,20 +44,20 @@ impl fmt::Debug for Credential {
 }
 
 impl Credential {
-    /// The password, which works with every plugin.
+    /// A password. It works with every plugin.
     pub fn password(password: impl Into<PasswordText>) -> Self {
         Self(CredentialKind::Password(password.into()))
     }
 
     /// A hash as a server stores it in `mysql.user`:
     /// - `*` and 40 hexadecimal digits: `mysql_native_password`;
-    /// - `$A$005$`, salt and digest: MySQL's `caching_sha2_password`. As the salt may hold any character,
-    ///   also in the form `0x24412430...` that `SHOW CREATE USER` prints under `print_identified_with_as_hex
-    ///   = ON`;
+    /// - `$A$005$`, salt and digest: MySQL's `caching_sha2_password`. The salt may contain any character, so
+    ///   the hash is also accepted in the form `0x24412430...` that `SHOW CREATE USER` prints under
+    ///   `print_identified_with_as_hex = ON`;
     /// - 43 characters of base64: MariaDB's `ed25519`.
     ///
     /// # Errors
-    /// The cause, without the hash.
+    /// What is wrong with the hash, without the hash itself.
     pub fn parse_hash(text: &str) -> Result<Self, String> {
         if let Some(digits) = text.strip_prefix('*') {
             let hash = hex(digits).and_then(|bytes| <[u8; 20]>::try_from(bytes).ok());
@@ -72,10 +72,8 @@ impl Credential {
         if let Some(digits) = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
             return match hex(digits) {
                 Some(bytes) if bytes.starts_with(b"$A$") => caching_sha2(&bytes),
-                _ => {
-                    Err("what follows 0x is no hash of caching_sha2_password in hexadecimal digits"
-                        .to_owned())
-                }
+                _ => Err("the text after 0x is not a hash of caching_sha2_password in hexadecimal digits"
+                    .to_owned()),
             };
         }
         match (text.len(), base64_key(text)) {
@@ -119,17 +117,18 @@ fn base64_key(text: &str) -> Option<[u8; 32]> {
     bytes.try_into().ok()
 }
 
-/// A stored hash of `caching_sha2_password`, and the fast hash that is known after the first login with it.
+/// A stored hash of `caching_sha2_password`, and the fast hash, which is known after the first login with the
+/// right password.
 struct StoredSha2 {
     crypt: Sha256Crypt,
     fast: OnceLock<[u8; 32]>,
 }
 
-/// The data to verify logins of one user, by plugin. `Debug` does not print it.
+/// What the logins of one account are verified against, by plugin. `Debug` does not print it.
 #[derive(Default)]
 pub(super) struct LoginVerifiers {
     native: Vec<[u8; 20]>,
-    /// The fast hashes of known passwords.
+    /// The fast hashes of the passwords that are configured in clear text.
     sha2_fast: Vec<[u8; 32]>,
     sha2_stored: Vec<StoredSha2>,
     ed25519: Vec<[u8; 32]>,
@@ -166,7 +165,7 @@ impl LoginVerifiers {
         Ok(proofs)
     }
 
-    /// Verifiers of the same form that no password satisfies.
+    /// Verifiers with the same plugins as `shape` that no password satisfies.
     fn decoy_of(shape: &Self) -> Self {
         let mut native = shape.native.clone();
         native.fill_with(rand::random);
@@ -174,12 +173,12 @@ impl LoginVerifiers {
         sha2_fast.fill_with(rand::random);
         let stored = |of: &StoredSha2| StoredSha2 { crypt: of.crypt.clone(), fast: OnceLock::new() };
         let mut ed25519 = shape.ed25519.clone();
-        // Public keys whose secret key was discarded.
+        // The secret keys of these public keys are discarded, so no client can have them.
         ed25519.fill_with(|| ed25519_public_key(&rand::random::<[u8; 32]>()));
         Self { native, sha2_fast, sha2_stored: shape.sha2_stored.iter().map(stored).collect(), ed25519 }
     }
 
-    /// Whether `plugin` can verify this user.
+    /// Whether `plugin` can verify a login of this account.
     pub(super) fn offers(&self, plugin: AuthPlugin) -> bool {
         match plugin {
             AuthPlugin::NativePassword => !self.native.is_empty(),
@@ -189,7 +188,8 @@ impl LoginVerifiers {
         }
     }
 
-    /// Whether there is a hash that only the password itself can be verified against.
+    /// Whether there is a stored hash that can only be verified with the password itself, not with a
+    /// scramble.
     pub(super) fn has_stored(&self) -> bool {
         !self.sha2_stored.is_empty()
     }
@@ -211,8 +211,8 @@ impl LoginVerifiers {
         find(&self.ed25519, |key| ed25519_verify(answer, nonce, key)).map(|key| PasswordProof::Ed25519(*key))
     }
 
-    /// Verifies a password. Takes milliseconds per stored hash. Stores the fast hash of a correct password,
-    /// as the server does.
+    /// Verifies a password in clear text. Takes milliseconds for each stored hash. Stores the fast hash of a
+    /// correct password, as the servers do.
     pub(super) fn sha2_password(&self, password: &[u8], decoy: bool) -> bool {
         let fast = caching_sha2_password_hash(password);
         let known = find(&self.sha2_fast, |hash| *hash == fast).is_some();
@@ -227,18 +227,19 @@ impl LoginVerifiers {
     }
 }
 
-/// The last match. All candidates are tried, so that the time does not reveal which one matched.
+/// Returns the last element that matches. It tries all elements, so that the time does not reveal which one
+/// matched.
 fn find<T>(all: &[T], fits: impl Fn(&T) -> bool) -> Option<&T> {
     all.iter().fold(None, |found, one| if fits(one) { Some(one) } else { found })
 }
 
-/// The secret that a client proved to know, as a server that stores hashes sees it. `Debug` does not print
-/// it.
+/// The secret that a client proved to know. A server that stores only hashes sees the secret in this form.
+/// `Debug` does not print it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum PasswordProof {
     Native([u8; 20]),
     Ed25519([u8; 32]),
-    /// A password, through `caching_sha2_password`.
+    /// The client proved a password through `caching_sha2_password`.
     Password,
 }
 
@@ -249,7 +250,7 @@ impl fmt::Debug for PasswordProof {
 }
 
 impl PasswordProof {
-    /// The secret that both sides share, for MariaDB's proof of a certificate.
+    /// The secret that client and server share, for MariaDB's proof of a certificate.
     pub(super) fn shared_secret(&self) -> Option<&[u8]> {
         match self {
             Self::Native(hash) => Some(hash),
@@ -259,22 +260,23 @@ impl PasswordProof {
     }
 }
 
-/// The account that a client claims.
+/// The account that a client wants to log in to.
 #[derive(Debug, Clone)]
 pub(super) struct ClaimedAccount {
     pub(super) proofs: Arc<LoginVerifiers>,
-    /// There is no such account. Every answer is wrong, and the login must look like one with a wrong
-    /// password.
+    /// Whether there is no such account. Every answer of the client is then wrong, and the login must look
+    /// like one with a wrong password.
     pub(super) decoy: bool,
 }
 
-/// The accounts. `Debug` prints names only.
+/// All accounts. `Debug` prints only their names.
 #[derive(Clone)]
 pub struct Accounts {
     users: HashMap<String, Arc<LoginVerifiers>>,
-    /// In the order in which they were added.
+    /// The verifiers of the accounts, in the order in which the accounts were added.
     shapes: Vec<Arc<LoginVerifiers>>,
-    /// A random key, so that clients cannot compute which account an unknown user imitates.
+    /// A random key for choosing which account an unknown user imitates, so that clients cannot compute the
+    /// choice.
     decoy_key: [u8; 32],
 }
 
@@ -291,17 +293,17 @@ impl Default for Accounts {
 }
 
 impl Accounts {
-    /// No accounts.
+    /// An empty list of accounts.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds an account that may log in with any of `credentials` from any host. With a known password every
-    /// plugin works, with hashes only their own.
+    /// Adds an account that may log in with any of `credentials` from any host. With a password every plugin
+    /// works; with a hash only the plugin of the hash works.
     ///
     /// # Errors
-    /// [`SessionError::Account`] for a name that is empty, too long or taken, for no or too many credentials,
-    /// and for an empty password.
+    /// [`SessionError::Account`] if the name is empty, too long or already used, if there are no credentials
+    /// or too many, or if the password is empty.
     pub fn add(&mut self, user: &str, credentials: &[Credential]) -> Result<(), SessionError> {
         let wrong = |reason: &str| SessionError::Account { user: user.to_owned(), reason: reason.to_owned() };
         if user.is_empty() {
@@ -332,10 +334,10 @@ impl Accounts {
         self.users.is_empty()
     }
 
-    /// The account of that name, or a decoy. The decoy imitates an existing account, the same one each time
-    /// for the same name.
+    /// The account of this name, or a decoy if there is none. The decoy imitates an existing account, and
+    /// always the same account for the same name.
     pub(super) fn claim(&self, user: &str) -> ClaimedAccount {
-        // Create the decoy in either case, so that the time reveals nothing.
+        // Compute this even if the account exists, so that the time does not reveal whether it does.
         let hash = Sha256::new().chain_update(self.decoy_key).chain_update(user).finalize();
         let number =
             u64::from_le_bytes([hash[0], hash[1], hash[2], hash[3], hash[4], hash[5], hash[6], hash[7]]);
@@ -358,10 +360,10 @@ mod tests {
         Credential::parse_hash(text).unwrap().0
     }
 
-    /// From `ed25519_password()` of a MariaDB 10.11, `PASSWORD('mypass')` in MySQL's manual, and a MySQL
-    /// 9.7's `mysql.user`.
+    /// The hashes come from `ed25519_password()` of MariaDB 10.11, from `PASSWORD('mypass')` in MySQL's
+    /// manual, and from `mysql.user` of MySQL 9.7.
     #[test]
-    fn hashes_of_servers_are_read() {
+    fn hashes_that_servers_store_are_parsed() {
         for (password, text) in [
             ("foo", "vubFBzIrapbfHct1/J72dnUryz5VS7lA6XHH8sIx4TI"),
             ("foobar", "qv2mG6HWCuy32Slb5xhV4THStewNz2VINVPbgk+XAJ8"),
@@ -424,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn accounts_print_only_names() {
+    fn debug_output_of_accounts_contains_only_names() {
         let mut accounts = Accounts::new();
         accounts.add("u", &[Credential::password("geheim")]).unwrap();
         assert_eq!(format!("{accounts:?}"), "{\"u\"}");
@@ -442,9 +444,9 @@ mod tests {
     }
 
     #[test]
-    fn unknown_users_look_like_existing_ones() {
+    fn logins_of_unknown_users_look_like_those_of_existing_users() {
         let mut accounts = Accounts::new();
-        // Even without accounts a login must run and fail.
+        // A login must run and fail even if there is no account at all.
         assert!(accounts.claim("x").decoy && offers(&accounts.claim("x"))[0]);
         let sha2 = Credential(CredentialKind::CachingSha2(Sha256Crypt::new(b"geheim", [1; 20], 1)));
         accounts.add("sha2", &[sha2]).unwrap();
@@ -458,25 +460,26 @@ mod tests {
         for user in (0..200).map(|index| format!("nobody{index}")) {
             let claimed = accounts.claim(&user);
             assert!(claimed.decoy);
-            // The same each time: a difference would reveal that the user is unknown.
+            // An unknown user gets the same plugins each time: a difference would reveal that the user is
+            // unknown.
             assert_eq!(offers(&claimed), offers(&accounts.claim(&user)));
             assert_eq!(claimed.proofs.has_stored(), offers(&claimed) == known[0]);
             let shape = known.iter().position(|shape| *shape == offers(&claimed)).unwrap();
             seen[shape] += 1;
-            // Not even the password of the imitated account works.
+            // Not even the password of the imitated account logs in to a decoy.
             let nonce = [7; 20];
             let answer = tailwater_wire::protocol::auth::native_password(b"geheim", &nonce);
             assert_eq!(claimed.proofs.native(&answer, &nonce), None);
             let answer = tailwater_wire::protocol::auth::caching_sha2_password(b"geheim", &nonce);
             assert!(!claimed.proofs.sha2_fast(&answer, &nonce));
             assert!(!claimed.proofs.sha2_password(b"geheim", claimed.decoy));
-            assert!(!claimed.proofs.sha2_fast(&answer, &nonce), "a decoy remembers nothing");
+            assert!(!claimed.proofs.sha2_fast(&answer, &nonce), "a decoy stores no fast hash");
         }
         assert!(seen.iter().all(|count| *count > 20), "{seen:?}");
     }
 
     #[test]
-    fn the_fast_hash_is_known_after_the_first_login() {
+    fn the_fast_hash_is_stored_after_the_first_login() {
         let mut accounts = Accounts::new();
         accounts
             .add("u", &[Credential(CredentialKind::CachingSha2(Sha256Crypt::new(b"geheim", [1; 20], 1)))])

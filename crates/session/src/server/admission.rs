@@ -1,4 +1,5 @@
-//! Connection limits, and the delay of logins after failures. No clock: callers pass the time.
+//! Connection limits for clients, and the delay of logins after failures. This code reads no clock: callers
+//! pass the time.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
@@ -8,13 +9,14 @@ use std::time::{Duration, Instant};
 
 use crate::server::limits::ConnectionLimits;
 
-/// The maximum number of addresses with a record.
+/// The maximum number of client addresses with a record.
 const ADDRESSES_MAX: usize = 10_000;
 
-/// With more failures the delay is at its maximum anyway.
+/// The maximum number of failures that are counted: with more, the delay has reached its maximum anyway.
 const FAILURES_MAX: u32 = 32;
 
-/// Clients that share their limits: an IPv4 address, or a /64 network of IPv6, which one machine may own.
+/// A client address for the limits: an IPv4 address, or a /64 network of IPv6, because one machine may own a
+/// whole /64 network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct ClientAddress(u128);
 
@@ -27,23 +29,23 @@ impl From<IpAddr> for ClientAddress {
     }
 }
 
-/// The record of an address.
+/// What is recorded about a client address.
 #[derive(Debug)]
 struct AddressRecord {
-    /// Connections that it may still open, in billionths of a connection.
+    /// The number of connections that the address may still open now, in billionths of a connection.
     allowance: u64,
     allowance_at: Instant,
-    /// Failed logins that still count.
+    /// The number of failed logins that still count.
     failures: u32,
-    /// Time of the last failure, or of the last halving of the delay.
+    /// The time of the last failed login, or of the last halving of the delay.
     failures_at: Instant,
     unauthenticated: usize,
 }
 
-/// One connection, in billionths of a connection.
+/// The unit of [`AddressRecord::allowance`]: one connection, in billionths of a connection.
 const ONE: u64 = 1_000_000_000;
 
-/// The state of all limits.
+/// The counts and records against which the limits are checked.
 #[derive(Debug)]
 pub(super) struct Admission {
     limits: ConnectionLimits,
@@ -60,7 +62,8 @@ impl Admission {
     /// Counts a new connection.
     ///
     /// # Errors
-    /// The limit that is reached. Then only the attempt was counted.
+    /// The limit that is reached. The connection is then not counted as open, but it still counts for the
+    /// limit per second.
     pub(super) fn open(&mut self, origin: ClientAddress, now: Instant) -> Result<(), &'static str> {
         let per_second = u64::from(self.limits.connections_per_second_max);
         let per_address = self.limits.unauthenticated_per_address_max;
@@ -95,7 +98,7 @@ impl Admission {
         Ok(())
     }
 
-    /// Counts a login on an open connection.
+    /// Counts an open connection as logged in.
     pub(super) fn logged_in(&mut self, origin: ClientAddress) {
         self.unauthenticated = self.unauthenticated.saturating_sub(1);
         if let Some(memory) = self.origins.get_mut(&origin) {
@@ -103,7 +106,7 @@ impl Admission {
         }
     }
 
-    /// Counts the end of a connection, logged in or not.
+    /// Counts the end of a connection, whether or not it was logged in.
     pub(super) fn closed(&mut self, origin: ClientAddress, was_logged_in: bool) {
         if !was_logged_in {
             self.logged_in(origin);
@@ -121,7 +124,7 @@ impl Admission {
         }
     }
 
-    /// The delay of the answer to a login.
+    /// How long to delay the answer to a login from this address.
     pub(super) fn delay(&mut self, origin: ClientAddress, now: Instant) -> Duration {
         let forgiven_after = self.limits.failed_login_forgiven_after;
         let (first, delay_max) = (self.limits.failed_login_delay, self.limits.failed_login_delay_max);
@@ -133,12 +136,13 @@ impl Admission {
         }
     }
 
-    /// The number of open connections, and of those not logged in.
+    /// The number of open connections, and the number of open connections that are not logged in.
     pub(super) fn counts(&self) -> (usize, usize) {
         (self.open, self.unauthenticated)
     }
 
-    /// The record of an address, created if missing; `None` if there is no room for it.
+    /// The record of an address, created if it is missing. `None` if the maximum number of records is
+    /// reached.
     fn memory(&mut self, origin: ClientAddress, now: Instant) -> Option<&mut AddressRecord> {
         if !self.origins.contains_key(&origin) && self.origins.len() >= ADDRESSES_MAX {
             self.forget(now);
@@ -156,7 +160,8 @@ impl Admission {
         }))
     }
 
-    /// Frees records: those without failures, otherwise the tenth with the oldest activity.
+    /// Removes the records of addresses that are idle and have no failed logins. If there are none, removes
+    /// the tenth of the idle records with the oldest activity.
     fn forget(&mut self, now: Instant) {
         let forgiven_after = self.limits.failed_login_forgiven_after;
         let second = Duration::from_secs(1);
@@ -192,12 +197,12 @@ impl AddressRecord {
         let elapsed = now.saturating_duration_since(self.failures_at).as_nanos();
         let periods = u32::try_from(elapsed / forgiven_after.as_nanos()).unwrap_or(u32::MAX);
         self.failures = self.failures.saturating_sub(periods);
-        // At most `now`, so it cannot overflow.
+        // The sum is at most `now`, so it cannot overflow.
         self.failures_at += forgiven_after.saturating_mul(periods.min(FAILURES_MAX));
     }
 }
 
-/// A connection's slot in the counts; `Drop` frees it.
+/// The place of one connection in the counts. `Drop` frees it.
 #[derive(Debug)]
 pub(super) struct AdmissionSlot {
     admission: Arc<Mutex<Admission>>,
@@ -205,13 +210,13 @@ pub(super) struct AdmissionSlot {
     logged_in: bool,
 }
 
-/// Locks the state. No panic leaves it inconsistent, so a poisoned lock is ignored.
+/// Locks the limits. A poisoned lock is ignored, because no panic leaves the counts inconsistent.
 pub(super) fn lock(admission: &Mutex<Admission>) -> MutexGuard<'_, Admission> {
     admission.lock()
 }
 
 impl AdmissionSlot {
-    /// Takes a slot.
+    /// Counts a new connection and returns its slot.
     ///
     /// # Errors
     /// The limit that is reached.
@@ -232,7 +237,7 @@ impl AdmissionSlot {
         }
     }
 
-    /// Counts the login if it failed, and returns the delay of the answer.
+    /// Counts a failed login if `failed` is set, and returns the delay of the answer.
     pub(super) fn delay(&self, failed: bool, now: Instant) -> Duration {
         let mut admission = lock(&self.admission);
         if failed {
@@ -263,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_network_shares_its_limits() {
+    fn clients_of_one_ipv6_network_share_their_limits() {
         assert_eq!(origin("2001:db8::1"), origin("2001:db8::ffff:1"));
         assert_ne!(origin("2001:db8::1"), origin("2001:db8:0:1::1"));
         assert_eq!(origin("::ffff:10.0.0.1"), origin("10.0.0.1"));
@@ -272,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_are_limited_and_slots_are_freed() {
+    fn connections_are_limited_and_closed_ones_are_not_counted() {
         let (mut admission, now) = admission(|limits| {
             limits.connections_max = 3;
             limits.unauthenticated_max = 2;
@@ -294,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn one_address_does_not_block_others() {
+    fn one_address_does_not_block_other_addresses() {
         let (mut admission, now) = admission(|limits| limits.unauthenticated_per_address_max = 2);
         let (one, other) = (origin("10.0.0.1"), origin("10.0.0.2"));
         assert!(admission.open(one, now).is_ok() && admission.open(one, now).is_ok());
@@ -316,16 +321,16 @@ mod tests {
         let later = now + Duration::from_millis(500);
         assert!(admission.open(one, later).is_ok());
         assert!(admission.open(one, later).is_err());
-        // The burst is bounded.
+        // A long pause does not allow a larger burst.
         let later = now + Duration::from_secs(3600);
         assert!(admission.open(one, later).is_ok() && admission.open(one, later).is_ok());
         assert!(admission.open(one, later).is_err());
-        // A clock that stops or goes back does no harm.
+        // A clock that stops or jumps back does not allow more connections.
         assert!(admission.open(one, now).is_err());
     }
 
     #[test]
-    fn the_delay_doubles_to_its_limit_and_is_halved_later() {
+    fn the_login_delay_doubles_to_its_maximum_and_is_halved_later() {
         let (mut admission, now) = admission(|_| {});
         let one = origin("10.0.0.1");
         assert_eq!(admission.delay(one, now), Duration::ZERO);
@@ -334,7 +339,7 @@ mod tests {
             assert_eq!(admission.delay(one, now), Duration::from_millis(expected));
         }
         assert_eq!(admission.delay(origin("10.0.0.2"), now), Duration::ZERO);
-        // Seven failures; one stops to count every 30 s.
+        // There are seven failures; every 30 s one of them stops counting.
         for (seconds, expected) in [(29, 5000), (59, 5000), (60, 3200), (119, 1600), (180, 200), (210, 0)] {
             let delay = admission.delay(one, now + Duration::from_secs(seconds));
             assert_eq!(delay, Duration::from_millis(expected), "{seconds} s");
@@ -343,7 +348,7 @@ mod tests {
             admission.failed(one, now + Duration::from_secs(1000));
         }
         let delay = admission.delay(one, now + Duration::from_secs(1000) + Duration::from_secs(33 * 30));
-        assert_eq!(delay, Duration::ZERO, "a thousand failures are not held against anybody for hours");
+        assert_eq!(delay, Duration::ZERO, "a thousand failures must not delay logins for hours");
     }
 
     #[test]
@@ -360,7 +365,7 @@ mod tests {
         let last = 3 * ADDRESSES_MAX as u32 - 1;
         let at = now + Duration::from_micros(u64::from(last));
         assert_eq!(admission.delay(address(last), at), Duration::from_millis(200));
-        // Without failures all records are freed.
+        // An address without failures needs no record.
         admission.forget(at + Duration::from_secs(60));
         assert!(admission.origins.is_empty());
     }

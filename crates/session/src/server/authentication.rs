@@ -1,5 +1,5 @@
-//! The exchange of one login: takes the client's packets and returns the next step. No I/O and no long
-//! computation; the caller does those.
+//! The authentication exchange of one login: takes the client's packets and returns the next step. It does no
+//! I/O and no long computation; the caller does both.
 
 use std::fmt;
 
@@ -14,10 +14,10 @@ use tailwater_wire::protocol::handshake::HandshakeResponse;
 
 use crate::server::accounts::{ClaimedAccount, PasswordProof};
 
-/// The number of random bytes of most plugins.
+/// The number of random bytes that most plugins use.
 pub(super) const NONCE_BYTES: usize = 20;
 
-/// Random bytes for a scramble. Clients treat them as text, so none is zero or `$`, as in the servers.
+/// Random bytes for a scramble. Clients treat them as text, so no byte is zero or `$`, as on the servers.
 pub(super) fn nonce<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
     rand::rng().fill_bytes(&mut bytes);
@@ -27,7 +27,7 @@ pub(super) fn nonce<const N: usize>() -> [u8; N] {
     })
 }
 
-/// The plugin in the greeting.
+/// The authentication plugin that the greeting names.
 pub(super) fn default_plugin(flavour: Flavour) -> AuthPlugin {
     match flavour {
         Flavour::MySql => AuthPlugin::CachingSha2Password,
@@ -35,22 +35,23 @@ pub(super) fn default_plugin(flavour: Flavour) -> AuthPlugin {
     }
 }
 
-/// The next step. `Debug` does not print the password.
+/// The next step of a login. `Debug` does not print the password in it.
 #[derive(PartialEq, Eq)]
 pub(super) enum AuthStep {
     /// Send this payload, and pass the client's answer to [`ServerAuthentication::answered`].
     Ask(Vec<u8>),
-    /// Send the server's public key after [`MORE_DATA`], and pass on the client's answer.
+    /// Send the server's public key after [`MORE_DATA`], and pass the client's answer to
+    /// [`ServerAuthentication::answered`].
     SendKey,
     /// Decrypt this with the server's key and [`ServerAuthentication::nonce`]; then continue as for
     /// [`AuthStep::Check`].
     Decrypt(Vec<u8>),
-    /// Verify this password ([`crate::server::accounts::LoginVerifiers::sha2_password`]), which takes long,
-    /// and pass the result to [`ServerAuthentication::checked`].
+    /// Verify this password with [`crate::server::accounts::LoginVerifiers::sha2_password`], which takes
+    /// milliseconds, and pass the result to [`ServerAuthentication::checked`].
     Check(Vec<u8>),
-    /// The login succeeded. Send this payload, if any, before OK.
+    /// The login succeeded. Send this payload, if there is one, before the OK packet.
     Granted { before_ok: Option<Vec<u8>>, proven: PasswordProof },
-    /// The login failed.
+    /// The login failed, for this reason.
     Denied(&'static str),
 }
 
@@ -69,33 +70,34 @@ impl fmt::Debug for AuthStep {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum AuthState {
-    /// Waiting for the plugin's first answer.
+    /// The server waits for the plugin's first answer.
     Answer,
-    /// Waiting for the password.
+    /// The server waits for the password.
     Password {
         key_sent: bool,
     },
     Over,
 }
 
-/// One login.
+/// The state of one login on the server's side.
 #[derive(Debug)]
 pub(super) struct ServerAuthentication {
     claimed: ClaimedAccount,
     plugin: AuthPlugin,
     nonce: Vec<u8>,
-    /// The random bytes for MariaDB's proof of a certificate: the last ones of this length, from
-    /// `mysql_native_password` or the greeting.
+    /// The random bytes for MariaDB's proof of a certificate: the last 20 bytes that were sent, in the
+    /// greeting or for `mysql_native_password`.
     scramble: [u8; NONCE_BYTES],
     state: AuthState,
     /// Whether the connection is protected from eavesdropping.
     private: bool,
-    /// Whether the client sent anything that may be a password proof.
+    /// Whether the client sent anything that may be a proof of a password.
     pub(super) password_used: bool,
 }
 
 impl ServerAuthentication {
-    /// Begins a login with the client's answer to a greeting with plugin `greeted` and `nonce`.
+    /// Starts a login with the client's answer to a greeting that named the plugin `greeted` and sent
+    /// `nonce`.
     pub(super) fn begin(
         claimed: ClaimedAccount,
         response: &HandshakeResponse,
@@ -113,7 +115,7 @@ impl ServerAuthentication {
             private,
             password_used: !response.auth_response.is_empty(),
         };
-        // A client with another plugin did not use the greeting's random bytes.
+        // A client that answers for another plugin did not use the greeting's random bytes.
         let step = match response.auth_plugin == greeted.name() && plugin == greeted {
             true => login.answered(&response.auth_response),
             false => login.switch(),
@@ -126,7 +128,7 @@ impl ServerAuthentication {
         &self.nonce
     }
 
-    /// The claimed account.
+    /// The account that the client wants to log in to.
     pub(super) fn claimed(&self) -> &ClaimedAccount {
         &self.claimed
     }
@@ -158,12 +160,13 @@ impl ServerAuthentication {
         match self.state {
             AuthState::Answer => self.first_answer(answer),
             AuthState::Password { key_sent } => self.password(answer, key_sent),
-            AuthState::Over => AuthStep::Denied("it sent more than was asked for"),
+            AuthState::Over => AuthStep::Denied("it sent more packets than the plugin requested"),
         }
     }
 
     fn first_answer(&mut self, answer: &[u8]) -> AuthStep {
-        // A zero byte means "no password" in caching_sha2_password. Every account has one.
+        // In `caching_sha2_password` a zero byte means that the client has no password. Every account here
+        // has one.
         if matches!(answer, [] | [0]) {
             self.password_used = false;
             return self.deny("no password");
@@ -210,7 +213,7 @@ impl ServerAuthentication {
         self.state = AuthState::Over;
         match answer.split_last() {
             Some((0, password)) => AuthStep::Check(password.to_vec()),
-            _ => self.deny("the password is not in the form that was asked for"),
+            _ => self.deny("the password is not in the requested form"),
         }
     }
 
@@ -225,7 +228,7 @@ impl ServerAuthentication {
     fn grant(&mut self, before_ok: Option<Vec<u8>>, proven: PasswordProof) -> AuthStep {
         self.state = AuthState::Over;
         match self.claimed.decoy {
-            // A decoy cannot be proven; if it were, the login fails here.
+            // Nobody can prove the password of a decoy. If this happens nevertheless, the login fails here.
             true => self.deny("unknown user"),
             false => AuthStep::Granted { before_ok, proven },
         }
@@ -241,8 +244,8 @@ impl ServerAuthentication {
     }
 }
 
-/// The plugin for this login: the client's if it can verify the user, otherwise the first usable one that
-/// clients of its kind always have.
+/// The plugin for this login: the client's own if it can verify the account; otherwise the first usable
+/// plugin that every client of this kind has.
 fn choose(claimed: &ClaimedAccount, response: &HandshakeResponse, greeted: AuthPlugin) -> AuthPlugin {
     let offered = |plugin: &AuthPlugin| claimed.proofs.offers(*plugin);
     if let Some(own) = AuthPlugin::from_name(&response.auth_plugin).filter(offered) {
@@ -255,8 +258,8 @@ fn choose(claimed: &ClaimedAccount, response: &HandshakeResponse, greeted: AuthP
     order.into_iter().find(offered).unwrap_or(greeted)
 }
 
-/// Whether the client may be a MariaDB client: its attributes or a missing capability bit say so, or this
-/// server presents itself as MariaDB, whose replicas claim to be MySQL clients.
+/// Whether the client may be a MariaDB client: its connection attributes or a missing capability bit show it,
+/// or this server presents itself as MariaDB. MariaDB's own replicas claim to be MySQL clients.
 pub(super) fn may_be_mariadb(response: &HandshakeResponse, greeted: AuthPlugin) -> bool {
     let name = response.attributes.iter().find(|(name, _)| name == "_client_name");
     greeted == default_plugin(Flavour::MariaDb)
@@ -291,7 +294,7 @@ mod tests {
                 Sha256Crypt::new(PASSWORD, [b'x'; 20], 1).encode(&mut text);
                 Credential::parse_hash(str::from_utf8(&text).unwrap()).unwrap()
             }
-            // MariaDB's hash of "foo".
+            // The hash that MariaDB stores for the password "foo".
             _ => Credential::parse_hash("vubFBzIrapbfHct1/J72dnUryz5VS7lA6XHH8sIx4TI").unwrap(),
         };
         let mut accounts = Accounts::new();
@@ -319,11 +322,11 @@ mod tests {
     }
 
     #[test]
-    fn the_plugin_is_one_that_both_sides_support() {
+    fn the_plugin_is_one_that_client_and_server_support() {
         let all = &["password"][..];
         let both = &["native", "ed25519"][..];
-        // The greeting's plugin, the client's plugin and kind, the credentials; then the requested plugin, or
-        // none if the first answer already counts.
+        // Each case: the greeting's plugin, the client's plugin and kind, and the credentials. Then the
+        // plugin that the server requests, or `None` if the client's first answer already counts.
         for (greeted, own, mariadb, credentials, expected) in [
             (Sha2, "caching_sha2_password", false, all, None),
             (Native, "mysql_native_password", true, all, None),
@@ -338,17 +341,19 @@ mod tests {
             (Sha2, "parsec", false, both, Some(Native)),
             (Sha2, "parsec", false, all, Some(Sha2)),
             (Sha2, "", false, all, Some(Sha2)),
-            // Plugins that a client names but never uses.
+            // Plugins that a client may name but that this server never uses.
             (Native, "mysql_clear_password", true, all, Some(Native)),
             (Sha2, "sha256_password", false, all, Some(Sha2)),
-            // A replica of MariaDB.
+            // MariaDB's replicas name this plugin.
             (Native, "dialog", false, all, Some(Native)),
         ] {
             let answer = response(own, vec![1; 20], mariadb);
             let (login, step) =
                 ServerAuthentication::begin(claimed(credentials), &answer, greeted, NONCE, false);
             match expected {
-                None => assert_eq!(login.nonce(), NONCE, "{own} of {credentials:?}: asked again"),
+                None => {
+                    assert_eq!(login.nonce(), NONCE, "{own} of {credentials:?}: another answer was requested")
+                }
                 Some(plugin) => {
                     let request = switched(&step);
                     assert_eq!(request.plugin, plugin.name(), "{own} of {credentials:?}");
@@ -370,7 +375,7 @@ mod tests {
             (Sha2, "password", PASSWORD),
         ] {
             for (given, right) in [(password, true), (b"wrong", false), (b"", false)] {
-                // Through a switch, so that the random bytes are the login's own.
+                // Make the server switch plugins, so that the login has its own random bytes.
                 let answer = response(plugin.name(), Vec::new(), true);
                 let greeted = if plugin == Native { Sha2 } else { Native };
                 let (mut login, step) =
@@ -383,7 +388,10 @@ mod tests {
                     "{plugin} {credential}: {step:?}"
                 );
                 assert_eq!(matches!(step, AuthStep::Denied(_)), !right);
-                assert!(matches!(login.answered(b"more"), AuthStep::Denied(_)), "it is over");
+                assert!(
+                    matches!(login.answered(b"more"), AuthStep::Denied(_)),
+                    "a packet after the end of the login is rejected"
+                );
             }
         }
     }
@@ -394,7 +402,7 @@ mod tests {
             || response("caching_sha2_password", auth::caching_sha2_password(PASSWORD, &NONCE), false);
         let full = AuthStep::Ask(vec![MORE_DATA, PERFORM_FULL_AUTHENTICATION]);
 
-        // On a protected connection.
+        // On a protected connection the server requests the password in clear text.
         let claim = claimed(&["sha2"]);
         let (mut login, step) = ServerAuthentication::begin(claim.clone(), &answer(), Sha2, NONCE, true);
         assert_eq!(step, full);
@@ -404,7 +412,7 @@ mod tests {
             login.checked(true),
             AuthStep::Granted { before_ok: None, proven: PasswordProof::Password }
         ));
-        // After that the first answer is enough.
+        // After that login the server knows the fast hash, so the client's first answer is enough.
         let (_, step) = ServerAuthentication::begin(claim, &answer(), Sha2, NONCE, false);
         let fast = AuthStep::Granted {
             before_ok: Some(vec![MORE_DATA, FAST_AUTH_SUCCESS]),
@@ -412,7 +420,8 @@ mod tests {
         };
         assert_eq!(step, fast);
 
-        // On an unprotected connection: the key, once, and then only encrypted passwords.
+        // On an unprotected connection the server sends its key once, and then accepts only encrypted
+        // passwords.
         let begin = || ServerAuthentication::begin(claimed(&["sha2"]), &answer(), Sha2, NONCE, false);
         let (mut login, step) = begin();
         assert_eq!(step, full);
@@ -422,13 +431,13 @@ mod tests {
         let (mut login, _) = begin();
         login.answered(&[REQUEST_PUBLIC_KEY]);
         assert_eq!(login.answered(&[REQUEST_PUBLIC_KEY]), AuthStep::Decrypt(vec![REQUEST_PUBLIC_KEY]));
-        // A password without the final zero byte.
+        // A password without the final zero byte is rejected.
         let (mut login, _) = ServerAuthentication::begin(claimed(&["sha2"]), &answer(), Sha2, NONCE, true);
         assert!(matches!(login.answered(b"geheim"), AuthStep::Denied(_)));
     }
 
     #[test]
-    fn decoys_cannot_log_in_with_any_proof() {
+    fn decoys_accept_no_password_proof() {
         let decoy = |of: &str| ClaimedAccount { decoy: true, ..claimed(&[of]) };
         let answer = response("mysql_native_password", auth::native_password(PASSWORD, &NONCE), true);
         let (_, step) = ServerAuthentication::begin(decoy("native"), &answer, Native, NONCE, false);

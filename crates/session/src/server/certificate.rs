@@ -1,4 +1,4 @@
-//! TLS for clients: the operator's certificate or a generated one.
+//! TLS for clients, with the operator's certificate or a generated one.
 
 use std::fmt;
 use std::path::Path;
@@ -19,7 +19,7 @@ use crate::server::options::ServerTls;
 #[derive(Clone)]
 pub(super) struct ServerCertificate {
     pub(super) acceptor: TlsAcceptor,
-    /// SHA256 of the certificate.
+    /// The SHA256 digest of the certificate.
     pub(super) fingerprint: [u8; 32],
 }
 

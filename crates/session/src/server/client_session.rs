@@ -1,4 +1,4 @@
-//! A logged-in client: its commands and the answers.
+//! The session of a client that is logged in: receives its commands and sends the answers.
 
 use std::io;
 use std::net::SocketAddr;
@@ -24,10 +24,10 @@ use crate::server::limits::ConnectionLimits;
 const WAITING: &str = "waiting for a client's command";
 const ANSWERING: &str = "answering a client";
 
-/// A result is sent in writes of this many bytes.
+/// The size of each write of a result, in bytes.
 const SEND_BYTES: usize = 64 << 10;
 
-/// The memory of a longer command is freed after the command.
+/// After a command longer than this, in bytes, its memory is freed.
 const LONG_COMMAND_BYTES: usize = 64 << 10;
 
 const TYPE_LONGLONG: u8 = 8;
@@ -60,8 +60,8 @@ pub fn integer_column(name: impl Into<String>) -> ColumnDefinition {
 
 /// A logged-in client. Dropping it closes the connection.
 ///
-/// It handles one command at a time: [`ClientSession::read_command`], then exactly one answer. A cancelled
-/// answer may have been sent in part: drop the session then.
+/// It handles one command at a time: call [`ClientSession::read_command`], then send exactly one answer. If
+/// the sending of an answer is cancelled, a part of it may have been sent: drop the session then.
 #[derive(Debug)]
 pub struct ClientSession {
     stream: PacketStream,
@@ -90,7 +90,7 @@ impl ClientSession {
         Self { stream, capabilities, user, peer, tls, connection_id, attributes, command_bytes_max, slot }
     }
 
-    /// The user.
+    /// The user that is logged in.
     pub fn user(&self) -> &str {
         &self.user
     }
@@ -110,8 +110,8 @@ impl ClientSession {
         self.connection_id
     }
 
-    /// The client's connection attributes: up to 32 names and values of up to 256 characters. Escape this
-    /// foreign text before it goes to a terminal or a page.
+    /// The client's connection attributes: up to 32 names and values of up to 256 characters. The client
+    /// chose this text, so escape it before it goes to a terminal or a web page.
     pub fn client_attributes(&self) -> &[(String, String)] {
         &self.attributes
     }
@@ -122,18 +122,19 @@ impl ClientSession {
         program.map(|(_, value)| value.as_str())
     }
 
-    /// Sets the timeout between commands; `None` for no limit.
+    /// Sets the maximum time between two commands; `None` for no limit.
     pub fn set_idle_timeout(&mut self, timeout: Option<Duration>) {
         self.stream.read_timeout = timeout;
     }
 
-    /// The client's next command, for [`tailwater_wire::protocol::command::ClientCommand::parse`]; `None`
-    /// after COM_QUIT or if the client has disconnected. Cancel-safe: no bytes are lost.
+    /// Receives the client's next command, to be parsed with
+    /// [`tailwater_wire::protocol::command::ClientCommand::parse`]; `None` after COM_QUIT or if the client
+    /// has disconnected. Cancel-safe: no bytes are lost.
     ///
     /// # Errors
     /// [`SessionError::Timeout`] after [`ConnectionLimits::idle_timeout`]; [`SessionError::Protocol`] for a
-    /// command longer than [`ConnectionLimits::command_bytes_max`] or invalid packets: the client has
-    /// received the error, and the session is over. [`SessionError::Io`].
+    /// command longer than [`ConnectionLimits::command_bytes_max`] or for invalid packets; the client has
+    /// then received an error, and the session has ended. [`SessionError::Io`].
     pub async fn read_command(&mut self) -> Result<Option<Bytes>, SessionError> {
         self.stream.begin_exchange();
         match self.stream.read_packet(WAITING, self.command_bytes_max).await {
@@ -153,7 +154,7 @@ impl ClientSession {
                     }
                     _ => (1156, "Got packets out of order"),
                 };
-                // Report the client's error, not that of this answer.
+                // Ignore a failure to send the answer, and return the client's error.
                 let _ = self.write_error(number, "08S01", message).await;
                 Err(SessionError::Protocol { doing, source })
             }
@@ -161,10 +162,7 @@ impl ClientSession {
         }
     }
 
-    /// Answers with OK; adds the autocommit status bit.
-    ///
-    /// # Errors
-    /// [`SessionError::Timeout`] or [`SessionError::Io`].
+    /// Answers with an OK packet, to which it adds the autocommit status flag.
     pub async fn write_ok(&mut self, ok: OkPacket) -> Result<(), SessionError> {
         let ok = OkPacket { status: ok.status | ServerStatus::AUTOCOMMIT, ..ok };
         let mut payload = Vec::new();
@@ -172,10 +170,8 @@ impl ClientSession {
         self.stream.write_packet(ANSWERING, &payload).await
     }
 
-    /// Answers with an error number of the servers, such as 1064 (`42000`).
-    ///
-    /// # Errors
-    /// [`SessionError::Timeout`] or [`SessionError::Io`].
+    /// Answers with an error packet. `number` and `sql_state` are those of the servers, such as 1064 and
+    /// `42000`.
     pub async fn write_error(
         &mut self,
         number: u16,
@@ -185,21 +181,19 @@ impl ClientSession {
         self.stream.write_packet(ANSWERING, &error_payload(number, sql_state, message)).await
     }
 
-    /// Answers with an EOF packet in the negotiated form.
-    ///
-    /// # Errors
-    /// [`SessionError::Timeout`] or [`SessionError::Io`].
+    /// Answers with an EOF packet, in the form that client and server negotiated.
     pub async fn write_eof(&mut self) -> Result<(), SessionError> {
         let payload = self.eof_payload();
         self.stream.write_packet(ANSWERING, &payload).await
     }
 
     /// Answers with rows of text values; `None` is NULL. Every row has one value per column, and there is at
-    /// least one column. The iterator is read while rows are sent, so they need not be in memory together.
+    /// least one column. The iterator is read while rows are sent, so that the rows need not be in memory at
+    /// the same time.
     ///
     /// # Errors
-    /// [`SessionError::OutOfStep`] if a row has another number of values: the session is then unusable.
-    /// [`SessionError::Timeout`] or [`SessionError::Io`].
+    /// [`SessionError::OutOfStep`] if the number of values in a row is not the number of columns; the session
+    /// is then unusable. [`SessionError::Timeout`] or [`SessionError::Io`].
     pub async fn write_rows<Rows, Row, Value>(
         &mut self,
         columns: &[ColumnDefinition],
@@ -244,8 +238,8 @@ impl ClientSession {
         self.stream.send_queued(ANSWERING).await
     }
 
-    /// Starts a binlog stream in answer to the last command. With `semi_sync` each event has the header that
-    /// requests acknowledgements; set it if and only if the client requested it.
+    /// Starts a binlog stream in answer to the last command. With `semi_sync`, each event has the semi-sync
+    /// header, which can request an acknowledgement. Set `semi_sync` if and only if the client requested it.
     pub fn into_event_stream(self, semi_sync: bool) -> (EventSender, EventReceiver) {
         event_stream::split(self.stream, self.peer, self.slot, semi_sync)
     }
@@ -263,7 +257,7 @@ pub(super) fn error_payload(number: u16, sql_state: &str, message: &str) -> Vec<
     payload
 }
 
-/// Whether the client closed the connection without COM_QUIT.
+/// Whether the error means that the client closed the connection without COM_QUIT.
 pub(super) fn is_gone(error: &io::Error) -> bool {
     use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, TimedOut, UnexpectedEof};
     matches!(error.kind(), BrokenPipe | ConnectionAborted | ConnectionReset | TimedOut | UnexpectedEof)

@@ -1,24 +1,25 @@
-//! Splits a stream of events into packets. No I/O: it writes to a buffer.
+//! Splits a stream of binlog events into packets. It does no I/O: it writes to a buffer.
 
 use tailwater_wire::protocol::packet::{PACKET_PAYLOAD_BYTES_MAX, PacketHeader};
 use tailwater_wire::protocol::response::OK;
 use tailwater_wire::protocol::semi_sync::SemiSyncHeader;
 
-/// The state of the framing.
+/// The packet and the event that are being written.
 #[derive(Debug)]
 pub(super) struct EventFraming {
     semi_sync: bool,
-    /// The next sequence number.
+    /// The sequence number of the next packet.
     sequence: u8,
-    /// Bytes of the event that belong to later packets.
+    /// The number of bytes of the current event that belong to later packets.
     beyond_packet: u64,
-    /// Bytes of the event that the current packet still expects.
+    /// The number of bytes that the current packet still needs.
     packet_left: usize,
-    /// The current packet has the maximum length, so that another one follows, even an empty one.
+    /// Whether another packet, possibly an empty one, follows the current packet, because the current one has
+    /// the maximum length.
     continued: bool,
-    /// The current event requests an acknowledgement.
+    /// Whether the current event requests an acknowledgement.
     wants_ack: bool,
-    /// An event did not have its announced length; nothing more may be sent.
+    /// Whether an event had another length than was announced. Then nothing more may be sent.
     broken: bool,
 }
 
@@ -36,7 +37,7 @@ impl EventFraming {
         }
     }
 
-    /// Whether no event is incomplete, and all had their announced length.
+    /// Whether no event is incomplete and every event had its announced length.
     pub(super) fn is_between_events(&self) -> bool {
         !self.broken && self.packet_left == 0 && self.beyond_packet == 0 && !self.continued
     }
@@ -45,7 +46,7 @@ impl EventFraming {
         self.broken
     }
 
-    /// Begins an event of `length` bytes.
+    /// Starts an event of `length` bytes.
     pub(super) fn begin(&mut self, out: &mut Vec<u8>, length: u64, wants_ack: bool) {
         if !self.is_between_events() {
             self.broken = true;
@@ -61,7 +62,7 @@ impl EventFraming {
         self.end_packet(out);
     }
 
-    /// Adds bytes of the event.
+    /// Adds bytes of the current event.
     pub(super) fn push(&mut self, out: &mut Vec<u8>, mut chunk: &[u8]) {
         while !chunk.is_empty() {
             if self.broken || self.packet_left == 0 {
@@ -76,7 +77,7 @@ impl EventFraming {
         }
     }
 
-    /// Adds a packet that is not an event, at the end of the stream.
+    /// Adds a packet that is not an event, as the last packet of the stream.
     pub(super) fn put_last(&mut self, out: &mut Vec<u8>, payload: &[u8]) {
         self.beyond_packet = payload.len() as u64;
         self.begin_packet(out);
@@ -94,20 +95,20 @@ impl EventFraming {
         self.continued = header.is_continued();
     }
 
-    /// Begins the next packet if the current one is full, or ends the event.
+    /// Starts the event's next packet if the current one has the maximum length; otherwise ends the event.
     fn end_packet(&mut self, out: &mut Vec<u8>) {
         if self.packet_left > 0 {
             return;
         }
         if self.continued {
-            // An empty packet follows an event that fills its last packet.
+            // If an event fills its last packet to the maximum length, an empty packet follows.
             self.begin_packet(out);
             if self.packet_left > 0 {
                 return;
             }
         }
-        // As in the servers: after an event that requests an acknowledgement both sides restart the sequence
-        // numbers, because the acknowledgement, packet number 0, may come at any time.
+        // After an event that requests an acknowledgement, client and server restart the sequence numbers, as
+        // the servers do. The reason: the acknowledgement is packet number 0 and may come at any time.
         if self.semi_sync && self.wants_ack {
             self.sequence = 1;
         }
@@ -122,7 +123,7 @@ mod tests {
 
     const MAX: usize = PACKET_PAYLOAD_BYTES_MAX;
 
-    /// Bytes with a pattern that does not repeat at powers of two.
+    /// Bytes with a pattern that does not repeat at powers of two, so that a shift is detected.
     fn event(length: usize) -> Vec<u8> {
         let pattern: Vec<u8> = (0..251).collect();
         let mut event = pattern.repeat(length / pattern.len() + 1);
@@ -130,7 +131,7 @@ mod tests {
         event
     }
 
-    /// Frames an event, given in chunks of `chunk` bytes.
+    /// The packets of one event that is passed in chunks of `chunk` bytes.
     fn framed(framing: &mut EventFraming, event: &[u8], chunk: usize, wants_ack: bool) -> Vec<u8> {
         let mut out = Vec::new();
         framing.begin(&mut out, event.len() as u64, wants_ack);
@@ -143,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_are_those_of_the_whole_payload() {
+    fn packets_equal_those_of_the_undivided_payload() {
         for semi_sync in [false, true] {
             let prefix: &[u8] = if semi_sync { &[0, 0xef, 0] } else { &[0] };
             let first = MAX - prefix.len();
@@ -157,7 +158,7 @@ mod tests {
                     let mut framing = EventFraming::new(semi_sync, 250);
                     assert!(
                         framed(&mut framing, &event, chunk, false) == expected,
-                        "{length} bytes by {chunk}"
+                        "{length} bytes in chunks of {chunk}"
                     );
                     assert_eq!(framing.sequence, next);
                 }
@@ -166,25 +167,25 @@ mod tests {
     }
 
     #[test]
-    fn an_event_that_requests_an_acknowledgement_restarts_the_numbers() {
+    fn an_event_that_requests_an_acknowledgement_restarts_the_sequence_numbers() {
         let mut framing = EventFraming::new(true, 1);
         assert_eq!(framed(&mut framing, b"a", 1, false)[3], 1);
         let out = framed(&mut framing, b"b", 1, true);
         assert_eq!(out, b"\x04\0\0\x02\0\xef\x01b");
         assert_eq!(framed(&mut framing, b"c", 1, false)[3], 1);
         assert_eq!(framed(&mut framing, b"d", 1, false)[3], 2);
-        // The packets of one event have consecutive numbers.
+        // The packets of one event have consecutive sequence numbers.
         let out = framed(&mut framing, &event(MAX), 1 << 20, true);
         assert_eq!((out[3], out[PACKET_HEADER_BYTES + MAX + 3]), (3, 4));
         assert_eq!(framed(&mut framing, b"e", 1, false)[3], 1);
-        // Without semi-sync there are no acknowledgements.
+        // Without semi-sync no event requests an acknowledgement, so the sequence numbers do not restart.
         let mut framing = EventFraming::new(false, 1);
         framed(&mut framing, b"a", 1, true);
         assert_eq!(framed(&mut framing, b"b", 1, true), b"\x02\0\0\x02\0b");
     }
 
     #[test]
-    fn a_wrong_length_is_detected() {
+    fn an_event_with_a_wrong_length_is_detected() {
         let mut out = Vec::new();
         let mut framing = EventFraming::new(false, 1);
         framing.begin(&mut out, 2, false);

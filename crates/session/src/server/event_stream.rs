@@ -26,10 +26,10 @@ use crate::socket::Socket;
 const SENDING: &str = "sending events to a client";
 const RECEIVING: &str = "receiving a client's acknowledgements";
 
-/// The maximum packet of a client: an acknowledgement.
+/// The maximum size of a packet from a client during the stream: an acknowledgement.
 const CLIENT_PACKET_BYTES_MAX: usize = 1 + 8 + semi_sync::FILE_NAME_BYTES_MAX + 1;
 
-/// The memory of a larger buffer is freed: there may be many readers, most of them idle.
+/// A buffer larger than this, in bytes, is freed after use: there may be many clients, most of them idle.
 const KEPT_BYTES_MAX: usize = 512 << 10;
 
 #[derive(Debug)]
@@ -62,7 +62,7 @@ impl SocketReader {
     }
 }
 
-/// Both directions of a binlog connection.
+/// Splits a connection into the sender of events and the receiver of acknowledgements.
 pub(super) fn split(
     stream: PacketStream,
     peer: SocketAddr,
@@ -94,18 +94,19 @@ pub(super) fn split(
     (sender, EventReceiver { reader, buffer, peer, _place: place })
 }
 
-/// Sends events. They are buffered in memory without a limit, and [`EventSender::flush`] sends them. Call it
-/// when [`EventSender::buffered`] exceeds about 256 KiB, and when there are no more events for now.
+/// Sends events to a client. Events are buffered in memory without a limit until [`EventSender::flush`] sends
+/// them. Call `flush` when [`EventSender::buffered`] exceeds about 256 KiB, and when there are no more events
+/// for now.
 ///
-/// An event is [`EventSender::begin_event`] with its length, then [`EventSender::push`] of its bytes in any
-/// number of chunks, so that an event need not be in memory as a whole. If the bytes differ from the
-/// announced length, [`EventSender::flush`] returns [`SessionError::OutOfStep`] from then on.
+/// To send an event, call [`EventSender::begin_event`] with its length, then [`EventSender::push`] with its
+/// bytes in any number of chunks. So an event need not be in memory as a whole. If the bytes differ from the
+/// announced length, every later [`EventSender::flush`] returns [`SessionError::OutOfStep`].
 #[derive(Debug)]
 pub struct EventSender {
     writer: SocketWriter,
     framing: EventFraming,
     out: Vec<u8>,
-    /// The bytes of `out` that are written.
+    /// How many bytes of `out` are already written to the socket.
     sent: usize,
     write_timeout: Option<Duration>,
     peer: SocketAddr,
@@ -118,46 +119,49 @@ impl EventSender {
         self.peer
     }
 
-    /// Sets how long the client may accept no bytes; `None` for no limit. Initially
+    /// Sets how long the client may accept no bytes; `None` for no limit. The initial value is
     /// [`crate::server::ConnectionLimits::write_timeout`].
     pub fn set_write_timeout(&mut self, timeout: Option<Duration>) {
         self.write_timeout = timeout;
     }
 
-    /// Begins an event of `length` bytes, header and checksum included. `wants_ack` requests an
-    /// acknowledgement; it is ignored without semi-sync.
+    /// Starts an event of `length` bytes, including its header and checksum. `wants_ack` requests an
+    /// acknowledgement; it has no effect without semi-sync.
     pub fn begin_event(&mut self, length: u64, wants_ack: bool) {
         self.framing.begin(&mut self.out, length, wants_ack);
     }
 
-    /// Adds bytes of the event. The last byte completes it.
+    /// Adds bytes of the current event. The last byte completes the event.
     pub fn push(&mut self, chunk: &[u8]) {
         self.framing.push(&mut self.out, chunk);
     }
 
-    /// Adds a complete event.
+    /// Adds a whole event.
     pub fn push_event(&mut self, event: &[u8], wants_ack: bool) {
         self.begin_event(event.len() as u64, wants_ack);
         self.push(event);
     }
 
-    /// The bytes that wait for [`EventSender::flush`].
+    /// The number of bytes that the next [`EventSender::flush`] sends.
     pub fn buffered(&self) -> usize {
         self.out.len() - self.sent
     }
 
-    /// Sends the buffered bytes, whether or not an event is complete. Cancel-safe: the next call continues.
+    /// Sends the buffered bytes, even if the last event is incomplete. Cancel-safe: the next call continues
+    /// where this one stopped.
     ///
     /// # Errors
-    /// [`SessionError::Timeout`] if the client accepts no bytes for the write timeout; [`SessionError::Io`]
-    /// if it has disconnected; [`SessionError::OutOfStep`] if an event did not have its announced length.
+    /// [`SessionError::Timeout`] if the client accepts no bytes within the write timeout;
+    /// [`SessionError::Io`] if it has disconnected; [`SessionError::OutOfStep`] if an event did not have its
+    /// announced length.
     pub async fn flush(&mut self) -> Result<(), SessionError> {
         if self.framing.is_broken() {
             return Err(SessionError::OutOfStep);
         }
         let limit = self.write_timeout;
         while self.sent < self.out.len() {
-            // The timeout restarts with every byte that the client accepts: a slow client is not a dead one.
+            // The time limit restarts with every byte that the client accepts, so that a slow client is not
+            // disconnected.
             let count = within(limit, self.writer.get().write(&self.out[self.sent..])).await?;
             if count == 0 {
                 let source = io::Error::from(io::ErrorKind::WriteZero);
@@ -176,7 +180,7 @@ impl EventSender {
     /// Sends the buffered bytes and ends the stream with an error, such as 1236 (`HY000`).
     ///
     /// # Errors
-    /// As [`EventSender::flush`]; [`SessionError::OutOfStep`] in the middle of an event.
+    /// As [`EventSender::flush`]; [`SessionError::OutOfStep`] if the last event is incomplete.
     pub async fn finish_error(
         &mut self,
         number: u16,
@@ -186,13 +190,15 @@ impl EventSender {
         self.finish(&error_payload(number, sql_state, message)).await
     }
 
-    /// Sends the buffered bytes and ends the stream with EOF, for a client that does not wait for more.
+    /// Sends the buffered bytes and ends the stream with EOF, for a client that does not wait for more
+    /// events.
     ///
     /// # Errors
-    /// As [`EventSender::flush`]; [`SessionError::OutOfStep`] in the middle of an event.
+    /// As [`EventSender::flush`]; [`SessionError::OutOfStep`] if the last event is incomplete.
     pub async fn finish_eof(&mut self) -> Result<(), SessionError> {
         let mut payload = Vec::new();
-        // The old form of EOF, independent of the negotiated capabilities, as both servers send it here.
+        // Send the old form of the EOF packet, whatever capabilities were negotiated. Both servers end a
+        // binlog stream in this form.
         let eof = EofPacket { warnings: 0, status: ServerStatus::AUTOCOMMIT };
         eof.encode(Capabilities::default(), &mut payload);
         self.finish(&payload).await
@@ -205,13 +211,13 @@ impl EventSender {
         self.framing.put_last(&mut self.out, payload);
         self.flush().await?;
         let limit = self.write_timeout;
-        // The client has received everything.
+        // Ignore an error: the client has received everything.
         let _ = within(limit, self.writer.get().shutdown()).await;
         Ok(())
     }
 }
 
-/// Waits for a write within the timeout.
+/// Runs a write, and fails if it exceeds the time limit.
 async fn within<T>(
     limit: Option<Duration>,
     write: impl Future<Output = io::Result<T>>,
@@ -226,7 +232,7 @@ async fn within<T>(
     result.map_err(|source| SessionError::Io { doing: SENDING, source })
 }
 
-/// Receives acknowledgements, or the end of the connection, during a stream.
+/// Receives the acknowledgements of a client during a stream, and detects that the client has disconnected.
 #[derive(Debug)]
 pub struct EventReceiver {
     reader: SocketReader,
@@ -241,8 +247,9 @@ impl EventReceiver {
         self.peer
     }
 
-    /// The client's next packet, for [`semi_sync::Ack::parse`]; `None` if the client has disconnected.
-    /// Cancel-safe: no bytes are lost. There is no timeout: a client that acknowledges nothing sends nothing.
+    /// Receives the client's next packet, to be parsed with [`semi_sync::Ack::parse`]; `None` if the client
+    /// has disconnected. Cancel-safe: no bytes are lost. There is no time limit, because a client sends
+    /// nothing but acknowledgements.
     ///
     /// # Errors
     /// [`SessionError::Protocol`] for a packet longer than any acknowledgement; [`SessionError::Io`].
@@ -261,13 +268,13 @@ impl EventReceiver {
         }
     }
 
-    /// Takes a complete packet from the buffer. Ignores its sequence number: replicas restart with each
-    /// acknowledgement.
+    /// Takes a complete packet from the buffer. Ignores its sequence number, because replicas restart the
+    /// numbers with each acknowledgement.
     fn take_packet(&mut self) -> Result<Option<Bytes>, SessionError> {
         let Some(header) = PacketHeader::parse(&self.buffer) else { return Ok(None) };
         if header.payload_bytes > CLIENT_PACKET_BYTES_MAX {
             let source = WireError::TooLarge {
-                what: "packet of a client that is sent events",
+                what: "packet from a client that receives a binlog stream",
                 size: header.payload_bytes as u64,
                 size_max: CLIENT_PACKET_BYTES_MAX as u64,
             };

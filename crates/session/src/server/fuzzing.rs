@@ -1,5 +1,5 @@
-//! Checks of the login for arbitrary bytes of a client. The fuzz target under `fuzz/` calls them, and
-//! `tests/fuzzed.rs` replays the corpus and mutations with a plain `cargo test`.
+//! Checks that a login handles arbitrary bytes from a client. The fuzz target under `fuzz/` calls them, and
+//! `tests/fuzzed.rs` replays the corpus and mutations under `cargo test`.
 
 use std::sync::LazyLock;
 
@@ -16,24 +16,25 @@ use crate::server::authentication::{AuthStep, NONCE_BYTES, ServerAuthentication,
 
 const PASSWORD: &str = "geheim";
 
-/// The greeting's random bytes; in a server they differ for each login.
+/// The random bytes of the greeting. A real server uses other bytes for each login.
 const NONCE: [u8; NONCE_BYTES] = [7; NONCE_BYTES];
 
-/// The maximum number of requests in one login: to switch, for the password, and to read the key.
+/// The maximum number of requests that the server may send in one login: to switch plugins, for the password,
+/// and to read the key.
 const QUESTIONS_MAX: usize = 3;
 
-/// An upper bound for the size of a request, in bytes.
+/// The maximum size of such a request, in bytes.
 const QUESTION_BYTES_MAX: usize = 64;
 
-/// An account and a decoy for each way to store a credential.
+/// For each way to store a credential: an account and a decoy.
 static CLAIMED: LazyLock<Vec<[ClaimedAccount; 2]>> = LazyLock::new(|| {
     let digits = native_password_hash(PASSWORD.as_bytes()).map(|byte| format!("{byte:02x}")).concat();
     let mut stored = Vec::new();
     Sha256Crypt::new(PASSWORD.as_bytes(), [b'x'; 20], 1).encode(&mut stored);
-    let stored = String::from_utf8(stored).expect("a hash of letters");
+    let stored = String::from_utf8(stored).expect("a hash of printable characters");
     let hash = |text: &str| Credential::parse_hash(text).expect("a hash");
     let native = hash(&format!("*{digits}"));
-    // MariaDB's hash of "foo".
+    // The hash that MariaDB stores for the password "foo".
     let ed25519 = hash("vubFBzIrapbfHct1/J72dnUryz5VS7lA6XHH8sIx4TI");
     let accounts = [
         vec![Credential::password(PASSWORD)],
@@ -50,12 +51,13 @@ static CLAIMED: LazyLock<Vec<[ClaimedAccount; 2]>> = LazyLock::new(|| {
     accounts.iter().map(claimed).collect()
 });
 
-/// A login: a byte selects the greeting and the stored credential; then the client's first answer after its
-/// length in two bytes, and its further answers after their lengths in one byte.
+/// Runs a login from the fuzzer's bytes. The first byte selects the greeting and the stored credential. The
+/// client's first answer follows after its length in two bytes, and its further answers after their lengths
+/// in one byte each.
 ///
 /// # Panics
-/// If a client logs in without the password, receives requests without end, or can tell from a request that
-/// the user does not exist.
+/// If a client logs in without the password, receives more requests than a login needs, or can tell from a
+/// request that the user does not exist.
 pub fn check(data: &[u8]) {
     let Some((&mode, data)) = data.split_first() else { return };
     let Some((length, data)) = data.split_first_chunk() else { return };
@@ -67,15 +69,16 @@ pub fn check(data: &[u8]) {
     let [known, unknown] = &CLAIMED[usize::from(mode >> 3) % CLAIMED.len()];
     let asked = converse(known, &response, flavour, private, answers);
     let asked_unknown = converse(unknown, &response, flavour, private, answers);
-    // A logged-in client sends other packets.
+    // A client that logged in to the account receives other packets than a client of the decoy, so do not
+    // compare them.
     if asked.last() != Some(&ClientRequest::In) {
         assert_eq!(asked, asked_unknown, "{response:?}");
     }
-    assert_ne!(asked_unknown.last(), Some(&ClientRequest::In), "a decoy is logged in: {response:?}");
+    assert_ne!(asked_unknown.last(), Some(&ClientRequest::In), "a decoy was logged in: {response:?}");
 }
 
-/// The client's answer to the greeting: the bytes themselves, or one for a plugin that a byte selects, so
-/// that the fuzzer need not guess names.
+/// The client's answer to the greeting: the fuzzer's bytes themselves, or an answer for a plugin that one
+/// byte selects. So the fuzzer need not guess plugin names.
 fn first_answer(mode: u8, bytes: &[u8]) -> Option<HandshakeResponse> {
     if mode & 4 == 0 {
         return match ClientAnswer::parse(bytes) {
@@ -101,7 +104,7 @@ fn first_answer(mode: u8, bytes: &[u8]) -> Option<HandshakeResponse> {
     })
 }
 
-/// What a client observes of a login.
+/// What a client receives during a login.
 #[derive(Debug, PartialEq, Eq)]
 enum ClientRequest {
     Switch(String),
@@ -111,7 +114,7 @@ enum ClientRequest {
     Refused,
 }
 
-/// Runs a login; the client sends nothing after its last answer.
+/// Runs a login and returns what the client received. The client sends nothing more after its last answer.
 fn converse(
     claimed: &ClaimedAccount,
     response: &HandshakeResponse,
@@ -128,7 +131,7 @@ fn converse(
         let question = match step {
             AuthStep::Ask(payload) => question(&payload),
             AuthStep::SendKey => ClientRequest::Key,
-            // Treat bytes that cannot be decrypted as if they had been.
+            // Treat bytes that could not be decrypted as if they were the decrypted password.
             AuthStep::Check(password) | AuthStep::Decrypt(password) => {
                 let fits = claimed.proofs.sha2_password(&password, claimed.decoy);
                 assert_eq!(fits, password == PASSWORD.as_bytes() && !claimed.decoy);
@@ -137,7 +140,7 @@ fn converse(
                 continue;
             }
             AuthStep::Granted { .. } => {
-                assert!(knew && !claimed.decoy, "it is in without the password: {response:?}");
+                assert!(knew && !claimed.decoy, "the client logged in without the password: {response:?}");
                 asked.push(ClientRequest::In);
                 break;
             }
@@ -155,7 +158,10 @@ fn converse(
         }
         step = login.answered(answer);
     }
-    assert!(matches!(login.answered(b"more"), AuthStep::Denied(_)), "it is over");
+    assert!(
+        matches!(login.answered(b"more"), AuthStep::Denied(_)),
+        "a packet after the end of the login is rejected"
+    );
     asked
 }
 
@@ -169,15 +175,15 @@ fn question(payload: &[u8]) -> ClientRequest {
     if payload == [MORE_DATA, PERFORM_FULL_AUTHENTICATION] {
         return ClientRequest::Password;
     }
-    let request = AuthSwitchRequest::parse(payload).expect("a question is to switch, or for the password");
-    let plugin = AuthPlugin::from_name(&request.plugin).expect("a plugin that there is");
-    assert!(!plugin.sends_password(), "{plugin} sends the password to any server that asks");
-    // A replayed scramble would log in an eavesdropper.
+    let request = AuthSwitchRequest::parse(payload).expect("a request to switch plugins or for the password");
+    let plugin = AuthPlugin::from_name(&request.plugin).expect("a known plugin");
+    assert!(!plugin.sends_password(), "{plugin} sends the password to any server that requests it");
+    // The server must choose new random bytes: with the same ones, an eavesdropper could replay an answer.
     assert!(!request.auth_data.starts_with(&NONCE));
     ClientRequest::Switch(request.plugin)
 }
 
-/// Whether this is the answer of a client that knows a password in use here.
+/// Whether a client that knows one of the passwords used here would send this answer.
 fn knows(plugin: &str, nonce: &[u8], answer: &[u8]) -> bool {
     let Some(plugin) = AuthPlugin::from_name(plugin) else { return false };
     ["geheim", "foo"].iter().any(|password| {

@@ -1,4 +1,5 @@
-//! One login over a socket: greeting, TLS, the exchange of [`ServerAuthentication`], the verdict.
+//! One login over a socket: the greeting, TLS, the exchange of [`ServerAuthentication`], and the final OK or
+//! error packet.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
@@ -27,8 +28,8 @@ use crate::socket::Socket;
 
 const LOGGING_IN: &str = "logging a client in";
 
-/// The capabilities of this server. Not supported on purpose: compression, files of the client, multiple
-/// statements, query attributes, session state in OK packets, multi-factor authentication.
+/// The capabilities of this server. Left out on purpose: compression, LOAD DATA LOCAL, multiple statements,
+/// query attributes, session state in OK packets, multi-factor authentication.
 const OFFERED: Capabilities = Capabilities::FOUND_ROWS
     .with(Capabilities::LONG_FLAG)
     .with(Capabilities::CONNECT_WITH_DB)
@@ -52,13 +53,14 @@ const OFFERED: Capabilities = Capabilities::FOUND_ROWS
 /// The lower 8 bits of MySQL's default collation, `utf8mb4_0900_ai_ci`.
 const COLLATION_MYSQL: u8 = 255;
 
-/// The maximum length of a user name in messages, in characters.
+/// The maximum length of a user name in log messages, in characters.
 const USER_CHARS_MAX: usize = 128;
 
-/// The maximum number of packets of a login; the longest one takes 5.
+/// The maximum number of packets that a client may send in a login; the longest known login takes 5.
 const LOGIN_PACKETS_MAX: usize = 8;
 
-/// The maximum number of attributes kept, and of characters of each name and value.
+/// The maximum number of connection attributes that are kept, and the maximum number of characters in an
+/// attribute's name or value.
 const ATTRIBUTES_MAX: usize = 32;
 const ATTRIBUTE_CHARS_MAX: usize = 256;
 
@@ -71,11 +73,11 @@ pub(super) struct Receiver {
     pub(super) certificate: Option<ServerCertificate>,
     pub(super) require_tls: bool,
     pub(super) limits: ConnectionLimits,
-    /// Generated when the first client requests it; `None` if that fails.
+    /// The RSA key, generated when the first client requests it; `None` if the generation fails.
     pub(super) key: Arc<OnceLock<Option<PasswordKey>>>,
 }
 
-/// A client whose login exchange is complete.
+/// A client whose login exchange has ended, with success or not. It has not been sent the result yet.
 pub(super) struct ClientLogin {
     pub(super) stream: PacketStream,
     pub(super) capabilities: Capabilities,
@@ -86,14 +88,14 @@ pub(super) struct ClientLogin {
     verdict: Result<LoginGrant, &'static str>,
 }
 
-/// A client after its answer to the greeting.
+/// A client that has answered the greeting.
 struct GreetedClient {
     stream: PacketStream,
     tls: bool,
     response: HandshakeResponse,
 }
 
-/// The deadline of a login.
+/// The time at which a login must be complete.
 struct Deadline {
     at: Instant,
     seconds: Duration,
@@ -116,15 +118,15 @@ impl Deadline {
     }
 }
 
-/// The data of the OK packet.
+/// What a successful login sends in the OK packet.
 struct LoginGrant {
     before_ok: Option<Vec<u8>>,
-    /// MariaDB's proof that the certificate belongs to this server.
+    /// The proof for MariaDB clients that the certificate belongs to this server.
     proof: Option<String>,
 }
 
 impl Receiver {
-    /// The version in the greeting: MariaDB 10 puts `5.5.5-` before it.
+    /// The version text for the greeting. `5.5.5-` is prepended for MariaDB 10, as that server does.
     fn greeted_version(&self) -> String {
         match (self.flavour, parse_version(&self.version_text)) {
             (Flavour::MariaDb, (10, ..)) if !self.version_text.starts_with("5.5.5-") => {
@@ -158,7 +160,7 @@ impl Receiver {
         }
     }
 
-    /// Greets a client and runs the login exchange up to the verdict.
+    /// Greets a client and runs the login exchange up to its result, which is not sent yet.
     pub(super) async fn receive_login(
         &self,
         socket: TcpStream,
@@ -195,7 +197,8 @@ impl Receiver {
         Ok(ClientLogin { stream, capabilities, tls, user, attributes, password_used, verdict })
     }
 
-    /// Sends the greeting and reads the client's answer, with TLS in between.
+    /// Sends the greeting and reads the client's answer. If the client requests TLS, the TLS handshake comes
+    /// first.
     async fn meet(
         &self,
         socket: TcpStream,
@@ -247,7 +250,7 @@ impl Receiver {
         }
     }
 
-    /// Runs the authentication exchange; returns the result and the final state.
+    /// Runs the authentication exchange. Returns its result and the final state.
     async fn converse(
         &self,
         stream: &mut PacketStream,
@@ -264,7 +267,7 @@ impl Receiver {
                     let Some(mut pem) = self.public_key().await else {
                         return Ok((login, Err("the server has no RSA key")));
                     };
-                    // Do not count the server's own computation against the client.
+                    // The time that the server computes does not count towards the client's time limit.
                     deadline.at += started.elapsed();
                     pem.insert(0, MORE_DATA);
                     login.answered(&deadline.within(ask(stream, &pem)).await?)
@@ -287,7 +290,8 @@ impl Receiver {
         Ok((login, Err("the login took too many packets")))
     }
 
-    /// The public key, generated at the first request. Generation continues if that client disconnects.
+    /// The public RSA key, generated at the first request. Generation continues even if the client of that
+    /// request disconnects.
     async fn public_key(&self) -> Option<Vec<u8>> {
         let key = Arc::clone(&self.key);
         let pem = move || Some(key_of(&key)?.public_pem().as_bytes().to_vec());
@@ -317,12 +321,12 @@ fn key_of(key: &OnceLock<Option<PasswordKey>>) -> Option<&PasswordKey> {
 }
 
 impl ClientLogin {
-    /// The reason of a refusal; `None` if the login succeeded.
+    /// Why the login was refused; `None` if it succeeded.
     pub(super) fn refusal(&self) -> Option<&'static str> {
         self.verdict.as_ref().err().copied()
     }
 
-    /// Sends the verdict.
+    /// Sends the result of the login to the client.
     pub(super) async fn send_verdict(&mut self, peer: SocketAddr) -> Result<(), SessionError> {
         let grant = match &self.verdict {
             Ok(grant) => grant,
@@ -351,9 +355,10 @@ impl ClientLogin {
     }
 }
 
-/// The proof for clients of MariaDB 11.4 and later that an untrusted certificate belongs to a server that
-/// knows their password: SHA256 of (the stored hash, the random bytes, the certificate's SHA256), in the text
-/// of OK. Source: `run_plugin_auth` in `plugins/auth/my_auth.c` of MariaDB Connector/C.
+/// The proof for clients of MariaDB 11.4 and later. It shows that a certificate from no trusted authority
+/// belongs to a server that knows their password. It is the SHA256 of the stored hash, the random bytes and
+/// the certificate's SHA256, and is sent in the text of the OK packet. Source: `run_plugin_auth` in
+/// `plugins/auth/my_auth.c` of MariaDB Connector/C.
 fn certificate_proof(
     login: &ServerAuthentication,
     proven: &PasswordProof,
@@ -396,7 +401,7 @@ async fn bad_handshake(stream: &mut PacketStream, reason: &str) -> SessionError 
     bad_packet(stream, WireError::malformed("client's answer", reason)).await
 }
 
-/// Sends an error for an invalid packet, if the client is still there.
+/// Sends an error packet for an invalid packet, if the client is still connected.
 async fn bad_packet(stream: &mut PacketStream, source: WireError) -> SessionError {
     let _ = refuse(stream, 1043, "08S01", "Bad handshake").await;
     SessionError::Protocol { doing: LOGGING_IN, source }

@@ -1,43 +1,45 @@
-//! Limits for clients.
+//! Limits for client connections and logins.
 
 use std::time::Duration;
 
-/// The maximum packet before a login, in bytes: connection attributes of 64 KiB and everything else.
+/// The maximum size in bytes of a packet before the login: 64 KiB of connection attributes, and everything
+/// else.
 pub const LOGIN_BYTES_MAX: usize = 80 << 10;
 
-/// Limits for clients. An address is one of IPv4, or a /64 network of IPv6.
+/// Limits for client connections and logins. Here an address is an IPv4 address or a /64 network of IPv6.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConnectionLimits {
-    /// The maximum number of connections, those not logged in included.
+    /// The maximum number of connections, including those that are not logged in.
     pub connections_max: usize,
-    /// The maximum number of connections not logged in.
+    /// The maximum number of connections that are not logged in.
     pub unauthenticated_max: usize,
-    /// The maximum number of connections of one address not logged in, so that one address cannot block all
-    /// others.
+    /// The maximum number of connections from one address that are not logged in, so that one address cannot
+    /// block all others.
     pub unauthenticated_per_address_max: usize,
-    /// New connections per second and address, with bursts of up to one second's number.
+    /// The number of new connections per second from one address. A burst may have up to as many connections
+    /// as are allowed in one second.
     pub connections_per_second_max: u32,
-    /// Timeout of TLS and login together, without the delay after failed logins.
+    /// The time limit for TLS and login together, without the delay after failed logins.
     pub login_timeout: Duration,
-    /// The delay of the answer to a login after the address failed once, whether the login is right or wrong.
-    /// Doubles with each further failure.
+    /// How long the answer to a login is delayed if the address has failed once before, whether the password
+    /// is right or wrong. The delay doubles with each further failure.
     pub failed_login_delay: Duration,
-    /// The maximum delay.
+    /// The maximum delay of the answer to a login.
     pub failed_login_delay_max: Duration,
-    /// The delay is halved after each such period without a failure of the address.
+    /// The delay is halved each time that this period passes without a failed login from the address.
     pub failed_login_forgiven_after: Duration,
     /// The maximum size of a command in bytes.
     pub command_bytes_max: usize,
-    /// Timeout between commands; `None` for no limit.
+    /// The maximum time between two commands; `None` for no limit.
     pub idle_timeout: Option<Duration>,
-    /// How long a client may accept no bytes; `None` for no limit.
+    /// How long a client may accept no bytes before it is disconnected; `None` for no limit.
     pub write_timeout: Option<Duration>,
 }
 
 impl Default for ConnectionLimits {
-    /// 1000 connections, 128 of them not logged in, 32 of one address; 100 per second and address; 10 s to
-    /// log in; a delay of 200 ms to 5 s, halved every 30 s; commands up to 16 MiB; 8 h between commands; 60 s
-    /// for a write.
+    /// The defaults: 1000 connections, of which 128 may be not logged in, 32 from one address; 100 new
+    /// connections per second and address. Logins: 10 s to log in, a delay of 200 ms to 5 s after failures,
+    /// halved every 30 s. Commands: up to 16 MiB, at most 8 h between two commands, 60 s for a write.
     fn default() -> Self {
         Self {
             connections_max: 1000,

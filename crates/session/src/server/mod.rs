@@ -1,6 +1,6 @@
 //! The server side of a session: clients, native replicas and `mysqlbinlog` log in to Tailwater.
 //!
-//! The map:
+//! The modules:
 //! - [`accounts`]: the accounts and their credentials.
 //! - [`acceptor`]: logs in a client on an open socket, with [`options`] and [`limits`].
 //! - `authentication`: the exchange of the authentication plugins, without I/O; `admission`: connection

@@ -7,21 +7,21 @@ use tailwater_wire::Flavour;
 use crate::server::accounts::Accounts;
 use crate::server::limits::ConnectionLimits;
 
-/// The TLS certificate for clients.
+/// The TLS certificate that Tailwater shows to clients.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum ServerTls {
     /// No TLS.
     Off,
     /// The operator's certificate.
     Files {
-        /// PEM file with the certificate and the intermediate ones.
+        /// PEM file with the certificate, followed by the intermediate certificates.
         certificate: PathBuf,
-        /// PEM file with the key.
+        /// PEM file with the private key.
         key: PathBuf,
     },
-    /// A certificate generated at each start and kept in memory. It protects against passive listeners.
-    /// Clients that verify certificates do not trust it, except MariaDB 11.4 and later, which verify it with
-    /// their password.
+    /// A certificate generated at each start and kept in memory. It protects against eavesdropping. Clients
+    /// that verify certificates do not trust it. The exception is clients of MariaDB 11.4 and later, which
+    /// verify it by means of their password.
     #[default]
     Generated,
 }
@@ -29,22 +29,22 @@ pub enum ServerTls {
 /// Options of the server side.
 #[derive(Debug, Clone)]
 pub struct ServerOptions {
-    /// The flavour that this server presents.
+    /// The flavour that clients see: MySQL or MariaDB.
     pub flavour: Flavour,
-    /// The version text that this server presents, such as `9.7.1` or `10.11.14-MariaDB-log`.
+    /// The version text that clients see, such as `9.7.1` or `10.11.14-MariaDB-log`.
     pub version_text: String,
-    /// The accounts.
+    /// The accounts that may log in.
     pub accounts: Accounts,
     /// The TLS options.
     pub tls: ServerTls,
-    /// Whether clients without TLS are refused.
+    /// Whether clients that do not use TLS are refused.
     pub require_tls: bool,
-    /// The limits.
+    /// The limits for connections and logins.
     pub limits: ConnectionLimits,
 }
 
 impl ServerOptions {
-    /// The defaults: a generated certificate, TLS offered but not required.
+    /// The default options: a generated certificate; TLS is offered but not required.
     pub fn new(flavour: Flavour, version_text: impl Into<String>, accounts: Accounts) -> Self {
         Self {
             flavour,

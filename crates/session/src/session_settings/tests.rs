@@ -21,7 +21,7 @@ fn no_variable_is_listed_twice() {
 }
 
 #[test]
-fn calendar_versions_have_the_settings_of_the_newest_numbered_version() {
+fn calendar_versions_get_the_settings_of_the_newest_numbered_version() {
     let names =
         |version| settings_for(Flavour::MySql, version).map(|setting| setting.name).collect::<Vec<_>>();
     assert_eq!(names((26, 7, 0)), names((9, 7, 0)));
@@ -32,7 +32,7 @@ fn calendar_versions_have_the_settings_of_the_newest_numbered_version() {
 }
 
 #[test]
-fn a_shipped_value_is_one_that_stays() {
+fn every_value_that_is_set_is_also_accepted() {
     for setting in SETTINGS {
         for flavour in [Flavour::MySql, Flavour::MariaDb] {
             if let Some(value) = default_value(flavour, setting.name)
@@ -47,7 +47,7 @@ fn a_shipped_value_is_one_that_stays() {
 }
 
 #[test]
-fn values_are_compared_as_servers_spell_them() {
+fn values_are_compared_in_the_spelling_of_the_servers() {
     assert!(
         AcceptedValues::AtLeast(10).admits("10")
             && AcceptedValues::AtLeast(10).admits("18446744073709551615")
@@ -63,14 +63,14 @@ fn values_are_compared_as_servers_spell_them() {
 }
 
 #[test]
-fn an_unknown_variable_is_found_in_a_message_of_any_language() {
+fn an_unknown_variable_is_found_in_an_error_message_of_any_language() {
     assert!(names("Unbekannte Systemvariable 'sql_if_exists'", "sql_if_exists"));
     assert!(names("Unknown system variable 'SQL_IF_EXISTS'. This is a Tailwater", "sql_if_exists"));
     assert!(!names("Unknown system variable 'sql_if_exists'", "sql_if"));
 }
 
 #[test]
-fn the_page_lists_every_setting() {
+fn the_documentation_lists_every_setting() {
     let page = include_str!("../../../../docs/reference/session-settings.md");
     for setting in SETTINGS {
         assert!(page.contains(&format!("`{}`", setting.name)), "{} in session-settings.md", setting.name);

@@ -1,27 +1,29 @@
-//! All session variables: those that sessions set, and those that they do not.
+//! All session variables of the servers: those that a session of Tailwater sets, and those that it does not
+//! set.
 
 use tailwater_wire::Flavour;
 use tailwater_wire::server_version::ServerFeature;
 
-/// A session variable, and its required value.
+/// A session variable, and the value that Tailwater needs.
 #[derive(Debug, PartialEq, Eq)]
 pub struct SessionSetting {
     /// The name of the variable.
     pub name: &'static str,
-    /// The servers that have it.
+    /// The servers that have the variable.
     pub servers: SettingServers,
-    /// The values that are not changed.
+    /// The values that are left as they are.
     pub accepted: AcceptedValues,
-    /// The value to set otherwise, in SQL.
+    /// The value to set if the server has another one, in SQL.
     pub value: &'static str,
-    /// Which sessions need it.
+    /// Which sessions need the setting.
     pub need: SettingNeed,
-    /// A value that is accepted if the account lacks the privilege to set another.
+    /// A value that is left as it is if the account lacks the privilege to set another; only for some
+    /// variables.
     pub tolerated: Option<&'static str>,
 }
 
 impl SessionSetting {
-    /// The privilege to set it in a session, if the server requires one.
+    /// The privilege that an account needs to set the variable in a session, if the server requires one.
     pub fn privilege(&self, flavour: Flavour, version: (u16, u16, u16)) -> &'static str {
         match flavour {
             Flavour::MySql if ServerFeature::SessionVariablesAdmin.is_in(flavour, version) => {
@@ -30,7 +32,8 @@ impl SessionSetting {
             Flavour::MySql if ServerFeature::SystemVariablesAdmin.is_in(flavour, version) => {
                 "SYSTEM_VARIABLES_ADMIN"
             }
-            // No variable in this list needs MariaDB's finer privileges (such as BINLOG ADMIN).
+            // No variable in this list can be set with one of MariaDB's finer privileges (such as BINLOG
+            // ADMIN).
             Flavour::MySql | Flavour::MariaDb => "SUPER",
         }
     }
@@ -70,16 +73,16 @@ impl SettingServers {
     }
 }
 
-/// The values of a variable that are not changed, as `SELECT @@name` returns them; NULL is "".
+/// The values of a variable that are left as they are, as `SELECT @@name` returns them. NULL is "".
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AcceptedValues {
-    /// This value.
+    /// Only this value.
     Is(&'static str),
-    /// One of these values.
+    /// Any of these values.
     OneOf(&'static [&'static str]),
     /// This number or a larger one.
     AtLeast(u64),
-    /// A list that contains this word.
+    /// A comma-separated list that contains this word.
     Has(&'static str),
 }
 
@@ -97,11 +100,11 @@ impl AcceptedValues {
 /// Which sessions need a setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SettingNeed {
-    /// Every session: otherwise results are wrong without an error.
+    /// Every session: with another value, results would be wrong without an error.
     Always,
-    /// Sessions that execute DDL.
+    /// Only sessions that execute DDL.
     ForDefinitions,
-    /// None: without it a statement may fail with an error.
+    /// No session: with another value, a statement may fail, but with an error.
     IfAllowed,
 }
 
@@ -119,18 +122,19 @@ const fn set(
     SessionSetting { name, servers, accepted, value, need, tolerated: None }
 }
 
-/// A setting as of [`set`], with a value that is accepted if the account may not set another.
+/// Returns `setting` with a value that is left as it is if the account may not set another.
 const fn tolerating(value: &'static str, setting: SessionSetting) -> SessionSetting {
     SessionSetting { tolerated: Some(value), ..setting }
 }
 
-/// The largest value of 64-bit limits.
+/// The maximum of 64-bit limits.
 const MOST: &str = "18446744073709551615";
 
 const UTF8MB4: [&str; 3] = ["utf8mb4_general_ci", "utf8mb4_0900_ai_ci", "utf8mb4_uca1400_ai_ci"];
 
-/// The connection's character sets come first, because the other values are written in them. `max_join_size`
-/// changes `sql_big_selects`, so the order matters.
+/// The settings, in the order in which they are set. The connection's character sets come first, because the
+/// other values are written in them. `max_join_size` must come before `sql_big_selects`, because setting it
+/// changes `sql_big_selects`.
 pub const SETTINGS: &[SessionSetting] = &[
     // Character sets of statements and answers. A server may be configured to ignore the client's character
     // set at login.
@@ -138,38 +142,39 @@ pub const SETTINGS: &[SessionSetting] = &[
     set("character_set_results", Both, Is("utf8mb4"), "utf8mb4", Always),
     set("character_set_connection", Both, Is("utf8mb4"), "utf8mb4", Always),
     set("collation_connection", Both, OneOf(&UTF8MB4), "utf8mb4_general_ci", Always),
-    // Tailwater parses numbers, names and errors in English.
+    // Tailwater parses numbers, names and error messages in English.
     set("lc_messages", Both, Is("en_US"), "'en_US'", Always),
     set("lc_time_names", Both, Is("en_US"), "'en_US'", Always),
-    // How statements are parsed. Tailwater writes statements for each flavour's default.
+    // Variables that change how statements are parsed. Tailwater writes its statements for the default of
+    // each flavour.
     set("sql_mode", MySql(0, 0, 0), Is(MYSQL_MODE), MYSQL_MODE_QUOTED, Always),
     set("sql_mode", MariaDb(0, 0, 0), Is(MARIADB_MODE), MARIADB_MODE_QUOTED, Always),
     set("old_mode", MariaDb(10, 6, 1), Is("UTF8_IS_UTF8MB3"), "'UTF8_IS_UTF8MB3'", Always),
     set("sql_if_exists", MariaDb(10, 5, 2), Is("0"), "0", Always),
     set("default_regex_flags", MariaDb(10, 0, 11), Is(""), "''", Always),
     set("standard_compliant_cte", MariaDb(10, 2, 1), Is("1"), "1", Always),
-    // The number and choice of rows.
+    // Variables that change how many rows a query returns, and which.
     set("sql_select_limit", Both, Is(MOST), MOST, Always),
     set("system_versioning_asof", MariaDb(10, 3, 4), Is("DEFAULT"), "DEFAULT", Always),
     set("sql_auto_is_null", Both, Is("0"), "0", Always),
     set("max_sort_length", Both, AtLeast(1024), "1024", Always),
     set("query_cache_type", MariaDb(10, 0, 0), Is("OFF"), "OFF", Always),
-    // The format of values.
+    // Variables that change the format of values.
     set("div_precision_increment", Both, Is("4"), "4", Always),
     set("default_week_format", Both, Is("0"), "0", Always),
     set("group_concat_max_len", Both, AtLeast(1024), "1048576", Always),
     set("windowing_use_high_precision", MySql(8, 0, 2), Is("1"), "1", Always),
     set("block_encryption_mode", MySql(5, 7, 4), Is("aes-128-ecb"), "'aes-128-ecb'", Always),
     set("block_encryption_mode", MariaDb(11, 2, 1), Is("aes-128-ecb"), "'aes-128-ecb'", Always),
-    // Plans that the server refuses.
+    // Variables that make the server refuse or change query plans.
     set("max_join_size", Both, Is(MOST), MOST, Always),
     set("sql_big_selects", Both, Is("1"), "1", Always),
     set("sql_safe_updates", Both, Is("0"), "0", Always),
     set("sql_buffer_result", Both, Is("0"), "0", Always),
-    // What counts as a warning.
+    // Variables that change what counts as a warning.
     set("sql_notes", Both, Is("1"), "1", Always),
     set("note_verbosity", MariaDb(10, 6, 16), Has("basic"), "'basic,explain'", Always),
-    // Transactions.
+    // Variables that change how transactions run.
     set("autocommit", Both, Is("1"), "1", Always),
     set("completion_type", Both, Is("NO_CHAIN"), "NO_CHAIN", Always),
     set("transaction_isolation", MySql(5, 7, 20), Is("REPEATABLE-READ"), "'REPEATABLE-READ'", Always),
@@ -178,13 +183,13 @@ pub const SETTINGS: &[SessionSetting] = &[
     set("transaction_read_only", MySql(5, 7, 20), Is("0"), "0", Always),
     set("transaction_read_only", MariaDb(11, 1, 1), Is("0"), "0", Always),
     set("tx_read_only", OldMariaDb(11, 1, 1), Is("0"), "0", Always),
-    // Constraint checks, and the effects of a change.
+    // Variables that switch off constraint checks or change the effects of a statement.
     set("foreign_key_checks", Both, Is("1"), "1", Always),
     set("unique_checks", Both, Is("1"), "1", Always),
     set("check_constraint_checks", MariaDb(10, 2, 1), Is("1"), "1", Always),
     set("enable_cascade_triggers", MySql(9, 6, 0), Is("0"), "0", Always),
     set("innodb_table_locks", Both, Is("1"), "1", Always),
-    // The output of SHOW and information_schema.
+    // Variables that change the output of SHOW and `information_schema`.
     set("sql_quote_show_create", Both, Is("1"), "1", Always),
     set("show_create_table_verbosity", MySql(5, 7, 22), Is("0"), "0", Always),
     set("show_create_table_skip_secondary_engine", MySql(8, 0, 18), Is("0"), "0", Always),
@@ -198,19 +203,20 @@ pub const SETTINGS: &[SessionSetting] = &[
         "utf8mb4_0900_ai_ci",
         Always,
     ),
-    // What definitions become.
-    // Before 8.0.2 MySQL ships with 0, and statements of such a source mean that; to set 1 took SUPER.
+    // Variables that change what DDL creates. MySQL before 8.0.2 is not listed for the first one: its default
+    // is 0, DDL from such a source relies on 0, and setting 1 needed SUPER.
     set("explicit_defaults_for_timestamp", MySql(8, 0, 2), Is("1"), "1", ForDefinitions),
     set("explicit_defaults_for_timestamp", MariaDb(10, 10, 1), Is("1"), "1", ForDefinitions),
     set("sql_require_primary_key", MySql(8, 0, 13), Is("0"), "0", ForDefinitions),
     set("sql_generate_invisible_primary_key", MySql(8, 0, 30), Is("0"), "0", ForDefinitions),
-    // Hosted servers give no account SUPER and have only InnoDB; they reject other engines by name, and the
-    // statement fails.
+    // Hosted servers have only InnoDB and give no account SUPER, so the value InnoDB cannot be changed there.
+    // It causes no wrong result: a statement that names another engine fails with an error.
     tolerating("InnoDB", set("enforce_storage_engine", MariaDb(10, 1, 4), Is(""), "NULL", ForDefinitions)),
     set("alter_algorithm", MariaDb(10, 3, 7), OneOf(&["DEFAULT", "COPY"]), "'DEFAULT'", ForDefinitions),
     set("old_passwords", MariaDb(10, 0, 0), Is("0"), "0", ForDefinitions),
     set("max_heap_table_size", Both, AtLeast(16 << 20), "16777216", ForDefinitions),
-    // Limits: a statement that exceeds one fails, or its connection is closed.
+    // Variables that limit a statement or a connection: exceeding one gives an error, or the server closes
+    // the connection.
     set("max_execution_time", MySql(5, 7, 8), Is("0"), "0", IfAllowed),
     set("max_statement_time", MariaDb(10, 1, 1), Is("0.000000"), "0", IfAllowed),
     set("idle_transaction_timeout", MariaDb(10, 3, 0), Is("0"), "0", IfAllowed),
@@ -247,10 +253,10 @@ const MARIADB_MODE: &str =
 const MARIADB_MODE_QUOTED: &str =
     "'STRICT_TRANS_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_AUTO_CREATE_USER,NO_ENGINE_SUBSTITUTION'";
 
-/// The variables that sessions do not set, by reason.
+/// The session variables that sessions do not set, grouped by the reason.
 pub const UNCHANGED: &[(&str, &[&str])] = &[
     (
-        "it has no global value, so that nothing is inherited; or it only reports what the session did",
+        "it has no global value that a session could inherit, or it only reports what the session did",
         &[
             "default_master_connection",
             "error_count",
@@ -286,7 +292,7 @@ pub const UNCHANGED: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "code whose statements or values depend on it sets it",
+        "the code whose statements or values depend on this variable sets it",
         &[
             "max_error_count",
             "system_versioning_alter_history",
@@ -318,7 +324,7 @@ pub const UNCHANGED: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "the server's own choice for what a definition does not say, which its own replication keeps to, too",
+        "a default of the server for what DDL leaves out, which the server's own replication uses too",
         &[
             "auto_increment_increment",
             "auto_increment_offset",
@@ -351,7 +357,7 @@ pub const UNCHANGED: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "only how a result is found, not what it is",
+        "it changes only how a result is computed, not the result",
         &[
             "analyze_max_length",
             "analyze_sample_percentage",
@@ -430,7 +436,7 @@ pub const UNCHANGED: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "when a session waits for others, or yields to them; its result is the same, or an error",
+        "it changes when a session waits for others or yields to them; the result is the same, or an error",
         &[
             "deadlock_search_depth_long",
             "deadlock_search_depth_short",
@@ -444,7 +450,7 @@ pub const UNCHANGED: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "only what is written to the server's other logs, traced, tracked or explained, or sent to clients that ask for it",
+        "it changes only what the server logs elsewhere, traces, tracks or explains, or sends to clients that request it",
         &[
             "end_markers_in_json",
             "explain_format",
