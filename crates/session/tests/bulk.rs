@@ -1,4 +1,4 @@
-//! Rows of values for prepared statements, on real servers.
+//! Running prepared statements for many rows of values, on real servers.
 
 use anyhow::{Context, Result, ensure};
 use tailwater_sandbox::{ServerKind, require, shared};
@@ -42,7 +42,8 @@ async fn values_arrive_as_they_are(kind: ServerKind) -> Result<()> {
     let found: Vec<_> = found.iter().map(|row| row.get(0)).collect();
     ensure!(found == [Some(&bytes[..]), None, Some(b""), Some(&long)]);
 
-    // A statement applies completely or not at all; the connection and the statement stay usable.
+    // A bulk statement applies all rows or none. After an error, the connection and the statement stay
+    // usable.
     let twice = rows(&[[Some(b"5"), None], [Some(b"1"), None]]);
     let error = connection.execute_bulk(&statement, &twice).await.err();
     ensure!(matches!(error, Some(SessionError::Server { error, .. }) if error.number == 1062));

@@ -1,4 +1,4 @@
-//! The binlog stream of real servers, compared with the files it comes from.
+//! The binlog stream of real servers, compared with the binlog files that it comes from.
 
 use std::fs;
 use std::time::Duration;
@@ -21,7 +21,7 @@ on_each_server!(
     a_quiet_source_sends_heartbeats,
 );
 
-/// A server id that no other dump of the same server uses at the time.
+/// A server id that no other test uses on the same server at the same time.
 fn server_id() -> u32 {
     use std::sync::atomic::{AtomicU32, Ordering};
     static NEXT: AtomicU32 = AtomicU32::new(900_000);
@@ -32,7 +32,7 @@ fn to_the_end(start: DumpStart) -> DumpRequest {
     DumpRequest { non_blocking: true, ..DumpRequest::new(server_id(), start) }
 }
 
-/// The file that the server writes now, and its size.
+/// The binlog file that the server writes now, and the file's size.
 async fn current(server: &Server) -> Result<String> {
     let mut connection = Connection::connect(&server.connect_options()).await?;
     let sql = match server.kind().flavour() {
@@ -43,7 +43,7 @@ async fn current(server: &Server) -> Result<String> {
     Ok(status.scalar().context("the server writes no binlog")?.to_owned())
 }
 
-/// All bytes of a stream to the end of its first file, without artificial events; and the longest chunk.
+/// Reads a stream to the end of its first binlog file. Returns all bytes without those of artificial events.
 async fn read_file(stream: &mut DumpStream) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     while let Some(chunk) = stream.next().await? {
@@ -57,7 +57,7 @@ async fn read_file(stream: &mut DumpStream) -> Result<Vec<u8>> {
             return Ok(bytes);
         }
     }
-    anyhow::bail!("the stream ends before the end of its file")
+    anyhow::bail!("the stream ended before the end of its binlog file")
 }
 
 async fn streams_are_the_files_bytes(kind: ServerKind) -> Result<()> {
@@ -69,7 +69,8 @@ async fn streams_are_the_files_bytes(kind: ServerKind) -> Result<()> {
     let mut connection = Connection::connect(&server.connect_options()).await?;
     connection.execute("CREATE DATABASE bytes").await?;
     connection.execute("CREATE TABLE bytes.t (a INT PRIMARY KEY, b LONGBLOB)").await?;
-    // Around the sizes at which an event is cut into chunks, and at which a packet is split.
+    // Values whose events have about the size at which an event is cut into chunks, or at which a packet is
+    // split.
     for (index, length) in [0, 100, 1 << 20, 0xff_ffff - 70, 0xff_ffff, 2 * 0xff_ffff + 9].iter().enumerate()
     {
         connection.execute(&format!("INSERT INTO bytes.t VALUES ({index}, REPEAT('x', {length}))")).await?;
@@ -186,9 +187,9 @@ async fn commits_wait_for_the_acknowledgement(kind: ServerKind) -> Result<()> {
     });
     let mut acknowledged = 0;
     while acknowledged < ROWS {
-        let chunk = stream.next().await?.context("the stream ends")?;
+        let chunk = stream.next().await?.context("the stream ended")?;
         if chunk.ack_requested && chunk.header.event_type == EventType::XID {
-            ensure!(!writing.is_finished(), "a commit did not wait");
+            ensure!(!writing.is_finished(), "a commit did not wait for its acknowledgement");
             stream.ack(&file, chunk.header.end_log_pos.into()).await?;
             acknowledged += 1;
         } else if chunk.ack_requested {
@@ -214,8 +215,8 @@ async fn semi_sync_that_is_off_is_noticed(kind: ServerKind) -> Result<()> {
     let connection = Connection::connect(&server.connect_options()).await?;
     let mut stream = connection.dump(DumpRequest { semi_sync: true, ..to_the_end(start) }).await?;
     ensure!(!stream.semi_sync());
-    // In MySQL semi-sync is a plugin that is not loaded. In MariaDB it is built in and disabled, and MariaDB
-    // marks its packets nevertheless.
+    // In MySQL semi-sync is a plugin that is not loaded. In MariaDB it is built in and disabled, but MariaDB
+    // still puts the semi-sync header before each event.
     ensure!(stream.takes_acks() == (kind.flavour() == Flavour::MariaDb));
     while let Some(chunk) = stream.next().await? {
         ensure!(!chunk.ack_requested);
@@ -233,11 +234,11 @@ async fn a_quiet_source_sends_heartbeats(kind: ServerKind) -> Result<()> {
         heartbeat: Duration::from_secs(seconds),
         ..DumpRequest::new(server_id(), start.clone())
     };
-    // Long enough that a source on a busy machine does not count as silent.
+    // The heartbeat period is long enough that a source on a busy machine does not count as silent.
     let connection = Connection::connect(&server.connect_options()).await?;
     let mut stream = connection.dump(request(5)).await?;
     loop {
-        let chunk = stream.next().await?.context("the stream ends")?;
+        let chunk = stream.next().await?.context("the stream ended")?;
         if [EventType::HEARTBEAT, EventType::HEARTBEAT_V2].contains(&chunk.header.event_type) {
             break;
         }
@@ -245,11 +246,11 @@ async fn a_quiet_source_sends_heartbeats(kind: ServerKind) -> Result<()> {
     drop(stream);
     let connection = Connection::connect(&server.connect_options()).await?;
     let mut stream = connection.dump(request(2)).await?;
-    // A server that hangs sends none, so its silence is detected.
+    // A server that hangs sends no heartbeats, so its silence is detected.
     server.pause()?;
     let error = loop {
         match stream.next().await {
-            Ok(chunk) => ensure!(chunk.is_some(), "the stream ends"),
+            Ok(chunk) => ensure!(chunk.is_some(), "the stream ended"),
             Err(error) => break error,
         }
     };
@@ -263,7 +264,7 @@ async fn a_quiet_source_sends_heartbeats(kind: ServerKind) -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_killed_source_can_be_retried() -> Result<()> {
+async fn the_stream_of_a_killed_source_ends_with_a_retryable_error() -> Result<()> {
     let kind = ServerKind::Mariadb1011;
     if require(kind).is_none() {
         return Ok(());
@@ -275,7 +276,7 @@ async fn a_killed_source_can_be_retried() -> Result<()> {
     server.kill().await?;
     let error = loop {
         match stream.next().await {
-            Ok(chunk) => ensure!(chunk.is_some(), "the stream ends"),
+            Ok(chunk) => ensure!(chunk.is_some(), "the stream ended"),
             Err(error) => break error,
         }
     };

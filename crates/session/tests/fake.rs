@@ -1,4 +1,4 @@
-//! A scripted server, for behaviour that no real server shows.
+//! A scripted server, for behaviour that no real server has.
 
 use std::future::Future;
 use std::time::Duration;
@@ -29,7 +29,7 @@ pub struct Peer {
     pub received: Vec<u8>,
 }
 
-/// Starts a fake server for one connection, which `script` plays.
+/// Starts a fake server for one connection. `script` sends the packets of the server.
 pub async fn serve<T, F, Script>(script: Script) -> Result<(Endpoint, JoinHandle<Result<T>>)>
 where
     T: Send + 'static,
@@ -47,12 +47,13 @@ where
     Ok((endpoint, task))
 }
 
-/// Options for a fake server. Its timeouts end only what would otherwise never end.
+/// Connection options for a fake server. The timeouts are long: they only end a test that would never end
+/// otherwise.
 pub fn options(endpoint: Endpoint) -> ConnectOptions {
     let mut options = ConnectOptions::new(endpoint, "u").password("geheim");
     options.connect_timeout = Duration::from_secs(20);
     options.read_timeout = Some(Duration::from_secs(20));
-    // The client sends only what the script expects.
+    // Set no session variables, so that the client sends only what the script expects.
     options.session_preset = SessionPreset::Inherited;
     options
 }
@@ -87,7 +88,7 @@ pub fn greeting() -> HandshakeV10 {
 }
 
 impl Peer {
-    /// Sends bytes as they are.
+    /// Sends bytes without adding a packet header.
     pub async fn raw(&mut self, bytes: &[u8]) -> Result<()> {
         self.stream.write_all(bytes).await?;
         Ok(())
@@ -113,7 +114,7 @@ impl Peer {
         self.send(&payload).await
     }
 
-    /// Reads a payload of one packet, and continues from its number.
+    /// Reads a payload of one packet. The next packet sent gets the number after it.
     pub async fn read(&mut self) -> Result<Vec<u8>> {
         let mut header = [0; PACKET_HEADER_BYTES];
         self.stream.read_exact(&mut header).await?;
@@ -126,13 +127,13 @@ impl Peer {
         Ok(payload)
     }
 
-    /// Reads until the client closes the connection; what it sent is in `received`.
+    /// Reads until the client closes the connection. The bytes read are in `received`.
     pub async fn read_to_end(&mut self) -> Result<()> {
         self.stream.read_to_end(&mut self.received).await?;
         Ok(())
     }
 
-    /// Greets and reads the client's answer.
+    /// Sends a greeting and reads the client's answer to it.
     pub async fn meet(&mut self, greeting: &HandshakeV10) -> Result<HandshakeResponse> {
         self.greet(greeting).await?;
         match ClientAnswer::parse(&self.read().await?)? {
@@ -149,7 +150,7 @@ impl Peer {
         self.ok().await
     }
 
-    /// Sends columns named `c0`, `c1`, ...
+    /// Sends the definitions of columns named `c0`, `c1`, ...
     pub async fn columns(&mut self, count: u8) -> Result<()> {
         self.send(&[count]).await?;
         for index in 0..count {
@@ -176,7 +177,8 @@ impl Peer {
         self.send(&payload).await
     }
 
-    /// Answers what a client sends before a dump, and returns the statements and the dump command.
+    /// Answers the statements that a client sends before it requests a binlog stream. Returns these
+    /// statements and the command that requests the stream.
     pub async fn until_dump(&mut self) -> Result<(Vec<String>, Vec<u8>)> {
         let mut statements = Vec::new();
         loop {
@@ -195,13 +197,13 @@ impl Peer {
                 ClientCommand::BinlogDump { .. } | ClientCommand::BinlogDumpGtid { .. } => {
                     return Ok((statements, payload));
                 }
-                other => bail!("{other:?} before a dump"),
+                other => bail!("{other:?} before the request of a binlog stream"),
             }
         }
     }
 }
 
-/// An event whose body is `body`.
+/// An event of this type with this timestamp and body.
 pub fn event(event_type: EventType, timestamp: u32, body: &[u8]) -> Vec<u8> {
     let header = EventHeader {
         timestamp,
@@ -214,14 +216,14 @@ pub fn event(event_type: EventType, timestamp: u32, body: &[u8]) -> Vec<u8> {
     [&header.to_bytes()[..], body].concat()
 }
 
-/// The artificial rotate event that opens every stream.
+/// The artificial rotate event that starts every stream.
 pub fn rotate() -> Vec<u8> {
     let mut body = 4u64.to_le_bytes().to_vec();
     body.extend_from_slice(b"binlog.000001");
     event(EventType::ROTATE, 0, &body)
 }
 
-/// Repeatable random numbers.
+/// A random number generator that repeats its numbers for the same seed.
 pub struct Random(pub u64);
 
 impl Random {
@@ -231,7 +233,7 @@ impl Random {
     }
 }
 
-/// Checks that no TLS was used, so that the bytes of the test are the bytes of the wire.
+/// Also checks that no TLS was used, because the other tests need the unencrypted bytes.
 #[tokio::test]
 async fn the_client_accepts_the_fake_server() -> Result<()> {
     let (mut connection, task) = connected(async |mut peer: Peer| {
@@ -249,7 +251,7 @@ async fn the_client_accepts_the_fake_server() -> Result<()> {
     Ok(())
 }
 
-/// Options without TLS.
+/// Returns the options with TLS turned off.
 pub fn without_tls(mut options: ConnectOptions) -> ConnectOptions {
     options.tls.mode = TlsMode::Off;
     options

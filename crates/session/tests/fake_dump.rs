@@ -1,4 +1,4 @@
-//! The binlog stream from a fake source: splits, semi-sync headers, contradictions and silence.
+//! The binlog stream from a fake source: split events, semi-sync headers, contradictory lengths and silence.
 
 use std::time::Duration;
 
@@ -17,8 +17,8 @@ fn request() -> DumpRequest {
     DumpRequest { heartbeat: Duration::from_secs(20), ..DumpRequest::new(7, start) }
 }
 
-/// A stream that sends `bytes` after the opening rotate event, cut into pieces of random sizes, and then
-/// ends.
+/// A stream from a fake source. The source sends the first rotate event, then `bytes` in pieces of random
+/// sizes, and then closes the connection.
 async fn stream_of(bytes: Vec<u8>, semi_sync: bool, seed: u64) -> Result<DumpStream> {
     let (connection, _) = connected(async move |mut peer: Peer| {
         peer.until_dump().await?;
@@ -50,13 +50,13 @@ fn prefixed(ack: Option<bool>, event: &[u8]) -> Vec<u8> {
     }
 }
 
-/// Puts the chunks of the next event together, checking that they are marked as they should be.
+/// Joins the chunks of the next event, and checks the marks `first` and `last` of each chunk.
 async fn next_event(stream: &mut DumpStream) -> Result<Option<(EventChunk, Vec<u8>)>> {
     let mut whole = Vec::new();
     let mut first: Option<EventChunk> = None;
     loop {
         let Some(chunk) = stream.next().await? else {
-            ensure!(first.is_none(), "the stream ends inside an event");
+            ensure!(first.is_none(), "the stream ended inside an event");
             return Ok(None);
         };
         ensure!(chunk.first == first.is_none());
@@ -73,10 +73,10 @@ async fn next_event(stream: &mut DumpStream) -> Result<Option<(EventChunk, Vec<u
 }
 
 #[tokio::test]
-async fn events_of_every_length_arrive_whole() -> Result<()> {
+async fn events_of_every_length_arrive_complete() -> Result<()> {
     let full = PACKET_PAYLOAD_BYTES_MAX;
     for semi_sync in [false, true] {
-        // An event that exactly fills a packet; an empty packet follows it.
+        // The length of an event that exactly fills a packet, so that an empty packet follows.
         let fills = full - if semi_sync { 3 } else { 1 };
         let chunk = CHUNK_BYTES_MAX;
         let lengths = [
@@ -96,7 +96,8 @@ async fn events_of_every_length_arrive_whole() -> Result<()> {
         let mut expected = Vec::new();
         let mut bytes = Vec::new();
         for (index, length) in lengths.iter().enumerate() {
-            // A timestamp that begins like a semi-sync header, so that a reader that guesses is wrong.
+            // The timestamp starts with the bytes of a semi-sync header. A reader that guesses from these
+            // bytes whether there is a header would be wrong.
             let mut body: Vec<u8> = (0..251).map(|at| (at * 31 + index) as u8).collect();
             body = body.repeat(length / 251 + 1);
             body.truncate(length - 19);
@@ -107,7 +108,7 @@ async fn events_of_every_length_arrive_whole() -> Result<()> {
         let mut stream = stream_of(bytes, semi_sync, 11).await?;
         ensure!(stream.semi_sync() == semi_sync && stream.takes_acks() == semi_sync);
         for (index, event) in expected.iter().enumerate() {
-            let (head, whole) = next_event(&mut stream).await?.context("the stream ends early")?;
+            let (head, whole) = next_event(&mut stream).await?.context("the stream ended early")?;
             ensure!(whole == *event, "event {index} of {} bytes, semi-sync {semi_sync}", event.len());
             ensure!(head.ack_requested == (semi_sync && index % 2 == 0));
         }
@@ -146,13 +147,13 @@ async fn buffered_events_are_returned_without_waiting() -> Result<()> {
             let Some(chunk) = chunk else { break };
             events += usize::from(chunk.last);
         }
-        ensure!(events == count, "seed {seed}: {events} of {count} events");
+        ensure!(events == count, "seed {seed}: received {events} of {count} events");
     }
     Ok(())
 }
 
 #[tokio::test]
-async fn acknowledgements_have_number_0_and_need_semi_sync() -> Result<()> {
+async fn acknowledgements_have_packet_number_0_and_need_semi_sync() -> Result<()> {
     for semi_sync in [true, false] {
         let (connection, task) = connected(async move |mut peer: Peer| {
             let (statements, _) = peer.until_dump().await?;
@@ -164,7 +165,11 @@ async fn acknowledgements_have_number_0_and_need_semi_sync() -> Result<()> {
                 peer.send(&prefixed(semi_sync.then_some(true), &event(EventType::XID, 5, &[1; 8]))).await?;
                 if semi_sync {
                     let ack = peer.read().await?;
-                    ensure!(peer.sequence == 1, "an acknowledgement with number {}", peer.sequence - 1);
+                    ensure!(
+                        peer.sequence == 1,
+                        "an acknowledgement with packet number {}",
+                        peer.sequence - 1
+                    );
                     ensure!(ack == b"\xef\xe8\x03\0\0\0\0\0\0binlog.000001", "{ack:?}");
                 }
             }
@@ -194,7 +199,7 @@ async fn acknowledgements_have_number_0_and_need_semi_sync() -> Result<()> {
     Ok(())
 }
 
-/// The error that a stream ends with after `packets`, each a payload with its number.
+/// The error that a stream ends with after the source sent `packets`. Each packet has a number and a payload.
 async fn ends_with(packets: Vec<(u8, Vec<u8>)>) -> Result<SessionError> {
     let mut bytes = Vec::new();
     for (sequence, payload) in packets {
@@ -204,14 +209,14 @@ async fn ends_with(packets: Vec<(u8, Vec<u8>)>) -> Result<SessionError> {
     loop {
         match stream.next().await {
             Ok(Some(_)) => {}
-            Ok(None) => anyhow::bail!("an ordinary end"),
+            Ok(None) => anyhow::bail!("the stream ended without an error"),
             Err(error) => return Ok(error),
         }
     }
 }
 
 #[tokio::test]
-async fn contradictory_streams_are_refused() -> Result<()> {
+async fn contradictory_event_lengths_are_refused() -> Result<()> {
     let whole = event(EventType::QUERY, 5, &[7; 100]);
     let with_length = |length: u32| {
         let mut event = prefixed(None, &whole);
@@ -240,11 +245,11 @@ async fn contradictory_streams_are_refused() -> Result<()> {
     Ok(())
 }
 
-/// Longer than any error message.
+/// More bytes than any error message of a server has.
 const ERROR_TOO_LONG: usize = 70_000;
 
 #[tokio::test]
-async fn split_events_with_wrong_parts_are_refused() -> Result<()> {
+async fn split_events_with_wrong_packets_are_refused() -> Result<()> {
     let full = PACKET_PAYLOAD_BYTES_MAX;
     let head = |length: usize| {
         let mut part = prefixed(None, &event(EventType::QUERY, 5, &[]));
@@ -252,7 +257,8 @@ async fn split_events_with_wrong_parts_are_refused() -> Result<()> {
         part.resize(full, 1);
         part
     };
-    // `put_packets` ends a full payload with an empty packet; remove it to continue the test's own way.
+    // `put_packets` ends a payload of the maximum length with an empty packet. Remove this packet, because
+    // the test continues the event differently.
     for (length, next, about) in [
         (full - 1 + 50, vec![(8, vec![1; 50])], "packet 8 of 50 bytes came where packet 6"),
         (full - 1 + 50, vec![(6, vec![1; 49])], "packet 6 of 49 bytes came"),
@@ -271,7 +277,7 @@ async fn split_events_with_wrong_parts_are_refused() -> Result<()> {
         let error = loop {
             match stream.next().await {
                 Ok(Some(_)) => {}
-                Ok(None) => anyhow::bail!("{about}: an ordinary end"),
+                Ok(None) => anyhow::bail!("{about}: the stream ended without an error"),
                 Err(error) => break error,
             }
         };
@@ -296,7 +302,7 @@ async fn a_silent_source_times_out() -> Result<()> {
         let (statements, _) = peer.until_dump().await?;
         peer.sequence = 1;
         peer.send(&prefixed(None, &rotate())).await?;
-        // Half an event: bytes without a complete event do not reset the timeout.
+        // Send half an event: bytes that do not complete an event do not reset the timeout.
         peer.raw(&[200, 0, 0, 2, 0, 1, 2]).await?;
         peer.read_to_end().await?;
         Ok(statements)
@@ -317,7 +323,7 @@ async fn a_silent_source_times_out() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_cancelled_wait_loses_nothing() -> Result<()> {
+async fn a_cancelled_read_of_the_stream_loses_no_bytes() -> Result<()> {
     let (connection, task) = connected(async |mut peer: Peer| {
         peer.until_dump().await?;
         let mut bytes = Vec::new();
@@ -338,11 +344,11 @@ async fn a_cancelled_wait_loses_nothing() -> Result<()> {
         let chunk = loop {
             tokio::select! {
                 biased;
-                chunk = stream.next() => break chunk?.context("the stream ends")?,
+                chunk = stream.next() => break chunk?.context("the stream ended")?,
                 () = tokio::task::yield_now() => {}
             }
         };
-        ensure!(chunk.data[19] == index, "event {} where {index} was due", chunk.data[19]);
+        ensure!(chunk.data[19] == index, "got event {}, expected event {index}", chunk.data[19]);
     }
     drop(stream);
     task.await??;
@@ -350,7 +356,7 @@ async fn a_cancelled_wait_loses_nothing() -> Result<()> {
 }
 
 #[tokio::test]
-async fn requests_of_the_other_flavour_are_refused_before_sending() -> Result<()> {
+async fn stream_requests_for_the_other_flavour_are_refused_before_sending() -> Result<()> {
     let position = |position| DumpStart::FilePosition { file: "b.1".to_owned(), position };
     for (start, uuid, about) in [
         (position(3), None, "at least 4"),

@@ -1,4 +1,5 @@
-//! Replays the stored fuzzing inputs and seeded mutations of them, without a fuzzer or nightly Rust.
+//! Replays the stored fuzzing inputs and mutations of them. The mutations come from a fixed seed, so neither
+//! a fuzzer nor nightly Rust is needed.
 
 use std::fs;
 use std::path::Path;
@@ -6,10 +7,10 @@ use std::path::Path;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-/// Number of mutations of all stored inputs together.
+/// The number of mutations, over all stored inputs together.
 const CHANGED: u64 = 1_000;
 
-/// Maximum size of the stored inputs, in bytes.
+/// The maximum size of all stored inputs together, in bytes.
 const CORPUS_BYTES_MAX: usize = 128 << 10;
 
 /// Prints the input if the check panics.
@@ -28,7 +29,8 @@ fn check(data: &[u8], seed: u64) {
     tailwater_session::server::fuzzing::check(data);
 }
 
-/// One to three small changes; `other` is another stored input, whose end may be used.
+/// Makes one to three small changes to `data`. One kind of change appends the end of `other`, another stored
+/// input.
 fn change(data: &mut Vec<u8>, other: &[u8], random: &mut SmallRng) {
     const TELLING: [u8; 8] = [0, 1, 2, 4, 20, 32, 0x7f, 0xff];
     for _ in 0..random.random_range(1..=3) {
@@ -48,14 +50,14 @@ fn change(data: &mut Vec<u8>, other: &[u8], random: &mut SmallRng) {
 }
 
 #[test]
-fn stored_and_mutated_inputs_keep_the_invariants() {
+fn stored_and_mutated_login_inputs_pass_all_checks() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/logins");
     let mut paths: Vec<_> = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     paths.sort();
     let inputs: Vec<_> = paths.iter().map(|path| fs::read(path).unwrap()).collect();
     assert!(inputs.len() >= 20, "{} inputs are stored", inputs.len());
     let bytes: usize = inputs.iter().map(Vec::len).sum();
-    assert!(bytes <= CORPUS_BYTES_MAX, "the stored inputs take {bytes} bytes: minimise them");
+    assert!(bytes <= CORPUS_BYTES_MAX, "the stored inputs have {bytes} bytes in total: minimise them");
     check(b"", 0);
     inputs.iter().for_each(|data| check(data, 0));
     for seed in 1..=CHANGED {

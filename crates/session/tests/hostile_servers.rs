@@ -1,4 +1,5 @@
-//! Servers that send contradictions, stall, flood, or request files that they must not get.
+//! Hostile or broken servers: they send contradictory data, stall, send endless data, or request files that
+//! the client must not send.
 
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use tokio::io::AsyncWriteExt;
 
 use crate::fake::{Peer, Random, connected, greeting, options, serve};
 
-/// The error of a login to a server that sends `bytes` and then waits.
+/// The error of a login to a server that sends `bytes` and then nothing more.
 async fn login_against(bytes: &'static [u8]) -> Result<SessionError> {
     let (endpoint, task) = serve(async move |mut peer: Peer| {
         peer.raw(bytes).await?;
@@ -25,7 +26,7 @@ async fn login_against(bytes: &'static [u8]) -> Result<SessionError> {
 
 #[tokio::test]
 async fn invalid_greetings_are_refused() -> Result<()> {
-    // The header announces 16 MiB. The client does not wait for them.
+    // The packet header announces 16 MiB. The client does not wait for these bytes.
     let error = login_against(b"\xff\xff\xff\0\x0a").await?;
     ensure!(matches!(error, SessionError::Protocol { source: WireError::TooLarge { .. }, .. }), "{error}");
     let error = login_against(b"\x05\0\0\0\x0a9.7\0").await?;
@@ -40,7 +41,7 @@ async fn invalid_greetings_are_refused() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_full_server_can_be_retried() -> Result<()> {
+async fn a_login_to_a_server_with_too_many_connections_can_be_retried() -> Result<()> {
     let error = login_against(b"\x17\0\0\0\xff\x10\x04Too many connections").await?;
     ensure!(error.retry() == SessionRetry::Later && error.code() == "TW-SES-0010", "{error}");
     ensure!(error.server_error().map(|error| error.number) == Some(1040), "{error}");
@@ -65,8 +66,8 @@ async fn a_missing_greeting_times_out() -> Result<()> {
     Ok(())
 }
 
-/// The error of a login if the server replies to the client's answer with `payload`; and every byte that the
-/// client sent.
+/// The error of a login if the server answers the client's login packet with `payload`, and all bytes that
+/// the client sent.
 async fn authentication_against(payload: Vec<u8>) -> Result<(SessionError, Vec<u8>)> {
     let (endpoint, task) = serve(async move |mut peer: Peer| {
         peer.meet(&greeting()).await?;
@@ -90,13 +91,13 @@ fn contains(bytes: &[u8], part: &[u8]) -> bool {
 }
 
 #[tokio::test]
-async fn the_password_is_not_revealed() -> Result<()> {
+async fn the_password_is_not_sent_unprotected() -> Result<()> {
     let (error, sent) = authentication_against(switch_to("mysql_clear_password", &[])).await?;
     ensure!(matches!(error, SessionError::ClearPassword { .. }), "{error}");
     ensure!(!contains(&sent, b"geheim"));
 
-    // The server reports that it has no cached hash. Over plain TCP the client requests its key and does not
-    // send the password.
+    // The server requests the password, as if it had no cached hash. On a TCP connection without TLS, the
+    // client requests the server's key instead of sending the password.
     let (endpoint, task) = serve(async move |mut peer: Peer| {
         peer.meet(&greeting()).await?;
         peer.send(&[1, 4]).await?;
@@ -114,7 +115,7 @@ async fn the_password_is_not_revealed() -> Result<()> {
 }
 
 #[tokio::test]
-async fn the_clear_password_plugin_in_a_greeting_gets_no_password() -> Result<()> {
+async fn a_greeting_with_the_clear_password_plugin_gets_no_password() -> Result<()> {
     let (endpoint, task) = serve(async move |mut peer: Peer| {
         let clear = AuthPlugin::ClearPassword.name().to_owned();
         let answer =
@@ -130,7 +131,7 @@ async fn the_clear_password_plugin_in_a_greeting_gets_no_password() -> Result<()
 }
 
 #[tokio::test]
-async fn unknown_plugins_are_named() -> Result<()> {
+async fn the_error_names_an_unsupported_plugin() -> Result<()> {
     let (error, _) = authentication_against(switch_to("auth_gssapi_client", b"x")).await?;
     ensure!(
         error.to_string().contains("auth_gssapi_client")
@@ -146,7 +147,7 @@ async fn unknown_plugins_are_named() -> Result<()> {
 }
 
 #[tokio::test]
-async fn an_endless_authentication_is_ended() -> Result<()> {
+async fn an_endless_authentication_is_aborted() -> Result<()> {
     let (endpoint, task) = serve(async move |mut peer: Peer| {
         peer.meet(&greeting()).await?;
         for round in 0.. {
@@ -165,13 +166,14 @@ async fn an_endless_authentication_is_ended() -> Result<()> {
 }
 
 #[tokio::test]
-async fn bytes_before_tls_are_refused() -> Result<()> {
+async fn bytes_that_arrive_before_tls_are_refused() -> Result<()> {
     let (endpoint, task) = serve(async move |mut peer: Peer| {
         let capabilities = greeting().capabilities | Capabilities::SSL;
         let with_tls = tailwater_wire::protocol::HandshakeV10 { capabilities, ..greeting() };
         let mut payload = Vec::new();
         with_tls.encode(&mut payload)?;
-        // An OK packet in the same segment as the greeting: the code above TLS must not see it.
+        // An OK packet in the same TCP segment as the greeting arrives before TLS protects the connection.
+        // The client must not accept it.
         let mut bytes = Vec::new();
         tailwater_wire::protocol::packet::put_packets(&mut bytes, 0, &payload);
         bytes.extend_from_slice(b"\x07\0\0\x02\0\0\0\x02\0\0\0");
@@ -185,7 +187,7 @@ async fn bytes_before_tls_are_refused() -> Result<()> {
     Ok(())
 }
 
-/// The error of `query` if the server sends `payload` as its whole answer.
+/// The error of `query` if the server's whole answer is `payload`, and all bytes that the client sent.
 async fn query_against(payload: &'static [u8]) -> Result<(SessionError, Vec<u8>)> {
     let (mut connection, task) = connected(async move |mut peer: Peer| {
         peer.read().await?;
@@ -203,7 +205,7 @@ async fn query_against(payload: &'static [u8]) -> Result<(SessionError, Vec<u8>)
 }
 
 #[tokio::test]
-async fn a_request_for_a_local_file_is_refused() -> Result<()> {
+async fn a_server_request_for_a_local_file_is_refused() -> Result<()> {
     let (error, sent) = query_against(b"\xfb/etc/shadow").await?;
     ensure!(matches!(&error, SessionError::LocalInfile { file } if file == "/etc/shadow"), "{error}");
     ensure!(sent.is_empty(), "{sent:?}");
@@ -211,7 +213,7 @@ async fn a_request_for_a_local_file_is_refused() -> Result<()> {
 }
 
 #[tokio::test]
-async fn invalid_results_are_refused() -> Result<()> {
+async fn invalid_query_results_are_refused() -> Result<()> {
     let (error, _) = query_against(b"\xfe\0\0\0\0\0\x01\0\0").await?;
     ensure!(matches!(error, SessionError::Protocol { source: WireError::TooLarge { .. }, .. }), "{error}");
     let (error, _) = query_against(b"").await?;
@@ -222,7 +224,7 @@ async fn invalid_results_are_refused() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_row_with_false_lengths_is_refused() -> Result<()> {
+async fn a_row_with_wrong_value_lengths_is_refused() -> Result<()> {
     let (mut connection, task) = connected(async move |mut peer: Peer| {
         peer.read().await?;
         peer.columns(2).await?;
@@ -237,7 +239,7 @@ async fn a_row_with_false_lengths_is_refused() -> Result<()> {
     Ok(())
 }
 
-/// Sends `payload` repeatedly until the client disconnects; returns the number of bytes sent.
+/// Sends `payload` repeatedly until the client disconnects. Returns the number of bytes sent.
 async fn flood(peer: &mut Peer, payload: &[u8]) -> u64 {
     let mut bytes = 0;
     while bytes < 1 << 30 {
@@ -249,11 +251,12 @@ async fn flood(peer: &mut Peer, payload: &[u8]) -> u64 {
     bytes
 }
 
-/// What the kernel's socket buffers may hold in addition to what the client takes.
+/// The most bytes that the kernel's socket buffers may hold in addition to the bytes that the client has
+/// read.
 const KERNEL_BYTES_MAX: u64 = 64 << 20;
 
 #[tokio::test]
-async fn floods_end_at_the_limit() -> Result<()> {
+async fn endless_answers_end_at_the_size_limit() -> Result<()> {
     for flood_of in ["rows", "columns", "one row"] {
         let (endpoint, task) = serve(async move |mut peer: Peer| {
             peer.log_in().await?;
@@ -276,7 +279,7 @@ async fn floods_end_at_the_limit() -> Result<()> {
                     flood(&mut peer, &payload).await
                 }
                 _ => {
-                    // A row that never ends: full packets, each continued by the next.
+                    // A row that never ends: every packet has the maximum length, so another one follows.
                     peer.columns(1).await?;
                     let mut bytes = 0;
                     let mut packet = vec![0xff, 0xff, 0xff, peer.sequence];
@@ -312,7 +315,7 @@ async fn floods_end_at_the_limit() -> Result<()> {
 }
 
 #[tokio::test]
-async fn endless_results_are_refused() -> Result<()> {
+async fn an_endless_number_of_results_is_refused() -> Result<()> {
     let (mut connection, task) = connected(async move |mut peer: Peer| {
         peer.read().await?;
         let ok = b"\0\0\0\x08\0\0\0";
@@ -346,7 +349,7 @@ async fn a_missing_answer_times_out() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_cancelled_call_leaves_no_answer_for_the_next() -> Result<()> {
+async fn the_answer_to_a_cancelled_call_is_not_given_to_the_next_call() -> Result<()> {
     let (mut connection, task) = connected(async |mut peer: Peer| peer.read_to_end().await).await?;
     let waited = tokio::time::timeout(Duration::from_millis(50), connection.query("SELECT 1")).await;
     ensure!(waited.is_err());
@@ -358,7 +361,7 @@ async fn a_cancelled_call_leaves_no_answer_for_the_next() -> Result<()> {
 }
 
 #[tokio::test]
-async fn an_error_in_the_middle_of_rows_ends_the_statement_and_not_the_connection() -> Result<()> {
+async fn an_error_after_some_rows_ends_the_statement_but_not_the_connection() -> Result<()> {
     let (mut connection, task) = connected(async |mut peer: Peer| {
         peer.read().await?;
         peer.columns(1).await?;
@@ -381,9 +384,10 @@ async fn an_error_in_the_middle_of_rows_ends_the_statement_and_not_the_connectio
     Ok(())
 }
 
-/// Whole conversations with random bytes changed: the client may succeed or fail, but neither panic nor hang.
+/// Random bytes of whole conversations are changed. The client may succeed or fail, but must neither panic
+/// nor hang.
 #[tokio::test]
-async fn damaged_conversations() -> Result<()> {
+async fn conversations_with_changed_bytes_cause_no_panic_or_hang() -> Result<()> {
     for seed in 0..300 {
         let (endpoint, task) = serve(async move |mut peer: Peer| {
             let mut random = Random(seed);
@@ -421,11 +425,11 @@ async fn damaged_conversations() -> Result<()> {
             let mut connection = Connection::connect(&options(endpoint)).await?;
             connection.query("SELECT 'abc'").await
         };
-        // The server does not wait for requests after the greeting, so an ordinary end is as good as an
-        // error.
+        // After the greeting the server does not wait for requests. So both an end without an error and an
+        // error are correct.
         match tokio::time::timeout(Duration::from_secs(60), talk).await {
             Ok(_) => {}
-            Err(_) => anyhow::bail!("seed {seed}: the client hangs"),
+            Err(_) => anyhow::bail!("seed {seed}: the client did not end"),
         }
         task.await??;
     }
@@ -433,7 +437,7 @@ async fn damaged_conversations() -> Result<()> {
 }
 
 #[tokio::test]
-async fn further_results_of_a_statement_are_read_and_dropped() -> Result<()> {
+async fn further_results_of_a_statement_are_read_and_discarded() -> Result<()> {
     let (mut connection, task) = connected(async |mut peer: Peer| {
         peer.read().await?;
         peer.columns(1).await?;

@@ -1,4 +1,4 @@
-//! `LOAD DATA LOCAL` on real servers, and against a fake one that requests other files.
+//! `LOAD DATA LOCAL` on real servers, and with a fake server that requests other files.
 
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
@@ -16,7 +16,7 @@ on_each_server!(
     a_server_that_takes_no_local_rows,
 );
 
-/// Loads `body`, cut into pieces of `piece_bytes`.
+/// Loads the rows in `body`, which are sent in pieces of `piece_bytes` bytes.
 async fn load(
     connection: &mut Connection,
     statement: &str,
@@ -28,14 +28,14 @@ async fn load(
         let mut body = Bytes::from(body);
         while !body.is_empty() {
             let piece = body.split_to(piece_bytes.min(body.len()));
-            // If the receiver has stopped, its result has the error.
+            // Ignore an error: if the receiver has stopped, its result has the error.
             let _ = sender.send(LoadPiece::Bytes(piece)).await;
         }
         let _ = sender.send(LoadPiece::End).await;
     };
     let load = async {
         let loaded = connection.load_data(statement.as_bytes(), &mut rows).await;
-        // Closes the channel, so that the other side ends too.
+        // Closes the channel, so that the task that sends ends too.
         rows.close();
         loaded
     };
@@ -62,7 +62,7 @@ async fn rows_come_in_pieces(kind: ServerKind) -> Result<()> {
     let rows = connection.query("SELECT b FROM loads.t ORDER BY a").await?.rows;
     ensure!(rows[0].get(0) == Some(b"a\tb") && rows[1].get(0).is_none() && rows[2].get(0) == Some(b""));
 
-    // No rows, and rows for many writes; the connection is usable after each.
+    // Load no rows, and enough rows for many writes. The connection is usable after each load.
     ensure!(load(&mut connection, statement, Vec::new(), 1).await?.affected_rows == 0);
     let body: Vec<u8> =
         (10..60).flat_map(|key| [format!("{key}\t").as_bytes(), &[b'x'; 70_000], b"\n"].concat()).collect();
@@ -70,7 +70,7 @@ async fn rows_come_in_pieces(kind: ServerKind) -> Result<()> {
     ensure!((ok.affected_rows, ok.warnings) == (50, 0), "{ok:?}");
     let sum = connection.query("SELECT SUM(LENGTH(b)) FROM loads.t WHERE a >= 10").await?;
     ensure!(sum.scalar() == Some("3500000"));
-    // For rows that exist already, LOCAL produces warnings.
+    // The rows exist already; for such rows LOAD DATA LOCAL returns warnings.
     let ok = load(&mut connection, statement, body, 65_536).await?;
     ensure!((ok.affected_rows, ok.warnings) == (0, 50), "{ok:?}");
 
@@ -79,7 +79,7 @@ async fn rows_come_in_pieces(kind: ServerKind) -> Result<()> {
     let mut connection = connected(&server).await?;
     let error = load(&mut connection, "DO 1", Vec::new(), 1).await.err();
     ensure!(matches!(error, Some(SessionError::UnexpectedResult { .. })), "{error:?}");
-    // Other calls send no file, even on a connection that allows the server to request one.
+    // Other calls never send the file, even on a connection that allows the server to request one.
     let error = connection.execute(statement).await.err();
     ensure!(matches!(error, Some(SessionError::LocalInfile { .. })), "{error:?}");
     Ok(())
@@ -102,13 +102,14 @@ async fn an_error_among_the_rows(kind: ServerKind) -> Result<()> {
     let body: Vec<u8> =
         (1..20_000).flat_map(|key| format!("{key}\t{}\n", "y".repeat(100)).into_bytes()).collect();
     let statement = "LOAD DATA LOCAL INFILE 'rows' INTO TABLE midload.t";
-    let error = load(&mut connection, statement, body, 100_000).await.err().context("three was loaded")?;
+    let error =
+        load(&mut connection, statement, body, 100_000).await.err().context("the row 'three' was loaded")?;
     ensure!(
         error.private_detail().is_some_and(|text| text.contains("no three")) && error.code() == "TW-SES-0009",
         "{error}"
     );
     ensure!(connection.query("SELECT COUNT(*) FROM midload.t").await?.scalar() == Some("0"));
-    // An error that the server detects before it requests the file.
+    // The server detects this error before it requests the file.
     let error =
         load(&mut connection, "LOAD DATA LOCAL INFILE 'rows' INTO TABLE midload.no", Vec::new(), 1).await;
     ensure!(error.as_ref().is_err_and(|error| error.code() == "TW-SES-0009"), "{error:?}");
@@ -134,7 +135,7 @@ async fn rows_that_break_off(kind: ServerKind) -> Result<()> {
     let error = connection.execute("COMMIT").await.err();
     ensure!(matches!(error, Some(SessionError::OutOfStep)), "{error:?}");
     drop(connection);
-    // Waits for the locks of the broken connection's transaction.
+    // This statement waits for the locks of the transaction of the broken connection.
     let mut connection = connected(&server).await?;
     ensure!(connection.execute("INSERT INTO brokenload.t VALUES (1), (2)").await?.affected_rows == 2);
     Ok(())
@@ -150,13 +151,16 @@ async fn a_server_that_takes_no_local_rows(kind: ServerKind) -> Result<()> {
     connection.execute("CREATE DATABASE off").await?;
     connection.execute("CREATE TABLE off.t (a INT)").await?;
     let statement = "LOAD DATA LOCAL INFILE 'rows' INTO TABLE off.t";
-    let error = load(&mut connection, statement, b"1\n".to_vec(), 9).await.err().context("it was loaded")?;
+    let error = load(&mut connection, statement, b"1\n".to_vec(), 9)
+        .await
+        .err()
+        .context("the rows were loaded although local_infile is off")?;
     ensure!(
         error.code() == "TW-SES-0028" && error.to_string().contains("SET GLOBAL local_infile"),
         "{error}"
     );
     ensure!(connection.query("SELECT COUNT(*) FROM off.t").await?.scalar() == Some("0"));
-    // The remedy in the message works.
+    // The remedy that the error message gives works.
     server.sql("SET GLOBAL local_infile = ON").await?;
     let mut connection = Connection::connect(&options).await?;
     ensure!(load(&mut connection, statement, b"1\n".to_vec(), 9).await?.affected_rows == 1);
@@ -164,7 +168,7 @@ async fn a_server_that_takes_no_local_rows(kind: ServerKind) -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_server_gets_the_rows_and_no_file() -> Result<()> {
+async fn the_server_gets_the_rows_of_the_caller_and_no_file() -> Result<()> {
     let (endpoint, task) = serve(async |mut peer: Peer| {
         peer.log_in().await?;
         peer.read().await?;
@@ -172,7 +176,7 @@ async fn a_server_gets_the_rows_and_no_file() -> Result<()> {
         let rows = peer.read().await?;
         ensure!(peer.read().await?.is_empty(), "an end");
         peer.ok().await?;
-        // The server requests a file for a statement without rows, too.
+        // The server also requests a file in answer to a statement that loads no rows.
         peer.read().await?;
         peer.send(&[&[LOCAL_INFILE], &b"/etc/shadow"[..]].concat()).await?;
         peer.received.clear();

@@ -1,4 +1,4 @@
-//! Logging in to real servers: every authentication plugin, and the errors.
+//! Logins to real servers: every authentication plugin, and the errors.
 
 use std::process::Command;
 
@@ -69,7 +69,7 @@ async fn refusals_say_what_to_do(kind: ServerKind) -> Result<()> {
     Ok(())
 }
 
-/// The plugins that ask the operating system for the user at the other end of the socket.
+/// The plugins that ask the operating system for the user name of the process that connected to the socket.
 async fn as_the_user_of_the_system(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
@@ -84,7 +84,7 @@ async fn as_the_user_of_the_system(kind: ServerKind) -> Result<()> {
                  CREATE USER sys@localhost IDENTIFIED WITH auth_socket AS '{name}';
                  CREATE USER sys@'%' IDENTIFIED WITH auth_socket AS '{name}'"
             ),
-            // Before 11.6 the account must have the system user's own name.
+            // Before MariaDB 11.6 the account must have the same name as the user of the operating system.
             tailwater_wire::Flavour::MariaDb => format!(
                 "CREATE OR REPLACE USER `{name}`@localhost IDENTIFIED VIA unix_socket;
                  CREATE USER sys@'%' IDENTIFIED VIA unix_socket"
@@ -95,7 +95,7 @@ async fn as_the_user_of_the_system(kind: ServerKind) -> Result<()> {
         tailwater_wire::Flavour::MySql => "sys".to_owned(),
         tailwater_wire::Flavour::MariaDb => name,
     };
-    let options = ConnectOptions { user: user.clone(), ..server.socket_options() }.password("not looked at");
+    let options = ConnectOptions { user: user.clone(), ..server.socket_options() }.password("ignored");
     let mut connection = Connection::connect(&options).await?;
     let account = connection.query("SELECT CURRENT_USER()").await?;
     ensure!(account.scalar() == Some(&format!("{user}@localhost")), "{account:?}");
@@ -112,8 +112,8 @@ async fn logs_in(options: &ConnectOptions) -> Result<()> {
     Ok(())
 }
 
-/// The fast login if the server has the hash cached, otherwise the full one: under TLS, through the socket,
-/// or with its RSA key.
+/// The login is fast if the server has the hash in its cache. Otherwise the client sends the password: under
+/// TLS, through the socket, or encrypted with the server's RSA key.
 #[tokio::test]
 async fn caching_sha2_password() -> Result<()> {
     if require(ServerKind::Mysql97).is_none() {
@@ -136,7 +136,8 @@ async fn caching_sha2_password() -> Result<()> {
         let pinned =
             ConnectOptions { server_public_key: Some(server.data().join("public_key.pem")), ..tcp.clone() };
         for options in [&tcp, &tls, &socket, &pinned] {
-            // Forgets the cached hashes: the first login is a full one, the second a fast one.
+            // This empties the server's cache of hashes. The first login then needs the password; the second
+            // one is fast.
             server.sql("FLUSH PRIVILEGES").await?;
             for round in ["full", "fast"] {
                 logs_in(options).await.with_context(|| format!("{user}, {round}, {options:?}"))?;
@@ -151,7 +152,7 @@ async fn caching_sha2_password() -> Result<()> {
     let plain = ConnectOptions { user: "sha".to_owned(), ..server.connect_options() }.password("geheim");
     let missing = ConnectOptions { server_public_key: Some("/no/such/key.pem".into()), ..plain };
     server.sql("FLUSH PRIVILEGES").await?;
-    let error = Connection::connect(&missing).await.err().context("logged in without a key")?;
+    let error = Connection::connect(&missing).await.err().context("logged in without the server's key")?;
     ensure!(error.to_string().contains("/no/such/key.pem"), "{error}");
     Ok(())
 }
@@ -220,7 +221,7 @@ async fn ed25519() -> Result<()> {
         let error = Connection::connect(&options.password("falsch")).await.err().context("logged in")?;
         ensure!(matches!(error, SessionError::Denied { .. }), "{error}");
     }
-    // The public key of a password is the server's own.
+    // The public key of a password equals the one that the server computes.
     for password in ["foo", "foobar", ""] {
         let hex = server
             .sql(&format!("SELECT HEX(FROM_BASE64(CONCAT(ed25519_password('{password}'), '=')))"))
@@ -232,9 +233,10 @@ async fn ed25519() -> Result<()> {
     Ok(())
 }
 
-/// A server whose default plugin this crate does not support, and an account that uses it.
+/// The default plugin of the server is one that this crate does not support, and so is the plugin of the
+/// account.
 #[tokio::test]
-async fn accounts_of_unknown_plugins_are_named() -> Result<()> {
+async fn the_error_names_the_unsupported_plugin_of_an_account() -> Result<()> {
     let kind = ServerKind::Mysql97;
     if require(kind).is_none() {
         return Ok(());

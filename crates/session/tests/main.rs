@@ -1,6 +1,6 @@
-//! Sessions with real servers, and with a fake one that misbehaves.
+//! Tests of sessions with real servers, and with a fake server that misbehaves.
 
-// For `on_each_server!` in all modules.
+// All modules use the macro `on_each_server!` of this crate.
 #[macro_use]
 extern crate tailwater_sandbox;
 

@@ -1,4 +1,4 @@
-//! A server built with this crate, for the tests of the server side.
+//! A small server built with this crate, for the tests of the server side.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -20,15 +20,15 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
-/// The password of all accounts here.
+/// The password of all accounts in these tests.
 pub const PASSWORD: &str = "Geheim!1 äöü";
 
-/// Options for a server like one of the flavour, with an account `u` whose password is known.
+/// Options for a server that looks like one of the flavour. Its account `u` has a password in clear text.
 pub fn options(flavour: Flavour) -> ServerOptions {
     with_account(flavour, &[Credential::password(PASSWORD)])
 }
 
-/// The same with other credentials.
+/// The same options, with other credentials for the account.
 pub fn with_account(flavour: Flavour, credentials: &[Credential]) -> ServerOptions {
     let mut accounts = Accounts::new();
     accounts.add("u", credentials).expect("an account");
@@ -38,16 +38,16 @@ pub fn with_account(flavour: Flavour, credentials: &[Credential]) -> ServerOptio
     };
     let mut options = ServerOptions::new(flavour, version, accounts);
     options.tls = ServerTls::Off;
-    // Most tests fail to log in on purpose, and need no delay.
+    // Most tests send wrong passwords on purpose, so do not delay their logins.
     options.limits.failed_login_delay_max = Duration::ZERO;
     options
 }
 
-/// A listening server. Its clients are answered until it is dropped.
+/// A listening server. It answers its clients until it is dropped.
 pub struct Served {
     pub address: SocketAddr,
     pub acceptor: Arc<Acceptor>,
-    /// The result of each connection's login.
+    /// The errors of the failed logins.
     refusals: Arc<Mutex<Vec<SessionError>>>,
     task: JoinHandle<()>,
 }
@@ -59,7 +59,7 @@ impl Drop for Served {
 }
 
 impl Served {
-    /// Listens, and answers every statement with the session's user.
+    /// Listens, and answers every statement of a client with a row about the session.
     pub async fn start(options: ServerOptions) -> Result<Self> {
         Self::start_with(options, |session| async move {
             let _ = answer(session).await;
@@ -67,7 +67,7 @@ impl Served {
         .await
     }
 
-    /// Listens, and hands each client that logged in to `serve`.
+    /// Listens, and passes each client that logged in to `serve`.
     pub async fn start_with<F, Serve>(options: ServerOptions, serve: Serve) -> Result<Self>
     where
         F: Future<Output = ()> + Send + 'static,
@@ -99,12 +99,12 @@ impl Served {
         ConnectOptions { session_preset: SessionPreset::Inherited, ..options }
     }
 
-    /// The errors of failed logins since the last call.
+    /// Returns the errors of the failed logins since the last call.
     pub fn refusals(&self) -> Vec<SessionError> {
         std::mem::take(&mut self.refusals.lock().expect("a lock"))
     }
 
-    /// Waits until a login has been refused.
+    /// Waits until a login has been refused. Returns its error.
     pub async fn refusal(&self) -> Result<SessionError> {
         for _ in 0..1000 {
             if let Some(error) = self.refusals().pop() {
@@ -115,7 +115,7 @@ impl Served {
         bail!("no login was refused")
     }
 
-    /// Waits until there are so many connections.
+    /// Waits until the number of open connections is `count`.
     pub async fn until_connections(&self, count: usize) -> Result<()> {
         for _ in 0..1000 {
             if self.acceptor.connections() == count {
@@ -123,17 +123,17 @@ impl Served {
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        bail!("there are {} connections rather than {count}", self.acceptor.connections())
+        bail!("there are {} connections instead of {count}", self.acceptor.connections())
     }
 }
 
-/// Answers `SELECT ...` with a row about the session, `ERROR ...` with an error, `EMPTY` with no rows, and
-/// all else with OK.
+/// Answers `SELECT ...` with a row about the session, `ERROR ...` with an error, `EMPTY` with a result
+/// without rows, and every other statement with OK.
 async fn answer(mut session: ClientSession) -> Result<()> {
     while let Some(payload) = session.read_command().await? {
         match ClientCommand::parse(&payload)? {
-            // MySQL's client sends this statement to find out whether the server knows `$$`; it expects an
-            // error.
+            // MySQL's command-line client sends this statement to find out whether the server supports `$$`
+            // as a quote. The client expects an error.
             ClientCommand::Query(b"select $$") => {
                 session.write_error(1064, "42000", "You have an error").await?
             }
@@ -167,7 +167,7 @@ async fn answer(mut session: ClientSession) -> Result<()> {
     Ok(())
 }
 
-/// A scripted client.
+/// A client that sends the packets that a test gives it.
 pub struct RawClient {
     pub stream: TcpStream,
     pub greeting: HandshakeV10,
@@ -183,7 +183,7 @@ impl RawClient {
         Ok(Self { greeting: HandshakeV10::parse(&payload)?, stream })
     }
 
-    /// The answer to the greeting of a client that knows the password.
+    /// The client's answer to the greeting, with the right password.
     pub fn answer(&self) -> Result<HandshakeResponse> {
         let plugin = AuthPlugin::from_name(&self.greeting.auth_plugin).context("an unknown plugin")?;
         Ok(HandshakeResponse {
@@ -208,9 +208,9 @@ impl RawClient {
         loop {
             match client.read().await?.1.first() {
                 Some(0) => return Ok(client),
-                // The fast hash is known; OK follows.
+                // The server knows the fast hash of the password, so the OK packet follows.
                 Some(1) => {}
-                other => bail!("{other:?} rather than OK"),
+                other => bail!("{other:?} instead of OK"),
             }
         }
     }
@@ -221,13 +221,13 @@ impl RawClient {
         Ok(self.stream.write_all(&out).await?)
     }
 
-    /// A packet's number and payload.
+    /// Reads a packet and returns its number and payload.
     pub async fn read(&mut self) -> Result<(u8, Vec<u8>)> {
         read_packet(&mut self.stream).await
     }
 }
 
-/// Reads a packet: its number and payload.
+/// Reads a packet and returns its number and payload.
 pub async fn read_packet(stream: &mut TcpStream) -> Result<(u8, Vec<u8>)> {
     let mut header = [0; PACKET_HEADER_BYTES];
     stream.read_exact(&mut header).await?;

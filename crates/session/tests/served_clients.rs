@@ -1,5 +1,5 @@
-//! The servers' own command-line clients log in to our server: every plugin, with hashes of real servers,
-//! over every kind of channel.
+//! The command-line clients of MySQL and MariaDB log in to this crate's server: with every plugin, with
+//! hashes from real servers, and over every kind of connection.
 
 use std::process::{Command, Stdio};
 
@@ -12,16 +12,16 @@ use tailwater_wire::protocol::auth::ed25519_public_key;
 
 use crate::served::{PASSWORD, Served, with_account};
 
-/// How a client connects.
+/// How a client connects to the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Channel {
     Plain,
-    /// Without TLS; the client may request the server's key.
+    /// Without TLS, but the client may request the server's RSA key.
     PlainWithKey,
     Tls,
 }
 
-/// A client program and the options that it needs.
+/// The command of a client program, with the options that it needs.
 fn client(install: &Install, channel: Channel) -> Result<Command> {
     let kind = install.kind();
     let mut command = install.tool(kind.client())?;
@@ -49,7 +49,7 @@ fn client(install: &Install, channel: Channel) -> Result<Command> {
     Ok(command)
 }
 
-/// The client's output, or its error.
+/// Runs a statement with the client. Returns the output, or the error message.
 async fn run(
     mut command: Command,
     served: &Served,
@@ -75,10 +75,10 @@ fn options(flavour: Flavour, credentials: &[Credential]) -> ServerOptions {
     options
 }
 
-/// Logs in with the right password, which must work, and with a wrong one, which must not.
+/// Checks that a login with the right password succeeds and a login with a wrong password fails.
 async fn logs_in(install: &Install, channel: Channel, served: &Served, what: &str) -> Result<()> {
     let what = format!("{what}, client of {} over {channel:?}", install.kind());
-    // Twice: the second time the server may have the hash cached.
+    // Log in twice: at the second login the server may have the hash in its cache.
     for _ in 0..2 {
         let printed = run(client(install, channel)?, served, "u", PASSWORD).await?;
         let printed = printed.map_err(anyhow::Error::msg).with_context(|| what.clone())?;
@@ -88,7 +88,7 @@ async fn logs_in(install: &Install, channel: Channel, served: &Served, what: &st
     for (user, password) in [("u", "wrong"), ("nobody", PASSWORD), ("u", ""), ("nobody", "")] {
         let error = run(client(install, channel)?, served, user, password).await?.err();
         let error = error.with_context(|| format!("{what}: {user} logged in with {password:?}"))?;
-        // An empty password has a signature too.
+        // With ed25519 the client sends a signature even for an empty password.
         let used = if password.is_empty() && !what.starts_with("ed25519") { "NO" } else { "YES" };
         let expected = format!("Access denied for user '{user}'@'127.0.0.1' (using password: {used})");
         ensure!(error.contains("ERROR 1045 (28000)") && error.contains(&expected), "{what}: {error}");
@@ -96,11 +96,11 @@ async fn logs_in(install: &Install, channel: Channel, served: &Served, what: &st
     Ok(())
 }
 
-/// The hash that a server stores for an account that is `identified` so.
+/// The hash that a real server stores for an account created with the clause `identified`.
 async fn stored(server: &Server, identified: &str) -> Result<String> {
-    // Not with the command-line client, whose character set may not have the password's characters.
+    // Do not use the command-line client: its character set may lack the characters of the password.
     let mut connection = Connection::connect(&server.connect_options()).await?;
-    // Servers are shared between tests.
+    // Other tests use the same server, so the user name must be unique.
     let user = format!("hashed{}", connection.server().connection_id);
     connection.execute(&format!("CREATE USER {user}@'%' {identified}")).await?;
     let query = format!("SELECT authentication_string FROM mysql.user WHERE user = '{user}'");
@@ -116,7 +116,7 @@ async fn passwords_are_known(kind: ServerKind) -> Result<()> {
         for channel in [Channel::Plain, Channel::Tls] {
             logs_in(&install, channel, &served, &format!("password on {flavour:?}")).await?;
         }
-        // With any first plugin of the client, the server requests one that both support.
+        // Whatever plugin the client uses first, the server requests one that both support.
         let plugins = match kind.flavour() {
             Flavour::MySql => &["mysql_native_password", "caching_sha2_password"][..],
             Flavour::MariaDb => &["mysql_native_password", "caching_sha2_password", "client_ed25519"],
@@ -131,8 +131,8 @@ async fn passwords_are_known(kind: ServerKind) -> Result<()> {
     Ok(())
 }
 
-/// The hashes of MySQL 9.7. One of them is checked against the password itself, for which a client needs TLS
-/// or our key.
+/// The hashes that MySQL 9.7 stores. To verify one of them the server needs the password itself, so the
+/// client needs TLS or the server's key.
 async fn hashes_of_mysql(kind: ServerKind) -> Result<()> {
     let (Some(install), Some(_)) = (require(kind), require(ServerKind::Mysql97)) else { return Ok(()) };
     let server = shared(ServerKind::Mysql97).await?;
@@ -144,12 +144,12 @@ async fn hashes_of_mysql(kind: ServerKind) -> Result<()> {
         let credential = credential.map_err(anyhow::Error::msg)?;
         for flavour in [Flavour::MySql, Flavour::MariaDb] {
             if channel == Channel::PlainWithKey && flavour != kind.flavour() {
-                // Each server generates a key, which takes long in a debug build.
+                // Skip this: each server generates an RSA key, which takes long in a debug build.
                 continue;
             }
             let served = Served::start(options(flavour, std::slice::from_ref(&credential))).await?;
             logs_in(&install, channel, &served, &format!("caching_sha2_password on {flavour:?}")).await?;
-            // By now the fast hash is known, for which the client needs neither TLS nor a key.
+            // Now the server knows the fast hash, so the client needs neither TLS nor a key.
             let printed = run(client(&install, Channel::Plain)?, &served, "u", PASSWORD).await?;
             ensure!(printed.map_err(anyhow::Error::msg)?.starts_with("u\tplain"));
         }
@@ -168,7 +168,7 @@ async fn hashes_of_mariadb(kind: ServerKind) -> Result<()> {
     ensure!(ed25519 == base64_of(&ed25519_public_key(PASSWORD.as_bytes())), "{ed25519}");
     for (plugin, hash) in [("mysql_native_password", native), ("ed25519", ed25519)] {
         if plugin == "ed25519" && kind.flavour() == Flavour::MySql {
-            // MySQL's clients know no ed25519.
+            // MySQL's clients do not support ed25519.
             continue;
         }
         let credential = Credential::parse_hash(&hash).map_err(anyhow::Error::msg)?;
@@ -199,7 +199,8 @@ async fn tls_is_required(kind: ServerKind) -> Result<()> {
     Ok(())
 }
 
-/// MySQL lets an administrator raise the rounds, which the hash names in hexadecimal digits.
+/// An administrator of MySQL can raise the number of hash rounds. The hash contains this number in
+/// hexadecimal digits.
 #[tokio::test]
 async fn hashes_with_more_rounds_are_verified() -> Result<()> {
     let kind = ServerKind::Mysql97;
@@ -213,7 +214,7 @@ async fn hashes_with_more_rounds_are_verified() -> Result<()> {
     logs_in(&install, Channel::Tls, &served, "11000 rounds").await
 }
 
-/// 32 bytes as MariaDB writes them.
+/// 32 bytes in base64, as MariaDB writes them.
 fn base64_of(key: &[u8; 32]) -> String {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let bits = |at: usize| {
@@ -223,7 +224,7 @@ fn base64_of(key: &[u8; 32]) -> String {
     (0..43).map(|index| char::from(ALPHABET[bits(6 * index)])).collect()
 }
 
-/// A client without TLS and without the server's key must not send its password, and must report why.
+/// A client without TLS and without the server's key must not send its password, and must print the reason.
 #[tokio::test]
 async fn a_password_is_not_sent_unprotected() -> Result<()> {
     let kind = ServerKind::Mysql97;
@@ -238,9 +239,10 @@ async fn a_password_is_not_sent_unprotected() -> Result<()> {
     Ok(())
 }
 
-/// Clients of MariaDB 11.4 and later verify certificates by default, and a self-signed one by their password.
+/// Clients of MariaDB 11.4 and later verify the server's certificate by default. They verify a self-signed
+/// one by means of the password.
 #[tokio::test]
-async fn mariadb_clients_trust_our_certificate_by_their_password() -> Result<()> {
+async fn mariadb_clients_verify_the_self_signed_certificate_by_password() -> Result<()> {
     let kind = ServerKind::Mariadb118;
     let Some(install) = require(kind) else { return Ok(()) };
     let ed25519 = base64_of(&ed25519_public_key(PASSWORD.as_bytes()));
@@ -248,7 +250,7 @@ async fn mariadb_clients_trust_our_certificate_by_their_password() -> Result<()>
     for credential in [Credential::password(PASSWORD), ed25519] {
         let served = Served::start(options(Flavour::MariaDb, std::slice::from_ref(&credential))).await?;
         let mut command = client(&install, Channel::Tls)?;
-        // Not an address: clients believe any certificate of 127.0.0.1.
+        // Do not use an address: these clients accept any certificate of 127.0.0.1.
         command.args(["--ssl-verify-server-cert", "--host=localhost"]);
         let printed = run(command, &served, "u", PASSWORD).await?.map_err(anyhow::Error::msg);
         let printed = printed.with_context(|| format!("{credential:?}"))?;

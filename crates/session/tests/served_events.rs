@@ -1,4 +1,5 @@
-//! Events of this crate's server, read by this crate's client: byte for byte, for all sizes.
+//! Events that this crate's server sends and this crate's client reads. Events of all sizes must arrive byte
+//! for byte.
 
 use std::time::Duration;
 
@@ -17,10 +18,10 @@ use tokio::sync::mpsc;
 use crate::fake::{event, rotate};
 use crate::served::{RawClient, Served, options};
 
-/// The sender flushes at this size, as its documentation requires.
+/// The sender flushes when this many bytes are buffered, as the documentation of `EventSender` requires.
 const FLUSH_BYTES: usize = 256 << 10;
 
-/// Answers the client's statements before a dump.
+/// Answers the statements that a client sends before it requests a binlog stream.
 async fn until_dump(session: &mut ClientSession) -> Result<()> {
     while let Some(payload) = session.read_command().await? {
         match ClientCommand::parse(&payload)? {
@@ -32,10 +33,10 @@ async fn until_dump(session: &mut ClientSession) -> Result<()> {
             _ => session.write_ok(OkPacket::default()).await?,
         }
     }
-    bail!("the client disconnected before the dump")
+    bail!("the client disconnected before it requested a binlog stream")
 }
 
-/// A server that passes each dump to `send`, and the results of `send`.
+/// A server that passes each binlog stream to `send`. Also returns the results of `send`.
 async fn serve<F, Send>(
     tls: bool,
     semi_sync: bool,
@@ -85,7 +86,7 @@ fn sized(length: usize) -> Vec<u8> {
     event(EventType::ROWS_QUERY, 1, &body)
 }
 
-/// Sizes around all boundaries, with prefixes of 1 and 3 bytes.
+/// Event sizes around all boundaries, for events after a prefix of 1 and of 3 bytes.
 fn sizes() -> Vec<usize> {
     let max = PACKET_PAYLOAD_BYTES_MAX;
     vec![
@@ -104,7 +105,8 @@ fn sizes() -> Vec<usize> {
     ]
 }
 
-/// Whether the event of that index is to be acknowledged; a small one that is not follows each.
+/// Whether the event with this index requests an acknowledgement. A small event that requests none follows
+/// each such event.
 fn wants_ack(index: usize) -> bool {
     !index.is_multiple_of(3)
 }
@@ -144,7 +146,10 @@ async fn byte_for_byte(tls: bool, semi_sync: bool) -> Result<()> {
             let mut at = 0;
             loop {
                 let chunk = stream.next().await?.context("the stream is incomplete")?;
-                ensure!(expected[at..].starts_with(&chunk.data), "event of {size} bytes differs after {at}");
+                ensure!(
+                    expected[at..].starts_with(&chunk.data),
+                    "the event of {size} bytes differs after {at} bytes"
+                );
                 ensure!(chunk.ack_requested == (wants_ack && semi_sync));
                 at += chunk.data.len();
                 if chunk.last {
@@ -163,28 +168,28 @@ async fn byte_for_byte(tls: bool, semi_sync: bool) -> Result<()> {
 }
 
 #[tokio::test]
-async fn byte_for_byte_plain() -> Result<()> {
+async fn events_arrive_byte_for_byte_without_tls() -> Result<()> {
     byte_for_byte(false, false).await
 }
 
 #[tokio::test]
-async fn byte_for_byte_plain_semi_sync() -> Result<()> {
+async fn events_arrive_byte_for_byte_without_tls_and_with_semi_sync() -> Result<()> {
     byte_for_byte(false, true).await
 }
 
 #[tokio::test]
-async fn byte_for_byte_tls() -> Result<()> {
+async fn events_arrive_byte_for_byte_over_tls() -> Result<()> {
     byte_for_byte(true, false).await
 }
 
 #[tokio::test]
-async fn byte_for_byte_tls_semi_sync() -> Result<()> {
+async fn events_arrive_byte_for_byte_over_tls_with_semi_sync() -> Result<()> {
     byte_for_byte(true, true).await
 }
 
-/// The client receives the server's error at the end.
+/// The client receives the error with which the server ends the stream.
 #[tokio::test]
-async fn the_client_gets_the_final_error() -> Result<()> {
+async fn the_client_receives_the_error_that_ends_the_stream() -> Result<()> {
     for tls in [false, true] {
         let (served, mut results) = serve(tls, false, |mut sender, _receiver| async move {
             sender.push_event(&rotate(), false);
@@ -194,14 +199,14 @@ async fn the_client_gets_the_final_error() -> Result<()> {
         let mut stream = dump(&served, false, tls).await?;
         ensure!(stream.next().await?.is_some());
         let error = stream.next().await.err().context("no error")?;
-        let refused = error.server_error().context("no error of the server")?;
+        let refused = error.server_error().context("the client received no error of the server")?;
         ensure!(refused.number == 1236 && refused.message.expose() == "purged: 1-1-5", "{error}");
         results.recv().await.context("the server ended")??;
     }
     Ok(())
 }
 
-/// A client that never reads is disconnected, and frees its slot.
+/// A client that never reads is disconnected, and is no longer counted as a connection.
 #[tokio::test]
 async fn a_client_that_never_reads_is_disconnected() -> Result<()> {
     for tls in [false, true] {
@@ -233,9 +238,9 @@ async fn a_client_that_never_reads_is_disconnected() -> Result<()> {
     Ok(())
 }
 
-/// Flushed events arrive once and in order, however often a flush is cancelled halfway.
+/// Flushed events arrive exactly once and in order, even if flushes are often cancelled halfway.
 #[tokio::test]
-async fn a_flush_may_be_cancelled() -> Result<()> {
+async fn a_cancelled_flush_loses_and_repeats_no_event() -> Result<()> {
     const EVENTS: usize = 60;
     for tls in [false, true] {
         let (served, mut results) = serve(tls, false, |mut sender, _receiver| async move {
@@ -270,9 +275,9 @@ async fn a_flush_may_be_cancelled() -> Result<()> {
     Ok(())
 }
 
-/// Defects of the caller do not reach the client as events.
+/// If the caller announces a wrong length, the client receives no event with that length.
 #[tokio::test]
-async fn a_wrong_announced_length_is_an_error() -> Result<()> {
+async fn an_event_with_a_wrong_announced_length_is_an_error() -> Result<()> {
     let (served, mut results) = serve(false, false, |mut sender, _receiver| async move {
         sender.push_event(&rotate(), false);
         sender.flush().await?;
@@ -290,13 +295,14 @@ async fn a_wrong_announced_length_is_an_error() -> Result<()> {
     results.recv().await.context("the server ended")?
 }
 
-/// Packets that no replica sends end the stream. COM_QUIT and a closed connection end it without an error.
+/// Packets that no replica sends end the stream with an error. COM_QUIT and a closed connection end it
+/// without an error.
 #[tokio::test]
 async fn unexpected_client_packets_end_the_stream() -> Result<()> {
     let (served, mut results) = serve(false, false, |mut sender, mut receiver| async move {
         sender.push_event(&rotate(), false);
         sender.flush().await?;
-        // Repeated cancellation loses nothing.
+        // Cancelling the receiver repeatedly loses no bytes.
         let packet = loop {
             tokio::select! {
                 biased;
@@ -322,7 +328,7 @@ async fn unexpected_client_packets_end_the_stream() -> Result<()> {
         let mut client = RawClient::log_in(&served).await?;
         client.send(0, b"\x12\x04\0\0\0\0\0\x11\0\0\0binlog.000001").await?;
         ensure!(client.read().await?.1[1..] == rotate());
-        // Byte by byte, so that packets arrive in pieces.
+        // Send the packet byte by byte, so that it arrives in pieces.
         for byte in bytes {
             client.stream.write_all(&[*byte]).await?;
         }
@@ -331,7 +337,7 @@ async fn unexpected_client_packets_end_the_stream() -> Result<()> {
         ensure!(error.number == number && error.message == message, "{error:?}");
         results.recv().await.context("the server ended")??;
     }
-    // A closed connection.
+    // The client closes the connection without COM_QUIT.
     let mut client = RawClient::log_in(&served).await?;
     client.send(0, b"\x12\x04\0\0\0\0\0\x11\0\0\0binlog.000001").await?;
     client.read().await?;

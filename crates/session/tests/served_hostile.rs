@@ -1,4 +1,4 @@
-//! Hostile or broken clients: they are disconnected, and take few resources until then.
+//! Hostile or broken clients. The server disconnects them, and until then they use few resources.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use tokio::net::TcpStream;
 use crate::fake::Random;
 use crate::served::{RawClient, Served, options, read_packet};
 
-/// Reads to the end of the connection; a reset is an end too.
+/// Reads until the connection is closed. A reset of the connection counts as closed.
 async fn until_closed(stream: &mut TcpStream) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     match stream.read_to_end(&mut bytes).await {
@@ -25,9 +25,9 @@ async fn until_closed(stream: &mut TcpStream) -> Result<Vec<u8>> {
     }
 }
 
-/// A client that leaves out any part of the login is disconnected after the login timeout.
+/// A client that stops at any point of the login is disconnected after the login timeout.
 #[tokio::test]
-async fn half_open_connections_end() -> Result<()> {
+async fn a_client_that_stops_during_the_login_is_disconnected() -> Result<()> {
     let mut server = options(Flavour::MySql);
     server.tls = ServerTls::Generated;
     server.limits.login_timeout = Duration::from_millis(300);
@@ -37,7 +37,7 @@ async fn half_open_connections_end() -> Result<()> {
         b"\x20",
         b"\x20\0\0\x01",
         b"\x20\0\0\x01\x00\x08\x00\x00",
-        // A TLS request without TLS after it; then half a TLS handshake.
+        // A request for TLS without a handshake after it; then half of a TLS handshake.
         b"\x20\0\0\x01\0\x0a\0\0\0\0\0\x01\x2d\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0",
         b"\x20\0\0\x01\0\x0a\0\0\0\0\0\x01\x2d\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x16\x03\x01\x02\0\x01",
     ] {
@@ -48,22 +48,23 @@ async fn half_open_connections_end() -> Result<()> {
         ensure!(matches!(refusal, SessionError::LoginTimeout { .. }), "{refusal}");
         ensure!(refusal.code() == "TW-SES-0024");
     }
-    // In the middle of the authentication.
+    // A client that stops in the middle of the authentication.
     let mut client = RawClient::connect(&served).await?;
     let mut answer = client.answer()?;
     answer.auth_plugin = "mysql_native_password".to_owned();
     let mut payload = Vec::new();
     answer.encode(&mut payload)?;
     client.send(1, &payload).await?;
-    ensure!(client.read().await?.1[0] == 0xfe, "no request to switch");
+    ensure!(client.read().await?.1[0] == 0xfe, "the server did not request another plugin");
     until_closed(&mut client.stream).await?;
     ensure!(matches!(served.refusal().await?, SessionError::LoginTimeout { .. }));
     served.until_connections(0).await
 }
 
-/// Garbage at each stage is answered with an error or the end, and never stops the server.
+/// The server answers random bytes at each stage of the login with an error or closes the connection. It
+/// never stops.
 #[tokio::test]
-async fn garbage_at_every_stage() -> Result<()> {
+async fn random_bytes_at_every_stage_of_the_login_are_rejected() -> Result<()> {
     const SEED: u64 = 20_260_711;
     let mut random = Random(SEED);
     let mut server = options(Flavour::MySql);
@@ -77,11 +78,11 @@ async fn garbage_at_every_stage() -> Result<()> {
         let length = random.next() as usize % 200;
         let garbage: Vec<u8> = (0..length).map(|_| random.next() as u8).collect();
         match round % 5 {
-            // Instead of a packet.
+            // Random bytes instead of a packet.
             0 => client.stream.write_all(&garbage).await?,
-            // As an answer.
+            // Random bytes as the answer to the greeting.
             1 => client.send(1, &garbage).await?,
-            // As an answer with a few bytes changed.
+            // A correct answer in which a few bytes are changed.
             2 => {
                 for _ in 0..1 + random.next() % 4 {
                     let at = random.next() as usize % answer.len();
@@ -89,14 +90,14 @@ async fn garbage_at_every_stage() -> Result<()> {
                 }
                 client.send(1, &answer).await?;
             }
-            // Instead of TLS.
+            // Random bytes instead of a TLS handshake.
             3 => {
                 let mut request = answer[..SSL_REQUEST_BYTES].to_vec();
                 request[1] |= (Capabilities::SSL.0 >> 8) as u8;
                 client.send(1, &request).await?;
                 client.stream.write_all(&garbage).await?;
             }
-            // After a switch to another plugin.
+            // Random bytes after the server has requested another plugin.
             _ => {
                 let mut answer = client.answer()?;
                 answer.auth_plugin = "mysql_native_password".to_owned();
@@ -110,17 +111,17 @@ async fn garbage_at_every_stage() -> Result<()> {
         client.stream.shutdown().await?;
         until_closed(&mut client.stream).await.with_context(|| format!("round {round}, seed {SEED}"))?;
     }
-    // A changed byte of the attributes or capabilities is harmless, so some clients logged in. All others did
-    // not.
+    // A changed byte in the attributes or capabilities does no harm, so some clients logged in. All other
+    // clients were refused.
     served.until_connections(0).await?;
     ensure!(served.refusals().len() >= 200);
     Connection::connect(&served.connect_options()).await?;
     Ok(())
 }
 
-/// Protocol errors have the error numbers of the servers.
+/// Protocol errors have the same error numbers as on the servers.
 #[tokio::test]
-async fn protocol_errors_have_the_servers_numbers() -> Result<()> {
+async fn protocol_errors_have_the_error_numbers_of_the_servers() -> Result<()> {
     let served = Served::start(options(Flavour::MySql)).await?;
     for (sequence, payload) in [(1, &b"\0\x02"[..]), (7, b"\0\x02\0\0"), (1, &[0xff; 64])] {
         let mut client = RawClient::connect(&served).await?;
@@ -129,16 +130,16 @@ async fn protocol_errors_have_the_servers_numbers() -> Result<()> {
         ensure!((error.number, error.sql_state.as_str()) == (1043, "08S01"), "{error:?}");
         ensure!(served.refusal().await?.code() == "TW-SES-0007");
     }
-    // Longer than any answer: refused by its header.
+    // A packet longer than any answer: the server refuses it after reading the packet's header.
     let mut client = RawClient::connect(&served).await?;
     client.stream.write_all(b"\xff\xff\xff\x01").await?;
     ensure!(ErrPacket::parse(&client.read().await?.1)?.number == 1043);
-    // TLS that was not offered.
+    // A request for TLS, which the server did not offer.
     let mut client = RawClient::connect(&served).await?;
     client.send(1, b"\0\x0a\0\0\0\0\0\x01\x2d\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0").await?;
     ensure!(ErrPacket::parse(&client.read().await?.1)?.number == 1043);
 
-    // Once logged in.
+    // Protocol errors of a client that is logged in.
     let mut client = RawClient::log_in(&served).await?;
     client.stream.write_all(b"\x02\0\0\x05\x0e\0").await?;
     let error = ErrPacket::parse(&client.read().await?.1)?;
@@ -152,9 +153,10 @@ async fn protocol_errors_have_the_servers_numbers() -> Result<()> {
     Ok(())
 }
 
-/// A client that disconnects in the middle of a command ends its session; a silent one times out.
+/// If a client disconnects in the middle of a command, its session ends. If a client sends nothing, its
+/// session times out.
 #[tokio::test]
-async fn disconnected_and_silent_clients_end() -> Result<()> {
+async fn sessions_of_disconnected_and_silent_clients_end() -> Result<()> {
     let mut server = options(Flavour::MySql);
     server.limits.idle_timeout = Some(Duration::from_millis(300));
     let (results, mut received) = tokio::sync::mpsc::unbounded_channel();
@@ -177,16 +179,16 @@ async fn disconnected_and_silent_clients_end() -> Result<()> {
     served.until_connections(0).await
 }
 
-/// The memory of this process in KiB.
+/// The memory that this process uses, in KiB.
 fn resident_kib() -> Result<u64> {
     let status = fs::read_to_string("/proc/self/status")?;
     let line = status.lines().find(|line| line.starts_with("VmRSS:")).context("no VmRSS")?;
     Ok(line.split_whitespace().nth(1).context("no number")?.parse()?)
 }
 
-/// Hundreds of idle clients take little memory, and do not block others.
+/// Hundreds of idle clients use little memory, and do not block other clients.
 #[tokio::test]
-async fn five_hundred_idle_connections() -> Result<()> {
+async fn five_hundred_idle_connections_use_little_memory() -> Result<()> {
     const IDLE: usize = 500;
     let mut server = options(Flavour::MariaDb);
     server.limits.connections_per_second_max = 10_000;
@@ -199,8 +201,8 @@ async fn five_hundred_idle_connections() -> Result<()> {
     }
     ensure!(served.acceptor.connections() == IDLE + 1 && served.acceptor.unauthenticated() == 0);
     let grown = resident_kib()?.saturating_sub(before);
-    // Other tests run in this process at the same time and allocate buffers; a buffer of a megabyte for each
-    // connection would still be detected.
+    // The limit is high because other tests run in this process at the same time and allocate buffers. It
+    // would still detect a buffer of a megabyte for each connection.
     ensure!(grown < 400 << 10, "{grown} KiB for {IDLE} idle connections");
     first.send(0, b"\x0e").await?;
     ensure!(first.read().await?.1[0] == 0);
@@ -209,7 +211,7 @@ async fn five_hundred_idle_connections() -> Result<()> {
     served.until_connections(0).await
 }
 
-/// Reads the packet sent instead of a greeting.
+/// Reads the error packet that is sent instead of a greeting.
 async fn turned_away(served: &Served) -> Result<()> {
     let mut stream = TcpStream::connect(served.address).await?;
     let (sequence, payload) = read_packet(&mut stream).await?;
@@ -220,7 +222,7 @@ async fn turned_away(served: &Served) -> Result<()> {
 
 #[tokio::test]
 async fn clients_above_the_limits_are_refused() -> Result<()> {
-    // Those logged in.
+    // The limit for all connections, including those that are logged in.
     let mut server = options(Flavour::MySql);
     server.limits.connections_max = 2;
     let served = Served::start(server).await?;
@@ -234,7 +236,7 @@ async fn clients_above_the_limits_are_refused() -> Result<()> {
     served.until_connections(0).await?;
     Connection::connect(&served.connect_options()).await?.close().await;
 
-    // Those that are not.
+    // The limits for connections that are not logged in.
     for (all, of_address) in [(2, 100), (100, 2)] {
         let mut server = options(Flavour::MySql);
         server.limits.unauthenticated_max = all;
@@ -250,7 +252,7 @@ async fn clients_above_the_limits_are_refused() -> Result<()> {
         drop(logged_in);
     }
 
-    // Too many per second: the first ones are accepted.
+    // Too many connections per second: only the first ones are accepted.
     let mut server = options(Flavour::MySql);
     server.limits.connections_per_second_max = 1;
     let served = Served::start(server).await?;
@@ -263,9 +265,10 @@ async fn clients_above_the_limits_are_refused() -> Result<()> {
     Ok(())
 }
 
-/// After failures an address waits, whether its password is right or wrong. Unit tests check the delay.
+/// After failed logins the answer to an address is delayed, whether the password is right or wrong. Unit
+/// tests check the length of the delay.
 #[tokio::test]
-async fn failures_delay_an_address() -> Result<()> {
+async fn failed_logins_delay_later_logins_from_the_address() -> Result<()> {
     const DELAY: Duration = Duration::from_millis(400);
     let mut server = options(Flavour::MySql);
     server.limits.failed_login_delay = DELAY;

@@ -1,4 +1,4 @@
-//! This crate's client logs in to this crate's server.
+//! The client of this crate logs in to the server of this crate.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use crate::tls::Authority;
 const FLAVOURS: [Flavour; 2] = [Flavour::MySql, Flavour::MariaDb];
 
 #[tokio::test]
-async fn a_session_sends_and_receives() -> Result<()> {
+async fn a_session_receives_commands_and_sends_answers() -> Result<()> {
     for flavour in FLAVOURS {
         let served = Served::start(options(flavour)).await?;
         let mut connection = Connection::connect(&served.connect_options().database("any")).await?;
@@ -43,7 +43,7 @@ async fn a_session_sends_and_receives() -> Result<()> {
 }
 
 #[tokio::test]
-async fn wrong_credentials_are_refused() -> Result<()> {
+async fn logins_with_wrong_credentials_are_refused() -> Result<()> {
     for flavour in FLAVOURS {
         let served = Served::start(options(flavour)).await?;
         let right = served.connect_options();
@@ -57,7 +57,7 @@ async fn wrong_credentials_are_refused() -> Result<()> {
             let mut options = right.clone().password(password);
             options.user = user.to_owned();
             let error = Connection::connect(&options).await.err().context("logged in")?;
-            let refused = error.server_error().context("no error of the server")?;
+            let refused = error.server_error().context("the client received no error of the server")?;
             ensure!((refused.number, refused.sql_state.as_str()) == (1045, "28000"), "{error}");
             let message = format!("Access denied for user '{user}'@'127.0.0.1' (using password: {used})");
             ensure!(refused.message.expose() == message, "{refused}");
@@ -74,7 +74,7 @@ async fn wrong_credentials_are_refused() -> Result<()> {
 }
 
 #[tokio::test]
-async fn tls_with_a_generated_certificate() -> Result<()> {
+async fn clients_use_tls_with_a_generated_certificate() -> Result<()> {
     for flavour in FLAVOURS {
         let mut server = options(flavour);
         server.tls = ServerTls::Generated;
@@ -107,7 +107,7 @@ async fn empty_passwords_and_unsupported_accounts_are_refused() -> Result<()> {
 }
 
 #[tokio::test]
-async fn tls_with_the_operators_certificate() -> Result<()> {
+async fn clients_use_tls_with_the_operators_certificate() -> Result<()> {
     let authority = Authority::new("the authority")?;
     let (certificate, key) = authority.issue("server", "localhost", 2099)?;
     let (_, other_key) = authority.issue("other", "localhost", 2099)?;
@@ -130,7 +130,7 @@ async fn tls_with_the_operators_certificate() -> Result<()> {
     }
     ensure!(
         matches!(served.refusal().await?, SessionError::Tls { .. }),
-        "a client that does not trust us reports it"
+        "the server logs that a client does not trust its certificate"
     );
 
     let folder = tempfile::tempdir()?;

@@ -1,4 +1,4 @@
-//! Unmodified replicas and binlog readers of all servers log in to our server.
+//! Unmodified replicas and binlog readers of all servers log in to this crate's server.
 
 use std::process::Stdio;
 
@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 
 use crate::served::{PASSWORD, Served, with_account};
 
-/// A login, and the first command after it.
+/// What the server saw of a client: the login, and the first command after it.
 #[derive(Debug)]
 struct Seen {
     tls: bool,
@@ -31,7 +31,7 @@ async fn serve(flavour: Flavour, credential: Credential) -> Result<(Served, mpsc
                 let (tls, attributes) = (session.is_tls(), session.client_attributes().to_vec());
                 let _ = seen.send(Seen { tls, attributes, first: payload.to_vec() });
             }
-            // The replica disconnects and reconnects.
+            // The answer does not matter: the replica disconnects and connects again.
             let _ = session.write_error(1053, "08S01", "Server shutdown in progress").await;
         }
     })
@@ -39,13 +39,15 @@ async fn serve(flavour: Flavour, credential: Credential) -> Result<(Served, mpsc
     Ok((served, all_seen))
 }
 
-/// A hash as MySQL stores it, where the password itself must be checked.
+/// The hash that MySQL stores for a password. To verify it at the first login, the server needs the password
+/// itself.
 fn stored_hash() -> Result<Credential> {
     let hash = "$A$00A$pt\x1d\x0fX=pw\x7f\x1c\x14?GOW\x04|\x17YYJo4oTDYcQc16O2V04Ac.xHsbPRGxtssFMuDXhepYUU2";
     Credential::parse_hash(hash).map_err(anyhow::Error::msg)
 }
 
-/// A replica that is stopped during a new login disconnects; no login was refused.
+/// Checks that no login was refused. A login that broke off is allowed, because a replica that is stopped
+/// during a login disconnects.
 fn only_breaks_off(served: &Served) -> Result<()> {
     let refused =
         served.refusals().into_iter().find(|error| matches!(error, SessionError::LoginRefused { .. }));
@@ -60,7 +62,7 @@ async fn replicas(kind: ServerKind) -> Result<()> {
     }
     let server = Server::start(ServerSpec::new(kind).option("--server-id=77")).await?;
     let ways: &[(&str, bool, bool)] = match kind.flavour() {
-        // Last: whether only a hash of the password is known.
+        // The last field: whether the server knows only a hash of the password.
         Flavour::MySql => &[
             ("SOURCE_SSL=0, GET_SOURCE_PUBLIC_KEY=0", false, false),
             ("SOURCE_SSL=0, GET_SOURCE_PUBLIC_KEY=1", false, true),
@@ -93,12 +95,12 @@ async fn replicas(kind: ServerKind) -> Result<()> {
                 "STOP SLAVE",
             ),
         };
-        // With this crate's client: the command-line client's character set may lack the password's
-        // characters.
+        // Use this crate's client, because the character set of the command-line client may lack the
+        // characters of the password.
         let mut connection = Connection::connect(&server.connect_options()).await?;
         connection.execute(&change).await?;
         connection.execute(start).await?;
-        let first = seen.recv().await.context("no replica came")?;
+        let first = seen.recv().await.context("no replica logged in")?;
         ensure!(first.tls == *tls, "{way}: {first:?}");
         let asks = matches!(ClientCommand::parse(&first.first)?, ClientCommand::Query(_));
         ensure!(asks, "{way}: {}", first.first.escape_ascii());
@@ -108,9 +110,10 @@ async fn replicas(kind: ServerKind) -> Result<()> {
     Ok(())
 }
 
-/// A replica of MariaDB 11.8 verifies certificates by default, and a self-signed one by its password.
+/// A replica of MariaDB 11.8 verifies the source's certificate by default. It verifies a self-signed one by
+/// means of the password.
 #[tokio::test]
-async fn a_replica_verifies_our_certificate() -> Result<()> {
+async fn a_mariadb_replica_verifies_the_self_signed_certificate_by_password() -> Result<()> {
     let kind = ServerKind::Mariadb118;
     if require(kind).is_none() {
         return Ok(());
@@ -119,7 +122,7 @@ async fn a_replica_verifies_our_certificate() -> Result<()> {
     let (served, mut seen) = serve(kind.flavour(), Credential::password(PASSWORD)).await?;
     let mut connection = Connection::connect(&server.connect_options()).await?;
     let port = served.address.port();
-    // Not an address: clients believe any certificate of 127.0.0.1.
+    // Do not use an address: replicas accept any certificate of 127.0.0.1.
     let change = format!(
         "CHANGE MASTER TO MASTER_HOST='localhost', MASTER_PORT={port}, MASTER_USER='u', MASTER_PASSWORD='{PASSWORD}', \
          MASTER_CONNECT_RETRY=1, MASTER_SSL=1, MASTER_SSL_VERIFY_SERVER_CERT=1"

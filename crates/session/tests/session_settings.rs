@@ -1,4 +1,4 @@
-//! Sessions inherit no variable from a server that changes a result.
+//! Sessions inherit no session variable from the server that could change a result.
 
 use std::collections::HashSet;
 
@@ -21,7 +21,7 @@ on_each_server! {
     a_setting_that_the_account_may_not_set_is_named,
 }
 
-/// The server's own list.
+/// The session variables that the server itself lists.
 async fn session_variables(connection: &mut Connection) -> Result<Vec<String>> {
     if connection.server().flavour == Flavour::MariaDb {
         let sql = "SELECT LOWER(variable_name) FROM information_schema.system_variables \
@@ -34,7 +34,7 @@ async fn session_variables(connection: &mut Connection) -> Result<Vec<String>> {
     for name in shown.rows.iter().filter_map(|row| row.get_str(0)) {
         match connection.query(&format!("SELECT @@SESSION.{name}")).await {
             Ok(_) => names.push(name.to_owned()),
-            // A global variable.
+            // The variable exists only as a global variable.
             Err(SessionError::Server { error, .. }) if error.number == 1238 => {}
             Err(error) => return Err(error.into()),
         }
@@ -48,7 +48,7 @@ async fn every_session_variable_of_the_server_is_classified(kind: ServerKind) ->
     let (flavour, version) = (connection.server().flavour, connection.server().version);
     let unchanged = UNCHANGED.iter().flat_map(|(_, names)| names.iter().copied());
     let set = settings_for(flavour, version).map(|setting| setting.name);
-    // Older names of variables that are set by their newer ones.
+    // Older names of variables. Tailwater sets these variables by their newer names.
     let aliases = ["tx_isolation", "tx_read_only"];
     let known: HashSet<_> = unchanged.chain(set).chain(aliases).collect();
     let names = session_variables(&mut connection).await?;
@@ -58,7 +58,8 @@ async fn every_session_variable_of_the_server_is_classified(kind: ServerKind) ->
         unclassified.is_empty(),
         "can they change a result? put them into SETTINGS or UNCHANGED: {unclassified:?}"
     );
-    // The reverse: a setting with a wrong name or version would be left out without an error.
+    // Also check the other direction: a setting with a wrong name or version would be left out without an
+    // error.
     let mut lacking =
         settings_for(flavour, version).filter(|setting| !names.iter().any(|name| name == setting.name));
     ensure!(lacking.next().is_none(), "{:?} is not a variable of the server", lacking.next());
@@ -79,7 +80,8 @@ async fn odd_global_settings_do_not_reach_a_session(kind: ServerKind) -> Result<
     let shipped = values(&mut before, &settings).await?;
     apply_odd_settings(&server).await?;
 
-    // All inherited values are odd, except those that a client requests at its login to MySQL.
+    // Check that every inherited value differs from the default. The exception is values that a client
+    // requests at its login to MySQL.
     let inherited = ConnectOptions { session_preset: SessionPreset::Inherited, ..server.connect_options() };
     let mut inherited = Connection::connect(&inherited).await?;
     let odd = odd_settings(kind);
@@ -90,17 +92,21 @@ async fn odd_global_settings_do_not_reach_a_session(kind: ServerKind) -> Result<
         let is_ignored = kind == ServerKind::Mariadb118 && setting.name == "alter_algorithm";
         let name = setting.name.replace("transaction_", "tx_");
         let is_odd = odd.iter().any(|(odd, _)| *odd == setting.name || *odd == name);
-        ensure!(is_odd || has_no_global || is_ignored, "no odd value for {}", setting.name);
+        ensure!(is_odd || has_no_global || is_ignored, "the test has no unusual value for {}", setting.name);
         ensure!(
             is != *was || is_asked_for || has_no_global || is_ignored,
-            "{} = {is}, odd or not",
+            "{} = {is}, which is not the unusual value",
             setting.name
         );
     }
 
     let mut ours = Connection::connect(&server.connect_options()).await?;
     for ((setting, was), is) in settings.iter().zip(&shipped).zip(values(&mut ours, &settings).await?) {
-        ensure!(is == *was || setting.value.trim_matches('\'') == is, "{} = {is}, was {was}", setting.name);
+        ensure!(
+            is == *was || setting.value.trim_matches('\'') == is,
+            "{} = {is}, but the default is {was}",
+            setting.name
+        );
     }
     for unreadable in ["sql_select_limit = 0", "character_set_results = ucs2"] {
         server.sql(&format!("SET GLOBAL {unreadable}")).await?;
@@ -110,8 +116,8 @@ async fn odd_global_settings_do_not_reach_a_session(kind: ServerKind) -> Result<
     Ok(())
 }
 
-/// A variable that only privileged accounts may set is an error only where it is needed, and only if its
-/// value differs.
+/// If the account may not set a variable and its value differs, connecting fails, but only for sessions that
+/// need the variable.
 async fn a_setting_that_the_account_may_not_set_is_named(kind: ServerKind) -> Result<()> {
     let server = Server::start(ServerSpec::new(kind)).await?;
     server.sql("CREATE USER low@'%' IDENTIFIED BY 'pw'").await?;
@@ -121,12 +127,12 @@ async fn a_setting_that_the_account_may_not_set_is_named(kind: ServerKind) -> Re
     let definitions = ConnectOptions { session_preset: SessionPreset::ForDefinitions, ..low.clone() };
     Connection::connect(&definitions).await?;
     if kind.flavour() == Flavour::MariaDb {
-        // MariaDB lets every account set these variables, also with `init_connect`, which runs only for
-        // unprivileged accounts.
+        // MariaDB lets every account set these variables. `init_connect` can set them too, because the server
+        // runs it only for unprivileged accounts.
         server.sql("SET GLOBAL init_connect = 'SET sql_select_limit = 1, sql_mode = ORACLE'").await?;
         let mut connection = Connection::connect(&definitions).await?;
         ensure!(connection.query("SELECT 1 UNION SELECT 2").await?.rows.len() == 2);
-        // Except one. Hosted servers have InnoDB as its value, and no account may set it.
+        // This variable is the exception. On hosted servers its value is InnoDB, and no account may set it.
         server.sql("SET GLOBAL enforce_storage_engine = InnoDB").await?;
         Connection::connect(&definitions).await?;
         server.sql("SET GLOBAL enforce_storage_engine = Aria").await?;
@@ -154,8 +160,8 @@ async fn a_setting_that_the_account_may_not_set_is_named(kind: ServerKind) -> Re
     Ok(())
 }
 
-/// Answers like a server with another sql_mode that accepts every SET and ignores it. Rejects variables that
-/// it does not know.
+/// A server that accepts every SET and ignores it: it returns another value of sql_mode. It rejects variables
+/// that it does not know.
 async fn forgets_what_is_set(mut peer: Peer, what_it_is: &'static str) -> Result<()> {
     peer.log_in().await?;
     loop {
@@ -169,7 +175,7 @@ async fn forgets_what_is_set(mut peer: Peer, what_it_is: &'static str) -> Result
             continue;
         };
         let names: Vec<_> = asked.split(", ").map(|name| name.trim_start_matches("@@SESSION.")).collect();
-        // Older versions do not know all the variables.
+        // Behave like an older version, which does not know all the variables.
         let unknown = names
             .iter()
             .find(|name| default_value(Flavour::MySql, name).is_none() || **name == "lc_messages");
@@ -192,10 +198,10 @@ async fn forgets_what_is_set(mut peer: Peer, what_it_is: &'static str) -> Result
     }
 }
 
-/// A relay may capture from a relay of an older version, which serves its log as if its sessions had the
-/// source's settings.
+/// A relay may capture from a relay of an older version. The older one serves its log, and answers queries of
+/// session variables with the source's values.
 #[tokio::test]
-async fn a_served_log_that_ignores_settings_is_read() -> Result<()> {
+async fn a_binlog_server_that_ignores_settings_is_accepted() -> Result<()> {
     let connect = async |what_it_is: &'static str| {
         let (endpoint, task) =
             serve(async move |peer: Peer| forgets_what_is_set(peer, what_it_is).await).await?;
@@ -206,7 +212,7 @@ async fn a_served_log_that_ignores_settings_is_read() -> Result<()> {
     };
     connect("This is Tailwater's binlog server: it answers binlog dumps").await??;
     ensure!("This is Tailwater's binlog server: it".starts_with(SERVED_LOG));
-    let error = connect("").await?.err().context("a proxy was accepted as a served log")?;
+    let error = connect("").await?.err().context("a proxy was accepted as a binlog server")?;
     ensure!(error.code() == "TW-SES-0031" && error.to_string().contains("sql_mode"), "{error}");
     Ok(())
 }

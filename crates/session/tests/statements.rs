@@ -1,4 +1,4 @@
-//! Statements and their results on real servers.
+//! Statements and their results, on real servers.
 
 use std::collections::HashMap;
 
@@ -35,7 +35,7 @@ async fn values_and_errors(kind: ServerKind) -> Result<()> {
     let result = connection.query("SELECT a, b, c AS last FROM vals.t ORDER BY a").await?;
     ensure!(result.column("LAST") == Some(2) && result.columns[1].table == "t" && result.rows.len() == 3);
     ensure!(result.rows[0].get_str(1) == Some("ünï") && result.rows[0].get(2) == Some(&[0, 0xff]));
-    ensure!(result.rows[0].get_str(2).is_none(), "bytes that are no text");
+    ensure!(result.rows[0].get_str(2).is_none(), "bytes that are not text");
     ensure!(result.rows[1].get(1).is_none() && result.rows[1].get(2) == Some(b""));
     ensure!(result.rows[2].get(1) == Some(b"") && result.rows[2].get(2).is_none());
     ensure!(result.rows[2].get_u64(0) == Some(3) && result.rows[2].get(3).is_none());
@@ -55,7 +55,8 @@ async fn values_and_errors(kind: ServerKind) -> Result<()> {
         ensure!(error.to_string().contains(part), "{part}: {error}");
     }
     ensure!(error.private_detail().is_some_and(|all| all.contains("entry '1'") && all.contains("'geheim'")));
-    // Rejected for its syntax, in which case the server repeats a part of it, and for its meaning.
+    // Some statements are rejected for their syntax, and the server's message then repeats a part of the
+    // statement. The others are rejected for their meaning.
     for sql in [
         "CREATE USER secret_user@'%' IDENTIFIED BY 'geheim' FROBNICATE",
         "CREATE USER secret_user@'%' 'geheim' IDENTIFIED",
@@ -84,7 +85,7 @@ async fn values_and_errors(kind: ServerKind) -> Result<()> {
         ensure!(error.server_error().map(|error| error.number) == Some(number), "{sql}: {error}");
         ensure!(error.code() == "TW-SES-0009" && error.retry() == SessionRetry::AfterChange);
     }
-    // The client does not announce LOAD DATA LOCAL, so the server does not request a file.
+    // The client does not announce that it supports LOAD DATA LOCAL, so the server does not request a file.
     let error = connection.execute("LOAD DATA LOCAL INFILE '/etc/passwd' INTO TABLE vals.t").await.err();
     ensure!(matches!(error, Some(SessionError::Server { .. })), "{error:?}");
 
@@ -111,11 +112,11 @@ async fn many_in_one_packet(kind: ServerKind) -> Result<()> {
     connection.execute_all(insert.as_bytes(), 4).await?;
     let last = connection.execute_all(b"DO 1;UPDATE many.t SET a = a + 10", 2).await?;
     ensure!(last.affected_rows == 3, "{last:?}");
-    // Statements after a failed one do not run.
+    // Statements after a statement that failed do not run.
     let error = connection.execute_all(b"INSERT INTO many.t VALUES (11);DELETE FROM many.t", 2).await.err();
-    let error = error.context("a key twice")?;
+    let error = error.context("a duplicate key was accepted")?;
     ensure!(error.server_error().map(|error| error.number) == Some(1062), "{error}");
-    // Results beyond the expected number are read and dropped.
+    // Results of more statements than the expected number are read and discarded.
     connection.execute_all(b"DO 1;DO 2;DO 3", 2).await?;
     ensure!(connection.query("SELECT COUNT(*) FROM many.t").await?.scalar() == Some("3"));
     let rows = connection.execute_all(b"DO 1;SELECT 1", 2).await.err().context("rows")?;
@@ -131,14 +132,15 @@ async fn long_rows_and_statements(kind: ServerKind) -> Result<()> {
     server.sql("SET GLOBAL max_allowed_packet = 128 << 20").await?;
     let mut connection = Connection::connect(&server.connect_options()).await?;
     let full = 0xff_ffff;
-    // Around the limits of packets, in both directions: value and statement have a few bytes around them.
+    // Lengths around the maximum packet size, for statements and for results. Statement and value have a few
+    // bytes around them.
     for length in [full - 20, full - 4, full - 3, full, full + 1, 2 * full - 4, 2 * full - 3, 2 * full + 77] {
         let result = connection.query(&format!("SELECT REPEAT('x', {length})")).await?;
         let value = result.first().and_then(|row| row.get(0)).context("no value")?;
         ensure!(value.len() == length && value.iter().all(|byte| *byte == b'x'), "{length}");
     }
     for length in [full - 1, full, full + 1, 2 * full - 1, 2 * full] {
-        // The command byte counts too.
+        // The command byte counts as part of the packet too.
         let around = "SELECT LENGTH('')".len() + 1;
         let sql = format!("SELECT LENGTH('{}')", "y".repeat(length - around));
         let result = connection.query(&sql).await?;
@@ -156,7 +158,7 @@ async fn rows_as_a_stream(kind: ServerKind) -> Result<()> {
         return Ok(());
     }
     let server = shared(kind).await?;
-    // A stream holds one row at a time, so the limit does not bound how many there are.
+    // A stream holds one row at a time, so this limit applies to each row and not to all rows together.
     let options = ConnectOptions { rows_bytes_max: 64 << 10, ..server.connect_options() };
     let mut connection = Connection::connect(&options).await?;
     let digits = "(SELECT 0 d UNION SELECT 1 UNION SELECT 2 UNION SELECT 3 UNION SELECT 4 UNION SELECT 5 \
@@ -188,8 +190,8 @@ async fn rows_in_batches(kind: ServerKind) -> Result<()> {
     let mut connection = Connection::connect(&server.connect_options()).await?;
     let numbers =
         "WITH RECURSIVE numbers AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM numbers WHERE n < 900)";
-    // Some rows are longer than one read. One is longer than a packet and starts with the byte of an end
-    // packet.
+    // Some rows are longer than one read. One row is longer than a packet and starts with the byte that marks
+    // an end packet.
     let sql = format!(
         "{numbers} SELECT CASE WHEN n = 500 THEN REPEAT('x', (16 << 20) + 9) WHEN n % 100 = 0 THEN REPEAT('y', 300000) \
          WHEN n % 3 = 0 THEN NULL ELSE REPEAT('z', n) END, n FROM numbers ORDER BY n"
@@ -199,7 +201,7 @@ async fn rows_in_batches(kind: ServerKind) -> Result<()> {
     let mut rows = connection.query_stream(&sql).await?;
     let mut count = 0;
     while let Some(batch) = rows.next_batch().await? {
-        ensure!(batch.iter().next().is_some(), "a batch of no rows");
+        ensure!(batch.iter().next().is_some(), "a batch without rows");
         for row in batch.iter() {
             let values = row.values().collect::<Result<Vec<_>, _>>()?;
             let one = expected.get(count).context("too many rows")?;
@@ -208,7 +210,7 @@ async fn rows_in_batches(kind: ServerKind) -> Result<()> {
         }
     }
     ensure!(count == 900 && rows.end().is_some() && rows.next_batch().await?.is_none());
-    // An error after the first rows.
+    // The server returns an error after the first rows.
     let sql =
         format!("{numbers} SELECT IF(n < 800, REPEAT('x', 999), (SELECT 1 UNION SELECT n)) FROM numbers");
     let mut rows = connection.query_stream(&sql).await?;
@@ -232,7 +234,7 @@ async fn a_connection_that_is_killed(kind: ServerKind) -> Result<()> {
     let server = shared(kind).await?;
     let mut connection = Connection::connect(&server.connect_options()).await?;
     server.sql(&format!("KILL {}", connection.server().connection_id)).await?;
-    // The server may send its reason, or just close the connection.
+    // The server may send an error, or only close the connection.
     let error = loop {
         if let Err(error) = connection.query("SELECT 1").await {
             break error;
@@ -255,7 +257,7 @@ async fn grants_are_checked(kind: ServerKind) -> Result<()> {
     let error = check_privileges(&mut connection, AccountPurpose::Capture)
         .await
         .err()
-        .context("nothing is missing")?;
+        .context("no privilege is reported as missing")?;
     let monitor = match kind.flavour() {
         Flavour::MySql => "REPLICATION CLIENT",
         Flavour::MariaDb => "BINLOG MONITOR",
@@ -264,7 +266,7 @@ async fn grants_are_checked(kind: ServerKind) -> Result<()> {
     ensure!(missing == monitor, "{error}");
     ensure!(*statement == format!("GRANT {monitor} ON *.* TO 'o''neil'@'%'"), "{error}");
     ensure!(error.to_string().contains(statement));
-    // The statement in the message works.
+    // The GRANT statement in the error message works.
     server.sql(statement).await?;
     let mut connection = Connection::connect(&options).await?;
     check_privileges(&mut connection, AccountPurpose::Capture).await?;
@@ -273,7 +275,7 @@ async fn grants_are_checked(kind: ServerKind) -> Result<()> {
     Ok(())
 }
 
-/// Columns of every kind, and values at their edges.
+/// Columns of every type, and values at the limits of each type.
 fn kinds(flavour: Flavour) -> Vec<(&'static str, &'static [&'static str])> {
     let mut kinds: Vec<(&str, &[&str])> = vec![
         ("TINYINT", &["-128", "127", "0"]),
@@ -330,7 +332,7 @@ fn kinds(flavour: Flavour) -> Vec<(&'static str, &'static [&'static str])> {
     kinds
 }
 
-/// Rows in the binary protocol equal those in the text protocol.
+/// Rows in the binary protocol have the same values as rows in the text protocol.
 async fn values_are_the_text(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
@@ -351,7 +353,7 @@ async fn values_are_the_text(kind: ServerKind) -> Result<()> {
             columns.join(", ")
         ))
         .await?;
-    // One row of NULLs, and one for each value, together with others.
+    // Insert one row with only NULLs, and rows that together contain every value.
     let rows = kinds.iter().map(|(_, values)| values.len()).max().unwrap_or(0);
     connection.execute(&format!("INSERT INTO {schema}.t (id) VALUES (0)")).await?;
     for row in 0..rows {
@@ -376,13 +378,13 @@ async fn values_are_the_text(kind: ServerKind) -> Result<()> {
     for (raw, text) in raw.iter().zip(&text) {
         let one = stream.next().await?.context("a row")?;
         for (at, value) in raw.iter().enumerate() {
-            ensure!(one.get(at) == value.as_deref(), "column {at} one by one");
+            ensure!(one.get(at) == value.as_deref(), "column {at} when read row by row");
             let kind = at.checked_sub(1).map_or("id", |at| kinds[at].0);
             let is_double = kind.starts_with("DOUBLE") || kind.starts_with("FLOAT");
             let same = match (value, text.get(at)) {
                 (Some(value), Some(text)) if is_double => {
                     let number = |text: &[u8]| Ok::<_, anyhow::Error>(str::from_utf8(text)?.parse::<f64>()?);
-                    // As text a FLOAT has six digits only.
+                    // As text, the server prints a FLOAT with only six digits.
                     let (value, text) = (number(value)?, number(text)?);
                     if kind.starts_with("FLOAT") {
                         (value - text).abs() <= text.abs() * 1e-5
@@ -397,7 +399,7 @@ async fn values_are_the_text(kind: ServerKind) -> Result<()> {
         }
     }
     ensure!(stream.next().await?.is_none());
-    // Each kind can be read in binary form, also in a row of more than one packet.
+    // Columns of each type can be read in the binary protocol, also in a row of more than one packet.
     for (at, (kind, _)) in kinds.iter().enumerate() {
         let mut stream =
             connection.query_values(&format!("SELECT c{at} FROM {schema}.t WHERE id = 1")).await?;
@@ -414,14 +416,14 @@ async fn values_are_the_text(kind: ServerKind) -> Result<()> {
     ensure!(long == Some((16 << 20) + 9), "{long:?}");
     ensure!([values[0], values[1], values[3]] == [Some(&b"7"[..]), Some(b"0.1"), Some(b"1.5")]);
     ensure!(stream.next_batch().await?.is_none());
-    // Values without a type arrive as text.
+    // Values without a column type arrive as text.
     let mut stream = connection.query_values(&format!("SELECT NULL, id FROM {schema}.t ORDER BY id")).await?;
     ensure!(!stream.is_binary());
     for id in 0..=rows {
         ensure!(stream.next().await?.is_some_and(|row| row.get_u64(1) == Some(id as u64)), "{id}");
     }
     ensure!(stream.next().await?.is_none());
-    // And statements that MySQL does not prepare.
+    // Statements that MySQL cannot prepare run in the text protocol.
     connection.execute(&format!("HANDLER {schema}.t OPEN AS opened")).await?;
     let mut stream = connection.query_values("HANDLER opened READ FIRST").await?;
     ensure!(stream.is_binary() == (kind.flavour() == Flavour::MariaDb));
@@ -437,13 +439,13 @@ async fn values_are_the_text(kind: ServerKind) -> Result<()> {
     };
     ensure!(matches!(&error, Some(SessionError::Server { error, .. }) if error.number == 1242), "{error:?}");
     let error = connection.query_values("SELECT 1e0 FROM nowhere.t").await.err();
-    ensure!(matches!(&error, Some(SessionError::Server { .. })), "of no table: {error:?}");
-    // The server has no prepared statements left, after success and failure.
+    ensure!(matches!(&error, Some(SessionError::Server { .. })), "from a missing table: {error:?}");
+    // No prepared statement is left on the server, after success or failure.
     let mut counts = HashMap::new();
     for row in &connection.query("SHOW SESSION STATUS LIKE 'Com_stmt%'").await?.rows {
         counts.insert(row.get_str(0).context("a name")?.to_owned(), row.get_u64(1).context("a count")?);
     }
-    // The last one could not be prepared, and on MySQL another one.
+    // The last statement could not be prepared. On MySQL a second statement could not be prepared either.
     let unprepared = if kind.flavour() == Flavour::MySql { 2 } else { 1 };
     ensure!(counts["Com_stmt_close"] + unprepared == counts["Com_stmt_prepare"], "{counts:?}");
     ensure!(counts["Com_stmt_execute"] as usize >= kinds.len() + 3, "{counts:?}");

@@ -1,4 +1,4 @@
-//! TLS against real servers: every mode, and every way to fail.
+//! TLS with real servers: every TLS mode, and every kind of failure.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use crate::fake::{Peer, options, serve};
 
-/// An authority and what it issued, as PEM files.
+/// A certificate authority and the certificates that it issued, as PEM files.
 pub struct Authority {
     folder: TempDir,
     issuer: Issuer<'static, KeyPair>,
@@ -33,7 +33,7 @@ impl Authority {
         self.folder.path().join("ca.pem")
     }
 
-    /// Issues a certificate; returns the paths of certificate and key.
+    /// Issues a certificate. Returns the paths of the certificate and of its key.
     pub fn issue(&self, name: &str, host: &str, last_year: i32) -> Result<(PathBuf, PathBuf)> {
         let mut params = CertificateParams::new(vec![host.to_owned()])?;
         params.distinguished_name.push(DnType::CommonName, name);
@@ -71,9 +71,9 @@ async fn fails(options: &ConnectOptions, about: &str) -> Result<()> {
     Ok(())
 }
 
-/// MySQL generates certificates, without a host name in them.
+/// MySQL generates its own certificates, which contain no host name.
 #[tokio::test]
-async fn modes_with_the_certificates_of_mysql() -> Result<()> {
+async fn tls_modes_work_with_the_certificates_of_mysql() -> Result<()> {
     let kind = ServerKind::Mysql97;
     if require(kind).is_none() {
         return Ok(());
@@ -87,8 +87,8 @@ async fn modes_with_the_certificates_of_mysql() -> Result<()> {
     succeeds(&with_tls(&plain, TlsMode::Required, None)).await?;
     succeeds(&with_tls(&plain, TlsMode::VerifyCa, Some(&ca))).await?;
     fails(&with_tls(&plain, TlsMode::VerifyCa, Some(&other.ca())), "authority").await?;
-    // If the options name an authority, the certificate must be its own. MySQL's client ignores the authority
-    // under an explicit mode, with a warning.
+    // If the options name an authority, it must have issued the server's certificate. MySQL's client differs:
+    // with an explicit mode it ignores the authority and prints a warning.
     for mode in [None, Some(TlsMode::Preferred), Some(TlsMode::Required)] {
         let with_ca = |ca: &Path| {
             let ca =
@@ -101,7 +101,7 @@ async fn modes_with_the_certificates_of_mysql() -> Result<()> {
     fails(&with_tls(&plain, TlsMode::VerifyFull, Some(&ca)), "another host").await?;
     fails(&with_tls(&plain, TlsMode::VerifyFull, Some(&other.ca())), "authority").await?;
 
-    // Through the socket every mode works without TLS.
+    // Through the socket, a connection in every mode works without TLS.
     let mut connection =
         Connection::connect(&with_tls(&server.socket_options(), TlsMode::VerifyFull, Some(&ca))).await?;
     ensure!(!connection.server().tls);
@@ -116,7 +116,8 @@ async fn modes_with_the_certificates_of_mysql() -> Result<()> {
 
     let needs_cert = ConnectOptions { user: "needs_cert".to_owned(), ..plain.clone() };
     let mut with_cert = with_tls(&needs_cert, TlsMode::VerifyCa, Some(&ca));
-    let error = Connection::connect(&with_cert).await.err().context("connected without a certificate")?;
+    let error =
+        Connection::connect(&with_cert).await.err().context("connected without a client certificate")?;
     ensure!(matches!(error, SessionError::Denied { .. }), "{error}");
     with_cert.tls.certificate = Some(server.data().join("client-cert.pem"));
     with_cert.tls.key = Some(server.data().join("client-key.pem"));
@@ -175,7 +176,7 @@ async fn modes_with_our_certificates_mysql_97() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_server_without_tls() -> Result<()> {
+async fn only_modes_that_allow_it_connect_to_a_server_without_tls() -> Result<()> {
     for (mode, connects) in [
         (TlsMode::Off, true),
         (TlsMode::Preferred, true),
@@ -196,7 +197,7 @@ async fn a_server_without_tls() -> Result<()> {
                     !connects && matches!(error, SessionError::TlsNotOffered { .. }),
                     "{mode:?}: {error}"
                 );
-                ensure!(task.await??.is_empty(), "{mode:?}: something was sent unprotected");
+                ensure!(task.await??.is_empty(), "{mode:?}: the client sent bytes without TLS");
             }
         }
     }
@@ -204,7 +205,7 @@ async fn a_server_without_tls() -> Result<()> {
 }
 
 #[tokio::test]
-async fn unusable_files_are_named() -> Result<()> {
+async fn the_error_names_an_unusable_tls_file() -> Result<()> {
     let kind = ServerKind::Mysql97;
     if require(kind).is_none() {
         return Ok(());
