@@ -1,5 +1,5 @@
-//! Periodic checks while a capture runs: the age of its segments, the source's clock, and its semi-sync
-//! settings.
+//! Checks that run periodically during a capture: the age of the log's segments, the source's clock, and the
+//! source's semi-sync settings.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -12,11 +12,11 @@ use crate::semi_sync_monitor::{SemiSyncAlarm, SemiSyncSample};
 use crate::status::CaptureStatus;
 use crate::{CaptureError, semi_sync_monitor, source};
 
-/// Interval of purges.
+/// How often old segments are purged.
 const RETENTION_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Purges segments beyond the configured limits, for as long as the capture runs. Removing a big file takes
-/// long enough to delay waiting commits, so another thread does it.
+/// Purges the segments beyond the configured limits, until the capture ends. Another thread deletes the
+/// files, because deleting a big file takes long enough to delay commits that wait for an ACK.
 pub(crate) async fn purge_periodically(log: LogHandle) {
     loop {
         tokio::time::sleep(RETENTION_INTERVAL).await;
@@ -32,15 +32,15 @@ pub(crate) async fn purge_periodically(log: LogHandle) {
     }
 }
 
-/// What the semi-sync monitor keeps between connections, so that commits without an ACK during a disconnect
-/// count too.
+/// What the semi-sync monitor remembers across connections. So commits without an ACK while the capture was
+/// disconnected are counted too.
 #[derive(Default)]
 pub(crate) struct SemiSyncHistory {
     before: Option<SemiSyncSample>,
     reported: Vec<SemiSyncAlarm>,
 }
 
-/// Queries the source's time, and updates the status.
+/// Queries the source's time and stores it in the status.
 pub(crate) async fn update_source_clock(
     control: &mut Connection,
     status: &CaptureStatus,
@@ -59,8 +59,8 @@ pub(crate) struct CapturedServer<'a> {
 }
 
 impl CapturedServer<'_> {
-    /// Reconnects, however long it takes. A different server at the same address has another clock, so it
-    /// does not count.
+    /// Tries to reconnect until it succeeds. A different server at the same address is not accepted, because
+    /// it has another clock.
     async fn connect_again(self, pause: Duration) -> Connection {
         loop {
             tokio::time::sleep(pause).await;
@@ -79,8 +79,8 @@ impl CapturedServer<'_> {
     }
 }
 
-/// Checks the source's clock and its semi-sync settings; logs new alarms. A lost connection ends the checks,
-/// and the stream, only where commits wait for an ACK.
+/// Checks the source's clock and its semi-sync settings periodically, and logs new alarms. If the connection
+/// for the checks is lost, the function returns only where commits wait for an ACK; this ends the stream too.
 pub(crate) async fn check_source_periodically(
     mut control: Connection,
     server: CapturedServer<'_>,
@@ -93,8 +93,8 @@ pub(crate) async fn check_source_periodically(
         let clock_result = update_source_clock(&mut control, status).await;
         if !options.semi_sync {
             if let Err(error) = clock_result {
-                // No commit waits for an ACK here: the stream continues, and the clock keeps its last
-                // correction.
+                // No commit waits for an ACK here, so the stream continues. Until the next answer, the clock
+                // keeps its last correction.
                 warn!(code = error.code(), "cannot query the source's time; reconnecting: {error}");
                 control = server.connect_again(options.source_check_interval).await;
                 if let Err(error) = update_source_clock(&mut control, status).await {

@@ -1,12 +1,11 @@
-//! The public side of captures: options, starting, stopping.
+//! The public interface of a capture: options, start and stop.
 //!
-//! Everything between the socket and the disk runs on one thread per source, without handing over to another
-//! thread. On the path of a commit each hand-over costs about as much as the fdatasync itself
-//! (docs/adr/001-one-capture-thread.md). During an fdatasync the kernel's socket buffer collects events; all
-//! of them form the next group.
+//! Everything between the socket and the disk runs on one thread per source. Handing a commit over to another
+//! thread costs about as much as the fdatasync itself (docs/adr/001-one-capture-thread.md). During an
+//! fdatasync, the kernel's socket buffer collects events; all of them become durable with the next fdatasync.
 //!
-//! Where no commit waits for an ACK, the capture is a task on the runtime of the log's readers instead. Only
-//! those readers wait for its work, and they need not be woken on another thread
+//! If no commit waits for an ACK, the capture is instead a task on the runtime of the log's readers. Then
+//! only these readers wait for its work, and waking them needs no switch to another thread
 //! (docs/adr/029-asynchronous-source-log.md).
 
 use std::collections::BTreeMap;
@@ -27,31 +26,34 @@ use crate::persisted_orders::PersistedOrders;
 use crate::resume::StartPolicy;
 use crate::status::{CaptureState, CaptureStatus};
 
-/// What to capture, and where to store it.
+/// The source to capture, and the log to store it in.
 #[derive(Debug, Clone)]
 pub struct CaptureOptions {
-    /// The source's name in messages.
+    /// The name of the source in messages.
     pub name: String,
-    /// How to connect to the source. The flavour of an empty log is unknown before the source was reached; an
-    /// existing log must match.
+    /// How to connect to the source. The flavour of an empty log is unknown until the capture has reached the
+    /// source. If the log has events, its flavour must be that of the source.
     pub connect: ConnectOptions,
-    /// The `server_id` to register with.
+    /// The `server_id` with which the capture registers at the source as a replica.
     pub server_id: u32,
-    /// Request semi-sync, and treat its absence as an error.
+    /// Whether to request semi-sync. If so, a source without semi-sync is an error.
     pub semi_sync: bool,
-    /// Where an empty log begins.
+    /// Where the capture of an empty log starts.
     pub start: StartPolicy,
-    /// The longest silence of the source; three times that counts as a broken connection.
+    /// How often the source sends a heartbeat when it has no events. After three times this long without any
+    /// bytes, the connection counts as broken.
     pub heartbeat: Duration,
-    /// Pause between two checks of the source's clock and its semi-sync settings.
+    /// The pause between two checks of the source's clock and its semi-sync settings.
     pub source_check_interval: Duration,
-    /// The source's own directory in the log.
+    /// The directory of the log, in which no other source is stored.
     pub directory: PathBuf,
-    /// Options of the log.
+    /// The options of the log.
     pub log: LogOptions,
-    /// The other servers of the cluster, by name, that an order can make the capture follow.
+    /// The other servers of the cluster, by name. An order can make the capture follow one of them instead of
+    /// the source.
     pub servers: BTreeMap<String, ConnectOptions>,
-    /// After a permanent error, wait for orders instead of ending, because a manager is there to give them.
+    /// Whether the capture waits for orders after a permanent error instead of ending. Set if a manager is
+    /// configured, because the manager gives the orders.
     pub wait_when_refused: bool,
 }
 
@@ -62,11 +64,11 @@ pub struct Capture {
     log: LogHandle,
     status: Arc<CaptureStatus>,
     stop: CancellationToken,
-    /// Receives the result of the capture; disconnects without one if the capture panicked.
+    /// Receives the result of the capture. The channel closes without a result if the capture panicked.
     result: mpsc::Receiver<Result<(), CaptureError>>,
 }
 
-/// A capture whose log is open and that has not started.
+/// A capture that has opened its log and has not started.
 #[derive(Debug)]
 pub struct OpenCapture {
     options: CaptureOptions,
@@ -75,9 +77,9 @@ pub struct OpenCapture {
 }
 
 impl OpenCapture {
-    /// Starts the capture: on a thread of its own if commits of the source wait for it, otherwise as a task
-    /// of the `readers` runtime. The disk may block one of that runtime's threads at times, so a
-    /// single-threaded runtime is not used.
+    /// Starts the capture. If commits of the source wait for it, the capture gets a thread of its own;
+    /// otherwise it is a task on the `readers` runtime. A single-threaded runtime is not used, because the
+    /// disk may block a thread of the runtime at times.
     ///
     /// `ended` is cancelled when the capture ends, for any reason.
     ///
@@ -89,7 +91,8 @@ impl OpenCapture {
         let readers = readers.filter(|_| !options.semi_sync).filter(has_more_threads);
         let log = writer.handle();
         let status = Arc::new(CaptureStatus::default());
-        // Set before the thread runs, so that an early reader of the status does not see `Connecting`.
+        // Set the state before the thread runs, so that an early reader of the status does not see
+        // `Connecting`.
         if let Some(stop) = ordered.stopped {
             status.set_state(CaptureState::StoppedByOrder(stop));
         }
@@ -103,7 +106,7 @@ impl OpenCapture {
         let run = async move {
             let _ended = ended.drop_guard();
             let result = driver.run(orders).instrument(span).await;
-            // The receiver may have been dropped.
+            // Ignore an error: the receiver may have been dropped.
             let _ = result_of.send(result);
         };
         match readers {
@@ -122,20 +125,21 @@ fn spawn_capture_thread(run: impl Future<Output = ()> + Send + 'static) -> Resul
 }
 
 impl Capture {
-    /// Opens the log and reads the persisted orders, so that errors in them are reported at once.
+    /// Opens the log and reads the persisted orders, so that the caller gets an error in one of them
+    /// immediately.
     ///
     /// # Errors
-    /// [`CaptureError::Log`] if one cannot be opened.
+    /// [`CaptureError::Log`] if the log or the orders cannot be read.
     pub fn open(options: CaptureOptions) -> Result<OpenCapture, CaptureError> {
         let writer = LogWriter::open(&options.directory, options.log.clone())?;
         let ordered = PersistedOrders::read(&options.directory)?;
         Ok(OpenCapture { options, writer, ordered })
     }
 
-    /// Opens the log and starts at once.
+    /// Opens the log and starts the capture.
     ///
     /// # Errors
-    /// As [`Capture::open`] and [`OpenCapture::start`].
+    /// Those of [`Capture::open`] and [`OpenCapture::start`].
     pub fn start(
         options: CaptureOptions,
         ended: CancellationToken,
@@ -144,31 +148,31 @@ impl Capture {
         Self::open(options)?.start(ended, readers)
     }
 
-    /// The log that it writes, for readers. Outlives the capture.
+    /// The log that the capture writes, for readers. It stays readable after the capture has ended.
     pub fn log(&self) -> LogHandle {
         self.log.clone()
     }
 
-    /// State and counters, live.
+    /// The current state and counters of the capture.
     pub fn status(&self) -> Arc<CaptureStatus> {
         self.status.clone()
     }
 
-    /// A handle to give it orders.
+    /// A handle for giving orders to the capture.
     pub fn acker(&self) -> CaptureAcker {
         self.acker.clone()
     }
 
-    /// Ends the capture; [`Capture::join`] waits for the end. A restarted process captures again; after
-    /// [`CaptureAcker::stop`] it does not.
+    /// Ends the capture; [`Capture::join`] waits for the end. When the process is restarted, it captures
+    /// again. (After [`CaptureAcker::stop`] it does not.)
     pub fn stop(&self) {
         self.stop.cancel();
     }
 
-    /// Waits for the capture to end, and returns why it ended. Blocks the thread.
+    /// Waits for the capture to end. Blocks the thread.
     ///
     /// # Errors
-    /// The error that ended the capture, unless [`Capture::stop`] did.
+    /// The error that ended the capture; none if [`Capture::stop`] ended it.
     pub fn join(self) -> Result<(), CaptureError> {
         let panicked = |_| Err(CaptureError::Runtime { detail: "the capture panicked".into() });
         tailwater_log::blocking(|| self.result.recv()).unwrap_or_else(panicked)

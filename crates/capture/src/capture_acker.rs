@@ -11,13 +11,14 @@ use crate::persisted_orders::{AckerState, CaptureOrder};
 use crate::status::{CaptureState, CaptureStatus};
 use crate::{CaptureError, CaptureOptions};
 
-/// How long a capture may take to execute an order: an fdatasync of its log, and one of the orders file.
+/// How long a capture may take to execute an order: the time for an fdatasync of its log and an fdatasync of
+/// the file of orders.
 const ORDER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Orders that may be queued while the capture is busy; a manager never sends that many.
+/// How many orders may be queued while the capture is busy. A manager never sends that many.
 const QUEUED_ORDERS_MAX: usize = 16;
 
-/// An order on its way to the capture.
+/// An order that was sent to the capture and is not executed yet.
 #[derive(Debug)]
 pub(crate) struct OrderRequest {
     pub order: CaptureOrder,
@@ -29,20 +30,21 @@ pub(crate) fn order_channel() -> (mpsc::Sender<OrderRequest>, mpsc::Receiver<Ord
     mpsc::channel(QUEUED_ORDERS_MAX)
 }
 
-/// A running capture in its role as an acker. Cheap to clone; outlives the capture, and reports its end.
+/// A handle to a running capture in its role as an acker, for a manager. Cheap to clone. It can still be used
+/// after the capture has ended, and then reports this.
 ///
-/// Orders of a term below the highest seen are refused. Each method returns in bounded time. An order whose
-/// future is dropped early may still be executed.
+/// An order whose lease term is below the highest that the capture has seen is refused. Each method returns
+/// in bounded time. If the future of an order is dropped early, the order may still be executed.
 #[derive(Debug, Clone)]
 pub struct CaptureAcker {
-    /// The name of the capture's own source, by which it can be followed like any other server.
+    /// The name of the capture's own source. The capture can be ordered to follow it like any other server.
     source: String,
-    /// The other servers that can be followed.
+    /// The names of the other servers that the capture can follow.
     servers: Arc<[String]>,
     orders: mpsc::Sender<OrderRequest>,
     log: LogHandle,
     status: Arc<CaptureStatus>,
-    /// Everything acknowledged is durable.
+    /// Whether everything that the capture acknowledges is durable.
     durable: bool,
 }
 
@@ -54,50 +56,50 @@ impl CaptureAcker {
         status: Arc<CaptureStatus>,
     ) -> Self {
         let servers = options.servers.keys().cloned().collect();
-        // A capture that sends no ACK breaks no promise.
+        // A capture that does not use semi-sync sends no ACKs, so every ACK that it sends is durable.
         let durable = options.log.ack == AckMode::Durable || !options.semi_sync;
         Self { source: options.name.clone(), servers, orders, log, status, durable }
     }
 
-    /// Ends the stream, across restarts too, until an order to start or follow. When this
-    /// returns, nothing more is acknowledged: the connection is closed, every whole transaction received is
-    /// durable, and so is the order.
+    /// Stops the capture until an order to start or to follow a server; a restart does not start it. When
+    /// this method returns, the capture acknowledges nothing more: its connection is closed, and every whole
+    /// transaction that it received is durable. The order is durable too.
     ///
     /// # Errors
     /// [`CaptureError::StaleOrder`]; [`CaptureError::OrderNotTaken`]; [`CaptureError::Log`] if the order
-    /// could not be persisted: the capture then continues, and may be stopped after a restart.
+    /// could not be persisted. The capture then continues, but may be stopped after a restart.
     pub async fn stop(&self, token: u64) -> Result<AckerState, CaptureError> {
         self.send_order(CaptureOrder::Stop, token).await?;
         self.read()
     }
 
-    /// Reads the acker's state and the extent of its log; changes nothing.
+    /// Reads the acker's state and which transactions its log has. Changes nothing.
     ///
     /// # Errors
     /// [`CaptureError::Log`] if the log cannot be read.
     pub fn read(&self) -> Result<AckerState, CaptureError> {
-        // In this order: a stopped acker's log is read after it stopped.
+        // Read the orders first: if they stop the capture, the log is then read after the stop.
         let orders = self.status.orders();
         let holds = self.log.gtid_set();
         let before = self.log.gtids_purged_or_before()?.or_else(|| holds.clone());
         Ok(AckerState { orders, durable: self.durable, holds, before })
     }
 
-    /// Captures again, from the same server as before. Does not wait for the stream. A running capture
-    /// reconnects.
+    /// Lets the capture run again, from the same server as before. Does not wait for the stream. A capture
+    /// that runs already reconnects.
     ///
     /// # Errors
-    /// As [`Self::stop`].
+    /// Those of [`Self::stop`].
     pub async fn start(&self, token: u64) -> Result<(), CaptureError> {
         self.send_order(CaptureOrder::Start, token).await
     }
 
-    /// Captures from `server` from now on, across restarts, and waits at most `timeout` for the start of
-    /// the stream.
+    /// Makes the capture follow `server` from now on, also after restarts. Waits at most `timeout` for the
+    /// stream to start.
     ///
     /// # Errors
-    /// As [`Self::stop`]; [`CaptureError::UnknownServer`]; [`CaptureError::NotFollowing`] if there is no
-    /// stream in time: the capture keeps trying.
+    /// Those of [`Self::stop`]. [`CaptureError::UnknownServer`]. [`CaptureError::NotFollowing`] if there is
+    /// no stream in time; the capture keeps trying.
     pub async fn follow(&self, token: u64, server: &str, timeout: Duration) -> Result<(), CaptureError> {
         let is_own = server == self.source;
         if !is_own && !self.servers.iter().any(|known| known == server) {
@@ -111,14 +113,14 @@ impl CaptureAcker {
     }
 
     async fn send_order(&self, order: CaptureOrder, token: u64) -> Result<(), CaptureError> {
-        // Check here too: a stale order must not interrupt the stream.
+        // Check the term here too: an order of an earlier term must not interrupt the stream.
         self.status.orders().check(token)?;
         let not_executed = |reason: &str| CaptureError::OrderNotTaken { reason: reason.to_owned() };
         let (answer, result) = oneshot::channel();
         let sent_and_answered = async {
             let sent = self.orders.send(OrderRequest { order, token, answer }).await;
             sent.map_err(|_| not_executed("the capture has ended"))?;
-            result.await.map_err(|_| not_executed("the capture ended before it answered"))?
+            result.await.map_err(|_| not_executed("the capture ended before it executed the order"))?
         };
         match tokio::time::timeout(ORDER_TIMEOUT, sent_and_answered).await {
             Ok(result) => result,
@@ -129,7 +131,7 @@ impl CaptureAcker {
     async fn wait_until_streaming(&self, server: &str, until: Instant) -> Result<(), CaptureError> {
         let failed = |reason: String| CaptureError::NotFollowing { server: server.to_owned(), reason };
         loop {
-            // Subscribe before reading the state, so that no change is missed.
+            // Subscribe to changes before reading the state, so that no change is missed.
             let changed = self.status.changed();
             tokio::pin!(changed);
             changed.as_mut().enable();

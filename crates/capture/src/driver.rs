@@ -1,7 +1,7 @@
 //! Runs one capture: reads the stream, appends to the log, syncs, acknowledges, and executes orders.
 //!
-//! An order ends the stream at any point. The future that reads and acknowledges is dropped, with its
-//! connection, before anything else happens. Nothing can be acknowledged any more once an order is executed.
+//! An order ends the stream at any point. First the future that reads the stream and sends ACKs is dropped,
+//! which closes its connection. So once the order is executed, the capture can acknowledge nothing more.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,33 +31,34 @@ use crate::stream_ingest::StreamIngest;
 use crate::stream_position::{StreamKind, StreamTracker};
 use crate::stream_request::is_refusal;
 
-/// How long the source may take to answer a query. Only this detects a connection that was cut silently. A
-/// source whose commits wait for the capture must not wait longer than this either.
+/// How long the source may take to answer a query. Only this time limit detects that the connection for
+/// queries was cut silently. It also limits how long commits that need an ACK wait in that case.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(crate) struct CaptureDriver {
     pub options: CaptureOptions,
-    /// The other servers that can be followed, with a read timeout.
+    /// The other servers that an order can make the capture follow, with a read timeout set.
     servers: BTreeMap<String, ConnectOptions>,
-    /// The configured source, with a read timeout.
+    /// The options to connect to the configured source, with a read timeout set.
     own: ConnectOptions,
-    /// The server that it captures from now.
+    /// The options to connect to the server that the capture reads from now: the configured source, or a
+    /// server that it follows.
     pub connect: ConnectOptions,
     status: Arc<CaptureStatus>,
     stop: CancellationToken,
     pub log: LogWriter,
-    /// The file of the source that the source reports as torn; see [`resume::LogCoverage::torn`].
+    /// The binlog file that the source reports as torn; see [`resume::LogCoverage::torn`].
     pub torn_file: Option<String>,
-    /// The last stream request timed out; see [`CaptureDriver::free_hung_dump_thread`].
+    /// Whether the last stream request timed out; see [`CaptureDriver::free_hung_dump_thread`].
     stream_hung: bool,
-    /// The error that stopped it, while it waits for orders.
+    /// The error that stopped the capture, while it waits for orders.
     refused: Option<String>,
     semi_sync_history: SemiSyncHistory,
     pauses: ReconnectPauses,
     failures: FailureLog,
 }
 
-/// Why the driver stopped reading or waiting.
+/// Why the driver stopped reading the stream or waiting.
 enum Wakeup {
     Shutdown,
     Order(OrderRequest),
@@ -67,8 +68,8 @@ enum Wakeup {
 /// The pauses between connection attempts.
 struct ReconnectPauses {
     backoff: Backoff,
-    /// For a `server_id` that another replica has: each of the two needs time to read something before the
-    /// other displaces it.
+    /// The pauses while another replica has the same `server_id`. Each new connection of one replica ends the
+    /// other's connection, so both need time to read something in between.
     displaced: Backoff,
     next: Option<Duration>,
 }
@@ -143,7 +144,8 @@ impl CaptureDriver {
         loop {
             let transactions_before = self.status.snapshot().transactions;
             let wakeup = self.wait_for_wakeup(&mut orders).await;
-            // Half a transaction may have been written; it comes again from its start.
+            // A part of a transaction may have been written. Remove it, because the source sends the
+            // transaction again from its start.
             let error = match (wakeup, self.log.rollback_partial()) {
                 (Wakeup::Stream(Ok(())), Ok(())) => continue,
                 (Wakeup::Stream(Err(error)), Ok(())) => error,
@@ -156,7 +158,7 @@ impl CaptureDriver {
                     Ok(()) => continue,
                     Err(error) => error,
                 },
-                // If the log failed, the first error has the cause.
+                // If the log failed, the first error states the cause.
                 (Wakeup::Stream(Err(error @ CaptureError::Log(_))), Err(_)) => error,
                 (_, Err(log_error)) => log_error.into(),
             };
@@ -173,7 +175,7 @@ impl CaptureDriver {
         }
     }
 
-    /// Captures, or waits while stopped, until an event ends it.
+    /// Captures, or waits while the capture is stopped, until one of the events in [`Wakeup`] happens.
     async fn wait_for_wakeup(&mut self, orders: &mut mpsc::Receiver<OrderRequest>) -> Wakeup {
         let stop = self.stop.clone();
         tokio::select! {
@@ -195,7 +197,8 @@ impl CaptureDriver {
         self.stream_once().await
     }
 
-    /// Decides what an error means: retry later, wait for orders, or end the capture with the returned error.
+    /// Decides what to do after an error: reconnect later, wait for orders, or end the capture with the
+    /// returned error.
     fn handle_error(&mut self, error: CaptureError, has_captured: bool) -> Option<CaptureError> {
         let error = match error {
             error if error.reports_duplicate_server_id() => {
@@ -220,7 +223,7 @@ impl CaptureDriver {
                 None
             }
             CaptureRetry::Refuse if self.options.wait_when_refused => {
-                error!(code = error.code(), "capture stopped, and waits for orders: {error}");
+                error!(code = error.code(), "capture stopped; it waits for orders: {error}");
                 self.enter_refused(&error);
                 None
             }
@@ -236,11 +239,11 @@ impl CaptureDriver {
         self.status.set_state(CaptureState::Refused(error.to_string()));
     }
 
-    /// Applies the orders from before the start, before the first connection.
+    /// Before the first connection, applies the orders that were persisted before this start.
     fn apply_persisted_orders(&mut self) {
         let ordered = self.status.orders();
         if let Some(server) = &ordered.follows {
-            info!(server, term = ordered.token, "following a server by order");
+            info!(server, term = ordered.token, "following another server, as ordered");
         }
         if let Some(stop) = ordered.stopped {
             warn!(
@@ -252,7 +255,7 @@ impl CaptureDriver {
         self.follow_orders();
     }
 
-    /// Switches to the server to follow, or stays stopped.
+    /// Switches to the server that the orders name, or keeps the capture stopped.
     fn follow_orders(&mut self) {
         self.refused = None;
         let ordered = self.status.orders();
@@ -269,19 +272,19 @@ impl CaptureDriver {
                     None => CaptureState::Connecting,
                 });
             }
-            // Only after a restart with a changed configuration: an order for an unknown server is not
-            // accepted.
+            // The server is unknown only if the configuration was changed before a restart: an order to
+            // follow an unknown server is not accepted.
             Err(name) => {
                 let known = self.servers.keys().map(String::as_str).chain([self.options.name.as_str()]);
                 let known = known.collect::<Vec<_>>().join(", ");
                 let error = CaptureError::UnknownServer { server: name.clone(), known };
-                error!(code = error.code(), "capture stopped, and waits for orders: {error}");
+                error!(code = error.code(), "capture stopped; it waits for orders: {error}");
                 self.enter_refused(&error);
             }
         }
     }
 
-    /// Executes an order once the stream has ended. Returns an error only if the log failed.
+    /// Executes an order after the stream has ended. Returns an error only if the log failed.
     fn execute_order(
         &mut self,
         OrderRequest { order, token, answer }: OrderRequest,
@@ -290,12 +293,12 @@ impl CaptureDriver {
         let ordered = match before.after(&order, token, now_ms()) {
             Ok(ordered) => ordered,
             Err(error) => {
-                // The sender may have given up.
+                // Ignore an error: the sender of the order may no longer wait for the answer.
                 let _ = answer.send(Err(error));
                 return Ok(());
             }
         };
-        // The answer contains the extent of the log, so all of it must be durable.
+        // Make all of the log durable, because the answer states which transactions it has.
         self.log.sync()?;
         let result = ordered.write(&self.options.directory).map_err(CaptureError::from);
         if let Err(error) = &result {
@@ -313,15 +316,15 @@ impl CaptureDriver {
         Ok(())
     }
 
-    /// Resets everything that is known about the previous server.
+    /// Forgets everything that is known about the previous server.
     fn reset_source_state(&mut self) {
         (self.torn_file, self.stream_hung, self.semi_sync_history, self.pauses) =
             (None, false, SemiSyncHistory::default(), ReconnectPauses::new());
         self.failures.reset();
     }
 
-    /// Captures over one connection. Returns an error, or `Ok` when the next connection should follow at
-    /// once.
+    /// Captures over one connection. Returns an error, or `Ok` if the capture should reconnect without a
+    /// pause.
     async fn stream_once(&mut self) -> Result<(), CaptureError> {
         let mut control = Connection::connect(&self.connect).await?;
         let mut source = self.query_source(&mut control).await?;
@@ -361,8 +364,8 @@ impl CaptureDriver {
         };
         let has_source_events = ingest.has_source_events();
         match result {
-            // The source sent nothing of its file: it cannot read an event at the position where the log
-            // ends.
+            // The source refused the stream before it sent any event: it cannot read an event at the position
+            // where the log ends.
             Err(CaptureError::Session(refusal)) if !has_source_events && is_refusal(&refusal) => {
                 let mut control = Connection::connect(&self.connect).await?;
                 self.classify_refusal(&mut control, &coverage, &mut source, &resume, refusal).await?;
@@ -378,7 +381,8 @@ impl CaptureDriver {
         }
     }
 
-    /// Queries the source's state, checks the account and the `server_id`, and updates the status.
+    /// Queries the source's state, checks the account's privileges and the `server_id`, and updates the
+    /// status.
     async fn query_source(&self, control: &mut Connection) -> Result<SourceState, CaptureError> {
         check_privileges(control, AccountPurpose::Capture).await?;
         let source = source::query_state(control).await?;
@@ -391,7 +395,8 @@ impl CaptureDriver {
         Ok(source)
     }
 
-    /// Opens the stream at `resume` or, if the source refuses that and nothing would be lost, by GTIDs.
+    /// Opens the stream at `resume`. If the source refuses that, opens it by GTIDs, provided that no
+    /// transaction would be missing.
     async fn request_stream(
         &mut self,
         control: &mut Connection,
@@ -439,7 +444,7 @@ fn tracker(
 ) -> StreamTracker {
     match &coverage.tail {
         Some((_, identity)) if !identity.same_server(source) => StreamTracker::for_another_server(),
-        // An empty partial segment lacks its format description; the stream brings it along.
+        // This segment does not even have its format description yet. The new stream starts with it.
         Some(_) if has_empty_partial_segment => StreamTracker::new(kind, None),
         tail => StreamTracker::new(kind, tail.as_ref().map(|(tail, _)| tail.clone())),
     }
@@ -447,7 +452,7 @@ fn tracker(
 
 fn log_order(order: &CaptureOrder, term: u64) {
     match order {
-        CaptureOrder::Stop => warn!(term, "ordered to stop: nothing is captured or acknowledged any more"),
+        CaptureOrder::Stop => warn!(term, "ordered to stop: the capture reads and acknowledges nothing more"),
         CaptureOrder::Start => info!(term, "ordered to start"),
         CaptureOrder::Follow(None) => info!(term, "ordered to follow its own source"),
         CaptureOrder::Follow(Some(server)) => info!(term, server, "ordered to follow another server"),

@@ -1,13 +1,13 @@
-//! Errors of a capture, and whether a retry can help.
+//! The errors of a capture, and whether a retry can help.
 
 use tailwater_log::LogError;
 use tailwater_session::{ServerError, SessionError};
 use tailwater_wire::{Flavour, WireError};
 
-/// The server that already has the capture's `server_id`.
+/// Which server has the `server_id` that the capture is configured with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ServerIdHolder {
-    /// The source.
+    /// The source itself.
     Source,
     /// Another replica of the source.
     Replica,
@@ -16,26 +16,26 @@ pub enum ServerIdHolder {
 /// Why a capture could not continue.
 #[derive(Debug, thiserror::Error)]
 pub enum CaptureError {
-    /// The connection failed or broke.
+    /// The connection to the source failed or broke.
     #[error(transparent)]
     Session(#[from] SessionError),
-    /// The log cannot accept more. Nothing was acknowledged that it did not make durable.
+    /// The log cannot be written. Everything that was acknowledged to the source is durable.
     #[error(transparent)]
     Log(#[from] LogError),
-    /// An event's bytes cannot be parsed, or fail their checksum.
+    /// The bytes of an event cannot be parsed, or do not match their checksum.
     #[error("event at {file}:{position} of the source: {error}")]
     Event {
-        /// The source's binlog file.
+        /// The source's binlog file with the event.
         file: String,
-        /// Offset of the event in it.
+        /// The offset of the event in the file.
         position: u64,
-        /// What is wrong.
+        /// What is wrong with the event.
         error: WireError,
     },
-    /// The stream contradicts itself.
+    /// The events of the stream contradict each other.
     #[error("the replication stream contradicts itself: {detail}")]
     Stream {
-        /// The contradiction.
+        /// What is contradictory.
         detail: String,
     },
     /// Bytes of the source's binlog are missing from the stream.
@@ -43,14 +43,14 @@ pub enum CaptureError {
         "the replication stream jumps from {file}:{expected} to {found}: nothing after the gap was captured"
     )]
     Gap {
-        /// The source's binlog file.
+        /// The source's binlog file with the gap.
         file: String,
-        /// Offset where the next event should have been.
+        /// The offset at which the next event should start.
         expected: u64,
-        /// Offset where it was.
+        /// The offset at which the next event does start.
         found: u64,
     },
-    /// The source has other bytes than the log at the same position.
+    /// At the same position, the source's binlog has other bytes than the log.
     #[error(
         "the source's history differs from the log's at {file}:{position}: {detail}; it was rebuilt or rewound and \
          written to since; the log keeps what it has, and this source must be repaired (rejoin) or given a new log"
@@ -58,9 +58,9 @@ pub enum CaptureError {
     Diverged {
         /// The source's binlog file.
         file: String,
-        /// Offset in it.
+        /// The offset of the difference in the file.
         position: u64,
-        /// What differs.
+        /// What is different.
         detail: String,
     },
     /// The source has lost transactions that the log has.
@@ -69,27 +69,27 @@ pub enum CaptureError {
          from older data; the log keeps them, and this source must be repaired (rejoin) before it is written to"
     )]
     Rewound {
-        /// What the source lacks.
+        /// The transactions or bytes that the source lacks.
         missing: String,
-        /// How that was detected.
+        /// How this was detected.
         detail: String,
     },
-    /// The source no longer has the next transactions.
+    /// The source no longer has the transactions that come next in the log.
     #[error(
         "the source does not have what comes next in the log, {needed}: {detail}; start a new log for this source"
     )]
     Purged {
-        /// The transactions or position needed.
+        /// The transactions, or the binlog position, that the capture needs.
         needed: String,
-        /// Why they are not available.
+        /// Why the source cannot send them.
         detail: String,
     },
-    /// The configured address now belongs to a server of the other flavour.
+    /// The server at the configured address has another flavour than the log.
     #[error("the log holds a {log} source, but the server there is {source_flavour}; check the address")]
     WrongFlavour {
-        /// The log's flavour.
+        /// The flavour of the log.
         log: Flavour,
-        /// The server's flavour.
+        /// The flavour of the server.
         source_flavour: Flavour,
     },
     /// The source was killed while it wrote to its newest file, and has not started another file.
@@ -97,24 +97,24 @@ pub enum CaptureError {
         "the source's newest binlog file {file} ends in the middle of an event; waiting until it starts the next file"
     )]
     TornTail {
-        /// The file.
+        /// The binlog file that ends in the middle of an event.
         file: String,
     },
-    /// The source's answer to a query cannot be interpreted.
+    /// The source's answer to a query is invalid.
     #[error("the source's answer to a query for {what} is invalid: {detail}")]
     Answer {
-        /// The subject of the query.
+        /// What the capture queried.
         what: &'static str,
         /// What is wrong with the answer.
         detail: String,
     },
-    /// The operating system refused a thread, or the capture panicked.
+    /// The operating system could not create a thread, or the capture panicked.
     #[error("the capture failed: {detail}")]
     Runtime {
         /// What happened.
         detail: String,
     },
-    /// The source, or another replica of it, has the capture's `server_id`.
+    /// The source, or another replica of it, has the same `server_id` as the capture.
     #[error(
         "{} has server_id {server_id} too{}; set server_id of this [[source]] to a number that no server of the cluster has",
         match holder {
@@ -129,20 +129,20 @@ pub enum CaptureError {
     ServerIdTaken {
         /// The server that has it.
         holder: ServerIdHolder,
-        /// The number.
+        /// The `server_id`.
         server_id: u32,
     },
-    /// An empty log was to begin at a position that the source does not have.
+    /// The configured start position of an empty log does not exist on the source.
     #[error(
         "the source cannot send a stream from {start}: {reason}; choose another start (SHOW BINARY LOGS lists its files)"
     )]
     StartRefused {
-        /// File and offset.
+        /// The configured file and offset.
         start: String,
-        /// The source's error.
+        /// The error that the source returned.
         reason: String,
     },
-    /// The source writes no binlog.
+    /// The source does not write a binlog.
     #[error("the source writes no binlog; set log_bin and restart it")]
     NoBinlog,
     /// Semi-sync was requested, but the source does not offer it.
@@ -151,51 +151,51 @@ pub enum CaptureError {
          or set semi_sync = false to capture without that promise (the log is then synced later, unless ack = \"durable\")"
     )]
     SemiSyncOff,
-    /// An order of an expired term of the lease.
+    /// The order is of an earlier lease term than an order that was executed.
     #[error(
         "an order of the lease's term {token} is stale: one of term {seen} was executed; another manager has taken over"
     )]
     StaleOrder {
-        /// The order's term.
+        /// The lease term of this order.
         token: u64,
-        /// The highest term seen.
+        /// The highest lease term of all orders so far.
         seen: u64,
     },
-    /// The capture must follow a server that the configuration does not name.
+    /// The capture is ordered to follow a server that the configuration does not have.
     #[error(
         "the capture is to follow {server:?}, and the configuration has no [[server]] of that name for this source \
          (it has: {known}); add it, or order the capture to follow another server"
     )]
     UnknownServer {
-        /// The name.
+        /// The name of the server in the order.
         server: String,
-        /// The names in the configuration.
+        /// The names of the servers in the configuration.
         known: String,
     },
-    /// The order to follow was persisted, but the server does not send a stream yet.
+    /// The order to follow a server was persisted, but this server has not sent a stream yet.
     #[error("the capture does not follow {server} yet: {reason}; it keeps trying")]
     NotFollowing {
-        /// The name.
+        /// The name of the server.
         server: String,
-        /// The reason.
+        /// Why there is no stream.
         reason: String,
     },
     /// The capture did not execute the order.
     #[error("the capture did not execute the order: {reason}")]
     OrderNotTaken {
-        /// Why.
+        /// Why it did not.
         reason: String,
     },
 }
 
-/// Whether a retry can help.
+/// Whether a retry can help after an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CaptureRetry {
-    /// Reconnect after a pause; the fault may be transient.
+    /// Reconnect after a pause: the cause may be temporary.
     Reconnect,
-    /// Stop this source until an operator has acted; other sources continue.
+    /// Stop the capture of this source until an operator has acted. Captures of other sources continue.
     Refuse,
-    /// End the process: the log's promise can no longer be kept.
+    /// End the process: the log can no longer guarantee that acknowledged transactions are durable.
     Fatal,
 }
 
@@ -212,7 +212,7 @@ impl CaptureError {
         Self::Stream { detail: detail.into() }
     }
 
-    /// The stable code of this error; see docs/reference/errors.md.
+    /// The stable code of this error, as in docs/reference/errors.md.
     pub fn code(&self) -> &'static str {
         match self {
             Self::Session(error) => error.code(),
@@ -238,8 +238,9 @@ impl CaptureError {
         }
     }
 
-    /// Whether the source reports that its file ends in the middle of an event: a read of the stream fails
-    /// with "binlog truncated in the middle of event" (MariaDB, after it was killed while it wrote there).
+    /// Whether the source reports that its binlog file ends in the middle of an event. MariaDB then ends the
+    /// stream with "binlog truncated in the middle of event". It happens after the server was killed while it
+    /// wrote to the file.
     pub(crate) fn reports_torn_file(&self) -> bool {
         let Self::Session(error) = self else { return false };
         error.server_error().is_some_and(|server| {
@@ -259,8 +260,8 @@ impl CaptureError {
     /// Whether a retry can help.
     pub fn retry(&self) -> CaptureRetry {
         match self {
-            // Damage in transit disappears with a new connection. Damage at the source comes again, at
-            // growing intervals, and is reported each time.
+            // If an event was damaged in transit, a new connection delivers it correctly. If it is damaged on
+            // the source, each attempt fails again; the attempts become rarer, and each is reported.
             Self::Event { error: WireError::Unsupported { .. }, .. } => CaptureRetry::Refuse,
             Self::Event { .. } | Self::Stream { .. } | Self::Gap { .. } => CaptureRetry::Reconnect,
             Self::Diverged { .. }
@@ -268,24 +269,26 @@ impl CaptureError {
             | Self::Purged { .. }
             | Self::WrongFlavour { .. }
             | Self::StartRefused { .. }
-            // Of these only `UnknownServer` ever ends a capture; the others are returned to the sender of the
-            // order.
+            // Of these errors only `UnknownServer` can end a capture. The others are returned to the sender
+            // of the order.
             | Self::StaleOrder { .. }
             | Self::UnknownServer { .. }
             | Self::NotFollowing { .. }
             | Self::OrderNotTaken { .. } => CaptureRetry::Refuse,
-            // An operator may be about to enable these, or the source is still starting.
+            // An operator may be about to correct these, or the source may still be starting.
             Self::NoBinlog
             | Self::SemiSyncOff
             | Self::Answer { .. }
             | Self::TornTail { .. }
             | Self::ServerIdTaken { .. } => CaptureRetry::Reconnect,
-            // An event that is not valid at its position is treated like damage in transit.
+            // An event that the log rejects is treated like damage in transit: a new connection may deliver
+            // it correctly.
             Self::Log(LogError::Event { .. }) => CaptureRetry::Reconnect,
             Self::Log(LogError::FlavourMismatch { .. }) => CaptureRetry::Refuse,
             Self::Log(_) | Self::Runtime { .. } => CaptureRetry::Fatal,
-            // A wrong password or a missing grant needs an operator, who then should not have to restart the
-            // daemon too. A refused stream was classified where it was refused.
+            // After a wrong password or a missing privilege, an operator must act. With a retry the operator
+            // need not also restart the daemon. A refusal of the stream was already turned into another
+            // error.
             Self::Session(_) => CaptureRetry::Reconnect,
         }
     }
@@ -299,7 +302,7 @@ mod tests {
     use crate::semi_sync_monitor::SemiSyncAlarm;
 
     #[test]
-    fn server_id_error_names_its_holder() {
+    fn the_server_id_error_names_the_server_that_has_it() {
         let text = |holder| CaptureError::ServerIdTaken { holder, server_id: 7 }.to_string();
         let (source, replica) = (text(ServerIdHolder::Source), text(ServerIdHolder::Replica));
         assert!(
@@ -313,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_page_documents_exactly_these_codes() {
+    fn the_errors_page_documents_exactly_these_codes() {
         let page = include_str!("../../../docs/reference/errors.md");
         let text = String::new;
         let errors = [
@@ -350,7 +353,7 @@ mod tests {
         }
         assert_eq!(
             page.matches("\n| TW-RELAY-").count(),
-            // The binlog server has one code, TW-RELAY-0014, which is older than its crate.
+            // The added code is TW-RELAY-0014 of the binlog server, which this crate does not use.
             codes.len() + 1,
             "errors.md documents codes that no error has"
         );

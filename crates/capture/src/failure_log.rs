@@ -1,22 +1,22 @@
-//! Decides which failures of a capture to report. Pure: time is an input.
+//! Decides which failures of a capture are logged. It does no I/O and reads no clock: callers pass the time.
 //!
-//! A source that is not running or not set up yet fails every attempt in the same way, at first several times
-//! a second. Such a failure is reported once, and again only after an interval, until the stream works again.
+//! If a source is not running or not set up yet, every attempt fails in the same way, at first several times
+//! a second. Such a failure is logged once, and again after each interval until the stream works.
 
 use std::time::{Duration, Instant};
 
-/// A continuing failure is reported again after this interval.
+/// A failure that continues is logged again after this interval.
 const REPORT_INTERVAL: Duration = Duration::from_secs(600);
 
-/// Number of different failures that are distinguished. A source that alternates between more failures is
-/// reported more often.
+/// The maximum number of different failures that are remembered. If a source alternates between more
+/// failures, they are logged more often.
 const KINDS_MAX: usize = 8;
 
 #[derive(Debug)]
 struct ReportedFailure {
     text: String,
     at: Instant,
-    /// Number of occurrences since it was reported.
+    /// How often it has occurred since it was last logged.
     repeated: u64,
 }
 
@@ -26,7 +26,7 @@ pub(crate) struct FailureLog {
 }
 
 impl FailureLog {
-    /// Records a failure. If it must be reported now, returns the number of unreported occurrences before.
+    /// Records a failure. If it must be logged now, returns how often it has occurred without being logged.
     pub(crate) fn record(&mut self, text: &str, now: Instant) -> Option<u64> {
         if let Some(reported) = self.reported.iter_mut().find(|reported| reported.text == text) {
             if now.saturating_duration_since(reported.at) < REPORT_INTERVAL {
@@ -54,25 +54,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn repeated_failure_is_reported_once() {
+    fn a_repeated_failure_is_logged_once_per_interval() {
         let (mut log, start) = (FailureLog::default(), Instant::now());
         let at = |seconds: u64| start + Duration::from_secs(seconds);
         assert_eq!(log.record("off", at(0)), Some(0));
         for second in 1..4 {
             assert_eq!(log.record("off", at(second)), None);
         }
-        // Another failure in between does not restart the interval of the first.
+        // Another failure in between does not restart the interval of this one.
         assert_eq!(log.record("refused", at(4)), Some(0));
         assert_eq!(log.record("off", at(5)), None);
         assert_eq!(log.record("refused", at(6)), None);
-        assert_eq!(log.record("off", at(600)), Some(4), "a continuing failure is reported again");
+        assert_eq!(log.record("off", at(600)), Some(4), "a continuing failure is logged again");
         assert_eq!(log.record("off", at(601)), None);
         log.reset();
         assert_eq!(log.record("off", at(602)), Some(0), "the stream worked in between");
     }
 
     #[test]
-    fn number_of_failures_is_bounded() {
+    fn the_number_of_remembered_failures_is_bounded() {
         let (mut log, now) = (FailureLog::default(), Instant::now());
         for number in 0..1_000 {
             assert_eq!(log.record(&number.to_string(), now), Some(0));

@@ -1,24 +1,26 @@
-//! Captures what a source commits into the log, and acknowledges it once it is durable.
+//! Captures the binlog of a source into the log, and acknowledges a transaction to the source once it is
+//! durable.
 //!
-//! The path of an event: [`tailwater_session::DumpStream`] delivers its bytes.
+//! An event takes this path: [`tailwater_session::DumpStream`] delivers its bytes.
 //! [`stream_position::StreamTracker`] finds its offset in the source's binlog and whether the log already has
-//! it. [`tailwater_log::LogWriter`] appends it. Only after the fdatasync the source gets the semi-sync ACK
-//! for which its client may be waiting.
+//! it. [`tailwater_log::LogWriter`] appends it. Only after the fdatasync does the capture send the semi-sync
+//! ACK, for which a client of the source may be waiting.
 //!
 //! The modules:
-//! - [`capture`]: the public side: options, starting, stopping.
+//! - [`capture`]: the public interface: options, start and stop.
 //! - `driver`: runs one capture: connects, reconnects, executes orders. `stream_request`: requests the
-//!   stream, and handles refusals. `background_checks`: periodic checks. `failure_log`, pure: which failures
-//!   to report.
-//! - [`persisted_orders`]: pure: the orders of a capture, across restarts. `capture_acker`: sends orders to a
-//!   running capture.
-//! - `stream_ingest`: one open stream: append, sync, acknowledge. `sync_pacer`, pure: when to sync bytes
-//!   without an ACK request.
-//! - [`stream_position`]: pure: what to do with each event of the stream (append, compare, drop, start a
-//!   segment).
-//! - [`resume`]: pure: where to continue after a restart of either side, or why not to.
-//! - [`semi_sync_monitor`]: pure: whether the source still waits for an ACK before it acknowledges commits.
-//! - [`source_clock`]: pure: the time on the source's clock.
+//!   stream, and handles refusals. `background_checks`: periodic checks. `failure_log`: which failures to
+//!   log.
+//! - [`persisted_orders`]: the orders of a capture, which survive restarts. `capture_acker`: sends orders to
+//!   a running capture.
+//! - `stream_ingest`: one open stream: append, sync, acknowledge. `sync_pacer`: when to sync bytes for which
+//!   the source requested no ACK.
+//! - [`stream_position`]: what to do with each event of the stream (append, compare, drop, start a segment).
+//! - [`resume`]: where to continue after a restart of the source or of the capture, or why this is
+//!   impossible.
+//! - [`semi_sync_monitor`]: whether the source still waits for an ACK before it acknowledges commits to
+//!   clients.
+//! - [`source_clock`]: the time on the source's clock.
 //! - [`source`]: queries a source over an ordinary connection.
 //! - [`status`]: the public state of a running capture.
 

@@ -1,10 +1,10 @@
-//! The orders of a capture, persisted across restarts: whether it is stopped, which server it follows, and in
-//! which term that was ordered. Pure, except for the file.
+//! The orders that a manager gave to a capture, stored in a file so that they survive restarts: whether the
+//! capture is stopped, which server it follows, and in which lease term that was ordered.
 //!
-//! A failover relies on ackers that stay stopped: one that forgot its order in a restart would let the old
-//! primary commit again. An order is therefore on disk before it is answered, and is read before the first
-//! connection. Each order carries the number of the lease's term in which it was given. An order of an
-//! earlier term than any seen is refused.
+//! A failover relies on ackers that stay stopped. An acker that forgot its order in a restart would let the
+//! old primary commit again. So an order is on disk before the capture answers it, and is read before the
+//! first connection. Each order has the number of the lease term in which it was given. If the capture has
+//! seen a later term, the order is refused.
 
 use std::path::Path;
 
@@ -16,49 +16,50 @@ use crate::CaptureError;
 
 const NAME: &str = "acker.json";
 
-/// The newest format version, which is the one written.
+/// The newest version of the file format. New files are written in this version.
 const FORMAT_VERSION: u32 = 1;
 
-/// Upper limit of the file's length in bytes. Only a name in it can grow.
+/// The maximum size of the file in bytes. It is small, because only the server name in it has a variable
+/// length.
 const BYTES_MAX: u64 = 64 << 10;
 
 /// An order to stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StopOrder {
-    /// The term of the lease in which it was given.
+    /// The lease term in which the order was given.
     pub token: u64,
     /// When the capture stopped, in milliseconds since 1970.
     pub since_ms: u64,
 }
 
-/// The orders of a capture.
+/// The orders of a capture that are in force.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PersistedOrders {
-    /// The highest term of the lease of any order; 0 before the first.
+    /// The highest lease term of all orders so far; 0 before the first order.
     pub token: u64,
-    /// If set, the capture reads and acknowledges nothing.
+    /// If set, the capture is stopped: it reads and acknowledges nothing.
     pub stopped: Option<StopOrder>,
-    /// The server of the cluster to capture from; `None` for the capture's own source.
+    /// The server of the cluster that the capture reads from; `None` for its own source.
     pub follows: Option<String>,
-    /// The term of the last order to follow a server; 0 if there was none, or if an older version wrote the
-    /// file. Orders to stop or start do not change it.
+    /// The lease term of the last order to follow a server. 0 if there was none, or if an older version wrote
+    /// the file. Orders to stop or start do not change this term.
     pub followed_in: u64,
 }
 
 /// An order, without its term.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CaptureOrder {
-    /// Capture and acknowledge nothing until a later order.
+    /// Read and acknowledge nothing until a later order.
     Stop,
-    /// Continue with the server followed before.
+    /// Continue to read from the same server as before.
     Start,
-    /// Capture from this server from now on; `None` for the capture's own source.
+    /// Read from this server from now on; `None` for the capture's own source.
     Follow(Option<String>),
 }
 
 impl PersistedOrders {
-    /// Checks that an order of this term is valid.
+    /// Checks that no order of a later lease term was executed.
     ///
     /// # Errors
     /// [`CaptureError::StaleOrder`].
@@ -69,7 +70,7 @@ impl PersistedOrders {
         }
     }
 
-    /// The orders to persist after `order`.
+    /// The orders in force after `order`, which the caller persists.
     ///
     /// # Errors
     /// [`CaptureError::StaleOrder`]: nothing may change.
@@ -77,7 +78,7 @@ impl PersistedOrders {
         self.check(token)?;
         let mut next = Self { token, ..self.clone() };
         match order {
-            // A repeated stop keeps the time of the first one.
+            // If the capture is stopped already, keep the time of the first stop.
             CaptureOrder::Stop => {
                 let since_ms = self.stopped.map_or(now_ms, |stop| stop.since_ms);
                 next.stopped = Some(StopOrder { token, since_ms });
@@ -92,16 +93,17 @@ impl PersistedOrders {
         Ok(next)
     }
 
-    /// Reads the orders of the capture whose log is in `directory`; the default if there are none.
+    /// Reads the orders of the capture whose log is in `directory`; the default if there is no file of
+    /// orders.
     ///
     /// # Errors
-    /// [`LogError::Corrupt`], [`LogError::FormatVersion`], [`LogError::Io`]: an unreadable file may hold an
-    /// order to stop.
+    /// [`LogError::Corrupt`], [`LogError::FormatVersion`], [`LogError::Io`]: the capture must not run,
+    /// because the unreadable file may contain an order to stop.
     pub fn read(directory: &Path) -> Result<Self, LogError> {
         let file = file_in(directory);
         let Some(document) = file.read()? else { return Ok(Self::default()) };
         let unreadable = |error: serde_json::Error| file.corrupt(format!("it cannot be read: {error}"));
-        // Check the version first: a newer layout may lack the other fields.
+        // Check the version first: a file of a newer version may lack the other fields.
         let AckerFileVersion { format_version } = serde_json::from_str(&document).map_err(unreadable)?;
         if format_version > FORMAT_VERSION {
             let (found, known) = (format_version, FORMAT_VERSION);
@@ -115,8 +117,8 @@ impl PersistedOrders {
     /// Writes the orders durably.
     ///
     /// # Errors
-    /// [`LogError::DiskFull`], [`LogError::Write`]: after a restart either the old or the new orders are
-    /// read.
+    /// [`LogError::DiskFull`], [`LogError::Write`]. After such an error a restart reads either the old or the
+    /// new orders.
     pub(crate) fn write(&self, directory: &Path) -> Result<(), LogError> {
         let Self { token, stopped, follows, followed_in } = self.clone();
         let document = AckerFile { format_version: FORMAT_VERSION, token, stopped, follows, followed_in };
@@ -134,8 +136,8 @@ struct AckerFileVersion {
     format_version: u32,
 }
 
-/// [`PersistedOrders`] on disk. Unknown and missing fields are errors: a misspelt one may have been an order
-/// to stop.
+/// The form of [`PersistedOrders`] on disk. Unknown and missing fields are errors: a misspelt field may have
+/// been an order to stop.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct AckerFile {
@@ -149,18 +151,18 @@ struct AckerFile {
     followed_in: u64,
 }
 
-/// State of an acker and extent of its log.
+/// The state of an acker, and the transactions in its log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AckerState {
-    /// Its orders.
+    /// The orders in force.
     pub orders: PersistedOrders,
-    /// Whether it acknowledges only what survives a power cut.
+    /// Whether it acknowledges only transactions that survive a power failure.
     pub durable: bool,
-    /// Every durable transaction of the log, and all before the log's beginning; read after `orders`. `None`
+    /// All durable transactions of the log, and all before the log's beginning. Read after `orders`. `None`
     /// while the log is empty.
     pub holds: Option<GtidSet>,
-    /// The part of `holds` that the log's directory no longer has. All of it where nothing states what came
-    /// before the log.
+    /// The transactions in `holds` that are no longer in the log's directory. This is all of `holds` if it is
+    /// unknown which transactions came before the log.
     pub before: Option<GtidSet>,
 }
 
@@ -176,9 +178,10 @@ mod tests {
     }
 
     proptest! {
-        /// For any sequence of orders: an earlier term changes nothing, and the last valid order counts.
+        /// For any sequence of orders: an order of an earlier term changes nothing, and the last valid order
+        /// is in force.
         #[test]
-        fn earlier_terms_are_refused_and_the_last_order_wins(
+        fn orders_of_earlier_terms_are_refused_and_the_last_order_wins(
             orders in proptest::collection::vec((order(), 0_u64..5), 0..12)
         ) {
             let (mut ordered, mut highest) = (PersistedOrders::default(), 0);
@@ -214,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn orders_survive_a_restart_and_damage_is_detected() {
+    fn orders_survive_a_restart_and_a_damaged_file_is_detected() {
         let folder = tempfile::tempdir().unwrap();
         assert_eq!(PersistedOrders::read(folder.path()).unwrap(), PersistedOrders::default());
         let ordered = PersistedOrders {
@@ -227,7 +230,7 @@ mod tests {
         ordered.write(folder.path()).unwrap();
         assert_eq!(PersistedOrders::read(folder.path()).unwrap(), ordered);
 
-        // As written by a version that did not record the term of an order to follow.
+        // The file of a version that did not store the term of the order to follow a server.
         let before = r#"{"format_version":1,"token":7,"stopped":null,"follows":"db2"}"#;
         file_in(folder.path()).replace(before).unwrap();
         let read = PersistedOrders::read(folder.path()).unwrap();

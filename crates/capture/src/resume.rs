@@ -1,13 +1,15 @@
-//! Decides where a capture continues after a restart of either side, or why it must not. Pure.
+//! Decides where a capture continues after a restart of the source or of the capture, or why it must not
+//! continue. It does no I/O.
 //!
-//! The rule: nothing may be missing between the log and the next event, and the source's history must contain
-//! the log's. If both are the same server, the stream begins with the log's last transaction again, so that
-//! its bytes can be compared. Another server is followed by GTID only.
+//! The rule: no event may be missing between the log and the stream, and the source must have every
+//! transaction of the log. If the source is the same server as before, the stream starts with the log's last
+//! transaction again, so that its bytes can be compared. If it is another server, the stream is requested by
+//! GTIDs only.
 //!
-//! The source is queried as little as possible beforehand. While commits wait for an ACK, the server may hold
-//! the lock on its binlog (in MariaDB's group commit, and in MySQL's rotation). A query for its list of
-//! binlog files would then wait for commits that wait for this capture. The stream is therefore requested
-//! first, and the list is queried only if the request was refused.
+//! Before the stream starts, the capture queries the source as little as possible. While commits wait for an
+//! ACK, the server may hold the lock on its binlog (in MariaDB's group commit, and in MySQL's rotation). A
+//! query for the list of binlog files would then wait for commits that wait for this capture. The stream is
+//! therefore requested first, and the list is queried only if the request was refused.
 
 use std::path::PathBuf;
 
@@ -18,73 +20,75 @@ use tailwater_wire::gtid::GtidSet;
 use crate::CaptureError;
 use crate::stream_position::LogTail;
 
-/// The extent of the log.
+/// Which part of the source's binlog the log has.
 #[derive(Debug, Clone)]
 pub struct LogCoverage {
-    /// Where it ends in the source's files, and which server that was; `None` while it is empty.
+    /// Where the log ends in the source's binlog files, and which server that was. `None` while the log is
+    /// empty.
     pub tail: Option<(LogTail, SourceIdentity)>,
-    /// The segment that holds the overlap, if the overlap is the segment's beginning and not the log's last
+    /// The file of the segment whose beginning is the overlap. `None` if the overlap is the log's last
     /// transaction.
     pub head: Option<PathBuf>,
-    /// Every transaction in it, including those of purged segments.
+    /// All transactions of the log, including those of purged segments.
     pub gtids: GtidSet,
-    /// The source reported that its file is torn after the log's end: it was killed while it wrote there. The
-    /// unfinished event was never committed; the source continues in its next file.
+    /// Whether the source reported that its binlog file ends in the middle of an event, after the end of the
+    /// log. The source was killed while it wrote there. The unfinished event was never committed, and the
+    /// source continues in its next file.
     pub torn: bool,
 }
 
-/// What the source states before the stream begins.
+/// What is known about the source before the stream starts.
 #[derive(Debug, Clone)]
 pub struct SourceState {
-    /// Which server it is.
+    /// Which server the source is.
     pub identity: SourceIdentity,
-    /// Its binlog files with their sizes in bytes, oldest first; `None` if not queried.
+    /// The source's binlog files with their sizes in bytes, oldest first; `None` if not queried.
     pub binlogs: Option<Vec<(String, u64)>>,
-    /// The binlog file that it writes now; `None` if not queried.
+    /// The binlog file that the source writes now; `None` if not queried.
     pub current_binlog: Option<String>,
-    /// Every transaction it has written or applied (`gtid_executed`; `gtid_binlog_state` and
-    /// `gtid_slave_pos`); `None` where GTIDs are off.
+    /// All transactions that the source has written or applied: `gtid_executed` on MySQL; `gtid_binlog_state`
+    /// and `gtid_slave_pos` on MariaDB. `None` if GTIDs are off.
     pub gtids: Option<GtidSet>,
-    /// The transactions that its binlog files no longer hold (`gtid_purged`); `None` where it does not state
-    /// them.
+    /// The transactions that are no longer in the source's binlog files (`gtid_purged`); `None` if the source
+    /// does not provide them.
     pub gtids_purged: Option<GtidSet>,
 }
 
-/// Where an empty log begins.
+/// Where the capture of an empty log starts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StartPolicy {
     /// The start of the binlog file that the source writes now.
     Current,
     /// The start of the oldest binlog file that the source has.
     Oldest,
-    /// An offset in a file.
+    /// An offset in a binlog file.
     Position {
-        /// Name of a binlog file of the source.
+        /// The name of a binlog file of the source.
         file: String,
-        /// Offset of an event in it; 4 is the first.
+        /// The offset of an event in the file; the first event is at 4.
         position: u64,
     },
 }
 
-/// How to request the stream.
+/// How to request the stream from the source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ResumePoint {
     /// By file and offset.
     FilePosition {
-        /// The source's file; empty for its oldest.
+        /// The source's binlog file; empty for its oldest file.
         file: String,
-        /// Offset in it of the first event wanted.
+        /// The offset in the file at which the first event starts.
         position: u64,
     },
-    /// By GTIDs: everything that is not in the log's set.
+    /// By GTIDs: the source sends all transactions that are not in the log's GTID set.
     Gtid,
 }
 
-/// Decides how to continue.
+/// Decides from which position the capture continues.
 ///
 /// # Errors
-/// [`CaptureError::WrongFlavour`], [`CaptureError::Rewound`], [`CaptureError::Purged`]: each names the cause;
-/// a retry does not help.
+/// [`CaptureError::WrongFlavour`], [`CaptureError::Rewound`], [`CaptureError::Purged`]. A retry helps with
+/// none of them.
 pub fn decide(
     log: &LogCoverage,
     source: &SourceState,
@@ -129,14 +133,14 @@ fn check_history(
     })
 }
 
-/// Continues at the start of the file after the torn one.
+/// Continues at the start of the binlog file after the torn one.
 fn resume_after_torn_file(tail: &LogTail, source: &SourceState) -> Result<ResumePoint, CaptureError> {
     let next = match &source.binlogs {
         Some(files) => {
             files.iter().skip_while(|(file, _)| *file != tail.file).nth(1).map(|(file, _)| file.clone())
         }
-        // The list is not available. Files are numbered consecutively; if the next one does not exist yet,
-        // the source refuses the stream.
+        // The list of files is not available. Files are numbered consecutively, so this is the next name. If
+        // that file does not exist yet, the source refuses the stream.
         None => next_file(&tail.file),
     };
     match next {
@@ -145,8 +149,8 @@ fn resume_after_torn_file(tail: &LogTail, source: &SourceState) -> Result<Resume
     }
 }
 
-/// The offset at which to continue in the log's last file; `None` if the source does not have that file any
-/// more, or the protocol cannot express the offset.
+/// The offset at which to continue in the log's last file. `None` if the source no longer has this file, or
+/// if the protocol cannot express the offset.
 fn resume_in_file(tail: &LogTail, source: &SourceState) -> Result<Option<u64>, CaptureError> {
     if let Some(binlogs) = &source.binlogs {
         match (binlogs.iter().find(|(file, _)| *file == tail.file), binlogs.last()) {
@@ -160,18 +164,20 @@ fn resume_in_file(tail: &LogTail, source: &SourceState) -> Result<Option<u64>, C
             (None, Some((last, _))) if number(last) < number(&tail.file) => {
                 return Err(CaptureError::Rewound {
                     missing: format!("{} and everything else after {last}", tail.file),
-                    detail: "its newest binlog file comes before the log's".into(),
+                    detail: "its newest binlog file is older than the log's".into(),
                 });
             }
             (None, _) => return Ok(None),
         }
     }
     let position = tail.overlap.map_or(tail.end, |last| last.start);
-    // The protocol's positions end at 4 GiB; only one huge transaction makes a file that long.
+    // The protocol has 32 bits for a position. Only a single huge transaction makes a binlog file longer than
+    // 4 GiB.
     Ok(u32::try_from(position).is_ok().then_some(position))
 }
 
-/// Checks that a stream by GTIDs would lack nothing after the log.
+/// Checks that the source can still send every transaction after the end of the log, if the stream is
+/// requested by GTIDs.
 fn check_purged(log: &LogCoverage, tail: &LogTail, source: &SourceState) -> Result<(), CaptureError> {
     if source.gtids.is_none() {
         return Err(CaptureError::Purged {
@@ -190,16 +196,17 @@ fn check_purged(log: &LogCoverage, tail: &LogTail, source: &SourceState) -> Resu
     })
 }
 
-/// The error for a source that refuses to stream what comes after the log's GTIDs.
+/// The error for a source that refuses to send the transactions after the log's GTIDs.
 pub(crate) fn refused_by_gtid(log: &LogCoverage, words: &str) -> CaptureError {
-    // MariaDB has other transactions under the log's GTIDs; MySQL has fewer.
+    // Both messages mean that the source has lost transactions of the log. The first is MariaDB's, for other
+    // transactions under the same GTIDs; the second is MySQL's, for missing transactions.
     if words.contains("is not in the master's binlog") || words.contains("has more GTIDs") {
         return CaptureError::Rewound { missing: format!("some of {}", log.gtids), detail: words.to_owned() };
     }
     CaptureError::Purged { needed: format!("what comes after {}", log.gtids), detail: words.to_owned() }
 }
 
-/// The number at the end of a binlog file's name.
+/// The number at the end of a binlog file's name, such as 7 for `binlog.000007`.
 pub(crate) fn number(file: &str) -> Option<u64> {
     file.rsplit_once('.')?.1.parse().ok()
 }
@@ -216,7 +223,7 @@ fn begin(source: &SourceState, start: &StartPolicy) -> Result<ResumePoint, Captu
         StartPolicy::Current => {
             (source.current_binlog.clone().ok_or(CaptureError::NoBinlog)?, FIRST_EVENT_OFFSET)
         }
-        // A server opens its oldest file if the name is empty.
+        // With an empty file name, the server starts at its oldest binlog file.
         StartPolicy::Oldest => (String::new(), FIRST_EVENT_OFFSET),
     };
     Ok(ResumePoint::FilePosition { file, position })
@@ -266,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_log_begins_as_configured() {
+    fn an_empty_log_starts_where_the_configuration_says() {
         let empty = LogCoverage { tail: None, head: None, gtids: gtids(""), torn: false };
         let check = |start, expected| assert_eq!(decide(&empty, &source(""), &start).unwrap(), expected);
         check(StartPolicy::Current, at("b.3", 4));
@@ -278,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn same_server_continues_by_position_and_repeats_the_last_transaction() {
+    fn the_same_server_continues_by_position_and_repeats_the_last_transaction() {
         let log = log(&format!("{UUID}:1-9"));
         let mut source = source(&format!("{UUID}:1-20"));
         assert_eq!(decide(&log, &source, &StartPolicy::Current).unwrap(), at("b.2", 600));
@@ -287,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn source_that_lacks_transactions_of_the_log_is_refused_with_their_gtids() {
+    fn a_source_that_lacks_transactions_of_the_log_is_refused_with_their_gtids() {
         let log = log(&format!("{UUID}:1-9"));
         match decide(&log, &source(&format!("{UUID}:1-7")), &StartPolicy::Current) {
             Err(CaptureError::Rewound { missing, .. }) => assert_eq!(missing, format!("{UUID}:8-9")),
@@ -296,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn file_shorter_than_the_log_is_a_rewound_source_even_without_gtids() {
+    fn a_file_shorter_than_the_log_means_a_rewound_source_even_without_gtids() {
         let mut source = source("");
         source.gtids = None;
         source.binlogs = Some(vec![("b.2".into(), 899)]);
@@ -305,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn older_newest_file_is_a_rewound_source() {
+    fn a_newest_file_older_than_the_logs_means_a_rewound_source() {
         let mut source = source("");
         source.gtids = None;
         source.binlogs = Some(vec![("b.1".into(), 899)]);
@@ -314,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_numbered_consecutively() {
+    fn binlog_files_are_numbered_consecutively() {
         assert_eq!(next_file("b.000009").as_deref(), Some("b.000010"));
         assert_eq!(next_file("my.bin.999999").as_deref(), Some("my.bin.1000000"));
         assert_eq!(next_file("b"), None);
@@ -322,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn purged_file_continues_by_gtid_only_if_nothing_is_lost() {
+    fn after_a_purge_the_log_continues_by_gtid_only_if_nothing_is_lost() {
         let log = log(&format!("{UUID}:1-9"));
         let mut source = source(&format!("{UUID}:1-20"));
         source.binlogs = Some(vec![("b.3".into(), 200)]);
@@ -340,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn torn_file_is_followed_by_the_next_file() {
+    fn after_a_torn_file_the_capture_continues_in_the_next_file() {
         let mut log = log(&format!("{UUID}:1-9"));
         log.torn = true;
         let mut source = source(&format!("{UUID}:1-20"));
@@ -353,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn other_server_is_followed_by_gtid() {
+    fn a_different_server_is_followed_by_gtid() {
         let log = log(&format!("{UUID}:1-9"));
         let mut source = source(&format!("{UUID}:1-20"));
         source.identity = identity("00000000-0000-0000-0000-000000000001");

@@ -1,8 +1,8 @@
-//! The semi-sync monitor: checks whether the source still waits for an ACK before it acknowledges commits to
-//! its clients.
+//! The semi-sync monitor. It checks whether the source still waits for an ACK before it acknowledges commits
+//! to its clients.
 //!
-//! Lossless capture depends on four facts about the source. A user with SUPER can change any of them, a
-//! restart can lose them, and the replication stream does not show it. They are therefore queried at
+//! Lossless capture depends on four settings and states of the source. A user with SUPER can change any of
+//! them, a restart can reset them, and the replication stream does not show this. So they are queried at
 //! intervals.
 
 use std::fmt;
@@ -15,7 +15,7 @@ use tailwater_session::semi_sync::{SemiSyncSource, WaitPoint};
 pub struct SemiSyncSample {
     /// The settings and counters; `None` if the plugin is not loaded.
     pub source: Option<SemiSyncSource>,
-    /// Seconds since the server started; distinguishes a restart from a counter that fell.
+    /// Seconds since the server started. They show whether the counter was reset by a restart.
     pub uptime_seconds: u64,
 }
 
@@ -25,23 +25,25 @@ impl SemiSyncSample {
     }
 }
 
-/// Why a commit may be, or was, acknowledged to a client without being in the log.
+/// Why a commit may be, or was, acknowledged to a client although it is not in the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SemiSyncAlarm {
-    /// Semi-sync is not loaded or not enabled.
+    /// Semi-sync is not loaded or not enabled on the source.
     Disabled,
-    /// Semi-sync is enabled but the source has fallen back to asynchronous.
+    /// Semi-sync is enabled, but the source has fallen back to asynchronous replication.
     FallenBack,
-    /// The wait comes after the engine commit: other clients may read transactions that can still be lost.
+    /// The source waits for the ACK after the engine commit, so other clients can read transactions that may
+    /// still be lost.
     WaitsAfterCommit,
-    /// The timeout is so short that a restart of the capture would let commits through.
+    /// The source's timeout is so short that, during a restart of the capture, commits would be acknowledged
+    /// without an ACK.
     TimeoutShort(Duration),
     /// This many commits were acknowledged to clients without an ACK since the last sample.
     CommitsWithoutAck(u64),
 }
 
 impl SemiSyncAlarm {
-    /// The stable code of this alarm; see docs/reference/errors.md.
+    /// The stable code of this alarm, as in docs/reference/errors.md.
     pub fn code(&self) -> &'static str {
         match self {
             Self::Disabled => "TW-RELAY-0101",
@@ -81,15 +83,15 @@ impl fmt::Display for SemiSyncAlarm {
     }
 }
 
-/// The shortest timeout without an alarm: long enough for a restart of this process or its machine, after
-/// which the log acknowledges commits again. A failover needs a longer one (docs/reference/lossless.md): no
-/// acker returns there, and the old primary must wait until an operator has acted.
+/// The shortest timeout that raises no alarm. It is long enough for a restart of this process or its machine,
+/// after which the capture sends ACKs again. A failover needs a longer timeout (docs/reference/lossless.md):
+/// no acker returns then, and the old primary must wait until an operator has acted.
 pub const ALARM_TIMEOUT_MIN: Duration = Duration::from_secs(600);
 
-/// The problems in `now`, given the previous sample.
+/// The alarms that the sample `now` raises, given the previous sample `before`.
 ///
-/// Without `before` there is no base for the counter, and only settings are checked. After a restart of the
-/// source (its uptime fell) the counter's base is zero.
+/// Without `before` there is no earlier count to compare with, so only the settings are checked. After a
+/// restart of the source (its uptime is lower than before) the counter is compared with zero.
 pub fn assess(before: Option<&SemiSyncSample>, now: &SemiSyncSample) -> Vec<SemiSyncAlarm> {
     let mut alarms = Vec::new();
     match now.source.as_ref().filter(|source| source.enabled) {
@@ -150,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn healthy_source_raises_no_alarm() {
+    fn a_healthy_source_raises_no_alarm() {
         assert_eq!(assess(None, &sample(|_| (), 100)), []);
         assert_eq!(alarms(&sample(|_| (), 100)), []);
     }
@@ -170,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn counter_restarts_with_the_source() {
+    fn the_commit_counter_starts_at_zero_after_a_restart_of_the_source() {
         assert_eq!(alarms(&sample(|s| s.unacknowledged = 0, 1)), []);
         assert_eq!(alarms(&sample(|s| s.unacknowledged = 3, 1)), [SemiSyncAlarm::CommitsWithoutAck(3)]);
     }

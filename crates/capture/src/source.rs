@@ -48,9 +48,9 @@ pub async fn query_state(connection: &mut Connection) -> Result<SourceState, Cap
     let (gtids, gtids_purged) = match (flavour, gtids_on) {
         (_, false) => (None, None),
         (Flavour::MySql, true) => {
-            // Transactions that wait for our ACK are in the binlog and in the log, but not executed yet: the
-            // waiting client's thread owns them. Owned first, because a transaction may move from owned to
-            // executed between the two reads.
+            // Transactions that wait for the capture's ACK are in the binlog and in the log, but not in
+            // `gtid_executed` yet: the thread of the waiting client owns them. Read `gtid_owned` first,
+            // because a transaction may move from owned to executed between the two reads.
             let sql = "SELECT @@global.gtid_owned, @@global.gtid_executed, @@global.gtid_purged";
             let answer = connection.query(sql).await?;
             let owned = parse(without_thread_ids(&text(&answer, 0, "gtid_owned")?))?;
@@ -58,10 +58,10 @@ pub async fn query_state(connection: &mut Connection) -> Result<SourceState, Cap
             let all = executed.union(&owned).map_err(CaptureError::gtids)?;
             (Some(all), Some(parse(text(&answer, 2, "gtid_purged")?)?))
         }
-        // MariaDB has no purged set; it refuses a stream from a purged GTID.
+        // MariaDB has no set of purged GTIDs; it refuses a stream that starts at a purged GTID.
         (Flavour::MariaDb, true) => {
-            // Transactions that it got other than through its binlog (by a copy, or a channel) are in its
-            // position, and it continues after them.
+            // Transactions that did not reach MariaDB through its binlog (but by a copy or a channel) are
+            // only in `gtid_slave_pos`. MariaDB continues after them.
             let sql = "SELECT @@global.gtid_binlog_state, @@global.gtid_slave_pos";
             let answer = connection.query(sql).await?;
             let written = parse(text(&answer, 0, "gtid_binlog_state")?)?;
@@ -72,7 +72,7 @@ pub async fn query_state(connection: &mut Connection) -> Result<SourceState, Cap
     Ok(SourceState { identity, binlogs: None, current_binlog: None, gtids, gtids_purged })
 }
 
-/// Queries the settings that readers of the binlog query.
+/// Queries the global variables that replicas and other readers of the binlog query.
 ///
 /// # Errors
 /// [`CaptureError::Session`] if the query fails.
@@ -86,14 +86,15 @@ pub async fn query_variables(connection: &mut Connection) -> Result<BTreeMap<Str
     Ok(answer.rows.iter().filter_map(variable).collect())
 }
 
-/// How long a source may take to list its binlog files. It may wait for a lock held by commits that wait for
-/// the capture.
+/// How long a source may take to list its binlog files. The list needs a lock that commits may hold while
+/// they wait for this capture.
 const LIST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Queries the source's binlog files and their sizes in bytes, oldest first.
 ///
 /// # Errors
-/// As [`query_state`]; [`CaptureError::Answer`] if it does not answer, see [`crate::resume`].
+/// Those of [`query_state`]; [`CaptureError::Answer`] if the source does not answer in time, see
+/// [`crate::resume`].
 pub async fn query_binlogs(connection: &mut Connection) -> Result<Vec<(String, u64)>, CaptureError> {
     let wrong = |detail: &str| CaptureError::Answer { what: "its binlog files", detail: detail.into() };
     let answer = tokio::time::timeout(LIST_TIMEOUT, connection.query("SHOW BINARY LOGS"))
@@ -104,11 +105,11 @@ pub async fn query_binlogs(connection: &mut Connection) -> Result<Vec<(String, u
     binlogs.ok_or_else(|| wrong("a row lacks name or size"))
 }
 
-/// Queries the binlog file that the source writes now, or an older one if a commit in it still waits.
-/// `connect` leads to the source too; `server_id` is the capture's.
+/// Queries the binlog file that the source writes now. The answer is an older file if a commit in it still
+/// waits. `connect` is for a second connection to the source; `server_id` is that of the capture.
 ///
 /// # Errors
-/// As [`query_binlogs`].
+/// Those of [`query_binlogs`].
 pub async fn query_current_binlog(
     connection: &mut Connection,
     connect: &ConnectOptions,
@@ -116,9 +117,9 @@ pub async fn query_current_binlog(
 ) -> Result<Option<String>, CaptureError> {
     match connection.server().flavour {
         Flavour::MySql => {
-            // Every statement that names the file waits for the binlog's lock, which may be held by commits
-            // that wait for an ACK. A stream does not wait. It begins with the name of the file that holds
-            // the first unfinished transaction.
+            // On MySQL every statement that returns the file name waits for the lock of the binlog, which
+            // commits that wait for an ACK may hold. A stream does not wait. It starts with the name of the
+            // file that has the first unfinished transaction.
             let answer = connection.query("SELECT @@global.gtid_mode, @@global.gtid_executed").await?;
             if !text(&answer, 0, "gtid_mode")?.starts_with("ON") {
                 return Ok(query_binlogs(connection).await?.pop().map(|(file, _)| file));
@@ -138,7 +139,8 @@ pub async fn query_current_binlog(
                 _ => Err(CaptureError::stream("the stream does not begin with the name of its file")),
             }
         }
-        // The only statement that names the file without taking the binlog's lock.
+        // This is the only statement on MariaDB that returns the file name without taking the lock of the
+        // binlog.
         Flavour::MariaDb => {
             let answer = connection.query("SHOW GLOBAL STATUS LIKE 'binlog_snapshot_file'").await?;
             let file = answer.rows.first().and_then(|row| row.get_str(1)).filter(|file| !file.is_empty());
@@ -150,9 +152,10 @@ pub async fn query_current_binlog(
 /// Queries the source's time, in microseconds since 1970.
 ///
 /// # Errors
-/// As [`query_semi_sync`].
+/// Those of [`query_semi_sync`].
 pub async fn query_clock(connection: &mut Connection) -> Result<i64, CaptureError> {
-    // The only expression with fractions of a second and without a time zone.
+    // `@@timestamp` is the only expression that has fractions of a second and does not depend on the time
+    // zone.
     let answer = connection.query("SELECT @@timestamp").await?;
     let seconds = text(&answer, 0, "the time")?.parse::<f64>().ok().filter(|seconds| seconds.is_finite());
     let wrong = || CaptureError::Answer { what: "the time", detail: "it is not a number".into() };
@@ -176,7 +179,7 @@ fn text(answer: &QueryResult, column: usize, what: &'static str) -> Result<Strin
     value.map(str::to_owned).ok_or_else(|| CaptureError::Answer { what, detail: "it is missing".into() })
 }
 
-/// Removes the owning thread from each GTID of `gtid_owned`, as in `uuid:7#31:8#32`.
+/// Removes the id of the owning thread from each GTID of `gtid_owned`, as in `uuid:7#31:8#32`.
 fn without_thread_ids(owned: &str) -> String {
     let mut gtids = String::with_capacity(owned.len());
     let mut in_thread_id = false;
@@ -194,7 +197,7 @@ mod tests {
     use super::without_thread_ids;
 
     #[test]
-    fn thread_ids_are_removed_from_owned_gtids() {
+    fn thread_ids_are_removed_from_the_gtids_in_gtid_owned() {
         let owned =
             "3e11fa47-71ca-11e1-9e33-c80aa9429562:23#10:24#11,\n4e11fa47-71ca-11e1-9e33-c80aa9429562:1#7";
         let gtids = "3e11fa47-71ca-11e1-9e33-c80aa9429562:23:24,\n4e11fa47-71ca-11e1-9e33-c80aa9429562:1";

@@ -1,4 +1,4 @@
-//! The public state of a running capture.
+//! The state and counters of a running capture, for other parts of the process.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -18,38 +18,40 @@ use crate::source_clock::SourceClock;
 /// What a capture is doing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CaptureState {
-    /// Connecting, or querying the source for where to continue.
+    /// The capture connects, or queries the source to find out where to continue.
     Connecting,
-    /// Reading the stream.
+    /// The capture reads the stream.
     Streaming,
-    /// Waiting before the next attempt; the text is why the last one ended.
+    /// The capture waits before its next attempt. The text states why the last attempt ended.
     Waiting(String),
-    /// Stopped permanently, or until a new order; the text is the cause and the remedy.
+    /// The capture stopped permanently, or until a new order. The text has the cause and the remedy.
     Refused(String),
-    /// Stopped until an order to start or follow, across restarts too: see [`crate::persisted_orders`].
+    /// An order stopped the capture, until an order to start or to follow a server. A restart does not start
+    /// it: see [`crate::persisted_orders`].
     StoppedByOrder(StopOrder),
-    /// Stopped by [`Capture::stop`](crate::Capture::stop).
+    /// [`Capture::stop`](crate::Capture::stop) stopped the capture.
     Stopped,
 }
 
-/// State and counters of one capture, shared between its thread and its observers.
+/// The state and counters of one capture. The capture's thread writes them, and observers read them.
 #[derive(Debug, Default)]
 pub struct CaptureStatus {
     transactions: AtomicU64,
     event_bytes: AtomicU64,
     acks: AtomicU64,
     syncs: AtomicU64,
-    /// When a transaction was last appended, in milliseconds of [`MONOTONIC_START`]; 0 if never.
+    /// When a transaction was last appended to the log, in milliseconds since [`MONOTONIC_START`]; 0 if
+    /// never.
     appended_ms: AtomicU64,
-    /// When anything last came from the source, heartbeats included, in milliseconds of [`MONOTONIC_START`];
-    /// 0 if never.
+    /// When anything was last received from the source, including heartbeats, in milliseconds since
+    /// [`MONOTONIC_START`]; 0 if never.
     received_ms: AtomicU64,
-    /// The source sends something at least this often, in milliseconds.
+    /// The heartbeat period in milliseconds: a healthy source sends something at least this often.
     heartbeat_ms: AtomicU64,
     connections: AtomicU64,
     clock: SharedSourceClock,
     detail: Mutex<CaptureDetail>,
-    /// Notified of every change of the state.
+    /// Notified at every change of the state.
     changes: Notify,
 }
 
@@ -63,39 +65,40 @@ struct CaptureDetail {
     followed: Option<ConnectOptions>,
 }
 
-/// Why a capture last stopped.
+/// Why a capture last stopped, and when.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CaptureFailure {
-    /// The error text.
+    /// The text of the error.
     pub message: String,
-    /// When it happened.
+    /// When the capture stopped.
     pub at: SystemTime,
 }
 
-/// A snapshot of a [`CaptureStatus`].
+/// A copy of the values of a [`CaptureStatus`].
 #[derive(Debug, Clone)]
 pub struct StatusSnapshot {
-    /// What it is doing.
+    /// What the capture is doing.
     pub state: CaptureState,
-    /// Transactions appended to the log since the capture started.
+    /// The number of transactions appended to the log since the capture started.
     pub transactions: u64,
-    /// Event bytes appended since the capture started.
+    /// The number of bytes of events appended to the log since the capture started.
     pub event_bytes: u64,
-    /// Semi-sync ACKs sent since the capture started.
+    /// The number of semi-sync ACKs sent since the capture started.
     pub acks: u64,
-    /// Times the log was made durable before an ACK since the capture started; transactions per sync is the
-    /// group size.
+    /// How often the log was made durable for an ACK since the capture started. Transactions divided by syncs
+    /// is the average size of a commit group.
     pub syncs: u64,
-    /// Streams opened since the capture started.
+    /// The number of streams opened since the capture started.
     pub connections: u64,
-    /// Why it last stopped, if it ever did, whether it runs again or not.
+    /// Why the capture last stopped. `None` if it never did. The value stays when the capture runs again.
     pub last_failure: Option<CaptureFailure>,
     /// The alarms of the last semi-sync check.
     pub alarms: Vec<SemiSyncAlarm>,
 }
 
 impl CaptureStatus {
-    /// A snapshot. Counters are read one after the other.
+    /// A copy of the current values. The counters are read one after the other, so they may not match
+    /// exactly.
     pub fn snapshot(&self) -> StatusSnapshot {
         let detail = self.detail();
         StatusSnapshot {
@@ -110,51 +113,54 @@ impl CaptureStatus {
         }
     }
 
-    /// The source's settings that readers of its binlog query, as last read; empty before the source was
-    /// reached.
+    /// The source's global variables that readers of its binlog query, as last read. Empty before the source
+    /// was reached.
     pub fn source_variables(&self) -> BTreeMap<String, String> {
         self.detail().source_variables.clone()
     }
 
-    /// Milliseconds since a transaction was last appended; `None` if none was since the capture started.
+    /// Milliseconds since a transaction was last appended to the log. `None` if none was since the capture
+    /// started.
     pub fn appended_ago_ms(&self) -> Option<u64> {
         ago_ms(&self.appended_ms)
     }
 
-    /// The time on the source's clock, in microseconds since 1970. Before the first answer of the source, it
-    /// is this machine's time.
+    /// The time on the source's clock, in microseconds since 1970. Before the source's first answer it is
+    /// this machine's time.
     pub fn source_now_us(&self) -> u64 {
         u64::try_from(self.clock.known().now_us(monotonic_us(Instant::now()))).unwrap_or(0)
     }
 
-    /// Milliseconds since anything last came from the source, heartbeats included; `None` if nothing has
-    /// since the capture started. A frozen source keeps its connections open, but is silent.
+    /// Milliseconds since anything was last received from the source, including heartbeats. `None` if nothing
+    /// was received since the capture started. This detects a frozen source: its connections stay open, but
+    /// it sends nothing.
     pub fn received_ago_ms(&self) -> Option<u64> {
         ago_ms(&self.received_ms)
     }
 
-    /// The longest time between two messages of a healthy source, in milliseconds.
+    /// The longest time between two packets of a healthy source, in milliseconds.
     pub fn heartbeat_ms(&self) -> u64 {
         self.heartbeat_ms.load(Ordering::Relaxed)
     }
 
-    /// The persisted orders.
+    /// The persisted orders that are in force.
     pub fn orders(&self) -> PersistedOrders {
         self.detail().orders.clone()
     }
 
-    /// The address of the server that it follows by order; `None` while it captures from its own source.
+    /// The address of the server that the capture follows by order; `None` while it reads from its own
+    /// source.
     pub fn followed_server(&self) -> Option<ConnectOptions> {
         self.detail().followed.clone()
     }
 
-    /// Counts how often [`CaptureStatus::source_now_us`] was found wrong. Clients that got the time from it
-    /// must query it again.
+    /// Counts how often [`CaptureStatus::source_now_us`] was found to be wrong. Clients that received the
+    /// time from it must then query it again.
     pub fn clock_steps(&self) -> watch::Receiver<u64> {
         self.clock.steps.subscribe()
     }
 
-    /// Takes the time that the source has just answered to a query sent at `asked`.
+    /// Records the time with which the source has just answered a query sent at `asked`.
     pub(crate) fn observe_clock(&self, source_us: i64, asked: Instant) {
         let answered_us = monotonic_us(Instant::now());
         let stepped_us = self.clock.known().observe(source_us, monotonic_us(asked), answered_us);
@@ -176,7 +182,8 @@ impl CaptureStatus {
         self.detail().orders = orders;
     }
 
-    /// Starts with another server: forgets what was known about the last one.
+    /// Called when the capture starts to read from another server. Forgets what was known about the previous
+    /// one.
     pub(crate) fn set_followed(&self, followed: Option<ConnectOptions>) {
         self.received_ms.store(0, Ordering::Relaxed);
         let mut detail = self.detail();
@@ -235,7 +242,7 @@ impl CaptureStatus {
     }
 }
 
-/// The source's clock, shared by all readers of the time.
+/// The source's clock, which all readers of the time share.
 #[derive(Debug)]
 struct SharedSourceClock {
     known: Mutex<SourceClock>,
@@ -257,10 +264,10 @@ impl SharedSourceClock {
     }
 }
 
-/// The base of a monotonic clock: whether a source is silent must not depend on the time of day.
+/// The start of the monotonic clock. Whether a source is silent must not depend on the time of day.
 static MONOTONIC_START: LazyLock<Instant> = LazyLock::new(Instant::now);
 
-/// Milliseconds since [`MONOTONIC_START`], from 1 on.
+/// Milliseconds since [`MONOTONIC_START`]; at least 1, because 0 means never.
 fn monotonic_ms() -> u64 {
     u64::try_from(MONOTONIC_START.elapsed().as_millis()).unwrap_or(u64::MAX).saturating_add(1)
 }
@@ -270,7 +277,7 @@ fn monotonic_us(at: Instant) -> i64 {
     i64::try_from(at.saturating_duration_since(*MONOTONIC_START).as_micros()).unwrap_or(i64::MAX)
 }
 
-/// Milliseconds since a moment of [`monotonic_ms`], if there was one.
+/// Milliseconds since a moment that [`monotonic_ms`] returned; `None` if the moment is 0.
 fn ago_ms(moment: &AtomicU64) -> Option<u64> {
     let moment_ms = moment.load(Ordering::Relaxed);
     (moment_ms > 0).then(|| monotonic_ms().saturating_sub(moment_ms))

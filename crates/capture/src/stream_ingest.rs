@@ -1,4 +1,5 @@
-//! One open stream: appends every chunk to the log, makes every commit group durable, then acknowledges it.
+//! Processes one open stream: appends every chunk to the log, makes every commit group durable, and then
+//! acknowledges it to the source.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -20,7 +21,8 @@ use crate::sync_pacer::{SyncDelay, SyncPacer};
 
 /// Parses an artificial rotate event: the file and offset where the stream continues.
 ///
-/// The first one comes before any format description, so only its own bytes tell whether it has a checksum.
+/// The first rotate event comes before any format description event, so only its own bytes show whether it
+/// has a checksum.
 pub(crate) fn parse_artificial_rotate(flavour: Flavour, event: &[u8]) -> Result<(String, u64), WireError> {
     let algorithm = match verify_checksum(event) {
         Ok(()) => ChecksumAlgorithm::Crc32,
@@ -31,59 +33,61 @@ pub(crate) fn parse_artificial_rotate(flavour: Flavour, event: &[u8]) -> Result<
     let rotate = Rotate::parse(event.get(EVENT_HEADER_BYTES..end).unwrap_or_default(), &format)?;
     match std::str::from_utf8(rotate.file_name) {
         Ok(file) if is_binlog_name(file) => Ok((file.to_owned(), rotate.position)),
-        // A damaged event takes its own checksum for the end of the name; this check detects it.
+        // If the event is damaged, the bytes of its checksum may be parsed as the end of the file name. This
+        // check detects that.
         _ => Err(WireError::malformed("rotate event", "its file name does not end in a number")),
     }
 }
 
-/// Every server names its binlog files with a dot and a number at the end.
+/// All servers name their binlog files with a dot and a number at the end.
 fn is_binlog_name(name: &str) -> bool {
     name.rsplit_once('.').is_some_and(|(base, number)| {
         !base.is_empty() && !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
     })
 }
 
-/// One open stream.
+/// One open stream and its state.
 pub(crate) struct StreamIngest<'a> {
     status: &'a CaptureStatus,
     track: StreamTracker,
     identity: SourceIdentity,
     log: &'a mut LogWriter,
     ack_mode: AckMode,
-    /// The file with the log's bytes of the overlap, if the overlap is not the log's last transaction.
+    /// The file with the log's bytes of the overlap. `None` if the overlap is the log's last transaction.
     head: Option<PathBuf>,
-    /// The format of the source's current file.
+    /// The format description of the source's current binlog file.
     format: Option<FormatDescription>,
-    /// The event whose chunks are arriving.
+    /// The event whose chunks are being received.
     current: Option<CurrentEvent>,
-    /// The newest event for which an ACK was requested and not sent yet.
+    /// The newest event for which the source requested an ACK that is not sent yet: its file and end
+    /// position.
     ack: Option<(String, u64)>,
-    /// The stream contained an event of the source's file.
+    /// Whether the stream contained an event of the source's binlog file.
     has_source_events: bool,
-    /// Ingest ends when the log contains the start of this file.
+    /// The ingest ends when the log contains the start of this file.
     until_file: Option<String>,
 }
 
 struct CurrentEvent {
     header: EventHeader,
     action: EventAction,
-    /// `None` where events carry no checksum.
+    /// `None` if the events have no checksum.
     checksum: Option<ChecksumChecker>,
-    /// Bytes of it that were ingested.
+    /// The number of bytes of the event that were processed.
     passed: u64,
 }
 
-/// If no commit is waiting, bytes are synced in the background in steps of this size, or earlier as
-/// [`SyncPacer`] decides, because readers wait for them.
+/// If no commit waits for an ACK, bytes are synced in the background when this many have been written.
+/// [`SyncPacer`] may sync them earlier, because readers wait for them.
 const BACKGROUND_SYNC_BYTES: u64 = 8 << 20;
 
-/// How often a commit group may grow by bytes that have arrived meanwhile.
+/// How many times a commit group is extended by bytes that arrived in the meantime.
 const PULLS_MAX: u32 = 4;
 
 impl<'a> StreamIngest<'a> {
-    /// For a stream that `track` follows. `head` is the log's newest segment if the stream repeats that
-    /// segment's beginning rather than its last transaction. With `until_file` the ingest ends as soon as
-    /// the log contains the start of that file.
+    /// Prepares to process a stream whose position is tracked by `track`. `head` is the file of the log's
+    /// newest segment if the stream repeats the segment's beginning instead of the log's last transaction.
+    /// With `until_file`, processing ends as soon as the log contains the start of that file.
     pub(crate) fn new(
         status: &'a CaptureStatus,
         track: StreamTracker,
@@ -109,13 +113,13 @@ impl<'a> StreamIngest<'a> {
         }
     }
 
-    /// Whether the source has sent any event of its file.
+    /// Whether the source has sent any event of its binlog file.
     pub(crate) fn has_source_events(&self) -> bool {
         self.has_source_events
     }
 
-    /// Reads until the stream breaks, which is an error, or until the log contains the start of the wanted
-    /// file.
+    /// Processes the stream until it breaks, which is an error, or until the log contains the start of the
+    /// wanted file.
     pub(crate) async fn run(&mut self, mut stream: DumpStream) -> Result<(), CaptureError> {
         let mut pulls = 0;
         let mut pacer = SyncPacer::default();
@@ -125,18 +129,19 @@ impl<'a> StreamIngest<'a> {
             } else {
                 match self.next_or_sync_due(&mut stream, &mut pacer).await? {
                     Some(chunk) => {
-                        // Once for all chunks that arrived together; heartbeats count too.
+                        // Called once for all chunks that arrived together. Heartbeats count too.
                         self.status.mark_received();
                         self.log.check()?;
                         chunk
                     }
                     None => {
                         match self.ack_mode {
-                            // No commit waits for the disk: as few syncs as possible leave it to other work.
+                            // No commit waits for the disk, so sync as rarely as possible and leave the disk
+                            // to other work.
                             AckMode::Received => self.log.flush()?,
                             AckMode::Durable if pacer.source_waits() => self.log.sync()?,
-                            // While the disk syncs, more is read, and consumers of written entries prepare
-                            // them.
+                            // While the disk syncs, the capture reads more of the stream, and readers of the
+                            // log prepare the entries that are written but not synced.
                             AckMode::Durable => self.log.sync_in_background()?,
                         };
                         continue;
@@ -155,7 +160,7 @@ impl<'a> StreamIngest<'a> {
                 return Ok(());
             }
             if ack_requested {
-                // Its bytes would not be durable before the transaction's end.
+                // The transaction's bytes cannot become durable before its end is received.
                 if self.log.in_transaction() {
                     return Err(CaptureError::stream("the source requested an ACK inside a transaction"));
                 }
@@ -164,9 +169,9 @@ impl<'a> StreamIngest<'a> {
             if stream.has_buffered() {
                 continue;
             }
-            // A group of commits arrives within microseconds. Bytes that the kernel already has join this
-            // sync: reading them costs far less than an fdatasync of their own. Limited, because a client
-            // waits.
+            // A group of commits arrives within microseconds. If the kernel has received more bytes already,
+            // include them in this sync: reading them costs far less than a separate fdatasync. The number of
+            // reads is limited, because a client waits.
             if self.ack.is_some() && pulls < PULLS_MAX {
                 pulls += 1;
                 if stream.pull().await? {
@@ -185,7 +190,7 @@ impl<'a> StreamIngest<'a> {
         }
     }
 
-    /// The next chunk of the stream; `None` if pending bytes must be handed to the disk first.
+    /// Returns the next chunk of the stream; `None` if the pending bytes must be synced before more is read.
     async fn next_or_sync_due(
         &self,
         stream: &mut DumpStream,
@@ -250,8 +255,8 @@ impl<'a> StreamIngest<'a> {
             let format = FormatDescription::parse(body).map_err(|error| self.event_error(&header, error))?;
             self.format = Some(format);
         }
-        // Verify the checksum before anything else is believed. Of a big event only the header is believed
-        // before its last chunk; what it brought is rolled back if the checksum fails.
+        // Verify the checksum before using anything in the event. For a big event, only the header is used
+        // before its last chunk has arrived. If the checksum then fails, the appended bytes are removed.
         let mut checksum = self.checksum(&header)?;
         if let Some(checker) = &mut checksum {
             checker.update(&chunk.data);
@@ -279,8 +284,8 @@ impl<'a> StreamIngest<'a> {
                 self.log.append(&header, event, true, true)?;
             }
             if *position > FIRST_EVENT_OFFSET {
-                // A segment that begins in the middle of a file needs its first events to continue after a
-                // power cut.
+                // Sync the first events of a segment that starts in the middle of a file. After a power
+                // failure the segment cannot be continued without them.
                 self.log.sync()?;
             }
         }
@@ -291,14 +296,15 @@ impl<'a> StreamIngest<'a> {
     fn checksum(&self, header: &EventHeader) -> Result<Option<ChecksumChecker>, CaptureError> {
         let repeated = header.event_type == EventType::FORMAT_DESCRIPTION && header.end_log_pos == 0;
         match &self.format {
-            // In mid-file the source repeats the file's format description with a few fields changed. It
-            // corrects the checksum only if it uses checksums.
+            // When a stream starts in the middle of a file, the source repeats the file's format description
+            // event with a few changed fields. It updates the event's checksum only if checksums are on, so
+            // the checksum cannot be verified otherwise.
             Some(format) if repeated && !format.has_checksums() => Ok(None),
             Some(format) if format.trailer_bytes(header) > 0 => {
                 let checker = ChecksumChecker::new(u64::from(header.event_length));
                 checker.map(Some).map_err(|error| self.event_error(header, error))
             }
-            // Before the first format description it is unknown whether there are checksums.
+            // Before the first format description event, it is unknown whether events have checksums.
             _ => Ok(None),
         }
     }
@@ -339,7 +345,7 @@ mod tests {
     use super::is_binlog_name;
 
     #[test]
-    fn binlog_file_names_end_in_a_number() {
+    fn a_binlog_file_name_ends_in_a_number() {
         for (name, expected) in [
             ("binlog.000001", true),
             ("mysql-bin.1000000", true),

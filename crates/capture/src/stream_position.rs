@@ -1,29 +1,32 @@
-//! Finds the position of each event of a dump stream in the source's binlog, and what to do with it. Pure.
+//! Finds the position of each event of a binlog stream in the source's binlog, and decides what to do with
+//! the event. It does no I/O.
 //!
-//! A stream is not simply the bytes of the source's files. The server adds artificial events: a rotate at the
-//! start of each file, heartbeats, and a format description when it starts in mid-file. It leaves out what a
-//! GTID set says the capture has. After a reconnect it repeats the overlap that the capture requested. The
-//! log needs exactly the bytes of the file, once, each at its own offset.
+//! A stream is not simply the bytes of the source's files. The server adds artificial events: a rotate event
+//! at the start of each file, heartbeats, and a format description event when it starts in the middle of a
+//! file. It leaves out the transactions of the GTID set that the capture sent. After a reconnect it repeats
+//! the overlap that the capture requested. The log needs each byte of the file exactly once, at the same
+//! offset.
 
 use bytes::Bytes;
 use tailwater_wire::event::{EventHeader, EventType, FIRST_EVENT_OFFSET};
 
 use crate::CaptureError;
 
-/// The part of the log that a stream may overlap with.
+/// The end of the log, which a stream may overlap with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogTail {
-    /// The source's binlog file that the log's last segment mirrors.
+    /// The source's binlog file that the log's last segment is a copy of.
     pub file: String,
-    /// Offset in that file after the last byte that the log has.
+    /// The offset in this file after the last byte that the log has.
     pub end: u64,
-    /// The part of the log that a stream repeats, to be compared; `None` if the log has nothing of that file
-    /// yet.
+    /// The part of the log that a stream repeats, so that it can be compared. `None` if the log has nothing
+    /// of this file yet.
     pub overlap: Option<Overlap>,
 }
 
 impl LogTail {
-    /// Places an event of the tail's file that begins at `start`; `None` if it begins after the tail's end.
+    /// Decides about an event that starts at `start` of the log's last file. `None` if the event starts after
+    /// the end of the log.
     fn place(&mut self, start: u64, length: u64) -> Result<Option<EventAction>, CaptureError> {
         if start == self.end {
             self.end += length;
@@ -48,96 +51,97 @@ impl LogTail {
     }
 }
 
-/// A part of the log, in the source's file: its last transaction or, while the file has none, everything from
-/// the file's beginning.
+/// A range of the source's binlog file that the log has and the stream repeats. It is the log's last
+/// transaction. If the file has no transaction yet, it is everything from the beginning of the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Overlap {
-    /// The offset of its first byte in the source's file.
+    /// The offset of its first byte in the source's binlog file.
     pub start: u64,
-    /// Offset after its last byte.
+    /// The offset after its last byte.
     pub end: u64,
 }
 
-/// How the stream was requested.
+/// How the stream was requested from the source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StreamKind {
     /// From a file and an offset: every byte after it must arrive.
     FilePosition,
-    /// By GTIDs: the server leaves out what the capture has, so there may be gaps between transactions until
-    /// the first new one.
+    /// By GTIDs: the server leaves out the transactions that the capture has. So there may be gaps between
+    /// transactions before the first new one.
     Gtid,
 }
 
-/// What to do with an event and all its chunks.
+/// What to do with an event, that is, with all its chunks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EventAction {
-    /// Drop it: it is in no file, or the log has it.
+    /// Drop the event: it is in no binlog file, or the log has it already.
     Drop,
-    /// Compare it: the log has these bytes at `offset` bytes after the start of the overlap.
+    /// Compare the event with the log, which has the same bytes already.
     Compare {
-        /// Bytes after the start of the overlap.
+        /// Where the event starts in the log, in bytes after the start of the overlap.
         offset: u64,
     },
-    /// Append it: it follows the last byte of the log.
+    /// Append the event: it follows the last byte of the log.
     Append,
-    /// Start a new segment with it.
+    /// Start a new segment with the event.
     StartSegment {
-        /// The source's file that the segment mirrors.
+        /// The source's binlog file that the segment is a copy of.
         file: String,
-        /// Offset in the source's file of the segment's first event that is in the file.
+        /// The offset in the source's file of the first event of the segment that is in the file.
         position: u64,
-        /// Whole events to append before this one: the format description, and what was held back with it.
+        /// Whole events to append before this one: the format description event, and the events that were
+        /// held back with it.
         preamble: Vec<Bytes>,
     },
 }
 
-/// Tracks one dump stream from its first event on.
+/// Tracks the position of one binlog stream, from its first event on.
 #[derive(Debug)]
 pub struct StreamTracker {
     kind: StreamKind,
     tail: Option<LogTail>,
-    /// The stream's current file, from the last artificial rotate.
+    /// The binlog file that the stream is in, from the last artificial rotate event.
     file: Option<String>,
-    /// Offset in it after the last event. Counted, because headers hold 32 bits, and none inside a
-    /// transaction from MariaDB 11.4 on.
+    /// The offset in the file after the last event. It is counted, because event headers have only 32 bits
+    /// for it. From MariaDB 11.4 on, headers inside a transaction have no position at all.
     position: u64,
-    /// By GTIDs only: events at the head of the file that are held back until it is known whether the first
-    /// new transaction follows them directly.
+    /// Only for streams by GTIDs: the events at the beginning of the current file. They are held back until
+    /// the first new transaction shows whether it follows them directly.
     head_events: Option<HeadEvents>,
-    /// The last format description, for a segment that begins in mid-file.
+    /// The last format description event, for a segment that starts in the middle of a file.
     format_description: Option<Bytes>,
 }
 
 #[derive(Debug)]
 struct HeadEvents {
     events: Vec<Bytes>,
-    /// Offset after the last of them.
+    /// The offset after the last of these events.
     end: u64,
 }
 
-/// No correct server sends more events than this at the head of a file.
+/// The maximum number of events at the beginning of a file. No correct server sends more.
 const HEAD_EVENTS_MAX: usize = 64;
 
 impl StreamTracker {
-    /// A tracker for a stream that was requested as `kind`, with the log's tail.
+    /// A tracker for a stream that was requested as `kind`. `tail` is the end of the log.
     pub fn new(kind: StreamKind, tail: Option<LogTail>) -> Self {
         Self { kind, tail, file: None, position: 0, head_events: None, format_description: None }
     }
 
-    /// A tracker for a stream by GTIDs from another server than the one that the log ends with. None of its
-    /// files is the log's, whatever their names and lengths are.
+    /// A tracker for a stream by GTIDs from another server than the last one in the log. None of the server's
+    /// files is a file of the log, even if the name and length are the same.
     pub fn for_another_server() -> Self {
-        // No file has that name: see `parse_artificial_rotate`.
+        // No binlog file has an empty name: see `parse_artificial_rotate`.
         let tail = LogTail { file: String::new(), end: 0, overlap: None };
         Self::new(StreamKind::Gtid, Some(tail))
     }
 
-    /// The source's file and the offset after the last event; an ACK of that event names them.
+    /// The binlog file and the offset after the last event. An ACK of that event contains both.
     pub fn position(&self) -> Option<(&str, u64)> {
         self.file.as_deref().map(|file| (file, self.position))
     }
 
-    /// An artificial rotate event: the stream is now in `file`, at `position`.
+    /// Records an artificial rotate event: the stream continues in `file` at `position`.
     pub fn rotate(&mut self, file: String, position: u64) {
         if self.file.as_deref() != Some(file.as_str()) {
             self.head_events = None;
@@ -146,11 +150,13 @@ impl StreamTracker {
         self.position = position;
     }
 
-    /// Places an event, given its header, the bytes of its first chunk, and whether a transaction is open.
+    /// Decides what to do with an event, given its header, the bytes of its first chunk, and whether a
+    /// transaction is open.
     ///
     /// # Errors
     /// [`CaptureError::Gap`] if bytes of the source's file are missing before it, [`CaptureError::Diverged`]
-    /// if it straddles the end of the log, [`CaptureError::Stream`] if the stream contradicts itself.
+    /// if it starts before the end of the log and ends after it, [`CaptureError::Stream`] if the stream
+    /// contradicts itself.
     pub fn place_event(
         &mut self,
         header: &EventHeader,
@@ -202,9 +208,9 @@ impl StreamTracker {
         self.start_segment(file, start, length, format_description)
     }
 
-    /// Holds back an event at the head of a file. By GTIDs, the log may have the head of the first file, or
-    /// may have had and purged it. Whether the head belongs in a new segment shows when the first transaction
-    /// comes.
+    /// Holds back an event at the beginning of a file. In a stream by GTIDs, the log may already have the
+    /// beginning of the first file, or may have had it and purged it. The first transaction shows whether the
+    /// held events belong in a new segment.
     fn hold_head_event(&mut self, event: &Bytes, start: u64, length: u64) -> Result<(), CaptureError> {
         let contiguous = match &self.head_events {
             Some(held) => held.end == start,
@@ -231,8 +237,8 @@ impl StreamTracker {
         length: u64,
         format_description: bool,
     ) -> Result<EventAction, CaptureError> {
-        // Once a new segment has begun, the rest of the stream is contiguous, however it was requested: the
-        // server only leaves out transactions before the first new one.
+        // From the start of a new segment on, the stream has no gaps, however it was requested. The server
+        // only leaves out transactions before the first new one.
         self.kind = StreamKind::FilePosition;
         let (preamble, position) = match self.head_events.take() {
             Some(held) if held.end == start => (held.events, FIRST_EVENT_OFFSET),
@@ -252,12 +258,13 @@ impl StreamTracker {
         if header.end_log_pos == 0 {
             return self.position;
         }
-        // The header's offset is the low 32 bits of the real one. The real one is the nearest at or above the
-        // counted one.
+        // The header has only the low 32 bits of the real offset. The real offset is the first one with these
+        // bits at or after the counted offset.
         let length = u64::from(header.event_length);
         let counted_end = self.position + length;
         let distance = header.end_log_pos.wrapping_sub(counted_end as u32);
-        // A small step back is a repetition, not a jump of almost 4 GiB ahead.
+        // An offset a little below the counted one means that an event is repeated, not that the stream jumps
+        // ahead by almost 4 GiB.
         if distance > u32::MAX / 2 {
             counted_end.saturating_sub(u64::from(distance.wrapping_neg())).saturating_sub(length)
         } else {
@@ -266,7 +273,7 @@ impl StreamTracker {
     }
 }
 
-/// Whether the server made the event for the stream only.
+/// Whether the server made the event for the stream, so that it is in no binlog file.
 fn is_in_no_file(header: &EventHeader) -> bool {
     header.is_artificial()
         || matches!(header.event_type, EventType::HEARTBEAT | EventType::HEARTBEAT_V2)
@@ -296,8 +303,8 @@ mod tests {
         }
     }
 
-    /// Events are given as (type, end_log_pos, length, in_transaction); the data is the end offset in
-    /// decimal.
+    /// Passes an event to the tracker. The event is given as (type, end_log_pos, length, in_transaction); its
+    /// data is the end offset in decimal digits.
     fn feed(
         track: &mut StreamTracker,
         event: (EventType, u64, u32, bool),
@@ -312,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_log_takes_the_file_from_its_start() {
+    fn an_empty_log_takes_the_binlog_file_from_its_start() {
         let mut track = StreamTracker::new(StreamKind::FilePosition, None);
         track.rotate("b.1".into(), 4);
         let start = feed(&mut track, (EventType::FORMAT_DESCRIPTION, 126, 122, false)).unwrap();
@@ -324,7 +331,7 @@ mod tests {
         assert_eq!(feed(&mut track, (EventType::HEARTBEAT, 157, 40, false)).unwrap(), EventAction::Drop);
         assert_eq!(feed(&mut track, (EventType::GTID, 236, 79, false)).unwrap(), EventAction::Append);
         assert_eq!(track.position(), Some(("b.1", 236)));
-        // MariaDB 11.4: no offsets inside transactions.
+        // MariaDB 11.4 writes no offsets inside transactions.
         assert_eq!(feed(&mut track, (EventType::QUERY, 0, 100, true)).unwrap(), EventAction::Append);
         assert_eq!(feed(&mut track, (EventType::XID, 367, 31, true)).unwrap(), EventAction::Append);
         track.rotate("b.2".into(), 4);
@@ -333,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn start_in_mid_file_adds_the_format_description() {
+    fn a_start_in_the_middle_of_a_file_adds_the_format_description() {
         let mut track = StreamTracker::new(StreamKind::FilePosition, None);
         track.rotate("b.1".into(), 500);
         assert_eq!(
@@ -347,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn overlap_is_compared_and_then_continued() {
+    fn the_overlap_is_compared_and_new_events_are_appended() {
         let mut track = StreamTracker::new(StreamKind::FilePosition, tail("b.1", 700, Some((500, 700))));
         track.rotate("b.1".into(), 500);
         assert_eq!(
@@ -362,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn event_across_the_end_of_the_log_is_divergence() {
+    fn an_event_across_the_end_of_the_log_is_an_error() {
         let mut track = StreamTracker::new(StreamKind::FilePosition, tail("b.1", 700, Some((500, 700))));
         track.rotate("b.1".into(), 500);
         let result = feed(&mut track, (EventType::GTID, 800, 300, false));
@@ -370,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn gap_by_position_is_an_error() {
+    fn a_gap_in_a_stream_by_position_is_an_error() {
         let mut track = StreamTracker::new(StreamKind::FilePosition, tail("b.1", 700, None));
         track.rotate("b.1".into(), 700);
         let result = feed(&mut track, (EventType::GTID, 900, 80, false));
@@ -378,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn later_file_by_gtid_is_taken_whole_if_its_first_transaction_is_new() {
+    fn a_later_file_by_gtid_is_stored_completely_if_its_first_transaction_is_new() {
         let mut track = StreamTracker::new(StreamKind::Gtid, tail("b.1", 700, None));
         track.rotate("b.2".into(), 4);
         assert_eq!(
@@ -395,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn skipped_transactions_by_gtid_start_a_segment_in_mid_file() {
+    fn after_skipped_transactions_by_gtid_a_segment_starts_in_the_middle_of_a_file() {
         let mut track = StreamTracker::new(StreamKind::Gtid, tail("a.9", 700, None));
         track.rotate("b.2".into(), 4);
         assert_eq!(
@@ -408,9 +415,9 @@ mod tests {
     }
 
     #[test]
-    fn other_server_has_no_file_of_the_log_whatever_its_name() {
-        // As long as the log's file, shorter or longer: all events are new, because they were requested by
-        // GTIDs.
+    fn no_file_of_another_server_counts_as_a_file_of_the_log() {
+        // The other server's file is shorter than the log's, as long, or longer. All its events are new,
+        // because the stream was requested by GTIDs.
         for begins in [500, 700, 900] {
             let mut track = StreamTracker::for_another_server();
             track.rotate("b.1".into(), 4);
@@ -439,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn stream_that_steps_back_is_refused() {
+    fn a_stream_that_goes_back_is_refused() {
         let mut track = StreamTracker::new(StreamKind::FilePosition, None);
         track.rotate("b.1".into(), 4);
         feed(&mut track, (EventType::FORMAT_DESCRIPTION, 126, 122, false)).unwrap();

@@ -1,4 +1,4 @@
-//! Requests the stream that continues at the log's end, and handles a source's refusal.
+//! Requests the stream that continues at the end of the log, and handles a refusal by the source.
 
 use std::time::Duration;
 
@@ -14,20 +14,20 @@ use crate::source;
 use crate::stream_position::{LogTail, Overlap, StreamKind};
 use tailwater_wire::event::FIRST_EVENT_OFFSET;
 
-/// The longest silence of a stream before it counts as broken: three heartbeats or, with short heartbeats,
-/// eight, up to 2 s. Within that time a packet that was lost twice is sent again, and a source that stalls
-/// for a second is still read.
+/// How long a stream may be silent before it counts as broken: three heartbeat periods; with short periods
+/// eight, up to 2 s. In this time TCP sends a packet again that was lost twice, and a source that stalls for
+/// a second resumes.
 fn silence_max(heartbeat: Duration) -> Duration {
     heartbeat.saturating_mul(3).max(heartbeat.saturating_mul(8).min(Duration::from_secs(2)))
 }
 
 impl CaptureDriver {
-    /// MariaDB: the newest file, if the log ends in an older one. The stream up to that file must be
-    /// asynchronous.
+    /// For a MariaDB source: the newest binlog file, if the log ends in an older one. `None` otherwise. Up to
+    /// the newest file, the stream must be requested without semi-sync.
     ///
     /// The older file may end in the middle of an event, which ends the stream. A semi-sync stream that ends
     /// right after its start can leave MariaDB's dump thread waiting for its ACK receiver forever. Every
-    /// later stream of the same `server_id` then waits for that thread.
+    /// later stream with the same `server_id` then waits for that thread.
     pub(crate) async fn catch_up_target(
         &self,
         control: &mut Connection,
@@ -38,7 +38,8 @@ impl CaptureDriver {
             Some((tail, identity))
                 if self.options.semi_sync
                     && source.identity.flavour == Flavour::MariaDb
-                    // File numbers of another server cannot be compared; that server is followed by GTID.
+                    // The file numbers of another server cannot be compared. A stream from another server is
+                    // requested by GTIDs.
                     && identity.same_server(&source.identity)
                     && !log.torn =>
             {
@@ -50,9 +51,9 @@ impl CaptureDriver {
         }
     }
 
-    /// Frees a dump thread of MariaDB that hangs as described at [`CaptureDriver::catch_up_target`]; any new
-    /// semi-sync stream does. With server id 0, as `mariadb-binlog` uses it, the stream does not wait for
-    /// other threads itself. It acknowledges nothing.
+    /// Frees a dump thread of MariaDB that hangs as described at [`CaptureDriver::catch_up_target`]. Any new
+    /// semi-sync stream frees it. This stream uses server id 0, as `mariadb-binlog` does, so that it does not
+    /// itself wait for other threads. It acknowledges nothing.
     pub(crate) async fn free_hung_dump_thread(
         &self,
         resume: &ResumePoint,
@@ -69,7 +70,7 @@ impl CaptureDriver {
             Ok(connection) => connection.dump(request).await,
             Err(error) => Err(error),
         };
-        // On failure the next attempt is no worse than the last.
+        // Ignore a failure: the next attempt is then no worse than the last one.
         opened
             .inspect_err(|error| {
                 warn!(code = error.code(), "cannot free a hung dump thread of the source: {error}")
@@ -95,7 +96,8 @@ impl CaptureDriver {
         Ok((connection.dump(request).await?, kind))
     }
 
-    /// The source's binlog files; `None` if their list is locked. `control` is then a new connection.
+    /// Queries the source's binlog files. `None` if the list is locked; `control` is then replaced by a new
+    /// connection.
     async fn query_binlogs(
         &self,
         control: &mut Connection,
@@ -110,8 +112,8 @@ impl CaptureDriver {
         }
     }
 
-    /// Finds the meaning of a refused stream request. `Ok` if the capture can continue by GTIDs; otherwise an
-    /// error that explains the refusal.
+    /// Finds out why the source refused the stream. Returns `Ok` if the capture can continue by GTIDs,
+    /// otherwise an error that explains the refusal.
     pub(crate) async fn classify_refusal(
         &self,
         control: &mut Connection,
@@ -136,7 +138,7 @@ impl CaptureDriver {
             return Err(resume::refused_by_gtid(log, &refusal.to_string()));
         };
         source.binlogs = match self.query_binlogs(control).await? {
-            // The text of the refusal shows what the list would.
+            // The list is locked. The text of the refusal shows what the list would contain.
             None if message_contains(&refusal, "Could not find first log file") => Some(Vec::new()),
             None if message_contains(&refusal, "position") => Some(vec![(file.clone(), 0)]),
             None => return Err(refusal.into()),
@@ -166,7 +168,7 @@ impl CaptureDriver {
                     && segment.source_offset == FIRST_EVENT_OFFSET
                     && tail.end > FIRST_EVENT_OFFSET
                 {
-                    // The overlap is compared with the file, so the file must be complete.
+                    // The overlap is compared with this file, so write everything to the file first.
                     self.log.flush()?;
                     overlap = Some(Overlap { start: FIRST_EVENT_OFFSET, end: tail.end });
                     head = Some(segment.path);
@@ -194,7 +196,7 @@ fn dump_start(resume: &ResumePoint, log: &LogCoverage) -> (DumpStart, StreamKind
     }
 }
 
-/// Whether the source refused the requested stream.
+/// Whether the error means that the source refused the requested stream.
 pub(crate) fn is_refusal(error: &SessionError) -> bool {
     let number = error.server_error().map(|server| server.number);
     number == Some(ServerError::SOURCE_FATAL_ERROR_READING_BINLOG) && !message_contains(error, "same server")

@@ -1,35 +1,35 @@
-//! Decides when bytes without an ACK request are written and handed to another thread for syncing, so that
-//! readers see them soon and the disk is not busy for nothing.
+//! Decides when bytes for which the source requested no ACK are synced by another thread. Readers should see
+//! the bytes soon, but needless syncs should not keep the disk busy.
 
 use std::time::{Duration, Instant};
 
-/// The longest delay after the first of the bytes came.
+/// The longest time from the arrival of the first pending byte to the sync.
 const DELAY_MAX: Duration = Duration::from_millis(1);
-/// Beyond this many bytes the delay is not enforced: it would cut a stream of hundreds of megabytes per
-/// second into small pieces.
+/// With more pending bytes than this, the delay is not enforced. Otherwise a stream of hundreds of megabytes
+/// per second would be synced in small pieces.
 const DELAYED_BYTES_MAX: u64 = 256 << 10;
-/// Up to this many bytes are handed over as soon as nothing more is available. Bytes that come during their
+/// Up to this many pending bytes are synced as soon as no more are available. Bytes that arrive during this
 /// sync share the next one.
 const AT_ONCE_BYTES_MAX: u64 = 32 << 10;
 
-/// What to do with pending bytes before more is read.
+/// What to do with the pending bytes before more of the stream is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SyncDelay {
-    /// Hand them over.
+    /// Sync them.
     Now,
-    /// Hand them over unless more is available.
+    /// Sync them unless more bytes are available.
     IfIdle,
-    /// Hand them over if nothing more comes for this long.
+    /// Sync them if no more bytes arrive within this time.
     Wait(Duration),
 }
 
-/// Paces the syncs of a stream.
+/// Decides when to sync the pending bytes of a stream.
 #[derive(Debug, Default)]
 pub(crate) struct SyncPacer {
-    /// When pending bytes were first seen.
+    /// When the pending bytes were first seen.
     since: Option<Instant>,
-    /// Whether the source waits for commits to be durable. An event that requests an ACK then comes right
-    /// after one that does not, and both must share a sync.
+    /// Whether the source requests ACKs. Then an event that requests an ACK arrives right after one that does
+    /// not, and both must share a sync.
     acks_expected: bool,
 }
 
@@ -39,17 +39,17 @@ impl SyncPacer {
         self.acks_expected = true;
     }
 
-    /// Whether commits wait for syncs, which are then not left to another thread.
+    /// Whether commits on the source wait for syncs. Such syncs run on the capture's own thread.
     pub(crate) fn source_waits(&self) -> bool {
         self.acks_expected
     }
 
-    /// Records that all bytes were handed over.
+    /// Records that no bytes are pending.
     pub(crate) fn reset(&mut self) {
         self.since = None;
     }
 
-    /// What to do with this many pending bytes, which may end inside a transaction.
+    /// What to do with this many pending bytes. They may end inside a transaction.
     pub(crate) fn delay(&mut self, bytes: u64, in_transaction: bool, now: Instant) -> SyncDelay {
         let waited = now.saturating_duration_since(*self.since.get_or_insert(now));
         if waited >= DELAY_MAX && bytes <= DELAYED_BYTES_MAX {
@@ -67,12 +67,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slow_stream_is_synced_at_once_and_fast_one_in_large_pieces() {
+    fn a_slow_stream_is_synced_immediately_and_a_fast_one_in_large_pieces() {
         let start = Instant::now();
         let at = |us| start + Duration::from_micros(us);
         let mut pacer = SyncPacer::default();
         assert_eq!(pacer.delay(1000, false, at(0)), SyncDelay::IfIdle);
-        // A transaction is not cut unless it takes long.
+        // A sync waits for the end of the transaction, unless that takes long.
         assert_eq!(pacer.delay(2000, true, at(400)), SyncDelay::Wait(Duration::from_micros(600)));
         assert_eq!(pacer.delay(2000, true, at(1000)), SyncDelay::Now);
         pacer.reset();
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn event_with_an_ack_request_is_awaited() {
+    fn the_sync_waits_for_the_event_with_the_ack_request() {
         let start = Instant::now();
         let mut pacer = SyncPacer::default();
         pacer.expect_acks();

@@ -24,7 +24,7 @@ async fn refusals_recover(kind: ServerKind) -> Result<()> {
         ))
         .await?;
     let capture = Running::start(options)?;
-    capture.until_waiting("does not let user").await?;
+    capture.until_waiting("rejected the login of user").await?;
     source.configure(&format!("ALTER USER {user} IDENTIFIED BY '{REPLICATION_PASSWORD}'")).await?;
     capture.until_waiting("GRANT REPLICATION SLAVE,").await?;
     source.configure(&format!("GRANT REPLICATION SLAVE ON *.* TO {user}")).await?;
@@ -81,7 +81,7 @@ async fn unacknowledged_commits_are_counted(
     capture.until("the short time-out", |now| !now.alarms.is_empty()).await?;
     source.configure(&format!("ALTER USER {user} IDENTIFIED BY 'other'")).await?;
     kill_dumps(source).await?;
-    capture.until_waiting("does not let user").await?;
+    capture.until_waiting("rejected the login of user").await?;
     source.write(5).await?;
     source.configure(&format!("ALTER USER {user} IDENTIFIED BY '{REPLICATION_PASSWORD}'")).await?;
     let is_reported = |alarms: &[SemiSyncAlarm]| {
