@@ -1,4 +1,5 @@
-//! Undisturbed captures: every way to begin, rotations, several logs and sources at once.
+//! Captures without faults: every start position, rotations, several logs and several sources at the same
+//! time.
 
 use std::time::Duration;
 
@@ -9,10 +10,12 @@ use tailwater_sandbox::ServerKind;
 
 use crate::support::{Running, Source, run, wait_until_acknowledged};
 
-/// Clients already commit, and wait, when the first capture begins. Then rotations, restarts of the capture,
-/// and later captures of the same source from other positions.
+/// The first capture starts while clients already wait for their commits to be acknowledged. Then the source
+/// rotates its binlog, the capture restarts, and further captures of the same source start at other
+/// positions.
 async fn under_load(kind: ServerKind) -> Result<()> {
-    // A second capture would wait too, so the tables are created in the first one's presence.
+    // Without an ACK, these statements would wait too. So the tables are created while a capture runs, which
+    // is then stopped.
     let Some(mut source) = Source::start_waiting(kind, &["--max-binlog-size=65536"]).await? else {
         return Ok(());
     };
@@ -22,7 +25,7 @@ async fn under_load(kind: ServerKind) -> Result<()> {
     first.stop().await?;
     std::fs::remove_dir_all(source.log("live"))?;
 
-    // Enough clients to fill every stage of the group commit while all of it waits.
+    // Use enough clients to fill every stage of the group commit while all commits wait.
     let load = source.load(12, None);
     tokio::time::sleep(Duration::from_millis(500)).await;
     ensure!(load.counters().snapshot().acknowledged == 0, "commits did not wait");
@@ -32,7 +35,7 @@ async fn under_load(kind: ServerKind) -> Result<()> {
         source.rotate().await?;
         wait_until_acknowledged(&load, 50).await?;
     }
-    // Clients wait again while there is no acker, and then continue.
+    // While the capture is stopped, the clients wait again. Then their commits continue.
     live.stop().await?;
     tokio::time::sleep(Duration::from_millis(300)).await;
     live = Running::start(source.options("live", 11))?;
@@ -47,7 +50,7 @@ async fn under_load(kind: ServerKind) -> Result<()> {
     ensure!(source.check_ledger("live")?.acknowledged > 400);
     source.check_complete("received").await?;
 
-    // Alone, it acknowledges too, and continues after a restart.
+    // The second capture sends ACKs too when it is the only one, and continues after a restart.
     let acks = live.status.snapshot().acks;
     ensure!(acks > 0 && acks >= live.status.snapshot().syncs);
     live.stop().await?;
@@ -72,7 +75,7 @@ async fn under_load(kind: ServerKind) -> Result<()> {
     Ok(())
 }
 
-/// Captures from the oldest file, and from the middle of another, without semi-sync.
+/// Captures without semi-sync, one from the oldest binlog file and one from the middle of another file.
 async fn other_starts(source: &mut Source, live: &Running) -> Result<()> {
     let mut oldest = source.options("oldest", 13);
     oldest.semi_sync = false;
@@ -82,7 +85,7 @@ async fn other_starts(source: &mut Source, live: &Running) -> Result<()> {
     let mut middle = source.options("middle", 14);
     middle.semi_sync = false;
     middle.start = StartPolicy::Position { file: file.clone(), position };
-    // A crash left an empty segment.
+    // The log looks as after a crash that left an empty segment.
     let identity = live.log().source().context("nothing was captured")?;
     LogWriter::open(&middle.directory, middle.log.clone())?.start_segment(&file, position, &identity)?;
     let from_middle = Running::start(middle.clone())?;
@@ -99,7 +102,7 @@ async fn other_starts(source: &mut Source, live: &Running) -> Result<()> {
     Ok(())
 }
 
-/// A start position that does not exist is refused.
+/// A start position that does not exist on the source is refused.
 async fn missing_start(source: &Source) -> Result<()> {
     let mut nowhere = source.options("nowhere", 15);
     nowhere.start = StartPolicy::Position { file: "binlog.999999".into(), position: 4 };
@@ -108,11 +111,12 @@ async fn missing_start(source: &Source) -> Result<()> {
     Ok(())
 }
 
-/// The start of a transaction after others.
+/// The start of a transaction that is not the first one in its file.
 async fn middle_of_a_file(source: &Source) -> Result<(String, u64)> {
     let mut files = source.binlogs().await?;
     files.pop();
-    let (file, _) = files.iter().max_by_key(|(_, size)| *size).context("one file only")?;
+    let (file, _) =
+        files.iter().max_by_key(|(_, size)| *size).context("the source has only one binlog file")?;
     let events = source.server.sql(&format!("SHOW BINLOG EVENTS IN '{file}'")).await?;
     let starts = events.iter().filter_map(|line| {
         let mut fields = line.split('\t').skip(1);
@@ -125,19 +129,19 @@ async fn middle_of_a_file(source: &Source) -> Result<(String, u64)> {
 }
 
 #[test]
-fn loaded_mysql_97() -> Result<()> {
+fn captures_under_load_on_mysql_97() -> Result<()> {
     run(under_load(ServerKind::Mysql97))
 }
 
 #[test]
-fn loaded_mariadb_1011() -> Result<()> {
+fn captures_under_load_on_mariadb_1011() -> Result<()> {
     run(under_load(ServerKind::Mariadb1011))
 }
 
-/// MariaDB from 11.4 on writes no positions inside transactions; another source is captured in the same
-/// process.
+/// From 11.4 on MariaDB writes no positions into events inside transactions. The same process captures
+/// another source at the same time.
 #[test]
-fn mariadb_118_and_mysql_97_at_once() -> Result<()> {
+fn mariadb_118_and_mysql_97_are_captured_at_once() -> Result<()> {
     run(async {
         let first = Source::start_waiting(ServerKind::Mariadb118, &["--max-binlog-size=65536"]).await?;
         let Some(mut first) = first else { return Ok(()) };
@@ -163,8 +167,8 @@ fn mariadb_118_and_mysql_97_at_once() -> Result<()> {
     })
 }
 
-/// Two captures with the same `server_id`: the source ends one when the other connects. Both report it, and
-/// commits continue.
+/// Two captures with the same `server_id`: whenever one connects, the source ends the other's stream. Both
+/// report this, and commits on the source continue.
 async fn same_server_id(kind: ServerKind) -> Result<()> {
     let Some(mut source) = Source::start_waiting(kind, &[]).await? else { return Ok(()) };
     let left = Running::start(source.options("left", 31))?;
@@ -185,11 +189,11 @@ async fn same_server_id(kind: ServerKind) -> Result<()> {
 }
 
 #[test]
-fn duplicate_server_id_on_mysql_97() -> Result<()> {
+fn a_duplicate_server_id_is_reported_on_mysql_97() -> Result<()> {
     run(same_server_id(ServerKind::Mysql97))
 }
 
 #[test]
-fn duplicate_server_id_on_mariadb_1011() -> Result<()> {
+fn a_duplicate_server_id_is_reported_on_mariadb_1011() -> Result<()> {
     run(same_server_id(ServerKind::Mariadb1011))
 }

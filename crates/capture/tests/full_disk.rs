@@ -1,4 +1,4 @@
-//! A full disk: nothing more is acknowledged, and nothing that was acknowledged is lost.
+//! A full disk: the capture acknowledges nothing more, and no acknowledged transaction is lost.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,7 +10,7 @@ use tailwater_sandbox::ServerKind;
 
 use crate::support::{Running, Source, run, wait_until_acknowledged};
 
-/// A tmpfs mounted on a folder until dropped.
+/// A tmpfs that is mounted on a folder until this value is dropped.
 struct SmallDisk<'a>(&'a Path);
 
 impl<'a> SmallDisk<'a> {
@@ -20,7 +20,7 @@ impl<'a> SmallDisk<'a> {
         match mount {
             Ok(output) if output.status.success() => Some(Self(folder)),
             other => {
-                eprintln!("SKIPPED: a full disk needs the right to mount a tmpfs: {other:?}");
+                eprintln!("SKIPPED: this test needs the right to mount a tmpfs: {other:?}");
                 None
             }
         }
@@ -57,7 +57,7 @@ async fn full(kind: ServerKind) -> Result<()> {
     );
     ensure!(error.to_string().contains(&*folder.path().to_string_lossy()), "{error}");
 
-    // Without an ACK no client commits.
+    // No client's commit may complete without an ACK.
     tokio::time::sleep(Duration::from_millis(300)).await;
     let stalled = load.counters().snapshot().acknowledged;
     tokio::time::sleep(Duration::from_millis(300)).await;
@@ -77,11 +77,11 @@ async fn full(kind: ServerKind) -> Result<()> {
 }
 
 #[test]
-fn full_disk_under_mysql_97() -> Result<()> {
+fn a_full_disk_loses_no_acknowledged_commit_of_mysql_97() -> Result<()> {
     run(full(ServerKind::Mysql97))
 }
 
 #[test]
-fn full_disk_under_mariadb_1011() -> Result<()> {
+fn a_full_disk_loses_no_acknowledged_commit_of_mariadb_1011() -> Result<()> {
     run(full(ServerKind::Mariadb1011))
 }

@@ -1,4 +1,4 @@
-//! Sources whose history is not, or no longer, the one that the log needs: purged, rewound, rewritten.
+//! Sources whose binlog does not, or no longer, match the log: purged, rewound or rewritten.
 
 use std::path::Path;
 use std::process::Command;
@@ -9,7 +9,7 @@ use tailwater_sandbox::ServerKind;
 
 use crate::support::{Running, Source, compare, contents, run, wait_until_acknowledged};
 
-/// Binlogs that the log has may be purged; those that it lacks may not.
+/// The source may purge binlog files that the log has, but not files that the log lacks.
 async fn purged(kind: ServerKind) -> Result<()> {
     let Some(mut source) = Source::start(kind, &[]).await? else { return Ok(()) };
     source.prepare().await?;
@@ -20,7 +20,7 @@ async fn purged(kind: ServerKind) -> Result<()> {
     source.check_complete("log").await?;
     capture.stop().await?;
 
-    // All files that the log has are purged; the next file was started by a restart of the source.
+    // The source purges all files that the log has. It started its next file at a restart.
     let kept = source.folder.path().join("kept");
     keep_binlogs(&source, &kept)?;
     source.server.restart(None).await?;
@@ -33,7 +33,7 @@ async fn purged(kind: ServerKind) -> Result<()> {
     compare(&source.log("log"), &kept)?;
     source.check_ledger("log")?;
 
-    // Again, with clients that wait meanwhile: none may wait for the purged files.
+    // The same again, while clients wait for ACKs: no commit may wait for the purged files.
     source.server.enable_semi_sync_source().await?;
     options.semi_sync = true;
     let capture = Running::start(options.clone())?;
@@ -53,11 +53,11 @@ async fn purged(kind: ServerKind) -> Result<()> {
     load.finish().await;
     capture.stop().await?;
     keep_binlogs(&source, &kept)?;
-    // The part of a purged file that was not captured held no transaction.
+    // The part of a purged file that was not captured contained no transaction.
     compare_but_ends(&source.log("log"), &kept)?;
     source.check_ledger("log")?;
 
-    // Transactions that the log lacks are purged.
+    // The source purges transactions that the log lacks.
     let (on, off) = match kind {
         ServerKind::Mysql97 => ("rpl_semi_sync_source_enabled=1", "rpl_semi_sync_source_enabled=0"),
         _ => ("rpl_semi_sync_master_enabled=1", "rpl_semi_sync_master_enabled=0"),
@@ -71,7 +71,7 @@ async fn purged(kind: ServerKind) -> Result<()> {
     refused(&source, "TW-RELAY-0005", &["start a new log"]).await
 }
 
-/// Copies the source's binlog files, so that purged ones can be compared too.
+/// Copies the source's binlog files, so that files can still be compared after the source has purged them.
 fn keep_binlogs(source: &Source, folder: &Path) -> Result<()> {
     std::fs::create_dir_all(folder)?;
     for entry in std::fs::read_dir(source.server.data())? {
@@ -84,7 +84,7 @@ fn keep_binlogs(source: &Source, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Like [`compare`], but the log may lack the events that end a file.
+/// Like [`compare`], but the log may lack the last events of a binlog file.
 fn compare_but_ends(directory: &Path, data: &Path) -> Result<()> {
     let segments = tailwater_log::LogDir::open_read_only(directory)?.segments()?;
     for segment in &segments {
@@ -94,13 +94,17 @@ fn compare_but_ends(directory: &Path, data: &Path) -> Result<()> {
             theirs[4 + 17] &= !1;
             let ours = &ours[..segment.bytes as usize];
             ensure!(theirs.starts_with(ours), "{} differs", segment.source_file);
-            ensure!(theirs.len() - ours.len() < 200, "{} ends early", segment.source_file);
+            ensure!(
+                theirs.len() - ours.len() < 200,
+                "{} ends before the source's file does",
+                segment.source_file
+            );
         }
     }
     Ok(())
 }
 
-/// A capture into `log` is refused with this code, and does not change the log.
+/// Checks that a capture into `log` is refused with this error code, and does not change the log.
 async fn refused(source: &Source, code: &str, words: &[&str]) -> Result<()> {
     let before = contents(&source.log("log"))?;
     let mut options = source.options("log", 71);
@@ -122,7 +126,7 @@ fn copy_tree(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The GTIDs that the source has now.
+/// The GTIDs of the transactions that the source has now.
 async fn gtids(source: &Source) -> Result<String> {
     let name = match source.server.kind() {
         ServerKind::Mysql97 => "gtid_executed",
@@ -131,7 +135,7 @@ async fn gtids(source: &Source) -> Result<String> {
     Ok(source.server.sql(&format!("SELECT @@global.{name}")).await?.concat())
 }
 
-/// A source returns to an older copy of itself, and then gets other writes.
+/// The data of a source is replaced by an older copy, and clients then write other transactions.
 async fn rewound(kind: ServerKind, options: &[&str], gtids_on: bool) -> Result<()> {
     let Some(mut source) = Source::start(kind, options).await? else { return Ok(()) };
     source.prepare().await?;
@@ -152,7 +156,7 @@ async fn rewound(kind: ServerKind, options: &[&str], gtids_on: bool) -> Result<(
     let end = source.newest().await?;
     capture.stop().await?;
 
-    // Unchanged: the lost transactions are reported.
+    // Without new writes, the error names the lost transactions.
     source.server.stop().await?;
     copy_tree(&copy, &data)?;
     source.server.start_again().await?;
@@ -160,7 +164,7 @@ async fn rewound(kind: ServerKind, options: &[&str], gtids_on: bool) -> Result<(
     let lost: &[&str] = if gtids_on { &[last_number, "behind the log"] } else { &["behind the log"] };
     refused(&source, "TW-RELAY-0004", lost).await?;
 
-    // Other clients write as many transactions under the same GTIDs, and more.
+    // Clients write at least as many transactions as were lost, under the same GTIDs.
     source.write(30).await?;
     let before = contents(&source.log("log"))?;
     for _ in 0..4 {
@@ -169,9 +173,10 @@ async fn rewound(kind: ServerKind, options: &[&str], gtids_on: bool) -> Result<(
         ensure!(matches!(error.code(), "TW-RELAY-0003" | "TW-RELAY-0004"), "{}: {error}", error.code());
         ensure!(contents(&source.log("log"))? == before, "the log was changed");
     }
-    ensure!(source.newest().await? > end, "the restored source never got as far as the log");
+    ensure!(source.newest().await? > end, "the restored source did not reach the end position of the log");
 
-    // The log ends in a file without transactions; the restored source has such a file too.
+    // The log ends in a binlog file without transactions, and the restored source has a file of the same name
+    // without transactions.
     source.server.stop().await?;
     copy_tree(&copy, &data)?;
     source.server.start_again().await?;
@@ -185,7 +190,8 @@ async fn rewound(kind: ServerKind, options: &[&str], gtids_on: bool) -> Result<(
     source.server.stop().await?;
     copy_tree(&copy, &data)?;
     source.server.start_again().await?;
-    // The head of the file has its start time, in seconds.
+    // The first event of a binlog file contains the time at which the file was started, in seconds. Wait so
+    // that the two times differ.
     tokio::time::sleep(std::time::Duration::from_millis(1100)).await;
     source.server.sql("CREATE DATABASE two").await?;
     source.rotate().await?;
@@ -194,26 +200,26 @@ async fn rewound(kind: ServerKind, options: &[&str], gtids_on: bool) -> Result<(
 }
 
 #[test]
-fn purged_binlogs_of_mysql_97() -> Result<()> {
+fn purged_binlogs_that_the_log_lacks_are_refused_on_mysql_97() -> Result<()> {
     run(purged(ServerKind::Mysql97))
 }
 
 #[test]
-fn purged_binlogs_of_mariadb_1011() -> Result<()> {
+fn purged_binlogs_that_the_log_lacks_are_refused_on_mariadb_1011() -> Result<()> {
     run(purged(ServerKind::Mariadb1011))
 }
 
 #[test]
-fn rewound_mysql_97() -> Result<()> {
+fn a_rewound_source_is_refused_on_mysql_97() -> Result<()> {
     run(rewound(ServerKind::Mysql97, &[], true))
 }
 
 #[test]
-fn rewound_mysql_97_without_gtids() -> Result<()> {
+fn a_rewound_source_without_gtids_is_refused_on_mysql_97() -> Result<()> {
     run(rewound(ServerKind::Mysql97, &["--gtid-mode=OFF", "--enforce-gtid-consistency=OFF"], false))
 }
 
 #[test]
-fn rewound_mariadb_1011() -> Result<()> {
+fn a_rewound_source_is_refused_on_mariadb_1011() -> Result<()> {
     run(rewound(ServerKind::Mariadb1011, &[], true))
 }

@@ -1,4 +1,4 @@
-//! Sources that restart, connections that break, bytes that change in transit.
+//! Sources that restart, connections that break, and bits that change in transit.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,7 +13,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::support::{PATIENCE, Running, Source, run, through, wait_until_acknowledged};
 
-/// A transaction of this many MiB, in 1 MiB rows.
+/// Commits one transaction of `mib` MiB, in rows of 1 MiB.
 async fn big_transaction(source: &Source, mib: u32) -> Result<()> {
     let mut sql = String::from("BEGIN;");
     for letter in ('a'..='z').cycle().take(mib as usize) {
@@ -34,21 +34,22 @@ async fn restarts_and_cuts(kind: ServerKind) -> Result<()> {
     let load = source.load(6, None);
     wait_until_acknowledged(&load, 100).await?;
 
-    // The source, killed and stopped in an orderly way.
+    // Kill the source, then restart it in an orderly way.
     source.server.kill().await?;
     source.server.start_again().await?;
     wait_until_acknowledged(&load, 100).await?;
     source.server.restart(None).await?;
     wait_until_acknowledged(&load, 100).await?;
 
-    // The connection.
+    // Reset the connection, then refuse connections for a while.
     link.reset();
     wait_until_acknowledged(&load, 100).await?;
     link.refuse();
     capture.until_waiting("").await?;
     link.restore();
     wait_until_acknowledged(&load, 100).await?;
-    // Silence is detected; the link then serves new connections.
+    // Drop the data on the link without closing it. The capture detects the silence, and the link then
+    // accepts new connections.
     for cut in [
         Link::cut_both as fn(&Link),
         |link| link.cut(Direction::ToClient),
@@ -63,7 +64,7 @@ async fn restarts_and_cuts(kind: ServerKind) -> Result<()> {
     ensure!(report.errors.is_empty(), "{:?}", report.errors);
     source.check_complete("log").await?;
 
-    // In the middle of a big transaction, twice.
+    // Reset the connection twice in the middle of a big transaction.
     source.server.sql("CREATE DATABASE test_big; CREATE TABLE test_big.t (id INT AUTO_INCREMENT PRIMARY KEY, b LONGBLOB)").await?;
     let mib = 24;
     link.set_bandwidth(Some(32 << 20));
@@ -81,23 +82,27 @@ async fn restarts_and_cuts(kind: ServerKind) -> Result<()> {
     committed?;
     source.check_complete("log").await?;
     let bytes = capture.status.snapshot().event_bytes - before;
-    ensure!(bytes > u64::from(mib + 8) << 20, "no cut came in the middle: {bytes} bytes");
+    ensure!(
+        bytes > u64::from(mib + 8) << 20,
+        "no reset happened in the middle of the transaction: {bytes} bytes"
+    );
     let report = source.check_ledger("log")?;
     ensure!(report.acknowledged >= 600, "{report:?}");
     capture.stop().await
 }
 
 #[test]
-fn restarts_and_cuts_of_mysql_97() -> Result<()> {
+fn captures_continue_after_restarts_and_broken_connections_mysql_97() -> Result<()> {
     run(restarts_and_cuts(ServerKind::Mysql97))
 }
 
 #[test]
-fn restarts_and_cuts_of_mariadb_1011() -> Result<()> {
+fn captures_continue_after_restarts_and_broken_connections_mariadb_1011() -> Result<()> {
     run(restarts_and_cuts(ServerKind::Mariadb1011))
 }
 
-/// The connection for a capture's queries to the source, if there is one now: the other one is its stream.
+/// The id of the connection on which a capture queries the source; `None` if there is none now. The capture's
+/// other connection is its stream.
 async fn control(source: &Source) -> Result<Option<String>> {
     let user = source.server.replication_options().user;
     let lines = source.server.sql("SHOW PROCESSLIST").await?;
@@ -110,7 +115,7 @@ async fn control(source: &Source) -> Result<Option<String>> {
     Ok(lines.iter().find_map(of_control))
 }
 
-/// Only the connection for queries is killed, again and again.
+/// Kills only the connection for queries, several times.
 async fn lost_query_connection(kind: ServerKind, semi_sync: bool) -> Result<()> {
     let started = match semi_sync {
         true => Source::start_waiting(kind, &[]).await?,
@@ -137,27 +142,28 @@ async fn lost_query_connection(kind: ServerKind, semi_sync: bool) -> Result<()> 
     source.check_complete("log").await?;
     source.check_ledger("log")?;
     let streams = capture.status.snapshot().connections;
-    // Waiting commits must not depend on checks that no longer run.
+    // If commits wait for ACKs, they must not depend on checks that no longer run, so the stream is restarted
+    // too.
     ensure!(if semi_sync { streams > 1 } else { streams == 1 }, "{streams} streams");
     capture.stop().await
 }
 
 #[test]
-fn lost_query_connection_mysql() -> Result<()> {
+fn the_query_connection_is_restored_mysql() -> Result<()> {
     run(lost_query_connection(ServerKind::Mysql97, false))
 }
 
 #[test]
-fn lost_query_connection_mariadb() -> Result<()> {
+fn the_query_connection_is_restored_mariadb() -> Result<()> {
     run(lost_query_connection(ServerKind::Mariadb1011, false))
 }
 
 #[test]
-fn lost_query_connection_mysql_that_waits() -> Result<()> {
+fn the_query_connection_is_restored_mysql_with_semi_sync() -> Result<()> {
     run(lost_query_connection(ServerKind::Mysql97, true))
 }
 
-/// Forwards connections to a server, and changes one bit of the server's data once `due` bytes have passed.
+/// Forwards connections to a server. Changes one bit of the server's data after `due` bytes were forwarded.
 async fn flipping(target: std::net::SocketAddr, due: Arc<AtomicU64>, flips: Arc<AtomicU64>) -> Result<u16> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let port = listener.local_addr()?.port();
@@ -172,7 +178,7 @@ async fn flipping(target: std::net::SocketAddr, due: Arc<AtomicU64>, flips: Arc<
                 let mut buffer = vec![0; 16 << 10];
                 let mut passed = 0_u64;
                 while let Ok(count @ 1..) = from_server.read(&mut buffer).await {
-                    // Logins and results are short, so the changed bit is in the stream.
+                    // Logins and query results are shorter than this, so the changed bit is in the stream.
                     if passed > 20_000 && passed + count as u64 > due.load(Ordering::Relaxed) {
                         buffer[count / 2] ^= 0x10;
                         due.store(u64::MAX, Ordering::Relaxed);
@@ -206,7 +212,7 @@ async fn flipped_bits(kind: ServerKind) -> Result<()> {
         ensure!(flips.load(Ordering::Relaxed) == 1, "no bit was changed");
         ensure!(
             capture.status.snapshot().connections > 1,
-            "not detected in round {round}: {:?}",
+            "the changed bit was not detected in round {round}: {:?}",
             capture.status.snapshot()
         );
         source.check_ledger(&name)?;
@@ -216,18 +222,18 @@ async fn flipped_bits(kind: ServerKind) -> Result<()> {
 }
 
 #[test]
-fn flipped_bits_from_mysql_97() -> Result<()> {
+fn flipped_bits_are_detected_mysql_97() -> Result<()> {
     run(flipped_bits(ServerKind::Mysql97))
 }
 
 #[test]
-fn flipped_bits_from_mariadb_1011() -> Result<()> {
+fn flipped_bits_are_detected_mariadb_1011() -> Result<()> {
     run(flipped_bits(ServerKind::Mariadb1011))
 }
 
-/// A source that is frozen and resumes: silence is detected, and nothing is lost or duplicated.
+/// A source is frozen and later resumes. The capture detects the silence, and no event is lost or duplicated.
 #[test]
-fn frozen_mariadb_1011() -> Result<()> {
+fn a_frozen_source_is_detected_mariadb_1011() -> Result<()> {
     run(async {
         let Some(mut source) = Source::start_waiting(ServerKind::Mariadb1011, &[]).await? else {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Captures of real servers, with faults of servers, links, disks and logs.
+//! Captures of real servers, with faults of servers, connections, disks and logs.
 
 mod capture;
 mod full_disk;
@@ -6,7 +6,7 @@ mod histories;
 mod interruptions;
 mod orders;
 mod semi_sync;
-// Replicas of the log, to see that they do not notice what the capture is ordered to do.
+// Replicas of the log. They show that orders to the capture do not disturb replicas.
 #[allow(dead_code, reason = "the tests of the binlog server use the rest")]
 #[path = "../../binlog_server/tests/serve_support.rs"]
 mod serve_support;

@@ -1,5 +1,5 @@
-//! Captures that get orders to stop, to start and to follow another server, and the effects on the servers
-//! and their replicas.
+//! Captures that receive orders to stop, to start and to follow another server, and the effects on servers
+//! and replicas.
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -16,7 +16,8 @@ use tailwater_wire::gtid::GtidSet;
 use crate::serve_support::{Tailwater, check_equal, start_replica, status_variable, written_by};
 use crate::support::{PATIENCE, Running, Source, run, wait_until_acknowledged};
 
-/// `rpl_semi_sync_source_...`, or the older name.
+/// The name of a semi-sync variable: `rpl_semi_sync_source_...` on MySQL, `rpl_semi_sync_master_...` on
+/// MariaDB.
 fn semi_sync(flavour: Flavour, mysql: &str, mariadb: &str) -> String {
     match flavour {
         Flavour::MySql => format!("rpl_semi_sync_source_{mysql}"),
@@ -24,7 +25,7 @@ fn semi_sync(flavour: Flavour, mysql: &str, mariadb: &str) -> String {
     }
 }
 
-/// Waits until a commit waits for an ACK; later commits wait for that one.
+/// Waits until a commit on the server waits for an ACK. Later commits wait for this commit.
 async fn until_waiting(server: &Server) -> Result<()> {
     let name = semi_sync(server.kind().flavour(), "wait_sessions", "wait_sessions");
     let begin = Instant::now();
@@ -33,12 +34,12 @@ async fn until_waiting(server: &Server) -> Result<()> {
         if waiting != "0" {
             return Ok(());
         }
-        ensure!(begin.elapsed() < PATIENCE, "no commit waits");
+        ensure!(begin.elapsed() < PATIENCE, "no commit waits for an ACK");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
 
-/// Number of streams that read the server's binlog.
+/// The number of streams that read the server's binlog.
 async fn streams(server: &Server) -> Result<usize> {
     let sql = "SELECT COUNT(*) FROM information_schema.processlist WHERE COMMAND LIKE 'Binlog Dump%'";
     Ok(server.sql(sql).await?.concat().parse()?)
@@ -51,7 +52,8 @@ fn code<T: std::fmt::Debug>(result: Result<T, CaptureError>) -> Result<&'static 
     }
 }
 
-/// Everything acknowledged to a client is in the log; the log may hold more while commits are in progress.
+/// Checks that every commit acknowledged to a client is in the log. The log may have more commits while some
+/// are in progress.
 fn check_acknowledged_commits(source: &Source) -> Result<()> {
     let mut check = BinlogCheck::new(&source.ledger, source.flavour());
     for segment in LogDir::open_read_only(&source.log("log"))?.segments()? {
@@ -62,7 +64,8 @@ fn check_acknowledged_commits(source: &Source) -> Result<()> {
     Ok(())
 }
 
-/// A stop ends the commits of the source. Only an order lets them continue, and no stale order may.
+/// An order to stop blocks the commits of the source. Only an order lets them continue, and an order of an
+/// earlier term does not.
 async fn stops_permanently(kind: ServerKind) -> Result<()> {
     let Some(mut source) = Source::start_waiting(kind, &[]).await? else { return Ok(()) };
     let options = source.options("log", 94);
@@ -71,7 +74,7 @@ async fn stops_permanently(kind: ServerKind) -> Result<()> {
     source.prepare().await?;
     source.write(20).await?;
 
-    // Under load: acknowledged commits are in the log, and no further ones are acknowledged.
+    // While clients write: every acknowledged commit is in the log, and no further commit is acknowledged.
     let load = source.load(6, None);
     wait_until_acknowledged(&load, 60).await?;
     let stopped = acker.stop(5).await?;
@@ -80,23 +83,23 @@ async fn stops_permanently(kind: ServerKind) -> Result<()> {
     until_waiting(&source.server).await?;
     ensure!(capture.status.snapshot().acks == acks);
     check_acknowledged_commits(&source)?;
-    // The source notices at its next heartbeat.
+    // The source notices at its next heartbeat that the stream has ended.
     let begin = Instant::now();
     while streams(&source.server).await? > 0 {
-        ensure!(begin.elapsed() < PATIENCE, "there is still a stream");
+        ensure!(begin.elapsed() < PATIENCE, "the source still has a stream");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     ensure!(code(acker.start(4).await)? == "TW-RELAY-0015");
     ensure!(code(acker.stop(4).await)? == "TW-RELAY-0015");
     ensure!(code(acker.follow(6, "nobody", PATIENCE).await)? == "TW-RELAY-0016");
     ensure!(acker.read()? == stopped, "{:?}", acker.read()?);
-    // A repeated stop keeps the time of the first.
+    // A second order to stop keeps the time of the first.
     let again = acker.stop(6).await?;
     ensure!(
         again.orders.stopped.map(|stop| stop.since_ms) == stopped.orders.stopped.map(|stop| stop.since_ms)
     );
 
-    // After a restart, orderly or not, the order is still in force, and the capture does not even connect.
+    // After a restart or a crash, the order is still in force, and the capture does not even connect.
     capture.stop().await?;
     let capture = Running::start(options.clone())?;
     let acker = capture.acker();
@@ -111,7 +114,7 @@ async fn stops_permanently(kind: ServerKind) -> Result<()> {
 
     acker.start(7).await?;
     wait_until_acknowledged(&load, 30).await?;
-    // A server that does not answer does not delay an order.
+    // If the server does not answer, the order is still executed in time.
     source.server.pause()?;
     acker.start(7).await?;
     let held = acker.stop(8).await?;
@@ -126,26 +129,27 @@ async fn stops_permanently(kind: ServerKind) -> Result<()> {
     source.check_ledger("log")?;
     let held = acker.read()?.holds.context("the log is empty")?;
     let written = GtidSet::parse(source.flavour(), &written_by(&source.server).await?)?;
-    ensure!(held == written, "it holds {held}, and there is {written}");
+    ensure!(held == written, "the log has {held}, but the source has {written}");
 
     stop_does_not_fence_an_asynchronous_source(&mut source, &acker).await?;
     source.check_complete("log").await?;
     capture.stop().await
 }
 
-/// A source that does not wait without an acker is not fenced by a stop; that is why it must wait.
+/// If a source does not wait when it has no acker, stopping the capture does not fence it. So such a source
+/// must be set to wait.
 async fn stop_does_not_fence_an_asynchronous_source(source: &mut Source, acker: &CaptureAcker) -> Result<()> {
     let wait = semi_sync(source.flavour(), "wait_no_replica", "wait_no_slave");
     source.server.sql(&format!("SET GLOBAL {wait} = 0")).await?;
     acker.stop(9).await?;
     source.write(3).await?;
     ensure!(source.server.semi_sync_status().await?.unacknowledged > 0);
-    // It waits again once there is an acker.
+    // The source waits again when it has an acker.
     source.server.sql(&format!("SET GLOBAL {wait} = 1")).await?;
     acker.start(9).await?;
     let begin = Instant::now();
     while !source.server.semi_sync_status().await?.on {
-        ensure!(begin.elapsed() < PATIENCE, "semi-sync stays off");
+        ensure!(begin.elapsed() < PATIENCE, "semi-sync was not enabled again");
         source.write(1).await?;
     }
     let before = source.server.semi_sync_status().await?;
@@ -158,7 +162,7 @@ async fn stop_does_not_fence_an_asynchronous_source(source: &mut Source, acker: 
     Ok(())
 }
 
-/// A native replica of the source that could take its place.
+/// A native replica of the source that can take the source's place.
 async fn stand_in(source: &Source) -> Result<Server> {
     let option = match source.flavour() {
         Flavour::MySql => "--log-replica-updates",
@@ -170,7 +174,7 @@ async fn stand_in(source: &Source) -> Result<Server> {
     Ok(server)
 }
 
-/// Turns a replica into a source that waits.
+/// Turns a replica into a source whose commits wait for an ACK.
 async fn promote(server: &Server) -> Result<()> {
     let forget = match server.kind().flavour() {
         Flavour::MySql => "STOP REPLICA; RESET REPLICA ALL",
@@ -181,9 +185,9 @@ async fn promote(server: &Server) -> Result<()> {
     Ok(())
 }
 
-/// A replica that receives and applies without an error.
+/// Checks that a replica receives and applies events without an error.
 async fn check_healthy(replica: &Server) -> Result<()> {
-    let status = replica.replica_status().await?.context("it is no replica")?;
+    let status = replica.replica_status().await?.context("the server is not a replica")?;
     ensure!(
         status.io_running == "Yes"
             && status.sql_running == "Yes"
@@ -195,15 +199,15 @@ async fn check_healthy(replica: &Server) -> Result<()> {
     Ok(())
 }
 
-/// Every transaction is in the log once, and its files are valid.
+/// Checks that every transaction is in the log exactly once, and that the log's files are valid.
 fn check_log(source: &Source) -> Result<()> {
     let verified = LogDir::open_read_only(&source.log("log"))?.verify(|_| {})?;
     ensure!(verified.problems.is_empty(), "{:?}", verified.problems);
     source.check_ledger("log").map(drop)
 }
 
-/// On an order to follow another server, a capture continues there without a gap, and its replicas do not
-/// notice; also across restarts.
+/// After an order to follow another server, a capture continues there without a gap. Its replicas do not
+/// notice, and it still follows the server after a restart.
 async fn follows(kind: ServerKind) -> Result<()> {
     let Some(mut source) = Source::start_waiting(kind, &[]).await? else { return Ok(()) };
     let mut tailwater = Tailwater::of(&source)?;
@@ -217,7 +221,7 @@ async fn follows(kind: ServerKind) -> Result<()> {
     by_gtid.replicate(&tailwater.replica()).await?;
     source.write(40).await?;
 
-    // One commit that gets no ACK any more; servers that have received it may keep it.
+    // One commit of the old primary gets no ACK. A server that has received it may keep it.
     let acker = tailwater.running()?.acker();
     let stopped: AckerState = acker.stop(1).await?;
     let pending = source.load(1, None);
@@ -229,7 +233,7 @@ async fn follows(kind: ServerKind) -> Result<()> {
         if held.is_subset_of(&has) {
             break;
         }
-        ensure!(begin.elapsed() < PATIENCE, "the stand-in has {has}, and the log {held}");
+        ensure!(begin.elapsed() < PATIENCE, "the stand-in has {has}, but the log has {held}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     promote(&stand_in).await?;
@@ -247,12 +251,12 @@ async fn follows(kind: ServerKind) -> Result<()> {
     ensure!(files.iter().any(|line| line.starts_with("binlog.e2.")), "{files:?}");
     check_log(&source)?;
 
-    // A restart continues with it.
+    // After a restart the capture still follows this server.
     tailwater.stop().await?;
     tailwater.start_again().await?;
     source.write(10).await?;
 
-    // The former primary lacks transactions of the log: reported, and no reason to end.
+    // The former primary lacks transactions of the log. The capture reports this and does not end.
     former.start_again().await?;
     let acker = tailwater.running()?.acker();
     let error = match acker.follow(2, "log", PATIENCE).await {
@@ -270,7 +274,7 @@ async fn follows(kind: ServerKind) -> Result<()> {
     waits_for_orders_without_the_server(&mut tailwater).await
 }
 
-/// Without the name of the followed server in the configuration, the capture waits for orders.
+/// If the configuration no longer has the followed server, the capture waits for orders.
 async fn waits_for_orders_without_the_server(tailwater: &mut Tailwater) -> Result<()> {
     tailwater.stop().await?;
     tailwater.capture.servers.clear();
@@ -285,8 +289,8 @@ async fn waits_for_orders_without_the_server(tailwater: &mut Tailwater) -> Resul
     tailwater.stop().await
 }
 
-/// MariaDB: a server that was set up at a position, and has written nothing of what is before it, is followed
-/// from there on.
+/// On MariaDB: `gtid_slave_pos` of a server is set to the position of the log, and the server has written no
+/// transaction before it. A capture can follow this server from there on.
 async fn follows_one_set_up_at_a_position(kind: ServerKind) -> Result<()> {
     let Some(mut source) = Source::start(kind, &[]).await? else { return Ok(()) };
     let second = start_replica(kind, "second", &[]).await?;
@@ -311,17 +315,17 @@ async fn follows_one_set_up_at_a_position(kind: ServerKind) -> Result<()> {
         if holds.split(',').any(|gtid| gtid == newest) {
             break;
         }
-        ensure!(begin.elapsed() < PATIENCE, "it holds {holds}, and not {newest}");
+        ensure!(begin.elapsed() < PATIENCE, "the log has {holds}, but not {newest}");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    // The number is the next one, not a concurrent one.
+    // The new GTID has the next sequence number after the position.
     let number = |gtid: &str| gtid.rsplit('-').next().and_then(|number| number.parse::<u64>().ok());
     ensure!(number(&newest) == number(&position).map(|number| number + 1), "{position}, then {newest}");
     check_log(&source)?;
     capture.stop().await
 }
 
-/// Every transaction that a server has written itself or as a replica.
+/// All transactions that a server has written itself or applied as a replica.
 async fn everything(server: &Server) -> Result<String> {
     match server.kind().flavour() {
         Flavour::MySql => Ok(server.replicated_gtids().await?),
@@ -330,34 +334,34 @@ async fn everything(server: &Server) -> Result<String> {
 }
 
 #[test]
-fn stop_persists_on_mysql_97() -> Result<()> {
+fn an_order_to_stop_persists_on_mysql_97() -> Result<()> {
     run(stops_permanently(ServerKind::Mysql97))
 }
 
 #[test]
-fn stop_persists_on_mariadb_1011() -> Result<()> {
+fn an_order_to_stop_persists_on_mariadb_1011() -> Result<()> {
     run(stops_permanently(ServerKind::Mariadb1011))
 }
 
 #[test]
-fn follow_another_mysql_97() -> Result<()> {
+fn a_capture_follows_another_mysql_97() -> Result<()> {
     run(follows(ServerKind::Mysql97))
 }
 
 #[test]
-fn follow_another_mariadb_1011() -> Result<()> {
+fn a_capture_follows_another_mariadb_1011() -> Result<()> {
     run(follows(ServerKind::Mariadb1011))
 }
 
 #[test]
-fn follow_mariadb_1011_set_up_at_a_position() -> Result<()> {
+fn a_capture_follows_a_mariadb_1011_set_up_at_a_position() -> Result<()> {
     run(follows_one_set_up_at_a_position(ServerKind::Mariadb1011))
 }
 
 #[test]
-fn follow_another_mariadb_118() -> Result<()> {
+fn a_capture_follows_another_mariadb_118() -> Result<()> {
     if std::env::var_os("TAILWATER_LONG").is_none() {
-        eprintln!("SKIPPED another_mariadb_118_is_followed: as 10.11; set TAILWATER_LONG=1");
+        eprintln!("SKIPPED a_capture_follows_another_mariadb_118: like 10.11; set TAILWATER_LONG=1");
         return Ok(());
     }
     run(follows(ServerKind::Mariadb118))

@@ -1,4 +1,4 @@
-//! Refusals of a source, and semi-sync that a source loses: how the capture reports them.
+//! Refusals by a source, and a source that loses its semi-sync settings: what the capture reports.
 
 use std::time::Duration;
 
@@ -15,8 +15,8 @@ async fn refusals_recover(kind: ServerKind) -> Result<()> {
     source.prepare().await?;
     let options = source.options("log", 91);
 
-    // A wrong password, then missing grants, then no semi-sync: each is reported, and each recovers while the
-    // capture runs.
+    // First the password is wrong, then privileges are missing, then semi-sync is off. The capture reports
+    // each of these, and continues without a restart when it is corrected.
     let user = format!("{REPLICATION_USER}@'%'");
     source
         .configure(&format!(
@@ -39,7 +39,7 @@ async fn refusals_recover(kind: ServerKind) -> Result<()> {
     source.write(20).await?;
     source.check_complete("log").await?;
 
-    // The alarms of the semi-sync monitor.
+    // The capture raises the alarms of the semi-sync monitor.
     let side = if kind == ServerKind::Mysql97 { "source" } else { "master" };
     let set = |name: &str, value: &str| format!("SET GLOBAL rpl_semi_sync_{side}_{name}={value};");
     capture.until("no alarm", |now| now.alarms.is_empty()).await?;
@@ -70,7 +70,8 @@ async fn refusals_recover(kind: ServerKind) -> Result<()> {
     capture.stop().await
 }
 
-/// Commits without an ACK are reported, while the capture is stopped and the source's timeout is short.
+/// Commits without an ACK are reported. They happen while the capture cannot connect and the source's timeout
+/// is short.
 async fn unacknowledged_commits_are_counted(
     source: &mut Source,
     capture: &Running,
@@ -94,29 +95,29 @@ async fn unacknowledged_commits_are_counted(
     Ok(())
 }
 
-/// Ends every connection of the replication account.
+/// Kills every connection of the replication account.
 async fn kill_dumps(source: &Source) -> Result<()> {
     let query = format!("SELECT id FROM information_schema.processlist WHERE user='{REPLICATION_USER}'");
     for id in source.server.sql(&query).await? {
-        // The connection may have ended in between.
+        // Ignore an error: the connection may have ended in the meantime.
         let _ = source.server.sql(&format!("KILL {id}")).await;
     }
     Ok(())
 }
 
 #[test]
-fn refusals_recover_on_mysql_97() -> Result<()> {
+fn captures_recover_from_refusals_on_mysql_97() -> Result<()> {
     run(refusals_recover(ServerKind::Mysql97))
 }
 
 #[test]
-fn refusals_recover_on_mariadb_1011() -> Result<()> {
+fn captures_recover_from_refusals_on_mariadb_1011() -> Result<()> {
     run(refusals_recover(ServerKind::Mariadb1011))
 }
 
-/// A source without a binlog; and a server of the other flavour at the same address.
+/// The first source writes no binlog; the second is of the other flavour than the log at the same address.
 #[test]
-fn sources_that_cannot_be_captured() -> Result<()> {
+fn a_source_without_binlog_or_of_another_flavour_is_refused() -> Result<()> {
     run(async {
         let without = Source::start(ServerKind::Mariadb1011, &["--skip-log-bin"]).await?;
         let Some(mut source) = Source::start(ServerKind::Mysql97, &[]).await? else { return Ok(()) };

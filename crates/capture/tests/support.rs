@@ -1,4 +1,4 @@
-//! A source, captures of it in this process, and the comparison of logs with the source's own files.
+//! A source, captures of it in this process, and a comparison of the logs with the source's own binlog files.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,10 +20,10 @@ use tailwater_wire::Flavour;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio_util::sync::CancellationToken;
 
-/// Timeout of any step on a busy machine; reached only when something is wrong.
+/// The time limit of any step on a busy machine. It is reached only if something is wrong.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A server, and a folder for logs of it.
+/// A server, and a folder for the logs that captures make of it.
 pub struct Source {
     pub server: Server,
     pub folder: tempfile::TempDir,
@@ -32,12 +32,12 @@ pub struct Source {
 }
 
 impl Source {
-    /// A source without semi-sync; `None` if the server is not installed.
+    /// Starts a source without semi-sync. `None` if the server is not installed.
     pub async fn start(kind: ServerKind, options: &[&str]) -> Result<Option<Self>> {
         Self::start_spec(kind, options, |spec| spec).await
     }
 
-    /// A source whose every commit waits for an ACK, from the first on.
+    /// Starts a source on which every commit waits for an ACK, from the first commit on.
     pub async fn start_waiting(kind: ServerKind, options: &[&str]) -> Result<Option<Self>> {
         Self::start_spec(kind, options, ServerSpec::semi_sync_source).await
     }
@@ -50,7 +50,7 @@ impl Source {
         if require(kind).is_none() {
             return Ok(None);
         }
-        // These tests check the final files, not power cuts.
+        // These tests check the final files, not power failures, so the source need not sync.
         let relaxed = ["--sync-binlog=0", "--innodb-flush-log-at-trx-commit=2"];
         let spec = ServerSpec::new(kind).options(relaxed).options(options.iter().copied());
         let server = Server::start(change(spec)).await?;
@@ -60,7 +60,7 @@ impl Source {
         Ok(Some(source))
     }
 
-    /// Options to capture this source into the log `name`.
+    /// The options to capture this source into the log `name`.
     pub fn options(&self, name: &str, server_id: u32) -> CaptureOptions {
         CaptureOptions {
             name: name.to_owned(),
@@ -81,7 +81,7 @@ impl Source {
         self.folder.path().join(name)
     }
 
-    /// Creates the tables for a load. Under semi-sync this needs an acker.
+    /// Creates the tables for a load. With semi-sync, the statements wait for an acker.
     pub async fn prepare(&self) -> Result<()> {
         Ok(prepare(&self.server.connect_options()).await?)
     }
@@ -98,20 +98,20 @@ impl Source {
         Workload::start(self.server.connect_options(), &spec, Arc::clone(&self.ledger))
     }
 
-    /// This many transactions, each acknowledged.
+    /// Commits `transactions` transactions, and waits until each is acknowledged.
     pub async fn write(&mut self, transactions: u64) -> Result<()> {
         let report = self.load(2, Some(transactions)).wait().await;
         ensure!(report.errors.is_empty(), "{:?}", report.errors);
         Ok(())
     }
 
-    /// Begins the next binlog file.
+    /// Starts the next binlog file.
     pub async fn rotate(&self) -> Result<()> {
         self.server.sql("FLUSH BINARY LOGS").await?;
         Ok(())
     }
 
-    /// The source's binlog files with their sizes.
+    /// The source's binlog files with their sizes in bytes.
     pub async fn binlogs(&self) -> Result<Vec<(String, u64)>> {
         let lines = self.server.sql("SHOW BINARY LOGS").await?;
         let file = |line: &String| {
@@ -125,7 +125,8 @@ impl Source {
         self.binlogs().await?.pop().context("no binlog")
     }
 
-    /// Purges all files but the newest. MariaDB keeps files of a stream that has ended without its notice.
+    /// Purges all binlog files except the newest. MariaDB keeps a file in use for a stream that has ended,
+    /// until it notices the end.
     pub async fn purge(&self) -> Result<()> {
         let begin = Instant::now();
         loop {
@@ -134,22 +135,22 @@ impl Source {
             if self.binlogs().await?.len() == 1 {
                 return Ok(());
             }
-            ensure!(begin.elapsed() < PATIENCE, "files stay in use");
+            ensure!(begin.elapsed() < PATIENCE, "the old binlog files stay in use");
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }
 
-    /// Runs SQL that is not written to the binlog.
+    /// Runs SQL statements that the server does not write to the binlog.
     pub async fn configure(&self, statements: &str) -> Result<()> {
         self.server.sql(&format!("SET sql_log_bin=0; {statements}")).await?;
         Ok(())
     }
 
-    /// Waits until the log has everything that the source has written.
+    /// Waits until the log has everything that the source has written to its binlog.
     pub async fn until_complete(&self, name: &str) -> Result<()> {
         let begin = Instant::now();
         loop {
-            // Queried each time: a server writes events of its own a moment after it began a file.
+            // Query the end each time: a server writes further events a moment after it has started a file.
             let newest = self.newest().await?;
             let end = match LogDir::open_read_only(&self.log(name))?.segments()?.last() {
                 Some(last) => (last.source_file.clone(), source_end(last)?),
@@ -163,13 +164,13 @@ impl Source {
         }
     }
 
-    /// Waits until the log has everything that the source has written, and compares every byte.
+    /// Waits until the log has everything that the source has written to its binlog, and compares every byte.
     pub async fn check_complete(&self, name: &str) -> Result<()> {
         self.until_complete(name).await?;
         compare(&self.log(name), self.server.data())
     }
 
-    /// Compares the log with the ledger.
+    /// Compares the log with the ledger of acknowledged commits.
     pub fn check_ledger(&self, name: &str) -> Result<LedgerReport> {
         let mut check = BinlogCheck::new(&self.ledger, self.flavour());
         for segment in LogDir::open_read_only(&self.log(name))?.segments()? {
@@ -185,7 +186,7 @@ impl Source {
     }
 }
 
-/// The same options, through a link.
+/// The same options, but the capture connects through a link on this port.
 pub fn through(mut options: CaptureOptions, port: u16) -> CaptureOptions {
     options.connect = ConnectOptions { endpoint: Endpoint::tcp("127.0.0.1", port), ..options.connect };
     options
@@ -198,7 +199,7 @@ fn readers() -> &'static Handle {
     READERS.get_or_init(|| start().expect("a runtime can be started")).handle()
 }
 
-/// A capture under test.
+/// A running capture under test.
 pub struct Running {
     capture: Capture,
     pub status: Arc<CaptureStatus>,
@@ -210,17 +211,17 @@ impl Running {
         Ok(Self { status: capture.status(), capture })
     }
 
-    /// A handle to give it orders.
+    /// A handle for giving orders to the capture.
     pub fn acker(&self) -> CaptureAcker {
         self.capture.acker()
     }
 
-    /// The log that it writes.
+    /// The log that the capture writes.
     pub fn log(&self) -> LogHandle {
         self.capture.log()
     }
 
-    /// Waits until the status satisfies a condition, and returns it.
+    /// Waits until the status satisfies a condition, and returns the status.
     pub async fn until(
         &self,
         what: &str,
@@ -235,7 +236,7 @@ impl Running {
             if let CaptureState::Refused(reason) = &snapshot.state {
                 bail!("waiting for {what}, the capture stopped: {reason}");
             }
-            ensure!(begin.elapsed() < PATIENCE, "no {what}: {snapshot:?}");
+            ensure!(begin.elapsed() < PATIENCE, "waited in vain for {what}: {snapshot:?}");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
@@ -245,47 +246,47 @@ impl Running {
         Ok(())
     }
 
-    /// Waits until the capture pauses for a reason that contains these words.
+    /// Waits until the capture pauses after an error whose text contains these words.
     pub async fn until_waiting(&self, words: &str) -> Result<()> {
         let waits = |now: &StatusSnapshot| matches!(&now.state, CaptureState::Waiting(reason) if reason.contains(words));
         self.until(words, waits).await?;
         Ok(())
     }
 
-    /// Waits for this many more transactions.
+    /// Waits until this many more transactions are in the log.
     pub async fn until_more(&self, transactions: u64) -> Result<()> {
         let wanted = self.status.snapshot().transactions + transactions;
         self.until("more transactions", |now| now.transactions >= wanted).await?;
         Ok(())
     }
 
-    /// Stops it in an orderly way.
+    /// Stops the capture in an orderly way.
     pub async fn stop(self) -> Result<()> {
         self.capture.stop();
         tokio::task::spawn_blocking(move || self.capture.join()).await??;
         Ok(())
     }
 
-    /// Waits for its end, which must be an error without a stop.
+    /// Waits until the capture ends with an error, without being stopped. Returns the error.
     pub async fn refusal(self) -> Result<CaptureError> {
         let begin = Instant::now();
         while !matches!(self.status.snapshot().state, CaptureState::Refused(_)) {
             if begin.elapsed() > PATIENCE {
                 let state = self.status.snapshot().state;
                 self.stop().await?;
-                bail!("it was not refused: {state:?}");
+                bail!("the capture was not refused: {state:?}");
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         match tokio::task::spawn_blocking(move || self.capture.join()).await? {
             Err(error) => Ok(error),
-            Ok(()) => bail!("refused without an error"),
+            Ok(()) => bail!("the capture was refused without an error"),
         }
     }
 }
 
-/// Offset of a segment's events in its file: after the format description if it begins in the middle of the
-/// source's file.
+/// The offset in a segment's file where its events start. If the segment starts in the middle of the source's
+/// file, this is after the format description event.
 fn body_offset(segment: &SegmentSummary, bytes: &[u8]) -> Result<usize> {
     if segment.source_offset == 4 {
         return Ok(4);
@@ -299,20 +300,24 @@ fn source_end(segment: &SegmentSummary) -> Result<u64> {
     Ok(segment.source_offset + segment.bytes.saturating_sub(body_offset(segment, &bytes)? as u64))
 }
 
-/// Every byte of the log is the source's own, and from its beginning on nothing is missing or duplicated.
+/// Checks that every byte of the log equals the source's, and that from the log's beginning on nothing is
+/// missing or duplicated.
 pub fn compare(directory: &Path, data: &Path) -> Result<()> {
     let segments = LogDir::open_read_only(directory)?.segments()?;
     ensure!(!segments.is_empty(), "the log is empty");
     for (index, segment) in segments.iter().enumerate() {
         let last = index + 1 == segments.len();
         let name = &segment.source_file;
-        ensure!(index == 0 || segments[index - 1].source_file < *name, "{name} comes twice or too late");
+        ensure!(
+            index == 0 || segments[index - 1].source_file < *name,
+            "{name} is in the log twice or in the wrong order"
+        );
         let mut theirs = fs::read(data.join(name)).with_context(|| format!("read {name}"))?;
         let ours = fs::read(&segment.path)?;
         // The newest segment has reserved space after its end.
         let mut ours =
             ours.get(..segment.bytes as usize).context("a segment is shorter than its index says")?.to_vec();
-        // The mark of a file in use is only on the source's disk.
+        // The flag that marks a binlog file as in use is set only in the source's own file.
         ours[4 + 17] &= !1;
         theirs[4 + 17] &= !1;
         let from = body_offset(segment, &ours)?;
@@ -327,7 +332,7 @@ pub fn compare(directory: &Path, data: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Contents of all files of a log, to check that nothing was changed.
+/// The contents of all files of a log, to check that nothing was changed.
 pub fn contents(directory: &Path) -> Result<Vec<(PathBuf, Vec<u8>)>> {
     let mut files = Vec::new();
     for entry in fs::read_dir(directory)? {
@@ -338,18 +343,22 @@ pub fn contents(directory: &Path) -> Result<Vec<(PathBuf, Vec<u8>)>> {
     Ok(files)
 }
 
-/// Waits until this many commits of a load were acknowledged.
+/// Waits until this many more commits of a load are acknowledged.
 pub async fn wait_until_acknowledged(load: &Workload, commits: u64) -> Result<()> {
     let wanted = load.counters().snapshot().acknowledged + commits;
     let begin = Instant::now();
     while load.counters().snapshot().acknowledged < wanted {
-        ensure!(begin.elapsed() < PATIENCE, "commits stall: {:?}", load.counters().snapshot());
+        ensure!(
+            begin.elapsed() < PATIENCE,
+            "no further commits are acknowledged: {:?}",
+            load.counters().snapshot()
+        );
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     Ok(())
 }
 
-/// Runs a test with three worker threads, so that a waiting statement delays nothing else.
+/// Runs a test with three worker threads, so that a statement that waits does not delay the rest of the test.
 pub fn run(test: impl Future<Output = Result<()>>) -> Result<()> {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?.block_on(test)
 }

@@ -1,4 +1,5 @@
-//! A source that was killed while it wrote to its binlog, so that the file ends in the middle of an event.
+//! A source that was killed while it wrote to its binlog, so that the binlog file ends in the middle of an
+//! event.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -9,7 +10,8 @@ use tailwater_sandbox::require::is_skipped_in_ci;
 
 use crate::support::{Running, Source, run, wait_until_acknowledged};
 
-/// Appends a copy of a whole transaction of the binlog, cut in the middle of its last event but one.
+/// Appends a copy of a whole transaction to the binlog file, cut in the middle of the transaction's last
+/// event but one.
 fn tear(path: &std::path::Path) -> Result<()> {
     let bytes = fs::read(path)?;
     let (mut at, mut starts) = (4, Vec::new());
@@ -17,13 +19,13 @@ fn tear(path: &std::path::Path) -> Result<()> {
         starts.push((at, bytes[at + 4]));
         at += u32::from_le_bytes(bytes[at + 9..at + 13].try_into()?) as usize;
     }
-    ensure!(at == bytes.len(), "the file is torn already");
-    // GTID events: 33 of MySQL, 162 of MariaDB.
+    ensure!(at == bytes.len(), "the file already ends in the middle of an event");
+    // The types of GTID events: 33 on MySQL, 162 on MariaDB.
     let begin = starts.iter().rposition(|&(_, kind)| kind == 33 || kind == 162).context("no transaction")?;
     let (from, until) = (starts[begin].0, starts[starts.len() - 2].0 + 10);
-    ensure!(until > from, "a transaction of one event");
+    ensure!(until > from, "the transaction has only one event");
     let mut part = bytes[from..until].to_vec();
-    // Each event states where it ends.
+    // Each event contains its end position, which must be corrected in the copy.
     let shift = bytes.len() - from;
     for window in starts[begin..].windows(2) {
         let (event, next) = (window[0].0 - from, window[1].0 - from);
@@ -52,7 +54,7 @@ fn crc32(bytes: &[u8]) -> u32 {
     !sum
 }
 
-/// The capture takes no part of it, and continues in the file that the source begins.
+/// The capture stores nothing of the torn transaction, and continues in the file that the source starts next.
 async fn torn(kind: ServerKind, clients_wait: bool) -> Result<()> {
     let Some(mut source) = Source::start_waiting(kind, &[]).await? else { return Ok(()) };
     let options = source.options("log", 81);
@@ -66,7 +68,7 @@ async fn torn(kind: ServerKind, clients_wait: bool) -> Result<()> {
     let path = source.server.data().join(&file);
     let whole = fs::metadata(&path)?.len();
     tear(&path)?;
-    // Also for a capture that starts afterwards.
+    // The capture either runs all the time, or starts after the source was killed.
     let capture = if clients_wait {
         capture.stop().await?;
         None
@@ -85,7 +87,8 @@ async fn torn(kind: ServerKind, clients_wait: bool) -> Result<()> {
     wait_until_acknowledged(&load, 100).await.with_context(|| format!("{:?}", capture.status.snapshot()))?;
     load.finish().await;
     source.rotate().await?;
-    // The comparison requires files to be captured to their end, which excludes the torn event.
+    // The comparison requires that files are captured to their end. So remove the torn transaction from the
+    // source's file.
     if fs::metadata(&path)?.len() > whole {
         OpenOptions::new().write(true).open(&path)?.set_len(whole)?;
     }
@@ -95,25 +98,25 @@ async fn torn(kind: ServerKind, clients_wait: bool) -> Result<()> {
 }
 
 #[test]
-fn torn_mariadb_1011() -> Result<()> {
+fn a_torn_binlog_of_mariadb_1011_is_skipped() -> Result<()> {
     run(torn(ServerKind::Mariadb1011, false))
 }
 
 #[test]
-fn torn_mariadb_1011_with_waiting_clients() -> Result<()> {
+fn a_torn_binlog_of_mariadb_1011_with_waiting_clients_is_skipped() -> Result<()> {
     run(torn(ServerKind::Mariadb1011, true))
 }
 
 #[test]
-fn torn_mariadb_118() -> Result<()> {
-    if is_skipped_in_ci("torn_binlog::torn_mariadb_118", "that on 10.11") {
+fn a_torn_binlog_of_mariadb_118_is_skipped() -> Result<()> {
+    if is_skipped_in_ci("torn_binlog::a_torn_binlog_of_mariadb_118_is_skipped", "the same test on 10.11") {
         return Ok(());
     }
     run(torn(ServerKind::Mariadb118, false))
 }
 
-/// MySQL truncates the file when it starts.
+/// MySQL truncates the torn file when it starts.
 #[test]
-fn torn_mysql_97() -> Result<()> {
+fn mysql_97_truncates_a_torn_binlog() -> Result<()> {
     run(torn(ServerKind::Mysql97, true))
 }
