@@ -1,4 +1,5 @@
-//! Sends one client's stream: reads the log, sends the events that the client lacks, and waits for more.
+//! Sends the binlog stream of one client: reads the log, sends the events that the client lacks, and waits
+//! for more.
 
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -20,18 +21,20 @@ use super::server::ServerShared;
 use super::start::{ClientDumpRequest, LogHistory, RequestedStart, StreamStart};
 use tailwater_wire::event::FIRST_EVENT_OFFSET;
 
-/// Bytes that are buffered before they are sent.
+/// How many bytes are buffered before they are sent.
 const SEND_BYTES: usize = 256 << 10;
 
-/// Entries and events that are processed before other tasks run: a client may already have most of the log.
+/// How many entries and events are processed before other tasks may run. The limit matters when the client
+/// already has most of the log, because then nothing is sent.
 const STEPS_MAX: usize = 4096;
 
-/// Bytes of an event that are read from the log at once.
+/// How many bytes of an event are read from the log at once.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// Sends a client its stream, until the client disconnects, is disconnected, or has everything it requested.
-/// `holding` prevents purges until the stream has its own pin. `clock_steps` has seen the steps from before
-/// the client could query the time.
+/// Sends a client its stream until the client disconnects, is disconnected, or has everything that it
+/// requested. `holding` prevents purges until the stream has a retention pin of its own. `clock_steps` was
+/// subscribed before the client could query the time, so that the stream notices every later step of the
+/// clock.
 pub(super) async fn send(
     client: ClientSession,
     shared: &ServerShared,
@@ -63,9 +66,11 @@ pub(super) async fn send(
     );
     let log = &shared.served.log;
     let tail = if semi_sync { log.subscribe() } else { shared.pace.subscribe() };
-    // Waiting clients get only durable bytes, so request prompt syncs for them even if no one else does.
+    // A client that waits for new events receives only durable bytes. So request prompt syncs for it, even if
+    // nothing else requires them.
     let _prompt_sync = request.wait_for_more.then(|| log.prompt_sync());
-    // Replicas reconnect under the same server id and must find what they need then; other programs do not.
+    // A replica reconnects under the same server id and must then find the events that it needs. Other
+    // programs do not reconnect.
     let is_replica = request.is_replica();
     let watermark = match is_replica {
         true => log.register_persistent_reader(&format!("replica {}", request.server_id), begin.from),
@@ -97,51 +102,52 @@ pub(super) async fn send(
     sending.run(&mut sender, &mut receiver, tail, registered, &watermark).await
 }
 
-/// A running stream.
+/// The stream of one client.
 struct BinlogSender<'a> {
     shared: &'a ServerShared,
     wait_for_more: bool,
     heartbeat_period: Option<Duration>,
     semi_sync: bool,
-    /// Signals that the client got a wrong time; programs that are not replicas do not query the time.
+    /// Signals that the source's time that the client got was wrong. `None` for programs that are not
+    /// replicas, because they do not query the time.
     clock_steps: Option<watch::Receiver<u64>>,
     filter: StreamFilter,
     reader: LogReader,
     state: ReadState,
-    /// The segment being read.
+    /// The number of the segment that is being read.
     segment: u64,
-    /// Where the stream begins; `None` once it has sent an event.
+    /// Where the stream starts; `None` after the stream has reached this position.
     begin: Option<StreamStart>,
 }
 
-/// Where the reader is.
+/// Which part of the log the reader reads next.
 enum ReadState {
-    /// Between two entries.
+    /// The next entry.
     Between,
-    /// In an entry, between two events.
+    /// The next event of an entry.
     InEntry(EntryRange),
-    /// In an event that is being sent.
+    /// The next bytes of an event, a part of which may have been sent.
     InEvent(EntryRange),
 }
 
-/// The extent of an entry.
+/// Where an entry starts and ends.
 #[derive(Clone, Copy)]
 struct EntryRange {
-    /// Offset of its first byte in the source's file.
+    /// The offset of its first byte in the source's binlog file.
     source_start: u64,
-    /// Position after its last byte, in the log.
+    /// The position in the log after its last byte.
     end: LogPosition,
 }
 
-/// Why filling the buffer stopped.
+/// Why no more bytes are added to the buffer.
 enum FillResult {
-    /// The buffer is full; there is more to read.
+    /// The buffer is full, and the log has more to send.
     More,
-    /// The end of the log.
+    /// The end of the log is reached.
     AtEnd,
-    /// The client has everything that it asked for.
+    /// The client has everything that it requested.
     Complete,
-    /// The source's clock stepped: the client was given a wrong time.
+    /// The source's clock stepped, so the time that the client got from this server is wrong.
     ClockStepped,
 }
 
@@ -155,7 +161,7 @@ impl BinlogSender<'_> {
         watermark: &RetentionPin,
     ) -> Result<(), SessionError> {
         loop {
-            // A change after this line is seen by the wait below.
+            // Mark the log's state as seen before reading, so that a later change ends the wait below.
             tail.mark_unchanged();
             let filled = self.fill_allow_blocking(sender);
             let filled = match filled {
@@ -193,7 +199,7 @@ impl BinlogSender<'_> {
         }
     }
 
-    /// Waits until the log has grown; breaks if the stream is over.
+    /// Waits until the log has grown. Returns a break if the stream has ended.
     async fn wait(
         &mut self,
         sender: &mut EventSender,
@@ -201,7 +207,7 @@ impl BinlogSender<'_> {
         tail: &mut watch::Receiver<DurableState>,
         registered: &ClientRegistration,
     ) -> Result<ControlFlow<()>, SessionError> {
-        // A client without a heartbeat period never gets a heartbeat.
+        // A client that set no heartbeat period gets no heartbeats.
         let period = self.heartbeat_period.unwrap_or(Duration::MAX / 4);
         let mut heartbeat = std::pin::pin!(tokio::time::sleep(period));
         let mut log_is_open = true;
@@ -219,7 +225,7 @@ impl BinlogSender<'_> {
                     if changed.is_ok() {
                         return Ok(ControlFlow::Continue(()));
                     }
-                    // The log's writer has ended; the connection stays open, with heartbeats.
+                    // The process no longer writes the log. The connection stays open and gets heartbeats.
                     log_is_open = false;
                 }
                 packet = receiver.next() => match packet? {
@@ -242,8 +248,8 @@ impl BinlogSender<'_> {
         }
     }
 
-    /// Fills the buffer. Blocking is allowed where data may come from a disk or from the archive, which is
-    /// everywhere but in the newest segment.
+    /// Fills the send buffer. Where the data may come from a disk or from the archive, the thread is allowed
+    /// to block. This is everywhere except in the newest segment.
     fn fill_allow_blocking(&mut self, sender: &mut EventSender) -> Result<FillResult, ClientError> {
         let newest = self.shared.served.log.durable().position.segment;
         let at_newest = self.segment == newest;
@@ -284,8 +290,8 @@ impl BinlogSender<'_> {
                         }
                     }
                 },
-                // Only between entries: some replicas that go by position do not find their position inside a
-                // transaction again.
+                // Check this only between entries: some replicas by position cannot resume inside a
+                // transaction.
                 ReadState::Between if self.clock_steps.as_ref().is_some_and(has_stepped) => {
                     return Ok(FillResult::ClockStepped);
                 }
@@ -310,7 +316,7 @@ impl BinlogSender<'_> {
         Ok(FillResult::More)
     }
 
-    /// Enters a segment; the reader is at its head, the format description event.
+    /// Enters a segment. The reader is at the segment's beginning, the format description event.
     fn enter_segment(&mut self, sender: &mut EventSender, head: &LogEntry) -> Result<(), SendFailure> {
         let number = head.position.segment;
         let vanished = || {
@@ -329,15 +335,15 @@ impl BinlogSender<'_> {
             sender.push_event(&event, false);
         }
         self.segment = number;
-        // A client at the very end of a file continues in the next one, even without a rotate event in
-        // between (its server died).
+        // A client at the very end of a file continues in the next file. There may be no rotate event between
+        // the files, because the source died.
         if self.begin.as_ref().is_some_and(|begin| begin.from <= head.position) {
             self.begin = None;
         }
         Ok(())
     }
 
-    /// Starts an entry; true if the stream is complete.
+    /// Starts an entry of the log. Returns true if the client has everything that it requested.
     fn entry(&mut self, sender: &mut EventSender, entry: LogEntry) -> Result<bool, SendFailure> {
         if let Some(begin) = &self.begin {
             if entry.end() <= begin.from {
@@ -354,8 +360,8 @@ impl BinlogSender<'_> {
         };
         match self.filter.entry(&entry, &log_state).map_err(SendFailure::Refused)? {
             EntryVerdict::Skip => self.end_entry(sender),
-            EntryVerdict::Send(made_up) => {
-                for event in made_up {
+            EntryVerdict::Send(artificial) => {
+                for event in artificial {
                     sender.push_event(&event, false);
                 }
                 self.state =
@@ -365,7 +371,8 @@ impl BinlogSender<'_> {
         }
     }
 
-    /// Sends what follows an entry; true if the stream is complete.
+    /// Sends the artificial events that follow an entry. Returns true if the client has everything that it
+    /// requested.
     fn end_entry(&mut self, sender: &mut EventSender) -> Result<bool, SendFailure> {
         let after = self.filter.end_entry().map_err(SendFailure::Refused)?;
         for event in after.events {
@@ -374,7 +381,7 @@ impl BinlogSender<'_> {
         Ok(after.ends)
     }
 
-    /// Starts an event.
+    /// Starts an event of an entry.
     fn event(
         &mut self,
         sender: &mut EventSender,
@@ -388,10 +395,10 @@ impl BinlogSender<'_> {
         }
         let verdict = self.filter.event(header, &whole).map_err(SendFailure::Refused)?;
         self.state = ReadState::InEntry(span);
-        // The stream may begin in the middle of a transaction: replicas that go by position request this
-        // after they lost their connection there. Replicas of MariaDB 11.4 and later count wrongly then
-        // (events without an end position of their own by their length without checksum), and no source can
-        // help them.
+        // The stream may start in the middle of a transaction: replicas by position request this after they
+        // lost their connection there. Replicas of MariaDB 11.4 and later then request a wrong position, and
+        // no source can help them. They count events that have no end position by their length without the
+        // checksum.
         if let Some(begin) = self.begin.take_if(|begin| at >= begin.from)
             && at != begin.from
         {
@@ -409,7 +416,8 @@ impl BinlogSender<'_> {
             EventVerdict::Replace(event) => sender.push_event(&event, false),
             EventVerdict::Send { .. } if !whole.is_empty() => sender.push_event(&whole, false),
             EventVerdict::Send { ends_transaction } => {
-                // One acknowledgement is requested for everything that is sent together.
+                // Only the last event of the log requests an acknowledgement; it covers everything that is
+                // sent together.
                 let wants_ack = self.semi_sync
                     && ends_transaction
                     && span.end == self.shared.served.log.durable().position;
@@ -421,7 +429,7 @@ impl BinlogSender<'_> {
     }
 }
 
-/// Why filling the buffer failed.
+/// Why the buffer cannot be filled.
 enum SendFailure {
     Refused(ClientError),
     Log(LogError),
@@ -433,7 +441,7 @@ impl From<LogError> for SendFailure {
     }
 }
 
-/// A replica whose connection is lost reconnects at once, and reads the time again.
+/// A replica that loses its connection reconnects immediately and then reads the source's time again.
 fn log_clock_step_disconnect() {
     info!("disconnecting the replica so that it reads the source's clock again");
 }
@@ -442,7 +450,7 @@ fn has_stepped(clock_steps: &watch::Receiver<u64>) -> bool {
     clock_steps.has_changed().unwrap_or(false)
 }
 
-/// Completes when the source's clock has stepped since the client was given the time.
+/// Completes when the source's clock has stepped after the client got the time.
 async fn stepped(clock_steps: Option<&mut watch::Receiver<u64>>) {
     if let Some(clock_steps) = clock_steps
         && clock_steps.changed().await.is_ok()
@@ -452,8 +460,9 @@ async fn stepped(clock_steps: Option<&mut watch::Receiver<u64>>) {
     std::future::pending().await
 }
 
-/// Ends a stream on request. A duplicate replica gets the servers' error; a killed client only loses its
-/// connection, and reconnects.
+/// Ends a stream because another connection or an administrator ended it. If the same replica connected
+/// again, its older connection gets the same error as from the servers. If the client was killed, its
+/// connection is only closed, and it reconnects.
 async fn end_stream(registered: &ClientRegistration, sender: &mut EventSender) -> Result<(), SessionError> {
     if !registered.is_displaced() {
         return Ok(());

@@ -1,9 +1,9 @@
-//! The log's segments as the binlog files that clients see. Pure.
+//! Presents the log's segments as the binlog files that clients see. It does no I/O.
 //!
-//! A file is served under the source's own name with the source's own offsets, so a replica can move between
-//! the source and its log without a change of position. After the capture has moved to another server, the
-//! same name may come again with other content. From the second source on, the name contains the number of
-//! the source.
+//! A file is served with the same name and the same offsets as on the source, so that a replica can move
+//! between the source and its log without a change of position. After the capture has moved to another
+//! server, the same file name may occur again with other content. From the second server on, the served name
+//! contains the number of the server (its epoch).
 
 use std::collections::HashMap;
 
@@ -12,28 +12,29 @@ use tailwater_wire::event::FIRST_EVENT_OFFSET;
 
 use super::client_error::ClientError;
 
-/// Properties of a segment that the catalog needs.
+/// What the catalog needs to know about a segment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SegmentView {
-    /// Its number.
+    /// The number of the segment.
     pub number: u64,
-    /// The source's binlog file that it mirrors.
+    /// The source's binlog file that the segment is a copy of.
     pub source_file: String,
-    /// Offset in that file of its first event; with 4 the segment mirrors the file from its start.
+    /// The offset of the segment's first event in that file. With 4, the segment has the file from its start.
     pub source_offset: u64,
-    /// Length of the format description event at its head, in bytes. Only used if `source_offset` is not 4:
-    /// the event then precedes the event at `source_offset`.
+    /// The length of the format description event at the segment's beginning, in bytes. Only used if
+    /// `source_offset` is not 4: the event is then stored before the event at `source_offset`.
     pub head_bytes: u64,
-    /// Durable bytes, including the four magic bytes.
+    /// The number of durable bytes, including the four magic bytes.
     pub bytes: u64,
-    /// The segment is complete.
+    /// Whether the segment is complete.
     pub sealed: bool,
-    /// Number of the source: 1 for the first, one more each time the capture moved to another server.
+    /// Counts the servers that the log was captured from: 1 for the first, and one more after each move of
+    /// the capture to another server.
     pub epoch: u32,
 }
 
 impl SegmentView {
-    /// The view of a segment of the log.
+    /// Collects these properties of a segment of the log.
     pub fn new(summary: &SegmentSummary, epoch: u32, head_bytes: u64) -> Self {
         Self {
             number: summary.number,
@@ -46,7 +47,7 @@ impl SegmentView {
         }
     }
 
-    /// Offset in the segment of the event at `source_offset` of the source's file.
+    /// The offset in the segment of the event that is at `source_offset` in the source's file.
     fn first_in_place(&self) -> u64 {
         if self.source_offset == FIRST_EVENT_OFFSET {
             FIRST_EVENT_OFFSET
@@ -55,58 +56,61 @@ impl SegmentView {
         }
     }
 
-    /// Offset in the source's file after the last durable byte.
+    /// The offset in the source's file after the last durable byte.
     fn source_end(&self) -> u64 {
         self.source_offset + self.bytes.saturating_sub(self.first_in_place())
     }
 }
 
-/// A served binlog file: one segment, or several where the log did not get the file in one piece.
+/// A binlog file as clients see it. It is one segment, or several if the log did not get the file in one
+/// piece.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServedFile {
     /// The name that clients see.
     pub name: String,
-    /// Its segments in the order of the log; never empty.
+    /// The segments of the file in the order of the log; at least one.
     pub segments: Vec<SegmentView>,
 }
 
 impl ServedFile {
-    /// Offset after its last durable byte: its size in `SHOW BINARY LOGS`.
+    /// The offset after the last durable byte of the file: its size in `SHOW BINARY LOGS`.
     pub fn size(&self) -> u64 {
         self.segments.iter().map(SegmentView::source_end).max().unwrap_or(FIRST_EVENT_OFFSET)
     }
 
-    /// Offset of the first event that the log has of it; 4 unless the log began in its middle.
+    /// The offset of the first event that the log has of the file. It is 4 unless the log began in the middle
+    /// of the file.
     pub fn begins_at(&self) -> u64 {
         self.segments.first().map_or(FIRST_EVENT_OFFSET, |segment| segment.source_offset)
     }
 
-    /// The number of the source that wrote it.
+    /// The epoch of the source that wrote the file: 1 for the log's first source.
     pub fn epoch(&self) -> u32 {
         self.segments.first().map_or(1, |segment| segment.epoch)
     }
 
-    /// Whether the log can still get more of it.
+    /// Whether the log can still get more of the file.
     pub fn is_open(&self) -> bool {
         self.segments.last().is_some_and(|segment| !segment.sealed)
     }
 
-    /// Position in the log of an offset of the file, if the log has it.
+    /// The position in the log of an offset in the file, if the log has this offset.
     fn locate(&self, position: u64) -> Option<LogPosition> {
         let part = self.segments.iter().rev().find(|segment| segment.source_offset <= position)?;
         let within = position - part.source_offset;
-        // The beginning of a segment is its format description, whatever the offset.
+        // The beginning of a segment is its format description event, wherever the segment starts in the
+        // source's file.
         let offset = if within == 0 { FIRST_EVENT_OFFSET } else { part.first_in_place() + within };
         (position <= part.source_end()).then_some(LogPosition { segment: part.number, offset })
     }
 }
 
-/// A position in a served file.
+/// A position in a file, as clients see it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BinlogCoordinates {
-    /// The name that clients see.
+    /// The name of the file that clients see.
     pub file: String,
-    /// Offset in the source's file.
+    /// The offset in the file.
     pub position: u64,
 }
 
@@ -119,7 +123,7 @@ pub struct Catalog {
 }
 
 impl Catalog {
-    /// The files of these segments, which are given oldest first.
+    /// The catalog of these segments, which must be in the order of the log.
     pub fn new(segments: impl IntoIterator<Item = SegmentView>) -> Self {
         let mut catalog = Self::default();
         for segment in segments {
@@ -129,7 +133,8 @@ impl Catalog {
                 .last()
                 .is_some_and(|file| file.name == name && file.size() <= segment.source_offset);
             if !continues {
-                // The source started a file with this name again: the name now means the newest file.
+                // If the source started a file with this name again, the name now means the newest of these
+                // files.
                 catalog.by_name.insert(name.clone(), catalog.files.len());
                 catalog.files.push(ServedFile { name, segments: Vec::new() });
             }
@@ -141,37 +146,37 @@ impl Catalog {
         catalog
     }
 
-    /// The files, oldest first: `SHOW BINARY LOGS`.
+    /// The files, oldest first, as in `SHOW BINARY LOGS`.
     pub fn files(&self) -> &[ServedFile] {
         &self.files
     }
 
-    /// The file with a name.
+    /// The file with this name.
     pub fn file(&self, name: &str) -> Option<&ServedFile> {
         self.by_name.get(name).and_then(|index| self.files.get(*index))
     }
 
-    /// The file of a segment.
+    /// The file that a segment belongs to.
     pub fn of_segment(&self, number: u64) -> Option<&ServedFile> {
         self.by_segment.get(&number).and_then(|index| self.files.get(*index))
     }
 
-    /// The file after the named one, in the order of the log.
+    /// The next file in the order of the log.
     pub fn next(&self, name: &str) -> Option<&ServedFile> {
         self.files.get(self.by_name.get(name)? + 1)
     }
 
-    /// Where the newest file ends: `SHOW BINARY LOG STATUS`.
+    /// The end of the newest file, as in `SHOW BINARY LOG STATUS`.
     pub fn end(&self) -> Option<BinlogCoordinates> {
         let newest = self.files.last()?;
         Some(BinlogCoordinates { file: newest.name.clone(), position: newest.size() })
     }
 
-    /// Position in the log of an offset of a file. The beginning of a segment is the offset of its format
-    /// description event. Does not check that an event begins there.
+    /// The position in the log of an offset in a file. For the beginning of a segment this is the position of
+    /// its format description event. Does not check that an event starts there.
     ///
     /// # Errors
-    /// Why the log does not have it.
+    /// Why the log does not have this offset.
     pub fn locate(&self, name: &str, position: u64) -> Result<LogPosition, LocateError> {
         let Some(file) = self.file(name) else { return Err(LocateError::UnknownFile) };
         if position < FIRST_EVENT_OFFSET {
@@ -186,8 +191,8 @@ impl Catalog {
         file.locate(position).ok_or(LocateError::Hole)
     }
 
-    /// The reverse of [`Catalog::locate`]. Positions within the format description at the head of a segment
-    /// that begins in mid-file map to the segment's beginning.
+    /// The reverse of [`Catalog::locate`]. If a segment starts in the middle of a file, positions within its
+    /// format description event map to the segment's beginning.
     pub fn place(&self, position: LogPosition) -> Option<BinlogCoordinates> {
         let file = self.of_segment(position.segment)?;
         let segment = file.segments.iter().find(|segment| segment.number == position.segment)?;
@@ -195,10 +200,10 @@ impl Catalog {
         Some(BinlogCoordinates { file: file.name.clone(), position: segment.source_offset + within })
     }
 
-    /// The number of the first segment that remains when everything before the named file is purged.
+    /// The number of the first segment that remains if everything before the named file is purged.
     ///
     /// # Errors
-    /// The servers' error for an unknown name.
+    /// If there is no such file; the error is that of the servers.
     pub fn purge_to(&self, name: &str) -> Result<u64, ClientError> {
         match self.file(name).and_then(|file| file.segments.first()) {
             Some(segment) => Ok(segment.number),
@@ -207,28 +212,28 @@ impl Catalog {
     }
 }
 
-/// Why the log does not have a position.
+/// Why the log does not have an offset of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LocateError {
     /// The log has no such file.
     UnknownFile,
-    /// The offset is within the magic bytes.
+    /// The offset is before the first event, within the four magic bytes.
     BeforeFirst,
-    /// The log began in the middle of the file.
+    /// The log began in the middle of the file, after this offset.
     NotCaptured {
-        /// The first offset that it has.
+        /// The first offset that the log has.
         begins_at: u64,
     },
-    /// The offset is past the file's current end.
+    /// The offset is after the current end of the file.
     PastEnd {
-        /// The file's length.
+        /// The current length of the file.
         size: u64,
     },
-    /// That part of the file was not captured: the log got its transactions from another server.
+    /// This part of the file was not captured, because the log got its transactions from another server.
     Hole,
 }
 
-/// The name under which a source's file is served.
+/// The name under which a file of the source is served.
 pub fn served_name(source_file: &str, epoch: u32) -> String {
     if epoch < 2 {
         return source_file.to_owned();
@@ -268,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn first_source_keeps_its_names_and_later_ones_get_a_number() {
+    fn files_of_the_first_source_keep_their_names_and_later_ones_get_a_number() {
         let catalog = Catalog::new([
             segment(1, "binlog.000003", 4, 1000, 1),
             segment(2, "binlog.000004", 4, 200, 1),
@@ -291,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn segments_of_one_file_are_one_served_file() {
+    fn segments_of_one_file_are_served_as_one_file() {
         let catalog = Catalog::new([
             segment(4, "b.1", 4, 500, 1),
             segment(5, "b.1", 500, 900, 1),
@@ -315,31 +320,31 @@ mod tests {
     }
 
     #[test]
-    fn log_that_began_in_mid_file_lacks_earlier_offsets() {
+    fn a_log_that_began_in_the_middle_of_a_file_lacks_earlier_offsets() {
         let catalog = Catalog::new([segment(1, "b.7", 300, 900, 1)]);
         assert_eq!(catalog.locate("b.7", 4), Err(LocateError::NotCaptured { begins_at: 300 }));
         assert_eq!(catalog.locate("b.7", 300), Ok(at(1, 4)));
-        // The format description at its head is at no offset of the file.
+        // The format description event at the segment's beginning has no offset in the source's file.
         let place = |offset| catalog.place(at(1, offset)).unwrap().position;
         assert_eq!((place(4), place(126), place(127)), (300, 300, 301));
     }
 
     #[test]
-    fn restarted_file_is_another_file() {
+    fn a_file_that_the_source_started_again_is_another_file() {
         let catalog = Catalog::new([segment(1, "b.1", 4, 500, 1), segment(2, "b.1", 4, 300, 1)]);
         assert_eq!(names(&catalog), [("b.1", 500), ("b.1", 300)]);
         assert_eq!(catalog.locate("b.1", 200), Ok(at(2, 200)));
     }
 
     #[test]
-    fn empty_log_serves_nothing() {
+    fn an_empty_log_serves_no_file() {
         let catalog = Catalog::new([]);
         assert_eq!((catalog.files().len(), catalog.end()), (0, None));
     }
 
     proptest! {
         #[test]
-        fn positions_round_trip(
+        fn locate_and_place_are_inverse_for_positions(
             parts in proptest::collection::vec((0u64..50, 0u64..3, 1u64..400, 0u64..300), 1..8),
             probe in any::<proptest::sample::Index>(),
         ) {

@@ -1,21 +1,23 @@
-//! Errors sent to a client: the servers' error numbers and, where they exist, the servers' texts, because
-//! replicas and monitoring look at both.
+//! Errors sent to a client. They have the servers' error numbers and, if there is one, the servers' text,
+//! because replicas and monitoring check both.
 
 use std::borrow::Cow;
 use std::fmt;
 
 use tailwater_wire::protocol::ErrPacket;
 
-/// Upper limit of an error's text in bytes: clients keep 512, with a terminating zero (`MYSQL_ERRMSG_SIZE`).
+/// The maximum length of an error's text in bytes. Clients keep 512 bytes with a terminating zero
+/// (`MYSQL_ERRMSG_SIZE`).
 pub const MESSAGE_BYTES_MAX: usize = 511;
 
-/// Upper limit, in bytes, of a client's own text that an error repeats; the rest of the message must fit too.
+/// The maximum length in bytes of a client's own text that an error quotes. The rest of the message must fit
+/// too.
 const QUOTED_BYTES_MAX: usize = 80;
 
 /// An error for a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientError {
-    /// The servers' error number.
+    /// The error number, as the servers use it.
     pub code: u16,
     /// The SQLSTATE, five characters.
     pub sqlstate: &'static str,
@@ -24,28 +26,28 @@ pub struct ClientError {
 }
 
 impl ClientError {
-    /// Ends a dump; a replica that gets it does not retry.
+    /// Ends a binlog stream. A replica that gets this error does not retry.
     pub const FATAL_ERROR_READING_BINLOG: u16 = 1236;
-    /// A statement that the grammar does not contain.
+    /// The statement is not in the supported grammar.
     pub const PARSE_ERROR: u16 = 1064;
     /// A statement that this server does not support.
     pub const NOT_SUPPORTED_YET: u16 = 1235;
-    /// A statement that would change something.
+    /// The statement would change something.
     pub const OPTION_PREVENTS_STATEMENT: u16 = 1290;
     /// An unknown system variable.
     pub const UNKNOWN_SYSTEM_VARIABLE: u16 = 1193;
-    /// A wrong argument of a function or statement.
+    /// A function or statement has a wrong argument.
     pub const WRONG_ARGUMENTS: u16 = 1210;
     /// An unknown function.
     pub const NO_SUCH_FUNCTION: u16 = 1305;
-    /// An unknown column; there are no tables.
+    /// The column is unknown; this server has no tables.
     pub const UNKNOWN_COLUMN: u16 = 1054;
     /// A GTID set that cannot be parsed.
     pub const MALFORMED_GTID_SET: u16 = 1772;
-    /// A limit of this server.
+    /// The statement exceeds a limit of this server.
     pub const OUT_OF_RESOURCES: u16 = 1041;
 
-    /// An error with a number. Text beyond [`MESSAGE_BYTES_MAX`] is cut off, as clients do.
+    /// An error with this number. Text beyond [`MESSAGE_BYTES_MAX`] is cut off, as clients would do.
     pub fn new(code: u16, message: impl Into<String>) -> Self {
         let sqlstate = match code {
             Self::PARSE_ERROR | Self::NOT_SUPPORTED_YET | Self::NO_SUCH_FUNCTION => "42000",
@@ -57,12 +59,12 @@ impl ClientError {
         Self { code, sqlstate, message }
     }
 
-    /// An error that ends a dump.
+    /// An error that ends a binlog stream.
     pub fn dump(message: impl Into<String>) -> Self {
         Self::new(Self::FATAL_ERROR_READING_BINLOG, message)
     }
 
-    /// The error packet.
+    /// The error as a packet.
     pub fn packet(&self) -> ErrPacket {
         ErrPacket { number: self.code, sql_state: self.sqlstate.to_owned(), message: self.message.clone() }
     }
@@ -74,12 +76,12 @@ impl fmt::Display for ClientError {
     }
 }
 
-/// The longest prefix of whole characters within `bytes_max` bytes.
+/// The longest prefix of `text` that has at most `bytes_max` bytes and ends at the end of a character.
 pub(crate) fn beginning(text: &str, bytes_max: usize) -> &str {
     (0..=bytes_max.min(text.len())).rev().find_map(|end| text.get(..end)).unwrap_or_default()
 }
 
-/// A client's text as an error repeats it; long text is cut.
+/// A client's text in the form in which an error quotes it. A long text is cut off.
 pub(crate) fn quoted(words: &str) -> Cow<'_, str> {
     let shown = beginning(words, QUOTED_BYTES_MAX);
     if shown.len() < words.len() { format!("{shown}...").into() } else { words.into() }
@@ -90,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_text_is_cut_between_characters() {
+    fn a_long_text_is_cut_between_characters() {
         let refusal = ClientError::dump("ä".repeat(300));
         assert_eq!(refusal.message, "ä".repeat(255));
         assert_eq!(quoted("name"), "name");

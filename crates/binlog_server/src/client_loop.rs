@@ -1,4 +1,4 @@
-//! The command loop of one client, until it disconnects or its stream begins.
+//! The command loop of one client, until the client disconnects or its stream starts.
 
 use std::time::Duration;
 
@@ -16,22 +16,23 @@ use super::start::{self, ClientDumpRequest, StartDecision, StreamStart};
 use super::statement::{ResultColumnType, ResultRows, StatementResult, StatementSession, execute};
 use super::{binlog_sender, purge, server_status};
 
-/// Answered commands that [`ClientCommand`] does not parse.
+/// Commands that are answered although [`ClientCommand`] does not parse them.
 const COM_INIT_DB: u8 = 0x02;
 const COM_SET_OPTION: u8 = 0x1b;
 const COM_RESET_CONNECTION: u8 = 0x1f;
 
-/// How long a client that is ahead of the log waits: the capture may be about to fetch what the client has.
+/// How long a client that is ahead of the log waits before it gets an error. The capture may be about to
+/// receive the transactions that the client has.
 const AHEAD_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Handles the commands of a client that has logged in.
+/// Answers the commands of a client that has logged in.
 pub(super) async fn run_client_loop(
     mut client: ClientSession,
     shared: &ServerShared,
 ) -> Result<(), SessionError> {
     let registered = shared.clients.add(client.connection_id(), client.user(), client.peer());
     let mut session = StatementSession::default();
-    // Clock steps from here on concern this client.
+    // Subscribe to steps of the clock before the client can query the time.
     let clock_steps = shared.served.receiver.clock_steps();
     loop {
         let payload = tokio::select! {
@@ -62,7 +63,7 @@ pub(super) async fn run_client_loop(
             }
             ClientCommand::Other { command: COM_SET_OPTION, .. } => client.write_eof().await?,
             ClientCommand::BinlogDump { .. } | ClientCommand::BinlogDumpGtid { .. } => {
-                // Nothing may be purged between the decision where the stream begins and its start.
+                // Prevent purges between the decision where the stream starts and its start.
                 let holding = shared
                     .served
                     .log
@@ -104,12 +105,12 @@ fn registration(replica: &RegisterReplica<'_>, session: &StatementSession) -> Re
         server_id: replica.server_id,
         host: String::from_utf8_lossy(replica.host).into_owned(),
         port: replica.port,
-        // At most the length of a UUID.
+        // A UUID has at most this length.
         uuid: session.replica_uuid().unwrap_or_default().chars().take(36).collect(),
     }
 }
 
-/// Finds where the stream of a dump command begins. A client that is ahead of the log waits for a while.
+/// Decides where the stream of a dump command starts. A client that is ahead of the log waits for a while.
 async fn find_start(
     shared: &ServerShared,
     session: &StatementSession,

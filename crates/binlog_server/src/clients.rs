@@ -1,4 +1,4 @@
-//! The connected clients: what each is doing, and how far its stream is.
+//! The connected clients: what each of them does, and how far its stream has been sent.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -9,20 +9,21 @@ use std::time::Instant;
 use parking_lot::{Mutex, MutexGuard};
 use tokio_util::sync::CancellationToken;
 
-/// The readers of a binlog server's streams. May outlive the server, and is empty then.
+/// The clients that read a stream of a binlog server. This value may outlive the server; the list is empty
+/// then.
 #[derive(Debug, Clone)]
 pub struct StreamReaders(ClientRegistry);
 
-/// The reader of a stream.
+/// A client that reads a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StreamReader {
-    /// Its server id; 0 for a program that is not a replica.
+    /// The client's server id; 0 for a program that is not a replica.
     pub server_id: u32,
-    /// Its `server_uuid`; empty if it sent none.
+    /// The client's `server_uuid`; empty if it sent none.
     pub uuid: String,
-    /// Its address.
+    /// The client's address.
     pub peer: SocketAddr,
-    /// The file, by its served name, and the offset up to which events were sent.
+    /// How far the stream was sent: the served file name, and the offset after the last event sent.
     pub sent: (String, u64),
 }
 
@@ -31,7 +32,7 @@ impl StreamReaders {
         Self(clients.clone())
     }
 
-    /// All current readers.
+    /// The clients that read a stream now.
     pub fn list(&self) -> Vec<StreamReader> {
         let reader = |client: ConnectedClient| {
             let stream = client.stream?;
@@ -42,62 +43,62 @@ impl StreamReaders {
     }
 }
 
-/// All clients connected to one binlog server.
+/// All clients that are connected to one binlog server.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ClientRegistry {
     connected: Arc<Mutex<BTreeMap<u32, ConnectedClient>>>,
 }
 
-/// One connection.
+/// The connection of one client.
 #[derive(Debug, Clone)]
 pub(crate) struct ConnectedClient {
-    /// Its connection id, for `KILL`.
+    /// The connection id, for `KILL`.
     pub id: u32,
-    /// The account.
+    /// The account that the client uses.
     pub user: String,
-    /// Its address.
+    /// The client's address.
     pub peer: SocketAddr,
-    /// Its registration as a replica.
+    /// What the client registered as a replica, if it did.
     pub replica: Option<ReplicaRegistration>,
-    /// The stream that it reads, if any.
+    /// The stream that the client reads, if any.
     pub stream: Option<ClientStream>,
-    /// When its current command began.
+    /// When the client's current command started.
     pub since: Instant,
     stop: CancellationToken,
     displaced: Arc<AtomicBool>,
 }
 
-/// What a replica registers.
+/// What a replica sends when it registers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct ReplicaRegistration {
-    /// Its server id.
+    /// The replica's server id.
     pub server_id: u32,
-    /// Host and port to display; may be empty and 0.
+    /// The host name that is shown for the replica; may be empty.
     pub host: String,
-    /// See `host`.
+    /// The port that is shown for the replica; may be 0.
     pub port: u16,
-    /// Its `server_uuid`; empty if it sent none.
+    /// The replica's `server_uuid`; empty if it sent none.
     pub uuid: String,
 }
 
-/// A stream that a client reads.
+/// The stream that a client reads.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct ClientStream {
     /// The client's server id; 0 for a program that is not a replica.
     pub server_id: u32,
-    /// It is a replica, which reconnects under the same server id.
+    /// Whether the client is a replica, which reconnects under the same server id.
     pub is_replica: bool,
-    /// The file, by its served name, and the offset up to which events were sent.
+    /// How far the stream was sent: the served file name, and the offset after the last event sent.
     pub sent: (String, u64),
-    /// The last acknowledged file and offset, if the client acknowledges.
+    /// The last file and offset that the client acknowledged, if it acknowledges.
     pub acknowledged: Option<(String, u64)>,
-    /// It requested semi-sync.
+    /// Whether the client requested semi-sync.
     pub semi_sync: bool,
-    /// It requested the stream by GTIDs.
+    /// Whether the client requested the stream by GTIDs.
     pub by_gtids: bool,
 }
 
-/// Removes the connection from the registry when dropped.
+/// The entry of one connection in the registry. Dropping it removes the entry.
 #[derive(Debug)]
 pub(crate) struct ClientRegistration {
     clients: ClientRegistry,
@@ -125,12 +126,12 @@ impl ClientRegistry {
         ClientRegistration { clients: self.clone(), id, stop, displaced }
     }
 
-    /// All clients, by connection id.
+    /// All clients, ordered by connection id.
     pub(crate) fn list(&self) -> Vec<ConnectedClient> {
         self.lock().values().cloned().collect()
     }
 
-    /// Ends a connection; false if the id is unknown.
+    /// Ends the connection with this id. Returns false if there is none.
     pub(crate) fn kill(&self, id: u32) -> bool {
         let connected = self.lock();
         let client = connected.get(&id);
@@ -146,29 +147,30 @@ impl ClientRegistry {
 }
 
 impl ClientRegistration {
-    /// Its connection id.
+    /// The connection id of this client.
     pub(crate) fn id(&self) -> u32 {
         self.id
     }
 
-    /// Cancelled when another connection ends this one.
+    /// This token is cancelled when another connection ends this one.
     pub(crate) fn stop(&self) -> &CancellationToken {
         &self.stop
     }
 
-    /// Whether [`ClientRegistration::stop`] was cancelled because the same replica connected again.
+    /// Whether the reason for cancelling [`ClientRegistration::stop`] was that the same replica connected
+    /// again.
     pub(crate) fn is_displaced(&self) -> bool {
         self.displaced.load(Ordering::Relaxed)
     }
 
-    /// Records its registration as a replica.
+    /// Records what the client registered as a replica.
     pub(crate) fn set_replica(&self, replica: ReplicaRegistration) {
         self.change(|client| client.replica = Some(replica));
     }
 
-    /// Records the start of a stream. A client with the same server id (or `server_uuid`) is an older, dead
-    /// connection of the same replica, or a replica with a copied configuration. It is disconnected, as the
-    /// servers do. Returns the number of disconnected clients.
+    /// Records the start of a stream. If another client has the same server id (or `server_uuid`), it is an
+    /// older, dead connection of the same replica, or a replica with a copied configuration. It is
+    /// disconnected, as the servers do. Returns the number of clients that were disconnected.
     pub(crate) fn begin_stream(&self, stream: ClientStream) -> usize {
         let mut connected = self.clients.lock();
         let uuid = connected
@@ -183,7 +185,7 @@ impl ClientRegistration {
                 other.replica.as_ref().map(|replica| &replica.uuid).filter(|uuid| !uuid.is_empty());
             let same = match (&uuid, its_uuid) {
                 (Some(ours), Some(theirs)) => ours == theirs,
-                // Programs that are not replicas all use the same id.
+                // Programs that are not replicas may all use the same server id.
                 (None, None) => stream.is_replica && its_stream.server_id == stream.server_id,
                 _ => false,
             };
@@ -200,7 +202,7 @@ impl ClientRegistration {
         displaced
     }
 
-    /// Records how far its stream is.
+    /// Records how far the stream of this client was sent.
     pub(crate) fn set_sent(&self, file: &str, position: u64) {
         self.change(|client| {
             if let Some(stream) = &mut client.stream {
@@ -212,7 +214,7 @@ impl ClientRegistration {
         });
     }
 
-    /// Records its last acknowledgement.
+    /// Records the last position that this client acknowledged.
     pub(crate) fn set_acknowledged(&self, file: &str, position: u64) {
         self.change(|client| {
             if let Some(stream) = &mut client.stream {
@@ -255,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn closed_connection_leaves_the_registry() {
+    fn a_closed_connection_leaves_the_registry() {
         let clients = ClientRegistry::default();
         let (first, _) = connect(&clients, 7, "");
         first.set_sent("binlog.000001", 400);
@@ -266,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn reconnecting_replica_ends_its_older_connection() {
+    fn a_replica_that_reconnects_ends_its_older_connection() {
         let check = |first: (u32, &str), second: (u32, &str), ends: bool| {
             let clients = ClientRegistry::default();
             let (older, _) = connect(&clients, first.0, first.1);
@@ -279,7 +281,7 @@ mod tests {
         check((7, ""), (8, ""), false);
         check((7, "a"), (7, "b"), false);
         check((7, "a"), (9, "a"), true);
-        // Programs that are not replicas.
+        // Programs that are not replicas do not end each other's connections.
         check((0, ""), (0, ""), false);
         check((1, ""), (1, ""), false);
     }

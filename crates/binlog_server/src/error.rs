@@ -1,4 +1,4 @@
-//! Errors of the binlog server itself. [`crate::client_error`] has those that clients get.
+//! Errors of the binlog server itself. The errors that clients get are in [`crate::client_error`].
 
 use std::net::SocketAddr;
 
@@ -7,10 +7,10 @@ use tailwater_session::SessionError;
 /// Why a binlog server could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum BinlogServerError {
-    /// The certificate or its key is unusable.
+    /// The certificate or its key cannot be used.
     #[error(transparent)]
     Session(#[from] SessionError),
-    /// The address is not available.
+    /// The server cannot listen on the configured address.
     #[error("cannot listen for clients at {address}: {source}")]
     Listen {
         /// The configured address.
@@ -21,7 +21,7 @@ pub enum BinlogServerError {
 }
 
 impl BinlogServerError {
-    /// The stable code of this error; see docs/reference/errors.md.
+    /// The stable code of this error, as in docs/reference/errors.md.
     pub fn code(&self) -> &'static str {
         match self {
             Self::Session(error) => error.code(),
@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_page_documents_the_code() {
+    fn the_errors_page_documents_the_code() {
         let page = include_str!("../../../docs/reference/errors.md");
         let error = BinlogServerError::Listen {
             address: SocketAddr::from(([127, 0, 0, 1], 1)),

@@ -1,8 +1,9 @@
-//! Invariants for any bytes that a client of the binlog server sends: one check per kind of input.
+//! Checks that must hold for any bytes that a client of the binlog server sends. There is one check per kind
+//! of input.
 //!
-//! The fuzz targets under `fuzz/` call these, and `tests/fuzz_replay.rs` replays stored and mutated inputs
-//! with a plain `cargo test`. A check panics where the server would, if an answer cannot be sent, or if an
-//! answer or the client's session is larger than the client's input can account for.
+//! The fuzz targets under `fuzz/` call these checks, and `tests/fuzz_replay.rs` runs them on stored and
+//! mutated inputs under `cargo test`. A check panics if the server would panic, or if an answer cannot be
+//! sent. It also panics if an answer or the client's session is larger than the client's input explains.
 
 mod dump_requests;
 mod examples;
@@ -13,35 +14,36 @@ use tailwater_wire::protocol::ErrPacket;
 
 use crate::client_error::{ClientError, MESSAGE_BYTES_MAX};
 
-/// A check; panics if an invariant is violated.
+/// A check for one input; it panics if an invariant is violated.
 pub type ServerFuzzCheck = fn(data: &[u8]);
 
-/// Every check by the name of its fuzz target and of its corpus folder.
+/// All checks, by the name of the fuzz target and of its corpus folder.
 pub const TARGETS: &[(&str, ServerFuzzCheck)] =
     &[("dump_requests", dump_requests::check), ("statements", statements::check)];
 
 /// Runs the check of a target.
 ///
 /// # Panics
-/// If an invariant is violated, or there is no such target.
+/// If an invariant is violated, or if there is no target with this name.
 pub fn check(target: &str, data: &[u8]) {
     let found = TARGETS.iter().find(|(name, _)| *name == target);
     let (_, check) = found.unwrap_or_else(|| panic!("no fuzz target {target}"));
     check(data);
 }
 
-/// The first byte chooses the flavour of the served log; returns the rest.
+/// The first byte selects the flavour of the served log. Returns the flavour and the remaining bytes.
 fn split_flavour(data: &[u8]) -> Option<(Flavour, &[u8])> {
     let (choice, rest) = data.split_first()?;
     Some((if choice & 1 == 0 { Flavour::MySql } else { Flavour::MariaDb }, rest))
 }
 
-/// The statements of an input, separated by zero bytes.
+/// The statements of an input, which are separated by zero bytes.
 fn each_statement(data: &[u8]) -> impl Iterator<Item = &[u8]> {
     data.split(|byte| *byte == 0)
 }
 
-/// An error has everything that clients look at, and its text arrives complete.
+/// Checks that an error has a number, a valid SQLSTATE and a text that is not too long, and that clients
+/// parse it without loss.
 fn check_refusal(refusal: &ClientError) {
     assert_ne!(refusal.code, 0, "{refusal}");
     let state = refusal.sqlstate.as_bytes();

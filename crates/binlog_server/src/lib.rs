@@ -1,19 +1,19 @@
 //! The binlog server: replicas, `mysqlbinlog -R` and monitoring connect to it as if it were the source.
 //!
-//! The pure cores:
-//! - [`statement`]: SQL statements of clients, and their results.
+//! Modules without I/O:
+//! - [`statement`]: the SQL statements of clients, and their results.
 //! - [`catalog`]: the log's segments as served binlog files, and positions in them.
-//! - [`start`]: where a client's stream begins, or why it is refused.
+//! - [`start`]: where a client's stream starts, or why it is refused.
 //! - [`filter`]: which events of the log go into one client's stream, and which artificial events are added.
 //! - [`client_error`]: errors sent to a client.
 //! - [`receiver`]: the capture that writes the log, as a trait.
 //!
-//! The drivers:
+//! Modules with I/O:
 //! - [`server`]: the listener, and the state that connections share: `clients` (connected clients),
-//!   `wakeup_pacer` (how often readers are woken), `log_snapshot` (the log at one moment).
-//! - `client_loop`: one client's commands; `server_status` collects what its statements can query,
+//!   `wakeup_pacer` (how often readers are woken), `log_snapshot` (the state of the log at one moment).
+//! - `client_loop`: the commands of one client; `server_status` collects what its statements can query,
 //!   `purge` runs `PURGE BINARY LOGS`.
-//! - `binlog_sender`: one client's stream.
+//! - `binlog_sender`: the stream of one client.
 
 mod binlog_sender;
 pub mod catalog;

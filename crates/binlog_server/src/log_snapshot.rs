@@ -1,4 +1,4 @@
-//! The log at one moment, as needed to decide where a stream begins.
+//! The state of the log at one moment, as far as the decision needs it where a client's stream starts.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,7 @@ use super::client_error::ClientError;
 use super::start::LogHistory;
 use tailwater_wire::event::FIRST_EVENT_OFFSET;
 
-/// A log at one moment.
+/// The state of a log at one moment.
 #[derive(Debug)]
 pub(crate) struct LogSnapshot {
     log: LogHandle,
@@ -23,7 +23,7 @@ pub(crate) struct LogSnapshot {
     checksum: ChecksumAlgorithm,
 }
 
-/// Facts from the format description events at the heads of segments. They never change.
+/// What is known from the format description events at the beginnings of segments. These events never change.
 #[derive(Debug, Default)]
 pub(crate) struct SegmentHeads {
     known: HashMap<u64, SegmentHead>,
@@ -31,15 +31,15 @@ pub(crate) struct SegmentHeads {
 
 #[derive(Debug, Clone, Copy)]
 struct SegmentHead {
-    /// Length of the event in bytes.
+    /// The length of the format description event in bytes.
     bytes: u64,
-    /// Checksum algorithm of the segment's events.
+    /// The checksum algorithm of the segment's events.
     checksum: ChecksumAlgorithm,
 }
 
 impl SegmentHeads {
-    /// `None` if the head is not written yet or was just purged: nothing in the segment can be requested
-    /// then.
+    /// Reads the format description event of a segment. `None` if it is not written yet or was just purged;
+    /// clients can request nothing of the segment then.
     fn of(&mut self, log: &LogHandle, segment: u64) -> Option<SegmentHead> {
         if let Some(head) = self.known.get(&segment) {
             return Some(*head);
@@ -60,7 +60,7 @@ impl SegmentHeads {
 }
 
 impl LogSnapshot {
-    /// The log's current state; `None` while it is empty.
+    /// The current state of the log; `None` while the log is empty.
     pub(crate) fn of(log: &LogHandle, heads: &mut SegmentHeads) -> Option<Self> {
         let segments = log.segments();
         let newest = segments.last()?;
@@ -86,7 +86,7 @@ impl LogSnapshot {
         })
     }
 
-    /// MariaDB's GTID position at an offset of a file; `None` if the log does not have it.
+    /// MariaDB's GTID position at an offset in a file. `None` if the log does not have the offset.
     pub(crate) fn gtid_position(&self, file: &str, position: u64) -> Option<String> {
         let at = self.catalog.locate(file, position).ok()?;
         let GtidSet::MariaDb(mut state) = self.log.gtids_before(at.segment).ok()?? else { return None };
@@ -103,7 +103,7 @@ impl LogSnapshot {
         Some(state.position().to_string())
     }
 
-    /// The checksum algorithm of its newest events.
+    /// The checksum algorithm of the newest events in the log.
     pub(crate) fn checksum(&self) -> ChecksumAlgorithm {
         self.checksum
     }

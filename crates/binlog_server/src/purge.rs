@@ -1,4 +1,4 @@
-//! `PURGE BINARY LOGS`.
+//! Runs `PURGE BINARY LOGS`.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -10,10 +10,10 @@ use super::server::ServerShared;
 use super::start::LogHistory;
 use super::statement::PurgeBefore;
 
-/// The servers' error number for a file that a reader needs.
+/// `ER_LOG_IN_USE`, the servers' error for a file that a reader still needs.
 const ER_LOG_IN_USE: u16 = 1378;
 
-/// Purges the oldest files: everything requested, or nothing.
+/// Purges the oldest files. Purges either all files that the statement requests, or none.
 pub(super) fn purge(shared: &ServerShared, before: &PurgeBefore) -> Result<(), ClientError> {
     let limit = match before {
         PurgeBefore::Time(seconds) => PurgeLimit::Before(UNIX_EPOCH + Duration::from_secs(*seconds)),

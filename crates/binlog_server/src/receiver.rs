@@ -1,5 +1,6 @@
-//! What the binlog server asks of the capture that writes the served log. The capture is to the log what the
-//! receiver (I/O) thread of a replica is to its relay log, and clients see it as that: `SHOW REPLICA STATUS`.
+//! What the binlog server needs to know about the capture that writes the served log. The capture has the
+//! role of a replica's receiver (I/O) thread, which writes the relay log. `SHOW REPLICA STATUS` therefore
+//! shows it as a receiver thread.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,61 +9,62 @@ use std::time::SystemTime;
 use tailwater_session::ConnectOptions;
 use tokio::sync::watch;
 
-/// What a receiver is doing.
+/// The state of a receiver.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReceiverState {
-    /// Connecting to the source.
+    /// The receiver connects to the source.
     Connecting,
-    /// Reading the source's stream.
+    /// The receiver reads the source's stream.
     Streaming,
-    /// Waiting before the next attempt to connect; the text is the error of the last one.
+    /// The receiver waits before its next attempt to connect. The text is the error of the last attempt.
     Waiting(String),
-    /// Stopped by an error; the text is the cause and the remedy.
+    /// An error stopped the receiver. The text has the cause and the remedy.
     Refused(String),
-    /// Stopped by order of a manager.
+    /// An order of a manager stopped the receiver.
     StoppedByOrder,
-    /// Stopped with the daemon.
+    /// The receiver stopped because the daemon stops.
     Stopped,
 }
 
-/// Why a receiver last stopped.
+/// Why a receiver last stopped, and when.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReceiverFailure {
-    /// The error text.
+    /// The text of the error.
     pub message: String,
-    /// When it happened.
+    /// When the receiver stopped.
     pub at: SystemTime,
 }
 
-/// A receiver at one moment.
+/// The state of a receiver at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReceiverStatus {
-    /// What it is doing.
+    /// What the receiver is doing.
     pub state: ReceiverState,
-    /// Why it last stopped, if it ever did, whether it runs again or not.
+    /// Why the receiver last stopped. `None` if it never did. The value stays when the receiver runs again.
     pub last_failure: Option<ReceiverFailure>,
 }
 
 /// The receiver that writes a served log.
 pub trait LogReceiver: fmt::Debug + Send + Sync {
-    /// Its state now.
+    /// The current state of the receiver.
     fn status(&self) -> ReceiverStatus;
 
-    /// The source's settings that readers of its binlog query, as last read; empty before the source was
-    /// reached.
+    /// The source's global variables that readers of its binlog query, as last read. Empty before the source
+    /// was reached.
     fn source_variables(&self) -> BTreeMap<String, String>;
 
     /// The time on the source's clock, in microseconds since 1970.
     fn source_now_us(&self) -> u64;
 
-    /// Changes when [`LogReceiver::source_now_us`] was found wrong. Clients that got the time from it must
-    /// query it again.
+    /// Changes when [`LogReceiver::source_now_us`] was found to be wrong. Clients that received the time from
+    /// it must then query it again.
     fn clock_steps(&self) -> watch::Receiver<u64>;
 
-    /// Milliseconds since a transaction was last appended to the log; `None` if none was since the receiver
+    /// Milliseconds since a transaction was last appended to the log. `None` if none was since the receiver
     /// started.
     fn appended_ago_ms(&self) -> Option<u64>;
 
-    /// The address of the server that it follows by order; `None` while it reads from its own source.
+    /// The address of the server that the receiver follows by order; `None` while it reads from its own
+    /// source.
     fn followed_server(&self) -> Option<ConnectOptions>;
 }

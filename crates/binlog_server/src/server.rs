@@ -25,10 +25,10 @@ use super::wakeup_pacer::WakeupPacer;
 use crate::error::BinlogServerError;
 use crate::receiver::LogReceiver;
 
-/// What to serve, to whom, and where.
+/// What the binlog server needs to know before it listens: address, identity, accounts and limits.
 #[derive(Debug, Clone)]
 pub struct ServeOptions {
-    /// The source's name in messages.
+    /// The name of the source in messages.
     pub name: String,
     /// The address to listen on.
     pub listen: SocketAddr,
@@ -38,9 +38,9 @@ pub struct ServeOptions {
     pub server_uuid: String,
     /// The accounts that may log in.
     pub accounts: Accounts,
-    /// Accounts that may purge the log and end other connections.
+    /// The accounts that may purge the log and end other connections.
     pub admins: HashSet<String>,
-    /// TLS settings.
+    /// The TLS certificate for clients.
     pub tls: ServerTls,
     /// Whether clients without TLS are refused.
     pub require_tls: bool,
@@ -48,18 +48,18 @@ pub struct ServeOptions {
     pub limits: ConnectionLimits,
 }
 
-/// The served log, and the capture that writes it.
+/// A log to serve, and the capture that writes it.
 #[derive(Debug, Clone)]
 pub struct ServedLog {
     /// The log.
     pub log: LogHandle,
     /// The capture that writes the log.
     pub receiver: Arc<dyn LogReceiver>,
-    /// The host of its source, for `SHOW REPLICA STATUS`.
+    /// The host of the source, for `SHOW REPLICA STATUS`.
     pub source_host: String,
-    /// See `source_host`.
+    /// The port of the source, for `SHOW REPLICA STATUS`.
     pub source_port: u16,
-    /// The account of the capture at the source.
+    /// The account that the capture uses on the source.
     pub source_user: String,
     /// Whether the capture's connection must be encrypted.
     pub source_tls: bool,
@@ -89,9 +89,9 @@ pub(super) struct ServerShared {
 }
 
 impl ServerShared {
-    /// The log's current state; `None` while it is empty.
+    /// The current state of the log; `None` while the log is empty.
     pub(super) fn log_snapshot(&self) -> Option<LogSnapshot> {
-        // Archived segments may need a request to the archive.
+        // The thread may block here, because reading archived segments may need a request to the archive.
         tokio::task::block_in_place(|| {
             let mut heads = self.heads.lock();
             LogSnapshot::of(&self.served.log, &mut heads)
@@ -99,13 +99,14 @@ impl ServerShared {
     }
 }
 
-/// The pause when the system has no resources for another connection.
+/// How long to wait before accepting again if the system has no resources for another connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// How long a stop waits for connections to end in an orderly way: a client may not even read the goodbye.
+/// How long a stop waits for connections to end in an orderly way. It must not wait longer, because a client
+/// may not read even the shutdown error.
 const SHUTDOWN_WAIT_MAX: Duration = Duration::from_secs(2);
 
-/// A binlog server that has its address, and accepts no clients yet.
+/// A binlog server that listens on its address and does not accept clients yet.
 #[derive(Debug)]
 pub struct BoundServer {
     options: ServeOptions,
@@ -115,8 +116,8 @@ pub struct BoundServer {
 }
 
 impl BoundServer {
-    /// Serves until [`BinlogServer::stop`]. Runs on the current tokio runtime, which must be multi-threaded:
-    /// reading old segments may block.
+    /// Serves the log until [`BinlogServer::stop`]. Runs on the current tokio runtime, which must be
+    /// multi-threaded, because reading old segments may block a thread.
     pub fn serve(self, served: ServedLog) -> BinlogServer {
         let Self { options, acceptor, listener, address } = self;
         let durable = served.log.subscribe();
@@ -143,7 +144,7 @@ impl BoundServer {
 
 fn acceptor_of(options: &ServeOptions) -> Result<Acceptor, BinlogServerError> {
     Ok(Acceptor::new(ServerOptions {
-        // No client is accepted before the source's flavour is known.
+        // This value is replaced before any client is accepted: the source's flavour is not known yet.
         flavour: Flavour::MySql,
         version_text: String::new(),
         accounts: options.accounts.clone(),
@@ -154,15 +155,15 @@ fn acceptor_of(options: &ServeOptions) -> Result<Acceptor, BinlogServerError> {
 }
 
 impl BinlogServer {
-    /// Checks certificate and key, without listening.
+    /// Checks the TLS certificate and key without listening.
     ///
     /// # Errors
-    /// If they are unusable.
+    /// If they cannot be used.
     pub fn check(options: &ServeOptions) -> Result<(), BinlogServerError> {
         acceptor_of(options).map(drop)
     }
 
-    /// Listens; clients that connect wait until [`BoundServer::serve`].
+    /// Starts to listen. Clients that connect wait until [`BoundServer::serve`].
     ///
     /// # Errors
     /// [`BinlogServerError::Listen`] if the address is not available; [`BinlogServerError::Session`] for
@@ -175,20 +176,20 @@ impl BinlogServer {
         Ok(BoundServer { options, acceptor, listener, address })
     }
 
-    /// Listens and serves at once.
+    /// Listens and serves immediately.
     ///
     /// # Errors
-    /// As [`BinlogServer::bind`].
+    /// Those of [`BinlogServer::bind`].
     pub async fn start(options: ServeOptions, served: ServedLog) -> Result<Self, BinlogServerError> {
         Ok(Self::bind(options).await?.serve(served))
     }
 
-    /// The address it listens on.
+    /// The address that the server listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The readers of its streams.
+    /// The clients that read a stream of this server.
     pub fn readers(&self) -> StreamReaders {
         self.readers.clone()
     }
@@ -196,7 +197,7 @@ impl BinlogServer {
     /// Ends all connections and stops listening.
     pub async fn stop(self) {
         self.stop.cancel();
-        // The task ends when its connections have.
+        // The task ends after all its connections have ended.
         let _ = self.task.await;
     }
 }
@@ -245,7 +246,7 @@ async fn receive(acceptor: Arc<Acceptor>, socket: TcpStream, peer: SocketAddr, s
         session = acceptor.accept(socket, peer) => session,
     };
     let result = match session {
-        // Already logged where it was refused.
+        // A refused login was already logged where it was refused.
         Err(SessionError::LoginRefused { .. }) => return,
         Err(error) => Err(error),
         Ok(session) => run_client_loop(session, &shared).await,

@@ -1,4 +1,4 @@
-//! Collects what a statement can query, as it is at the moment.
+//! Collects the data that a client's statement can query, as of this moment.
 
 use std::time::UNIX_EPOCH;
 
@@ -14,13 +14,13 @@ use super::start::LogHistory;
 use super::statement::{ProcessView, ReceiverError, ReceiverView, ReplicaView, ServedGtids, ServerView};
 use crate::receiver::ReceiverState;
 
-/// The error number that a replica reports for a broken connection.
+/// The error number that a replica shows for a broken connection to its source.
 const CONNECTION_LOST: u16 = 2013;
 
-/// The longest pause of a capture between two attempts, in seconds.
+/// The longest pause of a capture between two connection attempts, in seconds.
 const RETRY_SECONDS: u64 = 2;
 
-/// Builds the view; `None` while the log is empty.
+/// Collects the data; `None` while the log is empty.
 pub(super) fn build(shared: &ServerShared, client: &ClientSession) -> Option<ServerView> {
     let log = shared.log_snapshot()?;
     let source = shared.served.log.source()?;
@@ -35,7 +35,8 @@ pub(super) fn build(shared: &ServerShared, client: &ClientSession) -> Option<Ser
             };
             let mode = match variables.get("gtid_mode") {
                 Some(mode) => mode.clone(),
-                // Before the source was reached, derived from what it wrote.
+                // The source's `gtid_mode` is unknown before the source was reached. Derive it from whether
+                // the log has GTIDs.
                 None if executed.is_empty() => "OFF".into(),
                 None => "ON".into(),
             };
@@ -49,7 +50,7 @@ pub(super) fn build(shared: &ServerShared, client: &ClientSession) -> Option<Ser
     };
     let clients = shared.clients.list();
     Some(ServerView {
-        // MariaDB's greeting has a prefix that is not part of its version.
+        // MariaDB's version text in the greeting has a prefix that is not part of its version.
         server_version: without_replication_prefix(&source.server_version).to_owned(),
         server_id: shared.options.server_id,
         server_uuid: shared.options.server_uuid.clone(),
@@ -171,8 +172,8 @@ fn capture_view(shared: &ServerShared, source: &SourceIdentity, now_us: u64) -> 
     }
 }
 
-/// The age of the newest transaction, if it has just arrived. A stream that was silent for a moment has
-/// delivered everything.
+/// The age of the log's newest transaction, if it was received within the last second; otherwise 0. A source
+/// that has sent nothing for a second has sent everything.
 fn seconds_behind(shared: &ServerShared, now_us: u64) -> u64 {
     const MOMENT_MS: u64 = 1_000;
     match shared.served.receiver.appended_ago_ms() {

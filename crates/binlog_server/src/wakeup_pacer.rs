@@ -1,22 +1,23 @@
-//! Limits how often readers at the log's end are woken.
+//! Limits how often the readers that wait at the end of the log are woken.
 //!
-//! A commit wakes every reader that follows the log. With a few readers they are woken at once. With many,
-//! waking each for each commit would take the CPU from the source and from the capture, whose ACK the
-//! source's clients wait for: servers with many dump threads get slow that way. All readers together are
-//! therefore woken a bounded number of times per second, and each then gets everything new in one piece.
+//! A commit wakes every reader that waits for new events. A few readers are woken immediately. With many
+//! readers, waking each of them at each commit would take CPU time from the source and from the capture, for
+//! whose ACK the source's clients wait. Servers with many dump threads become slow in this way. So all
+//! readers together are woken a limited number of times per second, and each then gets everything new at
+//! once.
 
 use std::time::Duration;
 
 use tailwater_log::DurableState;
 use tokio::sync::watch;
 
-/// Number of readers that are woken at once, however often.
+/// Up to this many readers are woken immediately at every commit.
 const PROMPT_READERS_MAX: u32 = 2;
 
-/// Wake-ups per second and processor of all readers beyond those, together.
+/// The number of wake-ups per second and processor, for all readers beyond these together.
 const WAKE_UPS_PER_PROCESSOR: u32 = 500;
 
-/// The longest wait of a reader for available events.
+/// The longest time that a reader waits although events are available.
 const INTERVAL_MAX: Duration = Duration::from_millis(40);
 
 /// The minimum time between two wake-ups of all readers.
@@ -27,7 +28,7 @@ pub(crate) fn wakeup_interval(readers: usize, processors: usize) -> Duration {
     Duration::from_secs(1).saturating_mul(beyond).min(INTERVAL_MAX.saturating_mul(per_second)) / per_second
 }
 
-/// The channel that paced readers wait on.
+/// The channel through which the readers are woken at limited intervals.
 #[derive(Debug, Clone)]
 pub(crate) struct WakeupPacer {
     durable: watch::Sender<DurableState>,
@@ -35,18 +36,18 @@ pub(crate) struct WakeupPacer {
 }
 
 impl WakeupPacer {
-    /// Starts with the current durable position.
+    /// Starts with the current durable position of the log.
     pub(crate) fn new(durable: &watch::Receiver<DurableState>) -> Self {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         Self { durable: watch::Sender::new(*durable.borrow()), processors }
     }
 
-    /// A receiver for a reader that has reached the log's end.
+    /// A receiver for a reader that has reached the end of the log.
     pub(crate) fn subscribe(&self) -> watch::Receiver<DurableState> {
         self.durable.subscribe()
     }
 
-    /// Forwards changes of `durable` to the readers, for as long as it changes.
+    /// Forwards changes of the durable position `durable` to the readers, until the log's writer ends.
     pub(crate) async fn keep(self, mut durable: watch::Receiver<DurableState>) {
         while durable.changed().await.is_ok() {
             let now = *durable.borrow_and_update();
@@ -56,7 +57,7 @@ impl WakeupPacer {
                 tokio::time::sleep(interval).await;
             }
         }
-        // The writer has ended: readers continue to serve from the log.
+        // The log's writer has ended. Wait forever, so that readers can continue to read the log.
         std::future::pending::<()>().await;
     }
 }
@@ -68,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn total_wakeups_are_bounded() {
+    fn the_total_number_of_wakeups_is_bounded() {
         for processors in [1, 2, 64, usize::MAX] {
             assert_eq!(wakeup_interval(0, processors), Duration::ZERO);
             assert_eq!(wakeup_interval(2, processors), Duration::ZERO);
@@ -85,7 +86,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn changes_during_the_pause_are_forwarded_right_after_it() {
+    async fn changes_during_the_pause_are_forwarded_right_after_the_pause() {
         let durable =
             |offset| DurableState { position: LogPosition { segment: 1, offset }, state: LogState::Open };
         let (source, receiver) = watch::channel(durable(4));

@@ -1,5 +1,5 @@
-//! Artificial events, which are in no file and which servers add to a stream, and the few events of a file
-//! that servers change.
+//! Artificial events, which servers add to a stream and which are in no binlog file, and the few events of a
+//! file that servers change in a stream.
 
 use tailwater_wire::event::checksum::compute_checksum;
 use tailwater_wire::event::{
@@ -8,26 +8,26 @@ use tailwater_wire::event::{
 use tailwater_wire::gtid::MariadbGtidList;
 use tailwater_wire::{Flavour, ServerId, WireError};
 
-/// Offset of the server's start time in a format description event.
+/// The offset in a format description event of the time at which the server started.
 const CREATED_OFFSET: usize = EVENT_HEADER_BYTES + 2 + 50;
 
-/// Builds events in the name of a server.
+/// Builds artificial events with a given server id.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ArtificialEventBuilder {
     pub server_id: ServerId,
-    /// Whether they get a checksum.
+    /// Whether the events get a checksum.
     pub checksum: bool,
 }
 
 impl ArtificialEventBuilder {
-    /// Announces the file and offset that come next.
+    /// A rotate event that announces the file and the offset of the next event.
     pub fn rotate(self, file: &str, position: u64) -> Vec<u8> {
         let body = Rotate { position, file_name: file.as_bytes() }.to_body();
         self.event(EventType::ROTATE, EventHeader::FLAG_ARTIFICIAL, 0, &body)
     }
 
-    /// Announces that the stream is at an offset of a file. Heartbeats of the first version have no field for
-    /// offsets beyond 4 GiB; MySQL's servers send the low 32 bits.
+    /// A heartbeat event that announces the stream's offset in a file. Heartbeats of version 1 have only 32
+    /// bits for the offset; beyond 4 GiB MySQL's servers send its low 32 bits.
     pub fn heartbeat(self, flavour: Flavour, v2: bool, file: &str, position: u64) -> Vec<u8> {
         let heartbeat = Heartbeat { file_name: file.as_bytes(), position };
         match (v2, flavour) {
@@ -40,7 +40,7 @@ impl ArtificialEventBuilder {
         }
     }
 
-    /// MariaDB: the GTIDs that the stream has passed.
+    /// For MariaDB: a GTID list event with the GTIDs that the stream has passed.
     pub fn gtid_list(self, list: &MariadbGtidList, position: u64) -> Result<Vec<u8>, WireError> {
         let body = list.encode()?;
         Ok(self.event(EventType::MARIADB_GTID_LIST, EventHeader::FLAG_ARTIFICIAL, position as u32, &body))
@@ -71,18 +71,20 @@ fn sealed(header: &EventHeader, body: &[u8], checksum: bool) -> Vec<u8> {
     event
 }
 
-/// Fields that are cleared in a format description event.
+/// The fields that are cleared in a format description event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ClearedFields {
-    /// None: the client has never seen the event.
+    /// No field: the client has never received this event.
     Nothing,
-    /// The server's start time: a replica that sees it drops its temporary tables.
+    /// The server's start time. A replica that receives a start time drops its temporary tables.
     Created,
-    /// Its end position in the file too: the event is sent again, before events that are far after it.
+    /// The server's start time and the event's end position. The event is repeated before events that are
+    /// much later in the file.
     CreatedAndPlace,
 }
 
-/// A format description event for the head of a stream or file, from its bytes in the log.
+/// The format description event for the beginning of a stream or file, made from the event's bytes in the
+/// log.
 pub(super) fn format_description(
     event: &[u8],
     format: &FormatDescription,
@@ -108,7 +110,7 @@ pub(super) fn format_description(
     event
 }
 
-/// A rotate event of the log with another file name.
+/// A rotate event of the log, with another file name.
 pub(super) fn renamed_rotate(
     header: &EventHeader,
     rotate: &Rotate<'_>,

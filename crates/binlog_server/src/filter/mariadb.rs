@@ -1,4 +1,4 @@
-//! Tracks what a MariaDB client has and where its stream stops, as the stream passes it
+//! Tracks which transactions a MariaDB client has and where its stream stops, while the stream is sent
 //! (`send_event_to_slave` in `sql_repl.cc`).
 
 use tailwater_wire::gtid::{MariadbBinlogState, MariadbGtid, MariadbGtidList};
@@ -6,13 +6,13 @@ use tailwater_wire::gtid::{MariadbBinlogState, MariadbGtid, MariadbGtidList};
 use crate::client_error::ClientError;
 use crate::start::{MariadbSkip, not_in_binlog, written_by};
 
-/// The state of one client's stream.
+/// What a MariaDB client has, and where its stream stops.
 #[derive(Debug)]
 pub(super) struct MariadbFilter {
     skip: MariadbSkip,
-    /// The client's position in a domain was just passed, and must be announced.
+    /// Whether the stream has just passed the client's position in a domain, which a GTID list must announce.
     position_reached: bool,
-    /// The last domain has reached its end: the stream stops after this event group.
+    /// Whether all domains have reached their last GTID, so that the stream ends after this event group.
     ends: bool,
 }
 
@@ -26,22 +26,25 @@ pub(super) struct GroupEnd {
 impl MariadbFilter {
     pub fn new(skip: MariadbSkip) -> Self {
         let ends = skip.until.as_ref().is_some_and(|until| until.is_empty());
-        // The server only keeps the state from before the stream for clients that stop somewhere. For others
-        // it lists what it passed while skipping.
+        // Like the server, keep the state from before the stream only for a client that stops at given GTIDs.
+        // For other clients the list has only what the stream passed while skipping.
         let state = if skip.until.is_some() { skip.state } else { MariadbBinlogState::new() };
         Self { skip: MariadbSkip { state, ..skip }, position_reached: false, ends }
     }
 
-    /// Whether the client may have seen the following events, except those that begin a file.
+    /// Whether the client may have received the following events already. Events at the beginning of a file
+    /// do not count.
     pub fn is_skipping(&self) -> bool {
         !self.skip.domains.is_empty()
     }
 
-    /// Whether the client has the transaction. `log` returns the state of the whole log, for domains that
-    /// were empty when the stream began.
+    /// Whether the transaction is left out, because the client has it or because it is after the client's
+    /// last GTID. `log` returns the state of the whole log, for domains that were empty when the stream
+    /// started.
     ///
     /// # Errors
-    /// The client's GTID is not in the log after all, or is in a hole although the client uses strict mode.
+    /// If the client's GTID turns out not to be in the log, or if it is in a hole of the log although the
+    /// client uses strict mode.
     pub fn has(
         &mut self,
         gtid: &MariadbGtid,
@@ -88,7 +91,7 @@ impl MariadbFilter {
     fn is_past_end(&mut self, gtid: &MariadbGtid) -> bool {
         let Some(until) = &mut self.skip.until else { return false };
         let Some(last) = until.get(&gtid.domain).copied() else {
-            // This domain has reached its end.
+            // The stream has already passed the last GTID of this domain.
             return true;
         };
         if gtid.server_id != last.server_id || gtid.sequence < last.sequence {
@@ -96,11 +99,11 @@ impl MariadbFilter {
         }
         until.remove(&gtid.domain);
         self.ends = until.is_empty();
-        // The last GTID itself may not exist; a later one in its place is past the end.
+        // The client's last GTID may not exist. A later GTID in its place is then left out.
         gtid.sequence > last.sequence || self.skip.until_before
     }
 
-    /// What follows the group, or single event, that was just sent or skipped.
+    /// What follows the group, or the single event, that was just sent or skipped.
     pub fn end_group(&mut self) -> GroupEnd {
         let reached = std::mem::take(&mut self.position_reached);
         let list = |flags| MariadbGtidList { flags, ..self.skip.state.to_list() };

@@ -1,13 +1,15 @@
-//! Decides which events of the log go into one client's stream, and which artificial events are added. Pure.
+//! Decides which events of the log go into the stream of one client, and which artificial events are added.
+//! It does no I/O.
 //!
-//! The rules are the servers' own (`rpl_binlog_sender.cc`, `sql_repl.cc`). Each file begins with an
-//! artificial rotate event and its format description. Transactions that the client has are left out; a
-//! heartbeat (MySQL) or a GTID list (MariaDB) then moves the client's position. Everything else is sent with
-//! the bytes in the log.
+//! The rules are those of the servers (`rpl_binlog_sender.cc`, `sql_repl.cc`). Each file starts with an
+//! artificial rotate event and the file's format description event. Transactions that the client has are left
+//! out; a heartbeat (MySQL) or a GTID list (MariaDB) then advances the client's position. All other events
+//! are sent byte for byte as they are in the log.
 //!
-//! Order of calls for each segment: [`StreamFilter::enter`] with its format description event, which it
-//! consumes; then for each entry [`StreamFilter::entry`]; if that is to be sent, [`StreamFilter::event`] for
-//! each of its events; and [`StreamFilter::end_entry`]. Before waiting for more, [`StreamFilter::idle`].
+//! The calls for each segment are, in this order: [`StreamFilter::enter`] with the segment's format
+//! description event. Then for each further entry: [`StreamFilter::entry`]; if the entry is sent,
+//! [`StreamFilter::event`] for each of its events; [`StreamFilter::end_entry`]. Call [`StreamFilter::idle`]
+//! before waiting for more entries.
 
 mod artificial;
 mod mariadb;
@@ -29,23 +31,23 @@ use super::client_error::ClientError;
 use super::start::{ClientDumpRequest, SkipSet, StreamStart};
 use tailwater_wire::event::FIRST_EVENT_OFFSET;
 
-/// The state of one client's stream.
+/// The state of the stream of one client.
 #[derive(Debug)]
 pub struct StreamFilter {
     flavour: Flavour,
     options: FilterOptions,
     events: ArtificialEventBuilder,
     has: ClientSet,
-    /// The first segment is entered at the requested position, later ones at their beginning.
+    /// Where the stream starts in its first segment. Later segments are entered at their beginning.
     start: Option<FilterStart>,
     file: String,
     epoch: u32,
-    /// Offset after the last event of `file` that was sent or skipped.
+    /// The offset after the last event of `file` that was sent or skipped.
     position: u64,
     format: Option<FormatDescription>,
-    /// MySQL: transactions up to here were skipped, and the client does not know it yet.
+    /// For MySQL: the offset up to which transactions were skipped, if the client has not been told yet.
     skipped_to: Option<u64>,
-    /// The entry being sent.
+    /// The entry of the log that is being sent.
     entry: Option<EntryProgress>,
 }
 
@@ -57,7 +59,7 @@ struct FilterOptions {
     skip_marked: bool,
 }
 
-/// What the client has.
+/// The transactions that the client has.
 #[derive(Debug)]
 enum ClientSet {
     Nothing,
@@ -68,64 +70,65 @@ enum ClientSet {
 #[derive(Debug, Clone, Copy)]
 struct FilterStart {
     position: u64,
-    /// The client resumes an earlier stream.
+    /// Whether the client resumes an earlier stream.
     resumes: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct EntryProgress {
     transaction: bool,
-    /// Offset of its next event in the file.
+    /// The offset in the file of the entry's next event.
     position: u64,
-    /// Offset of its end.
+    /// The offset in the file of the entry's end.
     end: u64,
 }
 
-/// The segment whose entries come next.
+/// The segment whose entries are passed next.
 #[derive(Debug, Clone, Copy)]
 pub struct ServedSegment<'a> {
-    /// The served file's name.
+    /// The name under which the segment's file is served.
     pub file: &'a str,
-    /// The number of its source.
+    /// The epoch of the segment's source.
     pub epoch: u32,
-    /// Offset in the file of its first event; 4 if it mirrors the file from its start.
+    /// The offset in the file of the segment's first event. With 4, the segment has the file from its start.
     pub source_offset: u64,
 }
 
-/// Whether an entry is sent.
+/// Whether an entry of the log is sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EntryVerdict {
-    /// Send these artificial events, then decide for each event of the entry.
+    /// Send these artificial events, then call [`StreamFilter::event`] for each event of the entry.
     Send(Vec<Vec<u8>>),
-    /// Send nothing of it.
+    /// Send nothing of the entry.
     Skip,
 }
 
-/// What to send of an event.
+/// What to send instead of an event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EventVerdict {
-    /// All of its bytes.
+    /// Send all bytes of the event.
     Send {
-        /// It ends a transaction: with semi-sync, an acknowledgement is requested.
+        /// Whether the event ends a transaction. With semi-sync, an acknowledgement is then requested.
         ends_transaction: bool,
     },
-    /// Another event in its place.
+    /// Send this event in its place.
     Replace(Vec<u8>),
-    /// Nothing.
+    /// Send nothing.
     Skip,
 }
 
-/// What follows an entry.
+/// What follows an entry that was sent or skipped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EntryEnd {
-    /// Artificial events.
+    /// The artificial events to send.
     pub events: Vec<Vec<u8>>,
-    /// The client asked for no more than this: the stream ends with an EOF packet.
+    /// Whether the client has everything that it requested. The stream then ends with an EOF packet.
     pub ends: bool,
 }
 
 impl StreamFilter {
-    /// A stream that begins at `begin`. `server_id` is this server's, and is used in artificial events.
+    /// The filter for a stream that starts at `begin`. `server_id` is the id of this server, which artificial
+    /// events contain.
     pub fn new(
         request: &ClientDumpRequest,
         begin: StreamStart,
@@ -147,7 +150,7 @@ impl StreamFilter {
             annotate_rows: request.annotate_rows,
             skip_marked: request.skip_marked,
         };
-        // Until the first format description, use the checksums that the client expects.
+        // Before the first format description event, use checksums if the client expects them.
         let checksum = request.checksum == Some(ChecksumAlgorithm::Crc32);
         Self {
             flavour,
@@ -164,17 +167,17 @@ impl StreamFilter {
         }
     }
 
-    /// The stream's current file and the offset after the last event that was sent or skipped; used in
-    /// heartbeats and acknowledgements.
+    /// The file that the stream is in, and the offset after the last event that was sent or skipped.
+    /// Heartbeats and acknowledgement requests use both.
     pub fn position(&self) -> (&str, u64) {
         (&self.file, self.position)
     }
 
-    /// Enters a segment, and returns what is sent at its head. `format_description` is the whole event at the
-    /// segment's head; it must not be passed again as an entry.
+    /// Enters a segment. Returns the events that are sent at the segment's beginning. `format_description` is
+    /// the whole event at the segment's beginning, which must not be passed again as an entry.
     ///
     /// # Errors
-    /// The client cannot handle the log's checksums; the event cannot be parsed.
+    /// If the client does not support the log's checksums, or if the event cannot be parsed.
     pub fn enter(
         &mut self,
         segment: ServedSegment<'_>,
@@ -199,7 +202,8 @@ impl StreamFilter {
             }
             _ => ClearedFields::Nothing,
         };
-        // A file that the log has in several segments continues under its first format description.
+        // If a file is in several segments of the log, its format description event is sent only once, unless
+        // it differs.
         let continues = same_file
             && self.format.as_ref().is_some_and(|known| {
                 FormatDescription { created: 0, ..known.clone() }
@@ -248,12 +252,12 @@ impl StreamFilter {
         Ok(format)
     }
 
-    /// Whether the next entry is sent. `log` returns the state of the whole log; it is called only if a
-    /// MariaDB client's position was in a domain that was empty in the log.
+    /// Decides whether the next entry is sent. `log` returns the state of the whole log. It is called only if
+    /// a MariaDB client has a position in a domain in which the log had no transactions.
     ///
     /// # Errors
-    /// The client's position turns out not to be in the log; the transaction has no GTID and the client goes
-    /// by GTIDs.
+    /// If the client's position turns out not to be in the log, or if the transaction has no GTID and the
+    /// client requested the stream by GTIDs.
     pub fn entry(
         &mut self,
         entry: &LogEntry,
@@ -288,11 +292,11 @@ impl StreamFilter {
         ))
     }
 
-    /// What is sent of the next event of the entry. `first_chunk` holds its bytes from the header on: all of
-    /// a rotate event, otherwise at least the header.
+    /// Decides what is sent for the next event of the entry. `first_chunk` has the event's first bytes: all
+    /// bytes of a rotate event, otherwise at least the header.
     ///
     /// # Errors
-    /// The event cannot be parsed.
+    /// If the event cannot be parsed.
     pub fn event(&mut self, header: &EventHeader, first_chunk: &[u8]) -> Result<EventVerdict, ClientError> {
         let mut ends_transaction = false;
         if let Some(entry) = &mut self.entry {
@@ -311,7 +315,7 @@ impl StreamFilter {
         })
     }
 
-    /// A rotate event with the next file's served name.
+    /// A rotate event of the log, changed to the served name of the next file.
     fn renamed(&self, header: &EventHeader, event: &[u8]) -> Result<Vec<u8>, ClientError> {
         let unreadable = |error: WireError| {
             ClientError::dump(format!("The rotate event of {} in the log: {error}", self.file))
@@ -327,10 +331,10 @@ impl StreamFilter {
         Ok(artificial::renamed_rotate(header, &rotate, &name, format.has_checksums()))
     }
 
-    /// What follows the entry that was just sent or skipped.
+    /// Returns what follows the entry that was just sent or skipped.
     ///
     /// # Errors
-    /// The GTID list of a MariaDB client would be too long for an event.
+    /// If the GTID list for a MariaDB client would be too long for an event.
     pub fn end_entry(&mut self) -> Result<EntryEnd, ClientError> {
         self.entry = None;
         let ClientSet::Mariadb(filter) = &mut self.has else {
@@ -343,14 +347,15 @@ impl StreamFilter {
         Ok(EntryEnd { events: event.into_iter().collect(), ends })
     }
 
-    /// What to send before waiting for more: a heartbeat if transactions were skipped that the client does
-    /// not know of (MySQL).
+    /// The heartbeat to send before waiting for more entries. `None` unless transactions were skipped and the
+    /// client has not been told (MySQL).
     pub fn idle(&mut self) -> Option<Vec<u8>> {
         let position = self.skipped_to.take()?;
         Some(self.events.heartbeat(self.flavour, self.options.heartbeat_v2, &self.file, position))
     }
 
-    /// A heartbeat for a client's period without events. It also covers skipped transactions.
+    /// The heartbeat to send when there was no event for the client's heartbeat period. It also announces
+    /// skipped transactions.
     pub fn heartbeat(&mut self) -> Vec<u8> {
         self.skipped_to = None;
         self.events.heartbeat(self.flavour, self.options.heartbeat_v2, &self.file, self.position)

@@ -1,4 +1,5 @@
-//! Dump requests with the variables that the client has set: where the stream begins in a few example logs.
+//! Checks dump commands together with the variables that the client has set, by deciding where the stream
+//! starts in a few example logs.
 
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::{GtidSet, MariadbBinlogState, MysqlGtidSet};
@@ -14,7 +15,8 @@ use crate::start::{
 use crate::statement::{StatementSession, execute};
 use tailwater_wire::event::FIRST_EVENT_OFFSET;
 
-/// Input: flavour, length of the statements, the statements separated by zero bytes, the command's payload.
+/// The input consists of the flavour, the length of the statements, the statements separated by zero bytes,
+/// and the payload of the command.
 pub(super) fn check(data: &[u8]) {
     let Some((flavour, data)) = split_flavour(data) else { return };
     let Some((length, data)) = data.split_first_chunk() else { return };
@@ -38,20 +40,20 @@ pub(super) fn check(data: &[u8]) {
     }
 }
 
-/// An error that ends a dump.
+/// Checks an error that ends a stream.
 fn check_end(refusal: &ClientError) {
     assert_eq!(refusal.code, ClientError::FATAL_ERROR_READING_BINLOG, "{refusal}");
     check_refusal(refusal);
 }
 
 fn check_request(request: &ClientDumpRequest, flavour: Flavour) {
-    // Nothing is kept open for a reader that is not a replica.
+    // A client with server id 0 is not a replica, and never waits at the end of the log.
     assert!(request.server_id != 0 || !request.wait_for_more);
     assert!(request.heartbeat_period.is_none_or(|period| !period.is_zero()));
     match (&request.from, flavour) {
         (RequestedStart::FilePosition { file, .. }, _)
         | (RequestedStart::Mysql { file, .. }, Flavour::MySql) => {
-            // A byte that is not UTF-8 is replaced by three.
+            // A byte that is not valid UTF-8 is replaced by a character of three bytes.
             assert!(file.len() <= FILE_NAME_BYTES_MAX * 3);
         }
         (RequestedStart::Mariadb(_), Flavour::MariaDb) => {}
@@ -66,15 +68,15 @@ fn check_start(request: &ClientDumpRequest, log: &ExampleLog) {
     }
 }
 
-/// The stream begins at an existing position, under the requested name, and skips nothing that the client
-/// lacks.
+/// Checks that the stream starts at an existing position of the requested file, and skips nothing that the
+/// client lacks.
 fn check_begin(request: &ClientDumpRequest, begin: &StreamStart, log: &ExampleLog) {
-    let place = log.catalog().place(begin.from).expect("the stream begins in a segment");
+    let place = log.catalog().place(begin.from).expect("the stream starts in a segment");
     assert_eq!((&place.file, place.position), (&begin.file, begin.position));
-    let file = log.catalog().of_segment(begin.from.segment).expect("a segment is of a file");
+    let file = log.catalog().of_segment(begin.from.segment).expect("every segment belongs to a file");
     assert!(begin.from.offset >= FIRST_EVENT_OFFSET);
     assert!((file.begins_at()..=file.size()).contains(&begin.position), "{begin:?}");
-    let before = log.gtids_before(begin.from.segment).expect("a made-up log can be read");
+    let before = log.gtids_before(begin.from.segment).expect("an example log can be read");
     match (&request.from, &begin.skip) {
         (RequestedStart::FilePosition { file, position }, SkipSet::Nothing) => {
             check_place((file, *position), begin);
@@ -94,7 +96,7 @@ fn check_begin(request: &ClientDumpRequest, begin: &StreamStart, log: &ExampleLo
     }
 }
 
-/// A client that names a position gets it; one that names no file gets the oldest.
+/// Checks that a client gets the position that it requests. A client that names no file gets the oldest.
 fn check_place((file, position): (&str, u64), begin: &StreamStart) {
     assert!(file.is_empty() || file == begin.file, "{file:?}: {begin:?}");
     assert!(position == begin.position || (file.is_empty() && position == FIRST_EVENT_OFFSET), "{begin:?}");
@@ -104,7 +106,7 @@ fn check_mysql(has: &MysqlGtidSet, begin: &StreamStart, before: Option<GtidSet>)
     assert_eq!(begin.from.offset, FIRST_EVENT_OFFSET);
     match before {
         Some(GtidSet::MySql(before)) => assert!(has.is_superset_of(&before), "{has} lacks some of {before}"),
-        before => panic!("{begin:?} with {before:?} before it"),
+        before => panic!("{begin:?}, but the transactions before it are {before:?}"),
     }
 }
 
@@ -122,11 +124,17 @@ fn check_mariadb(request: &MariadbRequest, skip: &MariadbSkip, before: Option<Gt
     assert_eq!((skip.strict, skip.until_before), (request.strict, request.until_before));
 }
 
-/// The client has something of every domain that has transactions before the beginning of the stream, and no
-/// less of the same server.
+/// Checks every domain that has transactions before the start of the stream: the client has a GTID in it. If
+/// this GTID has the same server id, its sequence number is not lower.
 fn check_domains(request: &MariadbRequest, before: &MariadbBinlogState) {
     for past in before.iter() {
-        let has = request.position.last(past.domain).expect("a domain that the client lacks is left out");
-        assert!(has.server_id != past.server_id || has.sequence >= past.sequence, "{has} and {past}");
+        let has = request
+            .position
+            .last(past.domain)
+            .expect("the client has a position in every domain before the start");
+        assert!(
+            has.server_id != past.server_id || has.sequence >= past.sequence,
+            "the client has {has}, but {past} is before the start"
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! Example logs and an example binlog server for the checks.
+//! Example logs and the example data of a binlog server for the checks.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -13,13 +13,13 @@ use crate::start::LogHistory;
 use crate::statement::{ProcessView, ReceiverError, ReceiverView, ReplicaView, ServedGtids, ServerView};
 use tailwater_wire::event::FIRST_EVENT_OFFSET;
 
-/// The source's UUID.
+/// The `server_uuid` of the source.
 const SOURCE: &str = "3e11fa47-71ca-11e1-9e33-c80aa9429562";
 
-/// Another server in the log's history.
+/// The `server_uuid` of another server whose transactions are in the log.
 const OTHER: &str = "00000000-0000-0000-0000-00000000000b";
 
-/// Upper limit of any text of the example server, in bytes.
+/// The maximum length of any text of the example server, in bytes.
 pub(super) const VIEW_TEXT_BYTES_MAX: usize = 512;
 
 static MYSQL_VIEW: LazyLock<ServerView> = LazyLock::new(|| {
@@ -36,7 +36,7 @@ static MARIADB_VIEW: LazyLock<ServerView> = LazyLock::new(|| {
     make_view(ServedGtids::Mariadb { state, domain: 0 })
 });
 
-/// The view of a binlog server of a flavour.
+/// The data of an example binlog server of this flavour.
 pub(super) fn view(flavour: Flavour) -> &'static ServerView {
     match flavour {
         Flavour::MySql => &MYSQL_VIEW,
@@ -86,11 +86,13 @@ pub(super) struct ExampleLog {
     gtids: GtidSet,
 }
 
-/// A segment: the source's file, the offset in it, the number of the source, and the transactions before it.
+/// A segment: the source's file, the offset in the file, the epoch of the source, and the transactions before
+/// the segment.
 type SegmentSpec<'a> = (&'a str, u64, u32, Option<&'a str>);
 
 impl ExampleLog {
-    /// Segments of 1000 bytes, numbered from `first_number`, and the GTIDs of the whole log.
+    /// A log with segments of 1000 bytes, numbered from `first_number`. `gtids` are all transactions of the
+    /// log.
     fn new(flavour: Flavour, first_number: u64, segments: &[SegmentSpec<'_>], gtids: &str) -> Self {
         let set = |text: &str| GtidSet::parse(flavour, text).expect("a GTID set");
         let numbered = || (first_number..).zip(segments);
@@ -135,8 +137,8 @@ impl LogHistory for ExampleLog {
     }
 }
 
-/// A log of each kind: complete; purged and continued from another source; started in mid-file, with a hole;
-/// empty.
+/// Example logs: a complete one; one that was purged and continued from another source; one that started in
+/// the middle of a file and has a hole; an empty one.
 fn make_logs(flavour: Flavour, [first, second, third]: [&str; 3], all: &str) -> Vec<ExampleLog> {
     let whole =
         [("b.000001", 4, 1, Some("")), ("b.000002", 4, 1, Some(first)), ("b.000003", 4, 1, Some(second))];
@@ -145,7 +147,7 @@ fn make_logs(flavour: Flavour, [first, second, third]: [&str; 3], all: &str) -> 
     let holed = [
         ("b.000003", 500, 1, None),
         ("b.000003", 2000, 1, Some(second)),
-        // The source started the file again.
+        // The source started this file again.
         ("b.000003", 4, 1, Some(third)),
     ];
     vec![
@@ -168,7 +170,7 @@ static MARIADB_LOGS: LazyLock<Vec<ExampleLog>> = LazyLock::new(|| {
     make_logs(Flavour::MariaDb, before, "0-1-20,0-2-30,2-3-7")
 });
 
-/// Example logs of a flavour.
+/// The example logs of a flavour.
 pub(super) fn logs(flavour: Flavour) -> &'static [ExampleLog] {
     match flavour {
         Flavour::MySql => &MYSQL_LOGS,

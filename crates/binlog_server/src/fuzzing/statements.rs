@@ -1,4 +1,4 @@
-//! Statements of one client, executed one after the other.
+//! Checks the statements of one client, which are executed one after the other.
 
 use super::examples::{self, VIEW_TEXT_BYTES_MAX};
 use super::{check_refusal, each_statement, split_flavour};
@@ -7,17 +7,17 @@ use crate::statement::{
     execute,
 };
 
-/// Upper limit of columns: those of a `SELECT`; no `SHOW` has more.
+/// The maximum number of columns of a result: that of a `SELECT`; no `SHOW` has more.
 const COLUMNS_MAX: usize = 256;
 
-/// Upper limit of rows: no `SHOW` of the example server has more.
+/// The maximum number of rows of a result: no `SHOW` of the example server has more.
 const ROWS_MAX: usize = 256;
 
-/// Upper limit of output bytes per input byte: a byte that is not UTF-8 is replaced by three, the short form
-/// of a UUID is printed in the long form, and lines are broken.
+/// The maximum number of output bytes per input byte. A byte that is not UTF-8 is replaced by three bytes,
+/// the short form of a UUID is printed in the long form, and lines are broken.
 const GROWTH_MAX: usize = 8;
 
-/// Input: flavour, and statements separated by zero bytes.
+/// The input consists of the flavour, and statements separated by zero bytes.
 pub(super) fn check(data: &[u8]) {
     let Some((flavour, statements)) = split_flavour(data) else { return };
     let view = examples::view(flavour);
@@ -30,7 +30,11 @@ pub(super) fn check(data: &[u8]) {
         check_answer(&answered, sent_bytes * GROWTH_MAX + VIEW_TEXT_BYTES_MAX);
         let variables_bytes = session.assert_bounded();
         assert!(variables_bytes <= (sent_bytes + 16 + VIEW_TEXT_BYTES_MAX) * GROWTH_MAX);
-        assert_eq!(execute(&mut before.clone(), view, sql), answered, "the same statement again");
+        assert_eq!(
+            execute(&mut before.clone(), view, sql),
+            answered,
+            "the same statement has the same result again"
+        );
     }
 }
 
@@ -40,7 +44,7 @@ fn check_answer(answered: &StatementResult, text_bytes_max: usize) {
         StatementResult::Rows(rows) => check_rows(rows, text_bytes_max),
         StatementResult::Error(refusal) => check_refusal(refusal),
         StatementResult::Purge(PurgeBefore::File(file)) => assert!(file.len() <= text_bytes_max),
-        // The last year is 9999.
+        // The last year of a date is 9999.
         StatementResult::Purge(PurgeBefore::Time(seconds)) => assert!(*seconds < 253_402_300_800),
         StatementResult::GtidPosition { column, file, position: _ } => {
             assert!(column.chars().count() <= COLUMN_NAME_CHARACTERS_MAX, "{column}");

@@ -1,4 +1,4 @@
-//! MariaDB's GTID positions: the client sends its last GTID of each domain.
+//! Streams by MariaDB's GTID positions: the client sends its last GTID of each domain.
 
 use std::collections::BTreeMap;
 
@@ -9,38 +9,39 @@ use super::{
 };
 use crate::client_error::{ClientError, quoted};
 
-/// What a MariaDB client has of the log, and where its stream stops.
+/// What a MariaDB client already has of the log, and where its stream stops.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MariadbSkip {
-    /// The domains in which the stream begins before the client's position.
+    /// The domains in which the stream starts before the client's position.
     pub domains: BTreeMap<u32, SkipDomain>,
-    /// A client's GTID that is missing in the log between existing ones is an error.
+    /// Whether it is an error if the client's GTID is missing in the log between existing ones.
     pub strict: bool,
-    /// The domains that have not reached their last GTID yet, with that GTID; `None` for an endless stream.
+    /// The domains that have not reached their last GTID yet, with this GTID; `None` if the client did not
+    /// request a stop.
     pub until: Option<BTreeMap<u32, MariadbGtid>>,
-    /// Leave out the last GTIDs themselves.
+    /// Whether the last GTIDs themselves are left out.
     pub until_before: bool,
-    /// The state of the binlog where the stream begins.
+    /// The state of the binlog where the stream starts.
     pub state: MariadbBinlogState,
 }
 
-/// What to skip of a domain.
+/// Which transactions of a domain are skipped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SkipDomain {
-    /// The last transaction that the client has.
+    /// The last transaction of the domain that the client has.
     pub gtid: MariadbGtid,
-    /// The log had nothing of this domain when the stream began. When its first transaction comes, the
-    /// client's GTID must be in the log.
+    /// Whether the log had no transaction of this domain when the stream started. When the first one is sent,
+    /// the client's GTID must be in the log.
     pub was_empty: bool,
 }
 
-/// The last sequence number that a server itself wrote in a domain.
+/// The highest sequence number that a server itself wrote in a domain.
 pub(crate) fn written_by(state: &MariadbBinlogState, domain: u32, server_id: u32) -> Option<u64> {
     let mut entries = state.iter().filter(|gtid| gtid.domain == domain && gtid.server_id == server_id);
     entries.next().map(|gtid| gtid.sequence)
 }
 
-/// The error for a position that the log does not have.
+/// The error for a client whose position is not in the log.
 pub(crate) fn not_in_binlog(gtid: &MariadbGtid, state: &MariadbBinlogState) -> ClientError {
     let message = format!(
         "Error: connecting slave requested to start from GTID {gtid}, which is not in the master's binlog"
@@ -109,8 +110,9 @@ fn mariadb_state(set: GtidSet) -> Result<MariadbBinlogState, ClientError> {
 
 type PositionCheck = (BTreeMap<u32, SkipDomain>, Option<BTreeMap<u32, MariadbGtid>>);
 
-/// Whether each of the client's GTIDs is in the log or may still come (`check_slave_start_position`). A
-/// server also knows its own position as a replica; the log has none.
+/// Checks that each of the client's GTIDs is in the log or may still be captured
+/// (`check_slave_start_position`). A server also checks its own position as a replica; the log has no such
+/// position.
 fn check_position(
     request: &MariadbRequest,
     state: &MariadbBinlogState,
@@ -133,7 +135,8 @@ fn check_position(
         if let Some(until) = &mut until
             && until.get(&gtid.domain).is_none_or(has)
         {
-            // In this domain the stream stops before it starts.
+            // The client's last GTID in this domain is before its start position, so nothing of the domain is
+            // sent.
             until.remove(&gtid.domain);
             continue;
         }
@@ -146,23 +149,23 @@ fn check_position(
     Ok((domains, until))
 }
 
-/// Whether everything that the client lacks comes after `before` (`contains_all_slave_gtid`).
+/// Whether all transactions that the client lacks come after `before` (`contains_all_slave_gtid`).
 fn follows_directly(domains: &BTreeMap<u32, SkipDomain>, before: &MariadbBinlogState) -> bool {
     before.iter().all(|past| {
         let Some(SkipDomain { gtid, .. }) = domains.get(&past.domain) else {
-            // The client wants this domain from its beginning.
+            // The client has nothing of this domain, so it needs the domain from its beginning.
             return false;
         };
-        // Another server's numbers mean nothing. Of the same server, the client's GTID must be later, or be
-        // the very last of the domain.
+        // Sequence numbers of different servers cannot be compared. For the same server, the client's GTID
+        // must be later, or be the last one of the domain.
         gtid.server_id != past.server_id
             || gtid.sequence > past.sequence
             || (gtid.sequence == past.sequence && before.last(past.domain) == Some(past))
     })
 }
 
-/// Removes what is before the beginning of the stream: nothing is left to skip there, or the end is already
-/// passed.
+/// Removes domains that are settled before the stream starts: the client has nothing to skip there, or the
+/// domain's last GTID is already passed.
 fn pass_over(
     before: &MariadbBinlogState,
     domains: &mut BTreeMap<u32, SkipDomain>,

@@ -1,8 +1,9 @@
-//! Decides where a client's stream begins in the log, or why it is refused. Pure.
+//! Decides where a client's stream starts in the log, or why it is refused. It does no I/O.
 //!
-//! The rules are the servers' own (`rpl_binlog_sender.cc` of MySQL, `sql_repl.cc` of MariaDB), and so are the
-//! texts of errors, which replicas and monitoring know; details about the log follow them. One rule is added:
-//! the log may lag behind its source for a moment, so a client that is ahead of the log first waits.
+//! The rules are those of the servers (`rpl_binlog_sender.cc` of MySQL, `sql_repl.cc` of MariaDB). The error
+//! texts start with the servers' texts too, because replicas and monitoring know them; details about the log
+//! follow. One rule is added: a client that is ahead of the log first waits, because the log may lag behind
+//! its source for a moment.
 
 mod mariadb;
 mod mysql;
@@ -25,32 +26,32 @@ pub trait LogHistory {
     /// The flavour of the log's source.
     fn flavour(&self) -> Flavour;
 
-    /// The files that it serves.
+    /// The binlog files that the log serves.
     fn catalog(&self) -> &Catalog;
 
-    /// Every durable transaction, and all before the log's beginning as far as known.
+    /// All durable transactions of the log, and all before its beginning as far as they are known.
     fn gtids(&self) -> GtidSet;
 
-    /// Every transaction before a segment, including those before the log's beginning. `None` if these are
-    /// unknown, because the log began in the middle of a file. A segment that mirrors a file from its start
-    /// states them in its previous-GTIDs or GTID-list event.
+    /// All transactions before a segment, including those before the log's beginning. `None` if these are
+    /// unknown because the log began in the middle of a file. If a segment has its file from the start, its
+    /// previous-GTIDs or GTID-list event contains them.
     ///
     /// # Errors
-    /// The segment cannot be read; the text goes to the client.
+    /// If the segment cannot be read. The error is sent to the client.
     fn gtids_before(&self, segment: u64) -> Result<Option<GtidSet>, ClientError>;
 
-    /// The UUID of the currently captured server (MySQL).
+    /// The `server_uuid` of the server that is captured now (MySQL).
     fn source_uuid(&self) -> Option<[u8; 16]>;
 }
 
 /// The decision about a dump request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StartDecision {
-    /// The stream begins.
+    /// The stream starts here.
     Begin(StreamStart),
-    /// The client is ahead of the log. If that does not change soon, this error is sent.
+    /// The client is ahead of the log. It gets this error if the log does not catch up soon.
     Wait(ClientError),
-    /// The client gets this error.
+    /// The client gets this error immediately.
     Refuse(ClientError),
 }
 
@@ -64,37 +65,38 @@ impl StartDecision {
     }
 }
 
-/// The beginning of a stream.
+/// Where a stream starts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StreamStart {
-    /// The first entry to process. The beginning of a segment is the offset of its format description event.
+    /// The first entry to process. For the beginning of a segment it is the position of the format
+    /// description event.
     pub from: LogPosition,
-    /// The served file that contains it.
+    /// The served file that contains this entry.
     pub file: String,
-    /// The offset in it, which the rotate event at the head of the stream names.
+    /// The offset in this file, which the rotate event at the beginning of the stream contains.
     pub position: u64,
-    /// What to leave out from there on.
+    /// The transactions to leave out of the stream.
     pub skip: SkipSet,
 }
 
-/// What a client already has of the log after the beginning of its stream.
+/// What a client already has of the log after the start of its stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SkipSet {
-    /// Nothing: it asked by position.
+    /// Nothing, because the client requested the stream by position.
     Nothing,
-    /// The transactions of a set.
+    /// The transactions of a GTID set.
     Mysql {
-        /// What the client has.
+        /// The transactions that the client has.
         has: MysqlGtidSet,
-        /// It has transactions after the beginning of the stream. It has therefore seen the format
-        /// description event there, and must keep the temporary tables that it created since.
+        /// Whether the client has transactions after the start of the stream. It has then already received
+        /// the format description event there, and must keep the temporary tables that it has created since.
         resumes: bool,
     },
-    /// Per domain, everything up to a GTID.
+    /// In each domain, everything up to a GTID.
     Mariadb(Box<MariadbSkip>),
 }
 
-/// Decides where a client's stream begins.
+/// Decides where a client's stream starts.
 pub fn decide(request: &ClientDumpRequest, log: &dyn LogHistory) -> StartDecision {
     let decided = match &request.from {
         RequestedStart::FilePosition { file, position } => {
@@ -133,7 +135,7 @@ fn by_position(name: &str, position: u64, log: &dyn LogHistory) -> Result<StartD
     let (Some(oldest), Some(newest)) = (catalog.files().first(), catalog.files().last()) else {
         return Err(empty(log));
     };
-    // An empty name is the oldest file, whatever part of it the log has.
+    // An empty name requests the oldest file, from the first offset that the log has of it.
     let (file, position) = match name {
         "" if position == FIRST_EVENT_OFFSET => (oldest.name.as_str(), oldest.begins_at()),
         "" => (oldest.name.as_str(), position),
@@ -179,7 +181,7 @@ fn by_position(name: &str, position: u64, log: &dyn LogHistory) -> Result<StartD
     })
 }
 
-/// Whether a file may come after the log's newest one.
+/// Whether a file may be a later one than the newest file of the log.
 fn follows(name: &str, newest: &str) -> bool {
     match (name.rsplit_once('.'), newest.rsplit_once('.')) {
         (Some((base, number)), Some((newest_base, newest_number))) => {
@@ -190,20 +192,20 @@ fn follows(name: &str, newest: &str) -> bool {
     }
 }
 
-/// A stream that begins at the beginning of a segment.
+/// A stream that starts at the beginning of a segment.
 fn at_segment(segment: u64, log: &dyn LogHistory, skip: SkipSet) -> Option<StartDecision> {
     let from = LogPosition { segment, offset: FIRST_EVENT_OFFSET };
     let place = log.catalog().place(from)?;
     Some(StartDecision::Begin(StreamStart { from, file: place.file, position: place.position, skip }))
 }
 
-/// The segments, newest first.
+/// The numbers of the log's segments, newest first.
 fn newest_first(log: &dyn LogHistory) -> impl Iterator<Item = u64> {
     let files = log.catalog().files().iter().rev();
     files.flat_map(|file| file.segments.iter().rev().map(|segment| segment.number))
 }
 
-/// The error for a client by GTIDs when the log does not know the transactions before it.
+/// The error for a client by GTIDs if it is unknown which transactions came before the log.
 fn unknown_beginning(log: &dyn LogHistory) -> String {
     let place = log.catalog().files().first();
     let place = place.map_or(String::new(), |file| format!(", {}:{}", file.name, file.begins_at()));

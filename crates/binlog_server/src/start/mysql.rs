@@ -1,4 +1,4 @@
-//! MySQL's auto-position: the client sends the set of its GTIDs.
+//! Streams by MySQL's auto-position: the client sends the set of its GTIDs.
 
 use tailwater_wire::gtid::{GtidSet, MysqlGtidSet};
 
@@ -6,10 +6,11 @@ use super::{LogHistory, SkipSet, StartDecision, at_segment, empty, newest_first,
 use crate::client_error::ClientError;
 use tailwater_wire::event::FIRST_EVENT_OFFSET;
 
-/// Upper limit of the sets in a message: clients keep 512 bytes of an error, and the text must fit too.
+/// The maximum length in bytes of the GTID sets in a message. Clients keep 512 bytes of an error, and the
+/// rest of its text must fit too.
 const PURGED_BYTES_MAX: usize = 290;
 
-/// The same for the transactions by which a client is ahead.
+/// The maximum length in bytes of the list of transactions by which a client is ahead of the log.
 const AHEAD_BYTES_MAX: usize = 110;
 
 pub(super) fn by_gtids(
@@ -21,7 +22,8 @@ pub(super) fn by_gtids(
         return Ok(StartDecision::refuse("Client requested source to start replication from position < 4"));
     }
     let mut oldest = None;
-    // The set before a segment only grows, so the newest segment that fits leaves the least to skip.
+    // The later a segment, the more transactions are before it. So the newest segment whose earlier
+    // transactions the client all has leaves the fewest transactions to skip.
     for segment in newest_first(log) {
         let before = log.gtids_before(segment)?.map(mysql_set).transpose()?;
         match before {
@@ -43,7 +45,8 @@ fn begin(
     log: &dyn LogHistory,
 ) -> Result<StartDecision, ClientError> {
     let executed = mysql_set(log.gtids())?;
-    // A log that began in the middle of a file may know more of the earlier transactions from a later file.
+    // Subtract both sets: a log that began in the middle of a file may know more of the earlier transactions
+    // from a later file.
     let ahead = own_transactions(has, log.source_uuid()).subtract(before).subtract(&executed);
     if !ahead.is_empty() {
         return Ok(StartDecision::wait(has_more(&ahead)));
@@ -62,12 +65,12 @@ fn mysql_set(set: GtidSet) -> Result<MysqlGtidSet, ClientError> {
     }
 }
 
-/// The transactions of the client that the captured server itself committed.
+/// The client's transactions that the captured server itself committed.
 fn own_transactions(has: &MysqlGtidSet, source: Option<[u8; 16]>) -> MysqlGtidSet {
     let mut own = MysqlGtidSet::new();
     let Some(source) = source else { return own };
     for (uuid, tag, interval) in has.iter_intervals().filter(|(uuid, _, _)| **uuid == source) {
-        // It comes from a set, so it fits one.
+        // The interval comes from a valid set, so inserting it cannot fail.
         let _ = own.insert_interval(*uuid, tag, interval);
     }
     own

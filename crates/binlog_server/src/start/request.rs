@@ -1,4 +1,4 @@
-//! Parses a client's dump command together with the variables it has set.
+//! Parses a client's dump command, together with the variables that the client has set.
 
 use std::time::Duration;
 
@@ -10,89 +10,89 @@ use tailwater_wire::protocol::command::{ClientCommand, DumpFlags};
 use crate::client_error::ClientError;
 use crate::statement::StatementSession;
 
-/// MariaDB clients with this capability understand GTID events. For older clients a server would have to
+/// Clients of MariaDB with this capability understand GTID events. For older clients a server would have to
 /// rewrite events.
 const MARIADB_CAPABILITY_GTID: i128 = 4;
 
-/// Flag of a MySQL client: send heartbeats of version 2.
+/// A flag that a MySQL client sends to request heartbeats of version 2.
 const FLAG_HEARTBEAT_V2: DumpFlags = DumpFlags(0x02);
 
-/// A client's request for a dump.
+/// A client's request for a binlog stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientDumpRequest {
     /// The client's own server id.
     pub server_id: u32,
-    /// A MySQL replica's UUID.
+    /// The `server_uuid` of a MySQL replica.
     pub replica_uuid: Option<String>,
-    /// Where to begin.
+    /// Where the client wants the stream to start.
     pub from: RequestedStart,
-    /// Whether to wait at the end of the log.
+    /// Whether the client waits for more at the end of the log.
     pub wait_for_more: bool,
-    /// The client wants a heartbeat after this long without an event.
+    /// The client wants a heartbeat when there was no event for this time.
     pub heartbeat_period: Option<Duration>,
-    /// Heartbeats of version 2.
+    /// Whether the client understands heartbeats of version 2.
     pub heartbeat_v2: bool,
-    /// The checksum algorithm that the client accepts; `None` if it cannot handle checksums.
+    /// The checksum algorithm that the client accepts; `None` if it does not support checksums.
     pub checksum: Option<ChecksumAlgorithm>,
-    /// MariaDB: send the texts of statements that changed rows.
+    /// For MariaDB: whether to send the texts of statements that changed rows.
     pub annotate_rows: bool,
-    /// MariaDB: leave out events marked with `skip_replication`.
+    /// For MariaDB: whether to leave out events marked with `skip_replication`.
     pub skip_marked: bool,
-    /// The client acknowledges transactions.
+    /// Whether the client acknowledges transactions.
     pub semi_sync: bool,
 }
 
-/// Where a client wants its stream to begin.
+/// Where a client wants its stream to start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RequestedStart {
-    /// At an offset of a file; an empty name is the oldest file.
+    /// At an offset in a file. An empty name requests the oldest file.
     FilePosition {
-        /// The file.
+        /// The name of the file.
         file: String,
-        /// The offset in it.
+        /// The offset in the file.
         position: u64,
     },
-    /// MySQL: everything that a set lacks.
+    /// For MySQL: all transactions that are not in a GTID set.
     Mysql {
-        /// What the client has.
+        /// The transactions that the client has.
         has: MysqlGtidSet,
-        /// Begin in this file, unless the name is empty.
+        /// The file to start in, unless the name is empty.
         file: String,
-        /// The offset in it.
+        /// The offset in the file.
         position: u64,
     },
-    /// MariaDB: after the last GTID of each domain.
+    /// For MariaDB: after the client's last GTID of each domain.
     Mariadb(MariadbRequest),
 }
 
-/// A MariaDB client's GTID settings.
+/// The GTID settings of a MariaDB client.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MariadbRequest {
-    /// `@slave_connect_state`.
+    /// `@slave_connect_state`: the client's last GTID of each domain.
     pub position: MariadbPosition,
-    /// `@slave_gtid_strict_mode`: a GTID in a hole of the log is an error.
+    /// `@slave_gtid_strict_mode`: whether it is an error if the client's GTID is in a hole of the log.
     pub strict: bool,
-    /// `@slave_gtid_ignore_duplicates`: the client may be ahead of the log.
+    /// `@slave_gtid_ignore_duplicates`: whether the client may be ahead of the log.
     pub ignore_duplicates: bool,
-    /// `@slave_until_gtid`: the last GTID of each domain to send.
+    /// `@slave_until_gtid`: the last GTID to send in each domain.
     pub until: Option<MariadbPosition>,
-    /// `@slave_gtid_until_before_gtids`: stop before these.
+    /// `@slave_gtid_until_before_gtids`: whether to stop before these GTIDs.
     pub until_before: bool,
 }
 
 impl ClientDumpRequest {
-    /// Whether it is a replica, which reconnects under the same server id. Other programs use server id 0, or
-    /// 1 if they wait for more as MySQL's mysqlbinlog does. A replica with server id 1 (the first of most
-    /// installations) has a UUID on MySQL, and requests heartbeats on MariaDB.
+    /// Whether the client is a replica, which reconnects under the same server id. Other programs use server
+    /// id 0, or 1 if they wait for more events, as MySQL's mysqlbinlog does. A replica may have server id 1
+    /// too. It is recognised by its UUID on MySQL, and by its request for heartbeats on MariaDB.
     pub fn is_replica(&self) -> bool {
         let is_marked = self.replica_uuid.is_some() || self.heartbeat_period.is_some();
         self.wait_for_more && (self.server_id > 1 || is_marked)
     }
 
-    /// Parses a dump command of a client of a log of `flavour`; `None` for any other command.
+    /// Parses a client's dump command for a log of `flavour`. `None` for any other command.
     ///
     /// # Errors
-    /// The client is of the other flavour, or too old, or its GTIDs cannot be parsed.
+    /// If the client is of the other flavour or too old, or if its GTIDs cannot be parsed.
     pub fn new(
         command: &ClientCommand<'_>,
         session: &StatementSession,
@@ -152,7 +152,8 @@ impl ClientDumpRequest {
     }
 }
 
-/// Clients of one flavour do not understand the other's binlog; each shows in its own way which it is.
+/// Refuses clients of the other flavour, because they do not understand the log's events. How a client shows
+/// its flavour differs between the flavours.
 fn check_flavour(session: &StatementSession, flavour: Flavour) -> Result<(), ClientError> {
     match (flavour, session.mariadb_capability()) {
         (Flavour::MySql, Some(_)) => Err(ClientError::dump(
@@ -234,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn mysql_replica_by_gtid() {
+    fn a_mysql_replica_by_gtid_is_parsed() {
         let has = MysqlGtidSet::parse("3e11fa47-71ca-11e1-9e33-c80aa9429562:1-5").unwrap();
         let session = session(&[
             ("replica_uuid", "r"),
@@ -257,8 +258,8 @@ mod tests {
             ClientDumpRequest::new(&dump(0, server_id), session, flavour).unwrap().unwrap().is_replica()
         };
         let (program, mysql) = (session(&[]), session(&[("replica_uuid", "r")]));
-        assert!(!is_replica(0, &mysql, Flavour::MySql), "it does not wait at the end of the log");
-        // mysqlbinlog --stop-never, and a replica with the usual first server id.
+        assert!(!is_replica(0, &mysql, Flavour::MySql), "a request that does not wait at the end of the log");
+        // `mysqlbinlog --stop-never` uses server id 1, and so do many replicas.
         assert!(!is_replica(1, &program, Flavour::MySql) && is_replica(1, &mysql, Flavour::MySql));
         assert!(is_replica(2, &program, Flavour::MySql));
         let wanted = &[("mariadb_slave_capability", "4"), ("master_heartbeat_period", "30000000000")];
@@ -269,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn mariadb_replica_by_gtid() {
+    fn a_mariadb_replica_by_gtid_is_parsed() {
         let session = session(&[
             ("mariadb_slave_capability", "4"),
             ("slave_connect_state", "0-1-7,2-3-4"),
@@ -289,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn by_position_without_waiting() {
+    fn a_request_by_position_without_waiting_is_parsed() {
         let mariadb = session(&[("mariadb_slave_capability", "4")]);
         let request = ClientDumpRequest::new(&dump(1, 9), &mariadb, Flavour::MariaDb).unwrap().unwrap();
         assert_eq!(request.from, RequestedStart::FilePosition { file: "b.1".into(), position: 120 });

@@ -9,7 +9,8 @@ use crate::catalog::SegmentView;
 const A: &str = "3e11fa47-71ca-11e1-9e33-c80aa9429562";
 const B: &str = "00000000-0000-0000-0000-00000000000b";
 
-/// A log whose segments are files of 1000 bytes, with the transactions before each.
+/// A log whose segments are binlog files of 1000 bytes. For each segment, the transactions before it are
+/// given.
 struct Log {
     flavour: Flavour,
     catalog: Catalog,
@@ -88,7 +89,7 @@ fn mariadb(position: &str) -> MariadbRequest {
     MariadbRequest { position: MariadbPosition::parse(position).unwrap(), ..MariadbRequest::default() }
 }
 
-/// `Ok` with the segment and offset, or the kind of error and its text.
+/// `Ok` with the segment and offset where the stream starts, or the kind of refusal and its text.
 fn run(log: &Log, from: RequestedStart) -> Result<(u64, u64), (&'static str, String)> {
     match decide(&request(from), log) {
         StartDecision::Begin(begin) => Ok((begin.from.segment, begin.from.offset)),
@@ -118,7 +119,7 @@ fn mysql_log() -> Log {
 }
 
 #[test]
-fn by_position_in_a_mysql_log() {
+fn streams_by_position_start_in_a_mysql_log() {
     let log = mysql_log();
     expect_begin(&log, at("", 4), 3, 4);
     expect_begin(&log, at("b.000004", 4), 4, 4);
@@ -133,7 +134,7 @@ fn by_position_in_a_mysql_log() {
 }
 
 #[test]
-fn by_position_in_a_mariadb_log() {
+fn streams_by_position_start_in_a_mariadb_log() {
     let log = Log::new(Flavour::MariaDb, 1, &[Some("")], "0-1-5");
     expect_begin(&log, at("b.000001", 500), 1, 500);
     let words = "impossible position; the first event 'b.000001' at 3,";
@@ -142,7 +143,7 @@ fn by_position_in_a_mariadb_log() {
 }
 
 #[test]
-fn log_that_began_in_mid_file() {
+fn a_log_that_began_in_the_middle_of_a_file_serves_the_rest() {
     let mut log = Log::new(Flavour::MySql, 1, &[None, Some(&format!("{A}:1-20"))], &format!("{A}:10-30"));
     let segments = log.catalog.files().iter().flat_map(|file| file.segments.clone());
     log.catalog = Catalog::new(segments.map(|segment| match segment.number {
@@ -157,13 +158,13 @@ fn log_that_began_in_mid_file() {
 }
 
 #[test]
-fn by_gtids_in_a_mysql_log() {
+fn streams_by_gtids_start_in_a_mysql_log() {
     let log = mysql_log();
     expect_begin(&log, mysql(&format!("{A}:1-10")), 3, 4);
     expect_begin(&log, mysql(&format!("{A}:1-19")), 3, 4);
     expect_begin(&log, mysql(&format!("{A}:1-25")), 4, 4);
     expect_begin(&log, mysql(&format!("{A}:1-25,{B}:1-5")), 5, 4);
-    // Transactions of other servers, and the client's own, do not matter.
+    // Transactions of other servers, and those that the client itself committed, make no difference.
     expect_begin(&log, mysql(&format!("{A}:1-30,{B}:1-9,00000000-0000-0000-0000-00000000000c:1")), 5, 4);
     let missing =
         format!("The GTID set sent by the replica is '{A}:1-7', and the missing transactions are '{A}:8-10'");
@@ -181,7 +182,7 @@ fn by_gtids_in_a_mysql_log() {
 }
 
 #[test]
-fn mysql_client_that_resumes_a_file() {
+fn a_mysql_client_with_transactions_after_the_start_resumes_the_file() {
     let log = mysql_log();
     let check = |has: &str, expected| match decide(&request(mysql(has)), &log) {
         StartDecision::Begin(StreamStart { skip: SkipSet::Mysql { resumes, .. }, .. }) => {
@@ -195,7 +196,7 @@ fn mysql_client_that_resumes_a_file() {
 }
 
 #[test]
-fn file_with_a_set_begins_in_the_file() {
+fn a_request_with_a_set_and_a_file_starts_in_the_file() {
     let log = mysql_log();
     let has = MysqlGtidSet::parse(&format!("{A}:25")).unwrap();
     let from = RequestedStart::Mysql { has: has.clone(), file: "b.000004".into(), position: 500 };
@@ -214,7 +215,7 @@ fn mariadb_log() -> Log {
 }
 
 #[test]
-fn by_gtids_in_a_mariadb_log() {
+fn streams_by_gtids_start_in_a_mariadb_log() {
     let log = mariadb_log();
     let check =
         |position, segment| expect_begin(&log, RequestedStart::Mariadb(mariadb(position)), segment, 4);
@@ -224,7 +225,7 @@ fn by_gtids_in_a_mariadb_log() {
     check("0-2-24,2-3-7", 4);
     check("0-2-25,2-3-7", 5);
     check("0-2-30,2-3-7", 5);
-    // A domain that the log has nothing of may be another source's.
+    // A domain without transactions in the log may belong to another source.
     check("0-2-30,2-3-7,5-5-5", 5);
     let refuse =
         |position, kind, words| expect(&log, RequestedStart::Mariadb(mariadb(position)), kind, words);
@@ -234,14 +235,14 @@ fn by_gtids_in_a_mariadb_log() {
     refuse("0-2-31,2-3-7", "wait", "start from GTID 0-2-31, which is not in the master's binlog");
     refuse("0-3-30,2-3-7", "refuse", "0-3-30, which is not in the master's binlog. Since");
     refuse("0-1-21,2-3-7", "refuse", "diverged due to executing extra erroneous transactions");
-    // However long the client's position is.
+    // The error text stays short even if the client's position is long.
     let domains: Vec<_> = (10..1000).map(|domain| format!("{domain}-1-1")).collect();
     let long = RequestedStart::Mariadb(mariadb(&domains.join(",")));
     expect(&log, long, "refuse", "the log begins after '0-1-10,2-3-7'");
 }
 
 #[test]
-fn mariadb_log_with_its_beginning_serves_it() {
+fn a_mariadb_log_serves_its_beginning() {
     let log = Log::new(Flavour::MariaDb, 1, &[Some(""), Some("0-1-10")], "0-1-15");
     expect_begin(&log, RequestedStart::Mariadb(mariadb("")), 1, 4);
     expect_begin(&log, RequestedStart::Mariadb(mariadb("0-1-3")), 1, 4);
@@ -266,7 +267,7 @@ fn skip_of(log: &Log, request_of: MariadbRequest) -> MariadbSkip {
 }
 
 #[test]
-fn skip_and_until_of_a_mariadb_client() {
+fn skipped_domains_and_until_positions_of_a_mariadb_client_are_found() {
     let log = mariadb_log();
     let skip = skip_of(&log, mariadb("0-1-20,2-3-7,5-5-5"));
     let domains: Vec<_> =
@@ -281,7 +282,7 @@ fn skip_and_until_of_a_mariadb_client() {
     };
     assert_eq!(until("0-1-20,2-3-7", "0-2-28"), ["0-2-28"]);
     assert_eq!(until("0-1-20,2-3-7", "0-1-15,2-3-9"), ["2-3-9"]);
-    // The start is ahead of the log and the stop is in it.
+    // The client's start is ahead of the log, and its last GTID is in the log.
     assert!(until("0-2-99,2-3-7", "0-2-28").is_empty());
 
     let ahead = MariadbRequest { ignore_duplicates: true, ..mariadb("0-2-99,2-3-7") };
@@ -289,10 +290,10 @@ fn skip_and_until_of_a_mariadb_client() {
 }
 
 proptest! {
-    /// A MySQL history of several servers, cut into segments at random, and a client that has any part of it:
-    /// the client gets everything that it lacks and the log has, or is refused for a valid reason.
+    /// A MySQL history of several servers is cut into segments at random. A client has an arbitrary part of
+    /// it. The client gets all transactions that it lacks and the log has, or is refused for a valid reason.
     #[test]
-    fn mysql_client_gets_everything_it_lacks(
+    fn a_mysql_client_gets_everything_it_lacks(
         origins in proptest::collection::vec((0u8..3, any::<bool>()), 1..60),
         purged in 0usize..30,
         cuts in proptest::collection::vec(any::<bool>(), 60),
@@ -330,7 +331,8 @@ proptest! {
                 let start = starts[begin.from.segment as usize - 1];
                 prop_assert!(lost.is_empty());
                 prop_assert!(set_of(&history[..start]).subtract(&client).is_empty());
-                // And no later segment would do.
+                // The client lacks a transaction before each later segment, so the stream could not start
+                // there.
                 let later = starts.iter().filter(|index| **index > start);
                 for index in later {
                     prop_assert!(!set_of(&history[..*index]).subtract(&client).is_empty());
@@ -343,9 +345,9 @@ proptest! {
         }
     }
 
-    /// The same for MariaDB, where a client has everything up to a point in each domain.
+    /// The same for MariaDB, where a client has all transactions up to a GTID in each domain.
     #[test]
-    fn mariadb_client_gets_everything_it_lacks(
+    fn a_mariadb_client_gets_everything_it_lacks(
         origins in proptest::collection::vec((0u32..3, 1u32..4), 1..60),
         purged in 0usize..30,
         cuts in proptest::collection::vec(any::<bool>(), 60),

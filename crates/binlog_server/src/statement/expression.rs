@@ -1,4 +1,4 @@
-//! Expressions: literals, variables, and the few functions that clients of a source use.
+//! SQL expressions: literals, variables, and the few functions that clients of a source call.
 
 use sqlparser::tokenizer::{Token, Word};
 use tailwater_wire::gtid::MysqlGtidSet;
@@ -13,21 +13,22 @@ use crate::client_error::{ClientError, quoted};
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Expression {
     Literal(SqlValue),
-    /// `@name`.
+    /// A user variable: `@name`.
     User(String),
-    /// `@@name`, `@@global.name`.
+    /// A system variable: `@@name`, `@@global.name`.
     System(VariableScope, String),
-    /// A function, by its upper-case name.
+    /// A function call. The function's name is in upper case.
     Call(String, Vec<Expression>),
     Negative(Box<Expression>),
-    /// A bare word: the value of a setting in `SET`, and an unknown column elsewhere.
+    /// A word without quotes. In `SET` it is the value of a setting; elsewhere it is an unknown column.
     Word(String),
 }
 
-/// No function here takes more arguments. A GTID set may be long, and all arguments are in memory at once.
+/// The maximum number of arguments; no function here takes more. An argument may be a long GTID set, and all
+/// arguments are in memory at the same time.
 const ARGUMENTS_MAX: usize = 2;
 
-/// Functions that may be written without parentheses.
+/// The functions that may be called without parentheses.
 const BARE_FUNCTIONS: &[&str] =
     &["CURRENT_USER", "CURRENT_TIMESTAMP", "LOCALTIME", "LOCALTIMESTAMP", "UTC_TIMESTAMP"];
 
@@ -59,7 +60,7 @@ fn parse_one(tokens: &mut Tokens) -> ParseResult<Expression> {
             tokens.skip();
             Ok(Expression::Literal(value))
         }
-        // Before a quoted name or text the sign is a token of its own.
+        // The tokenizer returns the `@` as a token of its own if a quoted name or text follows.
         Some(Token::AtSign) => {
             tokens.skip();
             user_variable(tokens, "").map(Expression::User)
@@ -110,7 +111,7 @@ fn word_expression(tokens: &mut Tokens, word: Word) -> ParseResult<Expression> {
     Ok(Expression::Word(word.value))
 }
 
-/// The rest of a user variable's name after the `@`; it may be quoted or contain dots.
+/// Parses the rest of a user variable's name after the `@`. The name may be quoted or contain dots.
 pub(super) fn user_variable(tokens: &mut Tokens, name: &str) -> ParseResult<String> {
     let mut name = name.to_owned();
     if name.is_empty() {
@@ -136,7 +137,7 @@ fn system_variable(tokens: &mut Tokens, first: &str) -> ParseResult<Expression> 
     Ok(Expression::System(scope, tokens.name()?))
 }
 
-/// Evaluates an expression.
+/// Computes the value of an expression.
 pub(super) fn evaluate(
     expression: &Expression,
     session: &StatementSession,

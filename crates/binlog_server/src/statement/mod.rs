@@ -1,11 +1,12 @@
-//! The SQL statements of clients, and their results. Pure.
+//! Executes the SQL statements of clients and returns their results. It does no I/O.
 //!
-//! A replica sends a dozen statements before its dump, `mysqlbinlog -R` a few, shells and monitoring others.
-//! The results look like a source's. A client can change only its own variables. Unknown statements are
-//! refused; the text names this server.
+//! A replica sends a dozen statements before it requests a stream, and `mysqlbinlog -R` sends a few. Shells
+//! and monitoring send other statements. The results look like those of a source. A client can change only
+//! its own variables. An unknown statement is refused with an error that names this server.
 //!
-//! - `tokens`, `parse`, `expression`, `pattern`: from bytes to a statement; bounded in length and depth.
-//! - [`StatementSession`]: what one client has set.
+//! - `tokens`, `parse`, `expression`, `pattern`: parse the bytes of a statement, with limits for length and
+//!   depth.
+//! - [`StatementSession`]: the variables that one client has set.
 //! - [`ServerView`]: the data for the results; the caller builds a new one for each statement.
 //! - `variables`, `show`, `replica_status`: the results.
 
@@ -35,10 +36,10 @@ use self::parse::{Assignment, ClientStatement, SelectItem};
 use self::tokens::{ParseResult, WHAT_THIS_IS};
 use super::client_error::{ClientError, quoted};
 
-/// Upper limit of a result in bytes; GTID sets of millions of transactions fit.
+/// The maximum size of a result in bytes. GTID sets of millions of transactions fit.
 const RESULT_BYTES_MAX: usize = 64 << 20;
 
-/// Executes one statement, `sql`, of a client: the text of a COM_QUERY.
+/// Executes one statement of a client. `sql` is the text of a COM_QUERY.
 pub fn execute(session: &mut StatementSession, view: &ServerView, sql: &[u8]) -> StatementResult {
     run(session, view, sql).unwrap_or_else(StatementResult::Error)
 }
@@ -123,7 +124,7 @@ fn set(assignment: &Assignment, session: &mut StatementSession, view: &ServerVie
         }
         Assignment::Session(name, expression) => {
             let value = match expression {
-                // A bare word as a value: `SET sql_mode = ANSI`, `= DEFAULT`, `= ON`.
+                // The value may be a word without quotes, as in `SET sql_mode = ANSI`, `= DEFAULT` or `= ON`.
                 Expression::Word(word) => SqlValue::Text(word.clone()),
                 expression => expression::evaluate(expression, session, view)?,
             };

@@ -9,11 +9,11 @@ use super::time;
 use super::tokens::{ParseResult, Tokens, WHAT_THIS_IS};
 use crate::client_error::{ClientError, quoted};
 
-/// Upper limit of the columns of a `SELECT`, and of the assignments of a `SET`.
+/// The maximum number of columns of a `SELECT`, and of assignments of a `SET`.
 const ITEMS_MAX: usize = 256;
 
-/// Upper limit of the length of a generated column name in a `SELECT`, in characters. Longer names are cut,
-/// as the servers cut names without an alias.
+/// The maximum length of a generated column name in a `SELECT`, in characters. Longer names are cut off, as
+/// the servers do for columns without an alias.
 pub const COLUMN_NAME_CHARACTERS_MAX: usize = 256;
 
 #[derive(Debug, Clone, PartialEq)]
@@ -30,9 +30,9 @@ pub(super) enum ClientStatement {
     },
     Purge(PurgeBefore),
     Use(String),
-    /// Begins or ends a transaction; there are none.
+    /// A statement that starts or ends a transaction. This server has no transactions, so it has no effect.
     Nothing,
-    /// Would change something.
+    /// A statement that would change something, such as `CREATE`. It is refused.
     Change(String),
 }
 
@@ -47,24 +47,25 @@ pub(super) struct SelectItem {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Assignment {
     User(String, Expression),
-    /// A system variable of the connection.
+    /// Sets a system variable of the connection.
     Session(String, Expression),
-    /// A system variable of the server.
+    /// Sets a global system variable of the server.
     Global(String),
-    /// `NAMES`, `CHARACTER SET`, `TRANSACTION`: without effect here.
+    /// `NAMES`, `CHARACTER SET` and `TRANSACTION`, which have no effect here.
     Ignored,
 }
 
-/// What a `SHOW` lists.
+/// What a `SHOW` statement lists.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Show {
     BinaryLogs,
     BinaryLogStatus,
-    /// The statement's old name gives the columns their old names too.
+    /// `SHOW REPLICAS`, or its old name `SHOW SLAVE HOSTS`, which gives the columns their old names too.
     Replicas {
         old_names: bool,
     },
-    /// With `ALL` connections, of which there is one, MariaDB has more columns.
+    /// `SHOW REPLICA STATUS`. MariaDB's `SHOW ALL SLAVES STATUS` lists the same one connection with more
+    /// columns.
     ReplicaStatus {
         old_names: bool,
         all: bool,
@@ -79,7 +80,7 @@ pub(super) enum Show {
     Grants,
 }
 
-/// First words of statements that change something.
+/// The first words of statements that change something.
 const CHANGES: &[&str] = &[
     "ALTER",
     "ANALYZE",
@@ -110,7 +111,7 @@ const CHANGES: &[&str] = &[
     "XA",
 ];
 
-/// Words that can follow an expression, and so cannot be its alias.
+/// Words that can follow an expression, so that they cannot be its alias.
 const RESERVED: &[&str] = &[
     "AND",
     "BETWEEN",
@@ -184,7 +185,7 @@ fn statement(tokens: &mut Tokens) -> ParseResult<ClientStatement> {
 
 fn transaction(tokens: &mut Tokens) -> bool {
     if tokens.accept_words(&["START", "TRANSACTION"]) {
-        // A snapshot or read-only transaction has no effect here.
+        // The kind of transaction makes no difference here.
         while tokens.accept_any(&["WITH", "CONSISTENT", "SNAPSHOT", "READ", "ONLY", "WRITE"])
             || tokens.accept(&Token::Comma)
         {}
@@ -234,7 +235,7 @@ fn select(tokens: &mut Tokens) -> ParseResult<ClientStatement> {
     Ok(ClientStatement::Select { items, limit })
 }
 
-/// The alias after an expression, if there is one; `AS` may be left out.
+/// The alias after an expression, if there is one. The word `AS` may be left out.
 fn bare_alias(tokens: &mut Tokens) -> Option<String> {
     let reserved = RESERVED.iter().any(|word| tokens.peek_words(&[word]));
     if reserved { None } else { alias(tokens).ok() }
@@ -385,7 +386,7 @@ fn show(tokens: &mut Tokens) -> ParseResult<Show> {
     ))
 }
 
-/// There is one channel, without a name.
+/// Parses the channel name of a statement. This server has one channel, which has no name.
 fn channel(tokens: &mut Tokens, old_names: bool, all: bool) -> ParseResult<Show> {
     if tokens.accept_words(&["FOR", "CHANNEL"]) {
         tokens.expect_string()?;
@@ -393,7 +394,7 @@ fn channel(tokens: &mut Tokens, old_names: bool, all: bool) -> ParseResult<Show>
     Ok(Show::ReplicaStatus { old_names, all })
 }
 
-/// There are never any, whatever the limit.
+/// Parses the rest of `SHOW WARNINGS`. Statements here never have warnings, so the limit makes no difference.
 fn warnings(tokens: &mut Tokens) -> ParseResult<Show> {
     if tokens.accept_words(&["LIMIT"]) {
         tokens.integer().ok_or_else(|| tokens.unexpected())?;

@@ -1,23 +1,23 @@
-//! `LIKE` and the conditions of `SHOW ... WHERE`.
+//! `LIKE` patterns and the conditions of `SHOW ... WHERE`.
 
 use sqlparser::tokenizer::Token;
 
 use super::tokens::{ParseResult, Tokens};
 use crate::client_error::ClientError;
 
-/// Which rows of a `SHOW` are selected.
+/// Which rows of a `SHOW` statement are returned.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum ShowFilter {
     All,
-    /// The first column matches this pattern.
+    /// The rows whose first column matches this pattern.
     Like(String),
     Where(WhereCondition),
 }
 
-/// A condition on a row.
+/// A condition on the columns of a row.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum WhereCondition {
-    /// A column equals one of these, compared as by `=`.
+    /// A column equals one of these texts, compared as with `=`.
     In(String, Vec<String>),
     /// A column matches this pattern.
     Like(String, String),
@@ -42,7 +42,7 @@ impl ShowFilter {
         Ok(Self::All)
     }
 
-    /// Whether a row is selected, given the names of its columns.
+    /// Whether a row is returned. `columns` are the names of its columns.
     pub fn admits(&self, columns: &[&str], row: &[&str]) -> bool {
         match self {
             Self::All => true,
@@ -53,7 +53,7 @@ impl ShowFilter {
 }
 
 impl WhereCondition {
-    /// Number of texts that a row is compared with.
+    /// The number of texts that each row is compared with.
     fn texts(&self) -> usize {
         match self {
             Self::In(_, texts) => texts.len(),
@@ -84,7 +84,7 @@ impl WhereCondition {
 fn either(tokens: &mut Tokens) -> ParseResult<WhereCondition> {
     tokens.deeper(|tokens| {
         let mut condition = both(tokens)?;
-        // Each one adds a level of nesting to the result, so they are counted like parentheses.
+        // Each `OR` adds a level of nesting to the result, so it counts like a parenthesis.
         if tokens.accept_words(&["OR"]) || tokens.accept(&Token::StringConcat) {
             condition = WhereCondition::Or(Box::new(condition), Box::new(either(tokens)?));
         }
@@ -150,16 +150,17 @@ fn literal(tokens: &mut Tokens) -> ParseResult<String> {
     tokens.expect_string()
 }
 
-/// Upper limit of the texts and patterns in a condition, because each row is compared with all of them.
+/// The maximum number of texts and patterns in a condition, because each row is compared with all of them.
 const TEXTS_MAX: usize = 256;
 
-/// Upper limit of a pattern, in bytes; names have at most 64 characters.
+/// The maximum length of a pattern in bytes. Names have at most 64 characters.
 const PATTERN_BYTES_MAX: usize = 256;
 
-/// Upper limit of a text that can match a pattern, in bytes, because the work is the product of both lengths.
+/// The maximum length in bytes of a text that can match a pattern. The time for a comparison grows with the
+/// product of both lengths.
 const TEXT_BYTES_MAX: usize = 64 << 10;
 
-/// Whether `text` matches `pattern`, case-insensitively: `%` matches anything, `_` one character, and a
+/// Whether `text` matches `pattern`, ignoring case. `%` matches any text, `_` matches one character, and a
 /// backslash makes the next character literal.
 pub(super) fn like(text: &str, pattern: &str) -> bool {
     if text.len() > TEXT_BYTES_MAX {
@@ -168,7 +169,8 @@ pub(super) fn like(text: &str, pattern: &str) -> bool {
     let fold = |text: &str| text.chars().flat_map(char::to_lowercase).collect::<Vec<_>>();
     let (text, pattern) = (fold(text), parse_pattern(&fold(pattern)));
     let (mut at, mut piece) = (0, 0);
-    // Where to continue if the current attempt fails: the last `%`, one character later.
+    // Where to continue if the current attempt fails: at the last `%` of the pattern, which then matches one
+    // more character.
     let mut retry: Option<(usize, usize)> = None;
     while at < text.len() {
         match pattern.get(piece) {
@@ -252,7 +254,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn like_agrees_with_its_definition(text in "[ab]{0,8}", pattern in "[ab%_]{0,6}") {
+        fn like_gives_the_same_result_as_its_definition(text in "[ab]{0,8}", pattern in "[ab%_]{0,6}") {
             let characters: Vec<char> = text.chars().collect();
             let pieces = parse_pattern(&pattern.chars().collect::<Vec<_>>());
             prop_assert_eq!(like(&text, &pattern), oracle(&characters, &pieces));

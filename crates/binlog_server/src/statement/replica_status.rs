@@ -1,5 +1,6 @@
-//! `SHOW REPLICA STATUS`: shows the capture as a replica of its source, so that monitoring can watch it as
-//! one. The log applies nothing; its "SQL thread" is the log itself, which has executed everything durable.
+//! `SHOW REPLICA STATUS`: shows the capture as a replica of its source, so that monitoring can watch it like
+//! a replica. The capture applies nothing. What is shown as its SQL thread is the log: every transaction that
+//! is durable in the log counts as executed.
 
 use tailwater_wire::Flavour;
 
@@ -8,7 +9,7 @@ use super::session_variables::SqlValue;
 use super::time;
 use super::view::{ServedGtids, ServerView};
 
-/// The columns of MySQL 9.7; MySQL's old names and MariaDB's columns are derived from them.
+/// The columns of MySQL 9.7. The old names of MySQL and the columns of MariaDB are derived from them.
 const MYSQL: &[&str] = &[
     "Replica_IO_State",
     "Source_Host",
@@ -130,7 +131,8 @@ const MARIADB: &[&str] = &[
     "Replicate_Rewrite_DB",
 ];
 
-/// The columns before and after these in `SHOW ALL SLAVES STATUS`, which monitoring of MariaDB uses.
+/// The columns that `SHOW ALL SLAVES STATUS` has before and after these. Monitoring of MariaDB uses this
+/// statement.
 const MARIADB_ALL: (&[&str], &[&str]) = (
     &["Connection_name", "Slave_SQL_State"],
     &[
@@ -158,7 +160,7 @@ pub(super) fn rows(view: &ServerView, old_names: bool, all: bool) -> ResultRows 
     rows
 }
 
-/// A column's name in MySQL before 8.0.22, and in MariaDB.
+/// The name that a column has in MySQL before 8.0.22, and in MariaDB.
 fn old_name(name: &str) -> String {
     match name {
         "Source_public_key_path" => "Master_public_key_path".to_owned(),
@@ -170,7 +172,7 @@ fn old_name(name: &str) -> String {
     }
 }
 
-/// The value of a column, given its old name.
+/// The value of a column, which is given by its old name.
 fn value(column: &str, view: &ServerView) -> SqlValue {
     let capture = &view.capture;
     let error = capture.last_error.as_ref();
@@ -193,7 +195,7 @@ fn value(column: &str, view: &ServerView) -> SqlValue {
         },
         "Slave_SQL_Running" => "Yes".into(),
         "Slave_SQL_Running_State" | "Slave_SQL_State" => {
-            "the log applies nothing; what is read is durable".into()
+            "the log applies nothing; every event read is durable".into()
         }
         "Seconds_Behind_Master" => match capture.streaming {
             true => capture.seconds_behind.map_or(SqlValue::Null, SqlValue::from),
@@ -236,7 +238,7 @@ fn value(column: &str, view: &ServerView) -> SqlValue {
             ServedGtids::Mariadb { state, .. } => state.position().to_string().into(),
             ServedGtids::Mysql { .. } => "".into(),
         },
-        // Filters, certificates and the like: empty.
+        // Columns about filters, certificates and the like are empty.
         _ => "".into(),
     }
 }

@@ -6,37 +6,37 @@ use crate::client_error::ClientError;
 /// The result of a statement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StatementResult {
-    /// An OK packet.
+    /// Send an OK packet.
     Ok,
-    /// A result set, possibly empty.
+    /// Send a result set, which may be empty.
     Rows(ResultRows),
-    /// An error packet.
+    /// Send an error packet.
     Error(ClientError),
-    /// End a connection, or its current statement, then send OK.
+    /// End a connection, or its current statement, and then send an OK packet.
     Kill {
-        /// Its connection id.
+        /// The id of the connection to end.
         connection_id: u32,
-        /// End only its current statement.
+        /// Whether to end only the current statement of the connection.
         query_only: bool,
     },
-    /// Purge the oldest files, if their readers allow it, then send OK.
+    /// Purge the oldest files, if no reader needs them, and then send an OK packet.
     Purge(PurgeBefore),
-    /// MariaDB's `BINLOG_GTID_POS()`: one row with the GTID position at an offset of a file; `NULL` if the
-    /// log does not have it.
+    /// The result of MariaDB's `BINLOG_GTID_POS()`: one row with the GTID position at an offset in a file. It
+    /// is `NULL` if the log does not have this offset.
     GtidPosition {
-        /// The name of the one column.
+        /// The name of the result's only column.
         column: String,
-        /// The served file.
+        /// The name of the served file.
         file: String,
-        /// The offset in it.
+        /// The offset in the file.
         position: u64,
     },
 }
 
-/// The limit of a purge.
+/// Which files a purge removes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PurgeBefore {
-    /// All files before this one.
+    /// All files before this file.
     File(String),
     /// All files that were last written before this time, in seconds since 1970.
     Time(u64),
@@ -45,22 +45,22 @@ pub enum PurgeBefore {
 /// A result set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResultRows {
-    /// Its columns.
+    /// The columns of the result set.
     pub columns: Vec<ResultColumn>,
-    /// Its rows; each as long as `columns`.
+    /// The rows. Each row has as many values as there are columns.
     pub rows: Vec<Vec<Option<String>>>,
 }
 
 /// A column of a result set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResultColumn {
-    /// Its name.
+    /// The name of the column.
     pub name: String,
-    /// Type of its values.
+    /// The type of the column's values.
     pub column_type: ResultColumnType,
 }
 
-/// Type of a column's values. All are sent as text.
+/// The type of a column's values. All values are sent as text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ResultColumnType {
     /// Whole numbers.
@@ -70,7 +70,7 @@ pub enum ResultColumnType {
 }
 
 impl ResultRows {
-    /// A result set with columns given as `name`, or `name#` for whole numbers.
+    /// An empty result set. The columns are given as `name`, or as `name#` for a column of whole numbers.
     pub(super) fn new(columns: &[&str]) -> Self {
         let column = |text: &&str| match text.strip_suffix('#') {
             Some(name) => ResultColumn { name: name.to_owned(), column_type: ResultColumnType::Integer },

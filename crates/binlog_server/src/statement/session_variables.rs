@@ -1,4 +1,4 @@
-//! The variables that a client has set with `SET` and that affect a dump.
+//! The variables that a client has set with `SET`, and that affect its binlog stream.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,16 +7,16 @@ use tailwater_wire::event::ChecksumAlgorithm;
 
 use crate::client_error::ClientError;
 
-/// Upper limit of a client's user variables.
+/// The maximum number of user variables of a client.
 const VARIABLES_MAX: usize = 256;
 
-/// Upper limit, in bytes, of all user variables of a client.
+/// The maximum size in bytes of all user variables of a client together.
 const VARIABLES_BYTES_MAX: usize = 4 << 20;
 
-/// Upper limit of a database name, in characters.
+/// The maximum length of a database name, in characters.
 const DATABASE_CHARACTERS_MAX: usize = 64;
 
-/// An SQL value, as far as replicas use them.
+/// An SQL value. Only the types that replicas use are distinguished.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SqlValue {
     /// `NULL`.
@@ -28,7 +28,7 @@ pub enum SqlValue {
 }
 
 impl SqlValue {
-    /// The value as a cell of a row.
+    /// The value as text for a row of a result; `None` for `NULL`.
     pub fn into_cell(self) -> Option<String> {
         match self {
             Self::Null => None,
@@ -37,7 +37,7 @@ impl SqlValue {
         }
     }
 
-    /// The number that it is, or begins with; 0 if there is none, as in SQL.
+    /// The number that the value is or starts with. 0 if there is no number, as in SQL.
     pub fn to_integer(&self) -> Option<i128> {
         match self {
             Self::Null => None,
@@ -53,7 +53,7 @@ impl SqlValue {
     }
 }
 
-/// The bytes of [`VARIABLES_BYTES_MAX`] that a user variable takes.
+/// How many bytes of [`VARIABLES_BYTES_MAX`] a user variable uses.
 fn variable_bytes(name: &str, value: &SqlValue) -> usize {
     match value {
         SqlValue::Text(text) => name.len() + text.len(),
@@ -64,7 +64,7 @@ fn variable_bytes(name: &str, value: &SqlValue) -> usize {
 /// The session state of one client.
 #[derive(Debug, Clone, Default)]
 pub struct StatementSession {
-    /// By lower-case name, without the `@`.
+    /// The user variables by their name in lower case, without the `@`.
     variables: BTreeMap<String, SqlValue>,
     bytes: usize,
     skip_replication: bool,
@@ -72,7 +72,7 @@ pub struct StatementSession {
 }
 
 impl StatementSession {
-    /// A new session.
+    /// A session in which no variable is set.
     pub fn new() -> Self {
         Self::default()
     }
@@ -85,7 +85,8 @@ impl StatementSession {
     /// Sets a user variable.
     ///
     /// # Errors
-    /// [`ClientError::OUT_OF_RESOURCES`] beyond 256 variables, or 4 MiB in all.
+    /// [`ClientError::OUT_OF_RESOURCES`] if the client has more than 256 variables, or more than 4 MiB of
+    /// variables.
     pub fn set_variable(&mut self, name: &str, value: SqlValue) -> Result<(), ClientError> {
         let name = name.to_lowercase();
         let before = self.variables.get(&name).map(|value| variable_bytes(&name, value));
@@ -101,10 +102,10 @@ impl StatementSession {
         Ok(())
     }
 
-    /// Recounts the bytes of its variables.
+    /// Counts the bytes of the session's variables again, as a check.
     ///
     /// # Panics
-    /// If it exceeds a limit, or the count is wrong.
+    /// If a limit is exceeded, or if the stored count is wrong.
     pub(crate) fn assert_bounded(&self) -> usize {
         let bytes = self.variables.iter().map(|(name, value)| variable_bytes(name, value)).sum();
         assert_eq!(self.bytes, bytes);
@@ -113,7 +114,7 @@ impl StatementSession {
         bytes
     }
 
-    /// Sets a system variable of the session. Variables without an effect here are accepted and ignored.
+    /// Sets a system variable of the session. A variable that has no effect here is accepted and ignored.
     pub fn set_system_variable(&mut self, name: &str, value: &SqlValue) {
         if name.eq_ignore_ascii_case("skip_replication") {
             let on = matches!(value, SqlValue::Text(text) if text.eq_ignore_ascii_case("on"));
@@ -121,13 +122,13 @@ impl StatementSession {
         }
     }
 
-    /// The database that the client chose with `USE`. There are no databases, but clients expect to see their
-    /// choice.
+    /// The database that the client chose with `USE`. This server has no databases, but `DATABASE()` must
+    /// return the chosen name.
     pub fn database(&self) -> Option<&str> {
         self.database.as_deref()
     }
 
-    /// Chooses a database.
+    /// Stores the database that the client chose.
     pub fn set_database(&mut self, name: &str) {
         self.database = Some(name.chars().take(DATABASE_CHARACTERS_MAX).collect());
     }
@@ -141,14 +142,14 @@ impl StatementSession {
         names.iter().find_map(|name| self.variable(name).to_integer())
     }
 
-    /// The longest silence of a stream: `@source_heartbeat_period` in nanoseconds, under either name. `None`:
-    /// unlimited.
+    /// The client's heartbeat period: `@source_heartbeat_period` in nanoseconds, or the variable's old name.
+    /// `None` for no heartbeats.
     pub fn heartbeat_period(&self) -> Option<Duration> {
         let period = self.integer(&["source_heartbeat_period", "master_heartbeat_period"])?;
         u64::try_from(period).ok().filter(|nanoseconds| *nanoseconds > 0).map(Duration::from_nanos)
     }
 
-    /// The checksum algorithm that the client announced; `None` if it did not set the variable.
+    /// The checksum algorithm that the client supports; `None` if it did not set the variable.
     pub fn checksum(&self) -> Option<ChecksumAlgorithm> {
         let text = self.text(&["source_binlog_checksum", "master_binlog_checksum"])?;
         Some(match text.eq_ignore_ascii_case("crc32") || text == "1" {
@@ -157,27 +158,29 @@ impl StatementSession {
         })
     }
 
-    /// How much of MariaDB's binlog the client understands, `@mariadb_slave_capability`; `None` if not set.
+    /// How much of MariaDB's binlog format the client understands: `@mariadb_slave_capability`; `None` if it
+    /// is not set.
     pub fn mariadb_capability(&self) -> Option<i128> {
         self.integer(&["mariadb_slave_capability"])
     }
 
-    /// `@slave_connect_state`: a MariaDB replica's position; `None` if it does not use GTIDs.
+    /// `@slave_connect_state`: the GTID position of a MariaDB replica; `None` if the replica does not use
+    /// GTIDs.
     pub fn connect_state(&self) -> Option<String> {
         self.text(&["slave_connect_state"])
     }
 
-    /// `@slave_until_gtid`: where a MariaDB replica's stream must stop.
+    /// `@slave_until_gtid`: the GTIDs at which the stream of a MariaDB replica must stop.
     pub fn until(&self) -> Option<String> {
         self.text(&["slave_until_gtid"])
     }
 
-    /// Whether a user variable is a number other than 0.
+    /// Whether a user variable is set to a number other than 0.
     pub fn is_on(&self, name: &str) -> bool {
         self.integer(&[name]).is_some_and(|number| number != 0)
     }
 
-    /// A MySQL replica's own UUID.
+    /// The `server_uuid` of a MySQL replica.
     pub fn replica_uuid(&self) -> Option<String> {
         self.text(&["replica_uuid", "slave_uuid"])
     }
@@ -187,7 +190,7 @@ impl StatementSession {
         self.is_on("rpl_semi_sync_replica") || self.is_on("rpl_semi_sync_slave")
     }
 
-    /// MariaDB: whether to leave out events marked with `@@skip_replication`.
+    /// For MariaDB: whether to leave out events marked with `@@skip_replication`.
     pub fn skip_replication(&self) -> bool {
         self.skip_replication
     }
@@ -250,7 +253,7 @@ mod tests {
         }
         session.set_variable("v0", text("again")).unwrap();
         assert!(session.set_variable("one more", SqlValue::Null).is_err());
-        // A variable without a name and value counts too.
+        // A variable with an empty name and value counts too.
         let mut session = StatementSession::new();
         for number in 1..VARIABLES_MAX {
             session.set_variable(&format!("v{number}"), SqlValue::Null).unwrap();

@@ -1,4 +1,5 @@
-//! The results of `SHOW`, with the columns of the log's flavour, because clients find values by column name.
+//! The results of `SHOW` statements. Their columns are those of the log's flavour, because clients find
+//! values by column name.
 
 use tailwater_wire::Flavour;
 use tailwater_wire::sql_quote::quote_identifier;
@@ -109,7 +110,7 @@ fn processlist(view: &ServerView, full: bool) -> ResultRows {
 }
 
 fn databases(filter: &ShowFilter) -> ResultRows {
-    // There are none; the column's name repeats the pattern.
+    // This server has no databases. The name of the result's column contains the pattern.
     match filter {
         ShowFilter::Like(pattern) => ResultRows::new(&[&format!("Database ({pattern})")]),
         _ => ResultRows::new(&["Database"]),

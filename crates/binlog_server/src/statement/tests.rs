@@ -6,8 +6,8 @@ use super::*;
 
 const A: &str = "3e11fa47-71ca-11e1-9e33-c80aa9429562";
 
-/// Statements that real replicas, readers and shells sent to real servers: `KIND<TAB>statement`;
-/// tests/statements.rs records them again.
+/// Statements that real replicas, binlog readers and shells sent to real servers, as `KIND<TAB>statement`. A
+/// test in tests/statements.rs checks that the list is complete.
 const RECORDED: &str = include_str!("../../tests/data/statements.txt");
 
 fn view(flavour: Flavour) -> ServerView {
@@ -69,7 +69,7 @@ fn view(flavour: Flavour) -> ServerView {
     }
 }
 
-/// The result in one line: `columns -> row | row`, NULL for NULL.
+/// The result in one line: `columns -> row | row`. NULL is printed as NULL.
 fn shown(answer: &StatementResult) -> String {
     match answer {
         StatementResult::Ok => "ok".into(),
@@ -88,7 +88,7 @@ fn shown(answer: &StatementResult) -> String {
     }
 }
 
-/// Executes statements in one session of a server; returns the last one's result.
+/// Executes statements in one session of a server. Returns the result of the last one.
 fn run_all(flavour: Flavour, statements: &[&str]) -> String {
     let (mut session, view) = (StatementSession::new(), view(flavour));
     let answers: Vec<_> = statements.iter().map(|sql| execute(&mut session, &view, sql.as_bytes())).collect();
@@ -114,7 +114,7 @@ fn statements_of_replicas_and_readers_are_answered() {
 }
 
 #[test]
-fn variables_keep_the_requested_names() {
+fn result_columns_are_named_as_in_the_statement() {
     mysql("SELECT @@GLOBAL.SERVER_ID", "@@GLOBAL.SERVER_ID -> 4711");
     mysql("SELECT @@GLOBAL.GTID_MODE", "@@GLOBAL.GTID_MODE -> ON");
     mysql("select @@version_comment limit 1", "@@version_comment -> Tailwater binlog server");
@@ -137,7 +137,7 @@ fn variables_keep_the_requested_names() {
 }
 
 #[test]
-fn client_variables_read_back() {
+fn client_variables_can_be_read_back() {
     let check = |statements: &[&str], expected| assert_eq!(run_all(Flavour::MySql, statements), expected);
     let sets = "SET @master_binlog_checksum = @@global.binlog_checksum, @source_binlog_checksum = @@global.binlog_checksum";
     check(&[sets, "SELECT @source_binlog_checksum"], "@source_binlog_checksum -> CRC32");
@@ -173,7 +173,7 @@ fn settings_without_effect_are_accepted() {
 }
 
 #[test]
-fn functions() {
+fn functions_are_evaluated() {
     mysql("SELECT UNIX_TIMESTAMP()", "UNIX_TIMESTAMP() -> 1709208000");
     mysql("SELECT NOW() AS n, UTC_TIMESTAMP", "n,UTC_TIMESTAMP -> 2024-02-29 12:00:00,2024-02-29 12:00:00");
     mysql(
@@ -197,7 +197,7 @@ fn functions() {
 }
 
 #[test]
-fn lists_of_the_server() {
+fn show_statements_list_the_files_replicas_and_connections() {
     mysql("SHOW BINARY LOGS", "Log_name,File_size,Encrypted -> b.000001,1000,No | b.000002,333,No");
     mariadb("SHOW MASTER LOGS", "Log_name,File_size -> b.000001,1000 | b.000002,333");
     let executed = format!("00000000-0000-0000-0000-00000000000b:1,\n{A}:1-9");
@@ -265,7 +265,7 @@ fn variables_and_counters_are_listed_by_name() {
 }
 
 #[test]
-fn capture_is_shown_as_a_replica() {
+fn the_capture_is_shown_as_a_replica() {
     let status = |flavour, sql: &str, mut view: ServerView| {
         view.gtids = self::view(flavour).gtids;
         match execute(&mut StatementSession::new(), &view, sql.as_bytes()) {
@@ -303,7 +303,7 @@ fn capture_is_shown_as_a_replica() {
 }
 
 #[test]
-fn results_that_the_caller_must_execute() {
+fn kill_and_purge_are_returned_to_the_caller() {
     mysql("KILL 9", "kill 9 false");
     mysql("KILL CONNECTION 9;", "kill 9 false");
     mysql("KILL QUERY 10", "kill 10 true");
@@ -359,7 +359,7 @@ fn changes_and_invalid_statements_are_refused() {
 }
 
 #[test]
-fn length_depth_and_results_are_bounded() {
+fn statement_length_depth_and_result_size_are_bounded() {
     let nested = format!("SELECT {}1{}", "(".repeat(10_000), ")".repeat(10_000));
     mysql(&nested, "error 1064 42000");
     let conditions = format!("SHOW STATUS WHERE a = 'b'{}", " OR a = 'b'".repeat(5000));
@@ -380,7 +380,7 @@ fn length_depth_and_results_are_bounded() {
 }
 
 #[test]
-fn texts_of_a_condition_are_bounded() {
+fn the_texts_of_a_condition_are_bounded() {
     let texts = |count: usize| format!("SHOW STATUS WHERE a IN ('b'{})", ",'b'".repeat(count - 1));
     mysql(&texts(256), "Variable_name,Value -> ");
     mysql(&texts(257), "error 1041 HY000");
@@ -389,10 +389,10 @@ fn texts_of_a_condition_are_bounded() {
 }
 
 #[test]
-fn long_column_names_are_cut() {
+fn long_column_names_are_cut_off() {
     let (mut session, view) = (StatementSession::new(), view(Flavour::MySql));
     let text = "ä".repeat(300);
-    // The whole comment is the name of each column in it.
+    // The name of each column in this comment is the whole comment.
     for sql in [format!("SELECT '{text}', 1 `{text}`"), format!("/*!SELECT 1,2 , '{text}' x*/")] {
         let StatementResult::Rows(rows) = execute(&mut session, &view, sql.as_bytes()) else {
             panic!("{sql}")
@@ -402,9 +402,10 @@ fn long_column_names_are_cut() {
     }
 }
 
-/// Clients keep only the beginning of an error, and the note on what this server is comes last.
+/// Clients keep only the beginning of an error's text, and the note about this server comes last. So a quoted
+/// text must be short.
 #[test]
-fn quoted_text_leaves_room_in_an_error() {
+fn quoted_text_leaves_room_for_the_note_in_an_error() {
     let long = "x".repeat(10_000);
     for sql in [
         format!("{long} 1"),
@@ -417,13 +418,13 @@ fn quoted_text_leaves_room_in_an_error() {
         let answered = execute(&mut StatementSession::new(), &view(Flavour::MySql), sql.as_bytes());
         let StatementResult::Error(refusal) = answered else { panic!("{sql}") };
         assert!(refusal.message.ends_with(tokens::WHAT_THIS_IS), "{refusal}");
-        // Tailwater's own sessions recognise the server by this.
+        // Tailwater's own sessions recognise the binlog server by this text.
         assert!(refusal.message.contains(tailwater_session::session_settings::SERVED_LOG), "{refusal}");
     }
     mysql(&format!("PURGE BINARY LOGS BEFORE '{long}'"), "error 1210 HY000");
 }
 
-/// Supported statements, to be damaged.
+/// Statements that are supported; a test changes them at random.
 fn sound() -> impl Strategy<Value = String> {
     let recorded: Vec<String> =
         RECORDED.lines().filter_map(|line| line.split_once('\t')).map(|(_, sql)| sql.to_owned()).collect();
@@ -440,7 +441,7 @@ fn sound() -> impl Strategy<Value = String> {
 
 fn answered(sql: &[u8]) {
     for flavour in [Flavour::MySql, Flavour::MariaDb] {
-        // Also checks that rows are as wide as their columns.
+        // This also checks that every row has as many values as there are columns.
         shown(&execute(&mut StatementSession::new(), &view(flavour), sql));
     }
 }
@@ -457,7 +458,7 @@ proptest! {
     }
 
     #[test]
-    fn damaged_statements_never_panic(
+    fn changed_statements_never_panic(
         sql in sound(),
         at in any::<prop::sample::Index>(),
         cut in 0usize..12,

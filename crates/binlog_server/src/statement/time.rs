@@ -1,21 +1,21 @@
-//! SQL dates. All times here are UTC.
+//! Converts SQL dates and times. All times here are UTC.
 
-/// Seconds since 1970 as `YYYY-MM-DD hh:mm:ss`.
+/// Formats seconds since 1970 as `YYYY-MM-DD hh:mm:ss`.
 pub(super) fn date_time(seconds: u64) -> String {
     let (year, month, day) = civil(seconds / 86_400);
     let time = seconds % 86_400;
     format!("{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02}", time / 3600, time / 60 % 60, time % 60)
 }
 
-/// Seconds since 1970 as `YYMMDD hh:mm:ss`, the format of replicas' error timestamps.
+/// Formats seconds since 1970 as `YYMMDD hh:mm:ss`, as replicas do in their error timestamps.
 pub(super) fn short_date_time(seconds: u64) -> String {
     let (year, month, day) = civil(seconds / 86_400);
     let time = seconds % 86_400;
     format!("{:02}{month:02}{day:02} {:02}:{:02}:{:02}", year % 100, time / 3600, time / 60 % 60, time % 60)
 }
 
-/// Parses `YYYY-MM-DD[ hh:mm[:ss[.ffffff]]]`, also with a `T`; `None` for anything else, and for dates before
-/// 1970.
+/// Parses `YYYY-MM-DD[ hh:mm[:ss[.ffffff]]]`; a `T` may replace the space. `None` for any other text, and for
+/// dates before 1970.
 pub(super) fn parse_date_time(text: &str) -> Option<u64> {
     let text = text.trim();
     let (date, time) = match text.split_once([' ', 'T']) {
@@ -29,7 +29,7 @@ pub(super) fn parse_date_time(text: &str) -> Option<u64> {
         return None;
     }
     let mut seconds = days(year, month, day) * 86_400;
-    // A day that its month does not have gives another date.
+    // A day that does not exist in its month, such as 31 April, is converted to another date.
     if civil(seconds / 86_400) != (year, month, day) {
         return None;
     }
@@ -51,8 +51,8 @@ fn number(digits: &str) -> Option<u64> {
     sound.then(|| digits.parse().ok()).flatten()
 }
 
-/// Days since 1970 as year, month and day. Counts in eras of 400 years that begin in March, so that leap days
-/// come last.
+/// Converts days since 1970 to year, month and day. Counts in periods of 400 years that start in March, so
+/// that leap days come last.
 fn civil(days: u64) -> (u64, u64, u64) {
     let days = days + 719_468;
     let (era, of_era) = (days / 146_097, days % 146_097);
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn known_dates() {
+    fn known_dates_are_converted() {
         let check = |text: &str, seconds| {
             assert_eq!(parse_date_time(text), Some(seconds), "{text}");
             assert_eq!(date_time(seconds), text);
@@ -114,7 +114,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn dates_round_trip(seconds in 0u64..253_402_300_800) {
+        fn dates_survive_formatting_and_parsing(seconds in 0u64..253_402_300_800) {
             prop_assert_eq!(parse_date_time(&date_time(seconds)), Some(seconds));
         }
 

@@ -1,19 +1,19 @@
-//! The tokens of a statement.
+//! Splits a statement into tokens.
 //!
-//! Only the tokenizer of `sqlparser` is used; it knows MySQL's comments, quotes and escapes. Its grammar
-//! lacks most of these statements (`SHOW BINARY LOG STATUS`, `SHOW SLAVE HOSTS`, `PURGE BINARY LOGS`), and
-//! its parser is not total: `SELECT 1 DIV` makes it panic.
+//! Only the tokenizer of the library `sqlparser` is used; it knows MySQL's comments, quotes and escapes. The
+//! library's parser is not used: it lacks most of these statements (`SHOW BINARY LOG STATUS`, `SHOW SLAVE
+//! HOSTS`, `PURGE BINARY LOGS`), and `SELECT 1 DIV` makes it panic.
 
 use sqlparser::dialect::MySqlDialect;
 use sqlparser::tokenizer::{Location, Token, TokenWithSpan, Tokenizer, Whitespace, Word};
 
 use crate::client_error::{ClientError, beginning};
 
-/// Upper limit of a statement, in bytes. GTID positions of thousands of domains fit. Each byte may be a
-/// token; then the tokens take some 25 MiB.
+/// The maximum length of a statement in bytes. GTID positions of thousands of domains fit. If every byte is a
+/// token, the tokens take about 25 MiB.
 pub(super) const STATEMENT_BYTES_MAX: usize = 128 << 10;
 
-/// Upper limit of the nesting of expressions.
+/// The maximum nesting depth of expressions.
 const DEPTH_MAX: usize = 32;
 
 /// The tokens of a statement, without white space and comments.
@@ -26,13 +26,13 @@ pub(super) struct Tokens {
     text: String,
 }
 
-/// Upper limit of the function calls in a statement.
+/// The maximum number of function calls in a statement.
 const CALLS_MAX: usize = 64;
 
 #[derive(Debug)]
 struct PlacedToken {
     token: Token,
-    /// Its offset in the text; for a token of an executable comment, the comment's.
+    /// The offset of the token in the text. For a token in an executable comment, it is the comment's offset.
     start: usize,
     end: usize,
 }
@@ -64,7 +64,7 @@ impl Tokens {
                 token => tokens.push(PlacedToken { token, start, end }),
             }
         }
-        // Trailing semicolons mean nothing; two statements at once are an error later.
+        // Ignore trailing semicolons. A second statement after a semicolon becomes an error later.
         while tokens.last().is_some_and(|placed| matches!(placed.token, Token::SemiColon | Token::EOF)) {
             tokens.pop();
         }
@@ -84,7 +84,7 @@ impl Tokens {
         self.next >= self.tokens.len()
     }
 
-    /// Consumes the next token if it is this one.
+    /// Consumes the next token if it equals `token`. Returns whether it did.
     pub fn accept(&mut self, token: &Token) -> bool {
         let found = self.peek() == Some(token);
         self.next += usize::from(found);
@@ -95,7 +95,7 @@ impl Tokens {
         if self.accept(token) { Ok(()) } else { Err(self.unexpected()) }
     }
 
-    /// Whether the next tokens are these words, case-insensitively. Quoted names are not words.
+    /// Whether the next tokens are these words, ignoring case. Quoted names do not count as words.
     pub fn peek_words(&self, words: &[&str]) -> bool {
         words.iter().enumerate().all(|(ahead, wanted)| {
             match self.tokens.get(self.next + ahead).map(|placed| &placed.token) {
@@ -107,7 +107,7 @@ impl Tokens {
         })
     }
 
-    /// Consumes these words if they come next.
+    /// Consumes these words if they come next. Returns whether they did.
     pub fn accept_words(&mut self, words: &[&str]) -> bool {
         let found = self.peek_words(words);
         if found {
@@ -116,12 +116,12 @@ impl Tokens {
         found
     }
 
-    /// Consumes one of these words if it comes next.
+    /// Consumes the next word if it is one of these. Returns whether it was.
     pub fn accept_any(&mut self, words: &[&str]) -> bool {
         words.iter().any(|word| self.accept_words(&[word]))
     }
 
-    /// A name, quoted or not.
+    /// Reads a name, which may be quoted.
     pub fn name(&mut self) -> ParseResult<String> {
         match self.peek() {
             Some(Token::Word(Word { value, .. })) => {
@@ -133,7 +133,7 @@ impl Tokens {
         }
     }
 
-    /// A quoted text of either kind; adjacent texts are joined.
+    /// Reads a text in single or double quotes. Adjacent texts are joined.
     pub fn string(&mut self) -> Option<String> {
         let mut whole: Option<String> = None;
         while let Some(
@@ -152,7 +152,7 @@ impl Tokens {
         self.string().ok_or_else(|| self.unexpected())
     }
 
-    /// An unsigned whole number.
+    /// Reads an unsigned whole number.
     pub fn integer(&mut self) -> Option<u64> {
         let number = match self.peek() {
             Some(Token::Number(digits, _)) => digits.parse().ok()?,
@@ -166,7 +166,7 @@ impl Tokens {
         if self.is_at_end() { Ok(()) } else { Err(self.unexpected()) }
     }
 
-    /// Parses one level deeper in an expression.
+    /// Parses a part of an expression that is nested one level deeper.
     pub fn deeper<T>(&mut self, parse: impl FnOnce(&mut Self) -> ParseResult<T>) -> ParseResult<T> {
         if self.depth == DEPTH_MAX {
             return Err(ClientError::new(
@@ -180,7 +180,8 @@ impl Tokens {
         parsed
     }
 
-    /// Counts a function call: a GTID set may be long, and a statement must not take seconds.
+    /// Counts a function call. The limit keeps a statement from taking seconds, because an argument may be a
+    /// long GTID set.
     pub fn count_call(&mut self) -> ParseResult<()> {
         self.calls += 1;
         match self.calls > CALLS_MAX {
@@ -194,12 +195,12 @@ impl Tokens {
         }
     }
 
-    /// Index of the next token, for [`Tokens::text_since`].
+    /// The index of the next token, to be passed to [`Tokens::text_since`].
     pub fn mark(&self) -> usize {
         self.next
     }
 
-    /// The client's text from a mark up to the last token read.
+    /// The client's text from a mark up to the last token that was read.
     pub fn text_since(&self, mark: usize) -> String {
         let first = self.tokens.get(mark).map_or(0, |placed| placed.start);
         let last = self.next.checked_sub(1).and_then(|last| self.tokens.get(last));
@@ -207,10 +208,10 @@ impl Tokens {
         self.text.get(first..last).unwrap_or_default().to_owned()
     }
 
-    /// The servers' syntax error, with a note on what this server is.
+    /// The servers' syntax error, followed by the note about this server.
     pub fn unexpected(&self) -> ClientError {
         let near = self.tokens.get(self.next).and_then(|placed| self.text.get(placed.start..));
-        // As many bytes as the servers repeat.
+        // The servers repeat the same number of bytes of the statement.
         let near = beginning(near.unwrap_or_default(), 80);
         ClientError::new(
             ClientError::PARSE_ERROR,
@@ -219,7 +220,7 @@ impl Tokens {
     }
 }
 
-/// The note in errors for clients that ask for anything else.
+/// The note about this server, which errors for unsupported statements contain.
 pub(super) const WHAT_THIS_IS: &str = "This is Tailwater's binlog server: it answers binlog dumps, SHOW \
                                        BINARY LOGS, SHOW BINARY LOG STATUS, SHOW REPLICAS, SHOW REPLICA \
                                        STATUS, SHOW VARIABLES, SHOW STATUS, SHOW PROCESSLIST, SELECT of \
@@ -240,8 +241,8 @@ fn executable(comment: &str) -> Option<&str> {
     Some(if digits >= 5 { &inner[digits..] } else { inner })
 }
 
-/// Turns the tokenizer's lines and columns, which count characters from 1, into byte offsets. Locations must
-/// come in order, so that all of them together cost one pass over the text.
+/// Converts the tokenizer's lines and columns, which count characters from 1, to byte offsets. The locations
+/// must be passed in ascending order, so that all of them together need only one pass over the text.
 struct Offsets<'a> {
     rest: std::str::Chars<'a>,
     length: usize,

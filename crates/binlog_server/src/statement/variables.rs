@@ -1,4 +1,4 @@
-//! The system variables and status counters that a reader of a binlog may query.
+//! The system variables and status counters that a reader of the binlog may query.
 
 use tailwater_session::session_settings;
 use tailwater_wire::Flavour;
@@ -8,7 +8,7 @@ use super::tokens::{ParseResult, WHAT_THIS_IS};
 use super::view::{ServedGtids, ServerView};
 use crate::client_error::{ClientError, quoted};
 
-/// The scope of a variable in `@@name`.
+/// The scope of a system variable in `@@name`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum VariableScope {
     Global,
@@ -16,7 +16,7 @@ pub(super) enum VariableScope {
     Either,
 }
 
-/// The value of `@@version_comment`, which the shells print when they connect.
+/// The value of `@@version_comment`, which command-line clients print when they connect.
 const VERSION_COMMENT: &str = "Tailwater binlog server";
 
 /// The value of `@@name`.
@@ -32,8 +32,8 @@ pub(super) fn value(
     {
         return Ok(value);
     }
-    // Tailwater's own sessions query the defaults that they inherit. Here these are the servers' shipped
-    // defaults, not the source's settings.
+    // Tailwater's own sessions query the session variables that they inherit. For these variables, return the
+    // servers' compiled-in defaults and not the source's settings.
     if scope == VariableScope::Session
         && let Some(value) = session_settings::default_value(view.flavour(), &name)
     {
@@ -68,7 +68,7 @@ fn find(name: &str, view: &ServerView) -> Option<SqlValue> {
     })
 }
 
-/// `SHOW VARIABLES`: lower-case names, sorted.
+/// The result of `SHOW VARIABLES`: the names are in lower case and sorted.
 pub(super) fn list(view: &ServerView) -> Vec<(String, String)> {
     let own = all(view).into_iter().filter_map(|(name, setting)| {
         let value = match setting {
@@ -85,9 +85,9 @@ pub(super) fn list(view: &ServerView) -> Vec<(String, String)> {
 
 /// The value of a system variable.
 enum VariableValue {
-    /// On or off: a word in `SHOW VARIABLES`, a number in `@@name`.
+    /// On or off. `SHOW VARIABLES` prints it as a word, `@@name` as a number.
     Switch(bool),
-    /// The same in both.
+    /// A value that `SHOW VARIABLES` and `@@name` print in the same way.
     Value(SqlValue),
 }
 
@@ -183,7 +183,7 @@ fn mariadb(view: &ServerView) -> Vec<(&'static str, VariableValue)> {
     ]
 }
 
-/// `SHOW STATUS`: counters, sorted by name.
+/// The result of `SHOW STATUS`: the counters, sorted by name.
 pub(super) fn status(view: &ServerView) -> Vec<(String, String)> {
     let (file, position) = view.end();
     let semi_sync = view.replicas.iter().filter(|replica| replica.semi_sync).count();

@@ -1,4 +1,5 @@
-//! The data for statement results: the binlog server, the log and its capture at the moment of the statement.
+//! The data that statements can query: about the binlog server, the log and its capture, at the moment of the
+//! statement.
 
 use std::collections::BTreeMap;
 
@@ -9,29 +10,30 @@ use tailwater_wire::gtid::{MariadbBinlogState, MysqlGtidSet};
 /// Everything that a statement can query.
 #[derive(Debug, Clone)]
 pub struct ServerView {
-    /// The version in the server's greeting: the source's.
+    /// The version in the server's greeting, which is that of the source.
     pub server_version: String,
     /// The `server_id` that clients see.
     pub server_id: u32,
-    /// The `server_uuid` that clients see (MySQL).
+    /// The `server_uuid` that clients see (MySQL only).
     pub server_uuid: String,
-    /// The host's name.
+    /// The host name of this machine.
     pub hostname: String,
     /// The port that the server listens on.
     pub port: u16,
     /// The transactions in the log.
     pub gtids: ServedGtids,
-    /// The checksums of the events in the log.
+    /// The checksum algorithm of the newest events in the log.
     pub checksum: ChecksumAlgorithm,
-    /// The served binlog files with their sizes in bytes, oldest first. The last one's size is the log's end.
+    /// The served binlog files with their sizes in bytes, oldest first. The size of the last file is the end
+    /// of the log.
     pub files: Vec<(String, u64)>,
     /// The connected replicas that have registered.
     pub replicas: Vec<ReplicaView>,
-    /// The connections.
+    /// The connections of clients.
     pub processes: Vec<ProcessView>,
     /// The capture that writes the log.
     pub capture: ReceiverView,
-    /// The source's settings that readers of its binlog ask for, as last queried: `binlog_format`,
+    /// The source's global variables that readers of its binlog query, as last read: `binlog_format`,
     /// `binlog_row_image`, `character_set_server` and others. They take precedence over this server's own
     /// values.
     pub source_variables: BTreeMap<String, String>,
@@ -41,9 +43,9 @@ pub struct ServerView {
     pub now_us: u64,
     /// Seconds since the server started.
     pub uptime_seconds: u64,
-    /// The client's account and address: `repl@192.0.2.7`.
+    /// The client's account and address, such as `repl@192.0.2.7`.
     pub user: String,
-    /// The number of the client's connection.
+    /// The connection id of the client.
     pub connection_id: u32,
 }
 
@@ -56,7 +58,7 @@ impl ServerView {
         }
     }
 
-    /// The newest file, and its end.
+    /// The newest file, and the offset of its end.
     pub(super) fn end(&self) -> (&str, u64) {
         self.files.last().map_or(("", 0), |(name, size)| (name.as_str(), *size))
     }
@@ -69,105 +71,105 @@ impl ServerView {
     }
 }
 
-/// The transactions of the log.
+/// The transactions of the log, by flavour.
 #[derive(Debug, Clone)]
 pub enum ServedGtids {
-    /// Of a MySQL source.
+    /// The transactions of a MySQL source.
     Mysql {
-        /// Every transaction in the log, and all before it.
+        /// All transactions in the log, and all before it.
         executed: MysqlGtidSet,
         /// The transactions before the oldest segment.
         purged: MysqlGtidSet,
         /// The source's `gtid_mode`.
         mode: String,
     },
-    /// Of a MariaDB source.
+    /// The transactions of a MariaDB source.
     Mariadb {
-        /// The state of the binlog at the log's end.
+        /// The state of the binlog at the end of the log.
         state: MariadbBinlogState,
         /// The source's `gtid_domain_id`.
         domain: u32,
     },
 }
 
-/// A replica.
+/// A replica that has registered.
 #[derive(Debug, Clone, Default)]
 pub struct ReplicaView {
-    /// Its `server_id`.
+    /// The replica's `server_id`.
     pub server_id: u32,
-    /// The host that it registered.
+    /// The host name that the replica registered.
     pub host: String,
-    /// The port that it registered.
+    /// The port that the replica registered.
     pub port: u16,
-    /// Its UUID (MySQL).
+    /// The replica's `server_uuid` (MySQL only).
     pub uuid: String,
-    /// The account that it uses.
+    /// The account that the replica uses.
     pub user: String,
-    /// It acknowledges transactions.
+    /// Whether the replica acknowledges transactions.
     pub semi_sync: bool,
 }
 
-/// A connection.
+/// A connection of a client.
 #[derive(Debug, Clone, Default)]
 pub struct ProcessView {
-    /// Its number.
+    /// The connection id.
     pub id: u32,
-    /// The account.
+    /// The account that the client uses.
     pub user: String,
-    /// Address and port of the client.
+    /// The address and port of the client.
     pub host: String,
-    /// `Binlog Dump GTID`, `Query`, `Sleep`.
+    /// The command: `Binlog Dump GTID`, `Query` or `Sleep`.
     pub command: String,
-    /// Seconds in this state.
+    /// Seconds since the command started.
     pub seconds: u64,
-    /// What it is doing.
+    /// What the connection is doing.
     pub state: String,
 }
 
 /// The state of the capture, shown as that of a receiver thread by `SHOW REPLICA STATUS`.
 #[derive(Debug, Clone, Default)]
 pub struct ReceiverView {
-    /// The stream from the source is open.
+    /// Whether the stream from the source is open.
     pub streaming: bool,
-    /// It is trying to open the stream. If it is neither streaming nor connecting, it was stopped or has
-    /// failed.
+    /// Whether the capture tries to open the stream. If it is neither streaming nor connecting, it was
+    /// stopped or has failed.
     pub connecting: bool,
-    /// Its state as text.
+    /// The state of the capture as text.
     pub state: String,
     /// The source's host.
     pub source_host: String,
     /// The source's port.
     pub source_port: u16,
-    /// The account at the source.
+    /// The account that the capture uses on the source.
     pub source_user: String,
-    /// The source's `server_id`, if it was ever reached.
+    /// The source's `server_id`, if the source was ever reached.
     pub source_server_id: Option<u32>,
-    /// The source's `server_uuid` (MySQL).
+    /// The source's `server_uuid` (MySQL only).
     pub source_uuid: Option<String>,
-    /// The source's file being read, under the source's own name.
+    /// The name on the source of the binlog file that the capture reads.
     pub file: String,
-    /// Offset in it up to which the log is durable.
+    /// The offset in this file up to which the log is durable.
     pub position: u64,
-    /// Seconds from the commit of the log's newest transaction to now, while the source has more; 0 if it has
-    /// not; `None` if unknown.
+    /// Seconds since the commit of the log's newest transaction, while the source has more transactions; 0 if
+    /// it has no more; `None` if unknown.
     pub seconds_behind: Option<u64>,
-    /// Seconds between two attempts to connect.
+    /// Seconds between two attempts of the capture to connect.
     pub retry_seconds: u64,
-    /// Why the stream last ended.
+    /// The error that ended the stream from the source last.
     pub last_error: Option<ReceiverError>,
-    /// Total bytes of the log.
+    /// The size of the log in bytes.
     pub log_bytes: u64,
-    /// The connection to the source is encrypted.
+    /// Whether the connection to the source is encrypted.
     pub tls: bool,
 }
 
-/// Why the stream from the source ended.
+/// The error that ended the stream from the source.
 #[derive(Debug, Clone, Default)]
 pub struct ReceiverError {
-    /// The server's error number or, for a broken connection, 2013, as a replica reports it.
+    /// The error number of the server. For a broken connection it is 2013, as on a replica.
     pub number: u16,
-    /// The error text.
+    /// The text of the error.
     pub message: String,
-    /// When, in seconds since 1970.
+    /// When the stream ended, in seconds since 1970.
     pub time: u64,
 }

@@ -1,4 +1,4 @@
-//! Start and filter together, over random histories.
+//! Tests of the stream's start and the filter together, with random histories.
 
 use proptest::prelude::*;
 use tailwater_wire::Flavour;
@@ -12,13 +12,13 @@ use super::{Sent, at, my, request, shown, stream};
 use crate::start::{MariadbRequest, RequestedStart};
 use tailwater_wire::event::FIRST_EVENT_OFFSET;
 
-/// The GTIDs of the sent events.
+/// The GTIDs of the events that were sent.
 fn gtids(log: &Writer, sent: &[Sent]) -> Vec<String> {
     sent.iter().filter_map(|sent| shown(log, sent).strip_prefix("gtid ").map(str::to_owned)).collect()
 }
 
-/// Writes a history in files and parts of files. After each transaction: nothing (0), a new file (1), or a
-/// part that does not follow directly (2).
+/// Writes a history into binlog files and parts of files. After each transaction comes: nothing (0), a new
+/// file (1), or a part of the file that does not follow directly (2).
 fn write(log: &mut Writer, history: &[Gtid], breaks: &[u8]) {
     let mut file = 1;
     log.begin("b.1", 4);
@@ -41,9 +41,9 @@ fn write(log: &mut Writer, history: &[Gtid], breaks: &[u8]) {
 }
 
 proptest! {
-    /// Start and filter together send exactly what a client lacks, in order, up to the log's end.
+    /// The stream has exactly the transactions that a client lacks, in order, up to the end of the log.
     #[test]
-    fn mysql_client_gets_what_it_lacks(
+    fn a_mysql_client_gets_what_it_lacks(
         origins in proptest::collection::vec((0u8..3, any::<bool>()), 1..40),
         breaks in proptest::collection::vec(prop_oneof![4 => Just(0u8), 1 => Just(1), 1 => Just(2)], 40),
     ) {
@@ -73,7 +73,7 @@ proptest! {
     }
 
     #[test]
-    fn mariadb_client_gets_what_it_lacks(
+    fn a_mariadb_client_gets_what_it_lacks(
         origins in proptest::collection::vec((0u32..3, 1u32..4), 1..40),
         breaks in proptest::collection::vec(prop_oneof![4 => Just(0u8), 1 => Just(1), 1 => Just(2)], 40),
         reached in proptest::collection::vec(0usize..41, 3),
@@ -101,9 +101,9 @@ proptest! {
         prop_assert_eq!(gtids(&log, &sent), lacks);
     }
 
-    /// By position, from every boundary between entries: the rest of the log, byte for byte.
+    /// A stream by position has the rest of the log byte for byte, from every boundary between entries on.
     #[test]
-    fn by_position_the_rest_of_the_log_is_sent(
+    fn a_stream_by_position_has_the_rest_of_the_log(
         breaks in proptest::collection::vec(0u8..2, 1..12),
         from in any::<prop::sample::Index>(),
     ) {
@@ -121,7 +121,7 @@ proptest! {
     }
 }
 
-/// The position of a MySQL replica after this stream.
+/// The position of a MySQL replica after it has received this stream.
 fn client_position(log: &Writer, sent: &[Sent]) -> (String, u64) {
     let (mut file, mut position) = (String::new(), 0);
     for (event, _) in sent {

@@ -1,4 +1,4 @@
-//! A log as if captured from a source.
+//! A log in memory, as if it had been captured from a source.
 
 use tailwater_log::{EntryFlags, EntryKind, LogEntry, LogPosition};
 use tailwater_wire::event::{
@@ -13,7 +13,7 @@ use crate::client_error::ClientError;
 use crate::start::LogHistory;
 use tailwater_wire::event::FIRST_EVENT_OFFSET;
 
-/// A segment of a log: its format description, and its entries with their events.
+/// A segment of a log: its format description event, and its entries with their events.
 #[derive(Clone)]
 pub struct Part {
     pub file: String,
@@ -25,7 +25,7 @@ pub struct Part {
     pub bytes: u64,
 }
 
-/// Writes segments as a source writes its files.
+/// Writes the segments of a log as a source writes its binlog files.
 pub struct Writer {
     pub flavour: Flavour,
     pub checksum: ChecksumAlgorithm,
@@ -42,7 +42,7 @@ impl Writer {
         Self { flavour, checksum, parts: Vec::new(), builder, gtids, epoch: 1 }
     }
 
-    /// Begins a file, or continues in its middle.
+    /// Starts a file, or continues in the middle of it.
     pub fn begin(&mut self, file: &str, source_offset: u64) {
         self.builder = EventBuilder::new(ServerId(1), self.checksum);
         let mut format = FormatDescription::assumed(self.flavour, self.checksum);
@@ -128,7 +128,7 @@ impl LogHistory for Writer {
     }
 
     fn catalog(&self) -> &Catalog {
-        // Leaked: tests call this a few times only.
+        // This leaks memory, but tests call it only a few times.
         Box::leak(Box::new(Catalog::new((1..).zip(&self.parts).map(|(number, part)| SegmentView {
             number,
             source_file: part.file.clone(),

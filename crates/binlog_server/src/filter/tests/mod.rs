@@ -27,10 +27,10 @@ fn request(from: RequestedStart) -> ClientDumpRequest {
     }
 }
 
-/// A sent event, and whether an acknowledgement is requested.
+/// An event that was sent, and whether it requests an acknowledgement.
 type Sent = (Vec<u8>, bool);
 
-/// Runs a stream to the end of the log, as the driver does.
+/// Runs a stream to the end of the log, as `binlog_sender` does.
 fn stream(log: &Writer, request: &ClientDumpRequest) -> Result<Vec<Sent>, ClientError> {
     let begin = match start::decide(request, log) {
         StartDecision::Begin(begin) => begin,
@@ -79,7 +79,7 @@ fn stream(log: &Writer, request: &ClientDumpRequest) -> Result<Vec<Sent>, Client
     Ok(sent)
 }
 
-/// An event in a few words; checks its checksum.
+/// Describes an event in a few words, and checks its checksum.
 fn shown(log: &Writer, sent: &Sent) -> String {
     let (event, ack) = sent;
     let header = EventHeader::parse(event).unwrap();
@@ -132,7 +132,7 @@ fn mariadb(position: &str) -> MariadbRequest {
     MariadbRequest { position: MariadbPosition::parse(position).unwrap(), ..MariadbRequest::default() }
 }
 
-/// Two files with two transactions each.
+/// A log of two files with two transactions each.
 fn mysql_log(checksum: ChecksumAlgorithm) -> Writer {
     let mut log = Writer::new(Flavour::MySql, checksum);
     log.begin("b.1", 4);
@@ -150,7 +150,7 @@ fn transaction(number: u64) -> String {
 }
 
 #[test]
-fn stream_from_the_start_equals_the_file() {
+fn a_stream_from_the_start_equals_the_file() {
     let log = mysql_log(ChecksumAlgorithm::Crc32);
     let request = request(at("b.1", 4));
     let sent = stream(&log, &request).unwrap();
@@ -177,7 +177,7 @@ fn stream_from_the_start_equals_the_file() {
 }
 
 #[test]
-fn stream_from_the_middle_has_the_description_without_position() {
+fn a_stream_from_the_middle_starts_with_a_format_description_without_position() {
     let log = mysql_log(ChecksumAlgorithm::Crc32);
     let end = log.parts[1].entries[0].0.source_end;
     let expected = format!("fake rotate b.2:{end}, fd 0 0, {}", transaction(4));
@@ -185,7 +185,7 @@ fn stream_from_the_middle_has_the_description_without_position() {
 }
 
 #[test]
-fn transactions_of_a_mysql_client_are_skipped_with_heartbeats() {
+fn heartbeats_announce_skipped_transactions_to_a_mysql_client() {
     let log = mysql_log(ChecksumAlgorithm::Crc32);
     let place = (log.parts[0].format_description.len() + 4).to_string();
     let end = |part: usize, entry: usize| log.parts[part].entries[entry].0.source_end;
@@ -206,12 +206,13 @@ fn transactions_of_a_mysql_client_are_skipped_with_heartbeats() {
 }
 
 #[test]
-fn end_of_a_file_announces_skipped_transactions() {
+fn the_end_of_a_file_announces_skipped_transactions() {
     let mut log = Writer::new(Flavour::MySql, ChecksumAlgorithm::Crc32);
     log.begin("b.1", 4);
     log.transaction(my(1));
     log.transaction(my(2));
-    // Its source died, and another one continued; the names of its files contain its number.
+    // The source died, and the log continues with another server. The served names of that server's files
+    // contain its number.
     log.epoch = 2;
     log.begin("b.1", 4);
     log.transaction(my(3));
@@ -227,7 +228,7 @@ fn end_of_a_file_announces_skipped_transactions() {
 }
 
 #[test]
-fn anonymous_transaction_is_refused_by_gtids() {
+fn an_anonymous_transaction_is_refused_in_a_stream_by_gtids() {
     let mut log = mysql_log(ChecksumAlgorithm::Crc32);
     let start = log.builder.position();
     log.transaction(None);
@@ -240,7 +241,7 @@ fn anonymous_transaction_is_refused_by_gtids() {
 }
 
 #[test]
-fn checksums_are_as_in_the_log_except_for_the_first_rotate() {
+fn events_except_the_first_rotate_have_the_checksums_of_the_log() {
     let request = |checksum| ClientDumpRequest { checksum, ..request(at("", 4)) };
     let with = mysql_log(ChecksumAlgorithm::Crc32);
     let without = mysql_log(ChecksumAlgorithm::Off);
@@ -250,7 +251,7 @@ fn checksums_are_as_in_the_log_except_for_the_first_rotate() {
     assert_eq!(first(&with, Some(ChecksumAlgorithm::Off)), bare);
     assert_eq!(first(&without, Some(ChecksumAlgorithm::Off)), bare);
     assert_eq!(first(&without, None), bare);
-    // The rest of the stream is the same, whatever the client accepts.
+    // Except for its first event, the stream does not depend on the checksums that the client accepts.
     let rest = |checksum| stream(&with, &request(checksum)).unwrap().split_off(1);
     assert_eq!(rest(Some(ChecksumAlgorithm::Crc32)), rest(Some(ChecksumAlgorithm::Off)));
     let refusal = stream(&with, &request(None)).unwrap_err();
@@ -258,7 +259,7 @@ fn checksums_are_as_in_the_log_except_for_the_first_rotate() {
 }
 
 #[test]
-fn file_in_parts_is_sent_as_one() {
+fn a_file_in_several_segments_is_sent_as_one_file() {
     let mut log = Writer::new(Flavour::MySql, ChecksumAlgorithm::Crc32);
     log.begin("b.1", 4);
     log.transaction(my(1));
@@ -272,7 +273,7 @@ fn file_in_parts_is_sent_as_one() {
     expect(&log, &request(mysql(&format!("{A}:1"))), &second);
 }
 
-/// Two files and two domains.
+/// A log of two files, with transactions in two domains.
 fn mariadb_log() -> Writer {
     let mut log = Writer::new(Flavour::MariaDb, ChecksumAlgorithm::Crc32);
     log.begin("b.1", 4);
@@ -292,13 +293,13 @@ fn group(gtid: &str) -> String {
     format!("gtid {gtid}, intvar, xid!")
 }
 
-/// A stream of the MariaDB log, without the events that begin the files.
+/// The stream of the MariaDB log in words, without the events at the beginning of files.
 fn mariadb_run(of: MariadbRequest) -> Result<String, ClientError> {
     let log = mariadb_log();
     let shown = run(&log, &request(RequestedStart::Mariadb(of)))?;
     let place = format!("fd {}", log.parts[0].format_description.len() + 4);
     let heads = ["fake rotate", "real rotate", &place, "list 0 "];
-    // The list of an empty binlog at the beginning of the first file.
+    // This GTID list describes an empty binlog, and is at the beginning of the first file.
     let kept = shown
         .split(", ")
         .filter(|text| !heads[..3].iter().any(|head| text.starts_with(head)) && *text != heads[3]);
@@ -310,15 +311,16 @@ fn expect_mariadb(of: MariadbRequest, expected: &[&str]) {
 }
 
 #[test]
-fn transactions_of_a_mariadb_client_are_skipped_with_a_list() {
+fn a_gtid_list_announces_skipped_transactions_to_a_mariadb_client() {
     let [one, two, three, four, five] = ["0-1-1", "2-5-1", "0-1-3", "0-2-4", "2-5-2"].map(group);
     expect_mariadb(mariadb(""), &[&one, &two, &three, &four, &five]);
     expect_mariadb(mariadb("0-1-1"), &["list 0 0-1-1", &two, &three, &four, &five]);
     expect_mariadb(mariadb("2-5-1"), &[&one, "list 0 0-1-1,2-5-1", &three, &four, &five]);
-    // Both are the last of the first file, so nothing of the second is skipped.
+    // Both GTIDs are the last ones of their domain in the first file, so nothing of the second file is
+    // skipped.
     expect_mariadb(mariadb("0-1-3,2-5-1"), &[&four, &five]);
     expect_mariadb(mariadb("0-2-4,2-5-1"), &["list 0 0-2-4", &five]);
-    // 0-1-2 is in a hole of the log.
+    // The log has no transaction 0-1-2, but transactions before and after it.
     expect_mariadb(mariadb("0-1-2"), &[&two, &three, "list 0 0-1-3,2-5-1", &four, &five]);
     let strict = MariadbRequest { strict: true, ..mariadb("0-1-2") };
     let refusal = mariadb_run(strict).unwrap_err();
@@ -326,7 +328,7 @@ fn transactions_of_a_mariadb_client_are_skipped_with_a_list() {
 }
 
 #[test]
-fn new_domain_must_contain_the_clients_position() {
+fn a_new_domain_must_contain_the_position_of_the_client() {
     let mut log = mariadb_log();
     let request = request(RequestedStart::Mariadb(mariadb("0-2-4,2-5-2,7-7-5")));
     let begin = match start::decide(&request, &log) {
@@ -343,12 +345,12 @@ fn new_domain_must_contain_the_clients_position() {
         "{refusal}"
     );
     assert_eq!(filter.entry(entry, &state("7-7-9")), Ok(EntryVerdict::Skip));
-    // Once found, it is not searched again.
+    // After the position was found once, it is not searched again.
     assert_eq!(filter.entry(entry, &state("")), Ok(EntryVerdict::Skip));
 }
 
 #[test]
-fn mariadb_client_stops_at_its_until_position() {
+fn the_stream_of_a_mariadb_client_stops_at_its_until_position() {
     let [one, two, three, four, _] = ["0-1-1", "2-5-1", "0-1-3", "0-2-4", "2-5-2"].map(group);
     let until = |position: &str, until: &str, until_before| {
         let until = Some(MariadbPosition::parse(until).unwrap());
@@ -361,9 +363,9 @@ fn mariadb_client_stops_at_its_until_position() {
         &["list 0 0-1-3,2-5-1", &four, "list 1 0-1-3,0-2-4,2-5-1"],
     );
     expect_mariadb(until("", "0-1-3", true), &[&one, "list 1 0-1-3,2-5-1"]);
-    // After a last GTID that does not exist.
+    // The client's last GTID does not exist in the log.
     expect_mariadb(until("", "0-1-2", false), &[&one, "list 1 0-1-3,2-5-1"]);
-    // It stops before it starts.
+    // The client's last GTID is before its start position.
     expect_mariadb(until("0-1-3,2-5-1", "0-1-1", false), &["list 1 0-1-3,0-2-4,2-5-1"]);
 }
 
@@ -383,7 +385,7 @@ fn annotations_and_marked_events_are_sent_on_request() {
 }
 
 #[test]
-fn heartbeats_beyond_4_gib() {
+fn heartbeats_contain_positions_beyond_4_gib() {
     let maker = ArtificialEventBuilder { server_id: OURS, checksum: false };
     let position = (5 << 32) + 7;
     let check = |flavour, v2, in_header: u32, expected| {
@@ -401,7 +403,7 @@ fn heartbeats_beyond_4_gib() {
 }
 
 #[test]
-fn damaged_head_is_refused() {
+fn a_damaged_format_description_is_refused() {
     let log = mysql_log(ChecksumAlgorithm::Crc32);
     let request = request(at("b.1", 4));
     let begin = match start::decide(&request, &log) {
