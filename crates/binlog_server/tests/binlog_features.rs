@@ -1,6 +1,6 @@
-//! Every feature that a source can write into its binlog reaches a replica through Tailwater as it would from
-//! the source: compressed and partial rows, statements with their variables, loaded files, XA, tags and
-//! domains, changes of checksum.
+//! Every feature of the binlog reaches a replica of Tailwater as it reaches a replica of the source:
+//! compressed and partial rows, statements with their variables, loaded files, XA transactions, tags and
+//! domains, changes of the checksum.
 
 use std::time::{Duration, Instant};
 
@@ -13,17 +13,17 @@ use tailwater_wire::Flavour;
 use crate::serve_support::{Tailwater, check_equal, same_gtids, start_replica, with_positions, written_by};
 use crate::support::{PATIENCE, Source, run};
 
-/// The tables of this test.
+/// Creates the tables of this test.
 const TABLES: &str = "CREATE DATABASE seen CHARACTER SET utf8mb4;
     CREATE TABLE seen.rowed (id INT PRIMARY KEY, doc JSON, body LONGTEXT, at TIMESTAMP(6) NULL, bits BIT(13));
     CREATE TABLE seen.stated (id INT AUTO_INCREMENT PRIMARY KEY, a DOUBLE, b VARCHAR(200), c INT);
     CREATE TABLE seen.loaded (id INT, words VARCHAR(100));
     CREATE TABLE seen.plain (id INT PRIMARY KEY) ENGINE=MyISAM;";
 
-/// The statement whose result is compared with the source's.
+/// The results of this statement on a replica and on the source are compared.
 const CHECKSUMS: &str = "CHECKSUM TABLE seen.rowed, seen.stated, seen.loaded, seen.plain EXTENDED";
 
-/// Rows of many kinds, for both flavours.
+/// SQL that changes rows of many kinds, for both flavours.
 fn rows(round: u32) -> String {
     let id = round * 10;
     format!(
@@ -38,7 +38,7 @@ fn rows(round: u32) -> String {
     )
 }
 
-/// Statements whose results depend on other events in the binlog.
+/// SQL whose results depend on other events in the binlog.
 fn statements(round: u32, file: &str) -> String {
     format!(
         "SET SESSION binlog_format=STATEMENT, auto_increment_increment=3, time_zone='+05:00', sql_mode='ANSI';
@@ -51,7 +51,7 @@ fn statements(round: u32, file: &str) -> String {
     )
 }
 
-/// Features of one flavour only.
+/// SQL for features that only one flavour has.
 fn particular(kind: ServerKind, round: u32) -> String {
     let xa = |name: &str, id: u32| {
         format!(
@@ -144,22 +144,23 @@ async fn features(kind: ServerKind) -> Result<()> {
     tailwater.stop().await
 }
 
-/// MariaDB: first up to these GTIDs, where the source ends the stream, and then from there on.
+/// On MariaDB: replicates up to the GTIDs `until`, where the source ends the stream, and then continues from
+/// there.
 async fn replicate_in_two_steps(replica: &Server, tailwater: &Tailwater, until: &str) -> Result<()> {
     replica.sql(&tailwater.replica().change_statement(Flavour::MariaDb)).await?;
     replica.sql(&format!("START SLAVE UNTIL master_gtid_pos='{until}'")).await?;
     let begin = Instant::now();
     loop {
-        let status = replica.replica_status().await?.context("it is no replica")?;
+        let status = replica.replica_status().await?.context("the server is not a replica")?;
         if status.io_running == "No" && status.sql_running == "No" {
             ensure!(status.io_error.0 == 0 && status.sql_error.0 == 0, "{status:?}");
             break;
         }
-        ensure!(begin.elapsed() < PATIENCE, "it does not stop: {status:?}");
+        ensure!(begin.elapsed() < PATIENCE, "the replica does not stop: {status:?}");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     let has = replica.replicated_gtids().await?;
-    ensure!(same_gtids(&has, until), "it was to stop at {until}, and has {has}");
+    ensure!(same_gtids(&has, until), "the replica must stop at {until}, but has {has}");
     replica.sql(start_statement(Flavour::MariaDb)).await?;
     Ok(())
 }
@@ -167,25 +168,28 @@ async fn replicate_in_two_steps(replica: &Server, tailwater: &Tailwater, until: 
 async fn check_seen(replica: &Server, source: &Source) -> Result<()> {
     check_equal(replica, &source.server, &source.ledger).await?;
     let (ours, theirs) = (replica.sql(CHECKSUMS).await?, source.server.sql(CHECKSUMS).await?);
-    ensure!(ours == theirs, "{} has {ours:?}, its source {theirs:?}", replica.name());
+    ensure!(ours == theirs, "{} has {ours:?}, but its source has {theirs:?}", replica.name());
     let counts = "SELECT COUNT(*) > 20 FROM seen.rowed UNION ALL SELECT COUNT(*) >= 8000 FROM seen.loaded";
-    ensure!(source.server.sql(counts).await? == ["1", "1"], "the source itself has too little");
+    ensure!(source.server.sql(counts).await? == ["1", "1"], "the source itself has too few rows");
     Ok(())
 }
 
 #[test]
-fn of_mysql_97() -> Result<()> {
+fn binlog_features_reach_replicas_of_mysql_97() -> Result<()> {
     run(features(ServerKind::Mysql97))
 }
 
 #[test]
-fn of_mariadb_1011() -> Result<()> {
+fn binlog_features_reach_replicas_of_mariadb_1011() -> Result<()> {
     run(features(ServerKind::Mariadb1011))
 }
 
 #[test]
-fn of_mariadb_118() -> Result<()> {
-    if is_skipped_in_ci("serve_binlog_features::of_mariadb_118", "that on 10.11") {
+fn binlog_features_reach_replicas_of_mariadb_118() -> Result<()> {
+    if is_skipped_in_ci(
+        "binlog_features::binlog_features_reach_replicas_of_mariadb_118",
+        "the same test on 10.11",
+    ) {
         return Ok(());
     }
     run(features(ServerKind::Mariadb118))

@@ -1,5 +1,5 @@
-//! Links that break again and again on either side of Tailwater, and slow links: nothing is lost and nothing
-//! is duplicated.
+//! The connections to the source and to replicas break repeatedly, and some are slow. No event is lost or
+//! duplicated.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -11,12 +11,12 @@ use tailwater_sandbox::{Link, ReplicaOf, ReplicaStart, Server, ServerKind};
 use crate::serve_support::{Tailwater, check_equal, start_replica};
 use crate::support::{PATIENCE, Source, run, through, wait_until_acknowledged};
 
-/// Number of breaks of each link.
+/// How often connections are broken in total.
 const BREAKS: usize = 8;
 
-/// Waits until a replica has received more than before.
+/// Waits until a replica has received more events than before.
 async fn until_it_receives(replica: &Server) -> Result<()> {
-    let status = async || replica.replica_status().await?.context("it is no replica");
+    let status = async || replica.replica_status().await?.context("the server is not a replica");
     let before = status().await?.received;
     let begin = Instant::now();
     loop {
@@ -45,13 +45,13 @@ async fn broken(kind: ServerKind) -> Result<()> {
         tokio::try_join!(start_replica(kind, "by-gtid", &[]), start_replica(kind, "slow", &[]))?;
     let links =
         [Link::open(loopback(tailwater.port())).await?, Link::open(loopback(tailwater.port())).await?];
-    // Slow enough that breaks come in the middle of events.
+    // This link is slow, so that breaks happen in the middle of events.
     links[1].set_bandwidth(Some(256 << 10));
     let (first, _) = source.binlogs().await?.into_iter().next().context("no binlog")?;
     by_gtid.replicate(&ReplicaOf::port(links[0].port())).await?;
     let start = match kind {
-        // Inside a transaction such a replica counts positions without checksums, so a break there fails with
-        // any source.
+        // Inside a transaction, such a replica counts positions without the checksums of events. So after a
+        // break there, no source could resume its stream by position.
         ServerKind::Mariadb118 => ReplicaStart::CurrentPos,
         _ => ReplicaStart::FilePosition { file: first, position: 4 },
     };
@@ -82,18 +82,21 @@ async fn broken(kind: ServerKind) -> Result<()> {
 }
 
 #[test]
-fn of_mysql_97() -> Result<()> {
+fn replicas_of_mysql_97_survive_broken_links() -> Result<()> {
     run(broken(ServerKind::Mysql97))
 }
 
 #[test]
-fn of_mariadb_1011() -> Result<()> {
+fn replicas_of_mariadb_1011_survive_broken_links() -> Result<()> {
     run(broken(ServerKind::Mariadb1011))
 }
 
 #[test]
-fn of_mariadb_118() -> Result<()> {
-    if is_skipped_in_ci("serve_broken_links::of_mariadb_118", "that on 10.11") {
+fn replicas_of_mariadb_118_survive_broken_links() -> Result<()> {
+    if is_skipped_in_ci(
+        "broken_links::replicas_of_mariadb_118_survive_broken_links",
+        "the same test on 10.11",
+    ) {
         return Ok(());
     }
     run(broken(ServerKind::Mariadb118))

@@ -1,5 +1,5 @@
-//! Replicas that cannot be served get an error with a helpful text and the number that replicas and
-//! monitoring know.
+//! Replicas that cannot be served get an error. Its text is helpful, and its number is the one that replicas
+//! and monitoring know.
 
 use std::time::Instant;
 
@@ -14,7 +14,7 @@ use crate::serve_support::{
 };
 use crate::support::{Source, run};
 
-/// A source with a few files, and its log.
+/// A source with a few binlog files, and Tailwater with its log.
 async fn served(kind: ServerKind) -> Result<Option<(Source, Tailwater)>> {
     let Some(mut source) = Source::start(kind, &[]).await? else { return Ok(None) };
     let tailwater = Tailwater::start(&source).await?;
@@ -26,7 +26,7 @@ async fn served(kind: ServerKind) -> Result<Option<(Source, Tailwater)>> {
     Ok(Some((source, tailwater)))
 }
 
-/// Makes a server a replica of another source, without its old settings.
+/// Makes a server a replica of `of`, after its old replication settings were reset.
 async fn point(replica: &Server, of: &ReplicaOf) -> Result<()> {
     let statements = match replica.kind().flavour() {
         Flavour::MySql => "STOP REPLICA; RESET REPLICA ALL",
@@ -36,7 +36,7 @@ async fn point(replica: &Server, of: &ReplicaOf) -> Result<()> {
     Ok(replica.replicate(of).await?)
 }
 
-/// The number and text of the error for a statement of `account`.
+/// Runs a statement as `account`, which must fail. Returns the number and text of the error.
 async fn refusal_of(account: &ConnectOptions, statement: &str) -> Result<(u16, String)> {
     let mut connection = Connection::connect(account).await?;
     match connection.query(statement).await {
@@ -57,10 +57,11 @@ async fn of_a_kind(kind: ServerKind) -> Result<()> {
     replica.replicate(&wrong).await?;
     until_io_error(&replica, 1045, "Access denied for user").await?;
 
-    // A replica that has more of the source than the log will ever have waits, then gets the error.
+    // This replica has transactions of the source that the log will never have. It waits for a while, and
+    // then gets the error.
     ahead(&replica, &source, &tailwater).await?;
 
-    // A read-only account can neither purge nor end other connections.
+    // An account without `admin` can neither purge files nor end other connections.
     let newest = source.newest().await?.0;
     let purge = format!("PURGE BINARY LOGS TO '{newest}'");
     let reader = tailwater.account(READER, READER_PASSWORD);
@@ -71,19 +72,19 @@ async fn of_a_kind(kind: ServerKind) -> Result<()> {
     let (number, message) = refusal_of(&tailwater.admin(), "KILL 1000000").await?;
     ensure!(number == 1094, "{number} {message}");
 
-    // Files that a replica needs are not purged, whether it is connected or not.
+    // Files that a replica needs are not purged, whether or not the replica is connected.
     let mut other = start_replica(kind, "purged", &["--server-id=812"]).await?;
     other.replicate(&tailwater.replica()).await?;
     until_in_step(&other, &source.server).await?;
     other.sql(stop_statement(flavour)).await?;
-    tailwater.until_streams("the replica's going", <[_]>::is_empty).await?;
+    tailwater.until_streams("the end of the replica's stream", <[_]>::is_empty).await?;
     source.rotate().await?;
     source.write(5).await?;
     source.until_complete("log").await?;
     let purge = format!("PURGE BINARY LOGS TO '{}'", source.newest().await?.0);
     let (number, message) = refusal_of(&tailwater.admin(), &purge).await?;
     ensure!(number == 1378 && message.contains("replica 812"), "{number} {message}");
-    // Also after a restart.
+    // After a restart of Tailwater, the files are still not purged.
     tailwater.stop().await?;
     tailwater.start_again().await?;
     let (number, message) = refusal_of(&tailwater.admin(), &purge).await?;
@@ -92,7 +93,7 @@ async fn of_a_kind(kind: ServerKind) -> Result<()> {
     tailwater.sql(&purge).await?;
     ensure!(tailwater.sql("SHOW BINARY LOGS").await?.len() == 1);
 
-    // Purged files are not served.
+    // A replica that needs purged files gets an error.
     let words = match flavour {
         Flavour::MySql => "Cannot replicate because the source purged required binary logs",
         Flavour::MariaDb => "Could not find GTID state requested by slave in any binlog files",
@@ -134,7 +135,7 @@ async fn ahead(replica: &Server, source: &Source, tailwater: &Tailwater) -> Resu
     Ok(())
 }
 
-/// Resets a replica.
+/// Removes the replica's GTIDs, so that it requests everything.
 async fn forget_gtids(replica: &Server) -> Result<()> {
     let statements = match replica.kind().flavour() {
         Flavour::MySql => "STOP REPLICA; RESET BINARY LOGS AND GTIDS",
@@ -144,12 +145,12 @@ async fn forget_gtids(replica: &Server) -> Result<()> {
     Ok(())
 }
 
-/// Of two replicas with one name the first is disconnected, with an error.
+/// If two replicas have the same identity, the first is disconnected with an error when the second connects.
 async fn twice(second: &mut Server, first: &Server, source: &Source, tailwater: &Tailwater) -> Result<()> {
     let flavour = first.kind().flavour();
     second.stop().await?;
     match flavour {
-        // They are distinguished by their UUIDs.
+        // MySQL replicas are distinguished by their `server_uuid`, so copy it.
         Flavour::MySql => {
             std::fs::copy(first.data().join("auto.cnf"), second.data().join("auto.cnf"))?;
         }
@@ -163,23 +164,23 @@ async fn twice(second: &mut Server, first: &Server, source: &Source, tailwater: 
     tailwater.until_streams("the first", |streams| streams.len() == 1).await?;
     point(second, &end).await?;
     until_io_error(first, FATAL, "A replica with the same server_uuid/server_id").await?;
-    tailwater.until_streams("only the second", |streams| streams.len() == 1).await?;
+    tailwater.until_streams("the stream of only the second replica", |streams| streams.len() == 1).await?;
     Ok(())
 }
 
 #[test]
-fn of_mysql_97() -> Result<()> {
+fn refused_replicas_of_mysql_97_get_the_known_errors() -> Result<()> {
     run(of_a_kind(ServerKind::Mysql97))
 }
 
 #[test]
-fn of_mariadb_1011() -> Result<()> {
+fn refused_replicas_of_mariadb_1011_get_the_known_errors() -> Result<()> {
     run(of_a_kind(ServerKind::Mariadb1011))
 }
 
-/// Replicas of one flavour at a log of the other.
+/// A replica of one flavour connects to a log of the other flavour.
 #[test]
-fn of_the_other_flavour() -> Result<()> {
+fn replicas_of_the_other_flavour_are_refused() -> Result<()> {
     run(async {
         let Some((_mysql, mut mysql_log)) = served(ServerKind::Mysql97).await? else { return Ok(()) };
         let Some((_mariadb, mut mariadb_log)) = served(ServerKind::Mariadb1011).await? else { return Ok(()) };
@@ -189,7 +190,7 @@ fn of_the_other_flavour() -> Result<()> {
             point(&replica, &mysql_log.replica().start(start)).await?;
             until_io_error(&replica, FATAL, "This is the log of a MySQL source").await?;
         }
-        // The replica itself detects that the source has no GTIDs of its kind.
+        // The replica itself detects that this source has no GTIDs of MySQL.
         let mut replica = start_replica(ServerKind::Mysql97, "mysql", &[]).await?;
         replica.replicate(&mariadb_log.replica()).await?;
         until_io_error(&replica, 13117, "source has GTID_MODE = OFF").await?;

@@ -1,5 +1,5 @@
-//! Replicas that were disconnected for long, and replicas that begin with segments that exist only in the
-//! archive.
+//! Replicas that were disconnected for a long time, and replicas that start with segments that exist only in
+//! the archive.
 
 use std::fs;
 use std::io::{self, ErrorKind, Read};
@@ -17,7 +17,7 @@ use tailwater_sandbox::require::is_skipped_in_ci;
 use crate::serve_support::{Tailwater, check_equal, start_replica, until_in_step};
 use crate::support::{Source, run};
 
-/// A folder as an archive.
+/// An archive store in a local folder.
 #[derive(Debug)]
 struct FolderStore {
     folder: PathBuf,
@@ -93,7 +93,7 @@ impl ArchiveStore for FolderStore {
     }
 }
 
-/// Amount of data written while a replica is disconnected.
+/// How many megabytes are written while a replica is disconnected.
 fn megabytes() -> u32 {
     let long = std::env::var_os("TAILWATER_LONG").is_some_and(|value| value == "1");
     if long { 1000 } else { 100 }
@@ -118,7 +118,7 @@ async fn lag(kind: ServerKind) -> Result<()> {
     away.sql(stop_statement(flavour)).await?;
     source.server.sql("CREATE TABLE tw_load.big (id INT PRIMARY KEY, body LONGBLOB)").await?;
     let count = megabytes();
-    // One transaction that is bigger than any buffer, and many that are not.
+    // One transaction is bigger than any buffer; the many other transactions are small.
     let big = "INSERT INTO tw_load.big VALUES (0, REPEAT('tailwater', 2000000))";
     source.server.sql(big).await?;
     for first in (1..=count).step_by(50) {
@@ -133,7 +133,7 @@ async fn lag(kind: ServerKind) -> Result<()> {
     away.sql(start_statement(flavour)).await?;
     check_equal(&away, &source.server, &source.ledger).await?;
 
-    // All segments but the newest are archived, and purged locally.
+    // All segments except the newest are archived and then purged from the log's directory.
     source.rotate().await?;
     source.write(5).await?;
     check_equal(&away, &source.server, &source.ledger).await?;
@@ -145,9 +145,9 @@ async fn lag(kind: ServerKind) -> Result<()> {
     tailwater.sql(&format!("PURGE BINARY LOGS TO '{newest}'")).await?;
     ensure!(LogDir::open_read_only(&log)?.segments()?.len() == 1);
     let listed = tailwater.sql("SHOW BINARY LOGS").await?;
-    ensure!(listed.len() > 5, "what is archived is served: {listed:?}");
+    ensure!(listed.len() > 5, "archived files are served: {listed:?}");
 
-    // A new replica begins in the archive and ends at the newest segment.
+    // A new replica starts with archived segments and continues to the newest segment.
     let newcomer = start_replica(kind, "newcomer", &replica_options).await?;
     newcomer.replicate(&tailwater.replica()).await?;
     source.write(5).await?;
@@ -160,13 +160,16 @@ async fn lag(kind: ServerKind) -> Result<()> {
 }
 
 #[test]
-fn of_mysql_97() -> Result<()> {
+fn replicas_of_mysql_97_read_archived_segments() -> Result<()> {
     run(lag(ServerKind::Mysql97))
 }
 
 #[test]
-fn of_mariadb_118() -> Result<()> {
-    if is_skipped_in_ci("serve_from_archive::of_mariadb_118", "that on 10.11") {
+fn replicas_of_mariadb_118_read_archived_segments() -> Result<()> {
+    if is_skipped_in_ci(
+        "from_archive::replicas_of_mariadb_118_read_archived_segments",
+        "the same test on 10.11",
+    ) {
         return Ok(());
     }
     run(lag(ServerKind::Mariadb118))

@@ -1,14 +1,15 @@
-//! Replays the stored fuzzing inputs and seeded mutations of them, without a fuzzer or nightly Rust.
+//! Replays the stored fuzzing inputs and mutations of them. The mutations come from a fixed seed, so neither
+//! a fuzzer nor nightly Rust is needed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use tailwater_binlog_server::fuzzing::{ServerFuzzCheck, TARGETS};
 
-/// Number of mutations of all stored inputs of a target.
+/// The number of mutations per target, over all its stored inputs together.
 const CHANGED_PER_TARGET: usize = 4_000;
 
-/// Upper limit of the stored inputs of all targets in the repository.
+/// The maximum size in bytes of the stored inputs of all targets.
 const CORPUS_BYTES_MAX: usize = 256 << 10;
 
 fn fuzz_folder() -> PathBuf {
@@ -39,7 +40,7 @@ fn run(target: &str, check: ServerFuzzCheck, data: &[u8], seed: u64) {
     check(data);
 }
 
-/// SplitMix64.
+/// The next random number, from SplitMix64.
 fn next(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut value = *state;
@@ -48,12 +49,12 @@ fn next(state: &mut u64) -> u64 {
     value ^ (value >> 31)
 }
 
-/// A number below `end`, which is not 0.
+/// A random number below `end`, which must not be 0.
 fn below(end: usize, state: &mut u64) -> usize {
     (next(state) % end as u64) as usize
 }
 
-/// One to three small mutations; `other` is another stored input to take parts of.
+/// Makes one to three small changes to `data`. Some of them copy parts of `other`, another stored input.
 fn change(data: &mut Vec<u8>, other: &[u8], state: &mut u64) {
     const TELLING: &[u8] = b"\0\x01\x7f\x80\xff'\"`@(),.;%_\\-/*!=0 ";
     for _ in 0..1 + below(3, state) {
@@ -85,14 +86,14 @@ fn every_target_has_a_fuzz_target_and_a_corpus() {
         let source = fs::read_to_string(&source).unwrap();
         assert!(source.contains(&format!("check(\"{target}\"")), "{target}.rs calls another target's check");
         let inputs = kept_inputs(target);
-        assert!(inputs.len() >= 50, "{} inputs are kept for {target}", inputs.len());
+        assert!(inputs.len() >= 50, "{} inputs are stored for {target}", inputs.len());
         bytes += inputs.iter().map(Vec::len).sum::<usize>();
     }
-    assert!(bytes <= CORPUS_BYTES_MAX, "the stored inputs take {bytes} bytes: minimise them");
+    assert!(bytes <= CORPUS_BYTES_MAX, "the stored inputs have {bytes} bytes in total: minimise them");
 }
 
 #[test]
-fn stored_and_mutated_inputs_keep_the_invariants() {
+fn stored_and_mutated_inputs_pass_all_checks() {
     for (target, check) in TARGETS {
         run(target, *check, b"", 0);
         let inputs = kept_inputs(target);

@@ -1,5 +1,5 @@
-//! Replicas, mysqlbinlog and monitoring read the log of a capture of a real server, with faults of links,
-//! clients and logs.
+//! Replicas, mysqlbinlog and monitoring read the log of a capture of a real server, with faults of
+//! connections, clients and logs.
 
 mod binlog_features;
 mod broken_links;
@@ -13,7 +13,7 @@ mod serve_support;
 mod source_change;
 mod statements;
 mod streams;
-// Real servers, and captures of them.
+// Starts real servers, and captures of them.
 #[allow(dead_code, reason = "the tests of the capture use the rest")]
 #[path = "../../capture/tests/support.rs"]
 mod support;

@@ -1,4 +1,4 @@
-//! Many clients, and misbehaving clients, take few resources and delay no other client.
+//! Many clients, and clients that misbehave, use few resources and delay no other client.
 
 use std::time::{Duration, Instant};
 
@@ -10,23 +10,25 @@ use tailwater_wire::Flavour;
 use crate::serve_support::{READER, READER_PASSWORD, Tailwater, check_equal, start_replica, until_in_step};
 use crate::support::{PATIENCE, Source, run};
 
-/// Number of idle clients.
+/// The number of idle clients.
 const IDLE: usize = 500;
 
-/// Number of rows of a megabyte: more than the system buffers for a client that reads nothing.
+/// The number of rows of one megabyte. Together they are more than the system buffers for a client that reads
+/// nothing.
 const MEGABYTES: u32 = 24;
 
-/// Upper limit, in bytes, of the memory for all of them and for concurrent tests.
+/// The maximum growth of this process's memory, in bytes, with all these clients and with other tests that
+/// run at the same time.
 const GROWTH_MAX: u64 = 128 << 20;
 
-/// The memory of this process.
+/// The memory that this process uses, in bytes.
 fn resident_bytes() -> Result<u64> {
     let text = std::fs::read_to_string("/proc/self/status")?;
     let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
     Ok(line.trim_end_matches("kB").trim().parse::<u64>()? << 10)
 }
 
-/// Writes a lot, in transactions of a megabyte.
+/// Writes many rows, in transactions of one megabyte.
 async fn write_megabytes(source: &Source, megabytes: u32) -> Result<()> {
     source.server.sql("CREATE TABLE IF NOT EXISTS tw_load.big (id INT PRIMARY KEY, body LONGBLOB)").await?;
     let rows = (1..=megabytes)
@@ -35,7 +37,7 @@ async fn write_megabytes(source: &Source, megabytes: u32) -> Result<()> {
     Ok(())
 }
 
-/// Requests the stream from the beginning, and does not read it.
+/// Requests the stream from its beginning, and does not read it.
 async fn dump(tailwater: &Tailwater, flavour: Flavour, server_id: u32) -> Result<DumpStream> {
     let connection = Connection::connect(&tailwater.account(READER, READER_PASSWORD)).await?;
     let start = match flavour {
@@ -45,7 +47,7 @@ async fn dump(tailwater: &Tailwater, flavour: Flavour, server_id: u32) -> Result
     Ok(connection.dump(DumpRequest::new(server_id, start)).await?)
 }
 
-/// Number of streams of the read-only account.
+/// The number of streams of the account without `admin`.
 fn of_reader(streams: &[(u32, String)]) -> usize {
     streams.iter().filter(|(_, line)| line.contains(READER)).count()
 }
@@ -54,7 +56,7 @@ fn ids(streams: &[(u32, String)]) -> Vec<u32> {
     streams.iter().map(|(id, _)| *id).collect()
 }
 
-/// Waits until a replica has received a few heartbeats.
+/// Waits until a replica has received a few more heartbeats.
 async fn until_heartbeats(replica: &Server) -> Result<()> {
     let question = match replica.kind().flavour() {
         Flavour::MySql => {
@@ -67,21 +69,21 @@ async fn until_heartbeats(replica: &Server) -> Result<()> {
     let count = async || anyhow::Ok(replica.sql(question).await?.concat().parse::<u64>()?);
     let (begin, before) = (Instant::now(), count().await?);
     while count().await? < before + 2 {
-        ensure!(begin.elapsed() < PATIENCE, "no heartbeats come");
+        ensure!(begin.elapsed() < PATIENCE, "the replica receives no heartbeats");
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
     Ok(())
 }
 
-/// Waits until a replica has detected the silence.
+/// Waits until a replica has detected that its source is silent.
 async fn until_silence_is_detected(replica: &Server) -> Result<()> {
     let begin = Instant::now();
     loop {
-        let status = replica.replica_status().await?.context("it is no replica")?;
+        let status = replica.replica_status().await?.context("the server is not a replica")?;
         if status.io_running != "Yes" {
             return Ok(());
         }
-        ensure!(begin.elapsed() < PATIENCE, "it waits on: {status:?}");
+        ensure!(begin.elapsed() < PATIENCE, "the replica still waits: {status:?}");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }
@@ -106,7 +108,7 @@ async fn crowd(kind: ServerKind) -> Result<()> {
     second.replicate(&by_link).await?;
 
     let resident_before = resident_bytes()?;
-    // Idle clients.
+    // Connect many idle clients.
     let mut idle = Vec::new();
     for _ in 0..IDLE {
         idle.push(Connection::connect(&tailwater.account(READER, READER_PASSWORD)).await?);
@@ -118,8 +120,8 @@ async fn crowd(kind: ServerKind) -> Result<()> {
     idle[0].ping().await?;
     idle[IDLE - 1].ping().await?;
 
-    // Clients that request everything and read nothing are disconnected, and no other client waits for them
-    // meanwhile.
+    // Clients that request the whole log and read nothing are disconnected. Until then, no other client has
+    // to wait for them.
     let stalled = [dump(&tailwater, flavour, 901).await?, dump(&tailwater, flavour, 902).await?];
     tailwater.until_streams("the clients that read nothing", |now| of_reader(now) == 2).await?;
     write_megabytes(&source, MEGABYTES).await?;
@@ -127,7 +129,7 @@ async fn crowd(kind: ServerKind) -> Result<()> {
     check_equal(&first, &source.server, &source.ledger).await?;
     let resident = resident_bytes()?;
     ensure!(resident < resident_before + GROWTH_MAX, "memory went from {resident_before} to {resident}");
-    tailwater.until_streams("the end of those who read nothing", |now| of_reader(now) == 0).await?;
+    tailwater.until_streams("the end of the clients that read nothing", |now| of_reader(now) == 0).await?;
     drop(stalled);
     drop(idle);
     let begin = Instant::now();
@@ -136,7 +138,7 @@ async fn crowd(kind: ServerKind) -> Result<()> {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 
-    // A link that was cut silently: the replica reconnects, and its dead connection ends.
+    // The link of the second replica is cut silently. The replica reconnects, and its dead connection ends.
     until_in_step(&second, &source.server).await?;
     let before = tailwater.until_streams("both", |streams| streams.len() == 2).await?;
     until_heartbeats(&second).await?;
@@ -147,13 +149,13 @@ async fn crowd(kind: ServerKind) -> Result<()> {
     link.restore();
     check_equal(&second, &source.server, &source.ledger).await?;
     let came_again = |now: &[(u32, String)]| now.len() == 2 && ids(now) != ids(&before);
-    tailwater.until_streams("the second replica, connected once", came_again).await?;
+    tailwater.until_streams("a new connection of the second replica", came_again).await?;
 
     killed_connections_return(&tailwater, &mut source, [&first, &second]).await?;
     tailwater.stop().await
 }
 
-/// Replicas whose connections were killed reconnect.
+/// Replicas reconnect after their connections were killed.
 async fn killed_connections_return(
     tailwater: &Tailwater,
     source: &mut Source,
@@ -165,42 +167,42 @@ async fn killed_connections_return(
     source.write(5).await?;
     for replica in replicas {
         check_equal(replica, &source.server, &source.ledger).await?;
-        let status = replica.replica_status().await?.context("it is no replica")?;
+        let status = replica.replica_status().await?.context("the server is not a replica")?;
         ensure!(status.io_running == "Yes", "{status:?}");
     }
     Ok(())
 }
 
-/// A client that reads nothing, not even the shutdown error, does not keep the server from stopping.
+/// A client that reads nothing, not even the shutdown error, does not delay the stop of the server.
 #[test]
-fn stop_does_not_wait_for_clients() -> Result<()> {
+fn the_stop_of_the_server_does_not_wait_for_clients() -> Result<()> {
     run(async {
         let Some(source) = Source::start(ServerKind::Mariadb1011, &[]).await? else { return Ok(()) };
         let mut tailwater = Tailwater::of(&source)?;
         tailwater.limits.write_timeout = None;
         tailwater.start_again().await?;
         source.prepare().await?;
-        // In small events, so that the shutdown error fits between two of them.
+        // Write small events, so that the shutdown error can be sent between two of them.
         let small = "CREATE TABLE tw_load.small AS SELECT seq AS id, REPEAT('x', 1000) AS body FROM tw_load.seq_1_to_24000";
         source.server.sql(small).await?;
         source.until_complete("log").await?;
         let mut deaf = Vec::new();
-        // The second one displaces the first.
+        // When the second client connects under the same server id, the server ends the stream of the first.
         for _ in 0..2 {
             deaf.push(dump(&tailwater, Flavour::MariaDb, 903).await?);
         }
-        // The first has ended by now, if it was displaced inside an event.
+        // If the first stream was inside an event, it has ended already.
         tailwater.until_streams("the second", |now| of_reader(now) >= 1).await?;
-        tokio::time::timeout(PATIENCE, tailwater.stop()).await.context("it does not stop")?
+        tokio::time::timeout(PATIENCE, tailwater.stop()).await.context("the server does not stop")?
     })
 }
 
 #[test]
-fn of_mysql_97() -> Result<()> {
+fn many_clients_do_not_delay_replicas_of_mysql_97() -> Result<()> {
     run(crowd(ServerKind::Mysql97))
 }
 
 #[test]
-fn of_mariadb_1011() -> Result<()> {
+fn many_clients_do_not_delay_replicas_of_mariadb_1011() -> Result<()> {
     run(crowd(ServerKind::Mariadb1011))
 }

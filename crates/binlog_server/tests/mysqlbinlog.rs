@@ -1,4 +1,4 @@
-//! `mysqlbinlog` and `mariadb-binlog` read the same from Tailwater as from the source.
+//! `mysqlbinlog` and `mariadb-binlog` get the same output from Tailwater as from the source.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,7 +15,7 @@ use tokio::process::Command;
 use crate::serve_support::{Tailwater, written_by};
 use crate::support::{PATIENCE, Source, run};
 
-/// The flavour's program, connecting to a port.
+/// A command that runs the flavour's program against the server on a port.
 fn reader(server: &Server, port: u16, arguments: &[String]) -> Result<Command> {
     let (program, tls) = match server.kind().flavour() {
         Flavour::MySql => ("mysqlbinlog", "--get-server-public-key"),
@@ -35,7 +35,7 @@ async fn text(server: &Server, port: u16, arguments: &[String]) -> Result<String
     Ok(text(&output.stdout))
 }
 
-/// The binlog files in a folder.
+/// The binlog files in a folder, by name.
 fn files(folder: &Path) -> Result<BTreeMap<String, Vec<u8>>> {
     let mut files = BTreeMap::new();
     for entry in std::fs::read_dir(folder)? {
@@ -48,7 +48,7 @@ fn files(folder: &Path) -> Result<BTreeMap<String, Vec<u8>>> {
     Ok(files)
 }
 
-/// The offset of an event in the middle of a file: one that begins a transaction.
+/// The offset in a file at which a transaction starts, about in the middle of the file.
 async fn middle(source: &Source, file: &str) -> Result<u64> {
     let events = source.server.sql(&format!("SHOW BINLOG EVENTS IN '{file}'")).await?;
     let begins = events.iter().filter(|line| line.split('\t').nth(2).is_some_and(|kind| kind == "Gtid"));
@@ -56,7 +56,7 @@ async fn middle(source: &Source, file: &str) -> Result<u64> {
     places.get(places.len() / 2).copied().context("no transaction in the file")
 }
 
-/// The options to test, except those that select the server.
+/// The lists of options to test, without the options that select the server.
 async fn questions(source: &Source) -> Result<Vec<Vec<String>>> {
     let binlogs: Vec<String> = source.binlogs().await?.into_iter().map(|(file, _)| file).collect();
     let [first, second, ..] = &binlogs[..] else { anyhow::bail!("too few files: {binlogs:?}") };
@@ -107,11 +107,15 @@ fn first_difference(ours: &str, theirs: &str) -> String {
     let mut lines = ours.lines().zip(theirs.lines()).enumerate();
     match lines.find(|(_, (ours, theirs))| ours != theirs) {
         Some((number, (ours, theirs))) => format!("line {number}:\nours   {ours}\ntheirs {theirs}"),
-        None => format!("ours is of {} lines, theirs of {}", ours.lines().count(), theirs.lines().count()),
+        None => format!(
+            "Tailwater's output has {} lines, the source's has {}",
+            ours.lines().count(),
+            theirs.lines().count()
+        ),
     }
 }
 
-/// Byte for byte, in files.
+/// Compares the files that `--raw` writes, byte for byte.
 async fn raw(source: &Source, tailwater: &Tailwater, words: &[&str]) -> Result<()> {
     let (ours, theirs) = (tempfile::tempdir()?, tempfile::tempdir()?);
     for (folder, port) in [(&ours, tailwater.port()), (&theirs, source.server.port())] {
@@ -121,7 +125,7 @@ async fn raw(source: &Source, tailwater: &Tailwater, words: &[&str]) -> Result<(
         text(&source.server, port, &arguments).await?;
     }
     let (ours, theirs) = (files(ours.path())?, files(theirs.path())?);
-    ensure!(theirs.len() > 1, "too few files to tell");
+    ensure!(theirs.len() > 1, "too few binlog files for a comparison");
     let lengths = |files: &BTreeMap<String, Vec<u8>>| {
         files.iter().map(|(name, bytes)| (name.clone(), bytes.len())).collect::<Vec<_>>()
     };
@@ -129,8 +133,8 @@ async fn raw(source: &Source, tailwater: &Tailwater, words: &[&str]) -> Result<(
     Ok(())
 }
 
-/// Waits until the log is complete and the source has nothing more to write: a moment after MariaDB has begun
-/// a file, it writes into it that the earlier ones are no longer needed.
+/// Waits until the log is complete and the source writes nothing more. MariaDB writes a checkpoint event a
+/// moment after it has started a file: it states that earlier files are no longer needed.
 async fn until_quiet(source: &Source) -> Result<()> {
     let begin = Instant::now();
     while source.flavour() == Flavour::MariaDb {
@@ -139,13 +143,13 @@ async fn until_quiet(source: &Source) -> Result<()> {
         if events.iter().any(|line| line.contains("Binlog_checkpoint") && line.ends_with(&newest)) {
             break;
         }
-        ensure!(begin.elapsed() < PATIENCE, "no note in {newest}: {events:?}");
+        ensure!(begin.elapsed() < PATIENCE, "no checkpoint event in {newest}: {events:?}");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     source.until_complete("log").await
 }
 
-/// An endless copy has each event of the source, including later ones.
+/// A copy with `--stop-never` has all events of the source, including those written later.
 async fn endless(source: &mut Source, tailwater: &Tailwater, first: &str) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let target = format!("--result-file={}/", folder.path().display());
@@ -158,13 +162,13 @@ async fn endless(source: &mut Source, tailwater: &Tailwater, first: &str) -> Res
     until_quiet(source).await?;
     let mut theirs = files(source.server.data())?;
     for bytes in theirs.values_mut() {
-        // The mark of a file in use is only on the source's disk.
+        // The flag that marks a binlog file as in use is set only in the source's own file.
         bytes[4 + 17] &= !1;
     }
     let begin = Instant::now();
     while files(folder.path())? != theirs {
         ensure!(copying.try_wait()?.is_none(), "it ended");
-        ensure!(begin.elapsed() < PATIENCE, "the copy does not become equal");
+        ensure!(begin.elapsed() < PATIENCE, "the copy does not become equal to the source's files");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     copying.kill().await?;
@@ -172,11 +176,12 @@ async fn endless(source: &mut Source, tailwater: &Tailwater, first: &str) -> Res
 }
 
 async fn read(kind: ServerKind) -> Result<()> {
-    // With an index of its own 11.8 begins nearer to a GTID than at the head of its file.
+    // With its GTID index, MariaDB 11.8 starts the stream nearer to a GTID than at the beginning of the file.
+    // Tailwater has no such index.
     let options: &[&str] = if kind == ServerKind::Mariadb118 { &["--binlog-gtid-index=OFF"] } else { &[] };
     let Some(mut source) = Source::start(kind, options).await? else { return Ok(()) };
     let mut tailwater = Tailwater::of(&source)?;
-    // So that artificial events state the same origin.
+    // Use the source's `server_id`, because artificial events contain it.
     tailwater.server_id = source.server.sql("SELECT @@server_id").await?.concat().parse()?;
     tailwater.start_again().await?;
     source.prepare().await?;
@@ -187,7 +192,8 @@ async fn read(kind: ServerKind) -> Result<()> {
     source.write(5).await?;
     until_quiet(&source).await?;
     for question in questions(&source).await? {
-        let theirs = text(&source.server, source.server.port(), &question).await.context("of the source")?;
+        let theirs =
+            text(&source.server, source.server.port(), &question).await.context("reading from the source")?;
         let ours = text(&source.server, tailwater.port(), &question).await?;
         ensure!(ours == theirs, "{question:?}, {}", first_difference(&ours, &theirs));
         ensure!(theirs.contains("COMMIT"), "{question:?}: nothing was read");
@@ -199,18 +205,18 @@ async fn read(kind: ServerKind) -> Result<()> {
 }
 
 #[test]
-fn by_those_of_mysql_97() -> Result<()> {
+fn mysqlbinlog_of_mysql_97_gets_the_same_output() -> Result<()> {
     run(read(ServerKind::Mysql97))
 }
 
 #[test]
-fn by_those_of_mariadb_1011() -> Result<()> {
+fn mariadb_binlog_1011_gets_the_same_output() -> Result<()> {
     run(read(ServerKind::Mariadb1011))
 }
 
 #[test]
-fn by_those_of_mariadb_118() -> Result<()> {
-    if is_skipped_in_ci("serve_mysqlbinlog::by_those_of_mariadb_118", "that on 10.11") {
+fn mariadb_binlog_118_gets_the_same_output() -> Result<()> {
+    if is_skipped_in_ci("mysqlbinlog::mariadb_binlog_118_gets_the_same_output", "the same test on 10.11") {
         return Ok(());
     }
     run(read(ServerKind::Mariadb118))

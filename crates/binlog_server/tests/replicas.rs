@@ -1,4 +1,4 @@
-//! Real replicas read from Tailwater through faults of Tailwater, of its source and of the replicas.
+//! Real replicas read from Tailwater while Tailwater, its source and the replicas fail and restart.
 
 use anyhow::{Context, Result, ensure};
 use tailwater_sandbox::replica::{start_statement, stop_statement};
@@ -14,12 +14,12 @@ use crate::support::{Source, run, wait_until_acknowledged};
 
 /// Replicas of one source, each connected in a different way.
 struct Replicas {
-    /// By GTIDs, acknowledging.
+    /// Requests the stream by GTIDs, and acknowledges transactions.
     by_gtid: Server,
-    /// By GTIDs in MariaDB's other mode, with TLS.
+    /// Requests the stream by GTIDs with MariaDB's `current_pos`, and uses TLS.
     with_tls: Server,
     by_position: Server,
-    /// By GTIDs; frozen for a while.
+    /// Requests the stream by GTIDs, and is frozen for a while.
     slow: Server,
 }
 
@@ -73,7 +73,7 @@ async fn follow(kind: ServerKind) -> Result<()> {
     let report = load.finish().await;
     ensure!(report.errors.is_empty(), "{:?}", report.errors);
 
-    // No other client waits for the frozen one.
+    // The other replicas do not wait for the frozen one.
     for replica in [&replicas.by_gtid, &replicas.with_tls, &replicas.by_position] {
         check_equal(replica, &source.server, &source.ledger).await?;
     }
@@ -91,14 +91,14 @@ async fn follow(kind: ServerKind) -> Result<()> {
         streams.iter().filter(|(_, line)| line.contains("; acknowledged binlog.")).count() == 1
     };
     tailwater.until_streams("an acknowledgement", acknowledged).await?;
-    // The one with TLS is connected to the other server.
+    // The replica with TLS is missing in the list, because it is connected to the other binlog server.
     let show = if flavour == Flavour::MySql { "SHOW REPLICAS" } else { "SHOW SLAVE HOSTS" };
     let listed = tailwater.sql(show).await?;
     ensure!(listed.len() == 3, "{listed:?}");
     tailwater.stop().await
 }
 
-/// A source without GTIDs: by position only.
+/// A source without GTIDs: replicas can request the stream only by position.
 async fn follow_without_gtids() -> Result<()> {
     let kind = ServerKind::Mysql97;
     let options = ["--gtid-mode=OFF", "--enforce-gtid-consistency=OFF", "--max-binlog-size=32768"];
@@ -120,7 +120,7 @@ async fn follow_without_gtids() -> Result<()> {
     check_tables(&replica, &source.server, &source.ledger).await?;
     source.check_complete("log").await?;
 
-    // A client by GTIDs finds that there are none.
+    // A replica that requests the stream by GTIDs gets an error.
     let by_gtid = start_replica(kind, "by-gtid", &[]).await?;
     by_gtid.replicate(&tailwater.replica()).await?;
     until_io_error(&by_gtid, 13117, "source has GTID_MODE = OFF").await?;
@@ -128,13 +128,13 @@ async fn follow_without_gtids() -> Result<()> {
 }
 
 #[test]
-fn replicas_of_mysql_97_without_gtids() -> Result<()> {
+fn replicas_of_mysql_97_without_gtids_stay_equal() -> Result<()> {
     run(follow_without_gtids())
 }
 
-/// As in an upgrade: the replica has the next release.
+/// As in an upgrade, the replica has a later release than the source.
 #[test]
-fn newer_replicas_of_mariadb_1011() -> Result<()> {
+fn newer_replicas_of_mariadb_1011_stay_equal() -> Result<()> {
     run(async {
         let Some(mut source) = Source::start(ServerKind::Mariadb1011, &[]).await? else { return Ok(()) };
         if require(ServerKind::Mariadb118).is_none() {
@@ -153,18 +153,18 @@ fn newer_replicas_of_mariadb_1011() -> Result<()> {
 }
 
 #[test]
-fn replicas_of_mysql_97() -> Result<()> {
+fn replicas_of_mysql_97_stay_equal() -> Result<()> {
     run(follow(ServerKind::Mysql97))
 }
 
 #[test]
-fn replicas_of_mariadb_1011() -> Result<()> {
+fn replicas_of_mariadb_1011_stay_equal() -> Result<()> {
     run(follow(ServerKind::Mariadb1011))
 }
 
 #[test]
-fn replicas_of_mariadb_118() -> Result<()> {
-    if is_skipped_in_ci("serve_replicas::replicas_of_mariadb_118", "that on 10.11") {
+fn replicas_of_mariadb_118_stay_equal() -> Result<()> {
+    if is_skipped_in_ci("replicas::replicas_of_mariadb_118_stay_equal", "the same test on 10.11") {
         return Ok(());
     }
     run(follow(ServerKind::Mariadb118))

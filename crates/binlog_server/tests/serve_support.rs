@@ -1,4 +1,4 @@
-//! Tailwater as a binlog server in this process, and the real replicas that read from it.
+//! Tailwater as a binlog server in this process, and real replicas that read from it.
 
 use std::collections::{BTreeSet, HashSet};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -19,18 +19,18 @@ use tailwater_wire::Flavour;
 use self::capture_receiver::CaptureReceiver;
 use crate::support::{PATIENCE, Running, Source};
 
-// The daemon joins capture and binlog server; the tests use the same code.
+// The daemon uses this module to connect capture and binlog server, and so do the tests.
 #[path = "../../daemon/src/wiring/capture_receiver.rs"]
 mod capture_receiver;
 
-/// A read-only account.
+/// The name of an account without `admin`.
 pub const READER: &str = "reader";
-/// Its password.
+/// The password of the account [`READER`].
 pub const READER_PASSWORD: &str = "reads-only";
 
-/// A capture, and two binlog servers of its log: one for all, one for clients with TLS only.
+/// A capture, and two binlog servers for its log. One accepts all clients, the other only clients with TLS.
 pub struct Tailwater {
-    /// Options of the capture. Takes effect at the next start, like the following fields.
+    /// The options of the capture. A change of this field or the next ones takes effect at the next start.
     pub capture: CaptureOptions,
     /// Limits on client connections.
     pub limits: ConnectionLimits,
@@ -43,21 +43,22 @@ pub struct Tailwater {
 }
 
 impl Tailwater {
-    /// Captures `source` from its oldest file on, without semi-sync, and waits until it streams.
+    /// Captures `source` from its oldest binlog file on, without semi-sync. Waits until the stream has
+    /// started.
     pub async fn start(source: &Source) -> Result<Self> {
         let mut tailwater = Self::of(source)?;
         tailwater.start_again().await?;
         Ok(tailwater)
     }
 
-    /// The same, not started.
+    /// The same as [`Tailwater::start`], but nothing is started yet.
     pub fn of(source: &Source) -> Result<Self> {
         let mut capture = source.options("log", 4200);
         capture.semi_sync = false;
         capture.start = StartPolicy::Oldest;
         Ok(Self {
             capture,
-            // All clients come from one address, at once.
+            // All clients come from the same address, and many connect at once.
             limits: ConnectionLimits { connections_per_second_max: 10_000, ..ConnectionLimits::default() },
             server_id: 4300,
             port: ReservedPort::pick()?,
@@ -67,13 +68,13 @@ impl Tailwater {
         })
     }
 
-    /// Starts capture and servers, and waits until the capture streams.
+    /// Starts the capture and the servers, and waits until the stream has started.
     pub async fn start_again(&mut self) -> Result<()> {
         self.open().await?;
         self.running()?.until_streaming().await
     }
 
-    /// Starts capture and servers.
+    /// Starts the capture and the servers.
     pub async fn open(&mut self) -> Result<()> {
         let running = Running::start(self.capture.clone())?;
         for (port, require_tls) in [(self.port.number(), false), (self.tls_port.number(), true)] {
@@ -108,19 +109,19 @@ impl Tailwater {
         })
     }
 
-    /// Stops everything in an orderly way.
+    /// Stops the capture and the servers in an orderly way.
     pub async fn stop(&mut self) -> Result<()> {
         self.stop_serving().await;
         self.running.take().context("nothing runs")?.stop().await
     }
 
-    /// Waits for the end of a capture with a permanent error, and stops.
+    /// Waits until the capture has ended with a permanent error. Returns the error.
     pub async fn refusal(&mut self) -> Result<CaptureError> {
         let error = self.running.take().context("nothing runs")?.refusal().await?;
         Ok(error)
     }
 
-    /// Stops serving; the capture continues, if there is one.
+    /// Stops the servers. The capture continues, if it runs.
     pub async fn stop_serving(&mut self) {
         for server in self.servers.drain(..) {
             server.stop().await;
@@ -139,17 +140,17 @@ impl Tailwater {
         self.port.number()
     }
 
-    /// By GTIDs, as an administrator.
+    /// How a replica connects: by GTIDs, with the account that has `admin`.
     pub fn replica(&self) -> ReplicaOf {
         ReplicaOf::port(self.port())
     }
 
-    /// The same with TLS, at the server that requires it.
+    /// The same with TLS, to the server that requires TLS.
     pub fn replica_with_tls(&self) -> ReplicaOf {
         ReplicaOf { tls: true, ..ReplicaOf::port(self.tls_port.number()) }
     }
 
-    /// How an administrator connects.
+    /// How a client with the account that has `admin` connects.
     pub fn admin(&self) -> ConnectOptions {
         self.account(REPLICATION_USER, REPLICATION_PASSWORD)
     }
@@ -159,7 +160,7 @@ impl Tailwater {
         ConnectOptions::new(Endpoint::tcp("127.0.0.1", self.port()), user).password(password).tls(tls)
     }
 
-    /// Runs a statement as an administrator; returns the rows with tab-separated columns.
+    /// Runs a statement with the account that has `admin`. Returns the rows with tab-separated columns.
     pub async fn sql(&self, statement: &str) -> Result<Vec<String>> {
         let mut connection = Connection::connect(&self.admin()).await?;
         let answer = connection.query(statement).await?;
@@ -172,7 +173,7 @@ impl Tailwater {
         Ok(answer.rows.iter().map(text).collect())
     }
 
-    /// The connections that read a stream: connection id and state of each.
+    /// The connections that read a stream: the connection id and the state of each.
     pub async fn streams(&self) -> Result<Vec<(u32, String)>> {
         let lines = self.sql("SHOW PROCESSLIST").await?;
         let dumps = lines.iter().filter(|line| line.contains("Binlog Dump"));
@@ -191,33 +192,34 @@ impl Tailwater {
             if wished(&streams) {
                 return Ok(streams);
             }
-            ensure!(begin.elapsed() < PATIENCE, "{what} never comes: {streams:?}");
+            ensure!(begin.elapsed() < PATIENCE, "waited in vain for {what}: {streams:?}");
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }
 }
 
-/// Options that make a server fast, and lose nothing when only its process is killed.
+/// Options that make a server fast. It loses nothing when only its process is killed.
 const RELAXED: [&str; 3] =
     ["--sync-binlog=0", "--innodb-flush-log-at-trx-commit=2", "--relay-log-recovery=ON"];
 
-/// Options of a source whose replicas go by position and are interrupted. MariaDB from 11.4 on writes no
-/// positions inside a transaction; its replicas count wrongly there, and no source can resume them.
+/// Options of a source whose replicas request the stream by position and are interrupted. MariaDB from 11.4
+/// on writes no positions inside a transaction. Replicas then count positions wrongly there, and no source
+/// can resume their streams.
 pub fn with_positions(kind: ServerKind) -> Option<&'static str> {
     (kind == ServerKind::Mariadb118).then_some("--binlog-legacy-event-pos=ON")
 }
 
-/// A server for a replica, with these options in addition.
+/// The description of a server for a replica, with these additional options.
 pub fn replica_spec(kind: ServerKind, name: &str, options: &[&str]) -> ServerSpec {
     ServerSpec::new(kind).name(name).options(RELAXED).options(options.iter().copied())
 }
 
-/// Starts one.
+/// Starts a server for a replica.
 pub async fn start_replica(kind: ServerKind, name: &str, options: &[&str]) -> Result<Server> {
     Ok(Server::start(replica_spec(kind, name, options)).await?)
 }
 
-/// Every transaction that a source has written, in the form that replicas wait for.
+/// All transactions that a source has written to its binlog, in the form that replicas wait for.
 pub async fn written_by(source: &Server) -> Result<String> {
     let variable = match source.kind().flavour() {
         Flavour::MySql => "gtid_executed",
@@ -226,7 +228,7 @@ pub async fn written_by(source: &Server) -> Result<String> {
     Ok(source.sql(&format!("SELECT @@global.{variable}")).await?.concat().replace("\\n", ""))
 }
 
-/// Whether two GTID texts are equal: MariaDB lists its domains in any order.
+/// Whether two texts contain the same GTIDs. MariaDB lists its domains in any order.
 pub fn same_gtids(ours: &str, theirs: &str) -> bool {
     let sorted = |gtids: &str| gtids.split(',').map(str::to_owned).collect::<BTreeSet<_>>();
     sorted(ours) == sorted(theirs)
@@ -238,18 +240,18 @@ pub async fn until_in_step(replica: &Server, source: &Server) -> Result<()> {
     if replica.wait_for_gtids(&gtids, PATIENCE).await? {
         return Ok(());
     }
-    bail!("{} does not come to {gtids}: {:?}", replica.name(), replica.replica_status().await?);
+    bail!("{} does not reach {gtids}: {:?}", replica.name(), replica.replica_status().await?);
 }
 
-/// Compares a replica, once it has applied everything, with the source and the ledger.
+/// Waits until a replica has applied everything, and then compares it with the source and the ledger.
 pub async fn check_equal(replica: &Server, source: &Server, ledger: &Ledger) -> Result<()> {
     until_in_step(replica, source).await?;
     let (name, ours, theirs) = (replica.name(), replica.replicated_gtids().await?, written_by(source).await?);
-    ensure!(ours == theirs, "{name} has {ours}, its source {theirs}");
+    ensure!(ours == theirs, "{name} has {ours}, but its source has {theirs}");
     check_tables(replica, source, ledger).await
 }
 
-/// Compares the tables of a replica with the source and the ledger.
+/// Compares the tables of a replica with those of the source, and with the ledger.
 pub async fn check_tables(replica: &Server, source: &Server, ledger: &Ledger) -> Result<()> {
     let name = replica.name();
     let report = ledger.compare_with_server(&replica.connect_options()).await?;
@@ -257,23 +259,26 @@ pub async fn check_tables(replica: &Server, source: &Server, ledger: &Ledger) ->
     ensure!(wrong == 0 && report.unlisted == 0 && report.rows > 0, "{name}: {report:?}");
     let checksums = "CHECKSUM TABLE tw_load.tw_ledger, tw_load.orders, tw_load.items, tw_load.accounts, tw_load.documents";
     let (ours, theirs) = (replica.sql(checksums).await?, source.sql(checksums).await?);
-    ensure!(ours == theirs, "the tables of {name} are {ours:?}, those of its source {theirs:?}");
+    ensure!(
+        ours == theirs,
+        "the tables of {name} have the checksums {ours:?}, those of its source {theirs:?}"
+    );
     Ok(())
 }
 
-/// The error that ends a dump. A MySQL replica has an error number of its own for it, and names this one in
-/// its text.
+/// The error number that ends a binlog stream. A MySQL replica reports it under another number, and has this
+/// number in the error's text.
 pub const FATAL: u64 = 1236;
 
-/// Waits until a replica's receiver thread has an error with this number and text.
+/// Waits until the receiver thread of a replica has an error with this number and text.
 pub async fn until_io_error(replica: &Server, number: u64, words: &str) -> Result<ReplicaStatus> {
     let begin = Instant::now();
     let fatal = number == FATAL;
     let number = if fatal && replica.kind().flavour() == Flavour::MySql { 13114 } else { number };
     loop {
-        let status = replica.replica_status().await?.context("it is no replica")?;
+        let status = replica.replica_status().await?.context("the server is not a replica")?;
         let has_error = status.io_error.0 == number && status.io_error.1.contains(words);
-        // It reports the error before it has stopped.
+        // The receiver thread reports the error a moment before it stops.
         if has_error && !(fatal && status.io_running != "No") {
             return Ok(status);
         }

@@ -1,4 +1,4 @@
-//! The capture moves to another server, and its replicas, which are not reconfigured, continue.
+//! The capture moves to another server. Its replicas are not reconfigured, and continue.
 
 use std::mem;
 
@@ -11,7 +11,7 @@ use tailwater_wire::Flavour;
 use crate::serve_support::{Tailwater, check_equal, start_replica, until_in_step, written_by};
 use crate::support::{Source, run};
 
-/// A native replica of the source that could take its place.
+/// A native replica of the source that can take the source's place.
 async fn stand_in(source: &Source) -> Result<Server> {
     let option = match source.flavour() {
         Flavour::MySql => "--log-replica-updates",
@@ -23,7 +23,7 @@ async fn stand_in(source: &Source) -> Result<Server> {
     Ok(server)
 }
 
-/// Makes the stand-in the source, and makes Tailwater follow it. Returns the former source.
+/// Makes the stand-in the new source, and makes Tailwater capture from it. Returns the former source.
 async fn fail_over(source: &mut Source, mut stand_in: Server, tailwater: &mut Tailwater) -> Result<Server> {
     until_in_step(&stand_in, &source.server).await?;
     tailwater.stop().await?;
@@ -38,7 +38,7 @@ async fn fail_over(source: &mut Source, mut stand_in: Server, tailwater: &mut Ta
     Ok(stand_in)
 }
 
-/// Every transaction that a server has written itself or as a replica.
+/// All transactions that a server has written itself or applied as a replica.
 async fn everything(server: &Server) -> Result<String> {
     match server.kind().flavour() {
         Flavour::MySql => Ok(server.replicated_gtids().await?),
@@ -64,12 +64,12 @@ async fn moves(kind: ServerKind) -> Result<()> {
     at_end.replicate(&tailwater.replica().start(first)).await?;
     let stand_in = stand_in(&source).await?;
     source.write(40).await?;
-    // One replica does not have all of the first source yet when the second takes over.
+    // This replica does not have all transactions of the first source yet when the second source takes over.
     until_in_step(&by_position, &source.server).await?;
     by_position.sql(stop_statement(flavour)).await?;
     source.write(40).await?;
     source.until_complete("log").await?;
-    // Another is at the very end of a file that no rotate event ends.
+    // This replica has read to the very end of a binlog file that has no rotate event at its end.
     until_in_step(&at_end, &source.server).await?;
     at_end.sql(stop_statement(flavour)).await?;
 
@@ -83,10 +83,11 @@ async fn moves(kind: ServerKind) -> Result<()> {
     }
     let files = tailwater.sql("SHOW BINARY LOGS").await?;
     ensure!(files.iter().any(|line| line.starts_with("binlog.e2.")), "{files:?}");
-    let status = by_position.replica_status().await?.context("it is no replica")?;
+    let status = by_position.replica_status().await?.context("the server is not a replica")?;
     ensure!(status.received.0.starts_with("binlog.e2."), "{status:?}");
 
-    // It resumes by that name when it reconnects, as a new replica does through both sources.
+    // The replica reconnects and resumes by the served name of the new source's file. A new replica reads
+    // through the files of both sources.
     by_position.sql(stop_statement(flavour)).await?;
     source.rotate().await?;
     source.write(10).await?;
@@ -96,14 +97,15 @@ async fn moves(kind: ServerKind) -> Result<()> {
         check_equal(replica, &source.server, &source.ledger).await?;
     }
 
-    // A source that lacks transactions of the log is not followed, and the replicas keep theirs.
+    // The capture refuses a source that lacks transactions of the log, and the replicas keep these
+    // transactions.
     tailwater.stop().await?;
     tailwater.capture.connect = former.replication_options();
     tailwater.open().await?;
     let refusal = tailwater.refusal().await?;
     ensure!(refusal.code() == "TW-RELAY-0004", "{refusal}");
     former.sql("CREATE DATABASE elsewhere").await?;
-    // The log is still served.
+    // The log is still served although the capture has ended.
     ensure!(tailwater.sql("SHOW BINARY LOGS").await?.len() > 1);
     for replica in [&by_gtid, &by_position, &later] {
         check_equal(replica, &source.server, &source.ledger).await?;
@@ -115,18 +117,21 @@ async fn moves(kind: ServerKind) -> Result<()> {
 }
 
 #[test]
-fn from_mysql_97() -> Result<()> {
+fn replicas_follow_a_change_of_source_mysql_97() -> Result<()> {
     run(moves(ServerKind::Mysql97))
 }
 
 #[test]
-fn from_mariadb_1011() -> Result<()> {
+fn replicas_follow_a_change_of_source_mariadb_1011() -> Result<()> {
     run(moves(ServerKind::Mariadb1011))
 }
 
 #[test]
-fn from_mariadb_118() -> Result<()> {
-    if is_skipped_in_ci("serve_source_change::from_mariadb_118", "that on 10.11") {
+fn replicas_follow_a_change_of_source_mariadb_118() -> Result<()> {
+    if is_skipped_in_ci(
+        "source_change::replicas_follow_a_change_of_source_mariadb_118",
+        "the same test on 10.11",
+    ) {
         return Ok(());
     }
     run(moves(ServerKind::Mariadb118))

@@ -1,4 +1,5 @@
-//! The binlog server answers everything that real replicas, binlog readers and clients send to a real source.
+//! The binlog server answers every statement that real replicas, binlog readers and clients send to a real
+//! source.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -15,15 +16,15 @@ use tailwater_wire::gtid::{MariadbBinlogState, MysqlGtidSet};
 
 use crate::support::PATIENCE;
 
-/// The account of the sandbox for replicas.
+/// The account for replicas that the sandbox creates.
 const REPLICATION_USER: &str = "tailwater";
 const REPLICATION_PASSWORD: &str = "sandbox-tailwater";
 
-/// The statements stored as data for the tests of the results, `KIND<TAB>statement`. To record them again,
-/// add here what a failing test reports.
+/// The statements that the tests of results use, as `KIND<TAB>statement`. If a test reports that a statement
+/// is missing, add it to this file.
 const KEPT: &str = include_str!("data/statements.txt");
 
-/// A statement without parts that differ from run to run: UUIDs, and numbers except those in names.
+/// A statement without the parts that differ between runs: UUIDs, and numbers that are not part of a name.
 fn normal(statement: &str) -> String {
     let is_uuid = |text: &str| text.len() == 36 && text.matches('-').count() == 4;
     let parts = statement.split('\'').map(|part| if is_uuid(part) { "UUID" } else { part });
@@ -48,7 +49,7 @@ async fn statements_of_replicas(source: &Server) -> Result<BTreeSet<String>> {
     Ok(source.sql(&query).await?.into_iter().collect())
 }
 
-/// Waits until the source has received `count` dump requests of a replica.
+/// Waits until the source has received `count` commands of a replica that request a stream.
 async fn wait_for_dumps(source: &Server, count: usize) -> Result<()> {
     let deadline = Instant::now() + PATIENCE;
     let query = "SELECT event_time FROM mysql.general_log WHERE command_type LIKE 'Binlog Dump%'";
@@ -65,10 +66,11 @@ async fn replicate(source: &Server, flavour: Flavour) -> Result<()> {
     replica.replicate_from(source).await?;
     wait_for_dumps(source, 1).await?;
     source.sql("CREATE DATABASE IF NOT EXISTS seen").await?;
-    // A replica that is stopped before it knows a file requests none by position.
+    // If a replica is stopped before it knows a binlog file, it cannot request a stream by position. So wait
+    // until it has received a transaction.
     let deadline = Instant::now() + PATIENCE;
     while replica.sql("SHOW DATABASES LIKE 'seen'").await?.is_empty() {
-        ensure!(Instant::now() < deadline, "the replica gets nothing");
+        ensure!(Instant::now() < deadline, "the replica receives nothing");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     let by_position = match flavour {
@@ -116,7 +118,7 @@ async fn read_with_tools(source: &Server, flavour: Flavour) -> Result<()> {
         command.args(["--no-defaults", "--host=127.0.0.1", tls]);
         command.arg(format!("--port={}", source.port())).arg(format!("--user={REPLICATION_USER}"));
         command.arg(format!("--password={REPLICATION_PASSWORD}")).args(&run[1..]);
-        // Some of them fail after they have sent their statements.
+        // Ignore the result: some of these programs fail after they have sent their statements.
         command.stdin(std::process::Stdio::null()).kill_on_drop(true).output().await?;
     }
     Ok(())
@@ -140,7 +142,7 @@ async fn collect(kind: ServerKind) -> Result<Option<(Server, BTreeSet<String>)>>
     Ok(Some((source, statements)))
 }
 
-/// The column names of the results of statements about a source and a replica.
+/// The column names of a statement's result on a real server.
 async fn columns(server: &Server, sql: &str) -> Result<Vec<String>> {
     let mut connection = Connection::connect(&server.connect_options()).await?;
     let stream = connection.query_stream(sql).await?;
@@ -209,7 +211,7 @@ async fn check(kind: ServerKind) -> Result<()> {
         Flavour::MariaDb => ["SHOW MASTER STATUS", "SHOW SLAVE HOSTS", "SHOW BINLOG STATUS"],
     });
     questions.extend((flavour == Flavour::MariaDb).then_some("SHOW SLAVE STATUS"));
-    // 11.8 has event times after these.
+    // In MariaDB 11.8 the result has further columns after these, with event times.
     questions.extend((kind == ServerKind::Mariadb1011).then_some("SHOW ALL SLAVES STATUS"));
     for question in questions {
         let (ours, theirs) = (ours(flavour, question)?, columns(&source, question).await?);
@@ -219,16 +221,16 @@ async fn check(kind: ServerKind) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_mysql_97() -> Result<()> {
+async fn all_statements_of_clients_of_mysql_97_are_answered() -> Result<()> {
     check(ServerKind::Mysql97).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_mariadb_1011() -> Result<()> {
+async fn all_statements_of_clients_of_mariadb_1011_are_answered() -> Result<()> {
     check(ServerKind::Mariadb1011).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_mariadb_118() -> Result<()> {
+async fn all_statements_of_clients_of_mariadb_118_are_answered() -> Result<()> {
     check(ServerKind::Mariadb118).await
 }

@@ -1,5 +1,5 @@
-//! The stream that the cores of the binlog server make of a log equals the source's own stream for the same
-//! request: event by event, including artificial ones.
+//! The binlog server makes the same stream from a log as the source makes for the same request. The streams
+//! are compared event by event, including artificial events.
 
 use std::fs;
 
@@ -20,7 +20,7 @@ use tailwater_wire::{Flavour, ServerId};
 
 use crate::support::{Running, Source, run};
 
-/// The log of a source that was captured from its oldest file on.
+/// The log of a source that was captured from its oldest binlog file on.
 struct Log {
     directory: LogDir,
     flavour: Flavour,
@@ -81,7 +81,7 @@ fn first_event(reader: &mut LogReader) -> Result<Vec<u8>> {
     Ok(event)
 }
 
-/// The stream that the log gives for a request.
+/// The stream that the binlog server makes from the log for a request.
 fn ours(log: &Log, request: &ClientDumpRequest, server_id: u32) -> Result<Vec<Vec<u8>>> {
     let begin = match start::decide(request, log) {
         StartDecision::Begin(begin) => begin,
@@ -91,7 +91,7 @@ fn ours(log: &Log, request: &ClientDumpRequest, server_id: u32) -> Result<Vec<Ve
     let mut filter = StreamFilter::new(request, begin, log.flavour, ServerId(server_id));
     let state = || match log.gtids() {
         GtidSet::MariaDb(state) => state,
-        GtidSet::MySql(_) => unreachable!("asked for by MariaDB's rules only"),
+        GtidSet::MySql(_) => unreachable!("only MariaDB's rules need the state"),
     };
     let mut sent = Vec::new();
     for number in from.segment.. {
@@ -138,10 +138,10 @@ fn send(
     Ok(())
 }
 
-/// The source's stream.
+/// The stream that the source sends for a request.
 async fn theirs(source: &Source, start: DumpStart, annotate: bool) -> Result<Vec<Vec<u8>>> {
     let connection = Connection::connect(&source.server.replication_options()).await?;
-    // No periodic heartbeats, only those that announce a position.
+    // The period is so long that no periodic heartbeats are sent, only those that announce a position.
     let heartbeat = std::time::Duration::from_secs(600);
     let asked =
         SessionDumpRequest { annotate, heartbeat, non_blocking: true, ..SessionDumpRequest::new(99, start) };
@@ -157,7 +157,7 @@ async fn theirs(source: &Source, start: DumpStart, annotate: bool) -> Result<Vec
     Ok(events)
 }
 
-/// The request of a client that sends the same commands as Tailwater's own dump stream.
+/// Parses the commands of Tailwater's own stream request as the binlog server does.
 fn request(flavour: Flavour, start: &DumpStart, annotate: bool) -> Result<ClientDumpRequest> {
     let mut session = StatementSession::new();
     let mut set = |name: &str, value: &str| {
@@ -194,8 +194,8 @@ fn shown(event: &[u8]) -> String {
     }
 }
 
-/// An artificial GTID list without its checksum and sorted by domain, because the server has them in hash
-/// table order; any other event unchanged.
+/// An artificial GTID list without its checksum and sorted by domain, because the server lists the domains in
+/// hash table order. Any other event is returned unchanged.
 fn canonical(event: &[u8]) -> Result<Vec<u8>> {
     let header = EventHeader::parse(event)?;
     if header.event_type != EventType::MARIADB_GTID_LIST || !header.is_artificial() {
@@ -216,19 +216,19 @@ async fn compare(source: &Source, log: &Log, start: DumpStart, annotate: bool) -
         ensure!(same, "{start:?}, event {index}:\nours   {}\ntheirs {}", shown(ours), shown(theirs));
     }
     let more = |events: &[Vec<u8>], from: usize| events.get(from).map(|event| shown(event));
-    // MariaDB writes a moment after it has begun a file that the previous one is no longer needed.
+    // MariaDB writes a checkpoint event a moment after it has started a file. The log may not have it yet.
     let note = |event: &Vec<u8>| event.get(4) == Some(&EventType::MARIADB_BINLOG_CHECKPOINT.0);
     let rest = theirs.get(ours.len()..);
     ensure!(
         rest.is_some_and(|rest| rest.iter().all(note)),
-        "{start:?}: ours continues with {:?}, the source's with {:?}",
+        "{start:?}: Tailwater's stream continues with {:?}, the source's with {:?}",
         more(&ours, theirs.len()),
         more(&theirs, ours.len())
     );
     Ok(())
 }
 
-/// Requests by GTIDs that begin at, and leave out, various parts of the log.
+/// Requests by GTIDs. Their streams start at different parts of the log and leave out different transactions.
 fn by_gtids(entries: &[LogEntry], flavour: Flavour) -> Result<Vec<DumpStart>> {
     let gtids: Vec<_> = entries.iter().filter_map(|entry| entry.gtid.clone()).collect();
     let mut starts = Vec::new();
@@ -238,7 +238,8 @@ fn by_gtids(entries: &[LogEntry], flavour: Flavour) -> Result<Vec<DumpStart>> {
         let mut position = MariadbPosition::new();
         for (index, gtid) in gtids.iter().enumerate() {
             match gtid {
-                // Everything up to there, and some later ones, so that there are holes.
+                // All transactions up to this part of the log, and some later ones, so that the set has
+                // holes.
                 Gtid::MySql(gtid) if index < count || index % 7 < eighth / 2 => drop(set.insert(gtid)?),
                 Gtid::MariaDb(gtid) if index < count => position.advance(*gtid),
                 _ => {}
@@ -254,7 +255,8 @@ fn by_gtids(entries: &[LogEntry], flavour: Flavour) -> Result<Vec<DumpStart>> {
 
 async fn check(kind: ServerKind) -> Result<()> {
     let mut options = vec!["--max-binlog-size=32768"];
-    // With an index of its own 11.8 begins nearer to a GTID than at the head of its file.
+    // With its GTID index, MariaDB 11.8 starts the stream nearer to a GTID than at the beginning of the file.
+    // Tailwater has no such index.
     options.extend((kind == ServerKind::Mariadb118).then_some("--binlog-gtid-index=OFF"));
     let Some(mut source) = Source::start(kind, &options).await? else { return Ok(()) };
     let flavour = source.flavour();
@@ -274,7 +276,7 @@ async fn check(kind: ServerKind) -> Result<()> {
 
     let log = Log::open(&source.log("log"), flavour)?;
     let entries = log.entries()?;
-    ensure!(log.catalog.files().len() > 2, "too few files to tell");
+    ensure!(log.catalog.files().len() > 2, "too few binlog files for a comparison");
     let mut starts = by_gtids(&entries, flavour)?;
     starts.push(DumpStart::FilePosition { file: String::new(), position: 4 });
     for entry in entries.iter().step_by(entries.len() / 10) {
@@ -291,16 +293,16 @@ async fn check(kind: ServerKind) -> Result<()> {
 }
 
 #[test]
-fn mysql_97_sends_the_same() -> Result<()> {
+fn tailwater_and_mysql_97_send_the_same_stream() -> Result<()> {
     run(check(ServerKind::Mysql97))
 }
 
 #[test]
-fn mariadb_1011_sends_the_same() -> Result<()> {
+fn tailwater_and_mariadb_1011_send_the_same_stream() -> Result<()> {
     run(check(ServerKind::Mariadb1011))
 }
 
 #[test]
-fn mariadb_118_sends_the_same() -> Result<()> {
+fn tailwater_and_mariadb_118_send_the_same_stream() -> Result<()> {
     run(check(ServerKind::Mariadb118))
 }
