@@ -1,24 +1,24 @@
-//! The geometry of the charts, in SVG user units.
+//! Computes the geometry of the charts, in SVG user units.
 
 use crate::stats_page::{Band, RateChart, Tick};
 
-/// A rectangle.
+/// A rectangle in a chart.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Rect {
     pub(crate) x: String,
     pub(crate) y: String,
     pub(crate) width: String,
     pub(crate) height: String,
-    /// Tooltip, which screen readers read too.
+    /// The tooltip of the rectangle, which screen readers read too.
     pub(crate) tip: String,
 }
 
-/// A label of an axis.
+/// A label on an axis of a chart.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Mark {
     pub(crate) at: String,
     pub(crate) label: String,
-    /// SVG `text-anchor`: which end of the text is at the position.
+    /// SVG `text-anchor`: which part of the text is at the label's position.
     pub(crate) anchor: &'static str,
 }
 
@@ -26,7 +26,7 @@ pub(crate) struct Mark {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Drawing {
     pub(crate) label: String,
-    /// CSS class of the bars.
+    /// The CSS class of the bars.
     pub(crate) series: &'static str,
     pub(crate) bars: Vec<Rect>,
     pub(crate) gaps: Vec<Rect>,
@@ -34,13 +34,13 @@ pub(crate) struct Drawing {
     pub(crate) vertical: Vec<Mark>,
 }
 
-/// The area of the bars; the labels are around it.
+/// The left edge of the area with the bars. The labels of the axes are around this area.
 pub(crate) const LEFT: f64 = 84.0;
 const WIDTH: f64 = 900.0;
 const TOP: f64 = 10.0;
 const HEIGHT: f64 = 150.0;
 
-/// Computes the geometry of a series. `of` returns the height of a column's bar, from 0 to 1.
+/// Computes the geometry of a series. `of` returns the height of the bar in a column, from 0 to 1.
 pub(crate) fn draw(
     chart: &RateChart,
     series: &'static str,
@@ -50,7 +50,7 @@ pub(crate) fn draw(
 ) -> Drawing {
     let count = chart.tips.len().max(1) as f64;
     let width = WIDTH / count;
-    // Leave a gap between bars that are wide enough.
+    // Leave a gap between the bars, unless they are too narrow for it.
     let space = if width > 4.0 { 1.0 } else { 0.0 };
     let bars = (0..chart.tips.len()).filter(|index| of(*index) > 0.0).map(|index| {
         let height = (of(index).clamp(0.0, 1.0) * HEIGHT).max(1.0);
@@ -87,12 +87,12 @@ fn gap(band: &Band) -> Rect {
 }
 
 fn mark(at: f64, tick: &Tick) -> Mark {
-    // A label at the right edge would be cut off if it were centred.
+    // A centred label at the right edge would be cut off.
     let anchor = if tick.at >= 1.0 { "end" } else { "middle" };
     Mark { at: number(at), label: tick.label.clone(), anchor }
 }
 
-/// A number with at most one decimal.
+/// Formats a number with at most one decimal.
 pub(crate) fn number(number: f64) -> String {
     let text = format!("{number:.1}");
     text.strip_suffix(".0").map_or(text.clone(), str::to_owned)
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shapes_are_placed_by_their_values() {
+    fn bars_and_labels_are_placed_by_their_values() {
         let chart = RateChart {
             tips: vec!["a".into(), "b".into(), "c".into(), "d".into()],
             gaps: vec![Band { from: 0.25, to: 0.5, label: "nothing".into() }],

@@ -1,4 +1,4 @@
-//! HTML pages; no other crate has HTML.
+//! The HTML pages of Tailwater; no other crate contains HTML.
 //!
 //! - [`stats_page()`]: the statistics of a binlog as one HTML file that loads nothing from the network.
 //!   `page_builder` makes the page's texts and chart data, `stats_page` renders them, `chart` computes the

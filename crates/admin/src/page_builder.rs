@@ -1,4 +1,4 @@
-//! Builds the page from a report.
+//! Builds the page of binlog statistics from a report.
 
 use tailwater_binlog_stats::humanize::{bytes, count, duration, grouped, rows, share};
 use tailwater_binlog_stats::labels::{all_table_bytes, commit_time, compression, table_name, tables_of};
@@ -10,10 +10,10 @@ use tailwater_binlog_stats::{
 
 use crate::stats_page::{Band, Bar, ColumnHeader, FindingView, RateChart, StatsPage, StatsTable, Tick, Tile};
 
-/// The most columns of the chart.
+/// The maximum number of columns of the chart.
 const COLUMNS_MAX: usize = 240;
 
-/// The page of the statistics of one log, as HTML.
+/// The page with the statistics of one log, as HTML.
 pub fn stats_page(result: &StatsResult) -> String {
     let report = &result.report;
     let finding = |finding: &StatsFinding| FindingView {
@@ -109,7 +109,7 @@ fn rate(report: &BinlogReport) -> Option<RateChart> {
     };
     let span_us = columns.columns.len() as f64 * seconds * 1e6;
     let at = |us: u64| us.saturating_sub(columns.start_us) as f64 / span_us;
-    // Shorter ones are no wider than a line.
+    // Leave out shorter gaps: in the chart they would be narrower than a column.
     let wide = report.gaps.iter().filter(|gap| gap.seconds >= seconds);
     let gaps = wide.map(|gap| Band {
         from: at(gap.start_us),
@@ -136,7 +136,7 @@ fn rate(report: &BinlogReport) -> Option<RateChart> {
     })
 }
 
-/// Five moments under the columns.
+/// The labels of the time axis: five times at equal distances.
 fn moments(columns: &TimelineColumns, report: &BinlogReport) -> Vec<Tick> {
     let span_us = columns.columns.len() as u64 * columns.seconds * 1_000_000;
     let tick = |quarter: u64| Tick {
@@ -183,7 +183,7 @@ fn listings(report: &BinlogReport) -> Vec<StatsTable> {
     let took = match report.span.exact_clock {
         true => "Time from the first statement to the commit.",
         false => {
-            "Time from the first statement to the commit, at least: this binlog knows commits to the second."
+            "Time from the first statement to the commit, at least: commit times in this binlog have no fractions of a second."
         }
     };
     listings.push(transaction_listing("Biggest transactions", "", &report.biggest, report));
@@ -241,7 +241,7 @@ fn gap_listing(report: &BinlogReport) -> StatsTable {
     });
     StatsTable {
         title: "Longest without a commit".to_owned(),
-        note: "Written then: the biggest transaction that was being written to the binlog as the gap began."
+        note: "Written then: the biggest transaction that was being written to the binlog when the period began."
             .to_owned(),
         heads: heads([
             ("Lasted", true),
@@ -309,7 +309,7 @@ fn table_listing(report: &BinlogReport) -> StatsTable {
     });
     StatsTable {
         title: format!("Most rows, of {} tables", grouped(report.tables.count)),
-        note: "Bytes are those of row events and table maps, unpacked.".to_owned(),
+        note: "Bytes are those of row events and table maps, decompressed.".to_owned(),
         heads: heads([
             ("Table", false),
             ("Inserted", true),

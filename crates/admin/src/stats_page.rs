@@ -7,97 +7,97 @@ use crate::chart::{self, Drawing, number};
 /// The content of the page.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct StatsPage {
-    /// The source of the statistics: a log, a file or a server.
+    /// What the statistics are of: a log, binlog files or a server.
     pub title: String,
-    /// The range and its times, one line each.
+    /// The range of the binlog and its times, one line each.
     pub subtitle: Vec<String>,
-    /// Findings, most severe first.
+    /// The findings, the most severe first.
     pub findings: Vec<FindingView>,
-    /// Totals.
+    /// The totals.
     pub tiles: Vec<Tile>,
-    /// The rate over time; `None` if the range is too short.
+    /// The chart of the rate over time; `None` if the range is too short for a chart.
     pub rate: Option<RateChart>,
-    /// Transactions by size.
+    /// The numbers of transactions, by size.
     pub sizes: Vec<Bar>,
     /// The tables with the most changes.
     pub tables: Vec<Bar>,
-    /// The same figures as tables.
+    /// The figures as tables.
     pub listings: Vec<StatsTable>,
 }
 
-/// A finding.
+/// A finding, as the page shows it.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct FindingView {
-    /// Whether it is a problem, such as a stall, rather than information.
+    /// Whether the finding is a problem, such as a stall. Otherwise it is information.
     pub alarm: bool,
-    /// Its text.
+    /// The text of the finding.
     pub text: String,
 }
 
-/// A total.
+/// A box with one total.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Tile {
-    /// What it counts.
+    /// What the total counts.
     pub label: String,
-    /// The figure.
+    /// The total as text.
     pub value: String,
-    /// An explanation.
+    /// An explanation of the total.
     pub note: String,
 }
 
-/// Bytes and rows per second over time, in columns of equal length.
+/// The chart of bytes and rows per second over time, in columns of equal length.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct RateChart {
-    /// The time per column, and how to read the chart.
+    /// The time that one column covers, and how to read the chart.
     pub note: String,
-    /// Title of the first chart, with its unit.
+    /// The title of the chart of bytes, with the unit.
     pub bytes_label: String,
-    /// The height of each column, from 0 to 1.
+    /// The height of each column in the chart of bytes, from 0 to 1.
     pub bytes: Vec<f64>,
-    /// The scale of the first chart.
+    /// The labels of the vertical axis in the chart of bytes.
     pub bytes_ticks: Vec<Tick>,
-    /// Title of the second chart.
+    /// The title of the chart of rows.
     pub rows_label: String,
-    /// The height of each column, from 0 to 1.
+    /// The height of each column in the chart of rows, from 0 to 1.
     pub rows: Vec<f64>,
-    /// The scale of the second chart.
+    /// The labels of the vertical axis in the chart of rows.
     pub rows_ticks: Vec<Tick>,
     /// The tooltip of each column.
     pub tips: Vec<String>,
-    /// Labels of the time axis.
+    /// The labels of the time axis.
     pub ticks: Vec<Tick>,
-    /// Periods without a commit.
+    /// The periods without a commit.
     pub gaps: Vec<Band>,
 }
 
-/// A mark on an axis.
+/// A label on an axis.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Tick {
-    /// Position on the axis, from 0 to 1.
+    /// The position on the axis, from 0 to 1.
     pub at: f64,
-    /// Its text.
+    /// The text of the label.
     pub label: String,
 }
 
-/// A period on the time axis.
+/// A marked period on the time axis.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Band {
-    /// Its start, from 0 to 1.
+    /// The start of the period on the axis, from 0 to 1.
     pub from: f64,
-    /// Its end, from 0 to 1.
+    /// The end of the period on the axis, from 0 to 1.
     pub to: f64,
-    /// Its text.
+    /// The text of the period.
     pub label: String,
 }
 
-/// A horizontal bar.
+/// A horizontal bar with a label and a value.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Bar {
-    /// What it counts.
+    /// What the bar counts.
     pub label: String,
-    /// Its length, from 0 to 1.
+    /// The length of the bar, from 0 to 1.
     pub part: f64,
-    /// The figure.
+    /// The value of the bar as text.
     pub value: String,
 }
 
@@ -107,25 +107,25 @@ impl Bar {
     }
 }
 
-/// A table.
+/// A table of the page.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct StatsTable {
-    /// What it counts.
+    /// What the table lists.
     pub title: String,
-    /// How to read it; may be empty.
+    /// How to read the table; may be empty.
     pub note: String,
-    /// The headers of its columns.
+    /// The headers of the columns.
     pub heads: Vec<ColumnHeader>,
-    /// Its rows, with one cell for each header.
+    /// The rows, each with one cell per header.
     pub rows: Vec<Vec<String>>,
 }
 
 /// The header of a column.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ColumnHeader {
-    /// Its text.
+    /// The text of the header.
     pub label: String,
-    /// Whether the column holds numbers, which are aligned right.
+    /// Whether the column contains numbers. Numbers are aligned to the right.
     pub figures: bool,
 }
 
@@ -154,7 +154,7 @@ pub(crate) fn render(page: &StatsPage) -> String {
         ]
     });
     let html = StatsTemplate { page, drawings: drawings.collect() };
-    // Writing to a string cannot fail, and the template has no fallible call.
+    // Rendering cannot fail: it writes to a string, and the template calls nothing that can fail.
     html.render().unwrap_or_default()
 }
 
@@ -162,7 +162,7 @@ pub(crate) fn render(page: &StatsPage) -> String {
 mod tests {
     use super::*;
 
-    /// Whether every open element is closed in order. Skips elements that HTML does not close, and
+    /// Whether all HTML elements are closed in the right order. Skips elements that HTML does not close, and
     /// self-closing SVG elements.
     fn is_balanced(html: &str) -> bool {
         let mut open: Vec<&str> = Vec::new();
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_are_escaped_and_nothing_is_loaded() {
+    fn texts_are_escaped_and_the_page_loads_nothing() {
         let page = StatsPage {
             title: "<script>alert(1)</script> & co".into(),
             subtitle: vec!["a".into(), "b".into()],

@@ -1,4 +1,4 @@
-//! Collects statistics from events.
+//! Collects statistics from binlog events.
 
 use std::sync::Arc;
 
@@ -15,54 +15,55 @@ use crate::tables::TableRegistry;
 use crate::totals::StatsTotals;
 use crate::transaction::TransactionStats;
 
-/// Minimum size of an event's first chunk, unless the event is shorter.
+/// The minimum size in bytes of the first chunk of an event. A shorter event must come in one chunk.
 pub const FIRST_CHUNK_BYTES_MIN: usize = 128 << 10;
 
-/// What to collect.
+/// Which transactions to count, and how long the lists may be.
 #[derive(Debug, Clone)]
 pub struct CollectorOptions {
-    /// Maximum length of each list: tables, transactions, gaps.
+    /// The maximum length of each list: tables, transactions, gaps.
     pub top: usize,
-    /// Only transactions that change this table (schema and name). Gaps are still between all transactions.
+    /// If set, count only transactions that change this table (schema and name). Gaps are still the times
+    /// between all transactions.
     pub table: Option<(String, String)>,
-    /// Only transactions that committed at this time or later, in microseconds since 1970.
+    /// If set, count only transactions that committed at this time or later, in microseconds since 1970.
     pub since_us: Option<u64>,
-    /// Only transactions that committed before this time.
+    /// If set, count only transactions that committed before this time, in microseconds since 1970.
     pub until_us: Option<u64>,
 }
 
 impl Default for CollectorOptions {
-    /// Everything, in lists of ten.
+    /// All transactions, and lists of at most ten items.
     fn default() -> Self {
         Self { top: 10, table: None, since_us: None, until_us: None }
     }
 }
 
 impl CollectorOptions {
-    /// Whether a transaction that committed at `commit_us` is selected.
+    /// Whether a transaction that committed at `commit_us` is in the selected time.
     pub fn wants_time(&self, commit_us: u64) -> bool {
         self.since_us.is_none_or(|since| commit_us >= since)
             && self.until_us.is_none_or(|until| commit_us < until)
     }
 }
 
-/// Takes events and computes statistics.
+/// Collects statistics from events that are passed one after the other.
 #[derive(Debug)]
 pub struct Collector {
     options: CollectorOptions,
     stream: Option<StreamState>,
     tables: TableRegistry,
-    /// The event whose chunks are arriving.
+    /// The event whose chunks are being passed.
     event: Option<PartialEvent>,
     open: Option<TransactionStats>,
     totals: StatsTotals,
 }
 
-/// State of the stream since a format description.
+/// The state of the stream since its last format description event.
 #[derive(Debug)]
 struct StreamState {
     format: Arc<FormatDescription>,
-    /// For events inside a compressed transaction, which have no checksum.
+    /// The format of events inside a compressed transaction: like the stream's, but without checksums.
     inside: Arc<FormatDescription>,
     tracker: TransactionTracker,
     file: Arc<str>,
@@ -70,14 +71,14 @@ struct StreamState {
 
 #[derive(Debug)]
 struct PartialEvent {
-    /// Remaining bytes of its body, without the checksum.
+    /// The number of bytes of the event's body that are still to come, without the checksum.
     left: usize,
     content: EventContent,
     ends_transaction: bool,
 }
 
 impl Collector {
-    /// A collector without events.
+    /// A collector that has not counted any event yet.
     pub fn new(options: CollectorOptions) -> Self {
         Self {
             totals: StatsTotals::new(options.top),
@@ -89,14 +90,14 @@ impl Collector {
         }
     }
 
-    /// Takes the next bytes of an event at `place`, the header's first. Events come in stream order. Each
-    /// file starts with its format description; events that are in no file (artificial ones, heartbeats) are
-    /// not passed. The first chunk has the whole event or at least [`FIRST_CHUNK_BYTES_MIN`] bytes of it.
-    /// `last` means that the event ends with this chunk.
+    /// Counts the next bytes of the event at `place`; the first bytes are the event's header. Events must be
+    /// passed in stream order. Each file must start with its format description event. Events that are in no
+    /// file (artificial events, heartbeats) must not be passed. The first chunk has the whole event, or at
+    /// least [`FIRST_CHUNK_BYTES_MIN`] bytes of it. `last` means that the event ends with this chunk.
     ///
     /// # Errors
     /// [`WireError`] if the event cannot be parsed, or is not valid here. The collector then accepts no more
-    /// events; what it has can still be reported.
+    /// events, but [`Collector::report`] still returns what was counted.
     pub fn chunk(
         &mut self,
         place: EventLocation<'_>,
@@ -122,7 +123,8 @@ impl Collector {
         Ok(())
     }
 
-    /// Takes a format description that is in no file: that of a stream which begins in the middle of one.
+    /// Uses a format description event that is in no file: the one of a stream that starts in the middle of a
+    /// file.
     ///
     /// # Errors
     /// [`WireError`] if it cannot be parsed.
@@ -135,7 +137,7 @@ impl Collector {
         self.begin_format(place, header, event.get(EVENT_HEADER_BYTES..).unwrap_or_default())
     }
 
-    /// The report so far.
+    /// The report on all events passed so far.
     pub fn report(&self) -> BinlogReport {
         let mut report = self.totals.report(&self.tables, self.options.top);
         if let Some(stream) = &self.stream {
@@ -198,7 +200,8 @@ impl Collector {
         body: &[u8],
     ) -> Result<(), WireError> {
         let format = FormatDescription::parse(body)?;
-        // 0 in files that a running server continues in, and where a stream begins in the middle of a file.
+        // The time is 0 if the server did not restart at the start of the file, or if the stream starts in
+        // the middle of a file.
         if format.created != 0 && header.end_log_pos != 0 {
             self.totals.restarted();
             self.tables.forget_maps();
@@ -280,7 +283,7 @@ impl Collector {
         }
     }
 
-    /// Takes a whole event of a compressed transaction.
+    /// Counts a whole event of a compressed transaction.
     fn inside(&mut self, event: &[u8]) -> Result<(), WireError> {
         let header = EventHeader::parse(event)?;
         let body = event.get(EVENT_HEADER_BYTES..).unwrap_or_default();

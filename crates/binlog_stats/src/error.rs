@@ -13,7 +13,7 @@ pub enum StatsError {
     /// The log cannot be read.
     #[error("read the log {}", path.display())]
     Log {
-        /// Folder of the log.
+        /// The folder of the log.
         path: PathBuf,
         /// The log's error.
         #[source]
@@ -22,7 +22,7 @@ pub enum StatsError {
     /// A binlog file cannot be opened or read.
     #[error("{action} {}", path.display())]
     File {
-        /// `open` or `read`.
+        /// What failed: `open` or `read`.
         action: &'static str,
         /// The file.
         path: PathBuf,
@@ -30,13 +30,13 @@ pub enum StatsError {
         #[source]
         cause: io::Error,
     },
-    /// The file is not a binlog file.
+    /// The file is not a binlog file: it does not start with the four magic bytes.
     #[error("{} is not a binlog file: it does not start with fe 62 69 6e", path.display())]
     NotBinlog {
         /// The file.
         path: PathBuf,
     },
-    /// A file that others follow ends within an event.
+    /// A file that is not the last one ends in the middle of an event.
     #[error(
         "{} ends in the middle of an event, but more files follow it; only the last file may be incomplete",
         path.display()
@@ -45,7 +45,7 @@ pub enum StatsError {
         /// The file.
         path: PathBuf,
     },
-    /// The rest of the file is encrypted (MariaDB).
+    /// The rest of the file is encrypted (MariaDB only).
     #[error(
         "event at {}:{offset}: the file is encrypted from here on; read the binlog from its server instead",
         path.display()
@@ -53,17 +53,17 @@ pub enum StatsError {
     Encrypted {
         /// The file.
         path: PathBuf,
-        /// Offset of the event that starts the encryption.
+        /// The offset of the event that starts the encryption.
         offset: u64,
     },
     /// An event is damaged, or cannot be parsed.
     #[error("event at {file}:{offset}")]
     Event {
-        /// The file: its path, or its name on the server.
+        /// The file with the event: its path, or its name on the server.
         file: String,
-        /// Offset of the event.
+        /// The offset of the event.
         offset: u64,
-        /// What is wrong with it.
+        /// What is wrong with the event.
         #[source]
         cause: WireError,
     },
@@ -72,7 +72,7 @@ pub enum StatsError {
     Server {
         /// The server's address.
         server: String,
-        /// The connection's error.
+        /// The error of the connection.
         #[source]
         cause: Box<SessionError>,
     },

@@ -1,4 +1,4 @@
-//! Reads the content of an event as its bytes arrive.
+//! Parses the content of an event while its bytes are passed.
 
 use tailwater_wire::WireError;
 use tailwater_wire::event::compressed::PartDecoder;
@@ -9,18 +9,20 @@ use tailwater_wire::rows::RowCounter;
 
 use crate::tables::{TableNumber, TableRegistry};
 
-/// Upper limit, in bytes, of an event of a compressed transaction that is unpacked. It bounds the memory.
+/// The maximum size of an event in a compressed transaction that is decompressed, in bytes. It limits the
+/// memory.
 const UNPACKED_EVENT_BYTES_MAX: u64 = 64 << 20;
 
-/// A longer table map is refused: 4096 columns with names and a set of members each take a quarter of it.
+/// The maximum size of a table map event in bytes. A table with 4096 columns, each with a name and a set of
+/// members, needs a quarter of this.
 const TABLE_MAP_BYTES_MAX: usize = 64 << 20;
 
-/// The part of an event that is being read.
+/// The content of the event that is being read.
 #[derive(Debug)]
 pub(crate) enum EventContent {
     /// Content that is not counted.
     Ignored,
-    /// The bytes of a table map so far.
+    /// A table map event: its bytes so far.
     TableMap(Vec<u8>),
     Rows(RowsEventReader),
     /// A compressed transaction.
@@ -32,7 +34,7 @@ pub(crate) enum EventContent {
 pub(crate) struct RowsEventReader {
     pub(crate) table: TableNumber,
     pub(crate) kind: RowsKind,
-    /// Bytes before the row images.
+    /// The number of bytes before the row images.
     head_bytes: u64,
     counter: RowCounter,
     images: RowImages,
@@ -44,18 +46,18 @@ enum RowImages {
     Compressed { decoder: Box<PartDecoder>, bytes: u64 },
 }
 
-/// Result of reading a rows event.
+/// The result of reading a rows event.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RowsEventTotals {
     pub(crate) rows: u64,
-    /// The event's body without compression, in bytes.
+    /// The size of the event's body without compression, in bytes.
     pub(crate) bytes: u64,
-    /// The bytes of the compressed part, compressed and unpacked.
+    /// The size of the compressed part in bytes: compressed and decompressed.
     pub(crate) compressed: Option<(u64, u64)>,
 }
 
 impl EventContent {
-    /// Starts a table map with its first bytes.
+    /// Starts a table map event with its first bytes.
     pub(crate) fn table_map(body: &[u8]) -> Result<Self, WireError> {
         let mut content = Self::TableMap(Vec::new());
         if let Self::TableMap(so_far) = &mut content {
@@ -64,7 +66,7 @@ impl EventContent {
         Ok(content)
     }
 
-    /// Starts a compressed transaction. `body` is the front of it; the payload follows.
+    /// Starts a compressed transaction. `body` is the beginning of the event; the payload follows.
     pub(crate) fn payload<'a>(body: &'a [u8]) -> Result<(Self, TransactionPayload<'a>), WireError> {
         let head = TransactionPayload::parse(body)?;
         let limits = PayloadLimits { event_bytes_max: UNPACKED_EVENT_BYTES_MAX, ..PayloadLimits::default() };
@@ -72,7 +74,7 @@ impl EventContent {
     }
 }
 
-/// Appends to a table map.
+/// Appends bytes to a table map event.
 pub(crate) fn extend_table_map(so_far: &mut Vec<u8>, bytes: &[u8]) -> Result<(), WireError> {
     let size = so_far.len() + bytes.len();
     if size > TABLE_MAP_BYTES_MAX {
@@ -84,7 +86,7 @@ pub(crate) fn extend_table_map(so_far: &mut Vec<u8>, bytes: &[u8]) -> Result<(),
 }
 
 impl RowsEventReader {
-    /// Starts a rows event with its first bytes; `None` for the event that only ends its statement.
+    /// Starts a rows event with its first bytes. `None` if the event only marks the end of a statement.
     pub(crate) fn begin(
         event_type: EventType,
         body: &[u8],
@@ -114,7 +116,7 @@ impl RowsEventReader {
         Ok(Some(reading))
     }
 
-    /// Takes the next bytes.
+    /// Adds the next bytes of the event.
     pub(crate) fn update(&mut self, input: &[u8]) -> Result<(), WireError> {
         match &mut self.images {
             RowImages::Plain { bytes } => {
@@ -128,7 +130,7 @@ impl RowsEventReader {
         }
     }
 
-    /// The result, after all bytes were taken.
+    /// The result. Call this after all bytes were added.
     pub(crate) fn finish(self) -> Result<RowsEventTotals, WireError> {
         let (bytes, compressed) = match self.images {
             RowImages::Plain { bytes } => (bytes, None),

@@ -1,67 +1,72 @@
-//! Picks the notable parts of a report. Every finding is based on the report; a healthy binlog has none.
+//! Selects the notable facts of a report. Every finding is based on the report's numbers; a healthy binlog
+//! has no findings.
 
 use serde::Serialize;
 
 use crate::humanize::{bytes, count, duration, rows, share};
 use crate::report::{BinlogReport, Gap, TableShare, TransactionSummary};
 
-/// A transaction of this many bytes is big. It is written to the binlog in one piece while all other commits
-/// wait, and replicas lag because of it.
+/// A transaction of at least this many bytes counts as big. It is written to the binlog in one piece while
+/// all other commits wait, and it makes replicas lag.
 const BIG_BYTES_MIN: u64 = 16 << 20;
 
-/// A big transaction's finding names the gap after it from this many seconds on.
+/// The finding about a big transaction mentions the gap after it if the gap is at least this long, in
+/// seconds.
 const GAP_OF_BIG_SECONDS_MIN: f64 = 0.2;
 
-/// A gap without a big transaction is reported only if it is at least this long, in seconds.
+/// A gap that no big transaction explains is reported only if it is at least this long, in seconds.
 const GAP_SECONDS_MIN: f64 = 5.0;
-/// A gap is reported only if it is this many times longer than the usual time between commits.
+/// A gap is reported only if it is at least this many times longer than the usual time between commits.
 const GAP_TIMES_USUAL_MIN: f64 = 50.0;
-/// Gaps are reported only if there are at least this many transactions. Fewer do not show which gap is usual.
+/// Gaps are reported only if there are at least this many transactions. With fewer it is unknown which gap is
+/// usual.
 const GAP_TRANSACTIONS_MIN: u64 = 50;
 
-/// A transaction that takes this many seconds is long.
+/// A transaction that is open for at least this many seconds counts as long.
 const LONG_SECONDS_MIN: f64 = 60.0;
 
-/// A table with this share of the bytes is reported if there are other tables,
+/// A table is reported as hot if it has at least this share of the bytes of all tables, and there are other
+/// tables.
 const TABLE_SHARE_MIN: f64 = 0.6;
-/// and if there are this many bytes in all.
+/// A hot table is reported only if all tables together have at least this many bytes.
 const TABLE_BYTES_MIN: u64 = 16 << 20;
 
-/// A bucket with this many times the usual bytes is a burst,
+/// A bucket of the timeline is a burst if it has at least this many times the usual bytes.
 const BURST_TIMES_USUAL_MIN: u64 = 10;
-/// if it has at least this many bytes.
+/// A burst is reported only if it has at least this many bytes.
 const BURST_BYTES_MIN: u64 = 64 << 20;
 
-/// Minimum of rows changed in a table without a primary key to be reported.
+/// A table without a primary key is reported if at least this many of its rows were updated or deleted.
 const NO_KEY_ROWS_MIN: u64 = 1_000;
 
-/// Maximum number of findings of one kind.
+/// The maximum number of findings of one kind.
 const OF_A_KIND_MAX: usize = 3;
 
 /// How serious a finding is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FindingSeverity {
-    /// Commits stalled, or replicas will.
+    /// Commits stalled, or replicas will lag.
     Alarm,
-    /// Worth knowing.
+    /// Information that may be useful.
     Notice,
 }
 
-/// A notable part of a report.
+/// A notable fact of a report.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct StatsFinding {
     /// How serious it is.
     pub weight: FindingSeverity,
-    /// What kind of finding: `big_transaction`, `gap`, `long_transaction`, `hot_table`, `burst`,
+    /// The kind of finding: `big_transaction`, `gap`, `long_transaction`, `hot_table`, `burst`,
     /// `no_primary_key`, `no_gtid`, `non_transactional`, `statements`, `unfinished`, `rows_not_counted`.
     pub kind: &'static str,
-    /// The text, with numbers.
+    /// The text of the finding, with numbers.
     pub text: String,
 }
 
 impl BinlogReport {
-    /// The notable parts of the report, the most serious first. `time` formats microseconds since 1970.
+    /// The findings of the report, the most serious first. `time` formats a time, which is given in
+    /// microseconds since 1970.
     pub fn findings(&self, time: &dyn Fn(u64) -> String) -> Vec<StatsFinding> {
         let mut findings = FindingCollector { report: self, time, found: Vec::new() };
         findings.big_transactions();
@@ -81,7 +86,8 @@ impl BinlogReport {
 struct FindingCollector<'a> {
     report: &'a BinlogReport,
     time: &'a dyn Fn(u64) -> String,
-    /// With a rank within its severity, roughly the seconds lost.
+    /// The findings, each with its rank among findings of the same severity. The rank is roughly the number
+    /// of seconds lost.
     found: Vec<(f64, StatsFinding)>,
 }
 
@@ -142,7 +148,7 @@ impl FindingCollector<'_> {
         if report.transactions < GAP_TRANSACTIONS_MIN {
             return;
         }
-        // Exclude the gaps themselves, which would otherwise count as usual.
+        // Leave out the reported gaps when computing the usual time between commits.
         let idle: f64 = report.gaps.iter().map(|gap| gap.seconds).sum();
         let usual = (seconds - idle).max(0.0) / report.transactions as f64;
         let long = |gap: &&Gap| {
@@ -221,7 +227,7 @@ impl FindingCollector<'_> {
         else {
             return;
         };
-        // A single big transaction has a separate finding.
+        // A single big transaction is reported by another finding.
         let biggest = self.report.biggest.first().map_or(0, |biggest| biggest.bytes);
         if peak.bytes >= BURST_BYTES_MIN.max(median.saturating_mul(BURST_TIMES_USUAL_MIN))
             && biggest < peak.bytes / 2
@@ -298,7 +304,7 @@ impl FindingCollector<'_> {
     }
 }
 
-/// The text with a capital first letter, unless it begins with a table's name.
+/// The text with a capital first letter, unless the text starts with the name of a table.
 fn capitalized(text: &str) -> String {
     let first_word = text.split(' ').next().unwrap_or_default();
     match text.chars().next() {
@@ -331,7 +337,7 @@ fn table_name(table: &TableShare) -> String {
     }
 }
 
-/// `9.8 million rows deleted in shop.orders`.
+/// What a transaction changed, such as `9.8 million rows deleted in shop.orders`.
 fn work(transaction: &TransactionSummary) -> String {
     let mut text = match (transaction.rows.total(), transaction.statements) {
         (0, 1) => "1 statement".to_owned(),

@@ -1,8 +1,8 @@
-//! Numbers as text for people.
+//! Formats numbers for people.
 
 use crate::report::RowCounts;
 
-/// `812 B`, `14.2 KiB`, `1.3 GiB`.
+/// Formats a number of bytes: `812 B`, `14.2 KiB`, `1.3 GiB`.
 pub fn bytes(bytes: u64) -> String {
     let mut value = bytes as f64;
     let mut units = ["KiB", "MiB", "GiB", "TiB", "PiB"].iter();
@@ -13,14 +13,14 @@ pub fn bytes(bytes: u64) -> String {
     loop {
         value /= 1024.0;
         unit = units.next().unwrap_or(&unit);
-        // A value that would print as 1024.0 of a unit is 1.0 of the next.
+        // A value that would be printed as 1024.0 of a unit is printed as 1.0 of the next unit.
         if value < 1023.95 || unit == "PiB" {
             return format!("{value:.1} {unit}");
         }
     }
 }
 
-/// `912`, `14,233`, `9.8 million`, `2.1 billion`.
+/// Formats a count: `912`, `14,233`, `9.8 million`, `2.1 billion`.
 pub fn count(count: u64) -> String {
     match count {
         0..1_000_000 => grouped(count),
@@ -29,7 +29,7 @@ pub fn count(count: u64) -> String {
     }
 }
 
-/// All digits, in groups of three.
+/// Formats a count with all digits, in groups of three.
 pub fn grouped(count: u64) -> String {
     let digits = count.to_string();
     let mut text = String::new();
@@ -42,7 +42,7 @@ pub fn grouped(count: u64) -> String {
     text
 }
 
-/// `0.041 s`, `12.3 s`, `2 min 14 s`, `3 h 5 min`, `4 d 2 h`.
+/// Formats a duration: `0.041 s`, `12.3 s`, `2 min 14 s`, `3 h 5 min`, `4 d 2 h`.
 pub fn duration(seconds: f64) -> String {
     let whole = seconds.max(0.0).round() as u64;
     let two = |first: u64, unit: &str, second: u64, second_unit: &str| match second {
@@ -59,13 +59,13 @@ pub fn duration(seconds: f64) -> String {
     }
 }
 
-/// `43 %`, `0.2 %`.
+/// Formats a share of a whole: `43 %`, `0.2 %`.
 pub fn share(part: u64, whole: u64) -> String {
     let percent = 100.0 * part as f64 / whole.max(1) as f64;
     if percent >= 9.95 || part == 0 { format!("{percent:.0} %") } else { format!("{percent:.1} %") }
 }
 
-/// `9.8 million rows deleted`, `12 rows inserted, 3 updated`; `no rows` for none.
+/// Formats changed rows: `9.8 million rows deleted`, `12 rows inserted, 3 updated`, or `no rows`.
 pub fn rows(rows: &RowCounts) -> String {
     let kinds = [(rows.inserted, "inserted"), (rows.updated, "updated"), (rows.deleted, "deleted")];
     let mut parts = Vec::new();
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_as_text() {
+    fn numbers_are_formatted_for_people() {
         for (number, text) in [
             (0, "0 B"),
             (1023, "1023 B"),

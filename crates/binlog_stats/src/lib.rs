@@ -1,18 +1,17 @@
-//! What happened in a binlog: which server wrote how much to which table, when nothing was committed, and
-//! why.
+//! Statistics of a binlog: which server wrote how much to which table, when nothing was committed, and why.
 //!
-//! [`Collector`] takes events in stream order, in pieces of any size, and returns a [`BinlogReport`]. It is
-//! pure: no I/O, no clock. Its memory is bounded: lists keep their first few items, tables and servers beyond
-//! a limit are summed, and the columns of the timeline are merged as it grows.
+//! [`Collector`] takes events in stream order, in pieces of any size, and returns a [`BinlogReport`]. It does
+//! no I/O and reads no clock. Its memory is bounded: lists keep only their first few items, tables and
+//! servers beyond a limit are added up, and the columns of the timeline are merged as it grows.
 //!
-//! - Input: `local_events` feeds a log or binlog files to a collector, `server_events` the binlog of a
-//!   server.
-//! - `collector`: from events to transactions. `event_content`: the inside of an event. `transaction`: one
-//!   transaction. `statement`: what kind of statement a text is.
+//! - Input: `local_events` passes the events of a log or of binlog files to a collector, `server_binlog`
+//!   those of a server's binlog.
+//! - `collector`: turns events into transactions. `event_content`: the content of an event. `transaction`:
+//!   one transaction. `statement`: the kind of a statement.
 //! - `totals`, with `tables`, `top_list`, `timeline`: sums over all transactions.
-//! - `report`: the result. `findings`: the notable parts of it.
+//! - `report`: the result. `findings`: the notable facts in it.
 //! - `report_text`: a report as text for a terminal, with `text_chart` and [`scale`]. [`labels`],
-//!   [`humanize`] and [`LocalTime`]: names, numbers and times as text.
+//!   [`humanize`] and [`LocalTime`] format names, numbers and times.
 
 mod collector;
 mod error;
@@ -49,19 +48,19 @@ pub use report_text::report_text;
 pub use server_binlog::read_server;
 pub use timeline::TimelineColumns;
 
-/// The statistics of one log, list of binlog files, or server.
+/// The statistics of one log, of a list of binlog files, or of a server.
 #[derive(Debug)]
 pub struct StatsResult {
-    /// The log's folder, the files, or the server.
+    /// What the statistics are of: the folder of the log, the files, or the server.
     pub title: String,
     /// The figures.
     pub report: BinlogReport,
-    /// The notable parts of the report, the most severe first.
+    /// The findings, the most severe first.
     pub findings: Vec<StatsFinding>,
 }
 
 impl StatsResult {
-    /// The result of what `collector` has read.
+    /// The statistics of the events that `collector` has received.
     pub fn new(title: String, collector: &Collector) -> Self {
         let report = collector.report();
         let findings = report.findings(&|us| labels::commit_time(us, &report));
@@ -71,10 +70,10 @@ impl StatsResult {
 
 /// Receives the progress of reading events.
 pub trait ReadProgress {
-    /// Reading of `name` starts; it has about `bytes_total` bytes.
+    /// Called when reading of `name` starts. It has about `bytes_total` bytes.
     fn start(&mut self, name: &str, bytes_total: u64);
-    /// The next file of it.
+    /// Called when reading of the next file starts.
     fn file(&mut self, name: &str);
-    /// This many more bytes were read.
+    /// Called when this many more bytes were read.
     fn advance(&mut self, bytes: u64);
 }

@@ -14,11 +14,12 @@ use tailwater_wire::print::EventLocation;
 
 use crate::{Collector, CollectorOptions, FIRST_CHUNK_BYTES_MIN, ReadProgress, StatsError};
 
-/// Maximum number of bytes of an event that are read at once.
+/// The maximum number of bytes of an event that are read at once.
 const CHUNK_BYTES: usize = 256 << 10;
 const _: () = assert!(CHUNK_BYTES >= FIRST_CHUNK_BYTES_MIN);
 
-/// Feeds a whole log to the collector. The index alone is read of transactions outside the wanted time.
+/// Passes all events of a log to the collector. For transactions outside the selected time, only the index is
+/// read and not the events.
 ///
 /// # Errors
 /// [`StatsError::Log`] if the log cannot be read, [`StatsError::Event`] if an event is damaged or cannot be
@@ -42,7 +43,8 @@ pub fn read_log(
         }
         let file = reader.source().map(|(_, file)| file.to_owned()).unwrap_or_default();
         while let Some(header) = reader.next_event().map_err(failed)? {
-            // The segment's bytes are the file's, but a segment may begin in the middle of its file.
+            // A segment may start in the middle of its binlog file, so the offset in the source's file must
+            // be computed from the entry's.
             let inside = reader.event_position().offset - entry.position.offset;
             let place = EventLocation { file: &file, offset: entry.source_start() + inside };
             let at = |cause: WireError| StatsError::event(place.file, place.offset)(cause);
@@ -59,11 +61,11 @@ pub fn read_log(
     Ok(())
 }
 
-/// Feeds binlog files to the collector, in the given order.
+/// Passes the events of binlog files to the collector, in the order of the list.
 ///
 /// # Errors
-/// See the variants of [`StatsError`]. A last file that ends in the middle of an event is no error: its
-/// server may be writing it.
+/// See the variants of [`StatsError`]. It is no error if the last file ends in the middle of an event,
+/// because the server may still be writing it.
 pub fn read_files(
     paths: &[&Path],
     collector: &mut Collector,
@@ -88,8 +90,8 @@ pub fn read_files(
 #[derive(Default)]
 struct Checksums {
     format: Option<FormatDescription>,
-    /// Bytes of a format description. It is read whole first, because it states whether events have
-    /// checksums, itself included.
+    /// The bytes of a format description event. It is read completely before its checksum is verified,
+    /// because it states whether events, including itself, have checksums.
     description: Option<Vec<u8>>,
     checker: Option<ChecksumChecker>,
 }
@@ -130,12 +132,12 @@ impl Checksums {
 /// A binlog file, read in chunks.
 struct BinlogChunks {
     path: PathBuf,
-    /// File name without the folder.
+    /// The name of the file without its folder.
     name: String,
     input: File,
     offset: u64,
     buffer: Vec<u8>,
-    /// Range of the buffer that is filled and not yet used.
+    /// The start of the range in the buffer that is filled and not used yet.
     start: usize,
     end: usize,
 }
@@ -154,7 +156,7 @@ impl BinlogChunks {
         Ok(file)
     }
 
-    /// The next `bytes` bytes, or all that are left.
+    /// Returns the next `bytes` bytes, or all remaining bytes if the file has fewer.
     fn fill(&mut self, bytes: usize) -> Result<&[u8], StatsError> {
         while self.end - self.start < bytes {
             if self.start > 0 {
@@ -176,7 +178,7 @@ impl BinlogChunks {
         self.offset += bytes as u64;
     }
 
-    /// Feeds all events; false if the last one is incomplete.
+    /// Passes all events of the file to the collector. Returns false if the last event is incomplete.
     fn feed(
         mut self,
         collector: &mut Collector,
@@ -188,7 +190,7 @@ impl BinlogChunks {
             let offset = self.offset;
             let at = |cause: WireError| StatsError::event(&path, offset)(cause);
             let head = self.fill(EVENT_HEADER_BYTES)?;
-            // The end, or the preallocated space of a segment that is being written.
+            // Zeros mean the end of the events: space that a segment has reserved while it is being written.
             if head.iter().all(|byte| *byte == 0) {
                 return Ok(true);
             }

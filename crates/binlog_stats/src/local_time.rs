@@ -1,22 +1,22 @@
-//! Parses and prints times in the local time zone.
+//! Parses and formats times in the local time zone.
 
 use std::str::FromStr;
 
 use chrono::{DateTime, Local, NaiveDate, NaiveDateTime, TimeZone};
 
-/// A time in microseconds since 1970, parsed and printed as local time.
+/// A time in microseconds since 1970 that is parsed and printed as local time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LocalTime(pub u64);
 
 impl FromStr for LocalTime {
     type Err = String;
 
-    /// Reads local time (`2026-11-21`, `2026-11-21 12:03:10`, with a fraction too), RFC 3339
+    /// Parses a local time (`2026-11-21`, `2026-11-21 12:03:10`, optionally with a fraction), RFC 3339
     /// (`2026-11-21T12:03:10+02:00`), or seconds since 1970 (`@1795262590`).
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || {
             format!(
-                "{text:?} is not a time: want \"YYYY-MM-DD\", \"YYYY-MM-DD HH:MM:SS\", RFC 3339, or @SECONDS"
+                "{text:?} is not a time: use \"YYYY-MM-DD\", \"YYYY-MM-DD HH:MM:SS\", RFC 3339, or @SECONDS"
             )
         };
         if let Some(seconds) = text.strip_prefix('@') {
@@ -38,7 +38,8 @@ impl FromStr for LocalTime {
             .or_else(|| NaiveDateTime::parse_from_str(text, "%Y-%m-%d %H:%M:%S%.f").ok())
             .or_else(|| NaiveDateTime::parse_from_str(text, "%Y-%m-%d %H:%M").ok())
             .ok_or_else(wrong)?;
-        // In an hour that the clock repeats, the first one counts. An hour that it skips does not exist.
+        // When clocks are set back, a local time occurs twice; use the first. When clocks are set forward,
+        // some local times do not exist.
         let moment = Local.from_local_datetime(&local).earliest().ok_or_else(|| {
             format!("{text:?} is a time that the local clock skips; give it with an offset")
         })?;
@@ -60,22 +61,22 @@ impl LocalTime {
             .map_or_else(|| format!("@{}", self.0 / 1_000_000), |local| local.format(format).to_string())
     }
 
-    /// `2026-11-21 12:03:10`.
+    /// The date and time, such as `2026-11-21 12:03:10`.
     pub fn date_and_time(self) -> String {
         self.formatted("%Y-%m-%d %H:%M:%S")
     }
 
-    /// `12:03:10`.
+    /// The time of day, such as `12:03:10`.
     pub fn time(self) -> String {
         self.formatted("%H:%M:%S")
     }
 
-    /// The offset of local time from UTC at this time: `+02:00`.
+    /// The offset of local time from UTC at this time, such as `+02:00`.
     pub fn offset(self) -> String {
         self.formatted("%:z")
     }
 
-    /// Whether it is the same local day as `other`.
+    /// Whether this time and `other` are on the same local day.
     pub fn same_day(self, other: Self) -> bool {
         self.local().map(|local| local.date_naive()) == other.local().map(|local| local.date_naive())
     }

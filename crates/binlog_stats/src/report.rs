@@ -1,20 +1,21 @@
-//! The report, as it is printed and as JSON. Field names are part of the program's interface.
+//! The statistics of a binlog, as they are printed and written as JSON. The field names are part of the
+//! program's interface.
 
 use serde::Serialize;
 
-/// Rows by kind of change.
+/// Numbers of changed rows, by kind of change.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct RowCounts {
-    /// Inserted rows.
+    /// The number of inserted rows.
     pub inserted: u64,
-    /// Updated rows.
+    /// The number of updated rows.
     pub updated: u64,
-    /// Deleted rows.
+    /// The number of deleted rows.
     pub deleted: u64,
 }
 
 impl RowCounts {
-    /// Sum of all three.
+    /// The number of all changed rows.
     pub fn total(&self) -> u64 {
         self.inserted + self.updated + self.deleted
     }
@@ -26,191 +27,191 @@ impl RowCounts {
     }
 }
 
-/// The range that was read.
+/// The range of the binlog that was read.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct BinlogRange {
     /// The file of the first event.
     pub first_file: String,
-    /// Offset of the first event in it, in bytes.
+    /// The offset of the first event in this file, in bytes.
     pub first_offset: u64,
     /// The file of the last event.
     pub last_file: String,
-    /// Offset after the last event in it, in bytes.
+    /// The offset in this file after the last event, in bytes.
     pub end_offset: u64,
-    /// Number of files.
+    /// The number of files.
     pub files: u64,
-    /// When the first transaction committed, in microseconds since 1970; 0 without any.
+    /// When the first transaction committed, in microseconds since 1970; 0 if there is no transaction.
     pub first_commit_us: u64,
-    /// When the last one committed.
+    /// When the last transaction committed, in microseconds since 1970.
     pub last_commit_us: u64,
-    /// Whether the binlog has commit times in microseconds (MySQL 8) or in seconds (MariaDB). With seconds, a
-    /// gap is known to about a second, and a duration is only a lower bound.
+    /// Whether commit times in the binlog are in microseconds (MySQL 8) or in seconds (MariaDB). With
+    /// seconds, the length of a gap is known only to about a second, and a duration is only a lower bound.
     pub exact_clock: bool,
 }
 
-/// Number of transactions by kind.
+/// The numbers of transactions of each kind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct TransactionKinds {
-    /// Changed rows by row events.
+    /// Transactions with row events.
     pub with_rows: u64,
-    /// Held statements that change rows.
+    /// Transactions with statements that change rows.
     pub with_statements: u64,
-    /// Held DDL.
+    /// Transactions with DDL.
     pub with_ddl: u64,
-    /// Held none of these.
+    /// Transactions with none of these.
     pub empty: u64,
-    /// Were prepared by XA.
+    /// Transactions that were prepared by XA.
     pub xa_prepared: u64,
-    /// Changed rows of a table whose engine cannot roll them back.
+    /// Transactions that changed a table whose engine cannot roll back.
     pub non_transactional: u64,
-    /// Have no GTID.
+    /// Transactions without a GTID.
     pub anonymous: u64,
-    /// Started and did not end in the input.
+    /// Transactions that started but did not end in the range that was read.
     pub unfinished: u64,
-    /// Have row events whose rows could not be counted: fragments of huge events (MariaDB 12.3), or events in
-    /// a compressed transaction that are too large to unpack.
+    /// Transactions with row events whose rows could not be counted. These are fragments of huge events
+    /// (MariaDB 12.3), or events in a compressed transaction that are too large to decompress.
     pub rows_not_counted: u64,
 }
 
-/// Changes to one table.
+/// The changes to one table.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct TableShare {
-    /// The database.
+    /// The database of the table.
     pub schema: String,
-    /// The table's name.
+    /// The name of the table.
     pub table: String,
-    /// Its rows.
+    /// The changed rows of the table.
     pub rows: RowCounts,
-    /// The bytes of its events, unpacked.
+    /// The size of the table's events in bytes, decompressed.
     pub bytes: u64,
-    /// Number of transactions that changed it.
+    /// The number of transactions that changed the table.
     pub transactions: u64,
-    /// Whether it has a primary key; `None` where the binlog does not show it (`binlog_row_metadata` is not
-    /// `FULL`).
+    /// Whether the table has a primary key; `None` if the binlog does not contain this information
+    /// (`binlog_row_metadata` is not `FULL`).
     pub primary_key: Option<bool>,
 }
 
-/// The tables that were changed.
+/// Totals of the tables that were changed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct TableTotals {
-    /// Number of tables that were counted separately.
+    /// The number of tables that were counted separately.
     pub count: u64,
     /// The tables with the most bytes.
     pub by_bytes: Vec<TableShare>,
     /// The tables with the most rows.
     pub by_rows: Vec<TableShare>,
-    /// Rows of all tables that are not in `by_bytes`.
+    /// The changed rows of all tables that are not in `by_bytes`.
     pub others_rows: RowCounts,
-    /// Bytes of all tables that are not in `by_bytes`.
+    /// The bytes of all tables that are not in `by_bytes`.
     pub others_bytes: u64,
 }
 
-/// One transaction.
+/// What is reported about one transaction.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct TransactionSummary {
-    /// Its GTID, if it has one.
+    /// The transaction's GTID, if it has one.
     pub gtid: Option<String>,
-    /// The source's binlog file with its first event.
+    /// The source's binlog file that has the transaction's first event.
     pub file: String,
-    /// Its offset in that file, in bytes.
+    /// The offset of the transaction in this file, in bytes.
     pub offset: u64,
-    /// The server that first executed it.
+    /// The `server_id` of the server that first executed the transaction.
     pub server_id: u32,
-    /// When its first statement began, in microseconds since 1970; 0 if unknown.
+    /// When the transaction's first statement started, in microseconds since 1970; 0 if unknown.
     pub begin_us: u64,
-    /// When it committed, in microseconds since 1970.
+    /// When the transaction committed, in microseconds since 1970.
     pub commit_us: u64,
-    /// Time between the two, in seconds.
+    /// The time from the first statement to the commit, in seconds.
     pub seconds: f64,
-    /// Its size in the binlog, in bytes.
+    /// The size of the transaction in the binlog, in bytes.
     pub bytes: u64,
-    /// Its events, including those in a compressed payload.
+    /// The number of its events, including those in a compressed payload.
     pub events: u64,
-    /// Its rows.
+    /// The rows that the transaction changed.
     pub rows: RowCounts,
-    /// Statements that change rows.
+    /// The number of its statements that change rows.
     pub statements: u64,
-    /// The tables that it changed most, by bytes.
+    /// The tables that the transaction changed most, ordered by bytes.
     pub tables: Vec<TableShare>,
-    /// How many tables it changed.
+    /// The number of tables that the transaction changed.
     pub tables_count: u64,
 }
 
-/// A period without commits.
+/// A period in which nothing was committed.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Gap {
-    /// The last commit before it, in microseconds since 1970.
+    /// The time of the last commit before the period, in microseconds since 1970.
     pub start_us: u64,
-    /// The first commit after it.
+    /// The time of the first commit after the period, in microseconds since 1970.
     pub end_us: u64,
-    /// Its length in seconds.
+    /// The length of the period in seconds.
     pub seconds: f64,
-    /// The biggest transaction that was being written when it began.
+    /// The biggest transaction that was being written when the period started.
     pub during: TransactionSummary,
-    /// The first transaction that committed after it.
+    /// The first transaction that committed after the period.
     pub next: TransactionSummary,
-    /// Whether the server was restarted in it.
+    /// Whether the server was restarted in the period.
     pub restart: bool,
 }
 
-/// The commits in one bucket of time.
+/// The commits in one bucket of the timeline.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Bucket {
-    /// Its beginning, in microseconds since 1970.
+    /// The start of the bucket, in microseconds since 1970.
     pub start_us: u64,
-    /// Transactions.
+    /// The number of transactions.
     pub transactions: u64,
-    /// Their bytes in the binlog.
+    /// The bytes of these transactions in the binlog.
     pub bytes: u64,
-    /// Their rows.
+    /// The number of rows that these transactions changed.
     pub rows: u64,
 }
 
-/// The rate over time. Buckets without a commit are left out.
+/// The rate of commits over time. Buckets without a commit are left out.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Timeline {
-    /// Length of a bucket, in seconds.
+    /// The length of a bucket in seconds.
     pub bucket_seconds: u64,
-    /// In the order of time.
+    /// The buckets in the order of time.
     pub buckets: Vec<Bucket>,
 }
 
-/// Transactions of similar size.
+/// The transactions of about the same size.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct SizeClass {
-    /// The smallest size, a power of two; the largest is below twice this.
+    /// The lower limit of the size in bytes, a power of two. All sizes are less than twice this.
     pub bytes_from: u64,
-    /// How many.
+    /// The number of transactions.
     pub transactions: u64,
-    /// Their bytes.
+    /// The bytes of these transactions.
     pub bytes: u64,
 }
 
-/// Transactions that one server executed first.
+/// The transactions that one server executed first.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct ServerShare {
-    /// Its `server_id`.
+    /// The `server_id` of the server.
     pub server_id: u32,
-    /// Transactions.
+    /// The number of transactions.
     pub transactions: u64,
-    /// Their bytes.
+    /// The bytes of these transactions.
     pub bytes: u64,
 }
 
 /// Compression in the binlog.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct CompressionTotals {
-    /// Compressed transactions (MySQL).
+    /// The number of compressed transactions (MySQL).
     pub payloads: u64,
-    /// Their payloads, in bytes.
+    /// The size of their payloads, in bytes.
     pub payload_bytes: u64,
-    /// The same unpacked.
+    /// The decompressed size of their payloads, in bytes.
     pub payload_unpacked_bytes: u64,
-    /// Compressed events (MariaDB).
+    /// The number of compressed events (MariaDB).
     pub events: u64,
-    /// Their compressed parts, in bytes.
+    /// The size of their compressed parts, in bytes.
     pub event_bytes: u64,
-    /// The same unpacked.
+    /// The decompressed size of these parts, in bytes.
     pub event_unpacked_bytes: u64,
 }
 
@@ -228,80 +229,80 @@ impl CompressionTotals {
 /// A statement that changed the schema, accounts, or the server.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct DdlStatement {
-    /// When it committed, in microseconds since 1970.
+    /// When the statement committed, in microseconds since 1970.
     pub commit_us: u64,
-    /// Its GTID, if it has one.
+    /// The GTID of the statement, if it has one.
     pub gtid: Option<String>,
-    /// The source's binlog file.
+    /// The source's binlog file with the statement.
     pub file: String,
-    /// Its offset in that file, in bytes.
+    /// The offset in this file, in bytes.
     pub offset: u64,
-    /// The database it ran in; empty for none.
+    /// The default database of the statement; empty for none.
     pub schema: String,
-    /// The beginning of its text, without possible secrets.
+    /// The beginning of the statement's text, without possible secrets.
     pub statement: String,
 }
 
-/// Number of events of one type.
+/// Totals of the events of one type.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct EventTypeCount {
-    /// Its name in `SHOW BINLOG EVENTS`.
+    /// The name of the event type in `SHOW BINLOG EVENTS`.
     pub event_type: String,
-    /// How many, outside of compressed transactions.
+    /// The number of events outside of compressed transactions.
     pub events: u64,
-    /// Their bytes.
+    /// The bytes of these events.
     pub bytes: u64,
 }
 
-/// The whole report.
+/// All statistics of a binlog.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct BinlogReport {
     /// `mysql` or `mariadb`; empty if nothing was read.
     pub flavour: String,
     /// The version of the server that wrote the last file.
     pub server_version: String,
-    /// The range that was read.
+    /// The range of the binlog that was read.
     pub span: BinlogRange,
-    /// Transactions.
+    /// The number of transactions.
     pub transactions: u64,
-    /// Their bytes in the binlog.
+    /// The bytes of all transactions in the binlog.
     pub bytes: u64,
-    /// Their events.
+    /// The number of events in all transactions.
     pub events: u64,
-    /// Bytes of events between transactions.
+    /// The bytes of events that are between transactions.
     pub other_bytes: u64,
-    /// Rows of all tables.
+    /// The changed rows of all tables.
     pub rows: RowCounts,
-    /// Row events.
+    /// The number of row events.
     pub row_events: u64,
-    /// Statements that change rows.
+    /// The number of statements that change rows.
     pub statements: u64,
-    /// Statements that change the schema, accounts, or the server.
+    /// The number of statements that change the schema, accounts, or the server.
     pub ddl_statements: u64,
-    /// Transactions by kind.
+    /// The numbers of transactions of each kind.
     pub kinds: TransactionKinds,
-    /// The tables that were changed.
+    /// The totals of the tables that were changed.
     pub tables: TableTotals,
     /// The biggest transactions by bytes.
     pub biggest: Vec<TransactionSummary>,
-    /// The biggest by rows.
+    /// The biggest transactions by changed rows.
     pub most_rows: Vec<TransactionSummary>,
     /// The longest transactions, from first statement to commit.
     pub longest: Vec<TransactionSummary>,
     /// The longest periods without a commit.
     pub gaps: Vec<Gap>,
-    /// The rate over time.
+    /// The rate of commits over time.
     pub timeline: Timeline,
-    /// Transactions by size.
+    /// The numbers of transactions, by size.
     pub sizes: Vec<SizeClass>,
-    /// Transactions by the server that first executed them.
+    /// The transactions by the server that first executed them.
     pub servers: Vec<ServerShare>,
-    /// Transactions of servers that are not in `servers`.
+    /// The number of transactions of servers that are not in `servers`.
     pub other_servers_transactions: u64,
-    /// What was compressed.
+    /// Compressed and decompressed sizes.
     pub compression: CompressionTotals,
-    /// The latest DDL, newest first.
+    /// The latest DDL statements, newest first.
     pub ddl: Vec<DdlStatement>,
-    /// Events by type.
+    /// The numbers of events, by type.
     pub event_types: Vec<EventTypeCount>,
 }

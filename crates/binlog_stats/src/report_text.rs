@@ -1,4 +1,4 @@
-//! A report as text for a terminal: the findings first, then the figures in tables.
+//! Formats a report as text for a terminal: first the findings, then the figures in tables.
 
 use std::fmt::Write;
 
@@ -7,10 +7,10 @@ use crate::labels::{all_table_bytes, commit_time, compression, table_name, table
 use crate::text_chart::text_chart;
 use crate::{BinlogReport, FindingSeverity, LocalTime, StatsResult, TableShare, TransactionSummary};
 
-/// Width at which lines are wrapped.
+/// The width in characters at which lines are wrapped.
 const WIDTH: usize = 100;
 
-/// The whole report as text; with `colour`, with escape sequences for a terminal.
+/// The whole report as text. With `colour`, it contains escape sequences for a terminal.
 pub fn report_text(result: &StatsResult, colour: bool) -> String {
     let report = &result.report;
     let mut page = ReportText { out: String::new(), colour };
@@ -317,7 +317,7 @@ impl ReportText {
         }
     }
 
-    /// Aligned columns, two spaces apart.
+    /// Prints a table whose columns are aligned and two spaces apart.
     fn table<const N: usize>(&mut self, heads: [&str; N], align: [Align; N], lines: &[[String; N]]) {
         let width = |column: usize| {
             let cells = lines.iter().map(|line| line[column].chars().count());

@@ -1,34 +1,34 @@
 //! The vertical scale of a chart.
 
-/// Ratio of the maximum to the median from which the scale is logarithmic: a linear one would show a single
-/// bar.
+/// If the maximum is at least this many times the median, the scale is logarithmic. A linear scale would show
+/// little more than one bar.
 const LOGARITHMIC_FROM: f64 = 30.0;
 
-/// A scale from 0 or its lowest mark to the maximum rate.
+/// A scale from 0, or from the lowest mark of a logarithmic scale, to the maximum rate.
 #[derive(Debug)]
 pub struct Scale {
     least: f64,
     greatest: f64,
     logarithmic: bool,
-    /// Factor between two marks of a logarithmic scale.
+    /// The factor between two marks of a logarithmic scale.
     step: f64,
 }
 
 impl Scale {
-    /// A scale for these rates; a logarithmic one has marks at the powers of `step`.
+    /// The scale for these rates. A logarithmic scale has marks at the powers of `step`.
     pub fn of(rates: &[f64], step: f64) -> Self {
         let mut sorted: Vec<f64> = rates.iter().copied().filter(|rate| *rate > 0.0).collect();
         sorted.sort_unstable_by(f64::total_cmp);
         let greatest = sorted.last().copied().unwrap_or(1.0).max(1.0);
         let middle = sorted.get(sorted.len() / 2).copied().unwrap_or(greatest);
         let logarithmic = greatest > LOGARITHMIC_FROM * middle;
-        // The lowest mark is below all but the lowest 5 % of the rates.
+        // Choose the lowest mark so that only the lowest 5 % of the rates are below it.
         let low = sorted.get(sorted.len() / 20).copied().unwrap_or(1.0).max(1.0);
         let least = if logarithmic { step.powf(low.log(step).floor()) } else { 0.0 };
         Self { least, greatest, logarithmic, step }
     }
 
-    /// A note for the label; empty for a linear scale.
+    /// The note for the label of the chart; empty for a linear scale.
     pub fn note(&self) -> &'static str {
         if self.logarithmic { ", logarithmic" } else { "" }
     }
@@ -38,7 +38,7 @@ impl Scale {
         self.greatest
     }
 
-    /// The height of a rate, 0 to 1. A rate above 0 is always visible.
+    /// The height at which a rate is drawn, from 0 to 1. A rate above 0 is always visible.
     pub fn part(&self, rate: f64) -> f64 {
         match self.logarithmic {
             _ if rate <= 0.0 => 0.0,
@@ -47,12 +47,12 @@ impl Scale {
         }
     }
 
-    /// Marks: heights from 0 to 1, and their rates.
+    /// The marks: the height of each mark, from 0 to 1, and the rate there.
     pub fn marks(&self) -> Vec<(f64, f64)> {
         let mut marks = vec![(0.0, self.least), (1.0, self.greatest)];
         if self.logarithmic {
             let mut mark = self.least * self.step;
-            // No mark so near to the top that its label would overlap.
+            // Leave out a mark so near to the top that its label would overlap the top label.
             while self.part(mark) < 0.9 {
                 marks.push((self.part(mark), mark));
                 mark *= self.step;

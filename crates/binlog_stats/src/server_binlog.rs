@@ -10,7 +10,7 @@ use tailwater_wire::{Flavour, WireError};
 
 use crate::{Collector, ReadProgress, StatsError};
 
-/// Feeds all events of the server's binlog to the collector, or all from a file and offset on.
+/// Passes all events of the server's binlog to the collector, or all events from a file and offset on.
 ///
 /// # Errors
 /// [`StatsError::Server`] if the server cannot be reached, or ends the stream; [`StatsError::Event`] if it
@@ -31,8 +31,8 @@ pub async fn read_server(
     let (file, position) = start.unwrap_or_else(oldest);
     let bytes_total = files.iter().skip_while(|(name, _)| *name != file).map(|(_, bytes)| bytes).sum::<u64>();
     progress.start(&connect.endpoint.to_string(), bytes_total.saturating_sub(position));
-    // Random, so that it most likely differs from every replica's: the server would end that replica's
-    // stream.
+    // The server id is random, so that most likely no replica has the same one. The server would end the
+    // stream of a replica with the same id.
     let server_id = rand::rng().random_range(0x8000_0000..=u32::MAX);
     let request = DumpRequest {
         non_blocking: true,
@@ -53,8 +53,8 @@ pub async fn read_server(
     Ok(())
 }
 
-/// The binlog files with their sizes, oldest first. Empty without the privilege to list them: then the total
-/// size is unknown.
+/// The binlog files with their sizes, oldest first. Empty if the account lacks the privilege to list them;
+/// the total size is then unknown.
 async fn binlog_files(connection: &mut Connection) -> Result<Vec<(String, u64)>, SessionError> {
     let result = match connection.query("SHOW BINARY LOGS").await {
         Err(SessionError::Server { .. }) => return Ok(Vec::new()),
@@ -64,15 +64,15 @@ async fn binlog_files(connection: &mut Connection) -> Result<Vec<(String, u64)>,
     Ok(result.rows.iter().filter_map(file).collect())
 }
 
-/// The position of the stream in the server's files.
+/// The position of the stream in the server's binlog files.
 struct StreamPosition {
     flavour: Flavour,
     file: String,
-    /// Offset of the current event.
+    /// The offset of the current event.
     start: u64,
-    /// Offset after it.
+    /// The offset after the current event.
     end: u64,
-    /// Bytes of an artificial event, which is in no file.
+    /// The bytes of an artificial event, which is in no binlog file.
     artificial_event: Option<Vec<u8>>,
 }
 
@@ -87,7 +87,7 @@ impl StreamPosition {
             }
         }
         if let Some(event) = &mut self.artificial_event {
-            // Rotate events and format descriptions are small.
+            // Rotate and format description events are smaller than this; keep no more.
             if event.len() < 1 << 16 {
                 event.extend_from_slice(&chunk.data);
             }
@@ -102,7 +102,7 @@ impl StreamPosition {
         Ok(())
     }
 
-    /// Handles an artificial event.
+    /// Processes an artificial event.
     fn artificial(
         &mut self,
         header: &EventHeader,
@@ -112,8 +112,8 @@ impl StreamPosition {
         let body = event.get(EVENT_HEADER_BYTES..).unwrap_or_default();
         match header.event_type {
             EventType::ROTATE => {
-                // The first one precedes any format description, so only its own bytes show whether it has a
-                // checksum.
+                // The first rotate event comes before any format description event, so only its own bytes
+                // show whether it has a checksum.
                 let algorithm = match verify_checksum(event) {
                     Ok(()) => ChecksumAlgorithm::Crc32,
                     Err(_) => ChecksumAlgorithm::Off,
@@ -132,11 +132,12 @@ impl StreamPosition {
     }
 }
 
-/// Whether the server generated the event for the stream, so that it is in no file.
+/// Whether the server made the event for the stream, so that it is in no binlog file.
 fn artificial(header: &EventHeader) -> bool {
     match header.event_type {
         EventType::HEARTBEAT | EventType::HEARTBEAT_V2 => true,
-        // MariaDB 11.4 and later write no position into events inside a transaction, but into these.
+        // MariaDB 11.4 and later write no position into events inside a transaction, but they always write it
+        // into events of these types. So the position 0 means that such an event is artificial.
         EventType::ROTATE
         | EventType::FORMAT_DESCRIPTION
         | EventType::MARIADB_GTID_LIST

@@ -2,24 +2,24 @@
 
 use tailwater_wire::redact::private_statement;
 
-/// Kind of a statement.
+/// The kind of a statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StatementKind {
-    /// Begins, ends or divides a transaction.
+    /// It starts, ends or divides a transaction.
     Control,
-    /// Changes the schema, accounts, or the server.
+    /// It changes the schema, accounts, or the server.
     Ddl,
-    /// Changes rows.
+    /// It changes rows.
     Data,
 }
 
-/// Upper limit of the text of a statement that is kept, in bytes.
+/// The maximum length of a statement's text that is stored, in bytes.
 const TEXT_BYTES_MAX: usize = 200;
 
 const CONTROL: [&str; 6] = ["BEGIN", "COMMIT", "ROLLBACK", "SAVEPOINT", "RELEASE", "XA"];
 const DATA: [&str; 9] = ["INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD", "WITH", "CALL", "DO", "SELECT"];
 
-/// The kind of the statement that `text` begins.
+/// The kind of a statement. `text` is the beginning of the statement.
 pub(crate) fn kind(text: &[u8]) -> StatementKind {
     let text = without_comments(text);
     let word = text.split(|byte| !byte.is_ascii_alphabetic()).next().unwrap_or_default();
@@ -31,16 +31,16 @@ pub(crate) fn kind(text: &[u8]) -> StatementKind {
     }
 }
 
-/// The statement as displayed: its beginning, on one line, without passwords.
+/// The statement in the form that is shown: its beginning, on one line, without passwords.
 pub(crate) fn shown(text: &[u8]) -> String {
     private_statement(text, TEXT_BYTES_MAX)
 }
 
-/// `text` from its first word on.
+/// The text from its first word on, without comments before it.
 fn without_comments(mut text: &[u8]) -> &[u8] {
     loop {
         text = text.trim_ascii_start();
-        // Servers execute the text in `/*! */`.
+        // Do not skip `/*! */`: servers execute the text in such a comment.
         let end = match text {
             [b'/', b'*', b'!', rest @ ..] | [b'/', b'*', b'M', b'!', rest @ ..] => {
                 let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn displayed_statement_is_short_and_has_no_secret() {
+    fn a_displayed_statement_is_short_and_has_no_secret() {
         assert_eq!(shown(b"CREATE  TABLE t\n(a INT)"), "CREATE TABLE t (a INT)");
         for secret in [
             "CREATE USER u IDENTIFIED BY 'abc'",

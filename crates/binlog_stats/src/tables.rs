@@ -1,4 +1,4 @@
-//! The tables that events describe, and the changes to each.
+//! The tables that table map events describe, and the changes to each table.
 
 use std::collections::HashMap;
 
@@ -7,16 +7,18 @@ use tailwater_wire::{Flavour, WireError};
 
 use crate::report::{RowCounts, TableShare, TableTotals};
 
-/// Number of tables that are counted separately; later tables are summed.
+/// The maximum number of tables that are counted separately. Further tables are added up.
 const TABLES_MAX: usize = 10_000;
 
-/// Names longer than any server allows (64 characters each) are not kept.
+/// Longer names, in bytes, are not stored. No server allows more than 64 characters for each of the two
+/// names.
 const NAME_BYTES_MAX: usize = 600;
 
-/// Upper limit of the memory of all kept table maps, in bytes.
+/// The maximum memory for all stored table maps, in bytes.
 const MAPPED_BYTES_MAX: usize = 64 << 20;
 
-/// A table's number. [`TableNumber::OTHERS`] means all tables that are not counted separately.
+/// The number of a table in these statistics. [`TableNumber::OTHERS`] stands for all tables that are not
+/// counted separately.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct TableNumber(usize);
 
@@ -24,11 +26,11 @@ impl TableNumber {
     pub(crate) const OTHERS: Self = Self(usize::MAX);
 }
 
-/// Changes to one table.
+/// The changes to one table.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct TableCounts {
     pub(crate) rows: RowCounts,
-    /// Bytes of its events, unpacked.
+    /// The size of the table's events in bytes, decompressed.
     pub(crate) bytes: u64,
 }
 
@@ -48,16 +50,17 @@ struct TableRecord {
     primary_key: Option<bool>,
 }
 
-/// A table map in force.
+/// A table map that the next row events may refer to.
 #[derive(Debug)]
 struct ActiveTableMap {
-    /// The event's body: servers repeat it for each statement, and an equal one need not be parsed again.
+    /// The body of the table map event. Servers repeat the event for each statement, and an equal body need
+    /// not be parsed again.
     body: Vec<u8>,
     number: TableNumber,
     shape: RowLayout,
 }
 
-/// All tables seen.
+/// All tables that occurred.
 #[derive(Debug, Default)]
 pub(crate) struct TableRegistry {
     known: Vec<TableRecord>,
@@ -68,7 +71,7 @@ pub(crate) struct TableRegistry {
 }
 
 impl TableRegistry {
-    /// Takes the body of a table map event; returns the table.
+    /// Processes the body of a table map event. Returns the table.
     pub(crate) fn map(&mut self, body: &[u8], flavour: Flavour) -> Result<TableNumber, WireError> {
         let id = TableMap::peek_table_id(body)?;
         if let Some(mapped) = self.mapped.get(&id)
@@ -81,8 +84,9 @@ impl TableRegistry {
         let mapped = ActiveTableMap { body: body.to_vec(), number, shape: RowLayout::new(&table)? };
         let bytes = |mapped: &ActiveTableMap| size_of::<ActiveTableMap>() + 2 * mapped.body.len();
         if self.mapped_bytes + bytes(&mapped) > MAPPED_BYTES_MAX {
-            // A statement maps its tables before its rows, so the maps in use come again before they are
-            // needed. The exception is a join of tables whose maps alone take this much.
+            // Forgetting all table maps is safe: a statement writes its table maps before its rows, so they
+            // are read again before they are needed. The exception is a join of tables whose maps alone need
+            // this much memory.
             self.forget_maps();
         }
         self.mapped_bytes += bytes(&mapped);
@@ -92,19 +96,20 @@ impl TableRegistry {
         Ok(number)
     }
 
-    /// The table of a table id, and the shape of its rows.
+    /// The table with this table id, and the layout of its rows.
     pub(crate) fn mapped(&self, id: u64) -> Option<(TableNumber, &RowLayout)> {
         self.mapped.get(&id).map(|mapped| (mapped.number, &mapped.shape))
     }
 
-    /// Drops the table maps: table ids are only valid until the server restarts.
+    /// Forgets the table maps. A table id is valid only until the server restarts.
     pub(crate) fn forget_maps(&mut self) {
         self.mapped.clear();
         self.mapped_bytes = 0;
     }
 
     fn number_of(&mut self, table: &TableMap) -> TableNumber {
-        // Names are present only where all optional metadata is.
+        // If column names are present, all optional metadata is present. Then a table without primary key
+        // metadata has no primary key.
         let primary_key = match &table.metadata.primary_key {
             Some(_) => Some(true),
             None if table.has_generated_invisible_primary_key() => Some(true),
@@ -130,7 +135,7 @@ impl TableRegistry {
         TableNumber(number)
     }
 
-    /// Adds one transaction's changes to a table.
+    /// Adds the changes of one transaction to a table.
     pub(crate) fn add(&mut self, number: TableNumber, counts: &TableCounts) {
         match self.known.get_mut(number.0) {
             Some(known) => {
@@ -141,12 +146,12 @@ impl TableRegistry {
         }
     }
 
-    /// Schema and table name; `None` for tables that are not counted separately.
+    /// The schema and name of a table; `None` for tables that are not counted separately.
     pub(crate) fn name(&self, number: TableNumber) -> Option<(&str, &str)> {
         self.known.get(number.0).map(|known| (known.schema.as_str(), known.table.as_str()))
     }
 
-    /// Changes to a table, as the report shows them.
+    /// The changes to a table in the form of the report.
     pub(crate) fn share(&self, number: TableNumber, counts: &TableCounts, transactions: u64) -> TableShare {
         let (schema, table) = self.name(number).unwrap_or(("", ""));
         TableShare {
@@ -159,7 +164,7 @@ impl TableRegistry {
         }
     }
 
-    /// The top tables by bytes and by rows, and the sum of the others.
+    /// The first tables by bytes and by rows, and the sum of all others.
     pub(crate) fn report(&self, top: usize) -> TableTotals {
         let mut touched: Vec<usize> =
             (0..self.known.len()).filter(|number| self.known[*number].transactions > 0).collect();

@@ -1,4 +1,4 @@
-//! Compares the collector with plain sums over random transactions.
+//! Compares the results of the collector with simple sums over random transactions.
 
 use std::collections::BTreeMap;
 
@@ -18,12 +18,12 @@ const FILE: &str = "binlog.000007";
 const START_SECONDS: u32 = 1_700_000_000;
 const TABLES: [&str; 3] = ["orders", "audit", "stock"];
 
-/// The contents of one transaction.
+/// The description of one random transaction.
 #[derive(Debug, Clone)]
 struct Plan {
-    /// Time since the previous commit.
+    /// The time since the previous commit, in microseconds.
     pause_us: u64,
-    /// Time from the beginning of its first statement to its commit.
+    /// The time from the start of its first statement to its commit, in seconds.
     seconds: u32,
     statements: Vec<Change>,
 }
@@ -31,9 +31,9 @@ struct Plan {
 #[derive(Debug, Clone)]
 struct Change {
     table: usize,
-    /// 0 insert, 1 update, 2 delete.
+    /// 0 for insert, 1 for update, 2 for delete.
     kind: usize,
-    /// Length of the text in each row.
+    /// The length of the text in each row.
     rows: Vec<usize>,
 }
 
@@ -129,7 +129,7 @@ impl File {
         self.bytes.extend(self.builder.query(&query).unwrap());
     }
 
-    /// Feeds a collector; big events come in chunks.
+    /// Passes the binlog to a collector, big events in chunks. Returns the report.
     fn report(&self, options: CollectorOptions) -> BinlogReport {
         let mut collector = Collector::new(options);
         feed(&mut collector, &self.bytes);
@@ -151,7 +151,7 @@ fn feed(collector: &mut Collector, file: &[u8]) {
     }
 }
 
-/// A table of an INT and a LONGTEXT.
+/// A table map event for a table with an INT and a LONGTEXT column.
 fn table_map(table: usize) -> Vec<u8> {
     let mut body = vec![table as u8 + 1, 0, 0, 0, 0, 0, 1, 0];
     for name in ["shop", TABLES[table]] {
@@ -199,7 +199,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
     #[test]
-    fn report_equals_plain_sums(plans in proptest::collection::vec(any_plan(), 1..30), flavour in any_flavour()) {
+    fn the_report_equals_simple_sums(plans in proptest::collection::vec(any_plan(), 1..30), flavour in any_flavour()) {
         let head = File::new(flavour).bytes.len() as u64 - 4;
         let file = with(flavour, &plans);
         let report = file.report(CollectorOptions { top: 1000, ..CollectorOptions::default() });
@@ -221,7 +221,7 @@ proptest! {
             prop_assert_eq!(table.rows, counts(&by_table[table.table.as_str()]));
         }
 
-        // Gaps, durations and the rate, on the clock that the flavour has.
+        // Check gaps, durations and the rate. Commit times have the precision of the flavour.
         let unit = if flavour == Flavour::MySql { 1 } else { 1_000_000 };
         let mut now = u64::from(START_SECONDS) * 1_000_000;
         let commits: Vec<u64> = plans.iter().map(|plan| { now += plan.pause_us; now / unit * unit }).collect();
@@ -234,7 +234,7 @@ proptest! {
         for one in &report.longest {
             let number: usize = one.gtid.as_ref().unwrap().rsplit([':', '-']).next().unwrap().parse().unwrap();
             let plan = &plans[number - 1];
-            // Statements begin at whole seconds, commits do not.
+            // Events state the start of a statement in whole seconds, but commits with fractions.
             prop_assert!((one.seconds - f64::from(plan.seconds)).abs() < 1.0, "{one:?}");
             prop_assert_eq!(one.rows, counts(&plan.statements));
         }
@@ -245,7 +245,7 @@ proptest! {
         prop_assert_eq!(sizes, (report.transactions, report.bytes));
     }
 
-    /// A transaction that a filter excludes affects no number.
+    /// A transaction that a filter excludes changes no number of the report.
     #[test]
     fn filters_exclude_whole_transactions(
         plans in proptest::collection::vec(any_plan(), 1..20),
@@ -273,9 +273,9 @@ proptest! {
         prop_assert_eq!((report.transactions, report.rows), (wanted.len() as u64, counts(&changes)));
     }
 
-    /// Any cut and any flipped byte gives an error or other numbers, never a panic.
+    /// A cut or changed binlog gives an error or other numbers, but never a panic.
     #[test]
-    fn damage_never_panics(
+    fn a_damaged_binlog_causes_no_panic(
         plans in proptest::collection::vec(any_plan(), 1..4),
         flavour in any_flavour(),
         at in any::<proptest::sample::Index>(),
@@ -298,7 +298,8 @@ proptest! {
     }
 }
 
-/// Many small transactions, a big one after which nothing is committed for a while, and small ones again.
+/// Many small transactions, then a big one after which nothing is committed for a while, then small ones
+/// again.
 fn stalled(flavour: Flavour) -> BinlogReport {
     let small = |pause_us| Plan {
         pause_us,
@@ -314,7 +315,7 @@ fn stalled(flavour: Flavour) -> BinlogReport {
 }
 
 #[test]
-fn stall_is_reported_with_its_cause() {
+fn a_stall_is_reported_with_its_cause() {
     for flavour in [Flavour::MySql, Flavour::MariaDb] {
         let report = stalled(flavour);
         assert!((report.gaps[0].seconds - 134.0).abs() < 0.01, "{:?}", report.gaps[0]);
@@ -360,7 +361,7 @@ fn long_transactions_and_unexplained_gaps_are_reported() {
 }
 
 #[test]
-fn ordinary_binlog_has_no_findings() {
+fn an_ordinary_binlog_has_no_findings() {
     let plan =
         Plan { pause_us: 10_000, seconds: 0, statements: vec![Change { table: 0, kind: 0, rows: vec![10] }] };
     for flavour in [Flavour::MySql, Flavour::MariaDb] {
@@ -370,9 +371,9 @@ fn ordinary_binlog_has_no_findings() {
     }
 }
 
-/// Programs read these names.
+/// Other programs read the JSON with these field names.
 #[test]
-fn field_names_do_not_change() {
+fn the_json_field_names_do_not_change() {
     let report = serde_json::to_value(stalled(Flavour::MySql)).unwrap();
     let names = |value: &serde_json::Value| -> Vec<String> {
         {

@@ -4,13 +4,13 @@ use crate::humanize::bytes;
 use crate::scale::Scale;
 use crate::{BinlogReport, Gap, LocalTime, TimelineColumns, humanize};
 
-/// Maximum number of columns.
+/// The maximum number of columns.
 const COLUMNS_MAX: usize = 90;
-/// Lines per series.
+/// The number of lines for each series.
 const LINES: usize = 4;
 const BLOCKS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// A chart of the rate over time with gaps marked; empty if there is too little time.
+/// A chart of the rate over time in which gaps are marked. Empty if the time is too short.
 pub(crate) fn text_chart(report: &BinlogReport) -> String {
     let Some(columns) = report.timeline.columns(COLUMNS_MAX).filter(|columns| columns.columns.len() > 1)
     else {
@@ -56,7 +56,7 @@ fn series(text: &mut String, label: &str, rates: &[f64], scale: &Scale) {
     }
 }
 
-/// A line under the chart: crosses where a gap covers a whole column.
+/// The line under the chart, with a cross for each column that a gap covers completely.
 fn gap_marks(columns: &TimelineColumns, gaps: &[Gap]) -> String {
     let width_us = columns.seconds * 1_000_000;
     let covered =
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn chart_shows_rates_and_gaps() {
+    fn the_chart_shows_rates_and_gaps() {
         let bucket =
             |second: u64, bytes| Bucket { start_us: second * 1_000_000, transactions: 1, bytes, rows: 1 };
         let mut report = BinlogReport {

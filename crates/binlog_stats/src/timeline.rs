@@ -1,22 +1,23 @@
-//! Commits over time, and periods without commits.
+//! Counts commits over time, and finds periods without commits.
 
 use std::collections::BTreeMap;
 
 use crate::report::{Bucket, Timeline};
 
-/// Maximum number of buckets; beyond it, neighbours are merged.
+/// The maximum number of buckets. If there are more, neighbouring buckets are merged.
 const BUCKETS_MAX: usize = 480;
 
-/// Bucket lengths in seconds. Each divides the next, so that whole buckets can be merged.
+/// The possible lengths of a bucket, in seconds. Each length divides the next, so that whole buckets can be
+/// merged.
 const WIDTHS: [u64; 15] =
     [1, 2, 10, 30, 60, 300, 900, 3_600, 10_800, 21_600, 43_200, 86_400, 604_800, 2_419_200, 31_449_600];
 
-/// Commits per bucket of time.
+/// The number of commits in each bucket of time.
 #[derive(Debug, Default)]
 pub(crate) struct Buckets {
-    /// Index into [`WIDTHS`].
+    /// The length of a bucket, as an index into [`WIDTHS`].
     width: usize,
-    /// By the number of the bucket since 1970.
+    /// The buckets, by the number of bucket lengths since 1970.
     buckets: BTreeMap<u64, Bucket>,
 }
 
@@ -32,7 +33,7 @@ impl Buckets {
         }
     }
 
-    /// Number of buckets including empty ones.
+    /// The number of buckets from the first to the last, including empty ones.
     fn stretch(&self) -> u64 {
         match (self.buckets.first_key_value(), self.buckets.last_key_value()) {
             (Some((first, _)), Some((last, _))) => last - first + 1,
@@ -62,19 +63,19 @@ impl Buckets {
     }
 }
 
-/// The rate in columns of equal length, without gaps.
+/// The rate of commits over time in columns of equal length, including empty columns.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TimelineColumns {
-    /// The beginning of the first column, in microseconds since 1970.
+    /// The start of the first column, in microseconds since 1970.
     pub start_us: u64,
-    /// Length of each column, in seconds.
+    /// The length of each column in seconds.
     pub seconds: u64,
-    /// The commits of each column.
+    /// The commits in each column.
     pub columns: Vec<Bucket>,
 }
 
 impl Timeline {
-    /// The buckets merged into at most `columns_max` columns, for a chart; `None` if there are none.
+    /// Merges the buckets into at most `columns_max` columns for a chart. `None` if there are no buckets.
     pub fn columns(&self, columns_max: usize) -> Option<TimelineColumns> {
         let width_us = self.bucket_seconds * 1_000_000;
         let (first, last) =
@@ -94,18 +95,19 @@ impl Timeline {
     }
 }
 
-/// Commit times in binlog order: no commit is earlier than the one before it.
+/// The time of each commit in binlog order. No commit is earlier than the commit before it.
 #[derive(Debug, Default)]
 pub(crate) struct CommitClock {
     now_us: u64,
 }
 
 impl CommitClock {
-    /// The time of a commit whose event states `stated_us`, and the time since the previous commit, which is
-    /// 0 for the first.
+    /// Returns the time of a commit whose event has the time `stated_us`, and the time since the previous
+    /// commit. For the first commit the latter is 0.
     ///
-    /// The stated time may be older. MariaDB states the second in which the last statement began, and a
-    /// statement may run for long. The transaction still committed no earlier than the one before it.
+    /// The time in the event may be earlier than the previous commit. MariaDB writes the second in which the
+    /// last statement started, and a statement may run for a long time. Even then, the transaction committed
+    /// no earlier than the one before it.
     pub(crate) fn commit(&mut self, stated_us: u64) -> (u64, u64) {
         let before = self.now_us;
         self.now_us = before.max(stated_us);
@@ -120,13 +122,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_width_divides_the_next() {
+    fn each_bucket_length_divides_the_next() {
         assert!(WIDTHS.windows(2).all(|pair| pair[1] % pair[0] == 0 && pair[1] > pair[0]));
     }
 
     proptest! {
         #[test]
-        fn merging_loses_nothing(times in proptest::collection::vec(0u64..400_000_000, 1..300)) {
+        fn merging_buckets_loses_no_commit(times in proptest::collection::vec(0u64..400_000_000, 1..300)) {
             let mut buckets = Buckets::default();
             for (number, seconds) in times.iter().enumerate() {
                 buckets.add(seconds * 1_000_000, number as u64, 2);

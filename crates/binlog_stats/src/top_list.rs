@@ -1,6 +1,7 @@
-//! The greatest few of many items.
+//! A list of the greatest few of many items.
 
-/// Keeps the items with the greatest keys, greatest first; of equal keys, the earlier ones.
+/// Keeps the items with the greatest keys, in descending order. Of items with equal keys, the earlier ones
+/// are kept.
 #[derive(Debug)]
 pub(crate) struct TopList<T> {
     items_max: usize,
@@ -12,7 +13,8 @@ impl<T> TopList<T> {
         Self { items_max, items: Vec::new() }
     }
 
-    /// Adds an item if it is among the greatest; `item` runs only then. A key of 0 is never added.
+    /// Adds an item if it is among the greatest. `item` is called only in that case. An item with the key 0
+    /// is never added.
     pub(crate) fn offer(&mut self, key: u64, item: impl FnOnce() -> T) {
         let full = self.items.len() >= self.items_max;
         if key == 0 || (full && self.items.last().is_none_or(|(least, _)| *least >= key)) {
@@ -23,7 +25,7 @@ impl<T> TopList<T> {
         self.items.truncate(self.items_max);
     }
 
-    /// The items, greatest first.
+    /// The items in descending order of their keys.
     pub(crate) fn items(&self) -> impl Iterator<Item = &T> {
         self.items.iter().map(|(_, item)| item)
     }
@@ -37,7 +39,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn keeps_the_same_items_as_sorting(keys in proptest::collection::vec(0u64..20, 0..60), items_max in 0usize..6) {
+        fn the_list_keeps_the_same_items_as_sorting(keys in proptest::collection::vec(0u64..20, 0..60), items_max in 0usize..6) {
             let mut top = TopList::new(items_max);
             for (number, key) in keys.iter().enumerate() {
                 top.offer(*key, || (*key, number));

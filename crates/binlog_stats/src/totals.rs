@@ -1,4 +1,4 @@
-//! Sums over all transactions.
+//! Totals over all transactions.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -14,19 +14,20 @@ use crate::timeline::{Buckets, CommitClock};
 use crate::top_list::TopList;
 use crate::transaction::TransactionStats;
 
-/// Number of servers that are counted separately; the transactions of later ones are summed.
+/// The maximum number of servers that are counted separately. The transactions of further servers are added
+/// up.
 const SERVERS_MAX: usize = 64;
 
-/// Sums and lists over all selected transactions.
+/// Totals and lists over all selected transactions.
 #[derive(Debug)]
 pub(crate) struct StatsTotals {
-    /// Plain sums.
+    /// The totals.
     pub(crate) sums: BinlogReport,
     clock: CommitClock,
     buckets: Buckets,
-    /// The biggest transaction that was being written at the last commit, in case no other follows.
+    /// The biggest transaction that was being written at the last commit, in case a gap follows.
     during: Option<TransactionStats>,
-    /// The server restarted since the last commit.
+    /// Whether the server restarted since the last commit.
     restarted: bool,
     biggest: TopList<TransactionSummary>,
     most_rows: TopList<TransactionSummary>,
@@ -34,7 +35,7 @@ pub(crate) struct StatsTotals {
     gaps: TopList<Gap>,
     ddl: VecDeque<DdlStatement>,
     ddl_max: usize,
-    /// By the binary logarithm of the size.
+    /// The size classes, by the binary logarithm of the size.
     sizes: BTreeMap<u32, SizeClass>,
     servers: BTreeMap<u32, ServerShare>,
     event_types: BTreeMap<u8, (u64, u64)>,
@@ -60,7 +61,7 @@ impl StatsTotals {
         }
     }
 
-    /// Extends the range by an event, selected or not.
+    /// Extends the range that was read by an event, whether or not its transaction is selected.
     pub(crate) fn passed(&mut self, place: EventLocation<'_>, header: &EventHeader) {
         let span = &mut self.sums.span;
         if span.files == 0 {
@@ -74,19 +75,20 @@ impl StatsTotals {
         span.end_offset = place.offset + u64::from(header.event_length);
     }
 
-    /// Counts an event between transactions.
+    /// Counts an event between two transactions.
     pub(crate) fn between(&mut self, header: &EventHeader) {
         let bytes = u64::from(header.event_length);
         self.sums.other_bytes += bytes;
         add_event_type(&mut self.event_types, header.event_type.0, (1, bytes));
     }
 
-    /// Records a restart of the server.
+    /// Records that the server restarted.
     pub(crate) fn restarted(&mut self) {
         self.restarted = true;
     }
 
-    /// Adds a finished transaction that is selected by its time; `counted`: also by its tables.
+    /// Adds a transaction that has ended and is in the selected time. `counted` is false if it changes none
+    /// of the selected tables: it then only ends a gap.
     pub(crate) fn commit(
         &mut self,
         mut transaction: TransactionStats,
@@ -95,8 +97,8 @@ impl StatsTotals {
     ) {
         let (commit_us, gap_us) = self.clock.commit(transaction.clock_us());
         transaction.commit_us = commit_us;
-        // Where commit times are in seconds, any transaction of a second may have been its last, and a step
-        // of one second is no gap.
+        // If commit times are in whole seconds, each transaction of a second may have been the last one in
+        // it. Times that differ by one second are then no gap.
         let window_us = if transaction.immediate_us != 0 { 0 } else { 1_000_000 };
         if let Some(during) = &self.during
             && gap_us > window_us
@@ -156,7 +158,7 @@ impl StatsTotals {
         self.count_server(transaction);
         self.biggest.offer(transaction.bytes, || transaction.summary(tables));
         self.most_rows.offer(transaction.rows.total(), || transaction.summary(tables));
-        // Seconds of the statements' clock are whole.
+        // The start of a statement is known only in whole seconds, so shorter durations mean nothing.
         let lasted = transaction.duration_us();
         self.longest.offer(if lasted < 1_000_000 { 0 } else { lasted }, || transaction.summary(tables));
         if let Some(mut ddl) = transaction.ddl.take() {

@@ -1,4 +1,4 @@
-//! Statistics of one transaction, as its events arrive.
+//! The statistics of one transaction, collected from its events.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -14,28 +14,31 @@ use crate::report::{CompressionTotals, DdlStatement, RowCounts, TransactionSumma
 use crate::statement::{self, StatementKind};
 use crate::tables::{TableCounts, TableNumber, TableRegistry};
 
-/// Upper limit, in bytes, for unpacking a compressed statement; a longer one counts as a statement that
-/// changes rows.
+/// The maximum size in bytes to which a compressed statement is decompressed. A longer statement counts as
+/// one that changes rows.
 const STATEMENT_BYTES_MAX: usize = 16 << 20;
 
-/// Number of tables that a summary names.
+/// The number of tables that a summary names.
 const TABLES_SHOWN_MAX: usize = 5;
 
-/// A transaction that is being read, or was.
+/// A transaction whose events are being read or were read.
 #[derive(Debug, Clone)]
 pub(crate) struct TransactionStats {
     pub(crate) gtid: Option<Gtid>,
     pub(crate) file: Arc<str>,
     pub(crate) offset: u64,
     pub(crate) server_id: u32,
-    /// When it committed on the server that wrote the file, as its first event states (MySQL 8); else 0.
+    /// When the transaction committed on the server that wrote the binlog file, as its first event states
+    /// (MySQL 8); otherwise 0.
     pub(crate) immediate_us: u64,
-    /// When it committed on the server that first executed it, from the same event; else 0.
+    /// When the transaction committed on the server that first executed it, as its first event states;
+    /// otherwise 0.
     pub(crate) original_us: u64,
-    /// When its earliest statement began, and the same from its last event; 0 for none.
+    /// When its earliest statement started, and the same time from its last event, in seconds since 1970; 0
+    /// if unknown.
     pub(crate) first_seconds: u32,
     pub(crate) last_seconds: u32,
-    /// When it committed, in the order of all commits. Known after its last event.
+    /// When the transaction committed, adjusted to the order of all commits. Known after its last event.
     pub(crate) commit_us: u64,
     pub(crate) bytes: u64,
     pub(crate) events: u64,
@@ -43,12 +46,12 @@ pub(crate) struct TransactionStats {
     pub(crate) row_events: u64,
     pub(crate) statements: u64,
     pub(crate) ddl_statements: u64,
-    /// Its first DDL statement.
+    /// The first DDL statement of the transaction.
     pub(crate) ddl: Option<DdlStatement>,
     pub(crate) compression: CompressionTotals,
     pub(crate) event_types: BTreeMap<u8, (u64, u64)>,
     pub(crate) xa_prepared: bool,
-    /// Its last event is a statement, as in transactions on non-transactional tables.
+    /// Whether the last event is a statement, as in transactions on non-transactional tables.
     pub(crate) ended_by_statement: bool,
     pub(crate) rows_not_counted: bool,
     pub(crate) tables: HashMap<TableNumber, TableCounts>,
@@ -82,7 +85,7 @@ impl TransactionStats {
         }
     }
 
-    /// Takes one of its events in the file.
+    /// Counts one of the transaction's events in the binlog file.
     pub(crate) fn event(&mut self, header: &EventHeader) {
         let bytes = u64::from(header.event_length);
         self.bytes += bytes;
@@ -95,7 +98,7 @@ impl TransactionStats {
         *of_type = (of_type.0 + 1, of_type.1 + bytes);
     }
 
-    /// Takes a statement; `whole` means that its text is complete.
+    /// Counts a statement. `whole` means that its text is complete.
     pub(crate) fn query(
         &mut self,
         place: EventLocation<'_>,
@@ -104,7 +107,7 @@ impl TransactionStats {
     ) -> Result<(), WireError> {
         let text = match query.compressed {
             false => Cow::Borrowed(query.query),
-            // Longer than any DDL.
+            // A text that is cut off is longer than any DDL, so count it as a statement that changes rows.
             true if !whole => Cow::Borrowed(&b"INSERT"[..]),
             true => match query.statement(STATEMENT_BYTES_MAX) {
                 Err(WireError::TooLarge { .. }) => Cow::Borrowed(&b"INSERT"[..]),
@@ -134,7 +137,7 @@ impl TransactionStats {
         Ok(())
     }
 
-    /// Takes the result of a rows event.
+    /// Counts the result of a rows event.
     pub(crate) fn rows(&mut self, table: TableNumber, kind: RowsKind, read: &RowsEventTotals) {
         let mut rows = RowCounts::default();
         match kind {
@@ -153,7 +156,7 @@ impl TransactionStats {
         self.tables.entry(table).or_default().add(&counts);
     }
 
-    /// Records when the statement of an event began.
+    /// Records when the statement of an event started.
     pub(crate) fn began(&mut self, seconds: u32) {
         if seconds == 0 {
             return;
@@ -163,21 +166,21 @@ impl TransactionStats {
         }
     }
 
-    /// The time by which transactions are selected; the log's index has the same one
+    /// The commit time by which transactions are selected. The log's index has the same time
     /// (`LogEntry::commit_time_us`).
     pub(crate) fn stated_us(&self) -> u64 {
         if self.original_us != 0 { self.original_us } else { u64::from(self.last_seconds) * 1_000_000 }
     }
 
-    /// The time on the clock of the server that wrote the file.
+    /// The commit time on the clock of the server that wrote the binlog file.
     pub(crate) fn clock_us(&self) -> u64 {
         if self.immediate_us != 0 { self.immediate_us } else { u64::from(self.last_seconds) * 1_000_000 }
     }
 
-    /// Time from the beginning of its first statement to its commit, in microseconds.
+    /// The time from the start of the first statement to the commit, in microseconds.
     pub(crate) fn duration_us(&self) -> u64 {
-        // On a replica that logs what it applies, only the original commit time is on the statements' own
-        // clock.
+        // If a replica logs what it applies, only the original commit time is from the same clock as the
+        // start of the statements.
         let commit_us = if self.original_us != 0 { self.original_us } else { self.commit_us };
         match self.first_seconds {
             0 => 0,
