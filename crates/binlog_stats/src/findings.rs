@@ -166,7 +166,7 @@ impl FindingCollector<'_> {
                 text.push_str("; the server was started in that time");
             } else if gap.next.seconds >= 0.8 * gap.seconds {
                 text.push_str(&format!(
-                    "; {}, whose commit ended it, had then been open for {} ({}): others may have waited for its locks",
+                    "; {} committed at its end and had been open for {} ({}): other transactions may have waited for its locks",
                     name(&gap.next),
                     duration(gap.next.seconds),
                     work(&gap.next)
@@ -278,7 +278,7 @@ impl FindingCollector<'_> {
         }
         if kinds.with_statements > 0 {
             let text = format!(
-                "{} hold statements rather than rows ({} statements): their rows are not counted here, and a replica may \
+                "{} contain statements instead of rows ({} statements): their rows are not counted here, and a replica may \
                  get other rows.",
                 of_all(kinds.with_statements),
                 count(*statements)
@@ -287,7 +287,7 @@ impl FindingCollector<'_> {
         }
         if kinds.rows_not_counted > 0 {
             let text =
-                format!("{} hold events whose rows could not be counted.", of_all(kinds.rows_not_counted));
+                format!("{} contain events whose rows could not be counted.", of_all(kinds.rows_not_counted));
             self.add(FindingSeverity::Notice, "rows_not_counted", 0.7, text);
         }
         if kinds.unfinished > 0 {

@@ -52,8 +52,8 @@ pub enum CaptureError {
     },
     /// At the same position, the source's binlog has other bytes than the log.
     #[error(
-        "the source's history differs from the log's at {file}:{position}: {detail}; it was rebuilt or rewound and \
-         written to since; the log keeps what it has, and this source must be repaired (rejoin) or given a new log"
+        "the source's binlog differs from the log at {file}:{position}: {detail}; the source was rebuilt or rewound, and \
+         then written to; the log is unchanged; repair this source (rejoin), or give it a new log"
     )]
     Diverged {
         /// The source's binlog file.
@@ -66,7 +66,7 @@ pub enum CaptureError {
     /// The source has lost transactions that the log has.
     #[error(
         "the source is behind the log: {detail} (missing there: {missing}); it lost them in a crash or was restored \
-         from older data; the log keeps them, and this source must be repaired (rejoin) before it is written to"
+         from older data; the log keeps them; repair this source (rejoin) before it is written to"
     )]
     Rewound {
         /// The transactions or bytes that the source lacks.
@@ -76,7 +76,7 @@ pub enum CaptureError {
     },
     /// The source no longer has the transactions that come next in the log.
     #[error(
-        "the source does not have what comes next in the log, {needed}: {detail}; start a new log for this source"
+        "the source no longer has what the log needs next, {needed}: {detail}; start a new log for this source"
     )]
     Purged {
         /// The transactions, or the binlog position, that the capture needs.
@@ -85,7 +85,9 @@ pub enum CaptureError {
         detail: String,
     },
     /// The server at the configured address has another flavour than the log.
-    #[error("the log holds a {log} source, but the server there is {source_flavour}; check the address")]
+    #[error(
+        "the log is of a {log} source, but the server at the configured address is {source_flavour}; check the address"
+    )]
     WrongFlavour {
         /// The flavour of the log.
         log: Flavour,
@@ -148,12 +150,12 @@ pub enum CaptureError {
     /// Semi-sync was requested, but the source does not offer it.
     #[error(
         "semi-synchronous replication is not enabled on the source, so commits would not wait for the log; enable it, \
-         or set semi_sync = false to capture without that promise (the log is then synced later, unless ack = \"durable\")"
+         or set semi_sync = false to capture without this guarantee (the log is then synced later, unless ack = \"durable\")"
     )]
     SemiSyncOff,
     /// The order is of an earlier lease term than an order that was executed.
     #[error(
-        "an order of the lease's term {token} is stale: one of term {seen} was executed; another manager has taken over"
+        "the order of lease term {token} is stale: an order of term {seen} was executed; another manager has taken over"
     )]
     StaleOrder {
         /// The lease term of this order.
@@ -163,7 +165,7 @@ pub enum CaptureError {
     },
     /// The capture is ordered to follow a server that the configuration does not have.
     #[error(
-        "the capture is to follow {server:?}, and the configuration has no [[server]] of that name for this source \
+        "the capture must follow {server:?}, but the configuration has no [[server]] with this name for this source \
          (it has: {known}); add it, or order the capture to follow another server"
     )]
     UnknownServer {

@@ -182,7 +182,7 @@ fn check_purged(log: &LogCoverage, tail: &LogTail, source: &SourceState) -> Resu
     if source.gtids.is_none() {
         return Err(CaptureError::Purged {
             needed: format!("{}:{}", tail.file, tail.end),
-            detail: "the source does not have that file, or it lies beyond 4 GiB, and without GTIDs there is no other way to continue".into(),
+            detail: "the source no longer has this file, or the position is beyond 4 GiB; without GTIDs the capture cannot continue in another way".into(),
         });
     }
     let Some(purged) = &source.gtids_purged else { return Ok(()) };
@@ -203,7 +203,7 @@ pub(crate) fn refused_by_gtid(log: &LogCoverage, words: &str) -> CaptureError {
     if words.contains("is not in the master's binlog") || words.contains("has more GTIDs") {
         return CaptureError::Rewound { missing: format!("some of {}", log.gtids), detail: words.to_owned() };
     }
-    CaptureError::Purged { needed: format!("what comes after {}", log.gtids), detail: words.to_owned() }
+    CaptureError::Purged { needed: format!("the transactions after {}", log.gtids), detail: words.to_owned() }
 }
 
 /// The number at the end of a binlog file's name, such as 7 for `binlog.000007`.

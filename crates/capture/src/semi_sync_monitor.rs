@@ -72,7 +72,7 @@ impl fmt::Display for SemiSyncAlarm {
             ),
             Self::TimeoutShort(timeout) => write!(
                 f,
-                "the source waits only {} ms for an acknowledgement before it continues without; raise \
+                "the source waits only {} ms for an acknowledgement before it continues without one; raise \
                  rpl_semi_sync_source_timeout (MariaDB: rpl_semi_sync_master_timeout)",
                 timeout.as_millis()
             ),

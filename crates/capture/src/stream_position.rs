@@ -44,7 +44,10 @@ impl LogTail {
             return Err(CaptureError::Diverged {
                 file: self.file.clone(),
                 position: start,
-                detail: format!("an event of {length} bytes straddles the end of the log at {}", self.end),
+                detail: format!(
+                    "an event of {length} bytes starts before the end of the log at {} and ends after it",
+                    self.end
+                ),
             });
         }
         Ok(None)

@@ -249,7 +249,7 @@ impl Connection {
         match opening {
             Opening::Ok(ok) => Ok(ok),
             Opening::Columns(_) => {
-                let source = WireError::malformed("result", "rows, of a statement that has none");
+                let source = WireError::malformed("result", "rows from a statement that must return none");
                 Err(SessionError::Protocol { doing: QUERYING, source })
             }
             Opening::LocalInfile(file) => Err(SessionError::LocalInfile { file }),
@@ -475,8 +475,10 @@ impl Connection {
         while status.has(ServerStatus::MORE_RESULTS_EXISTS) {
             results += 1;
             if results > RESULTS_MAX {
-                let source =
-                    WireError::malformed("result", format!("more than {RESULTS_MAX} of one statement"));
+                let source = WireError::malformed(
+                    "result",
+                    format!("more than {RESULTS_MAX} results of one statement"),
+                );
                 return Err(SessionError::Protocol { doing: READING_ROWS, source });
             }
             status = match self.read_opening().await? {

@@ -122,7 +122,7 @@ impl DumpRequest {
                 refused("a file position is at least 4, after the file's magic number")
             }
             (DumpStart::FilePosition { position, .. }, _) if u32::try_from(*position).is_err() => refused(
-                "the protocol has no file positions beyond 4 GiB; begin at a GTID, or at the file's beginning",
+                "the protocol has no file positions beyond 4 GiB; start at a GTID, or at the beginning of the file",
             ),
             _ => match &self.replica_uuid {
                 Some(uuid) if !uuid.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-') => {

@@ -102,7 +102,7 @@ pub enum SessionError {
         error: ServerError,
     },
     /// The server is too old.
-    #[error("{endpoint} is {server}, which is too old for Tailwater; supported is {supported}")]
+    #[error("{endpoint} is {server}, which is too old for Tailwater; supported versions: {supported}")]
     ServerTooOld {
         /// The server's address.
         endpoint: String,

@@ -97,7 +97,7 @@ impl OptionSources {
             Some(value) => value
                 .into_string()
                 .map(Some)
-                .map_err(|_| SessionError::Environment { name, reason: "is no UTF-8".to_owned() }),
+                .map_err(|_| SessionError::Environment { name, reason: "is not valid UTF-8".to_owned() }),
         };
         let port = |name: &'static str| match text(name)? {
             None => Ok(None),
@@ -171,7 +171,7 @@ fn read_text(file: &Path) -> Result<String, SessionError> {
     if bytes.len() as u64 > FILE_BYTES_MAX {
         return Err(failed(format!("is longer than {FILE_BYTES_MAX} bytes")));
     }
-    String::from_utf8(bytes).map_err(|_| failed("is no UTF-8".to_owned()))
+    String::from_utf8(bytes).map_err(|_| failed("is not valid UTF-8".to_owned()))
 }
 
 enum OptionLine<'a> {
@@ -247,7 +247,7 @@ fn unquoted(value: &str) -> String {
 
 fn parse_port(value: &str) -> Result<u16, String> {
     match value.parse() {
-        Ok(0) | Err(_) => Err(format!("{value:?} is no port")),
+        Ok(0) | Err(_) => Err(format!("{value:?} is not a port number")),
         Ok(port) => Ok(port),
     }
 }
@@ -273,7 +273,7 @@ pub fn parse_tls_mode(value: &str) -> Result<TlsMode, String> {
         "VERIFY_IDENTITY" | "VERIFY_FULL" => TlsMode::VerifyFull,
         _ => {
             return Err(format!(
-                "{value:?} is no TLS mode: DISABLED, PREFERRED, REQUIRED, VERIFY_CA or VERIFY_IDENTITY"
+                "{value:?} is not a TLS mode: DISABLED, PREFERRED, REQUIRED, VERIFY_CA or VERIFY_IDENTITY"
             ));
         }
     })
@@ -332,7 +332,7 @@ impl ClientOptions {
             "enable-cleartext-plugin" => self.clear_password_allowed = Some(parse_switch(value.as_deref())?),
             "connect-timeout" => {
                 let text = text()?;
-                let seconds = text.parse().map_err(|_| format!("{text:?} is no number of seconds"))?;
+                let seconds = text.parse().map_err(|_| format!("{text:?} is not a number of seconds"))?;
                 self.connect_timeout = Some(Duration::from_secs(seconds));
             }
             _ => {}
@@ -531,7 +531,7 @@ mod tests {
             ("[client]\nport=0", 2, "no port"),
             ("\n[client\nport=1", 2, "']'"),
             ("[client]\n\n!includedir /etc/x", 3, "!includedir is not supported"),
-            ("[client]\nssl-mode=MAYBE", 2, "no TLS mode"),
+            ("[client]\nssl-mode=MAYBE", 2, "not a TLS mode"),
             ("[client]\nuser", 2, "needs a value"),
             ("[client]\nssl-capath=/etc/ssl", 2, "ssl-capath is not supported"),
             ("[client]\nssl\nssl-fp=aa", 3, "ssl-fp is not supported"),

@@ -57,9 +57,9 @@ fn explain(error: &std::io::Error, options: &TlsOptions) -> String {
             _ => "the server's certificate is invalid",
         },
         Some(Error::AlertReceived(_)) if options.certificate.is_none() => {
-            "the server may ask for a client certificate"
+            "the server may require a client certificate"
         }
-        Some(Error::AlertReceived(_)) => "the server may not accept the client certificate",
+        Some(Error::AlertReceived(_)) => "the server may have rejected the client certificate",
         _ => return error.to_string(),
     };
     format!("{error} ({advice})")

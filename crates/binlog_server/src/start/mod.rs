@@ -171,11 +171,11 @@ fn by_position(name: &str, position: u64, log: &dyn LogHistory) -> Result<StartD
         }
         LocateError::NotCaptured { begins_at } => StartDecision::refuse(format!(
             "{NO_SUCH_FILE}: the log has {file} only from position {begins_at} on, where its capture began, \
-             and the client requests position {position}; start from there, or take what comes before from \
+             and the client requests position {position}; start from there, or read the part before it from \
              the source itself"
         )),
         LocateError::Hole => StartDecision::refuse(format!(
-            "{NO_SUCH_FILE}: position {position} of {file} is in a part that the log has from another \
+            "{NO_SUCH_FILE}: position {position} of {file} is in a part that the log captured from another \
              server's file; connect by GTIDs"
         )),
     })

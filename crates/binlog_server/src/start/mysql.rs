@@ -102,8 +102,8 @@ fn has_more(ahead: &MysqlGtidSet) -> String {
     };
     format!(
         "Replica has more GTIDs than the source has, using the source's SERVER_UUID{named}. The source may \
-         have lost transactions that were already replicated to the replica, or its log has stopped to \
-         follow it. Replicate any transactions that the source has rolled back from the replica to the \
-         source, and look after the capture of this log"
+         have lost transactions that were already replicated to the replica, or this log no longer \
+         follows it. Replicate any transactions that the source has rolled back from the replica to the \
+         source, and check the capture of this log"
     )
 }

@@ -63,7 +63,9 @@ impl Credential {
             let hash = hex(digits).and_then(|bytes| <[u8; 20]>::try_from(bytes).ok());
             return match hash {
                 Some(hash) => Ok(Self(CredentialKind::Native(hash))),
-                None => Err("a hash of mysql_native_password is * and 40 hexadecimal digits".to_owned()),
+                None => {
+                    Err("a hash of mysql_native_password consists of * and 40 hexadecimal digits".to_owned())
+                }
             };
         }
         if text.starts_with("$A$") {
@@ -78,7 +80,7 @@ impl Credential {
         }
         match (text.len(), base64_key(text)) {
             (43, Some(key)) => Ok(Self(CredentialKind::Ed25519(key))),
-            _ => Err("it is no hash of mysql_native_password (*...), caching_sha2_password ($A$... or 0x2441...) or \
+            _ => Err("it is not a hash of mysql_native_password (*...), caching_sha2_password ($A$... or 0x2441...) or \
                       ed25519 (43 characters of base64)"
                 .to_owned()),
         }
@@ -313,10 +315,10 @@ impl Accounts {
             return Err(wrong("its name is longer than 128 characters, or contains a zero byte"));
         }
         if credentials.is_empty() || credentials.len() > CREDENTIALS_MAX {
-            return Err(wrong("it needs a password or hash, and may have 8"));
+            return Err(wrong("it needs at least one password or hash, and may have at most 8"));
         }
         if self.users.contains_key(user) {
-            return Err(wrong("there are two accounts of that name"));
+            return Err(wrong("there are two accounts with this name"));
         }
         let proofs = Arc::new(LoginVerifiers::of(credentials).map_err(wrong)?);
         self.users.insert(user.to_owned(), Arc::clone(&proofs));
