@@ -15,7 +15,7 @@ pub enum BinlogServerError {
     Listen {
         /// The configured address.
         address: SocketAddr,
-        /// The system's error.
+        /// The error of the operating system.
         source: std::io::Error,
     },
 }

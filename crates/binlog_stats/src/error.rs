@@ -26,7 +26,7 @@ pub enum StatsError {
         action: &'static str,
         /// The file.
         path: PathBuf,
-        /// The system's error.
+        /// The error of the operating system.
         #[source]
         cause: io::Error,
     },

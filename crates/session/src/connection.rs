@@ -79,7 +79,7 @@ impl From<OkPacket> for OkInfo {
 pub(crate) enum Opening {
     Ok(OkInfo),
     Columns(Vec<ColumnDefinition>),
-    /// The server requests a local file. The beginning of the file's name.
+    /// The server requests a local file. The text is the beginning of the file's name.
     LocalInfile(String),
 }
 
@@ -200,7 +200,7 @@ impl Connection {
     /// Runs a statement and discards its rows, if any.
     ///
     /// # Errors
-    /// As [`Connection::query`], without its limit.
+    /// The same as for [`Connection::query`], except that the size is not limited.
     pub async fn execute(&mut self, sql: &str) -> Result<OkInfo, SessionError> {
         let mut stream = self.query_stream(sql).await?;
         while stream.next().await?.is_some() {}
@@ -211,7 +211,7 @@ impl Connection {
     /// character set, which need not be UTF-8.
     ///
     /// # Errors
-    /// As [`Connection::execute`].
+    /// The same as for [`Connection::execute`].
     pub async fn execute_bytes(&mut self, statement: &[u8]) -> Result<OkInfo, SessionError> {
         let mut stream = self.send_statement(statement.len(), std::iter::once(statement)).await?;
         while stream.next().await?.is_some() {}
@@ -260,7 +260,7 @@ impl Connection {
     /// statement in pieces, so that the whole of it need not be in memory.
     ///
     /// # Errors
-    /// As [`Connection::execute`]; [`SessionError::Protocol`], and an unusable connection, if the pieces do
+    /// The same as for [`Connection::execute`]; [`SessionError::Protocol`], and an unusable connection, if the pieces do
     /// not add up to `bytes`.
     pub async fn execute_pieces(
         &mut self,

@@ -243,9 +243,9 @@ struct InEvent {
     header: EventHeader,
     ack_requested: bool,
     first: bool,
-    /// Bytes of the event not yet received.
+    /// The number of bytes of the event that are not received yet.
     event_left: usize,
-    /// Bytes of the current packet not yet received.
+    /// The number of bytes of the current packet that are not received yet.
     packet_left: usize,
     /// Whether the event continues in another packet.
     continued: bool,

@@ -23,7 +23,7 @@ pub enum SessionError {
     Connect {
         /// The server's address.
         endpoint: String,
-        /// The system's error.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// The host name cannot be resolved.
@@ -31,7 +31,7 @@ pub enum SessionError {
     Resolve {
         /// The host name.
         host: String,
-        /// The system's error.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// The server did not finish the login in time.
@@ -47,7 +47,7 @@ pub enum SessionError {
     Io {
         /// What the connection was used for.
         doing: &'static str,
-        /// The system's error.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// The server, or the client in the server role, closed the connection.

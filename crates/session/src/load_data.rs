@@ -63,7 +63,7 @@ impl Connection {
                 return Err(rows_not_requested("it is not a LOAD DATA LOCAL statement"));
             }
             // The rows of this result are not read, so the connection is unusable after this.
-            Ok(Opening::Columns(_)) => return Err(rows_not_requested("it gives rows")),
+            Ok(Opening::Columns(_)) => return Err(rows_not_requested("it returns rows")),
         };
         Ok(answer)
     }
@@ -91,7 +91,7 @@ impl Connection {
 }
 
 fn rows_not_requested(reason: &str) -> SessionError {
-    let reason = format!("the server did not ask for the rows of the statement: {reason}");
+    let reason = format!("the server did not request the rows of the statement: {reason}");
     SessionError::UnexpectedResult { doing: DOING, reason }
 }
 

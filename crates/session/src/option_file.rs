@@ -42,34 +42,34 @@ pub struct OptionSources {
 /// The options that were found; `None` for an option that no source sets.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ClientOptions {
-    /// `host`.
+    /// The option `host`.
     pub host: Option<String>,
-    /// `port`.
+    /// The option `port`.
     pub port: Option<u16>,
-    /// `socket`.
+    /// The option `socket`.
     pub socket: Option<PathBuf>,
-    /// `user`.
+    /// The option `user`.
     pub user: Option<String>,
-    /// `password`.
+    /// The option `password`.
     pub password: Option<PasswordText>,
-    /// `database`.
+    /// The option `database`.
     pub database: Option<String>,
-    /// `ssl-mode`, or `ssl` and `skip-ssl`.
+    /// The option `ssl-mode`, or `ssl` and `skip-ssl`.
     pub tls_mode: Option<TlsMode>,
-    /// `ssl-verify-server-cert`, an option of MariaDB: whether to verify the server's certificate and its
+    /// The option `ssl-verify-server-cert` of MariaDB: whether to verify the server's certificate and its
     /// host name.
     pub tls_verify: Option<bool>,
-    /// `ssl-ca`.
+    /// The option `ssl-ca`.
     pub tls_ca: Option<PathBuf>,
-    /// `ssl-cert`.
+    /// The option `ssl-cert`.
     pub tls_certificate: Option<PathBuf>,
-    /// `ssl-key`.
+    /// The option `ssl-key`.
     pub tls_key: Option<PathBuf>,
-    /// `server-public-key-path`.
+    /// The option `server-public-key-path`.
     pub server_public_key: Option<PathBuf>,
-    /// `enable-cleartext-plugin`.
+    /// The option `enable-cleartext-plugin`.
     pub clear_password_allowed: Option<bool>,
-    /// `connect-timeout`, in seconds in the file.
+    /// The option `connect-timeout`, which is in seconds in the file.
     pub connect_timeout: Option<Duration>,
 }
 

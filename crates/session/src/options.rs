@@ -9,14 +9,14 @@ use crate::session_settings::SessionPreset;
 /// The address of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Endpoint {
-    /// Over TCP.
+    /// The server is reached over TCP.
     Tcp {
         /// A host name or IP address.
         host: String,
         /// The port, usually 3306.
         port: u16,
     },
-    /// Through a Unix socket of this machine.
+    /// The server is reached through a Unix socket of this machine.
     Unix {
         /// The path of the socket.
         path: PathBuf,
@@ -83,10 +83,10 @@ impl fmt::Debug for PasswordText {
 /// leave the machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum TlsMode {
-    /// No TLS.
+    /// Never use TLS.
     Off,
-    /// TLS if the server offers it, without verifying its certificate. This protects against eavesdropping,
-    /// but not against a man in the middle.
+    /// Use TLS if the server offers it, without verifying its certificate. This protects against
+    /// eavesdropping, but not against a man in the middle.
     #[default]
     Preferred,
     /// Always use TLS, without verifying the server's certificate.

@@ -136,7 +136,7 @@ pub async fn check_privileges(
 /// `mysql.plugin`. If semi-sync is not loaded, [`AccountPurpose::Failover`] also needs INSERT on that table.
 ///
 /// # Errors
-/// As [`check_privileges`].
+/// The same as for [`check_privileges`].
 pub async fn check_plugin_privilege(connection: &mut Connection) -> Result<(), SessionError> {
     let grants = connection.query("SHOW GRANTS").await?;
     if may_load_plugins(grants.rows.iter().filter_map(|row| row.get_str(0))) {

@@ -255,7 +255,7 @@ impl<'a> RowStream<'a> {
     /// faster than [`RowStream::next`], which parses the values of each row.
     ///
     /// # Errors
-    /// As [`RowStream::next`].
+    /// The same as for [`RowStream::next`].
     pub async fn next_batch(&mut self) -> Result<Option<RawRows>, SessionError> {
         if matches!(self.state, RowStreamState::Done(_)) {
             return Ok(None);

@@ -180,7 +180,7 @@ impl EventSender {
     /// Sends the buffered bytes and ends the stream with an error, such as 1236 (`HY000`).
     ///
     /// # Errors
-    /// As [`EventSender::flush`]; [`SessionError::OutOfStep`] if the last event is incomplete.
+    /// The same as for [`EventSender::flush`]; [`SessionError::OutOfStep`] if the last event is incomplete.
     pub async fn finish_error(
         &mut self,
         number: u16,
@@ -194,7 +194,7 @@ impl EventSender {
     /// events.
     ///
     /// # Errors
-    /// As [`EventSender::flush`]; [`SessionError::OutOfStep`] if the last event is incomplete.
+    /// The same as for [`EventSender::flush`]; [`SessionError::OutOfStep`] if the last event is incomplete.
     pub async fn finish_eof(&mut self) -> Result<(), SessionError> {
         let mut payload = Vec::new();
         // Send the old form of the EOF packet, whatever capabilities were negotiated. Both servers end a
