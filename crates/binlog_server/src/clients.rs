@@ -108,7 +108,7 @@ pub(crate) struct ClientRegistration {
 }
 
 impl ClientRegistry {
-    /// Registers a connection under its connection id.
+    /// Adds a connection to the registry. Dropping the returned value removes it.
     pub(crate) fn add(&self, id: u32, user: &str, peer: SocketAddr) -> ClientRegistration {
         let stop = CancellationToken::new();
         let displaced = Arc::new(AtomicBool::new(false));

@@ -51,7 +51,7 @@ pub struct ServeOptions {
 /// A log to serve, and the capture that writes it.
 #[derive(Debug, Clone)]
 pub struct ServedLog {
-    /// The log.
+    /// The served log.
     pub log: LogHandle,
     /// The capture that writes the log.
     pub receiver: Arc<dyn LogReceiver>,

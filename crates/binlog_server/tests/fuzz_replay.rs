@@ -24,7 +24,7 @@ fn kept_inputs(target: &str) -> Vec<Vec<u8>> {
     paths.iter().map(|path| fs::read(path).unwrap()).collect()
 }
 
-/// Prints the input if the check panics.
+/// Prints the target, the input and the seed if the check of this input panics.
 struct Witness<'a>(&'a str, &'a [u8], u64);
 
 impl Drop for Witness<'_> {

@@ -24,7 +24,7 @@ pub enum StatsError {
     File {
         /// What failed: `open` or `read`.
         action: &'static str,
-        /// The file.
+        /// The path of the binlog file.
         path: PathBuf,
         /// The error of the operating system.
         #[source]
@@ -33,7 +33,7 @@ pub enum StatsError {
     /// The file is not a binlog file: it does not start with the four magic bytes.
     #[error("{} is not a binlog file: it does not start with fe 62 69 6e", path.display())]
     NotBinlog {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
     },
     /// A file that is not the last one ends in the middle of an event.
@@ -42,7 +42,7 @@ pub enum StatsError {
         path.display()
     )]
     Incomplete {
-        /// The file.
+        /// The path of the binlog file.
         path: PathBuf,
     },
     /// The rest of the file is encrypted (MariaDB only).
@@ -51,7 +51,7 @@ pub enum StatsError {
         path.display()
     )]
     Encrypted {
-        /// The file.
+        /// The path of the binlog file.
         path: PathBuf,
         /// The offset of the event that starts the encryption.
         offset: u64,

@@ -55,7 +55,7 @@ pub enum FindingSeverity {
 /// A notable fact of a report.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct StatsFinding {
-    /// How serious it is.
+    /// How serious the finding is.
     pub weight: FindingSeverity,
     /// The kind of finding: `big_transaction`, `gap`, `long_transaction`, `hot_table`, `burst`,
     /// `no_primary_key`, `no_gtid`, `non_transactional`, `statements`, `unfinished`, `rows_not_counted`.

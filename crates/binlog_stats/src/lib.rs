@@ -53,7 +53,7 @@ pub use timeline::TimelineColumns;
 pub struct StatsResult {
     /// What the statistics are of: the folder of the log, the files, or the server.
     pub title: String,
-    /// The figures.
+    /// The statistics.
     pub report: BinlogReport,
     /// The findings, the most severe first.
     pub findings: Vec<StatsFinding>,

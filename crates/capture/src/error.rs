@@ -113,7 +113,7 @@ pub enum CaptureError {
     /// The operating system could not create a thread, or the capture panicked.
     #[error("the capture failed: {detail}")]
     Runtime {
-        /// What happened.
+        /// What failed.
         detail: String,
     },
     /// The source, or another replica of it, has the same `server_id` as the capture.
@@ -129,7 +129,7 @@ pub enum CaptureError {
         }
     )]
     ServerIdTaken {
-        /// The server that has it.
+        /// The server that has this `server_id`.
         holder: ServerIdHolder,
         /// The `server_id`.
         server_id: u32,

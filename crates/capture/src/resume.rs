@@ -73,7 +73,7 @@ pub enum StartPolicy {
 /// How to request the stream from the source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ResumePoint {
-    /// By file and offset.
+    /// By one of the source's binlog files and an offset in it.
     FilePosition {
         /// The source's binlog file; empty for its oldest file.
         file: String,

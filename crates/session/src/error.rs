@@ -82,7 +82,7 @@ pub enum SessionError {
     Server {
         /// What the connection was used for.
         doing: &'static str,
-        /// The server's error.
+        /// The error that the server returned.
         error: ServerError,
         /// The beginning of the statement; empty if the command was not a statement.
         statement: StatementPrefix,
@@ -96,12 +96,12 @@ pub enum SessionError {
     Denied {
         /// The server's address.
         endpoint: String,
-        /// The user.
+        /// The user name of the login.
         user: String,
-        /// The server's error.
+        /// The error that the server returned.
         error: ServerError,
     },
-    /// The server is too old.
+    /// The server's version is so old that Tailwater cannot work with it.
     #[error("{endpoint} is {server}, which is too old for Tailwater; supported versions: {supported}")]
     ServerTooOld {
         /// The server's address.
@@ -136,7 +136,7 @@ pub enum SessionError {
     /// The account uses an authentication plugin that Tailwater does not support.
     #[error("user {user} logs in with plugin {plugin}, which is not supported; supported are {supported}")]
     AuthPlugin {
-        /// The user.
+        /// The user name of the login.
         user: String,
         /// The plugin of the account.
         plugin: String,
@@ -148,9 +148,9 @@ pub enum SessionError {
         "the server requests the password of {user} in clear text ({plugin}), which is refused: {reason}"
     )]
     ClearPassword {
-        /// The user.
+        /// The user name of the login.
         user: String,
-        /// The plugin.
+        /// The authentication plugin that the server requested.
         plugin: &'static str,
         /// Why Tailwater does not send the password, with the remedy.
         reason: &'static str,
@@ -168,7 +168,7 @@ pub enum SessionError {
     LocalInfileOff {
         /// The server's address.
         endpoint: String,
-        /// The server's error.
+        /// The error that the server returned.
         error: ServerError,
     },
     /// The sender of the rows of a `LOAD DATA LOCAL` statement ended before the last row.
@@ -195,7 +195,7 @@ pub enum SessionError {
     /// The account lacks a privilege that the task needs.
     #[error("user {user} lacks {missing} for {purpose}; run: {statement}")]
     MissingGrant {
-        /// The account.
+        /// The user name of the account.
         user: String,
         /// The privileges that are missing.
         missing: String,
@@ -213,9 +213,9 @@ pub enum SessionError {
     /// An option file cannot be read, or has an invalid line.
     #[error("option file {}, line {line}: {reason}", file.display())]
     OptionFile {
-        /// The file.
+        /// The path of the option file.
         file: PathBuf,
-        /// The line from 1; 0 for the whole file.
+        /// The number of the line, from 1; 0 if the error is not about a single line.
         line: usize,
         /// The cause and the remedy.
         reason: String,
@@ -249,7 +249,7 @@ pub enum SessionError {
     /// An account in Tailwater's configuration cannot be used.
     #[error("account {user:?}: {reason}")]
     Account {
-        /// The account.
+        /// The user name of the account.
         user: String,
         /// The cause and the remedy, without the password or hash.
         reason: String,
@@ -275,7 +275,7 @@ pub enum SessionError {
         wanted: &'static str,
         /// The privilege that the account needs to set the variable in a session.
         privilege: &'static str,
-        /// The server's error.
+        /// The error that the server returned.
         error: Box<ServerError>,
     },
     /// A session variable that changes results does not keep the value that Tailwater set.
@@ -294,9 +294,9 @@ pub enum SessionError {
     /// An environment variable has an invalid value.
     #[error("environment variable {name}: {reason}")]
     Environment {
-        /// The variable.
+        /// The name of the environment variable.
         name: &'static str,
-        /// The cause.
+        /// What is wrong with the value.
         reason: String,
     },
 }
@@ -343,7 +343,7 @@ impl fmt::Debug for PrivateText {
 pub struct StatementPrefix(Vec<u8>);
 
 impl StatementPrefix {
-    /// Keeps the beginning of a statement.
+    /// Keeps the beginning of a statement, up to the length that messages show.
     pub fn of(statement: &[u8]) -> Self {
         Self(Self::cut(statement).to_owned())
     }
@@ -382,7 +382,7 @@ pub struct ServerError {
     pub number: u16,
     /// The SQLSTATE: five characters, such as `28000`.
     pub sql_state: String,
-    /// The server's message, which may hold values of rows.
+    /// The server's message, which may contain values of rows.
     pub message: PrivateText,
 }
 

@@ -263,7 +263,7 @@ fn parse_switch(value: Option<&str>) -> Result<bool, String> {
 /// Parses `ssl-mode` in the spelling of the servers' clients or of Tailwater's configuration.
 ///
 /// # Errors
-/// If it is not a mode.
+/// If the value is not a TLS mode.
 pub fn parse_tls_mode(value: &str) -> Result<TlsMode, String> {
     Ok(match value.to_ascii_uppercase().replace('-', "_").as_str() {
         "DISABLED" | "OFF" => TlsMode::Off,

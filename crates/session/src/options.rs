@@ -125,11 +125,11 @@ impl TlsOptions {
 pub struct ConnectOptions {
     /// The server's address.
     pub endpoint: Endpoint,
-    /// The account.
+    /// The user name to log in with.
     pub user: String,
-    /// The account's password; empty for no password.
+    /// The password; empty for no password.
     pub password: PasswordText,
-    /// The default database.
+    /// The default database, if any.
     pub database: Option<String>,
     /// The TLS options.
     pub tls: TlsOptions,

@@ -13,7 +13,7 @@ const CHANGED: u64 = 1_000;
 /// The maximum size of all stored inputs together, in bytes.
 const CORPUS_BYTES_MAX: usize = 128 << 10;
 
-/// Prints the input if the check panics.
+/// Prints the input and the seed if the check of this input panics.
 struct Witness<'a>(&'a [u8], u64);
 
 impl Drop for Witness<'_> {

@@ -44,7 +44,7 @@ pub trait LogHistory {
     fn source_uuid(&self) -> Option<[u8; 16]>;
 }
 
-/// The decision about a dump request.
+/// Where the stream of a dump request starts, or why it does not start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StartDecision {
     /// The stream starts here.

@@ -63,9 +63,9 @@ pub struct ResultColumn {
 /// The type of a column's values. All values are sent as text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ResultColumnType {
-    /// Whole numbers.
+    /// The values are whole numbers.
     Integer,
-    /// UTF-8 text.
+    /// The values are UTF-8 text.
     Text,
 }
 

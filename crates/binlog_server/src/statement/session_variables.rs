@@ -61,7 +61,7 @@ fn variable_bytes(name: &str, value: &SqlValue) -> usize {
     }
 }
 
-/// The session state of one client.
+/// What one client has set: its user variables and its database.
 #[derive(Debug, Clone, Default)]
 pub struct StatementSession {
     /// The user variables by their name in lower case, without the `@`.

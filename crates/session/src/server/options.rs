@@ -10,9 +10,9 @@ use crate::server::limits::ConnectionLimits;
 /// The TLS certificate that Tailwater shows to clients.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum ServerTls {
-    /// No TLS.
+    /// TLS is not offered.
     Off,
-    /// The operator's certificate.
+    /// TLS with the operator's certificate.
     Files {
         /// PEM file with the certificate, followed by the intermediate certificates.
         certificate: PathBuf,
@@ -26,7 +26,7 @@ pub enum ServerTls {
     Generated,
 }
 
-/// Options of the server side.
+/// The options of the server side.
 #[derive(Debug, Clone)]
 pub struct ServerOptions {
     /// The flavour that clients see: MySQL or MariaDB.
