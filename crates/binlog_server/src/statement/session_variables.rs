@@ -61,7 +61,7 @@ fn variable_bytes(name: &str, value: &SqlValue) -> usize {
     }
 }
 
-/// What one client has set: its user variables and its database.
+/// What one client has set: user variables, the database, and system variables that matter here.
 #[derive(Debug, Clone, Default)]
 pub struct StatementSession {
     /// The user variables by their name in lower case, without the `@`.
