@@ -1,4 +1,4 @@
-//! The state of the log at one moment, as far as the decision needs it where a client's stream starts.
+//! The state of the log at one moment. With it, the server decides where a client's stream starts.
 
 use std::collections::HashMap;
 

@@ -45,7 +45,8 @@ pub struct StreamFilter {
     /// The offset after the last event of `file` that was sent or skipped.
     position: u64,
     format: Option<FormatDescription>,
-    /// For MySQL: the offset up to which transactions were skipped, if the client has not been told yet.
+    /// For MySQL: the offset up to which transactions were skipped, if no event has announced this offset to
+    /// the client yet.
     skipped_to: Option<u64>,
     /// The entry of the log that is being sent.
     entry: Option<EntryProgress>,
@@ -103,7 +104,7 @@ pub enum EntryVerdict {
     Skip,
 }
 
-/// What to send instead of an event.
+/// What to send for an event of the entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EventVerdict {
     /// Send all bytes of the event.
@@ -348,7 +349,7 @@ impl StreamFilter {
     }
 
     /// The heartbeat to send before waiting for more entries. `None` unless transactions were skipped and the
-    /// client has not been told (MySQL).
+    /// client has not received this position yet (MySQL).
     pub fn idle(&mut self) -> Option<Vec<u8>> {
         let position = self.skipped_to.take()?;
         Some(self.events.heartbeat(self.flavour, self.options.heartbeat_v2, &self.file, position))
