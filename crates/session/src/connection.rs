@@ -260,8 +260,8 @@ impl Connection {
     /// statement in pieces, so that the whole of it need not be in memory.
     ///
     /// # Errors
-    /// The same as for [`Connection::execute`]; [`SessionError::Protocol`], and an unusable connection, if the pieces do
-    /// not add up to `bytes`.
+    /// The same as for [`Connection::execute`]; [`SessionError::Protocol`], and an unusable connection, if
+    /// the length of the pieces is not `bytes` in total.
     pub async fn execute_pieces(
         &mut self,
         bytes: usize,

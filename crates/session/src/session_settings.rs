@@ -26,8 +26,8 @@ const NOT_OF_A_SESSION: u16 = 1238;
 /// The text in each error message of a relay's binlog server, by which clients recognise such a server.
 pub const SERVED_LOG: &str = "This is Tailwater's binlog server";
 
-/// This statement runs before the settings are read. With other values, the query that reads the settings may return no row,
-/// or text in a two-byte character set.
+/// This statement runs before the settings are read. With other values, the query that reads the settings may
+/// return no row, or text in a two-byte character set.
 const READABLE: &str =
     "SET SESSION sql_select_limit = 18446744073709551615, SESSION character_set_results = utf8mb4";
 
