@@ -1,5 +1,5 @@
-//! Interfaces through which runs act: on servers, relays and hooks. Drivers implement them; the state
-//! machines know nothing else of the outside.
+//! Interfaces through which failovers, switchovers and recoveries act on servers, relays and hooks. The state
+//! machines do no I/O of their own: a driver calls these interfaces for them.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -12,46 +12,47 @@ use crate::model::{ActionOutcome, RunAction};
 
 /// Executes the actions of a run, one at a time or several in parallel.
 pub trait ActionExecutor: Send + Sync {
-    /// Executes one action in bounded time. [`ActionOutcome::Failed`] means that it certainly had no effect;
-    /// [`ActionOutcome::Unknown`] that it may have had one. Repeating an action changes nothing more.
+    /// Executes one action in bounded time. [`ActionOutcome::Failed`] means that the action certainly had no
+    /// effect; [`ActionOutcome::Unknown`] means that it may have had one. It is safe to repeat an action that
+    /// has already taken effect.
     ///
-    /// Never called with [`RunAction::CheckLease`] and [`RunAction::ConfirmFailure`], which the driver
-    /// answers itself.
+    /// The driver answers [`RunAction::CheckLease`] and [`RunAction::ConfirmFailure`] itself, so this method
+    /// never receives them.
     fn execute(&self, act: &RunAction, token: LeaseToken) -> impl Future<Output = ActionOutcome> + Send;
 }
 
-/// The pending answer of an acker.
+/// The future of a request to an acker: the answer, or why there is none.
 pub type AckerFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, AckerError>> + Send + 'a>>;
 
-/// State of an acker and the transactions that its log holds.
+/// The state of an acker, and which transactions its log holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AckerReport {
-    /// Its state; after a stop, read once it has stopped.
+    /// State of the acker. After an order to stop, it is read when the acker has stopped.
     pub acker: AckerEvidence,
-    /// Transactions before the beginning of its log, which it cannot send any more.
+    /// Transactions before the beginning of the acker's log. The acker can no longer send them.
     pub before: GtidSet,
-    /// The highest lease term from which it has accepted an order.
+    /// The highest lease term from which the acker has accepted an order.
     pub term: LeaseToken,
 }
 
 /// Why an acker did not execute an order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AckerError {
-    /// It certainly did nothing: it refused, or was never reached.
+    /// The acker certainly did not execute the order: it refused, or could not be reached.
     Refused(String),
-    /// It may have executed the order.
+    /// The acker may have executed the order.
     Unknown(String),
 }
 
-/// Control of a relay, in this process or on another machine. A relay refuses a token below the highest it
-/// has seen.
+/// Control of a relay, in this process or on another machine. A relay refuses an order whose token is lower
+/// than the highest one it has seen.
 pub trait AckerControl: Send + Sync {
-    /// Stops capture and acknowledgements durably, then reports what the log holds.
+    /// Stops capture and semi-sync ACKs, also after a restart of the relay. Then reports what the log holds.
     fn stop(&self, token: LeaseToken) -> AckerFuture<'_, AckerReport>;
-    /// Reports what the log holds now, without changing anything.
+    /// Reports what the relay's log holds now. Changes nothing.
     fn read(&self) -> AckerFuture<'_, AckerReport>;
     /// Resumes capture from the same source as before.
     fn start(&self, token: LeaseToken) -> AckerFuture<'_, ()>;
-    /// Captures from another server of the cluster. Returns once that stream is established.
+    /// Makes the relay capture from another server of the cluster. Returns when that stream is established.
     fn follow<'a>(&'a self, token: LeaseToken, server: &'a str) -> AckerFuture<'a, ()>;
 }

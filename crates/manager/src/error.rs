@@ -1,35 +1,35 @@
-//! Errors with stable codes.
+//! Errors of the crate, each with a stable code.
 
 use tailwater_session::SessionError;
 use tailwater_topology::TopologyError;
 
 use crate::safety_refusal::SafetyRefusal;
 
-/// Errors of probes and actions.
+/// Errors of probes and of actions on servers.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ManagerError {
-    /// The connection to a server.
+    /// The connection to a server failed, or the server returned an error.
     #[error(transparent)]
     Session(#[from] SessionError),
-    /// A server's answer does not have the expected form.
+    /// The server's answer to a query does not have the expected form.
     #[error(transparent)]
     UnexpectedAnswer(TopologyError),
-    /// The lease time is out of range.
+    /// The configured duration of the lease is out of range.
     #[error("a lease of {ttl_ms} ms: it must be 2000 to 86400000")]
     InvalidLeaseTtl {
-        /// The requested time.
+        /// The configured duration, in milliseconds.
         ttl_ms: u64,
     },
     /// The etcd cluster that holds the lease cannot be used.
     #[error("etcd at {endpoints}: {reason}")]
     Etcd {
-        /// The configured endpoints.
+        /// The configured endpoints of etcd.
         endpoints: String,
         /// The cause.
         reason: String,
     },
-    /// An action failed, or must not be executed.
+    /// An action on a server failed, or a check refused it before it started.
     #[error("{server}, {doing}: {reason}")]
     ActionFailed {
         /// The server.
@@ -39,19 +39,19 @@ pub enum ManagerError {
         /// The cause and the remedy.
         reason: String,
     },
-    /// An action was not finished in time.
+    /// An action on a server did not finish within its time limit.
     #[error("{server}, {doing}: not done within {waited_ms} ms: {reason}")]
     ActionTimeout {
         /// The server.
         server: String,
-        /// The action.
+        /// The action that was being executed.
         doing: &'static str,
-        /// The time waited, in milliseconds.
+        /// How long the manager waited, in milliseconds.
         waited_ms: u64,
-        /// The state at that time.
+        /// The state when the time limit was reached.
         reason: String,
     },
-    /// A safety rule refuses to continue.
+    /// A safety rule refuses the action.
     #[error(transparent)]
     Refused(#[from] SafetyRefusal),
 }

@@ -1,7 +1,7 @@
 //! Whether a failover would succeed if the primary died now. Pure.
 //!
-//! Runs a dry run of the real state machine ([`Failover`]) on the last reports of all relays and servers, so
-//! a rule that refuses here also refuses a real failover.
+//! Runs the real state machine ([`Failover`]) as a dry run, with the last report of each relay and server. A
+//! rule that refuses the dry run would therefore also refuse a real failover.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -14,12 +14,13 @@ use crate::model::LeaseToken;
 use crate::model::{ActionOutcome, RunAction, RunOutcome};
 use crate::safety_refusal::SafetyRefusal;
 
-/// Readiness from the rule that would refuse.
+/// Readiness if this safety rule would refuse the failover.
 pub fn refused(refusal: &SafetyRefusal) -> FailoverReadiness {
     FailoverReadiness::NotReady { rule: refusal.code().to_owned(), reason: refusal.to_string() }
 }
 
-/// Rehearses a failover with the last report of each relay (or why there is none) and of each server.
+/// Rehearses a failover with the last report of each relay (or why there is none) and of each server. Returns
+/// whether it would succeed.
 pub fn rehearse(
     order: FailoverRequest,
     ackers: &BTreeMap<String, Result<AckerReport, String>>,
@@ -40,11 +41,11 @@ pub fn rehearse(
             | RunOutcome::Undone { refusal, .. }
             | RunOutcome::Incomplete { refusal, .. },
         ) => refused(refusal),
-        None => FailoverReadiness::Unknown { reason: "the rehearsal did not end".to_owned() },
+        None => FailoverReadiness::Unknown { reason: "the rehearsal of the failover did not end".to_owned() },
     }
 }
 
-/// Outcome of an action if the primary is dead and the lease held.
+/// Returns the outcome that an action would have if the primary were dead and this manager held the lease.
 fn answer(
     act: &RunAction,
     ackers: &BTreeMap<String, Result<AckerReport, String>>,
@@ -58,7 +59,7 @@ fn answer(
                 ActionOutcome::AckerState { acker: acker.clone(), before: before.clone() }
             }
             Some(Err(reason)) => ActionOutcome::Unknown(reason.clone()),
-            None => ActionOutcome::Unknown("it did not answer yet".to_owned()),
+            None => ActionOutcome::Unknown("it has not answered yet".to_owned()),
         },
         RunAction::ProbeCandidates => ActionOutcome::Candidates(servers.to_vec()),
         _ => ActionOutcome::Done,

@@ -1,24 +1,25 @@
-//! Cluster management: runs failovers and switchovers. The crate `topology` probes the
-//! servers and analyses failures.
+//! Cluster management: runs failovers and switchovers. The crate `topology` probes the servers and analyses
+//! failures.
 //!
-//! The map:
-//! - [`actions`]: executes actions on real servers. A driver.
+//! Modules:
+//! - [`actions`]: executes actions on real servers. Does I/O.
 //! - [`relay_reconciliation`]: pure: which relays follow the wrong server.
 //! - [`candidates`]: pure: ranks the servers that may become primary.
-//! - [`driver`]: executes the actions of a state machine.
+//! - [`driver`]: the loop that gives the actions of a state machine to an executor and returns their
+//!   outcomes.
 //! - [`error`]: errors with stable codes.
 //! - [`failover`]: the phases and rules of a failover.
 //! - [`failover_readiness`]: pure: whether a failover would succeed now.
-//! - [`action_executor`]: the interfaces through which runs act.
-//! - [`history`]: pure: what the audit records say.
-//! - [`lease`]: one manager acts at a time.
-//! - [`lossless`]: what the stopped ackers prove.
-//! - [`model`]: plain types that no driver owns: actions, outcomes, audit records.
+//! - [`action_executor`]: the interfaces through which a run acts on servers, relays and hooks.
+//! - [`history`]: pure: what the audit records of earlier runs show.
+//! - [`lease`]: the lease, which lets only one manager act at a time.
+//! - [`lossless`]: the proof, from stopped ackers, that no acknowledged commit is missing.
+//! - [`model`]: plain types without I/O: actions, outcomes, audit records.
 //! - [`phase_machine`]: pure: the state machine that failover, switchover and recovery share.
 //! - [`recovery`]: undoes or finishes an interrupted run.
-//! - [`safety_refusal`]: the rules that refuse.
+//! - [`safety_refusal`]: the safety rules, which refuse a failover, switchover or rejoin.
 //! - [`switchover`]: the phases and rules of a switchover.
-//! - [`cluster_watch`]: watches a cluster. A driver around a pure state.
+//! - [`cluster_watch`]: watches a cluster: tasks that do I/O, and a pure state.
 
 pub mod action_executor;
 pub mod actions;

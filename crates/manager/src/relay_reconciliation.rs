@@ -1,18 +1,22 @@
-//! Finds relays that follow another server than the primary, because they were away when the primary changed
-//! or could not obey. Pure.
+//! Finds relays that follow another server than the primary. Such a relay was unreachable when the primary
+//! changed, or could not execute the order to follow the new primary. Pure.
 //!
-//! The primary is determined by what survives restarts of managers and relays: the audit records, and the
-//! orders that each relay has kept. The latest term counts; within a term the record does, because it
-//! contains the last decision. If they contradict each other, or a run is unfinished, nothing is decided and
-//! no relay gets an order.
+//! The primary is determined from data that survives restarts of managers and relays: the audit records, and
+//! the last order that each relay has stored. The source with the latest lease term decides. If an audit
+//! record and an order have the same term, the record decides, because it contains the final decision. If the
+//! sources contradict each other, or a run is unfinished, the primary counts as uncertain and no relay gets
+//! an order.
 
 use crate::history::{PrimaryRecord, RecordedPrimary};
 use crate::model::{LeaseToken, RelayAssignment};
 
 impl PrimaryRecord {
-    /// The present primary by the records and by all relays that answer; `None` if it is uncertain in the
-    /// term `now`. A commit needs `acks` ACKs. A failover stops so many relays that any `acks` of them
-    /// include one that knows of it; fewer may not.
+    /// Determines the present primary from the audit records and from all relays that answer. Returns `None`
+    /// if the primary is uncertain in the term `now`.
+    ///
+    /// `acks` is the number of ACKs that a commit needs. A failover stops so many relays that any group of
+    /// `acks` relays contains one that knows of the failover. Fewer than `acks` relays therefore prove
+    /// nothing.
     pub fn of<'a>(
         recorded: &RecordedPrimary,
         relays: impl IntoIterator<Item = &'a RelayAssignment> + Clone,
@@ -20,7 +24,8 @@ impl PrimaryRecord {
     ) -> Option<Self> {
         let relays = || relays.clone().into_iter();
         let are_few = relays().count() < usize::try_from(acks).unwrap_or(usize::MAX);
-        // Another manager holds a later lease, or an operator gave orders by hand.
+        // A relay has an order of a later term: another manager holds a later lease, or an operator gave the
+        // order by hand.
         if are_few || relays().any(|assignment| assignment.term > now) {
             return None;
         }
@@ -44,8 +49,9 @@ impl PrimaryRecord {
                 Self { term: latest, server }
             }
         };
-        // A relay stopped since then belongs to an unfinished run, and may be all that fences a primary. The
-        // record of its own run of that term lists which relays it stopped.
+        // A relay that was stopped after this decision belongs to an unfinished run. It may be the only thing
+        // that fences a primary. If the decision comes from the audit record of a run, that record lists the
+        // relays which the run stopped in the same term.
         let is_recorded = matches!(recorded, RecordedPrimary::Known(recorded) if *recorded == decision);
         let is_begun = relays().any(|assignment| {
             let in_that = assignment.term == decision.term && !is_recorded;
@@ -55,17 +61,17 @@ impl PrimaryRecord {
     }
 
     /// Whether a relay must be repointed. A relay that follows the primary is left alone, whatever its term,
-    /// because an order would interrupt its stream. So is a relay that follows the primary and was stopped by
-    /// hand since, on which an operator relies.
+    /// because an order would interrupt its stream. It is also left alone if an operator stopped it by hand
+    /// afterwards, because the operator may rely on that.
     pub fn needs_repoint(&self, assignment: &RelayAssignment) -> bool {
         let was_left =
             assignment.is_stopped && (LeaseToken(1)..self.term).contains(&assignment.assigned_term);
         assignment.source != self.server || was_left
     }
 
-    /// Whether at least one relay was repointed to that server in that term. Records alone may be outdated if
-    /// other managers have acted since, and their relays do not report terms or use another name for the
-    /// server.
+    /// Whether at least one relay was repointed to this server in this term. Without such a relay the audit
+    /// records may be outdated: other managers may have acted since, and their relays may not report terms,
+    /// or may use another name for the server.
     pub fn is_confirmed<'a>(&self, relays: impl IntoIterator<Item = &'a RelayAssignment>) -> bool {
         relays
             .into_iter()

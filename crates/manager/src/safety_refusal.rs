@@ -1,45 +1,46 @@
-//! Safety rules. Each is a variant with a stable code. Its message contains the remedy.
+//! The safety rules. Each rule is a variant with a stable code, and its message contains the remedy.
 
 use serde::{Deserialize, Serialize};
 
-/// A rule that is violated, so that continuing might lose an acknowledged commit or create two primaries.
+/// A safety rule that is violated. Continuing might lose an acknowledged commit or create two primaries.
 ///
-/// `--allow-data-loss` overrides those of [`SafetyRefusal::is_overridable`].
+/// `--allow-data-loss` overrides the rules for which [`SafetyRefusal::is_overridable`] returns true.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[serde(tag = "rule", rename_all = "snake_case")]
 pub enum SafetyRefusal {
-    /// The primary did not wait for ackers by the lossless rules, and too few ackers have caught up since.
+    /// The primary did not wait for ACKs as the lossless rules require, and too few ackers have caught up
+    /// since.
     #[error(
         "{primary} may have acknowledged commits that no acker holds: {problems}; let the ackers catch up while it waits \
          for ACKs by these rules"
     )]
     NotLossless {
-        /// The primary.
+        /// The old primary.
         primary: String,
-        /// What is wrong with its settings.
+        /// What is wrong with the semi-sync settings of the primary.
         problems: String,
     },
-    /// Whether the primary waits for ackers was never observed, or too long ago.
+    /// No manager ever observed whether the primary waited for ackers, or the last observation is too old.
     #[error(
         "it is not known whether {primary} waited for ackers: {reason}; a manager must watch it while it is alive"
     )]
     NotVerified {
-        /// The primary.
+        /// The old primary.
         primary: String,
-        /// When it was last observed.
+        /// When a manager last observed the primary.
         reason: String,
     },
-    /// Too few ackers are stopped and readable.
+    /// Too few ackers are stopped and readable, so that completeness cannot be proven.
     #[error(
         "{stopped} of the {needed} ackers that prove what was acknowledged are stopped and readable; missing: {missing}"
     )]
     #[serde(rename = "incomplete", alias = "too_few_ackers")]
     TooFewAckers {
-        /// How many count.
+        /// How many ackers are stopped and readable.
         stopped: u32,
-        /// How many must.
+        /// How many ackers must be stopped and readable.
         needed: u32,
-        /// The others, each with the reason.
+        /// The ackers that do not count, each with the reason.
         missing: String,
     },
     /// The old primary may acknowledge further commits.
@@ -47,21 +48,21 @@ pub enum SafetyRefusal {
         "{primary} may acknowledge further commits: {reason}; stop it, or configure a fence hook that does"
     )]
     Unfenced {
-        /// The primary.
+        /// The old primary.
         primary: String,
-        /// The reason.
+        /// Why it may acknowledge further commits.
         reason: String,
     },
-    /// Logs of ackers contradict each other.
+    /// The logs of two ackers contradict each other.
     #[error(
         "the logs of {one} and {other} each hold what the other lacks: {detail}; find out which log is correct"
     )]
     Diverged {
-        /// One acker.
+        /// The first of the two ackers.
         one: String,
-        /// Another acker.
+        /// The second of the two ackers.
         other: String,
-        /// What each holds alone.
+        /// The transactions that only one of the two logs holds.
         detail: String,
     },
     /// No server can become primary.
@@ -70,44 +71,44 @@ pub enum SafetyRefusal {
         /// Each server with its exclusion reasons.
         reasons: String,
     },
-    /// The requested server cannot become primary.
+    /// The server that the operator requested cannot become primary.
     #[error("{server} cannot be promoted: {reasons}")]
     #[serde(rename = "unfit", alias = "candidate_unfit")]
     CandidateUnfit {
-        /// The server.
+        /// The requested server.
         server: String,
-        /// The reasons.
+        /// The reasons that exclude it.
         reasons: String,
     },
-    /// The primary is alive, or only one observer reports it dead.
+    /// The primary is alive, or only one observer reports that it is dead.
     #[error("{primary} is not known to have failed: {reason}")]
     NotConfirmed {
         /// The primary.
         primary: String,
-        /// What was observed.
+        /// What the observers reported.
         reason: String,
     },
-    /// Another manager holds the lease, or may.
+    /// Another manager holds the lease, or it is uncertain which manager does.
     #[error("this manager may not act: {reason}")]
     NoLease {
-        /// Who holds it, or why it was lost.
+        /// Who holds the lease, or why this manager lost it.
         reason: String,
     },
-    /// An action failed.
+    /// An action of the run failed.
     #[error("{step} failed: {reason}")]
     #[serde(rename = "step", alias = "step_failed")]
     StepFailed {
-        /// The action, with its server.
+        /// The action, with the server that it acts on.
         step: String,
-        /// The reason.
+        /// Why the action failed.
         reason: String,
     },
     /// The cluster is not ready for a switchover.
     #[error("{primary} cannot be switched over: {reasons}; fix that first")]
     NotReady {
-        /// The primary.
+        /// The primary to be replaced.
         primary: String,
-        /// The reasons.
+        /// What prevents the switchover.
         reasons: String,
     },
     /// A switchover exceeded the time limit of the write pause.
@@ -116,27 +117,27 @@ pub enum SafetyRefusal {
          delays that, or allow more with --max-write-pause-ms"
     )]
     PauseExceeded {
-        /// The primary.
+        /// The old primary.
         primary: String,
         /// The time limit, in milliseconds.
         bound_ms: u64,
         /// The action that was not finished.
         step: String,
     },
-    /// The manager died or lost the lease during a run.
+    /// The manager died or lost the lease during the run.
     #[error("{run} was interrupted: {reason}")]
     Interrupted {
-        /// Id of the run.
+        /// Id of the interrupted run.
         run: String,
-        /// Why it was interrupted, or why it cannot be undone or finished.
+        /// Why the run was interrupted, or why it can be neither undone nor finished.
         reason: String,
     },
     /// Another manager has acted since the interrupted run, which is therefore obsolete.
     #[error("{run} was interrupted, and another manager has acted since: {by}")]
     Superseded {
-        /// Id of the run.
+        /// Id of the interrupted run.
         run: String,
-        /// Which acker got an order, and in which term.
+        /// Which acker got an order from the other manager, and in which term.
         by: String,
     },
     /// A former primary may have transactions that no other server has.
@@ -146,9 +147,9 @@ pub enum SafetyRefusal {
     )]
     #[serde(rename = "not_brought_back", alias = "rejoin_unsafe")]
     RejoinUnsafe {
-        /// The server.
+        /// The former primary.
         server: String,
-        /// The reason.
+        /// Why it may hold such commits.
         reason: String,
     },
 }
@@ -175,8 +176,8 @@ impl SafetyRefusal {
         }
     }
 
-    /// Whether `--allow-data-loss` overrides the rule. Diverged logs cannot be followed whatever loss is
-    /// accepted, and the other rules are not about loss.
+    /// Whether `--allow-data-loss` overrides the rule. It cannot override diverged logs, because no new
+    /// primary can continue both. The other rules have nothing to do with data loss.
     pub fn is_overridable(&self) -> bool {
         match self {
             Self::NotLossless { .. }

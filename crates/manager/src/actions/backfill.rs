@@ -1,5 +1,5 @@
-//! Sends missing transactions to a server, from a relay's log or from another server. The relay logs are
-//! drained first.
+//! Backfill: sends missing transactions to a server, from a relay's log or from another server. The server
+//! first executes everything in its relay logs.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ use crate::error::ManagerError;
 
 const DOING: &str = "receiving missing transactions";
 
-/// Returns once the server has received `what`.
+/// Returns when the server has received the transactions `what` from `from`.
 pub(super) async fn supply(
     connection: &mut Connection,
     setup: &ExecutorConfig,
@@ -41,7 +41,7 @@ pub(super) async fn supply(
     wait_until_received(connection, &wanted, started, patience).await
 }
 
-/// Makes a replica read from the log.
+/// Makes a replica read from a relay's log.
 pub(super) async fn repoint(
     connection: &mut Connection,
     setup: &ExecutorConfig,
@@ -57,11 +57,11 @@ pub(super) async fn repoint(
 }
 
 pub(super) fn no_log(connection: &Connection) -> ManagerError {
-    let reason = "no log serves replicas: configure a [[serve]]".to_owned();
-    failed(connection, "reading from the log", reason)
+    let reason = "no relay serves its log to replicas: configure a [[serve]]".to_owned();
+    failed(connection, "starting to read from the log", reason)
 }
 
-/// Address of `from`, which is a relay or a server.
+/// Returns the address at which replicas can read from `from`, which is a relay or a server.
 fn address(
     connection: &Connection,
     setup: &ExecutorConfig,
@@ -78,7 +78,7 @@ fn address(
     })
 }
 
-/// Whether the server receives from that address now.
+/// Whether the server replicates from that address now.
 async fn reads_from(connection: &mut Connection, address: &ReplicationSource) -> Result<bool, ManagerError> {
     let channel = status(connection).await?;
     Ok(channel.is_some_and(|channel| address.is_source_of(&channel) && channel.io == IoState::Running))
@@ -94,8 +94,8 @@ async fn wait_until_received(
         let Some(channel) = status(connection).await? else {
             return Err(failed(connection, DOING, "its replication source was removed".to_owned()));
         };
-        // Read `executed` after the channel status: a transaction that moves from one to the other between
-        // the two queries is then counted.
+        // `executed` is read after the channel status. Otherwise a transaction that is executed between the
+        // two queries would be missing from both answers.
         let has = executed(connection).await?;
         let received = channel.received.union(&has).unwrap_or(has);
         if wanted.is_held_by(&received) {
@@ -103,14 +103,15 @@ async fn wait_until_received(
         }
         refused_by_source(connection, &channel, DOING)?;
         if started.elapsed() >= patience {
-            let reason = format!("{} has not come", wanted.missing_in(&received));
+            let reason = format!("{} has not arrived", wanted.missing_in(&received));
             return Err(too_long(connection, DOING, patience, reason));
         }
         pause(started).await;
     }
 }
 
-/// Waits until the channel, which reads the log on its own, has delivered the transactions.
+/// Waits until the channel of this server has applied the transactions. The channel reads them from the log,
+/// so nothing has to be sent.
 async fn from_channel(
     connection: &Connection,
     feed: &dyn ChannelControl,

@@ -1,4 +1,5 @@
-//! Control of a Tailwater channel whose target may become primary. Another crate owns the channel.
+//! Control of a Tailwater channel whose target may become primary. The channel itself belongs to another
+//! crate.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -8,20 +9,20 @@ use tailwater_wire::gtid::GtidSet;
 use crate::action_executor::AckerError;
 use crate::candidates::candidate_server::ChannelCopyState;
 
-/// The pending answer of a channel.
+/// The future of an order to a channel: the answer, or why there is none.
 pub type ChannelFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, AckerError>> + Send + 'a>>;
 
-/// A channel that accepts orders.
+/// A channel that the manager can pause and resume.
 pub trait ChannelControl: Send + Sync {
-    /// All transactions applied to its target; `None` while unknown.
+    /// All transactions that the channel has applied to its target; `None` if unknown.
     fn progress(&self) -> Option<GtidSet>;
-    /// Whether the target records them under the GTIDs of the log (`gtid = "log"` or `"preserve"`). Only then
-    /// can replicas of the target use GTIDs.
+    /// Whether the target records the transactions under the GTIDs of the log (`gtid = "log"` or
+    /// `"preserve"`). Only then can replicas of the target use GTIDs.
     fn keeps_gtids(&self) -> bool;
-    /// Whether it applied everything: no filters, no skipped transactions. Otherwise its target is not a copy
-    /// of the primary.
+    /// Whether the channel applied everything: it has no filters and skipped no transactions. Otherwise its
+    /// target is not a copy of the primary.
     fn is_whole(&self) -> bool;
-    /// The three values above, together.
+    /// Returns the three values above in one struct.
     fn state(&self) -> ChannelCopyState {
         ChannelCopyState {
             progress: self.progress(),
@@ -29,9 +30,10 @@ pub trait ChannelControl: Send + Sync {
             is_whole: self.is_whole(),
         }
     }
-    /// Finishes the transactions in flight and stops, over restarts too. Returns all transactions applied,
-    /// which the target has in its own GTID position by then.
+    /// Finishes the transactions in flight and stops the channel, also after a restart. Returns all
+    /// transactions that the channel has applied. When it returns, the target has them in its own GTID
+    /// position.
     fn pause(&self) -> ChannelFuture<'_, GtidSet>;
-    /// Resumes.
+    /// Resumes the paused channel.
     fn resume(&self) -> ChannelFuture<'_, ()>;
 }

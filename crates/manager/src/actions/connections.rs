@@ -1,4 +1,4 @@
-//! One open connection to each server, so that no action of a failover waits for a login.
+//! Keeps one open connection to each server, so that no action of a failover has to wait for a login.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -10,14 +10,14 @@ use tokio::task::JoinSet;
 
 use crate::error::ManagerError;
 
-/// Connections that are not in use, by server name.
+/// Open connections that no action uses at present, by server name.
 #[derive(Debug, Default)]
 pub(super) struct ServerConnections {
     idle: Mutex<HashMap<String, Connection>>,
 }
 
 impl ServerConnections {
-    /// Takes the open connection to the server, or opens one if it no longer answers.
+    /// Takes the open connection to the server. Opens a new one if there is none or if it no longer answers.
     pub(super) async fn take(
         &self,
         to: &ProbeTarget,
@@ -32,14 +32,14 @@ impl ServerConnections {
         Ok(Connection::connect(&options(to, patience)).await?)
     }
 
-    /// Returns a connection for the next action. If it is out of step, its first query fails and a new one is
-    /// opened.
+    /// Returns a connection, for use by the next action. If an answer is still pending on it, its first query
+    /// fails and a new connection is opened.
     pub(super) fn give_back(&self, name: &str, connection: Connection) {
         self.lock().insert(name.to_owned(), connection);
     }
 
     /// Opens all missing connections in parallel, within `patience`. Returns the servers on which the account
-    /// lacks a privilege, with the error.
+    /// lacks a privilege, each with the error.
     pub(super) async fn warm(&self, servers: &[ProbeTarget], patience: Duration) -> HashMap<String, String> {
         let mut tasks = JoinSet::new();
         for subject in servers {
@@ -57,7 +57,7 @@ impl ServerConnections {
         }
         let mut lacking = HashMap::new();
         while let Some(joined) = tasks.join_next().await {
-            // A server that is not reached is reported by its probe.
+            // A server that cannot be reached is skipped here; its probe reports the failure.
             let Ok(Some((name, connection, checked))) = joined else { continue };
             if let Err(error @ SessionError::MissingGrant { .. }) = checked {
                 lacking.insert(name.clone(), format!("{}: {error}", error.code()));
@@ -72,7 +72,8 @@ impl ServerConnections {
     }
 }
 
-/// Each action bounds its own queries, so the connection has no read time-out.
+/// Options of a new connection. It has no read time-out, because each action limits the time of its own
+/// queries.
 fn options(to: &ProbeTarget, patience: Duration) -> ConnectOptions {
     let connect_timeout = to.connect.connect_timeout.min(patience);
     ConnectOptions { connect_timeout, read_timeout: None, ..to.connect.clone() }

@@ -1,4 +1,4 @@
-//! Demotes a former primary that is read-only to a replica of the log.
+//! Demotion: makes a former primary that is read-only a replica that reads from the log.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -14,13 +14,13 @@ use crate::error::ManagerError;
 
 const DOING: &str = "becoming a replica";
 
-/// Makes the server a replica of `log` if it has executed no more than `has`. Ends the sessions of clients:
-/// they can no longer commit, and their locks would block the applier. New sessions find the server
-/// read-only.
+/// Makes the server a replica of `log`, if it has executed no more than the transactions `has`. Kills the
+/// sessions of clients: they can no longer commit, and their locks would block the applier. Clients that
+/// reconnect find the server read-only.
 ///
 /// # Errors
-/// [`ManagerError::ActionFailed`] if clients can write, if the server has more than `has`, or if commits wait
-/// for ACKs that no acker will give; the errors of [`read_from`].
+/// [`ManagerError::ActionFailed`] if clients can write, if the server has executed more than `has`, or if
+/// commits wait for ACKs that no acker will send; the errors of [`read_from`].
 pub(super) async fn demote(
     connection: &mut Connection,
     log: &ReplicationSource,
@@ -34,7 +34,7 @@ pub(super) async fn demote(
     if read_only::is_writable(connection).await? {
         return Err(failed(connection, DOING, "clients may write to it: make it read-only first".to_owned()));
     }
-    // An earlier attempt may have failed before it started replication.
+    // The server may be a replica already, from an earlier attempt that failed later.
     let is_done = |channel: ReplicaChannel| {
         log.is_source_of(&channel) && channel.io != IoState::Stopped && channel.sql_running
     };
@@ -48,13 +48,14 @@ pub(super) async fn demote(
         return Err(failed(connection, DOING, reason));
     }
     semi_sync::disable_source(connection, semi_sync::SemiSyncSides::default()).await?;
-    // Its own transactions must not be requested again.
+    // The replica must not request the transactions that it wrote itself as a primary.
     let log = ReplicationSource { position: ReplicaPosition::WithOwnWrites, ..log.clone() };
     read_from(connection, &log, patience.saturating_sub(started.elapsed())).await
 }
 
-/// Kills the present sessions of clients, and returns when they have disappeared or `patience` is over.
-/// Spares sessions whose commit waits for ACKs: ending one would report the commit as done to its client.
+/// Kills the present sessions of clients. Returns when they have disappeared, or after `patience`. Spares
+/// sessions whose commit waits for ACKs: if such a session is killed, its client may be told that the commit
+/// succeeded.
 async fn end_clients(connection: &mut Connection, patience: Duration) -> Result<(), ManagerError> {
     let started = Instant::now();
     let found = process_list::blocking_candidates(connection).await?;

@@ -1,4 +1,4 @@
-//! Configuration of a server executor.
+//! Configuration of a `ServerExecutor`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,19 +15,20 @@ use super::hook::{Hook, HookServer};
 use super::replication::{ReplicaPosition, ReplicaTls, ReplicationSource};
 use crate::action_executor::AckerControl;
 
-/// A server that may become primary or change its source.
+/// A server that may become primary or that may get another replication source.
 #[derive(Clone)]
 pub struct ManagedServer {
-    /// Its name, address and account. The account needs [`tailwater_session::AccountPurpose::Failover`].
+    /// The server's name, address and account. The account needs
+    /// [`tailwater_session::AccountPurpose::Failover`].
     pub subject: ProbeTarget,
-    /// Its entry in the configuration.
+    /// The server's entry in the manager's configuration.
     pub member: Member,
-    /// The channel that feeds it; `None` for a native replica.
+    /// The channel whose target the server is; `None` for a native replica.
     pub feed: Option<Arc<dyn ChannelControl>>,
 }
 
 impl ManagedServer {
-    /// This server as hooks see it.
+    /// Returns the description of this server that hooks receive.
     pub fn hook_server(&self) -> HookServer {
         let name = self.subject.name.clone();
         match &self.subject.connect.endpoint {
@@ -37,28 +38,29 @@ impl ManagedServer {
     }
 }
 
-/// A relay's log as a replication source.
+/// A relay's log, as a source that replicas can read from.
 #[derive(Debug, Clone)]
 pub struct RelayEndpoint {
     /// The relay's name as an acker.
     pub name: String,
-    /// The address at which it serves replicas.
+    /// The address at which the relay serves replicas.
     pub address: ReplicationSource,
 }
 
 /// The account that replicas use to read from other servers of the cluster.
 #[derive(Debug, Clone, Default)]
 pub struct ReplicaAccount {
-    /// User name.
+    /// User name of the account.
     pub user: String,
-    /// Password.
+    /// Password of the account.
     pub password: PasswordText,
-    /// TLS mode of these connections.
+    /// TLS mode of the connections between servers.
     pub tls: ReplicaTls,
 }
 
 impl ReplicaAccount {
-    /// The given server as a replication source; `None` if it is reached only through a socket.
+    /// Returns the given server as a replication source; `None` if the server can be reached only through a
+    /// socket.
     pub fn at(&self, server: &ManagedServer) -> Option<ReplicationSource> {
         let Endpoint::Tcp { host, port } = &server.subject.connect.endpoint else { return None };
         Some(ReplicationSource {
@@ -72,20 +74,20 @@ impl ReplicaAccount {
     }
 }
 
-/// Time limits of actions. Hooks have their own.
+/// Time limits of the actions. Hooks have their own limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ActionTimeouts {
-    /// For an answer of an acker.
+    /// Limit for an answer of an acker.
     pub acker: Duration,
-    /// For a probe of all servers.
+    /// Limit for a probe of all servers.
     pub look: Duration,
-    /// For a change of a server's settings.
+    /// Limit for a change of a server's settings.
     pub change: Duration,
-    /// For a backfill.
+    /// Limit for a backfill.
     pub supply: Duration,
-    /// For the execution of all received transactions.
+    /// Limit for the execution of all transactions that a replica has received.
     pub drain: Duration,
-    /// For a replica to read from the log, including its drain.
+    /// Limit for repointing a replica to the log, including the drain.
     pub repoint: Duration,
 }
 
@@ -105,7 +107,7 @@ impl Default for ActionTimeouts {
 /// Everything that a server executor needs for one run.
 #[derive(Clone)]
 pub struct ExecutorConfig {
-    /// The run's id, for hooks.
+    /// The id of the run, which hooks receive.
     pub run: String,
     /// The old primary.
     pub primary: HookServer,
@@ -113,13 +115,13 @@ pub struct ExecutorConfig {
     pub flavour: Flavour,
     /// Version of the old primary.
     pub version: ServerVersion,
-    /// The other servers.
+    /// All servers of the cluster except the old primary.
     pub servers: Vec<ManagedServer>,
     /// The ackers, by name.
     pub ackers: BTreeMap<String, Arc<dyn AckerControl>>,
     /// Relays that serve replicas, the preferred one first.
     pub logs: Vec<RelayEndpoint>,
-    /// The account that replicas use between servers.
+    /// The account that replicas use to read from other servers.
     pub replica_account: ReplicaAccount,
     /// Fence hooks and route hooks.
     pub hooks: Vec<Hook>,

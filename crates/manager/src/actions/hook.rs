@@ -1,4 +1,5 @@
-//! Runs commands of the operator: without a shell, within a time limit, keeping what they print.
+//! Runs hooks, the commands of the operator. A hook runs without a shell and within a time limit, and the
+//! beginning of its output is kept.
 
 use std::collections::BTreeMap;
 use std::process::Stdio;
@@ -9,87 +10,88 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::{Child, Command};
 use tokio::task::JoinHandle;
 
-/// How much output of a hook is kept, in bytes, for each of its two streams.
+/// How many bytes of each output stream of a hook (stdout, stderr) are kept.
 const OUTPUT_BYTES_MAX: usize = 8 << 10;
 
-/// How long to wait for a hook's output after the hook has exited: a process that it left running may hold
-/// the stream open.
+/// How long to wait for the rest of a hook's output after the hook has exited. A process that the hook left
+/// running may keep the stream open.
 const OUTPUT_PATIENCE: Duration = Duration::from_millis(100);
 
-/// How a hook receives its task, besides the environment.
+/// Which arguments a hook receives, in addition to its environment variables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HookArguments {
     /// The configured command without further arguments.
     #[default]
     AsGiven,
-    /// Adds `--command=stop|start` and the hosts, as scripts for MHA's `master_ip_failover_script` expect.
+    /// Adds `--command=stop|start` and the hosts, as scripts written for MHA's `master_ip_failover_script`
+    /// expect.
     Mha,
 }
 
-/// A command of the operator.
+/// A hook: a command of the operator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hook {
-    /// Its name.
+    /// Name of the hook.
     pub name: String,
     /// The program and its arguments.
     pub command: Vec<String>,
     /// Arguments added to the command.
     pub arguments: HookArguments,
-    /// How long it may run.
+    /// How long the hook may run before it is killed.
     pub time_limit: Duration,
 }
 
-/// What a hook is run for.
+/// Why a hook is run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HookPurpose {
-    /// To ensure that the old primary takes no more writes.
+    /// The hook must ensure that the old primary takes no more writes.
     Fence,
-    /// To route clients to the new primary.
+    /// The hook must route clients to the new primary.
     Route,
 }
 
-/// A server as hooks see it.
+/// The data of a server that hooks receive.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct HookServer {
-    /// Its name.
+    /// Name of the server.
     pub name: String,
-    /// Its host or socket path.
+    /// Host or socket path of the server.
     pub host: String,
-    /// Its port; 0 for a socket.
+    /// Port of the server; 0 for a socket.
     pub port: u16,
 }
 
-/// What a hook receives.
+/// The data that a hook receives about the run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HookContext {
-    /// What the hook is run for.
+    /// Why the hook is run.
     pub purpose: HookPurpose,
     /// Id of the failover or switchover, as in its audit record.
     pub run: String,
-    /// The lease term; higher than all earlier ones.
+    /// The lease term of the run, which is higher than all earlier terms.
     pub term: u64,
     /// The old primary.
     pub old: HookServer,
-    /// The new primary, once chosen.
+    /// The new primary; `None` before one is chosen.
     pub new: Option<HookServer>,
-    /// All transactions that the new primary has executed, once known.
+    /// All transactions that the new primary has executed; `None` before they are known.
     pub gtids: Option<String>,
 }
 
 /// How a hook exited, with the beginning of its output.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HookOutcome {
-    /// It reported success.
+    /// The hook exited with status 0.
     Done(String),
-    /// It reported failure, or could not be started.
+    /// The hook exited with another status, or could not be started.
     Failed(String),
-    /// It was killed, by the time limit or by another process, so its effect is unknown.
+    /// The hook was killed, after its time limit or by another process, so its effect is unknown.
     Unknown(String),
 }
 
 impl HookContext {
-    /// The hook's environment, documented in docs/reference/hooks.md.
+    /// Returns the environment variables of the hook. They are documented in docs/reference/hooks.md.
     fn environment(&self, hook: &Hook) -> BTreeMap<&'static str, String> {
         let mut variables = BTreeMap::from([
             ("TAILWATER_HOOK", hook.name.clone()),
@@ -109,7 +111,7 @@ impl HookContext {
         variables
     }
 
-    /// Arguments in the form that MHA uses.
+    /// Returns the arguments that MHA passes to its scripts.
     fn mha_arguments(&self) -> Vec<String> {
         let mut out = vec![format!("--command={}", self.purpose.command())];
         let mut hook_server = |prefix: &str, hook_server: &HookServer| {
@@ -134,8 +136,8 @@ impl HookPurpose {
     }
 }
 
-/// Runs a hook and waits for it up to its time limit. After that it is killed, with every process that it
-/// started in its process group.
+/// Runs a hook and waits for it, at most for its time limit. After the limit, the hook and all processes of
+/// its process group are killed.
 pub async fn run(hook: &Hook, situation: &HookContext) -> HookOutcome {
     let Some((program, arguments)) = hook.command.split_first() else {
         return HookOutcome::Failed(format!("hook {}: no command", hook.name));
@@ -146,7 +148,8 @@ pub async fn run(hook: &Hook, situation: &HookContext) -> HookOutcome {
         command.args(situation.mha_arguments());
     }
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    // Its own process group, so that the whole group can be killed and nothing else.
+    // The hook gets its own process group, so that a kill reaches every process of the hook and no other
+    // process.
     command.process_group(0).kill_on_drop(true);
     let mut child = match command.spawn() {
         Ok(child) => child,
@@ -177,11 +180,12 @@ pub async fn run(hook: &Hook, situation: &HookContext) -> HookOutcome {
     }
 }
 
-/// Kills the child's process group. The child has not been waited for, so its process id is still its own.
+/// Kills the process group of the hook. The exit status of the hook has not been read yet, so the system
+/// cannot have given its process id to another process.
 async fn kill_group(child: &mut Child) {
     let group = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
     if let Some(group) = group {
-        // The group may have exited in the meantime.
+        // An error means only that the group has exited by itself in the meantime.
         let _ = kill_process_group(group, Signal::KILL);
     }
     let _ = child.wait().await;
@@ -189,7 +193,7 @@ async fn kill_group(child: &mut Child) {
 
 type CapturedOutput = std::sync::Arc<parking_lot::Mutex<Vec<u8>>>;
 
-/// Reads the stream to its end, so that the hook never blocks on it, and keeps the beginning.
+/// Reads the stream to its end, so that the hook never blocks on a full pipe. Keeps only the beginning.
 fn keep(mut stream: impl AsyncRead + Unpin + Send + 'static) -> (CapturedOutput, JoinHandle<()>) {
     let kept = CapturedOutput::default();
     let shared = CapturedOutput::clone(&kept);

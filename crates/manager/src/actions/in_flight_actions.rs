@@ -1,9 +1,10 @@
-//! Tracks actions in flight on servers, so that an undo action takes effect after them.
+//! Tracks the actions in flight on each server, so that an undo action always takes effect after the action
+//! that it undoes.
 //!
-//! An action that the run no longer waits for is still in flight: in this process, on the network, or in the
-//! server. If it made the server writable after the undo, there would be two primaries; if it made it
-//! read-only, none. Before it acts, an undo action therefore cancels both: the guards of earlier actions, and
-//! the sessions through which they sent statements.
+//! An action may still be in flight after the run has stopped waiting for it: in this process, on the
+//! network, or in the server. If it then made the server writable after the undo, there would be two
+//! primaries. If it made the server read-only, there would be no primary. An undo action therefore first
+//! cancels the guards of earlier actions, and kills the sessions through which these actions sent statements.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,22 +15,23 @@ use tokio::sync::watch;
 use super::replication::failed;
 use crate::error::ManagerError;
 
-/// Actions in flight, by server.
+/// The actions in flight on all servers, by server name.
 #[derive(Debug, Default)]
 pub(super) struct InFlightActions {
     servers: Mutex<BTreeMap<String, ServerActions>>,
 }
 
-/// Actions in flight on one server.
+/// The actions in flight on one server.
 #[derive(Debug, Default)]
 struct ServerActions {
-    /// Number of undo actions so far. Guards of an earlier round are cancelled.
+    /// Number of undo actions so far on this server. An undo action cancels the guards that were created in
+    /// earlier rounds.
     round: watch::Sender<u64>,
-    /// Sessions that were sent a statement and have not answered, with their round.
+    /// Sessions with a statement that the server has not answered yet, each with the round of its guard.
     sessions: BTreeMap<u32, u64>,
 }
 
-/// Guard of one action on a server. An undo action on that server cancels it.
+/// Guard of one action on a server. An undo action on the same server cancels the guard.
 #[derive(Debug)]
 pub(super) struct ActionGuard<'a> {
     in_flight: &'a InFlightActions,
@@ -39,12 +41,12 @@ pub(super) struct ActionGuard<'a> {
 }
 
 impl InFlightActions {
-    /// Guard for an ordinary action.
+    /// Returns a guard for an ordinary action.
     pub(super) fn act<'a>(&'a self, server: &'a str) -> ActionGuard<'a> {
         self.guard(server, 0)
     }
 
-    /// Guard for an undo action; cancels all earlier guards.
+    /// Returns a guard for an undo action, and cancels all earlier guards of this server.
     pub(super) fn undo<'a>(&'a self, server: &'a str) -> ActionGuard<'a> {
         self.guard(server, 1)
     }
@@ -64,19 +66,20 @@ impl InFlightActions {
 }
 
 impl ActionGuard<'_> {
-    /// Returns when the guard is cancelled.
+    /// Waits until the guard is cancelled.
     pub(super) async fn ended(&self) {
         let mut rounds = self.rounds.clone();
         if rounds.wait_for(|round| *round != self.round).await.is_err() {
-            // The sender was dropped, so nothing can cancel it.
+            // The sender was dropped, so no undo action can cancel this guard any more.
             std::future::pending().await
         }
     }
 
-    /// Registers a session before the first statement is sent through it.
+    /// Registers a session. Must be called before the first statement is sent through it.
     ///
     /// # Errors
-    /// [`ManagerError::ActionFailed`] if the guard is cancelled: the undo action does not know this session.
+    /// [`ManagerError::ActionFailed`] if the guard is already cancelled: the undo action could no longer find
+    /// and kill this session.
     pub(super) fn register(&self, connection: &Connection) -> Result<(), ManagerError> {
         let mut servers = self.in_flight.lock();
         let there = servers.get_mut(self.server).filter(|there| *there.round.borrow() == self.round);
@@ -88,12 +91,12 @@ impl ActionGuard<'_> {
         Ok(())
     }
 
-    /// Notes that the session has answered all its statements.
+    /// Records that the server has answered all statements of the session.
     pub(super) fn finish(&self, session: u32) {
         self.forget(&BTreeSet::from([session]));
     }
 
-    /// Sessions of cancelled guards that have not answered.
+    /// Returns the sessions of cancelled guards whose statements the server has not answered.
     pub(super) fn sessions_of_ended_guards(&self) -> BTreeSet<u32> {
         let servers = self.in_flight.lock();
         let sessions = servers.get(self.server).map(|there| &there.sessions);
@@ -101,7 +104,7 @@ impl ActionGuard<'_> {
         before.map(|(session, _)| *session).collect()
     }
 
-    /// Forgets sessions that were killed or have answered.
+    /// Removes sessions that were killed or that have no unanswered statement.
     pub(super) fn forget(&self, sessions: &BTreeSet<u32>) {
         if let Some(there) = self.in_flight.lock().get_mut(self.server) {
             there.sessions.retain(|session, round| *round > self.round || !sessions.contains(session));

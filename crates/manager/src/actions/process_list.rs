@@ -1,4 +1,4 @@
-//! Reads the process list of a server, and ends sessions.
+//! Reads the process list of a server, and kills sessions.
 
 use tailwater_session::{Connection, SessionError};
 use tailwater_wire::Flavour;
@@ -6,10 +6,10 @@ use tailwater_wire::Flavour;
 use super::replication::run;
 use crate::error::ManagerError;
 
-/// ER_NO_SUCH_THREAD.
+/// Server error ER_NO_SUCH_THREAD.
 const NO_SUCH_THREAD: u16 = 1094;
 
-/// First words of statements that change nothing visible to other sessions.
+/// First words of statements that change nothing that other sessions can see.
 const READS: [&str; 12] = [
     "select",
     "show",
@@ -28,35 +28,36 @@ const READS: [&str; 12] = [
 /// One session of the process list.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct ProcessListEntry {
-    /// Id for `KILL`.
+    /// Id of the session, as `KILL` takes it.
     pub(super) id: u64,
     pub(super) user: String,
     command: String,
     state: String,
-    /// The beginning of the statement.
+    /// The beginning of the statement that the session executes.
     pub(super) text: String,
 }
 
 impl ProcessListEntry {
-    /// Its id as in the server's greeting, which has 32 bits.
+    /// The connection id as the server's greeting contains it, which has only 32 bits.
     pub(super) fn id_32(&self) -> u32 {
-        // The greeting cuts it the same way.
+        // The server cuts the id to 32 bits in the same way for its greeting.
         u32::try_from(self.id & u64::from(u32::MAX)).unwrap_or_default()
     }
 
-    /// Its commit waits for ACKs. Ending it would make the commit visible without one.
+    /// Whether the session's commit waits for ACKs. Killing the session would make the commit visible without
+    /// an ACK.
     pub(super) fn waits_for_acks(&self) -> bool {
         self.state.contains("semi-sync ACK")
     }
 
-    /// It belongs to a client, not to replication or the server itself.
+    /// Whether the session belongs to a client, not to replication or the server itself.
     pub(super) fn is_clients(&self) -> bool {
         !matches!(self.user.as_str(), "system user" | "event_scheduler" | "")
             && !matches!(self.command.as_str(), "Daemon" | "Slave_IO" | "Slave_SQL" | "Slave_worker")
             && !self.command.starts_with("Binlog Dump")
     }
 
-    /// It executes a statement that may write, and can be killed.
+    /// Whether the session executes a statement that may write and that can safely be killed.
     pub(super) fn writes(&self) -> bool {
         let waits_for_us = ["global read lock", "backup lock", "commit lock"];
         let text = self.text.trim_start().to_ascii_lowercase();
@@ -68,7 +69,7 @@ impl ProcessListEntry {
     }
 }
 
-/// All sessions, including this one.
+/// Returns all sessions, including the one of this connection.
 ///
 /// # Errors
 /// Those of the session.
@@ -79,8 +80,8 @@ pub(super) async fn list(connection: &mut Connection) -> Result<Vec<ProcessListE
         if sessions.iter().any(|session| session.id_32() == own) {
             return Ok(sessions);
         }
-        // performance_schema is off and lists no session. Reading information_schema.processlist locks the
-        // process list for all sessions.
+        // With performance_schema off, its process list is empty. `information_schema.processlist` works, but
+        // it locks the process list for all sessions while it is read.
     }
     list_in(connection, "information_schema").await
 }
@@ -101,13 +102,16 @@ async fn list_in(connection: &mut Connection, schema: &str) -> Result<Vec<Proces
     Ok(sessions.collect())
 }
 
-/// Sessions of clients that may hold locks which an applier would wait for: row, table and metadata locks.
+/// Returns the sessions of clients that may hold row, table or metadata locks for which an applier would
+/// wait.
 ///
-/// These are all client sessions, because no server shows from outside who holds which lock. `innodb_trx` is
-/// a snapshot that is refreshed only after 0.1 s without a read, so frequent monitoring makes it stale. It
-/// also misses metadata locks of transactions that only read, `LOCK TABLES`, and other engines. MariaDB has
-/// no other source by default. Sessions of this account belong to Tailwater and hold no transaction between
-/// statements; of these, only sessions listed in `innodb_trx` count.
+/// These are nearly all client sessions, because no server shows reliably who holds which lock. `innodb_trx`
+/// is a snapshot that is refreshed only after 0.1 s without a read, so frequent monitoring makes it stale. It
+/// also misses other engines, `LOCK TABLES`, and metadata locks of transactions that only read. MariaDB has
+/// no other source by default.
+///
+/// Sessions of the account that this connection uses belong to Tailwater, and hold no transaction between
+/// statements. Of these, only the sessions listed in `innodb_trx` are returned.
 ///
 /// # Errors
 /// Those of the session.
@@ -132,7 +136,7 @@ pub(super) async fn blocking_candidates(
     Ok(sessions)
 }
 
-/// Kills a session. A session that no longer exists is no error.
+/// Kills a session. If the session no longer exists, that is not an error.
 ///
 /// # Errors
 /// Those of the session.
@@ -150,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_statements_that_write_and_hold_on_are_ended() {
+    fn only_statements_that_write_and_do_not_wait_for_acks_are_killed() {
         let writes = |command: &str, state: &str, text: &str| {
             let session = ProcessListEntry {
                 id: 7,

@@ -1,10 +1,10 @@
-//! The steps that make a server a primary, and their reversal. Each step verifies that nothing changed since
-//! the step before.
+//! The steps that make a server a primary, and how they are undone. Each step first verifies that nothing has
+//! been written to the server since the previous step.
 //!
-//! Replicas of a new primary read it by GTIDs. This works even if its binlog never held the replicated
-//! transactions (the server was copied, or a channel with `gtid = "log"` feeds it): MySQL relies on
-//! `gtid_purged`, MariaDB on `gtid_slave_pos`, from which it also numbers its own transactions, over restarts
-//! too. Its binlog need not be reset.
+//! Replicas of a new primary replicate from it by GTIDs. This works even if its binlog never held the
+//! replicated transactions, because the server was copied or because it was the target of a channel with
+//! `gtid = "log"`. MySQL then relies on `gtid_purged`. MariaDB relies on `gtid_slave_pos`, and also numbers
+//! its own new transactions after it, even after a restart. The binlog of the server need not be reset.
 
 use std::fmt;
 use std::time::Duration;
@@ -23,16 +23,16 @@ use crate::error::ManagerError;
 const DRAINING: &str = "executing what it has received";
 const PROMOTING: &str = "becoming primary";
 
-/// Progress of a server towards becoming primary.
+/// How far the promotion of a server has come.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PromotionState {
-    /// All transactions executed when it was drained.
+    /// All transactions that the server had executed at the end of its drain.
     pub(super) executed: GtidSet,
-    /// Set once it waits for ACKs: their number, and the semi-sync state before.
+    /// Set when the server waits for ACKs: how many ACKs, and the semi-sync state before.
     waits: Option<(u32, semi_sync::SemiSyncSides)>,
-    /// Settings prepared and not yet made persistent by [`persist_source`].
+    /// Semi-sync settings that are prepared and not yet persisted by [`persist_source`].
     unsettled: Option<semi_sync::PreparedSource>,
-    /// Clients may write.
+    /// Whether clients may write.
     writable: bool,
 }
 
@@ -45,7 +45,7 @@ impl fmt::Display for PromotionState {
         if self.unsettled.is_some() {
             f.write_str(" until a restart")?;
         }
-        f.write_str(if self.writable { ", takes writes" } else { ", read-only" })
+        f.write_str(if self.writable { ", clients may write" } else { ", read-only" })
     }
 }
 
@@ -62,8 +62,8 @@ pub(super) async fn drain(
     Ok(PromotionState { executed, waits: None, unsettled: None, writable: false })
 }
 
-/// Resumes reading from the log after a failed drain, because another server becomes primary. Not if the
-/// applier is stopped: MariaDB would drop transactions that are not executed.
+/// Starts reading from the log again after a failed drain, because another server becomes primary. Does
+/// nothing if the applier is stopped: MariaDB would then drop transactions that it has not executed.
 pub(super) async fn go_on_reading(
     connection: &mut Connection,
     setup: &ExecutorConfig,
@@ -81,7 +81,7 @@ pub(super) async fn go_on_reading(
 
 fn channel_failed(connection: &Connection, what: &str, error: AckerError) -> ManagerError {
     let (AckerError::Refused(reason) | AckerError::Unknown(reason)) = error;
-    failed(connection, "being fed by its channel", format!("the channel did not {what}: {reason}"))
+    failed(connection, "being the target of its channel", format!("the channel did not {what}: {reason}"))
 }
 
 async fn drain_channel(
@@ -94,7 +94,7 @@ async fn drain_channel(
         return Err(failed(connection, DRAINING, reason.to_owned()));
     }
     if !feed.is_whole() {
-        let reason = "its channel has filters, or left transactions out: it is no copy of the primary";
+        let reason = "its channel has filters or skipped transactions, so it is not a copy of the primary";
         return Err(failed(connection, DRAINING, reason.to_owned()));
     }
     let brought = feed.pause().await.map_err(|error| channel_failed(connection, "stop", error))?;
@@ -106,16 +106,16 @@ async fn drain_channel(
     executed(connection).await
 }
 
-/// Transactions that the server has and its channel did not apply. No other server has them, and every
-/// replica would get them if the log followed this server.
+/// Returns the transactions that the server has and that its channel did not apply. No other server has them.
+/// If the log followed this server, every replica would get them.
 async fn beyond(connection: &mut Connection, brought: &GtidSet) -> Result<Option<String>, ManagerError> {
     let has = executed(connection).await?;
     let own = has.subtract(brought).map_err(|error| failed(connection, DRAINING, error.to_string()))?;
     Ok((!own.is_empty()).then(|| own.to_string()))
 }
 
-/// Enables semi-sync while the server is read-only. Returns a note for the audit record. A prepared server
-/// skips everything slow; [`persist_source`] does that later.
+/// Enables semi-sync while the server is still read-only. Returns a note for the audit record. If the server
+/// was prepared, everything slow is left out; [`persist_source`] does it later.
 pub(super) async fn make_source(
     connection: &mut Connection,
     ready: Option<PromotionState>,
@@ -136,13 +136,13 @@ pub(super) async fn make_source(
         }
         None => semi_sync::make_source(connection, acks).await?,
     };
-    // A repeated call keeps the state before the first one.
+    // If this step is repeated, the state from before its first execution is kept.
     let before = ready.waits.map_or(now, |(_, before)| before);
     ready.waits = Some((acks, before));
     Ok((ready, note))
 }
 
-/// Completes what [`make_source`] deferred, and removes the server's replication source.
+/// Completes what [`make_source`] left out, and removes the replication source of the server.
 pub(super) async fn persist_source(
     connection: &mut Connection,
     ready: Option<PromotionState>,
@@ -157,7 +157,8 @@ pub(super) async fn persist_source(
     Ok((ready, note))
 }
 
-/// Lets clients write. Removes the replication source first, so that a restart does not resume replication.
+/// Lets clients write. Removes the replication source first, so that the server does not start replication
+/// again after a restart.
 pub(super) async fn make_writable(
     connection: &mut Connection,
     ready: Option<PromotionState>,
@@ -187,8 +188,8 @@ pub(super) async fn make_read_only(
     read_only::make_read_only(connection, patience).await
 }
 
-/// Reverses [`make_source`], and resumes what [`drain`] and [`make_writable`] stopped. The server replicates
-/// from its previous source, or from the log if that source was removed.
+/// Undoes [`make_source`], and resumes the replication that [`drain`] and [`make_writable`] stopped. The
+/// server replicates from its previous source, or from the log if that source was removed.
 pub(super) async fn disable_source(
     connection: &mut Connection,
     setup: &ExecutorConfig,
@@ -211,7 +212,7 @@ pub(super) async fn disable_source(
     read_from(connection, &log.address, patience).await
 }
 
-/// Verifies that nothing was written or replicated to the server since it was drained.
+/// Verifies that nothing was written or replicated to the server since the end of its drain.
 async fn unchanged(connection: &mut Connection, ready: &PromotionState) -> Result<(), ManagerError> {
     let now = executed(connection).await?;
     if now.is_subset_of(&ready.executed) && ready.executed.is_subset_of(&now) {

@@ -1,7 +1,8 @@
-//! Switches a server between read-only and writable.
+//! Makes a server read-only or writable.
 //!
-//! A server executes such a switch only after running writes and commits, possibly later than the run waits
-//! for it. Each switch therefore first ends pending switches of earlier actions.
+//! A server executes such a statement only after running writes and commits, perhaps after the run has
+//! stopped waiting for it. Before it sends its own statement, this module therefore kills the sessions of
+//! earlier statements that are still pending.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -14,14 +15,14 @@ use super::process_list::{self, ProcessListEntry};
 use super::replication::{pause, run, too_long};
 use crate::error::ManagerError;
 
-/// Marks the statements so that later actions find them.
+/// A comment in each of these statements, by which later actions find it in the process list.
 const MARK: &str = "/* tailwater: whether clients write */";
 
-/// How long killed sessions may take to disappear.
+/// How long killed sessions may take to disappear from the process list.
 const END_PATIENCE: Duration = Duration::from_secs(3);
 
-/// Makes the server writable until its next restart. After that its option file counts, which should say
-/// read-only.
+/// Makes the server writable until its next restart. After a restart its option file counts, which should
+/// contain `read_only`.
 ///
 /// # Errors
 /// As [`kill_pending_changes`], in which case nothing is changed; those of the session.
@@ -46,7 +47,7 @@ pub async fn make_read_only(connection: &mut Connection, patience: Duration) -> 
     run(connection, &read_only(connection)).await
 }
 
-/// The statement that makes the server read-only.
+/// Returns the statement that makes the server read-only.
 pub(super) fn read_only(connection: &Connection) -> String {
     let variable = match connection.server().flavour {
         Flavour::MySql => "super_read_only",
@@ -55,12 +56,12 @@ pub(super) fn read_only(connection: &Connection) -> String {
     format!("SET GLOBAL {variable} = 1 {MARK}")
 }
 
-/// Kills all other sessions that execute a marked statement, and the sessions in `pending` of this account,
-/// whose statements may not have reached the server. Returns when they have disappeared: their statements can
-/// no longer take effect.
+/// Kills all other sessions that execute a marked statement. Also kills the sessions of this account with an
+/// id in `pending`, whose statements may not have reached the server yet. Returns when the killed sessions
+/// have disappeared: then their statements can no longer take effect.
 ///
 /// # Errors
-/// [`ManagerError::ActionTimeout`] if a session does not end; those of the session.
+/// [`ManagerError::ActionTimeout`] if a session does not disappear; those of the session.
 pub(super) async fn kill_pending_changes(
     connection: &mut Connection,
     pending: &BTreeSet<u32>,
@@ -70,7 +71,7 @@ pub(super) async fn kill_pending_changes(
     loop {
         let mut holding = process_list::list(connection).await?;
         let user = holding.iter().find(|session| session.id_32() == own).map(|session| session.user.clone());
-        // After a server restart another session may have the same id.
+        // After a restart of the server, a session of another account may have one of these ids.
         let is_ours = |session: &ProcessListEntry| user.as_ref().is_none_or(|user| session.user == *user);
         holding.retain(|session| {
             let is_pending = pending.contains(&session.id_32()) && is_ours(session);
@@ -81,14 +82,18 @@ pub(super) async fn kill_pending_changes(
         }
         if started.elapsed() >= END_PATIENCE {
             let ids: Vec<String> = holding.iter().map(|session| session.id.to_string()).collect();
-            let reason = format!("sessions {} may still execute a switch", ids.join(", "));
-            return Err(too_long(connection, "ending pending switches", END_PATIENCE, reason));
+            let reason = format!("sessions {} may still change read_only", ids.join(", "));
+            return Err(too_long(connection, "killing pending changes of read_only", END_PATIENCE, reason));
         }
         for session in &holding {
-            info!(server = connection.endpoint(), session = session.id, "ending a pending switch");
+            info!(
+                server = connection.endpoint(),
+                session = session.id,
+                "killing a pending change of read_only"
+            );
             process_list::kill(connection, session.id).await?;
         }
-        // A killed session takes a moment to disappear.
+        // A killed session disappears only after a moment.
         pause(started).await;
     }
 }

@@ -1,13 +1,15 @@
-//! Makes a replica execute everything that it received, and stops it. Nothing in a relay log is dropped.
+//! Makes a replica execute everything that it received, and then stops its replication. No transaction in a
+//! relay log is dropped.
 //!
-//! [`next`] is pure: it returns the next step for a state of the replica. The rest executes it. Two
-//! peculiarities:
+//! [`next`] is pure: it returns the next step for a given state of the replica. The other functions execute
+//! the step. Two facts about the servers determine the steps:
 //!
 //! - MariaDB drops relay logs when GTID replication starts while both threads are stopped, even if only the
 //!   applier starts. A stopped replica is therefore drained by its relay log position, which keeps the relay
 //!   logs.
-//! - A delay can be removed only by CHANGE SOURCE. MySQL keeps relay logs if one of the threads runs.
-//!   MariaDB, and MySQL if none runs, keep them if the statement names the relay log position.
+//! - Only CHANGE SOURCE can remove a delay. MySQL keeps the relay logs if one of the two threads runs. If
+//!   none runs, MySQL keeps them only if the statement names the relay log position. MariaDB always needs
+//!   that position.
 
 use std::time::{Duration, Instant};
 
@@ -30,35 +32,35 @@ pub enum DrainStep {
     Drained,
     /// Start the applier.
     StartApplier,
-    /// Remove the delay while the replica receives.
+    /// Remove the configured delay while the replica receives.
     LiftDelay,
-    /// Stop the replica, then execute from the relay log position without a delay.
+    /// Stop the replica, then execute from its relay log position without a delay.
     ResumeAtPosition,
     /// Stop receiving.
     StopReceiving,
-    /// Wait for the applier.
+    /// Wait until the applier has executed more.
     Wait,
-    /// The applier stopped again after it was started.
+    /// The drain fails: the applier stopped again after it was started.
     Failed,
 }
 
-/// State of a replica being drained.
+/// State of a replica during its drain.
 #[derive(Debug, Clone, Copy)]
 pub struct DrainState<'a> {
-    /// Its flavour.
+    /// Flavour of the replica.
     pub flavour: Flavour,
-    /// Its replication status.
+    /// Replication status of the replica.
     pub channel: &'a ReplicaChannel,
-    /// All transactions seen as received so far.
+    /// All transactions that the replica is known to have received so far.
     pub received: &'a GtidSet,
-    /// All transactions executed.
+    /// All transactions that the replica has executed.
     pub executed: &'a GtidSet,
-    /// How often the applier was started.
+    /// How often this drain has started the applier.
     pub starts: u32,
 }
 
-/// Returns the next step. The applier starts before receiving stops, so that one thread always runs and relay
-/// logs are kept.
+/// Returns the next step. The applier starts before receiving stops. So one thread always runs, and the
+/// server keeps its relay logs.
 pub fn next(view: DrainState<'_>) -> DrainStep {
     let DrainState { flavour, channel, received, executed, starts } = view;
     let receives = channel.io != IoState::Stopped;
@@ -82,10 +84,10 @@ pub fn next(view: DrainState<'_>) -> DrainStep {
     if receives { DrainStep::StopReceiving } else { DrainStep::Wait }
 }
 
-/// Drains the replica and leaves replication stopped. Returns all transactions executed.
+/// Drains the replica and leaves its replication stopped. Returns all transactions that it has executed.
 ///
-/// After a failure the delay may stay removed and the replica stopped. Its relay log is complete, so it can
-/// be drained again.
+/// After a failure the configured delay may still be removed, and the replica may be stopped. Its relay log
+/// is complete, so it can be drained again.
 ///
 /// # Errors
 /// [`ManagerError::ActionFailed`] with the applier's error, or if a MariaDB replica does not use GTIDs;
@@ -108,7 +110,8 @@ async fn drain_in(connection: &mut Connection, patience: Duration) -> Result<Gti
     if drained.is_ok() && at_position {
         restore(connection, &words, &first).await?;
     } else if at_position && words.flavour == Flavour::MariaDb {
-        // Back to GTIDs: otherwise the next attempt could not tell what the replica received.
+        // Switches the replica back to GTIDs. Otherwise the next attempt could not know what the replica
+        // received.
         change_at_position(connection, &words, &first.name, "MASTER_USE_GTID=slave_pos", first.delay_seconds)
             .await?;
     }
@@ -179,14 +182,14 @@ async fn step_by_step(
     }
 }
 
-/// Waits up to a slice of time. Returns whether the transactions are executed.
+/// Waits for a short time. Returns whether the transactions are executed.
 async fn wait_executed_for(
     connection: &mut Connection,
     wanted: &GtidSet,
     started: Instant,
     patience: Duration,
 ) -> Result<bool, ManagerError> {
-    /// After this time the applier's state is queried again.
+    /// How long to wait before the state of the applier is queried again.
     const SLICE: Duration = Duration::from_millis(100);
     let slice = SLICE.min(patience.saturating_sub(started.elapsed())).as_secs_f64();
     let question = match wanted {
@@ -196,7 +199,7 @@ async fn wait_executed_for(
     Ok(connection.query(&question).await?.scalar() == Some("0"))
 }
 
-/// Waits until the server has executed `wanted`, by whatever replication.
+/// Waits until the server has executed `wanted`, through native replication or a channel.
 ///
 /// # Errors
 /// [`ManagerError::ActionFailed`] with the applier's error; [`ManagerError::ActionTimeout`].
@@ -218,7 +221,7 @@ pub async fn wait_executed(
         if wait_executed_for(connection, wanted, started, patience).await? {
             continue;
         }
-        // Not yet executed: the applier may have stopped.
+        // The transactions are not executed yet; perhaps because the applier has stopped.
         if let Some(error) =
             status(connection).await?.filter(|channel| !channel.sql_running).and_then(|c| c.sql_error)
         {
@@ -229,8 +232,8 @@ pub async fn wait_executed(
     }
 }
 
-/// Stops the replica and resumes the applier at its relay log position without a delay. Returns all
-/// transactions received.
+/// Stops the replica, and restarts the applier at its relay log position without a delay. Returns all
+/// transactions that the replica has received.
 async fn resume_at_position(
     connection: &mut Connection,
     words: &ReplicationDialect,
@@ -244,7 +247,7 @@ async fn resume_at_position(
         return Err(failed(connection, DOING, reason.to_owned()));
     }
     run(connection, &words.verb(words.stop, "", name)).await?;
-    // It may have received more before it stopped.
+    // The replica may have received more transactions before it stopped.
     let stopped = status(connection).await?.map(|channel| channel.received);
     let received = stopped.and_then(|last| received.union(&last).ok()).unwrap_or_else(|| received.clone());
     let at_position = match words.flavour {
@@ -276,7 +279,8 @@ async fn change_at_position(
     run(connection, &words.change(name, &settings)).await
 }
 
-/// Restores GTID positioning and the delay. The replica is drained, so nothing is dropped.
+/// Switches the replica back to GTID positioning, and restores its delay. The replica is drained, so no
+/// transaction is dropped.
 async fn restore(
     connection: &mut Connection,
     words: &ReplicationDialect,
@@ -290,7 +294,8 @@ async fn restore(
     run(connection, &words.change(&first.name, &[uses_gtids, delay])).await
 }
 
-/// Whether one relay log position describes what is executed. MariaDB executes domains in parallel.
+/// Whether one relay log position can describe what the replica has executed. It cannot with several domains,
+/// which MariaDB executes in parallel.
 async fn has_single_position(connection: &mut Connection, received: &GtidSet) -> Result<bool, ManagerError> {
     let GtidSet::MariaDb(state) = received else { return Ok(true) };
     if state.position().iter().count() <= 1 {
@@ -300,7 +305,7 @@ async fn has_single_position(connection: &mut Connection, received: &GtidSet) ->
     Ok(answer.scalar() == Some("0"))
 }
 
-/// The applier's position in the relay log.
+/// Returns the applier's position in the relay log.
 async fn relay_log_position(
     connection: &mut Connection,
     words: &ReplicationDialect,
@@ -319,6 +324,6 @@ async fn relay_log_position(
         .zip(value("Relay_Log_Pos").and_then(|position| position.parse().ok()));
     match place {
         Some((file, position)) => Ok((file.to_owned(), position)),
-        None => Err(failed(connection, DOING, "it does not tell its place in the relay log".to_owned())),
+        None => Err(failed(connection, DOING, "it does not report its position in the relay log".to_owned())),
     }
 }

@@ -1,8 +1,8 @@
-//! Makes a server a native replica by GTIDs, in both flavours, and related steps: reading its status, waiting
-//! for transactions, removing its source.
+//! Makes a server a native replica by GTIDs, in both flavours. Also reads the replication status, waits for
+//! transactions, and removes the replication source.
 //!
-//! CHANGE SOURCE drops relay logs if both threads are stopped. Nothing here changes the source of a server
-//! with unexecuted transactions; [`super::relay_log_drain`] executes them first.
+//! CHANGE SOURCE drops the relay logs if both threads are stopped. No function here changes the source of a
+//! server that has unexecuted transactions; [`super::relay_log_drain`] executes them first.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ use tailwater_wire::sql_quote::string_literal;
 use super::replication_dialect::{ReplicationDialect, setting};
 use crate::error::ManagerError;
 
-/// Encryption of a replica's connection to its source. File paths are on the replica's host.
+/// TLS of a replica's connection to its source. File paths are on the replica's host.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum ReplicaTls {
     /// No TLS.
@@ -24,43 +24,44 @@ pub enum ReplicaTls {
     Off,
     /// TLS without verification of the certificate.
     Required,
-    /// TLS with verification by the given CA file, or by the replica's system if absent.
+    /// TLS with verification of the certificate: by the given CA file, or by the CAs of the replica's system
+    /// if none is given.
     Verified {
         /// Path of the CA certificate.
         ca: Option<String>,
     },
 }
 
-/// The position from which a MariaDB replica requests transactions. MySQL requests all that are missing,
-/// whichever server wrote them.
+/// The position from which a MariaDB replica requests transactions. MySQL has no such choice: it requests all
+/// missing transactions, whichever server wrote them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ReplicaPosition {
-    /// `gtid_slave_pos`: what it executed as a replica.
+    /// `gtid_slave_pos`: what the server executed as a replica.
     #[default]
     Replicated,
-    /// `gtid_current_pos`: also what it wrote itself as a primary.
+    /// `gtid_current_pos`: also what the server wrote itself as a primary.
     WithOwnWrites,
 }
 
-/// A replication source as a replica is configured with it.
+/// A replication source: what CHANGE SOURCE configures on a replica.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReplicationSource {
-    /// Host as the replica resolves it.
+    /// Host name or address, as the replica resolves it.
     pub host: String,
-    /// Port.
+    /// Port of the source.
     pub port: u16,
-    /// User name.
+    /// User name for the connection to the source.
     pub user: String,
-    /// Password.
+    /// Password for the connection to the source.
     pub password: PasswordText,
-    /// TLS mode.
+    /// TLS mode of the connection to the source.
     pub tls: ReplicaTls,
-    /// Position to start from.
+    /// Position from which a MariaDB replica starts.
     pub position: ReplicaPosition,
 }
 
 impl ReplicationSource {
-    /// A source without TLS, from `gtid_slave_pos`.
+    /// Returns a source without TLS. A MariaDB replica starts at its `gtid_slave_pos`.
     pub fn new(host: &str, port: u16, user: &str, password: PasswordText) -> Self {
         Self {
             host: host.to_owned(),
@@ -96,9 +97,10 @@ impl ReplicationSource {
         match words.flavour {
             Flavour::MySql => {
                 setting(&mut out, "SOURCE_AUTO_POSITION", 1);
-                // Without TLS, caching_sha2_password encrypts the password with the source's key.
+                // Without TLS, a `caching_sha2_password` login encrypts the password with the public key of
+                // the source.
                 setting(&mut out, "GET_SOURCE_PUBLIC_KEY", i32::from(encrypted == 0));
-                // The default is 10 since 9.0, after which replication gives up.
+                // Since MySQL 9.0 the default is 10: after 10 failed attempts to connect, replication stops.
                 setting(&mut out, "SOURCE_RETRY_COUNT", 86400);
             }
             Flavour::MariaDb => setting(&mut out, "MASTER_USE_GTID", "slave_pos"),
@@ -107,15 +109,15 @@ impl ReplicationSource {
     }
 }
 
-/// Replication status; `None` if the server is no replica.
+/// Returns the replication status; `None` if the server is not a replica.
 ///
 /// # Errors
-/// [`ManagerError::ActionFailed`] if the server has several channels, because none is preferred, or if the
-/// account lacks the privilege.
+/// [`ManagerError::ActionFailed`] if the server has several channels, because it is unclear which one to use,
+/// or if the account lacks the privilege.
 pub async fn status(connection: &mut Connection) -> Result<Option<ReplicaChannel>, ManagerError> {
     let (mut channels, unanswered) = probe::channels(connection).await?;
     if let Some(reason) = unanswered.first() {
-        return Err(failed(connection, "asking how it replicates", reason.to_string()));
+        return Err(failed(connection, "reading its replication status", reason.to_string()));
     }
     if channels.len() > 1 {
         let names: Vec<_> = channels
@@ -126,15 +128,16 @@ pub async fn status(connection: &mut Connection) -> Result<Option<ReplicaChannel
             })
             .collect();
         let reason = format!(
-            "it replicates on several channels ({}); leave one, or lead it by hand",
+            "it replicates on several channels ({}); keep only one of them, or change its source by hand",
             names.join(", ")
         );
-        return Err(failed(connection, "asking how it replicates", reason));
+        return Err(failed(connection, "reading its replication status", reason));
     }
     Ok(channels.pop())
 }
 
-/// All transactions executed; on MariaDB the replicated ones and those in its binlog state.
+/// Returns all executed transactions. On MariaDB these are the replicated transactions and those in the
+/// binlog state.
 ///
 /// # Errors
 /// Those of the session, and [`ManagerError::UnexpectedAnswer`].
@@ -142,7 +145,7 @@ pub async fn executed(connection: &mut Connection) -> Result<GtidSet, ManagerErr
     Ok(probe::executed(connection).await?)
 }
 
-/// Stops the receiver; the applier continues.
+/// Stops the receiver thread of the replica. The applier continues.
 ///
 /// # Errors
 /// As [`status`], and those of the session.
@@ -155,15 +158,16 @@ pub async fn stop_receiving(connection: &mut Connection) -> Result<(), ManagerEr
     Ok(())
 }
 
-/// Bounds work to slightly more than `patience`: a server may hang in a statement, because stopping a thread
-/// waits for what that thread waits for. After a time-out the connection is unusable.
+/// Limits `work` to slightly more than `patience`. A server may hang in a statement that stops a replication
+/// thread, because the statement waits until that thread can stop. After a time-out the connection is
+/// unusable.
 pub(super) async fn within<T>(
     patience: Duration,
     endpoint: String,
     doing: &'static str,
     work: impl Future<Output = Result<T, ManagerError>>,
 ) -> Result<T, ManagerError> {
-    /// For the last query of work that has its own end.
+    /// Additional time for the last query of work that has its own time limit.
     const GRACE: Duration = Duration::from_secs(2);
     let waited = patience + GRACE;
     tokio::time::timeout(waited, work).await.unwrap_or_else(|_| {
@@ -172,8 +176,8 @@ pub(super) async fn within<T>(
     })
 }
 
-/// Resumes receiving and executing. On MariaDB, if both threads are stopped, this drops the relay logs, and
-/// the replica requests the transactions again.
+/// Starts both replication threads. If both are stopped on MariaDB, this drops the relay logs, and the
+/// replica requests their transactions again.
 ///
 /// # Errors
 /// As [`status`], and those of the session.
@@ -183,13 +187,13 @@ pub async fn start(connection: &mut Connection) -> Result<(), ManagerError> {
     run(connection, &words.verb(words.start, "", &channel.name)).await
 }
 
-/// Makes the server a running replica of `from`, and returns once it receives. Does nothing if it already
-/// does.
+/// Makes the server a running replica of `from`, and returns when it receives. Does nothing if the server
+/// already replicates from `from`.
 ///
 /// # Errors
 /// [`ManagerError::ActionFailed`] if the server has unexecuted transactions (nothing is changed), if the
-/// source refuses it, or as [`status`]; [`ManagerError::ActionTimeout`] if it does not receive within
-/// `patience`, after which the connection may be unusable.
+/// source refuses the replica, or as [`status`]; [`ManagerError::ActionTimeout`] if the replica does not
+/// receive within `patience`, after which the connection may be unusable.
 pub async fn read_from(
     connection: &mut Connection,
     from: &ReplicationSource,
@@ -213,7 +217,7 @@ async fn change_source(
         }
         stop_drained(connection, &words, channel).await?;
     }
-    // So that [`string_literal`]'s backslashes are escapes.
+    // Without `NO_BACKSLASH_ESCAPES` in the SQL mode, the backslashes of [`string_literal`] are escapes.
     run(connection, "SET SESSION sql_mode = ''").await?;
     if words.flavour == Flavour::MariaDb && from.position == ReplicaPosition::WithOwnWrites {
         let answer = connection.query("SELECT @@global.gtid_current_pos").await?;
@@ -225,15 +229,15 @@ async fn change_source(
     wait_until_receiving(connection, patience).await
 }
 
-/// Stops both threads of a replica that has executed everything it received. Any other replica is left as it
-/// was.
+/// Stops both threads of a replica that has executed everything it received. If transactions are unexecuted,
+/// it returns an error and leaves the replica as it was.
 async fn stop_drained(
     connection: &mut Connection,
     words: &ReplicationDialect,
     before: &ReplicaChannel,
 ) -> Result<(), ManagerError> {
-    // In this order: if both threads were stopped, MariaDB would drop unexecuted transactions on the next
-    // start.
+    // The receiver stops first, and the applier only when nothing is left to execute. If both threads were
+    // stopped earlier, MariaDB would drop unexecuted transactions at the next start.
     if before.io != IoState::Stopped {
         run(connection, &words.verb(words.stop, "IO_THREAD", &before.name)).await?;
     }
@@ -253,8 +257,8 @@ async fn stop_drained(
     run(connection, &words.verb(words.stop, "", &before.name)).await
 }
 
-/// Removes the replication source, so that a restart does not resume replication. Changes nothing if received
-/// transactions are not executed.
+/// Removes the replication source, so that the server does not start replication again after a restart.
+/// Changes nothing if the server has received transactions that it has not executed.
 ///
 /// # Errors
 /// As [`read_from`].
@@ -265,7 +269,8 @@ pub async fn forget(connection: &mut Connection) -> Result<(), ManagerError> {
     run(connection, &words.verb(words.reset_all, "", &channel.name)).await
 }
 
-/// Waits until the replica receives. A refusal of the source is returned at once.
+/// Waits until the replica receives from its source. Returns an error at once if the source refuses the
+/// replica.
 async fn wait_until_receiving(connection: &mut Connection, patience: Duration) -> Result<(), ManagerError> {
     const DOING: &str = "waiting until it receives";
     let started = Instant::now();
@@ -274,8 +279,8 @@ async fn wait_until_receiving(connection: &mut Connection, patience: Duration) -
             return Err(failed(connection, DOING, "its replication source was removed".to_owned()));
         };
         refused_by_source(connection, &channel, DOING)?;
-        // MySQL reports a running receiver before its first request; the file name comes with the first
-        // answer.
+        // MySQL reports the receiver as running before its first request to the source. The name of the
+        // binlog file appears with the first answer of the source.
         if channel.io == IoState::Running && !channel.received_position.0.is_empty() {
             return Ok(());
         }
@@ -288,7 +293,7 @@ async fn wait_until_receiving(connection: &mut Connection, patience: Duration) -
     }
 }
 
-/// The error that ended receiving, if any.
+/// Returns an error if the receiver has stopped with one.
 pub(super) fn refused_by_source(
     connection: &Connection,
     channel: &ReplicaChannel,
@@ -302,13 +307,14 @@ pub(super) fn refused_by_source(
     }
 }
 
-/// Pause between two queries: short at first, because a run aims at less than a second, longer for slow work.
+/// Waits between two queries of a loop. The wait is short at first, because a switchover should take less
+/// than a second, and longer for slow work.
 pub(super) async fn pause(started: Instant) {
     let milliseconds = u64::try_from(started.elapsed().as_millis() / 20).unwrap_or(u64::MAX);
     tokio::time::sleep(Duration::from_millis(milliseconds.clamp(1, 50))).await;
 }
 
-/// Executes a statement and drops its result.
+/// Executes a statement and ignores its result rows.
 pub(super) async fn run(connection: &mut Connection, statement: &str) -> Result<(), ManagerError> {
     connection.execute(statement).await?;
     Ok(())

@@ -1,4 +1,4 @@
-//! SQL of replication in each flavour, and string literals.
+//! The replication statements of each flavour, and SQL string literals.
 
 use std::fmt::Write;
 
@@ -6,8 +6,8 @@ use tailwater_session::Connection;
 use tailwater_wire::Flavour;
 use tailwater_wire::sql_quote::string_literal;
 
-/// Keywords of one flavour. MySQL: since 8.0.26, the only ones from 8.4 on. MariaDB: the older ones, which
-/// all versions accept.
+/// Keywords of one flavour. MySQL: the keywords that exist since 8.0.26, and that are the only ones since
+/// 8.4. MariaDB: the older keywords, which all its versions accept.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ReplicationDialect {
     pub(super) flavour: Flavour,
@@ -15,7 +15,7 @@ pub(super) struct ReplicationDialect {
     pub(super) stop: &'static str,
     pub(super) reset_all: &'static str,
     pub(super) change: &'static str,
-    /// Prefix of settings, as in `SOURCE_HOST`.
+    /// Prefix of the settings, as in `SOURCE_HOST`.
     pub(super) prefix: &'static str,
 }
 
@@ -41,14 +41,15 @@ impl ReplicationDialect {
         }
     }
 
-    /// A replication statement for the named channel (empty: the default channel); empty `threads` means
-    /// both.
+    /// Returns a replication statement for the named channel. An empty name means the default channel; empty
+    /// `threads` means both threads.
     pub(super) fn verb(&self, verb: &str, threads: &str, channel: &str) -> String {
         let space = if threads.is_empty() { "" } else { " " };
         match (self.flavour, channel) {
             (_, "") => format!("{verb}{space}{threads}"),
             (Flavour::MySql, name) => format!("{verb}{space}{threads} FOR CHANNEL {}", string_literal(name)),
-            // MariaDB puts the name after the noun: START SLAVE 'name' SQL_THREAD, RESET SLAVE 'name' ALL.
+            // MariaDB puts the channel name before the thread or `ALL`: START SLAVE 'name' SQL_THREAD, RESET
+            // SLAVE 'name' ALL.
             (Flavour::MariaDb, name) => match verb.strip_suffix(" ALL") {
                 Some(verb) => format!("{verb} {} ALL", string_literal(name)),
                 None => format!("{verb} {}{space}{threads}", string_literal(name)),
@@ -56,7 +57,7 @@ impl ReplicationDialect {
         }
     }
 
-    /// The statement that changes settings of the named channel.
+    /// Returns the statement that changes settings of the named channel.
     pub(super) fn change(&self, channel: &str, settings: &[String]) -> String {
         let settings = settings.join(", ");
         match (self.flavour, channel) {
@@ -91,7 +92,7 @@ mod tests {
     };
 
     #[test]
-    fn channels_are_named_where_the_family_wants_them() {
+    fn the_channel_name_is_placed_as_each_flavour_requires() {
         assert_eq!(MARIADB.verb(MARIADB.start, "SQL_THREAD", ""), "START SLAVE SQL_THREAD");
         assert_eq!(MARIADB.verb(MARIADB.start, "SQL_THREAD", "it's"), "START SLAVE 'it''s' SQL_THREAD");
         assert_eq!(MARIADB.verb(MARIADB.reset_all, "", "a"), "RESET SLAVE 'a' ALL");

@@ -1,4 +1,4 @@
-//! Transactions that a server must have, read from a `GtidDifference` as text.
+//! The transactions that a server must have. They are parsed from the text of a `GtidDifference`.
 
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::{GtidSet, MariadbBinlogState, MysqlGtidSet};
@@ -8,7 +8,8 @@ use tailwater_wire::gtid::{GtidSet, MariadbBinlogState, MysqlGtidSet};
 pub struct RequiredGtids(GtidSet);
 
 impl RequiredGtids {
-    /// Parses a MySQL GTID set, or MariaDB ranges: `0-1-5..9,1-1-3`. `None` if the text is neither.
+    /// Parses a MySQL GTID set, or MariaDB ranges such as `0-1-5..9,1-1-3`. Returns `None` if the text is
+    /// neither.
     pub fn read(flavour: Flavour, text: &str) -> Option<Self> {
         match flavour {
             Flavour::MySql => MysqlGtidSet::parse(text).ok().map(|set| Self(GtidSet::MySql(set))),
@@ -20,12 +21,12 @@ impl RequiredGtids {
         }
     }
 
-    /// Whether `held` contains all of them.
+    /// Whether `held` contains all required transactions.
     pub fn is_held_by(&self, held: &GtidSet) -> bool {
         self.0.is_subset_of(held)
     }
 
-    /// Transactions in `held` that are not among them, if any.
+    /// Returns the transactions in `held` that are not required, if any.
     pub fn lacks(&self, held: &GtidSet) -> Option<String> {
         match held.is_subset_of(&self.0) {
             true => None,
@@ -33,13 +34,14 @@ impl RequiredGtids {
         }
     }
 
-    /// Those that `held` lacks, for messages.
+    /// Returns the required transactions that `held` lacks, as text for messages.
     pub fn missing_in(&self, held: &GtidSet) -> String {
         self.0.subtract(held).map(|missing| missing.to_string()).unwrap_or_default()
     }
 }
 
-/// `0-1-9` of `0-1-5..9`: a server that has the last transaction of a range has all of it.
+/// Returns the last GTID of a range: `0-1-9` for `0-1-5..9`. A server that has the last transaction of a
+/// range has the whole range.
 fn last_of_range(text: &str) -> Option<String> {
     let text = text.trim();
     let Some((front, last)) = text.split_once("..") else { return Some(text.to_owned()) };
@@ -52,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn differences_are_read_back() {
+    fn the_text_of_a_gtid_difference_can_be_parsed() {
         let mariadb = |text: &str| GtidSet::parse(Flavour::MariaDb, text).unwrap();
         let all = mariadb("0-1-9,1-2-3");
         let some = mariadb("0-1-4");

@@ -1,7 +1,7 @@
 //! Enables and disables lossless semi-sync on a source.
 //!
-//! MySQL keeps the settings over a restart (`SET PERSIST`). MariaDB cannot: they belong into its option file,
-//! and the returned note says so.
+//! MySQL keeps the settings over a restart (`SET PERSIST`). MariaDB cannot: the settings must be in its
+//! option file. A note for the operator then says so.
 
 use tailwater_session::Connection;
 use tailwater_topology::observation::SEMI_SYNC_TIMEOUT_MS_MIN;
@@ -13,7 +13,8 @@ use super::replication::{failed, run};
 use crate::error::ManagerError;
 
 /// How long a commit waits for an ACK before the server falls back to asynchronous replication, in
-/// milliseconds: 23 days, in effect never. Below 2^31, above which deadlines overflow in some releases.
+/// milliseconds. The value is 23 days, in effect for ever. It is below 2^31, because deadlines overflow above
+/// that in some releases.
 pub const ACK_TIMEOUT_MS: u32 = 2_000_000_000;
 
 /// The most ACKs that a commit can wait for.
@@ -22,14 +23,15 @@ const ACKS_MAX: u32 = 65_535;
 const MAKING: &str = "waiting for ACKs from now on";
 const UNMAKING: &str = "waiting for ACKs no more";
 
-/// Variable names of semi-sync on this server. MySQL has two equivalent plugins, with older and newer names.
+/// Names of the semi-sync variables on this server. MySQL has two equivalent plugins: one with newer and one
+/// with older names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct SemiSyncNames {
     source: &'static str,
     wait_nobody: &'static str,
-    /// `None` on MariaDB, which always waits for one ACK.
+    /// Name of the variable for the number of ACKs. `None` on MariaDB, which always waits for one ACK.
     wait_count: Option<&'static str>,
-    /// Whether settings can be persisted.
+    /// Whether `SET PERSIST` can persist the settings.
     persists: bool,
 }
 
@@ -49,37 +51,37 @@ const MYSQL_OLDER: SemiSyncNames = SemiSyncNames {
 
 const MARIADB: SemiSyncNames = SemiSyncNames { wait_count: None, persists: false, ..MYSQL_OLDER };
 
-/// Names of the switch of the replica side.
+/// Names of the variable that enables semi-sync on a replica.
 const REPLICA_SIDES: [&str; 2] = ["rpl_semi_sync_replica_enabled", "rpl_semi_sync_slave_enabled"];
 
-/// Which sides of semi-sync were enabled, so that they can be restored.
+/// Which sides of semi-sync were enabled, so that this state can be restored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SemiSyncSides {
-    /// The source side was enabled.
+    /// Semi-sync was enabled for the server as a source.
     pub source: bool,
-    /// The replica side was enabled.
+    /// Semi-sync was enabled for the server as a replica.
     pub replica: bool,
 }
 
-/// A server that is fully configured as a semi-sync source, but not yet enabled.
+/// A server that is fully configured as a semi-sync source, but where waiting for ACKs is not enabled yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PreparedSource {
     spelling: SemiSyncNames,
     acks: u32,
-    /// The state before.
+    /// Which sides of semi-sync were enabled before.
     pub before: SemiSyncSides,
 }
 
 impl PreparedSource {
-    /// Number of ACKs that a commit will wait for.
+    /// Returns the number of ACKs that a commit will wait for.
     pub fn acks(&self) -> u32 {
         self.acks
     }
 }
 
 /// Makes every further commit wait for `acks` ACKs without a time-out, before the engine commits
-/// (`AFTER_SYNC`), also while no acker is connected. Loads the plugin if needed, and disables the replica
-/// side. Returns the state before, and a note for the operator, if any.
+/// (`AFTER_SYNC`). Commits wait even while no acker is connected. Loads the plugin if needed, and disables
+/// the replica side. Returns which sides were enabled before, and a note for the operator, if any.
 ///
 /// # Errors
 /// [`ManagerError::ActionFailed`] if the server cannot wait for so many ACKs, or does not wait afterwards;
@@ -94,8 +96,8 @@ pub async fn make_source(
     Ok((prepared.before, note))
 }
 
-/// The part of [`make_source`] without effect on commits: loads the plugin and sets everything but the
-/// switch.
+/// The first part of [`make_source`], which has no effect on commits: loads the plugin and sets everything
+/// except the variable that enables waiting.
 ///
 /// # Errors
 /// As [`make_source`].
@@ -104,7 +106,8 @@ pub async fn prepare_source(connection: &mut Connection, acks: u32) -> Result<Pr
     Ok(PreparedSource { spelling: set_up(connection, acks).await?, acks, before })
 }
 
-/// The part of [`make_source`] that enables waiting until a restart: one statement and a check.
+/// The second part of [`make_source`]: makes commits wait until the next restart, with one statement and one
+/// check.
 ///
 /// # Errors
 /// As [`make_source`].
@@ -112,14 +115,15 @@ pub async fn enable_waiting(
     connection: &mut Connection,
     prepared: &PreparedSource,
 ) -> Result<(), ManagerError> {
-    // An enabled source is left alone: on MariaDB a statement would hide the value from the option file.
+    // If semi-sync is already enabled, no statement is executed. On MariaDB a statement would hide whether
+    // the value comes from the option file.
     if !prepared.before.source {
         run(connection, &format!("SET GLOBAL {}_enabled = 1", prepared.spelling.source)).await?;
     }
     verify_waiting(connection, prepared.acks).await
 }
 
-/// The rest of [`make_source`], which may take as long as an fsync: persists waiting where the server can,
+/// The last part of [`make_source`], which may take as long as an fsync. Persists waiting if the server can,
 /// and disables the replica side. Returns a note for the operator, if any.
 ///
 /// # Errors
@@ -147,8 +151,8 @@ pub async fn settle(
     }))
 }
 
-/// Sets everything but the switch. MySQL always persists, also where a value was set for the running server
-/// only.
+/// Sets everything except the variable that enables waiting. On MySQL every value is persisted, even if the
+/// running server already has it.
 async fn set_up(connection: &mut Connection, acks: u32) -> Result<SemiSyncNames, ManagerError> {
     let flavour = connection.server().flavour;
     if !(1..=ACKS_MAX).contains(&acks) {
@@ -166,8 +170,8 @@ async fn set_up(connection: &mut Connection, acks: u32) -> Result<SemiSyncNames,
     let current = probe::semi_sync(connection).await?.0;
     let SemiSyncNames { source, wait_nobody, wait_count, persists } = found;
     let scope = if persists { "PERSIST" } else { "GLOBAL" };
-    // A value from MariaDB's option file is kept: a statement would be lost in a restart, and would hide that
-    // the file has the same value.
+    // On MariaDB a value that already matches is left alone. A statement would not survive a restart, and
+    // would hide that the option file has the same value.
     let current = current.filter(|_| !persists);
     let is_set = |is_set: fn(&SemiSyncSource) -> bool| current.as_ref().is_some_and(is_set);
     let mut settings = Vec::new();
@@ -187,7 +191,7 @@ async fn set_up(connection: &mut Connection, acks: u32) -> Result<SemiSyncNames,
     Ok(found)
 }
 
-/// Verifies that every commit waits for `acks` ACKs now, by the rules of lossless failover.
+/// Verifies that every commit now waits for `acks` ACKs, as the rules of lossless failover require.
 ///
 /// # Errors
 /// [`ManagerError::ActionFailed`] with the settings that differ.
@@ -204,7 +208,7 @@ pub async fn verify_waiting(connection: &mut Connection, acks: u32) -> Result<()
     hold(source.enabled && source.active, "semi-sync is not in force");
     hold(source.wait_point == WaitPoint::AfterSync, "it does not wait before the engine commits");
     hold(source.wait_no_replica, "it does not wait while no acker is connected");
-    hold(source.timeout_ms >= SEMI_SYNC_TIMEOUT_MS_MIN, "its time-out is another");
+    hold(source.timeout_ms >= SEMI_SYNC_TIMEOUT_MS_MIN, "its time-out differs");
     hold(source.acks_needed == acks, "it waits for another number of ACKs");
     match wrong.is_empty() {
         true => Ok(()),
@@ -212,8 +216,8 @@ pub async fn verify_waiting(connection: &mut Connection, acks: u32) -> Result<()
     }
 }
 
-/// Makes a former primary whose writes were paused wait as after [`make_source`], unless it still waits for
-/// at least `acks` ACKs. Returns a note for the operator, if any.
+/// Makes commits wait again on a former primary whose writes were paused, as after [`make_source`]. Does
+/// nothing if the server still waits for at least `acks` ACKs. Returns a note for the operator, if any.
 ///
 /// # Errors
 /// As [`make_source`]; with `acks` = 0, if the server does not wait.
@@ -226,8 +230,8 @@ pub async fn restore_waiting(connection: &mut Connection, acks: u32) -> Result<O
     Ok(make_source(connection, acks).await?.1)
 }
 
-/// Reverses [`make_source`]: restores the state before, or disables waiting if that is unknown. Does nothing
-/// while commits wait, because they would be acknowledged without an ACK.
+/// Undoes [`make_source`]: restores the sides that were enabled before, or disables waiting if that is
+/// unknown. Changes nothing while commits wait, because they would be reported to clients without an ACK.
 ///
 /// # Errors
 /// [`ManagerError::ActionFailed`] if commits wait; those of the session.
@@ -252,8 +256,8 @@ pub async fn disable_source(connection: &mut Connection, before: SemiSyncSides) 
     Ok(())
 }
 
-/// Keeps a replica from waiting for ACKs after a restart: no acker would send them, and its applier would
-/// block. MariaDB persists nothing, so there the option file counts.
+/// Ensures that a replica does not wait for ACKs after a restart: no acker would send them, and its applier
+/// would block. MariaDB persists no settings, so there the option file decides.
 ///
 /// # Errors
 /// Those of the session.
@@ -274,7 +278,7 @@ async fn semi_sync_sides(connection: &mut Connection) -> Result<SemiSyncSides, M
     })
 }
 
-/// The names on this server; `None` if the plugin is not loaded.
+/// Returns the variable names on this server; `None` if the plugin is not loaded.
 async fn spelling(connection: &mut Connection) -> Result<Option<SemiSyncNames>, ManagerError> {
     if connection.server().flavour == Flavour::MariaDb {
         return Ok(Some(MARIADB));
@@ -291,8 +295,8 @@ async fn variable(connection: &mut Connection, name: &str) -> Result<bool, Manag
     Ok(connection.query(&format!("SHOW GLOBAL VARIABLES LIKE '{name}'")).await?.first().is_some())
 }
 
-/// INSTALL PLUGIN writes a system table, which `super_read_only` forbids to every account. It is off for this
-/// statement only; `read_only` stays on.
+/// Loads the plugin. INSTALL PLUGIN writes a system table, which `super_read_only` forbids for every account.
+/// `super_read_only` is therefore off for this statement only; `read_only` stays on.
 async fn load_plugin(connection: &mut Connection) -> Result<SemiSyncNames, ManagerError> {
     const INSTALL: &str = "INSTALL PLUGIN rpl_semi_sync_source SONAME 'semisync_source.so'";
     let answer = connection.query("SELECT @@global.super_read_only").await?;

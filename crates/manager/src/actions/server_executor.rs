@@ -29,24 +29,24 @@ use crate::model::LeaseToken;
 use crate::model::PrimaryStatus;
 use crate::model::{ActionOutcome, RunAction};
 
-/// Time beyond an action's own limit, for its last query and its clean-up after a failure.
+/// Additional time after an action's own limit, for its last query and for its clean-up after a failure.
 const GRACE: Duration = Duration::from_secs(6);
 
 /// Executes the actions of one run on real servers.
 pub struct ServerExecutor {
     setup: ExecutorConfig,
-    /// The old primary, if it may be alive.
+    /// The old primary, if it may still be alive.
     primary: Option<ManagedServer>,
     connections: ServerConnections,
-    /// Servers being promoted.
+    /// Servers that this run is promoting, by name.
     ready: Mutex<BTreeMap<String, PromotionState>>,
-    /// Servers prepared as semi-sync sources.
+    /// Servers that are prepared as semi-sync sources, by name.
     prepared: Mutex<BTreeMap<String, PreparedSource>>,
     in_flight: InFlightActions,
 }
 
 impl ServerExecutor {
-    /// An executor that has done nothing.
+    /// Creates an executor that has not executed any action.
     pub fn new(setup: ExecutorConfig) -> Self {
         Self {
             setup,
@@ -58,13 +58,13 @@ impl ServerExecutor {
         }
     }
 
-    /// Adds a primary that may be alive. It is not contacted before an action names it.
+    /// Adds the old primary, which may be alive. The executor connects to it only when an action names it.
     pub fn with_primary(mut self, primary: ManagedServer) -> Self {
         self.primary = Some(primary);
         self
     }
 
-    /// Opens a connection to every server before the first action.
+    /// Opens a connection to every server before the first action, so that no action has to wait for a login.
     pub async fn connect_ahead(&self) {
         self.connections.warm(&self.subjects(), self.setup.limits.look).await;
     }
@@ -90,7 +90,7 @@ impl ServerExecutor {
             let mut server =
                 CandidateServer::fed(&participant.member, observation, feed.as_ref(), flavour, version);
             server.name.clone_from(&participant.subject.name);
-            // A missing privilege is better reported now than during the promotion.
+            // A missing privilege is reported now, rather than later during the promotion.
             if let Some(lack) = lacking.get(&server.name) {
                 server.reached = Err(lack.clone());
             }
@@ -134,7 +134,8 @@ impl ServerExecutor {
         }
     }
 
-    /// Uses another connection if the first was dropped during a statement.
+    /// Makes the server read from the log again after a failed drain. Opens another connection if a statement
+    /// was interrupted on the first one.
     async fn go_on_reading(&self, guard: &ActionGuard<'_>, server: &ManagedServer, limit: Duration) {
         let again = async {
             let mut connection = self.connections.take(&server.subject, limit).await?;
@@ -145,8 +146,8 @@ impl ServerExecutor {
             done
         };
         if let Err(error) = again.await {
-            // The drain has already failed; this error is only logged.
-            warn!(server = server.subject.name, %error, "does not resume reading from the log");
+            // The drain has already failed, and its error is returned. This second error is only logged.
+            warn!(server = server.subject.name, %error, "server does not resume reading from the log");
         }
     }
 
@@ -226,7 +227,8 @@ impl ServerExecutor {
         match observation.outcome {
             Ok(look) => ActionOutcome::ServerStatus(PrimaryStatus {
                 writable: look.is_writable(),
-                // The primary is alive, and a restart would end the switchover.
+                // The primary is alive. Whether semi-sync survives a restart does not matter here, because a
+                // restart would end the switchover.
                 waiting: look.semi_sync_source.as_ref().map(|source| SemiSyncWait::seen(source, true)),
                 executed: look.executed,
             }),
@@ -234,7 +236,7 @@ impl ServerExecutor {
         }
     }
 
-    /// Reads whether clients can write, and what the server has executed.
+    /// Reads whether clients can write to the server, and what it has executed.
     async fn probe_server_status(&self, name: &str) -> ActionOutcome {
         let subject = match self.participant(name) {
             Ok(participant) => &participant.subject,
@@ -257,7 +259,7 @@ impl ServerExecutor {
         }
     }
 
-    /// Uses two connections: one waits for the server, the other enforces the limit.
+    /// Pauses writes, with two connections: one waits for the server, the other enforces the time limit.
     async fn hold_writes(&self, name: &str, within: Duration, grace: Duration) -> ActionOutcome {
         let primary = match self.participant(name) {
             Ok(participant) => &participant.subject,
@@ -290,13 +292,13 @@ impl ServerExecutor {
         }
     }
 
-    /// Polls the acker until it holds the transactions.
+    /// Polls the acker until it holds the transactions `what`.
     async fn await_acker(&self, name: &str, what: &str, within: Duration) -> ActionOutcome {
         let Some(port) = self.setup.ackers.get(name) else {
             return ActionOutcome::Failed(format!("no acker {name:?} is configured"));
         };
         let Some(wanted) = RequiredGtids::read(self.setup.flavour, what) else {
-            return ActionOutcome::Failed(format!("{what:?} is no set of GTIDs"));
+            return ActionOutcome::Failed(format!("{what:?} is not a GTID set"));
         };
         let mut last = "it did not answer".to_owned();
         let work = async {
@@ -350,7 +352,7 @@ impl ServerExecutor {
         let work = async {
             match act {
                 RunAction::StopAcker { .. } => match port.stop(token).await {
-                    // A read shows whether the relay refused because of the term.
+                    // A read of the relay's state shows whether it refused because it has seen a later term.
                     Err(AckerError::Refused(reason)) => match port.read().await {
                         Ok(read) if read.term > token => Ok(report(read)),
                         _ => Err(AckerError::Refused(reason)),
@@ -452,12 +454,12 @@ impl ActionExecutor for ServerExecutor {
     }
 }
 
-// No code panics while one of these locks is held.
+// No code panics while one of these locks is held, so a poisoned lock still protects valid data.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock()
 }
 
-/// Whether an action undoes earlier ones on its server.
+/// Whether the action undoes earlier actions on its server.
 fn undoes(act: &RunAction) -> bool {
     matches!(
         act,
@@ -467,7 +469,7 @@ fn undoes(act: &RunAction) -> bool {
     )
 }
 
-/// Runs `work` until the guard is cancelled.
+/// Runs `work` until it is finished or the guard is cancelled. Returns `None` if the guard was cancelled.
 async fn run_guarded<T>(guard: &ActionGuard<'_>, work: impl Future<Output = T>) -> Option<T> {
     tokio::select! {
         biased;
@@ -480,11 +482,11 @@ fn undone_before_done() -> ActionOutcome {
     ActionOutcome::Unknown("it was undone before it took effect".to_owned())
 }
 
-/// Notes that the session has answered all its statements, unless that is uncertain.
+/// Records that the server has answered all statements of the session, unless that is uncertain.
 fn answered<T>(guard: &ActionGuard<'_>, connection: &Connection, done: &Result<T, ManagerError>) {
     let is_certain = match done {
         Ok(_) => true,
-        // A statement may still be running.
+        // After a time-out a statement may still be running on the server.
         Err(ManagerError::ActionTimeout { .. }) => false,
         Err(error) => !matches!(answer_of(error), ActionOutcome::Unknown(_)),
     };
@@ -493,7 +495,7 @@ fn answered<T>(guard: &ActionGuard<'_>, connection: &Connection, done: &Result<T
     }
 }
 
-/// Whether an acker accepted an order in a later term.
+/// Returns whether an acker accepted an order in a later term than `term`.
 fn later_term(report: &AckerReport, term: u64) -> ActionOutcome {
     match report.term {
         LeaseToken(last) if last <= term => ActionOutcome::Done,
@@ -501,7 +503,7 @@ fn later_term(report: &AckerReport, term: u64) -> ActionOutcome {
     }
 }
 
-/// A second connection to the same server.
+/// Returns the options for a second connection to the same server.
 fn second(subject: &ProbeTarget) -> ProbeTarget {
     ProbeTarget { name: format!("{} (2)", subject.name), connect: subject.connect.clone() }
 }
@@ -509,12 +511,12 @@ fn second(subject: &ProbeTarget) -> ProbeTarget {
 fn not_gtids(connection: &Connection, what: &str) -> ManagerError {
     ManagerError::UnexpectedAnswer(TopologyError::UnexpectedAnswer {
         server: connection.endpoint().to_owned(),
-        what: "a set of GTIDs that it is to have",
+        what: "the GTID set that it must have",
         value: what.chars().take(200).collect(),
     })
 }
 
-/// Maps an error to an outcome. After a broken connection the action may have taken effect.
+/// Converts an error to an outcome. If the connection broke, the action may have taken effect.
 pub(super) fn answer_of(error: &ManagerError) -> ActionOutcome {
     let text = format!("{}: {error}", error.code());
     match error {

@@ -1,9 +1,11 @@
 //! Pauses and resumes writes on a primary, in bounded time.
 //!
-//! The server completes running writes and commits, which wait for ACKs, and blocks new writes meanwhile.
-//! That wait is part of the pause. After the limit the attempt is cancelled and writes resume. Statements are
-//! killed after a grace period. A commit that waits for ACKs never is, because that would make it visible
-//! without one.
+//! When a server is made read-only, it first completes running writes and commits, which wait for ACKs, and
+//! blocks new writes. This wait is part of the pause. If it exceeds the limit, the attempt is cancelled and
+//! the server takes writes again.
+//!
+//! Statements that delay the pause are killed after a grace period. A commit that waits for ACKs is never
+//! killed, because that would make it visible without an ACK.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -19,15 +21,16 @@ use crate::error::ManagerError;
 
 const DOING: &str = "taking no more writes";
 
-/// Interval of checks for sessions that delay the pause.
+/// Interval at which the process list is checked for sessions that delay the pause.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// Makes the server read-only, on MySQL also for administrators, and returns what it has executed. `setter`
-/// waits for the server; `other` monitors and kills. Statements that delay it are killed after `grace`.
+/// Makes the server read-only, on MySQL also for administrators. Returns what the server has executed. The
+/// connection `setter` waits for the server; `other` monitors the process list and kills. Statements that
+/// delay the pause are killed after `grace`.
 ///
 /// # Errors
-/// [`ManagerError::ActionTimeout`] if sessions delayed it for longer than `within`, with their number. The
-/// server takes writes again, unless the error says that the attempt does not end.
+/// [`ManagerError::ActionTimeout`] if sessions delayed the pause for longer than `within`, with their number.
+/// The server then takes writes again, unless the message says that the attempt does not end.
 pub(super) async fn hold_writes(
     setter: &mut Connection,
     other: &mut Connection,
@@ -65,7 +68,8 @@ pub(super) async fn hold_writes(
         }
         next = (started.elapsed() + LOOK_EVERY).min(within);
     };
-    // Whether the statement was killed or completed at the last moment: the server is writable afterwards.
+    // The statement that makes the server read-only was either killed, or completed at the last moment. In
+    // both cases the server must be writable afterwards.
     let ended = match read_only::kill_pending_changes(other, &BTreeSet::from([ours[0]])).await {
         Ok(()) => {
             read_only::make_writable(other).await?;
@@ -80,7 +84,7 @@ pub(super) async fn hold_writes(
     Err(too_long(other, DOING, within, reason))
 }
 
-/// Reverses [`hold_writes`] after ending all pending statements that would make the server read-only. Before
+/// Undoes [`hold_writes`]. First kills all pending statements that would make the server read-only. Before
 /// the first commit is reported to a client, commits wait for at least `acks` ACKs. Returns a note for the
 /// operator, if any.
 ///
@@ -108,16 +112,16 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn sessions_with_pending_switches_are_killed_mysql_97() -> Result<()> {
+    async fn sessions_that_still_change_read_only_are_killed_on_mysql_97() -> Result<()> {
         sessions_with_pending_switches_are_killed(ServerKind::Mysql97).await
     }
 
     #[tokio::test]
-    async fn sessions_with_pending_switches_are_killed_mariadb_1011() -> Result<()> {
+    async fn sessions_that_still_change_read_only_are_killed_on_mariadb_1011() -> Result<()> {
         sessions_with_pending_switches_are_killed(ServerKind::Mariadb1011).await
     }
 
-    /// A statement in flight on a killed session takes no effect.
+    /// A statement on a killed session must not take effect.
     async fn sessions_with_pending_switches_are_killed(kind: ServerKind) -> Result<()> {
         if require(kind).is_none() {
             return Ok(());
@@ -127,7 +131,8 @@ mod tests {
         let mut setter = Connection::connect(&server.connect_options()).await?;
         let mut other = Connection::connect(&server.connect_options()).await?;
         let pending = BTreeSet::from([setter.server().connection_id]);
-        // No ACKs are waited for, and their number is unknown: the server stays read-only.
+        // The server stays read-only: `acks` = 0 means that their number is unknown, and the server does not
+        // wait for ACKs.
         read_only::make_read_only(&mut other, Duration::from_secs(60)).await?;
         ensure!(release_writes(&mut other, 0).await.is_err());
         ensure!(!read_only::is_writable(&mut other).await?);
@@ -137,7 +142,8 @@ mod tests {
         let late = read_only::read_only(&setter);
         ensure!(run(&mut setter, &late).await.is_err());
         ensure!(read_only::is_writable(&mut other).await?);
-        // Spares its own session, and the session of another account with a listed id.
+        // The call must spare its own session. It must also spare a session of another account, although that
+        // session's id is in the list.
         let app = ConnectOptions { user: "app".into(), password: "app".into(), ..server.connect_options() };
         let mut app = Connection::connect(&app).await?;
         let pending = [other.server().connection_id, app.server().connection_id].into();
