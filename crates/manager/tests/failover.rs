@@ -476,7 +476,10 @@ fn a_candidate_that_cannot_wait_for_acks_gives_way_to_another() {
     else {
         panic!("{audit}")
     };
-    assert!(reasons.contains("s0: it was tried and failed: have s0 wait for 1 ACKs: no"), "{reasons}");
+    assert!(
+        reasons.contains("s0: an attempt to promote it failed: have s0 wait for 1 ACKs: no"),
+        "{reasons}"
+    );
     let mut world = World::new(&[10, 10], &[(10, 10), (4, 4)], 1);
     let wanted = FailoverRequest { wanted: Some("s0".to_owned()), ..order(&world) };
     let audit = run(&mut world, wanted, unfit, None);

@@ -120,7 +120,7 @@ fn each_rule_that_would_refuse_is_named_while_the_primary_lives() {
     assert_eq!(rehearse(waiting(&["relay0"], 0, |_| {}), &relay, &unfit), second);
     unfit.truncate(1);
     unfit[0].reached = Err("TW-SES-0006: REPLICATION_SLAVE_ADMIN is missing".to_owned());
-    let words = ["s0: it is not reached: TW-SES-0006"];
+    let words = ["s0: it cannot be reached: TW-SES-0006"];
     refused(&rehearse(waiting(&["relay0"], 0, |_| {}), &relay, &unfit), "TW-MGR-0040", &words);
     refused(&rehearse(waiting(&["relay0"], 0, |_| {}), &relay, &[]), "TW-MGR-0040", &["no other server"]);
 }

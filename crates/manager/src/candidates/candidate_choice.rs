@@ -1,14 +1,14 @@
-//! The candidate of a run, and the servers that failed as candidates.
+//! The candidate of a run, and the servers that failed as candidates in that run.
 
 use std::collections::BTreeMap;
 
 use super::{CandidateAssessment, CandidateRanking, CandidateServer};
 use crate::safety_refusal::SafetyRefusal;
 
-/// The candidate of a run.
+/// The candidate of a run, and the servers from which it was chosen.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct CandidateChoice {
-    /// The probed servers.
+    /// All servers that were probed.
     pub servers: Vec<CandidateServer>,
     /// Servers that failed as candidates in this run, with the reason.
     rejected: BTreeMap<String, String>,
@@ -16,7 +16,7 @@ pub(crate) struct CandidateChoice {
 }
 
 impl CandidateChoice {
-    /// Excludes the rejected servers from the next ranking.
+    /// Marks the rejected servers as failed, so that the next ranking excludes them.
     pub fn mark_rejected(&mut self) {
         for server in &mut self.servers {
             if let Some(reason) = self.rejected.get(&server.name) {
@@ -25,33 +25,33 @@ impl CandidateChoice {
         }
     }
 
-    /// Chooses the best server of a ranking, or the wanted one.
+    /// Chooses a server from a ranking: `wanted`, or the best one.
     ///
     /// # Errors
-    /// Why none can be promoted.
+    /// The safety rule that refuses, if the server cannot be promoted.
     pub fn choose(&mut self, ranking: &CandidateRanking, wanted: Option<&str>) -> Result<(), SafetyRefusal> {
         self.chosen = Some(ranking.best(wanted)?.clone());
         Ok(())
     }
 
-    /// Rejects the candidate, and returns its name.
+    /// Rejects the candidate for this run, and returns its name.
     pub fn reject(&mut self, reason: String) -> Option<String> {
         let server = self.chosen.take()?.server;
         self.rejected.insert(server.clone(), reason);
         Some(server)
     }
 
-    /// Whether a server failed as a candidate.
+    /// Whether the server was rejected as a candidate in this run.
     pub fn is_rejected(&self, server: &str) -> bool {
         self.rejected.contains_key(server)
     }
 
-    /// The candidate.
+    /// Returns the assessment of the candidate.
     pub fn chosen(&self) -> Option<&CandidateAssessment> {
         self.chosen.as_ref()
     }
 
-    /// The name of the candidate; empty if there is none.
+    /// Returns the name of the candidate; empty if there is none.
     pub fn name(&self) -> String {
         self.chosen.as_ref().map(|chosen| chosen.server.clone()).unwrap_or_default()
     }

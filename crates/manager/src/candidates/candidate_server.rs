@@ -9,17 +9,17 @@ use tailwater_wire::gtid::{GtidDifference, GtidSet, MysqlGtidSet};
 
 use super::reason::ExclusionReason;
 
-/// How a server's own transactions are recognized.
+/// Identifies the server that first wrote a transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GtidOrigin {
-    /// By its `server_uuid`.
+    /// MySQL: the `server_uuid` of that server.
     MySql([u8; 16]),
-    /// By its `server_id`.
+    /// MariaDB: the `server_id` of that server.
     MariaDb(u32),
 }
 
 impl GtidOrigin {
-    /// Its flavour.
+    /// Returns the flavour of the server.
     pub fn flavour(&self) -> Flavour {
         match self {
             Self::MySql(_) => Flavour::MySql,
@@ -27,13 +27,13 @@ impl GtidOrigin {
         }
     }
 
-    /// Transactions of other servers in a difference, as text; `None` if there are none.
+    /// Returns the transactions in a difference that other servers wrote, as text; `None` if there are none.
     pub fn foreign_transactions(&self, difference: &GtidDifference) -> Option<String> {
         match (self, difference) {
             (Self::MySql(own), GtidDifference::MySql(set)) => {
                 let mut strange = MysqlGtidSet::new();
                 for (uuid, tag, interval) in set.iter_intervals().filter(|(uuid, ..)| *uuid != own) {
-                    // It came from a set, so it fits into one.
+                    // The interval comes from a GTID set, so its insertion into another set cannot fail.
                     let _ = strange.insert_interval(*uuid, tag, interval);
                 }
                 (!strange.is_empty()).then(|| strange.to_string())
@@ -55,71 +55,73 @@ pub enum ReplicationKind {
     /// Native replication from the primary, a relay or another replica, under the primary's GTIDs.
     #[serde(rename = "replication", alias = "native")]
     Native,
-    /// A channel that applies under the log's GTIDs. The server has what the channel has applied.
+    /// A Tailwater channel that applies under the log's GTIDs. The server has what the channel has applied.
     Channel,
-    /// A channel that applies under the target's own GTIDs (`gtid = "own"`). No replica could continue from
-    /// such a server.
+    /// A Tailwater channel that applies under the target's own GTIDs (`gtid = "own"`). Replicas could not
+    /// continue from such a server.
     #[serde(rename = "own_channel", alias = "channel_own_gtids")]
     ChannelOwnGtids,
-    /// A channel with filters or skipped transactions. Its target is not a copy of the primary.
+    /// A Tailwater channel with filters or skipped transactions. Its target is not a copy of the primary.
     PartialChannel,
 }
 
 /// What a channel reports about its target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChannelCopyState {
-    /// All transactions applied; `None` while unknown.
+    /// All transactions that the channel has applied; `None` if unknown.
     pub progress: Option<GtidSet>,
-    /// Whether the target records them under the log's GTIDs.
+    /// Whether the target records the transactions under the log's GTIDs.
     pub keeps_gtids: bool,
-    /// Whether nothing was filtered or skipped.
+    /// Whether the channel filtered and skipped nothing.
     pub is_whole: bool,
 }
 
 /// What is known about a server that may become primary.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CandidateServer {
-    /// Its name.
+    /// Name of the server.
     pub name: String,
-    /// Whether it can be used, or why not.
+    /// Whether the server can be used, or why not.
     pub reached: Result<(), String>,
-    /// Its flavour.
+    /// Flavour of the server.
     pub flavour: Flavour,
-    /// Its version.
+    /// Version of the server.
     pub version: ServerVersion,
-    /// Its region.
+    /// Region of the server, if configured.
     pub region: Option<String>,
-    /// Preference from the configuration.
+    /// Promotion preference from the configuration.
     pub promotion: Promotion,
-    /// How transactions reach it.
+    /// How transactions reach the server.
     pub feed: ReplicationKind,
-    /// All transactions executed or complete in its relay logs; `None` if unknown.
+    /// All transactions that are executed or complete in the server's relay logs; `None` if unknown.
     pub received: Option<GtidSet>,
-    /// All transactions executed; `None` if unknown.
+    /// All transactions that the server has executed; `None` if unknown.
     pub executed: Option<GtidSet>,
-    /// Transactions no longer in its binlogs; `None` if its binlog lacks replicated transactions.
+    /// Transactions that the server has purged from its binlogs; `None` if its binlogs lack replicated
+    /// transactions.
     pub purged: Option<GtidSet>,
-    /// Whether it writes a binlog.
+    /// Whether the server writes a binlog.
     pub log_bin: bool,
-    /// Whether its binlog contains replicated transactions.
+    /// Whether the server's binlog contains replicated transactions.
     pub log_replica_updates: bool,
-    /// It survives a power cut: `sync_binlog = 1` and `innodb_flush_log_at_trx_commit = 1`.
+    /// Whether commits survive a power cut: `sync_binlog = 1` and `innodb_flush_log_at_trx_commit = 1`.
     pub durable: bool,
-    /// The error that stopped its applier, if any.
+    /// The error that stopped the server's applier, if any.
     pub applier_error: Option<String>,
-    /// Why it certainly cannot become a semi-sync source, if so.
+    /// Why the server certainly cannot become a semi-sync source; `None` if it may.
     pub semi_sync_unavailable: Option<String>,
-    /// What failed when this run tried to promote it; it then counts as not reachable.
+    /// Why an earlier attempt of this run to promote the server failed. The server then counts as
+    /// unreachable.
     pub failed: Option<String>,
-    /// Expected time to execute all received transactions, in milliseconds, including a configured delay;
-    /// `None` if unknown.
+    /// Expected time until the server has executed everything it received, in milliseconds, including a
+    /// configured delay; `None` if unknown.
     pub catch_up_ms: Option<u64>,
 }
 
 impl CandidateServer {
-    /// From an observation of a configured server. If `progress` is given, a channel feeds the server and
-    /// only its progress counts. `primary` and `version` are the old primary's and used where nothing was
-    /// observed.
+    /// Builds the data from an observation of a configured server. If `progress` is given, the server is the
+    /// target of a channel, and only the progress of that channel counts. `primary` and `version` are those
+    /// of the old primary, and are used where nothing was observed.
     pub fn seen(
         member: &Member,
         observation: &Observation,
@@ -153,7 +155,7 @@ impl CandidateServer {
         server
     }
 
-    /// The same for a server that a channel may feed.
+    /// Does the same for a server that may be the target of a channel.
     pub fn fed(
         member: &Member,
         observation: &Observation,
@@ -205,17 +207,18 @@ impl CandidateServer {
         };
         self.purged.clone_from(&look.purged);
         self.executed = Some(look.executed.clone());
-        // Unknown relay logs must not be left out, so the received set is unknown too.
+        // If the account cannot read the replication status, transactions in the relay logs would be
+        // overlooked. The received set therefore counts as unknown.
         self.received = look.is_replication_known().then_some(received);
     }
 
-    /// Marks it as failed, so that this run does not try it again.
+    /// Marks the server as failed, so that this run does not try to promote it again.
     pub(crate) fn fail(&mut self, reason: &str) {
         self.reached = Err(reason.to_owned());
         self.failed = Some(reason.to_owned());
     }
 
-    /// Reasons that exclude it whatever the other servers are.
+    /// Returns the reasons that exclude this server, independently of the other servers.
     pub(super) fn own_exclusions(&self) -> Vec<ExclusionReason> {
         let mut excluded = Vec::new();
         match (&self.failed, &self.reached) {
@@ -251,14 +254,14 @@ impl CandidateServer {
         excluded
     }
 
-    /// Transactions received and not executed, as text.
+    /// Returns the transactions that the server has received and not executed, as text.
     pub(super) fn undrained(&self) -> Option<String> {
         let rest = self.received.as_ref()?.subtract(self.executed.as_ref()?).ok()?;
         (!rest.is_empty()).then(|| rest.to_string())
     }
 
-    /// Whether its binlog can send all of `wanted` to a server that has `has`, once it has executed what it
-    /// received.
+    /// Whether the server's binlog can send all of `wanted` to another server that has `has`. It is assumed
+    /// that the server has executed everything it received.
     pub(super) fn can_provide(&self, wanted: &GtidSet, has: &GtidSet) -> bool {
         let Some(received) = &self.received else { return false };
         self.reached.is_ok()

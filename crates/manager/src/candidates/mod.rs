@@ -1,10 +1,13 @@
-//! Selection of the new primary. Pure: what is known of each server in, a ranking with reasons out.
+//! Selection of the new primary. Pure: takes what is known of each server, and returns a ranking with
+//! reasons.
 //!
-//! Servers are ranked by the transactions they **received**, not executed: relay logs are drained, never
-//! dropped. Missing transactions come from the log or another server. A server that lacks an acknowledged
-//! transaction which no log or server can send is excluded. So is a server with an errant transaction, one
-//! that no other server has, unless it is the old primary's own: then it is the unacknowledged end of that
-//! binlog. The last known position of the old primary is always stale and proves nothing.
+//! Servers are ranked by the transactions that they **received**, not by those that they executed, because
+//! relay logs are drained and never dropped. Missing transactions are sent from the log or from another
+//! server. A server is excluded if it lacks an acknowledged transaction that no log or server can send.
+//!
+//! A server with an errant transaction, which no other server has, is excluded too. The old primary's own
+//! transactions are an exception: they are the unacknowledged end of its binlog. The last known position of
+//! the old primary is always stale and proves nothing.
 //!
 //! - [`reason`]: reasons for and against a server, as data and as text.
 //! - [`candidate_server`]: what is known of each server.
@@ -26,22 +29,22 @@ use crate::safety_refusal::SafetyRefusal;
 /// A relay's log as a source of transactions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogContents {
-    /// Name of the relay.
+    /// Name of the relay whose log it is.
     pub name: String,
-    /// All transactions it covers, including those before its beginning.
+    /// All transactions that the log covers, including those before its beginning.
     pub holds: GtidSet,
-    /// Transactions before its beginning, which it can no longer send.
+    /// Transactions before the beginning of the log. The log can no longer send them.
     pub before: GtidSet,
 }
 
-/// Input of the selection.
+/// What the selection of a new primary takes as input.
 #[derive(Debug, Clone)]
 pub struct SelectionInput<'a> {
     /// Region of the old primary, if configured.
     pub region: Option<&'a str>,
-    /// The old primary's version.
+    /// Version of the old primary.
     pub version: ServerVersion,
-    /// Identifies the old primary's own transactions.
+    /// Identifies the transactions that the old primary wrote itself.
     pub origin: GtidOrigin,
     /// The log that sends missing transactions.
     pub log: &'a LogContents,
@@ -49,63 +52,64 @@ pub struct SelectionInput<'a> {
     pub servers: &'a [CandidateServer],
     /// Whether a server of another region may become primary.
     pub across_regions: bool,
-    /// A server that needs longer to execute what it received ranks last, in milliseconds.
+    /// The longest acceptable time for executing what a server received, in milliseconds. A server that needs
+    /// longer ranks last.
     pub catch_up_ms_max: u64,
 }
 
-/// A source of missing transactions. GTIDs are text.
+/// A relay or server that sends missing transactions to a candidate. GTIDs are text.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BackfillSource {
     /// Name of the relay or server.
     pub from: String,
-    /// Whether it is a relay.
+    /// Whether the sender is a relay.
     pub from_log: bool,
-    /// The GTIDs.
+    /// The GTIDs that it sends.
     pub what: String,
 }
 
-/// Assessment of one server.
+/// The assessment of one server as a candidate.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CandidateAssessment {
-    /// The server.
+    /// Name of the server.
     pub server: String,
-    /// Why it cannot become primary; empty for a candidate.
+    /// Why the server cannot become primary; empty for a candidate.
     pub excluded: Vec<ExclusionReason>,
-    /// What counts against it.
+    /// What counts against the server.
     pub against: Vec<Drawback>,
-    /// What counts for it.
+    /// What counts for the server.
     #[serde(rename = "favour", alias = "advantages")]
     pub advantages: Vec<Advantage>,
-    /// Known transactions that it has not received.
+    /// Known transactions that the server has not received.
     pub lacks: Option<String>,
-    /// Where those come from.
+    /// Which relays or servers can send the missing transactions.
     #[serde(rename = "supplies", alias = "backfills")]
     pub backfills: Vec<BackfillSource>,
-    /// Transactions received and not executed.
+    /// Transactions that the server has received and not executed.
     pub drains: Option<String>,
 }
 
 impl CandidateAssessment {
-    /// Whether it can become primary.
+    /// Whether the server can become primary.
     pub fn is_candidate(&self) -> bool {
         self.excluded.is_empty()
     }
 
-    /// The exclusion reasons as text.
+    /// Returns the exclusion reasons as text.
     fn reasons(&self) -> String {
         self.excluded.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
     }
 }
 
-/// All servers, the best first, excluded ones last.
+/// The ranking: all servers, the best first and the excluded ones last.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CandidateRanking {
-    /// The assessments, the best first.
+    /// The assessments of all servers, the best first.
     pub ranked: Vec<CandidateAssessment>,
 }
 
 impl CandidateRanking {
-    /// The server to promote: `wanted`, or the best candidate.
+    /// Returns the server to promote: `wanted`, or the best candidate.
     ///
     /// # Errors
     /// [`SafetyRefusal::CandidateUnfit`] if `wanted` is excluded or unknown, [`SafetyRefusal::NoCandidate`]
@@ -131,7 +135,7 @@ impl CandidateRanking {
     }
 }
 
-/// Ranks all servers. Their order in the input has no influence.
+/// Ranks all servers. Their order in the input does not affect the result.
 pub fn rank_candidates(question: &SelectionInput<'_>) -> CandidateRanking {
     let mut servers = question.servers.to_vec();
     servers.sort_by(|one, other| one.name.cmp(&other.name));
@@ -145,12 +149,13 @@ pub fn rank_candidates(question: &SelectionInput<'_>) -> CandidateRanking {
     CandidateRanking { ranked: ranked.into_iter().map(|(_, assessment)| assessment).collect() }
 }
 
-/// Sort key of candidates, the most important field first; smaller is better.
+/// Sort key of the ranking, with the most important field first. Smaller values are better.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct CandidateRank {
     excluded: bool,
     slow: bool,
-    /// Promoting it would make transactions of other servers errant.
+    /// Whether other servers have transactions that this server cannot get, so that its promotion makes them
+    /// errant.
     leaves_behind: bool,
     promotion: Promotion,
     other_region: bool,
@@ -160,7 +165,8 @@ struct CandidateRank {
     catch_up_ms: u64,
 }
 
-/// The log, and the old primary's unacknowledged transactions that replicas received.
+/// Returns all known transactions: those in the log, and unacknowledged ones of the old primary that replicas
+/// received.
 fn known_gtids(question: &SelectionInput<'_>) -> GtidSet {
     let mut known = question.log.holds.clone();
     for server in question.servers {
@@ -173,7 +179,7 @@ fn known_gtids(question: &SelectionInput<'_>) -> GtidSet {
     known
 }
 
-/// What a server received, if it all comes from the log or the old primary.
+/// Returns what a server received; `None` if it has errant transactions.
 fn received_without_errant<'a>(
     question: &SelectionInput<'_>,
     server: &'a CandidateServer,
@@ -185,7 +191,8 @@ fn received_without_errant<'a>(
     errant(question, received).is_none().then_some(received)
 }
 
-/// Transactions that are neither in the log nor the old primary's own.
+/// Returns the errant transactions of a server: those that are neither in the log nor written by the old
+/// primary.
 fn errant(question: &SelectionInput<'_>, received: &GtidSet) -> Option<String> {
     let beyond = received.subtract(&question.log.holds).ok()?;
     let strange = question.origin.foreign_transactions(&beyond)?;
@@ -246,7 +253,8 @@ fn assess(
     (rank, assessment)
 }
 
-/// A server replicates from an older or equal release series, not from a newer one.
+/// Compares the versions of the candidate and the other servers. A server can replicate from an older or
+/// equal release series, but not from a newer one.
 fn compare_versions(question: &SelectionInput<'_>, server: &CandidateServer, against: &mut Vec<Drawback>) {
     for other in question.servers {
         if other.name != server.name
@@ -288,13 +296,13 @@ fn compare_settings(
     }
 }
 
-/// Transactions that a server lacks, and who can send them.
+/// The transactions that a server lacks, and which relays or servers can send them.
 #[derive(Debug, Default)]
 struct MissingTransactions {
     lacks: Option<String>,
     count: u128,
     backfills: Vec<BackfillSource>,
-    /// Servers with transactions that cannot be sent to it.
+    /// Names of servers that have transactions which cannot be sent to the candidate.
     left_behind: Vec<String>,
 }
 
@@ -323,7 +331,8 @@ impl MissingTransactions {
         wants
     }
 
-    /// Adds the transactions that the log can send; those before its beginning exclude the server.
+    /// Adds the missing transactions that the log can send. If the server lacks transactions from before the
+    /// beginning of the log, it is excluded.
     fn take_from_log(&mut self, log: &LogContents, received: &GtidSet, excluded: &mut Vec<ExclusionReason>) {
         let Ok(given) = log.holds.subtract(received) else { return };
         if given.is_empty() {
@@ -343,8 +352,8 @@ impl MissingTransactions {
         });
     }
 
-    /// Adds transactions from other servers: the old primary's unacknowledged ones, which the log lacks, and
-    /// those from before the beginning of the log.
+    /// Adds the missing transactions that only other servers can send. These are unacknowledged transactions
+    /// of the old primary, which the log lacks, and transactions from before the beginning of the log.
     fn take_from_servers(
         &mut self,
         question: &SelectionInput<'_>,
@@ -387,7 +396,8 @@ impl MissingTransactions {
     }
 }
 
-/// Number of transactions in a difference; for MariaDB, whose sequence numbers have gaps, the most it can be.
+/// Returns the number of transactions in a difference. MariaDB sequence numbers have gaps, so for MariaDB
+/// this is the highest possible number.
 fn transactions(difference: &GtidDifference) -> u128 {
     match difference {
         GtidDifference::MySql(set) => set.count(),

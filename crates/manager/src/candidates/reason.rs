@@ -9,55 +9,55 @@ use tailwater_topology::ServerVersion;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "because", rename_all = "snake_case")]
 pub enum ExclusionReason {
-    /// It does not answer.
+    /// The server cannot be reached.
     NotReached {
         /// The error.
         reason: String,
     },
-    /// This run tried to promote it and failed.
+    /// This run tried to promote the server and failed.
     Failed {
-        /// The action and its error.
+        /// The action that failed, and its error.
         reason: String,
     },
-    /// `promotion = "must_not"`.
+    /// `promotion = "must_not"` is configured.
     MustNot,
-    /// Its transactions are unknown.
+    /// The transactions of the server are unknown.
     Unknown,
-    /// It has transactions that are neither in a log nor the old primary's.
+    /// The server has errant transactions, which are neither in a log nor the old primary's own.
     Errant {
         /// The GTIDs.
         gtids: String,
     },
-    /// It lacks transactions that no log or server can send.
+    /// The server lacks transactions that no log or server can send.
     Gap {
         /// The GTIDs.
         gtids: String,
-        /// The log that begins after them.
+        /// The log that begins only after these transactions.
         log: String,
     },
-    /// It is in another region, and that is not allowed.
+    /// The server is in another region than the old primary, and that is not allowed.
     OtherRegion {
-        /// Its region.
+        /// Region of the server.
         region: String,
     },
-    /// It is MySQL and the primary MariaDB, or the other way round.
+    /// One of the server and the old primary is MySQL and the other MariaDB.
     OtherFlavour,
-    /// It writes no binlog.
+    /// The server writes no binlog.
     NoBinlog,
-    /// Its binlog lacks replicated transactions.
+    /// The server's binlog lacks replicated transactions.
     NoReplicaUpdates,
-    /// Semi-sync is not loaded and cannot be.
+    /// The semi-sync plugin is not loaded, and cannot be loaded.
     NoSemiSync {
-        /// The reason.
+        /// Why the plugin cannot be loaded.
         reason: String,
     },
-    /// Its channel applies under the target's own GTIDs.
+    /// The server is the target of a channel that applies under the target's own GTIDs.
     OwnGtids,
-    /// Its channel has filters or skipped transactions.
+    /// The server is the target of a channel with filters or skipped transactions.
     Partial,
-    /// Its applier has stopped, so what it received cannot be drained.
+    /// The server's applier has stopped, so the transactions in its relay logs cannot be executed.
     ApplierStopped {
-        /// The server's error.
+        /// The applier's error, as the server reports it.
         error: String,
     },
 }
@@ -65,8 +65,8 @@ pub enum ExclusionReason {
 impl fmt::Display for ExclusionReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotReached { reason } => write!(f, "it is not reached: {reason}"),
-            Self::Failed { reason } => write!(f, "it was tried and failed: {reason}"),
+            Self::NotReached { reason } => write!(f, "it cannot be reached: {reason}"),
+            Self::Failed { reason } => write!(f, "an attempt to promote it failed: {reason}"),
             Self::MustNot => f.write_str("promotion = \"must_not\""),
             Self::Unknown => f.write_str("its received transactions are unknown (its account may lack a privilege: `tailwater grants`)"),
             Self::Errant { gtids } => write!(f, "it has transactions that are not in the log: {gtids}"),
@@ -81,9 +81,9 @@ impl fmt::Display for ExclusionReason {
             Self::NoBinlog => f.write_str("log_bin is off"),
             Self::NoReplicaUpdates => f.write_str("log_replica_updates is off"),
             Self::NoSemiSync { reason } => {
-                write!(f, "semi-sync is not loaded there, and cannot be, so that it could not wait for ACKs: {reason}")
+                write!(f, "semi-sync is not loaded and cannot be loaded, so it could not wait for ACKs: {reason}")
             }
-            Self::Partial => f.write_str("its channel has filters, or left transactions out: it is no copy of the primary"),
+            Self::Partial => f.write_str("its channel has filters or skipped transactions, so it is not a copy of the primary"),
             Self::OwnGtids => f.write_str(
                 "its channel writes with its own GTIDs, from which no replica can continue; run: tailwater channel set NAME \
                  --gtid log",
@@ -99,41 +99,42 @@ impl fmt::Display for ExclusionReason {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "because", rename_all = "snake_case")]
 pub enum Drawback {
-    /// `promotion = "prefer_not"`.
+    /// `promotion = "prefer_not"` is configured.
     NotPreferred,
-    /// It is in another region.
+    /// The candidate is in another region than the old primary.
     OtherRegion {
-        /// Its region.
+        /// Region of the candidate.
         region: String,
     },
-    /// A server of an older series could not replicate from it.
+    /// A server of an older release series could not replicate from the candidate.
     CannotFollow {
-        /// The server.
+        /// The server that could not replicate.
         server: String,
-        /// Its version.
+        /// Version of that server.
         version: ServerVersion,
     },
-    /// It is older than the old primary, and may not understand all of its transactions.
+    /// The candidate is older than the old primary, and may not understand all of the old primary's
+    /// transactions.
     OlderThanPrimary {
-        /// Its version.
+        /// Version of the candidate.
         version: ServerVersion,
     },
-    /// A power cut could lose commits.
+    /// The candidate could lose commits in a power cut.
     NotDurable,
-    /// It needs time to execute what it received.
+    /// The candidate needs time to execute what it received.
     Behind {
-        /// In milliseconds.
+        /// Expected time, in milliseconds.
         ms: u64,
     },
-    /// It needs longer than allowed to execute what it received.
+    /// The candidate needs longer than allowed to execute what it received.
     Slow {
-        /// In milliseconds.
+        /// Expected time, in milliseconds.
         ms: u64,
     },
-    /// Other servers have unacknowledged transactions that cannot be sent to it; those servers must be
-    /// rebuilt.
+    /// Other servers have unacknowledged transactions that cannot be sent to the candidate. After its
+    /// promotion those servers must be rebuilt.
     LeavesBehind {
-        /// Those servers.
+        /// Names of those servers.
         servers: Vec<String>,
     },
 }
@@ -147,12 +148,12 @@ impl fmt::Display for Drawback {
                 write!(f, "{server} is older ({version}) and could not follow it")
             }
             Self::OlderThanPrimary { version } => write!(f, "it is older ({version}) than the primary was"),
-            Self::NotDurable => {
-                f.write_str("a power cut could cost it commits (sync_binlog, innodb_flush_log_at_trx_commit)")
-            }
-            Self::Behind { ms } => write!(f, "it needs about {ms} ms to execute what it has"),
+            Self::NotDurable => f.write_str(
+                "it could lose commits in a power cut (sync_binlog, innodb_flush_log_at_trx_commit)",
+            ),
+            Self::Behind { ms } => write!(f, "it needs about {ms} ms to execute what it has received"),
             Self::Slow { ms } => {
-                write!(f, "it needs about {ms} ms to execute what it has, which is too long")
+                write!(f, "it needs about {ms} ms to execute what it has received, which is too long")
             }
             Self::LeavesBehind { servers } => {
                 write!(
@@ -169,15 +170,15 @@ impl fmt::Display for Drawback {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "because", rename_all = "snake_case")]
 pub enum Advantage {
-    /// `promotion = "prefer"`.
+    /// `promotion = "prefer"` is configured.
     Preferred,
-    /// It received all known transactions.
+    /// The candidate received all known transactions.
     ReceivedAll,
-    /// It executed all that it received.
+    /// The candidate executed everything it received.
     ExecutedAll,
-    /// It survives a power cut.
+    /// Commits on the candidate survive a power cut.
     Durable,
-    /// It is in the old primary's region.
+    /// The candidate is in the old primary's region.
     SameRegion,
 }
 

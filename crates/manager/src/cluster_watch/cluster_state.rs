@@ -1,4 +1,4 @@
-//! State of a watched cluster: events in, findings out. Pure.
+//! The state of a watched cluster: takes events, and returns findings. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,48 +23,48 @@ use tailwater_topology::analysis::{
 /// A cluster to watch.
 #[derive(Debug, Clone, Default)]
 pub struct WatchedCluster {
-    /// The configuration, with the present primary.
+    /// The configuration of the cluster, including the present primary.
     pub plan: ClusterPlan,
-    /// Names of all probed servers except the primary, as in observations.
+    /// Names of all servers that are probed except the primary, as observations name them.
     pub followers: Vec<String>,
     /// Relays that acknowledge the primary's commits.
     pub ackers: BTreeSet<String>,
-    /// The server that the log came from, as the log records it; used for a primary that was never seen
+    /// The server from which the log was captured, as the log records it. Used if the primary was never seen
     /// alive.
     pub log_origin: Option<(GtidOrigin, ServerVersion)>,
 }
 
-/// An event of the watch.
+/// An event that a task of the watch reports.
 #[derive(Debug)]
 pub enum ClusterEvent {
     /// A server was pinged.
     Pinged(String, PingResult),
-    /// A ping of a server, sent at that time, is unanswered.
+    /// A server has not answered a ping yet; with the time at which the ping was sent.
     PingOverdue(String, PingKind, u64),
     /// A server was probed.
     ServerProbed(Box<Observation>),
     /// A relay was probed.
     RelayProbed(String, Result<RelayProbeResult, ProbeFailure>),
-    /// An acker reported what it holds.
+    /// An acker reported which transactions it holds.
     AckerReported(String, AckerReport),
-    /// An acker did not report what it holds, and why.
+    /// An acker could not report which transactions it holds; with the reason.
     AckerUnreachable(String, String),
 }
 
-/// What was known of the primary while it was alive.
+/// What the manager knows of the primary from the time when the primary was alive.
 #[derive(Debug, Clone)]
 pub struct KnownPrimary {
-    /// Identifies its transactions.
+    /// Identifies the transactions that the primary wrote itself.
     pub origin: GtidOrigin,
-    /// Its version.
+    /// Version of the primary.
     pub version: ServerVersion,
-    /// Transactions executed at the last observation; empty if there was none.
+    /// Transactions that the primary had executed at its last observation; empty if it was never observed.
     pub executed: GtidSet,
-    /// Time from the last observation to the last sign of life, in milliseconds.
+    /// Time from the last observation of the primary to its last sign of life, in milliseconds.
     pub primary_state_age_ms: u64,
 }
 
-/// State of a cluster; bounded by the number of its servers.
+/// The state of a cluster. Its size is bounded by the number of servers.
 #[derive(Debug, Clone)]
 pub struct ClusterState {
     cluster: WatchedCluster,
@@ -74,38 +74,39 @@ pub struct ClusterState {
     /// The last observation of each server, successful or not.
     latest: BTreeMap<String, Observation>,
     relays: BTreeMap<String, RelayProbeResult>,
-    /// Relays that were probed, whether they answered or not.
+    /// Relays that have been probed, whether they answered or not.
     asked: BTreeSet<String>,
     holds: BTreeMap<String, GtidSet>,
     /// The last report of each acker, or why there was none.
     reports: BTreeMap<String, Result<AckerReport, String>>,
-    /// Whether a failover would succeed, and since when the answer holds.
+    /// Whether a failover would succeed, and since when this is known.
     readiness: Option<(u64, FailoverReadiness)>,
-    /// When each relay last reported that it streams and acknowledges the primary.
+    /// When each relay last reported that it streams from the primary and sends ACKs.
     acknowledged: BTreeMap<String, u64>,
     ack_policies: Option<AckPolicyHistory>,
-    /// Ack policies are not recorded.
+    /// Whether the recording of ack policies is stopped.
     is_frozen: bool,
-    /// Checkpoint of the previous manager, when it was restored, and its age at that time; until the first
-    /// observation.
+    /// The checkpoint of the previous manager, when it was restored, and its age at that time. Dropped at the
+    /// first observation of the primary.
     memory: Option<(WatchCheckpoint, u64, u64)>,
-    /// The primary's last sign of life.
+    /// When the primary last showed a sign of life.
     alive_ms: Option<u64>,
-    /// Servers that read from the primary itself, by the last tree.
+    /// Servers that read from the primary itself, according to the last topology tree.
     direct: BTreeSet<String>,
-    /// When the manager last ran.
+    /// When the manager's analysis last ran.
     ticked_ms: Option<u64>,
 }
 
-/// A manager that did not run for this long has stalled, in milliseconds; it analyses several times as often.
+/// If the manager's analysis did not run for this long, the manager has stalled. In milliseconds. The normal
+/// interval is several times shorter.
 const STALL_MS_MIN: u64 = 500;
 
-/// How long after a relay's last sign of streaming the primary may still count its connection, in
-/// milliseconds: a server notices a closed connection only when it writes to it.
+/// How long the primary may still count the connection of a relay after the relay's last sign of streaming,
+/// in milliseconds. A server notices that a connection was closed only when it writes to it.
 const LINGERS_MS_MAX: u64 = 10_000;
 
 impl ClusterState {
-    /// Creates the state of a cluster without observations.
+    /// Creates the state of a cluster that has not been observed yet.
     pub fn new(cluster: WatchedCluster, settings: AnalysisSettings) -> Self {
         let members = ClusterMembers {
             primary: cluster.plan.primary.name.clone(),
@@ -132,12 +133,12 @@ impl ClusterState {
         }
     }
 
-    /// The watched cluster.
+    /// Returns the watched cluster.
     pub fn cluster(&self) -> &WatchedCluster {
         &self.cluster
     }
 
-    /// Records an event at `at_ms` of a monotonic clock.
+    /// Records an event at the time `at_ms` of a monotonic clock.
     pub fn apply(&mut self, at_ms: u64, event: ClusterEvent) {
         self.tick(at_ms);
         match event {
@@ -158,7 +159,7 @@ impl ClusterState {
             }
             ClusterEvent::ServerProbed(observation) => self.apply_probe(at_ms, *observation),
             ClusterEvent::RelayProbed(relay, Ok(state)) => self.relay(at_ms, relay, state),
-            // A silent relay gives no information on the primary's stream.
+            // A relay that does not answer gives no information on the primary's stream.
             ClusterEvent::RelayProbed(relay, Err(failure)) => {
                 self.asked.insert(relay.clone());
                 self.relays.remove(&relay);
@@ -172,14 +173,15 @@ impl ClusterState {
                 };
                 self.reports.insert(acker, Ok(report));
             }
-            // The transactions of its last report remain valid.
+            // The acker's last report still proves that it holds those transactions.
             ClusterEvent::AckerUnreachable(acker, reason) => {
                 self.reports.insert(acker, Err(reason));
             }
         }
     }
 
-    /// Notes that the manager runs at `now_ms`. Nothing it missed during a stall counts as silence of others.
+    /// Records that the manager runs at `now_ms`. If the manager stalled before, answers that it missed
+    /// meanwhile do not count as silence of the servers.
     pub fn tick(&mut self, now_ms: u64) {
         let last_stall_ms = self.ticked_ms.map_or(0, |ticked_ms| now_ms.saturating_sub(ticked_ms));
         if last_stall_ms >= STALL_MS_MIN {
@@ -188,7 +190,7 @@ impl ClusterState {
         self.ticked_ms = Some(self.ticked_ms.map_or(now_ms, |ticked_ms| ticked_ms.max(now_ms)));
     }
 
-    /// Findings at `now_ms`, with their actions.
+    /// Returns the findings at `now_ms`, each with the action to take.
     pub fn findings(&self, guard: &FailoverGuard, now_ms: u64) -> Vec<ClusterFinding> {
         let mut findings = analyse(&self.history, guard, now_ms);
         let lasting = self.readiness.as_ref().filter(|(since_ms, _)| {
@@ -202,25 +204,25 @@ impl ClusterState {
         findings
     }
 
-    /// Records whether a failover would succeed, as rehearsed at `at_ms`. A refusal counts since the first
-    /// one in a row, whatever the rule.
+    /// Records the result of the failover rehearsal at `at_ms`. Consecutive refusals count from the first
+    /// one, even if the rules differ.
     pub fn set_readiness(&mut self, at_ms: u64, readiness: FailoverReadiness) {
         let before = self.readiness.take();
         let refused = before.filter(|(_, before)| before.rule().is_some() && readiness.rule().is_some());
         self.readiness = Some((refused.map_or(at_ms, |(since_ms, _)| since_ms), readiness));
     }
 
-    /// The last observation of each server.
+    /// Returns the last observation of each server.
     pub fn observations(&self) -> Vec<Observation> {
         self.latest.values().cloned().collect()
     }
 
-    /// State of a server at its last successful observation.
+    /// Returns the state of a server at its last successful observation.
     pub fn last_state(&self, server: &str) -> Option<&ServerState> {
         self.looks.get(server).and_then(|(_, observation)| observation.state())
     }
 
-    /// The last state of each relay.
+    /// Returns the last state of each relay.
     pub fn relays(&self) -> &BTreeMap<String, RelayProbeResult> {
         &self.relays
     }
@@ -237,12 +239,12 @@ impl ClusterState {
                 .all(|acker| self.reports.contains_key(acker) && self.asked.contains(acker))
     }
 
-    /// The last report of each acker, or why there was none.
+    /// Returns the last report of each acker, or why there was none.
     pub fn acker_reports(&self) -> &BTreeMap<String, Result<AckerReport, String>> {
         &self.reports
     }
 
-    /// The last observation of a server, or a failed one if there was none.
+    /// Returns the last observation of a server, or a failed one if it was never observed.
     pub fn last_observation(&self, member: &Member) -> Observation {
         self.latest.get(&member.name).cloned().unwrap_or_else(|| Observation {
             server: member.name.clone(),
@@ -251,18 +253,18 @@ impl ClusterState {
             took_ms: 0,
             outcome: Err(ProbeError {
                 failure: ProbeFailure::TimedOut,
-                message: "it was not probed yet".to_owned(),
+                message: "it has not been probed yet".to_owned(),
             }),
         })
     }
 
-    /// Ack policies while the primary was alive.
+    /// Returns the ack policies that were observed while the primary was alive.
     pub fn ack_policies(&self) -> Option<&AckPolicyHistory> {
         self.ack_policies.as_ref().or_else(|| self.memory.as_ref().map(|(memory, ..)| &memory.ack_policies))
     }
 
-    /// Restores the checkpoint of the previous manager, which had probed the primary `ago_ms` before
-    /// `now_ms`.
+    /// Restores the checkpoint of the previous manager. That manager had last probed the primary `ago_ms`
+    /// before `now_ms`.
     pub fn restore_checkpoint(&mut self, now_ms: u64, memory: WatchCheckpoint, ago_ms: u64) {
         let is_news = !self.looks.contains_key(&self.cluster.plan.primary.name);
         if is_news && memory.primary == self.cluster.plan.primary.name {
@@ -270,8 +272,8 @@ impl ClusterState {
         }
     }
 
-    /// Checkpoint for the next manager, and the age of its observation in milliseconds; `None` during a run
-    /// and before the first observation.
+    /// Returns a checkpoint for the next manager, and the age of its observation of the primary in
+    /// milliseconds. Returns `None` during a run and before the first observation.
     pub fn checkpoint(&self, now_ms: u64) -> Option<(WatchCheckpoint, u64)> {
         let primary = &self.cluster.plan.primary.name;
         let (looked_ms, observation) = self.looks.get(primary).filter(|_| !self.is_frozen)?;
@@ -283,24 +285,26 @@ impl ClusterState {
         Some((memory, now_ms.saturating_sub(*looked_ms)))
     }
 
-    /// Stops recording ack policies, before the first acker is stopped; or resumes it, after that was undone.
+    /// Stops the recording of ack policies before a run stops the first acker. With `false`, resumes the
+    /// recording after the run was undone.
     pub fn freeze_ack_policies(&mut self, is_frozen: bool) {
         self.is_frozen = is_frozen;
     }
 
-    /// Whether ack policies are not recorded; see [`ClusterState::freeze_ack_policies`].
+    /// Whether the recording of ack policies is stopped; see [`ClusterState::freeze_ack_policies`].
     pub fn is_frozen(&self) -> bool {
         self.is_frozen
     }
 
-    /// What was known of the primary; if it was never observed, what the log records.
+    /// Returns what is known of the primary. If it was never observed, returns what the log records.
     pub fn known_primary(&self) -> Option<KnownPrimary> {
         let seen = self.looks.get(&self.cluster.plan.primary.name);
         let Some((looked_ms, state)) = seen.and_then(|(at_ms, seen)| Some((at_ms, seen.state()?))) else {
             let (origin, version) = self.cluster.log_origin?;
             let empty = || GtidSet::empty(origin.flavour());
             let (executed, primary_state_age_ms) = match &self.memory {
-                // It may have lived until the checkpoint was restored, or until it was last heard.
+                // The primary was alive until its last sign of life. Without one, it counts as alive until
+                // the checkpoint was restored.
                 Some((memory, told_ms, ago_ms)) => {
                     let since_ms = self.alive_ms.map_or(0, |alive_ms| alive_ms.saturating_sub(*told_ms));
                     (memory.executed.clone(), ago_ms.saturating_add(since_ms))
@@ -317,7 +321,7 @@ impl ClusterState {
         })
     }
 
-    /// Configured servers that read from the primary itself.
+    /// Returns the configured servers that read from the primary itself.
     pub fn direct_replicas(&self) -> Vec<String> {
         let named = |name: &&String| self.cluster.plan.servers.iter().any(|member| member.name == **name);
         self.direct.iter().filter(named).cloned().collect()
@@ -373,8 +377,8 @@ impl ClusterState {
         let heard_ms = state.heard_ago_ms.map(|ago| at_ms.saturating_sub(ago));
         let heartbeat_ms = state.heartbeat_ms;
         let primary = self.cluster.plan.primary.name.clone();
-        // A relay that missed the last change of primary reads the former one, and gives no information on
-        // the present one.
+        // A relay that missed the last change of primary still reads from the former primary. It gives no
+        // information on the present one.
         let observed = match (state.assignment.source == primary, state.is_streaming) {
             (false, _) => Observed::FollowsOther,
             (true, true) => Observed::Streaming { heard_ms, heartbeat_ms },
@@ -391,7 +395,7 @@ impl ClusterState {
         self.relays.insert(relay, state);
     }
 
-    /// Whether a channel feeds the server.
+    /// Whether the server is the target of a channel.
     fn is_channel_target(&self, name: &str) -> bool {
         let plan = &self.cluster.plan;
         let address = plan.servers.iter().find(|member| member.name == name).map(|member| &member.address);
@@ -401,7 +405,7 @@ impl ClusterState {
     }
 
     fn record_ack_policy(&mut self, at_ms: u64, state: &ServerState) {
-        // Before all relays were probed, their connections would count as unconfigured replicas.
+        // Before every relay was probed, their connections would count as unconfigured replicas.
         if self.is_frozen || !self.cluster.ackers.is_subset(&self.asked) {
             return;
         }
@@ -432,11 +436,12 @@ impl ClusterState {
         }
     }
 
-    /// Number of semi-sync replicas that the primary counts and that are not relays. A relay that just lost
-    /// its stream, or was just stopped, may still be counted, so the number has a range. A known number
-    /// within that range is kept. Otherwise a primary that dies at this moment could not be replaced, because
-    /// no later observation would correct the number. A replica that was not connected before is always
-    /// counted.
+    /// Returns the number of semi-sync replicas that the primary counts and that are not configured relays.
+    ///
+    /// A relay that just lost its stream, or was just stopped, may or may not still be counted, so only a
+    /// range for the number is known. If the previous number is within the range, it is kept. Otherwise, if
+    /// the primary died at this moment, a wrong number would prevent its failover, because no later
+    /// observation could correct it. A replica that was not connected before is always counted.
     fn unconfigured_replicas(&self, at_ms: u64, state: &ServerState, clients: u32) -> u32 {
         let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
         let primary = &self.cluster.plan.primary.name;
@@ -457,7 +462,7 @@ impl ClusterState {
         ack_policies.current().unconfigured_replicas.clamp(least, most)
     }
 
-    /// Finds the servers that read from the primary, from the last successful observation of each.
+    /// Determines which servers read from the primary, from the last successful observation of each server.
     fn update_direct_replicas(&mut self) {
         let seen: Vec<Observation> =
             self.looks.values().map(|(_, observation)| observation.clone()).collect();
@@ -472,12 +477,12 @@ fn children_of_primary(cluster: &Cluster) -> BTreeSet<String> {
     children.filter(|child| child.role == NodeRole::Replica).map(|child| child.name.clone()).collect()
 }
 
-/// Identifies a server's own transactions.
+/// Returns the origin that identifies the transactions of a server.
 pub fn gtid_origin_of(state: &ServerState) -> Option<GtidOrigin> {
     gtid_origin(state.flavour, state.uuid.as_deref(), state.server_id)
 }
 
-/// Identifies a server's own transactions by its `server_uuid` or `server_id`.
+/// Returns the origin that identifies the transactions of a server, by its `server_uuid` or `server_id`.
 pub fn gtid_origin(flavour: Flavour, uuid: Option<&str>, server_id: u32) -> Option<GtidOrigin> {
     match flavour {
         Flavour::MariaDb => Some(GtidOrigin::MariaDb(server_id)),

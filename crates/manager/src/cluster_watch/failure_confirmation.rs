@@ -1,4 +1,4 @@
-//! Confirmation of a failure: all observers are asked once more before a run acts.
+//! Confirmation of a failure: before a run acts, all observers are queried once more.
 
 use std::time::{Duration, Instant};
 
@@ -12,36 +12,36 @@ use crate::driver::ConfirmFailure;
 use crate::driver::run_driver::ConfirmationFuture;
 use tailwater_topology::analysis::FailureCode;
 
-/// What triggered a failover, and therefore what must be shown.
+/// What triggered a failover. It determines what the confirmation requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FailoverTrigger {
-    /// The manager: the primary must be dead.
+    /// The manager started the failover: the primary must be dead.
     Automatic,
-    /// An operator: the primary must not be healthy.
+    /// An operator started the failover: the primary must not be healthy.
     Manual,
-    /// An operator with `--dry-run`: nothing must be shown.
+    /// An operator started the failover with `--dry-run`: nothing is required.
     DryRun,
 }
 
-/// Asks the observers of a watch once more.
+/// Queries all observers of a watch once more before a failover.
 pub struct FailureConfirmation {
     shared: std::sync::Arc<super::watcher::WatchShared>,
     primary: ProbeTarget,
     trigger: FailoverTrigger,
-    /// Longest wait for a silence to last, including one ping.
+    /// The longest time to wait until the primary has been silent for long enough, including one ping.
     patience: Duration,
     ping_timeout: Duration,
 }
 
-/// How long an unanswered ping is waited for before the reports of the others suffice. A silent server would
-/// not answer until the time-out either.
+/// How long to wait for the answer to a ping before the reports of the other observers suffice. A server that
+/// does not answer would otherwise delay the confirmation until the time-out of the ping.
 const BRIEF: Duration = Duration::from_millis(100);
 
-/// Interval of checks for answers.
+/// Interval at which the findings are checked again.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
 impl FailureConfirmation {
-    /// For the watched primary. Waits no longer than `patience`.
+    /// Creates the confirmation for the watched primary. It waits no longer than `patience`.
     pub fn new(
         watch: &ClusterWatch,
         trigger: FailoverTrigger,
@@ -52,7 +52,7 @@ impl FailureConfirmation {
     }
 
     async fn confirm_now(&self) -> Result<String, String> {
-        // A new connection: those of the watch may be what is broken.
+        // Opens a new connection to the primary, because the existing connections may be what is broken.
         let mut pinger = Pinger::new(&self.primary.connect, "", self.ping_timeout);
         let mut asked = std::pin::pin!(pinger.ping(PingKind::Connect));
         let began = Instant::now();
@@ -80,10 +80,10 @@ impl FailureConfirmation {
                     seen.map(|one| format!("{}: {}", one.code, one.evidence.join("; "))).collect();
                 return Err(match (answered, seen.is_empty()) {
                     (true, true) => {
-                        "it answers and is in good health; `tailwater switchover` replaces a primary that is"
+                        "it answers and is healthy; to replace a healthy primary, run `tailwater switchover`"
                             .to_owned()
                     }
-                    (false, true) => "it does not answer, and that has not lasted long enough".to_owned(),
+                    (false, true) => "it does not answer, but has not been silent for long enough".to_owned(),
                     (_, false) => seen.join("; "),
                 });
             }

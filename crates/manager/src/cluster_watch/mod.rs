@@ -1,11 +1,12 @@
-//! Watches a cluster, so that a failure is detected at once and the ack policies before it are known.
+//! Watches a cluster. The manager detects a failure at once, and knows the ack policies from before the
+//! failure.
 //!
-//! - [`cluster_state`]: events in, findings out. Pure.
-//! - [`relay_probe`]: the state of a relay's stream.
-//! - [`server_poller`]: probes each server once for all who read the results.
+//! - [`cluster_state`]: takes events, and returns findings. Pure.
+//! - [`relay_probe`]: reads the state of a relay's stream.
+//! - [`server_poller`]: probes each server once for all parts of the daemon that read the results.
 //! - [`watcher`]: the tasks that ping the primary, probe relays and record all events.
-//! - [`watch_checkpoint`]: what is kept for the next manager process. Pure.
-//! - [`failure_confirmation`]: asks all observers once more before a run acts.
+//! - [`watch_checkpoint`]: what is stored for the next manager process. Pure.
+//! - [`failure_confirmation`]: queries all observers once more before a run acts.
 
 pub mod cluster_state;
 pub mod failure_confirmation;

@@ -1,4 +1,4 @@
-//! Probe of a relay's stream.
+//! Reads the state of a relay's stream.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -7,12 +7,12 @@ use tailwater_topology::probe_failure::ProbeFailure;
 
 use crate::model::RelayProbeResult;
 
-/// The pending state of a relay, or why there is none.
+/// The future of a relay probe: the state, or why the probe failed.
 pub type RelayProbeFuture<'a> =
     Pin<Box<dyn Future<Output = Result<RelayProbeResult, ProbeFailure>> + Send + 'a>>;
 
 /// Reads the state of one relay, in this process or elsewhere, in bounded time.
 pub trait RelayProbe: Send + Sync {
-    /// Reads the state.
+    /// Reads the state of the relay.
     fn probe(&self) -> RelayProbeFuture<'_>;
 }

@@ -1,8 +1,8 @@
-//! Probes the servers of a cluster for all who read the results: the watch of the manager, and clients of the
-//! daemon.
+//! Probes the servers of a cluster once for all parts of the daemon that read the results: the manager's
+//! watch and the clients of the daemon.
 //!
-//! One task and one connection at a time for each server. Its interval is the shortest that is requested;
-//! without a request it is idle.
+//! Each server has one task, which uses one connection at a time. The task probes at the shortest interval
+//! that anyone requested. Without a request it is idle.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,18 +17,18 @@ use tailwater_topology::probe::{ProbeTarget, probe_server};
 /// A finished probe.
 #[derive(Debug, Clone)]
 pub struct PolledObservation {
-    /// Its start.
+    /// When the probe started.
     pub began: Instant,
-    /// What it saw.
+    /// The result of the probe.
     pub observation: Arc<Observation>,
 }
 
-/// What is requested of the tasks.
+/// Which probes are requested at present.
 #[derive(Debug, Clone, Default)]
 struct PollDemand {
-    /// The requests of the manager's watch; `None` without a manager.
+    /// What the manager's watch requests; `None` without a manager.
     watch: Option<WatchDemand>,
-    /// The interval that clients need, and until when.
+    /// The interval that clients of the daemon request, and the end of that request.
     clients: Option<(Duration, Instant)>,
 }
 
@@ -36,17 +36,19 @@ struct PollDemand {
 struct WatchDemand {
     primary: String,
     intervals: ProbeIntervals,
-    /// The primary does not answer.
+    /// Whether the primary does not answer.
     trouble: bool,
-    /// Counts the watches: each probes every server at its start.
+    /// Number of the watch. When a new watch starts, every server is probed at once.
     watch: u64,
-    /// Counts changes of `trouble`: each probes every server but the primary at once.
+    /// Number of changes of `trouble`. After a change, every server except the primary is probed at once.
     troubles: u64,
 }
 
 impl PollDemand {
-    /// When a server is due whose last probe was `last` and began under `under`; `None` while no
-    /// part of the daemon needs its state.
+    /// Returns when the next probe of a server is due; `None` while no part of the daemon needs its state.
+    ///
+    /// `last` contains the start and end of the last probe. `under` is the demand that was in force when that
+    /// probe started.
     fn due(&self, server: &str, last: Option<(Instant, Instant)>, under: &Self) -> Option<Instant> {
         let now = Instant::now();
         let for_clients = self.clients.filter(|(_, until)| now < *until).map(|(interval, _)| match last {
@@ -64,7 +66,8 @@ impl PollDemand {
 }
 
 impl WatchDemand {
-    /// A slow primary is under load, and pings detect its recovery: it is never probed more often.
+    /// Returns the probe interval of a server, in milliseconds. The primary is never probed more often: a
+    /// slow primary may be overloaded, and pings detect its recovery.
     fn interval_ms(&self, server: &str) -> u64 {
         let hurries = self.trouble && server != self.primary;
         if hurries { self.intervals.failure_poll_ms } else { self.intervals.poll_ms }
@@ -75,7 +78,7 @@ impl WatchDemand {
     }
 }
 
-/// Probes the servers of one cluster. Dropping it ends its tasks.
+/// Probes the servers of one cluster. When it is dropped, its tasks end.
 #[derive(Debug)]
 pub struct ServerPoller {
     servers: Vec<(String, watch::Receiver<Option<PolledObservation>>)>,
@@ -105,18 +108,18 @@ impl ServerPoller {
         Self { servers, demand, _tasks: tasks }
     }
 
-    /// Names of the probed servers.
+    /// Returns the names of the probed servers.
     pub fn servers(&self) -> impl Iterator<Item = &str> {
         self.servers.iter().map(|(name, _)| name.as_str())
     }
 
-    /// The last finished probe of a server, whatever its age.
+    /// Returns the result of the last finished probe of a server, whatever its age.
     pub fn last(&self, server: &str) -> Option<PolledObservation> {
         let (_, last) = self.servers.iter().find(|(name, _)| name == server)?;
         last.borrow().clone()
     }
 
-    /// The probes of a server, as they finish.
+    /// Returns a receiver of all results for a server.
     pub(super) fn probes(&self, server: &str) -> Option<watch::Receiver<Option<PolledObservation>>> {
         let (_, last) = self.servers.iter().find(|(name, _)| name == server)?;
         let mut probes = last.clone();
@@ -124,11 +127,11 @@ impl ServerPoller {
         Some(probes)
     }
 
-    /// Probes every server at least once in `interval`, for `duration` from now.
+    /// Requests that every server is probed at least once in `interval`, until `duration` has passed.
     pub fn request(&self, interval: Duration, duration: Duration) {
         let now = Instant::now();
         self.demand.send_if_modified(|demand| {
-            // Not each request wakes every task.
+            // A request that extends an earlier one only slightly must not wake every task.
             let extends = demand.clients.is_none_or(|(_, until)| until < now + duration / 2);
             if extends {
                 demand.clients = Some((interval, now + duration));
@@ -137,7 +140,7 @@ impl ServerPoller {
         });
     }
 
-    /// Probes every server at once, and from then on at the intervals of a watch with that primary.
+    /// Probes every server at once, and after that at the intervals of the watch of this primary.
     pub(super) fn watch(&self, primary: &str, intervals: ProbeIntervals) {
         self.demand.send_modify(|demand| {
             let watches = demand.watch.as_ref().map_or(0, |before| before.watch + 1);
@@ -151,8 +154,8 @@ impl ServerPoller {
         });
     }
 
-    /// Reports whether the primary answers: while it does not, the others are probed more often, and at once
-    /// when that changes.
+    /// Sets whether the primary does not answer. When that changes, the other servers are probed at once.
+    /// While the primary does not answer, they are probed more often.
     pub(super) fn set_trouble(&self, trouble: bool) {
         self.demand.send_if_modified(|demand| {
             let Some(watch) = demand.watch.as_mut().filter(|watch| watch.trouble != trouble) else {
@@ -187,7 +190,7 @@ async fn poll(
         }
         under = demand.borrow().clone();
         let began = Instant::now();
-        // A new watch trusts no probe that began before it.
+        // A new watch does not accept results of probes that started before the watch.
         let renewed = demand.wait_for(|demand| {
             let of = |demand: &PollDemand| demand.watch.as_ref().map(|watch| watch.watch);
             of(demand) != of(&under)
@@ -231,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn the_shortest_requested_interval_counts() {
+    fn the_shortest_requested_interval_is_used() {
         let now = Instant::now();
         let last = Some((now, now));
         let none = PollDemand::default();
@@ -246,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_watch_and_trouble_probe_at_once() {
+    fn servers_are_probed_at_once_when_a_watch_starts_or_the_primary_stops_answering() {
         let ended = Instant::now() + POLL;
         let last = Some((ended, ended));
         let is_at_once = |due: Option<Instant>| due.is_some_and(|due| due <= Instant::now());

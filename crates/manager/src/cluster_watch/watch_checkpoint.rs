@@ -1,10 +1,11 @@
-//! What a manager knew of its primary, kept for the next manager process on this machine. A manager that
-//! restarts while the primary dies has never observed it alive, and would otherwise refuse the failover
-//! (TW-MGR-0031).
+//! What a manager knew of its primary, stored for the next manager process on this machine. Otherwise, if the
+//! manager restarted while the primary died, the new process would never have observed the primary alive. It
+//! would then refuse the failover (TW-MGR-0031).
 //!
-//! A checkpoint is valid only for the same primary, in the same boot of the machine, while the local relay
-//! has seen no later term, and as long as [`KnownPrimary::primary_state_age_ms`](super::KnownPrimary) allows.
-//! The first own observation replaces it.
+//! A checkpoint is valid only for the same primary and in the same boot of the machine. The local relay must
+//! not have seen a later term, and the observation must not be older than
+//! [`KnownPrimary::primary_state_age_ms`](super::KnownPrimary) may be. The first observation by the new
+//! process replaces the checkpoint.
 
 use serde::{Deserialize, Serialize};
 use tailwater_wire::gtid::GtidSet;
@@ -12,49 +13,49 @@ use tailwater_wire::gtid::GtidSet;
 use crate::lossless::AckPolicyHistory;
 use crate::lossless::gtid_serde;
 
-/// What is kept.
+/// What a manager stores for its successor process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WatchCheckpoint {
     /// Name of the primary.
     pub primary: String,
-    /// Transactions executed at the last observation.
+    /// Transactions that the primary had executed at its last observation.
     #[serde(with = "gtid_serde")]
     pub executed: GtidSet,
-    /// The ack policies at that time.
+    /// The ack policies at the last observation.
     #[serde(alias = "regimes")]
     pub ack_policies: AckPolicyHistory,
 }
 
-/// A checkpoint with the data that decides whether it is valid.
+/// A checkpoint, with the data that decides whether it is still valid.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoredCheckpoint {
-    /// What was kept.
+    /// The checkpoint itself.
     #[serde(alias = "memory")]
     pub checkpoint: WatchCheckpoint,
-    /// When the primary was last probed, in milliseconds since the machine's boot.
+    /// When the primary was last probed, in milliseconds since the boot of the machine.
     #[serde(alias = "looked_ms")]
     pub probed_at_ms: u64,
-    /// Id of that boot.
+    /// Id of the boot of the machine.
     pub boot: String,
     /// The highest lease term that the local relay had seen.
     pub term: u64,
 }
 
-/// Circumstances of a manager's start.
+/// The situation when a manager starts, to which a checkpoint must fit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ManagerStart<'a> {
-    /// The server that the log follows.
+    /// The server from which the log is captured.
     pub primary: &'a str,
-    /// In milliseconds since the machine's boot.
+    /// The present time, in milliseconds since the boot of the machine.
     pub now_ms: u64,
-    /// Id of that boot.
+    /// Id of the boot of the machine.
     pub boot: &'a str,
     /// The highest lease term that the local relay has seen.
     pub term: u64,
 }
 
 impl StoredCheckpoint {
-    /// The checkpoint if it is valid for this start, and its age in milliseconds.
+    /// Returns the checkpoint and its age in milliseconds, if the checkpoint is valid for this start.
     pub fn for_start(self, start: &ManagerStart<'_>) -> Option<(WatchCheckpoint, u64)> {
         let is_same =
             self.checkpoint.primary == start.primary && self.boot == start.boot && self.term == start.term;

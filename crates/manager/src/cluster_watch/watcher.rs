@@ -1,9 +1,10 @@
-//! The tasks of a watch: one for each kind of probe of each server, so that no probe waits for another.
+//! The tasks of a watch. Each kind of probe of each server has its own task, so that no probe waits for
+//! another.
 //!
-//! The primary is pinged on an open connection. When its process ends, the kernel closes that connection; the
-//! ping reconnects at once and is refused, so a death is detected within one ping interval. From the first
-//! failed or overdue ping on, the other observers are polled more often, because they confirm or contradict
-//! the failure.
+//! The primary is pinged on an open connection. When the server process ends, the kernel closes that
+//! connection. The ping then reconnects at once and is refused, so the death of the process is detected
+//! within one ping interval. After the first failed or overdue ping, the other observers are polled more
+//! often, because they confirm or contradict the failure.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -42,7 +43,7 @@ pub struct ProbeIntervals {
     /// Interval of probes while the primary does not answer. The old spelling is `hurried_look_ms`.
     #[serde(alias = "hurried_look_ms")]
     pub failure_poll_ms: u64,
-    /// Interval of writes to the manager's own row on the primary; none if absent.
+    /// Interval at which the manager writes to its own row on the primary; `None` if it does not write.
     pub write_ms: Option<u64>,
 }
 
@@ -59,17 +60,18 @@ impl Default for ProbeIntervals {
     }
 }
 
-/// Pause after a ping that failed, other than by a refusal, in milliseconds.
+/// Pause after a failed ping, unless the connection was refused, in milliseconds.
 const AGAIN_MS: u64 = 20;
 
-/// After this time without an answer a ping is overdue, in milliseconds: the other observers are polled, and
-/// a new connection is tried.
+/// A ping without an answer is overdue after this time, in milliseconds. Then the other observers are polled,
+/// and a new connection to the primary is tried.
 const LATE_MS: u64 = 250;
 
-/// Interval of the analysis, in milliseconds, for findings that depend on a duration.
+/// Interval of the analysis, in milliseconds. It runs even without events, because some findings depend on a
+/// duration.
 const ANALYSE_MS: u64 = 100;
 
-/// A clock in milliseconds since 1970 that ignores changes of the system clock after its start.
+/// A clock in milliseconds since 1970. It ignores changes of the system clock after its start.
 #[derive(Debug, Clone, Copy)]
 pub struct ManagerClock {
     began_ms: u64,
@@ -77,13 +79,13 @@ pub struct ManagerClock {
 }
 
 impl ManagerClock {
-    /// Starts a clock.
+    /// Starts a clock at the present system time.
     pub fn start() -> Self {
         let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         Self { began_ms: u64::try_from(since_1970.as_millis()).unwrap_or(u64::MAX), began: Instant::now() }
     }
 
-    /// The present time.
+    /// Returns the present time, in milliseconds since 1970.
     pub fn now_ms(&self) -> u64 {
         let elapsed = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.began_ms.saturating_add(elapsed)
@@ -95,27 +97,27 @@ impl ManagerClock {
 pub struct WatchedRelay {
     /// Its name.
     pub name: String,
-    /// Reads the state of its stream.
+    /// Reads the state of the relay's stream.
     pub probe: Arc<dyn RelayProbe>,
-    /// Reads what it holds.
+    /// Reads which transactions the relay holds.
     pub control: Arc<dyn AckerControl>,
 }
 
-/// State shared by the tasks.
+/// The state that the tasks of a watch share.
 pub(super) struct WatchShared {
     cluster_state: Mutex<ClusterState>,
     guard: Arc<Mutex<FailoverGuard>>,
     clock: ManagerClock,
     pace: ProbeIntervals,
-    /// An event was recorded.
+    /// Notified when an event was recorded.
     event_arrived: Notify,
-    /// The primary does not answer.
+    /// Whether the primary does not answer.
     pub(super) trouble: watch::Sender<bool>,
     findings: watch::Sender<Vec<ClusterFinding>>,
 }
 
 impl WatchShared {
-    // No code panics while the lock is held, so a poisoned lock still guards sound data.
+    // No code panics while the lock is held, so a poisoned lock still protects valid data.
     pub(super) fn cluster_state(&self) -> MutexGuard<'_, ClusterState> {
         self.cluster_state.lock()
     }
@@ -125,7 +127,7 @@ impl WatchShared {
         self.event_arrived.notify_one();
     }
 
-    /// Findings at this moment.
+    /// Returns the findings at this moment.
     pub(super) fn analyse_now(&self) -> Vec<ClusterFinding> {
         let guard = self.guard.lock();
         let mut cluster_state = self.cluster_state();
@@ -134,7 +136,7 @@ impl WatchShared {
         cluster_state.findings(&guard, now_ms)
     }
 
-    /// Pings the primary, and records an event as soon as the answer is overdue.
+    /// Pings the primary. If the answer is overdue, this is recorded as an event before the ping ends.
     async fn ping(&self, pinger: &mut Pinger, primary: &ProbeTarget, kind: PingKind) -> PingResult {
         let asked_ms = self.clock.now_ms();
         let late = Duration::from_millis(LATE_MS.min(self.pace.ping_timeout_ms / 2));
@@ -150,7 +152,7 @@ impl WatchShared {
     }
 }
 
-/// A watched cluster. Dropping it ends the watch.
+/// A watched cluster. When it is dropped, the watch ends.
 pub struct ClusterWatch {
     shared: Arc<WatchShared>,
     primary: ProbeTarget,
@@ -158,8 +160,9 @@ pub struct ClusterWatch {
 }
 
 impl ClusterWatch {
-    /// Starts the watch. `manager` names this manager in the rows that it writes. `guard` holds back
-    /// failovers. `poller` probes the servers, and serves other readers too.
+    /// Starts the watch. `manager` names this manager in the rows that it writes on the primary. `guard`
+    /// decides whether failovers are held back. `poller` probes the servers, and also serves other parts of
+    /// the daemon.
     pub fn start(
         cluster: WatchedCluster,
         (primary, poller): (ProbeTarget, Arc<ServerPoller>),
@@ -197,37 +200,37 @@ impl ClusterWatch {
         Self { shared, primary, _tasks: tasks }
     }
 
-    /// Findings, as they change.
+    /// Returns a receiver of the findings, which is notified of changes.
     pub fn findings(&self) -> watch::Receiver<Vec<ClusterFinding>> {
         self.shared.findings.subscribe()
     }
 
-    /// A copy of the present state.
+    /// Returns a copy of the present state.
     pub fn cluster_state(&self) -> ClusterState {
         self.shared.cluster_state().clone()
     }
 
-    /// See [`ClusterState::restore_checkpoint`].
+    /// Restores a checkpoint; see [`ClusterState::restore_checkpoint`].
     pub fn restore_checkpoint(&self, memory: WatchCheckpoint, ago_ms: u64) {
         self.shared.cluster_state().restore_checkpoint(self.shared.clock.now_ms(), memory, ago_ms);
     }
 
-    /// See [`ClusterState::checkpoint`].
+    /// Returns a checkpoint; see [`ClusterState::checkpoint`].
     pub fn checkpoint(&self) -> Option<(WatchCheckpoint, u64)> {
         self.shared.cluster_state().checkpoint(self.shared.clock.now_ms())
     }
 
-    /// See [`ClusterState::freeze_ack_policies`].
+    /// Stops or resumes the recording of ack policies; see [`ClusterState::freeze_ack_policies`].
     pub fn freeze_ack_policies(&self, is_frozen: bool) {
         self.shared.cluster_state().freeze_ack_policies(is_frozen);
     }
 
-    /// See [`ClusterState::set_readiness`].
+    /// Records the result of the failover rehearsal; see [`ClusterState::set_readiness`].
     pub fn set_readiness(&self, readiness: FailoverReadiness) {
         self.shared.cluster_state().set_readiness(self.shared.clock.now_ms(), readiness);
     }
 
-    /// Runs the analysis at once, because what holds back failovers has changed.
+    /// Runs the analysis at once, because the guard, which holds back failovers, has changed.
     pub fn reanalyse(&self) {
         self.shared.event_arrived.notify_one();
     }
@@ -236,7 +239,7 @@ impl ClusterWatch {
         Arc::clone(&self.shared)
     }
 
-    /// The primary and its account.
+    /// Returns the primary's address and account.
     pub fn primary(&self) -> &ProbeTarget {
         &self.primary
     }
@@ -270,7 +273,7 @@ async fn analyse_now(shared: Arc<WatchShared>) {
     }
 }
 
-/// Distinguishes findings of the same code and server that are logged separately.
+/// Returns a key for findings: two findings with different keys are logged separately.
 fn kind(finding: &ClusterFinding) -> (String, Option<String>) {
     (finding.action.to_string(), finding.rule.clone())
 }
@@ -315,7 +318,7 @@ async fn write(shared: Arc<WatchShared>, primary: ProbeTarget, manager: String, 
     }
 }
 
-/// Records the probes that began after the start of the watch.
+/// Records the results of probes that started after the watch.
 async fn record_probes(
     shared: Arc<WatchShared>,
     mut probes: watch::Receiver<Option<PolledObservation>>,
@@ -330,7 +333,7 @@ async fn record_probes(
     }
 }
 
-/// Has the other servers probed more often while the primary does not answer.
+/// Tells the poller to probe the other servers more often while the primary does not answer.
 async fn report_trouble(shared: Arc<WatchShared>, poller: Arc<ServerPoller>) {
     let mut trouble = shared.trouble.subscribe();
     while trouble.changed().await.is_ok() {
@@ -356,8 +359,8 @@ async fn poll_acker(shared: Arc<WatchShared>, relay: WatchedRelay) {
     poll_loop(&shared, ask).await;
 }
 
-/// Polls at the normal interval, or at the failure interval while the primary does not answer; at once when
-/// that begins.
+/// Calls `ask` at the normal interval, or at the failure interval while the primary does not answer. Calls it
+/// at once when the primary stops answering.
 async fn poll_loop<F: Future<Output = ()>>(shared: &WatchShared, ask: impl Fn() -> F) {
     let mut trouble = shared.trouble.subscribe();
     loop {
@@ -380,7 +383,8 @@ async fn poll_relay(shared: Arc<WatchShared>, relay: WatchedRelay) {
             relay.name.clone(),
             seen.unwrap_or(Err(ProbeFailure::TimedOut)),
         ));
-        // A relay that lost its stream confirms the death of the primary.
+        // If the stream of a relay breaks, that confirms the death of the primary. It is therefore detected
+        // as fast as a failed ping.
         let pause = if *shared.trouble.borrow() { AGAIN_MS } else { shared.pace.ping_ms };
         tokio::time::sleep(Duration::from_millis(pause)).await;
     }

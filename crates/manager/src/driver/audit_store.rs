@@ -1,4 +1,4 @@
-//! Storage of audit records. A record is stored before the changes that it describes.
+//! Stores the audit records. A record is stored before the changes that it describes.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::model::Audit;
 
-/// Longest accepted record, in bytes.
+/// The longest record that is accepted, in bytes.
 const RECORD_BYTES_MAX: u64 = 64 << 20;
 
 /// An audit record could not be stored or read.
@@ -20,28 +20,28 @@ pub struct AuditError {
     pub source: io::Error,
 }
 
-/// Stores audit records.
+/// Storage for audit records.
 pub trait AuditStore: Send + Sync {
-    /// Replaces the record of this run. It is durable on return.
+    /// Stores the record of a run in place of its previous version. On return the record is durable.
     ///
     /// # Errors
-    /// If it may not be durable.
+    /// If the record may not be durable.
     fn save(&self, audit: &Audit) -> Result<(), AuditError>;
 }
 
-/// A folder of records: `ID.json` for programs, and `ID.txt` for people once the run is finished.
+/// A folder of audit records: `ID.json` for programs, and after the end of the run `ID.txt` for people.
 #[derive(Debug, Clone)]
 pub struct AuditFolder {
     path: PathBuf,
 }
 
 impl AuditFolder {
-    /// The folder at `path`, which is created when needed.
+    /// Returns the folder at `path`. The folder is created when the first record is stored.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into() }
     }
 
-    /// The record of a run; `None` if there is none.
+    /// Returns the record of a run; `None` if there is none.
     ///
     /// # Errors
     /// If the record cannot be read.
@@ -57,7 +57,8 @@ impl AuditFolder {
         }
     }
 
-    /// Ids of all runs in alphabetical order, which is their order in time if ids begin with the time.
+    /// Returns the ids of all runs in alphabetical order. If each id begins with its time, this is the order
+    /// in time.
     ///
     /// # Errors
     /// If the folder cannot be read.
@@ -88,7 +89,7 @@ impl AuditStore for AuditFolder {
     fn save(&self, audit: &Audit) -> Result<(), AuditError> {
         let wrong = |source| AuditError { path: self.path.join(&audit.id), source };
         if !is_name(&audit.id) {
-            return Err(wrong(io::Error::other("the name of a run has letters, digits and - only")));
+            return Err(wrong(io::Error::other("the id of a run may contain only letters, digits and -")));
         }
         fs::create_dir_all(&self.path).map_err(wrong)?;
         if audit.outcome.is_some() {
@@ -99,7 +100,7 @@ impl AuditStore for AuditFolder {
     }
 }
 
-/// Whether the id is a plain file name, so that no path leads out of the folder.
+/// Whether the id is a plain file name. A path in the id could otherwise lead out of the folder.
 fn is_name(id: &str) -> bool {
     let legal = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     (1..=200).contains(&id.len()) && !id.starts_with('.') && id.chars().all(legal)

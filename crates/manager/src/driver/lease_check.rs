@@ -1,4 +1,4 @@
-//! Whether this manager holds the lease.
+//! Checks whether this manager holds the lease.
 
 use std::future::Future;
 
@@ -6,15 +6,15 @@ use crate::ManagerError;
 use crate::lease::{LeaseHandle, LeaseStatus};
 use crate::model::LeaseToken;
 
-/// The lease as seen by a driver.
+/// The lease, as the driver of a run sees it.
 pub trait LeaseCheck: Send + Sync {
-    /// The present term of this manager.
+    /// Returns the present term of this manager.
     ///
     /// # Errors
-    /// Why it does not hold the lease.
+    /// Why the manager does not hold the lease.
     fn check(&self) -> Result<LeaseToken, String>;
 
-    /// Returns when the lease is not held, with the reason.
+    /// Waits until this manager does not hold the lease, and returns the reason.
     fn ended(&self) -> impl Future<Output = String> + Send;
 }
 
@@ -33,7 +33,7 @@ impl LeaseCheck for LeaseHandle {
                 LeaseStatus::Waiting(reason) => Some(reason.clone()),
                 LeaseStatus::Active(_) => None,
             };
-            // The term begins a moment before the status shows it.
+            // The status is updated a moment after the term begins, so the lease itself is checked too.
             if let Some(reason) = waits.filter(|_| Self::check(self).is_err()) {
                 return reason;
             }

@@ -1,11 +1,11 @@
-//! Drives the state machine of a run: executes its actions through an
-//! [`ActionExecutor`](crate::action_executor::ActionExecutor), in parallel where allowed, and returns the
-//! outcomes to it.
+//! Drives the state machine of a run. The driver executes the actions of the state machine through an
+//! [`ActionExecutor`](crate::action_executor::ActionExecutor), in parallel where that is allowed, and passes
+//! the outcomes back to the state machine.
 //!
-//! - [`run_machine`]: the interface of a state machine.
-//! - [`lease_check`]: whether this manager holds the lease.
-//! - [`audit_store`]: where audit records are stored.
-//! - [`run_driver`]: the loop.
+//! - [`run_machine`]: the interface of the state machines.
+//! - [`lease_check`]: checks whether this manager holds the lease.
+//! - [`audit_store`]: stores the audit records.
+//! - [`run_driver`]: the loop that executes the actions.
 
 pub mod audit_store;
 pub mod lease_check;

@@ -17,22 +17,22 @@ use crate::model::LeaseToken;
 use crate::model::NumberedAction;
 use crate::model::{ActionOutcome, Audit, RunAction};
 
-/// Whether the primary has failed: the evidence, or why not.
+/// The future of a confirmation: the evidence that the primary has failed, or why that is not confirmed.
 pub type ConfirmationFuture<'a> = Pin<Box<dyn Future<Output = Result<String, String>> + Send + 'a>>;
 
-/// Asks all observers once more.
+/// Queries all observers of the primary once more.
 pub trait ConfirmFailure: Send + Sync {
-    /// Asks in bounded time.
+    /// Queries the observers in bounded time.
     fn confirm(&self) -> ConfirmationFuture<'_>;
 }
 
-/// Time limits of actions, in milliseconds. An [`ActionExecutor`] has its own, shorter limits; these apply
-/// if it exceeds them.
+/// Time limits of actions, in milliseconds. An [`ActionExecutor`] has its own, shorter limits. The limits
+/// here apply only if the executor exceeds its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DriverTimeouts {
-    /// For most actions.
+    /// Limit for most actions.
     pub act_ms_max: u64,
-    /// For actions that send or execute transactions.
+    /// Limit for actions that send or execute transactions.
     pub catch_up_ms_max: u64,
 }
 
@@ -55,7 +55,7 @@ impl DriverTimeouts {
     }
 }
 
-/// What a state machine is driven with.
+/// The parts that drive a state machine.
 pub struct RunDriver<H, T> {
     /// Executes the actions.
     pub executor: Arc<H>,
@@ -75,10 +75,10 @@ type ActionTasks = JoinSet<(u32, ActionOutcome)>;
 type ActionTaskResult = Result<(Id, (u32, ActionOutcome)), JoinError>;
 
 impl<H: ActionExecutor + 'static, T: LeaseCheck> RunDriver<H, T> {
-    /// Drives a state machine until it is finished, in bounded time, and returns its audit record. `progress`
-    /// receives the record as it grows.
+    /// Drives a state machine until its run is finished, in bounded time. Returns the audit record.
+    /// `progress` receives each new version of the record.
     ///
-    /// Actions still in flight when the run is finished or the lease is lost are not waited for.
+    /// Actions that are still in flight when the run is finished or the lease is lost are not waited for.
     pub async fn drive<M: RunMachine>(
         &self,
         machine: &mut M,
@@ -96,7 +96,8 @@ impl<H: ActionExecutor + 'static, T: LeaseCheck> RunDriver<H, T> {
                 continue;
             }
             let refused = self.store_before(machine, &orders).await;
-            // Storing may have taken longer than the lease lasts.
+            // Storing the record may have taken so long that the lease has ended meanwhile, so the lease is
+            // checked again.
             if let Some(token) = machine.token() {
                 match self.term.check() {
                     Ok(held) if held == token => {}
@@ -119,15 +120,16 @@ impl<H: ActionExecutor + 'static, T: LeaseCheck> RunDriver<H, T> {
             }
             let deadline = machine.deadline_ms().map(|at_ms| began + Duration::from_millis(at_ms));
             tokio::select! {
-                // An outcome counts only if the lease is still held.
+                // The lease is checked first: an outcome counts only if the lease is still held.
                 biased;
                 reason = self.term.ended(), if machine.token().is_some() => machine.lease_lost(at_ms(), &reason),
                 done = under_way.join_next_with_id() => match answered(done, &mut numbers) {
                     Some((number, answer)) => orders = machine.answer(at_ms(), number, answer),
-                    None => machine.lease_lost(at_ms(), "no action is in flight, and the run is not finished"),
+                    None => machine.lease_lost(at_ms(), "the run is not finished, but no action is in flight"),
                 },
                 () = until(deadline) => {
-                    // The actions continue; undo actions take effect after them.
+                    // The late actions continue in the background. An undo action takes effect after the
+                    // action that it undoes.
                     let mut late: Vec<u32> = numbers.drain().map(|(_, number)| number).collect();
                     late.sort_unstable();
                     for number in late {
@@ -146,15 +148,15 @@ impl<H: ActionExecutor + 'static, T: LeaseCheck> RunDriver<H, T> {
         audit
     }
 
-    /// Answers a pending lease check before any other action starts.
+    /// Answers the pending lease check, if there is one, before any other action starts.
     async fn answer_lease_check(&self, orders: &mut Vec<NumberedAction>) -> Option<(u32, ActionOutcome)> {
         let at = orders.iter().position(|(_, act)| *act == RunAction::CheckLease)?;
         let (number, _) = orders.remove(at);
         Some((number, self.term.check().map_or_else(ActionOutcome::Failed, ActionOutcome::LeaseHeld)))
     }
 
-    /// Stores the record if an action is about to change something. Returns why the action must not be
-    /// executed, if so.
+    /// Stores the record if an action is about to change something. Returns the reason if the action must not
+    /// be executed, because the record could not be stored.
     async fn store_before<M: RunMachine>(&self, machine: &M, orders: &[NumberedAction]) -> Option<String> {
         if machine.skips_audit_store() || !orders.iter().any(|(_, act)| act.changes_state()) {
             return None;
@@ -189,7 +191,7 @@ impl<H: ActionExecutor + 'static, T: LeaseCheck> RunDriver<H, T> {
                     .await
                     .map_or_else(ActionOutcome::Failed, ActionOutcome::FailureConfirmed),
                 (act, Some(token)) => executor.execute(act, token).await,
-                (_, None) => ActionOutcome::Failed("no term of the lease is known".to_owned()),
+                (_, None) => ActionOutcome::Failed("the term of the lease is not known".to_owned()),
             }
         };
         let bounded = async move {
@@ -201,7 +203,7 @@ impl<H: ActionExecutor + 'static, T: LeaseCheck> RunDriver<H, T> {
     }
 }
 
-/// Waits until the deadline; without one, for ever.
+/// Waits until the deadline, or for ever if there is none.
 async fn until(deadline: Option<Instant>) {
     match deadline {
         Some(deadline) => tokio::time::sleep_until(deadline.into()).await,
@@ -209,7 +211,7 @@ async fn until(deadline: Option<Instant>) {
     }
 }
 
-/// Outcome of a finished action; `None` if none is in flight.
+/// Returns the outcome of a finished action; `None` if no action is in flight.
 fn answered(done: Option<ActionTaskResult>, numbers: &mut HashMap<Id, u32>) -> Option<(u32, ActionOutcome)> {
     match done? {
         Ok((id, answer)) => {

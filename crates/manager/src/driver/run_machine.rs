@@ -1,10 +1,12 @@
-//! Interface of the state machines.
+//! The interface between a state machine and its driver.
 
 use crate::model::{ActionOutcome, Audit, LeaseToken, NumberedAction, RunPhase};
 
-/// A pure state machine: actions out, outcomes in. It is finished when its audit record has an outcome.
+/// A pure state machine: it returns actions and takes their outcomes. The run is finished when its audit
+/// record contains an outcome.
 pub trait RunMachine: Send + Sync {
-    /// Returns the first actions. `at_ms` here and below counts from the start of the run.
+    /// Returns the first actions. `at_ms` is the time since the start of the run, here and in the methods
+    /// below.
     fn begin(&mut self, at_ms: u64) -> Vec<NumberedAction>;
 
     /// Takes the outcome of an action, and returns the next actions.
@@ -13,26 +15,27 @@ pub trait RunMachine: Send + Sync {
     /// Ends the run because the lease is lost. No further action follows.
     fn lease_lost(&mut self, at_ms: u64, reason: &str);
 
-    /// The present phase.
+    /// Returns the present phase.
     fn phase(&self) -> RunPhase;
 
-    /// The lease term, passed with every action.
+    /// Returns the lease term, which is passed with every action.
     fn token(&self) -> Option<LeaseToken>;
 
-    /// The audit record so far.
+    /// Returns the audit record so far.
     fn audit(&self) -> &Audit;
 
-    /// Whether actions are executed even if the record cannot be stored: undo actions, and those after the
-    /// point of no return.
+    /// Whether actions are executed even if the record cannot be stored. This is true for undo actions, and
+    /// for actions after the point of no return.
     fn must_continue(&self) -> bool;
 
-    /// When all actions in flight must be answered. Those that are not get [`ActionOutcome::Unknown`].
+    /// Returns when all actions in flight must be answered. Actions without an answer at that time get
+    /// [`ActionOutcome::Unknown`].
     fn deadline_ms(&self) -> Option<u64> {
         None
     }
 
-    /// Whether clients wait for each action, so that records are not stored in between. The record stored
-    /// before shows that this part may have begun.
+    /// Whether clients wait for the actions of this phase, so that no record is stored between them. The last
+    /// record that was stored shows that these actions may have started.
     fn skips_audit_store(&self) -> bool {
         false
     }

@@ -1,9 +1,10 @@
-//! The expected duration of a plan.
+//! Estimates how long the plan of a dry run would take.
 
 use super::request::ExpectedDurations;
 use crate::model::RunAction;
 
-/// Expected duration of the actions, in milliseconds. `drain_ms` is that of a drain, if it is known.
+/// Returns the expected duration of the actions, in milliseconds. `drain_ms` is the expected duration of a
+/// drain, if it is known.
 pub(super) fn expected_duration_ms(
     acts: &[RunAction],
     expected: &ExpectedDurations,
@@ -12,7 +13,7 @@ pub(super) fn expected_duration_ms(
     let mut total_ms = 0u64;
     let mut rest = acts;
     while let Some(act) = rest.first() {
-        // Parallel actions of one kind take as long as one of them.
+        // Parallel actions of one kind together take as long as one of them.
         let is_parallel = matches!(
             act,
             RunAction::StopAcker { .. } | RunAction::RepointAcker { .. } | RunAction::RepointReplica { .. }

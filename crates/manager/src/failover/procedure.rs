@@ -14,11 +14,11 @@ use crate::phase_machine::{
 };
 use crate::safety_refusal::SafetyRefusal;
 
-/// A failover.
+/// The state machine of a failover.
 pub type Failover = PhaseMachine<FailoverProcedure>;
 
 impl Failover {
-    /// A failover that has not started.
+    /// Creates a failover that has not started.
     pub fn new(order: FailoverRequest) -> Self {
         let audit = Audit {
             dry_run: order.dry_run,
@@ -29,11 +29,11 @@ impl Failover {
     }
 }
 
-/// What is special to a failover.
+/// The part of the state machine that only a failover needs.
 #[derive(Debug, Clone)]
 pub struct FailoverProcedure {
     order: FailoverRequest,
-    /// The ackers that answered, and the transactions before the beginning of each log.
+    /// The ackers that answered, each with the transactions before the beginning of its log.
     ackers: Vec<AckerEvidence>,
     before: BTreeMap<String, GtidSet>,
     fenced_by: Option<String>,
@@ -69,7 +69,7 @@ impl FailoverProcedure {
         })
     }
 
-    /// Whether every acknowledged transaction is held and the old primary is fenced.
+    /// Checks whether the ackers hold every acknowledged transaction and the old primary is fenced.
     fn prove(&mut self, run: &mut RunState, at_ms: u64) -> Decision {
         run.phase = RunPhase::ProveCompleteness;
         let verdict = self.loss_verdict();
@@ -103,8 +103,9 @@ impl FailoverProcedure {
         chosen.map_or_else(Decision::Refuse, |()| Decision::Continue)
     }
 
-    /// The log to continue from: of the ackers with everything, the one whose log begins earliest. Without
-    /// any, the transactions of the servers themselves, which the operator has accepted.
+    /// Returns the log to continue from. Of the ackers that hold everything, it is the one whose log begins
+    /// earliest. Without any log, it contains the transactions of the servers themselves; the operator has
+    /// accepted that loss.
     fn log(&self) -> LogContents {
         let verdict = self.verdict.as_ref();
         let holders = verdict.map(|verdict| verdict.holders.as_slice()).unwrap_or_default();
@@ -144,7 +145,7 @@ impl RunProcedure for FailoverProcedure {
         PhaseRule::sequential(RunPhase::Confirm),
         PhaseRule::parallel(RunPhase::Fence),
         PhaseRule::sequential(RunPhase::FenceHooks),
-        // Has no actions: it follows the fence hooks without a lease check.
+        // This phase has no actions. It follows the fence hooks without a lease check.
         PhaseRule::sequential(RunPhase::ProveCompleteness),
         PhaseRule::sequential(RunPhase::ChooseCandidate),
         PhaseRule::sequential(RunPhase::Backfill),
@@ -192,7 +193,7 @@ impl RunProcedure for FailoverProcedure {
         }
     }
 
-    /// In a dry run, actions that change something go into the plan and count as done.
+    /// In a dry run, adds the actions that change something to the plan, and treats them as done.
     fn keep_for_plan(&mut self, run: &RunState, acts: &mut Vec<RunAction>) {
         if !self.order.dry_run {
             return;
@@ -222,25 +223,26 @@ impl RunProcedure for FailoverProcedure {
             ) => {
                 acker.name.clone_from(name);
                 if let AckerStop::Refused { .. } = acker.stop {
-                    // The acker did not stop.
+                    // The acker did not stop, so there is nothing to undo.
                     if let Some(undo) = act.undo_action() {
                         run.undo.remove(&undo);
                     }
                 } else if self.order.dry_run {
-                    // It answers, so it can be stopped; the plan assumes that.
+                    // The acker answers, so it could be stopped. The plan of a dry run assumes that.
                     acker.stop = AckerStop::Persistent;
                 }
                 self.ackers.push(acker);
                 self.before.insert(name.clone(), before);
                 Applied::Done
             }
-            // An acker that does not answer does not count; the proof decides whether the others suffice.
+            // An acker that does not answer proves nothing. Whether the other ackers suffice is decided in
+            // the phase that proves completeness.
             (RunAction::StopAcker { .. } | RunAction::ReadAcker { .. }, _) => Applied::Tolerated,
             (RunAction::RunFenceHook { hook }, ActionOutcome::Done | ActionOutcome::DoneWithNote(_)) => {
                 self.fenced_by = Some(hook.clone());
                 Applied::Done
             }
-            // The other hooks, and the ackers, may suffice.
+            // A failed fence hook is tolerated, because the other hooks and the stopped ackers may suffice.
             (RunAction::RunFenceHook { .. }, _) => Applied::Tolerated,
             (RunAction::ProbeCandidates, ActionOutcome::Candidates(servers)) => {
                 self.choice.servers = servers;
@@ -248,7 +250,8 @@ impl RunProcedure for FailoverProcedure {
             }
             (RunAction::DisableSemiSyncSource { .. }, answer) if run.phase != RunPhase::Undo => {
                 match Applied::of(&answer) {
-                    // The server takes no writes and stays in the undo log; the next candidate need not wait.
+                    // The failed server takes no writes, and its undo action stays in the undo log. The next
+                    // candidate need not wait for it.
                     Applied::Failed(_) => Applied::Tolerated,
                     applied => applied,
                 }
@@ -268,7 +271,8 @@ impl RunProcedure for FailoverProcedure {
         is_rejection.then_some(NextStep::Phase(RunPhase::ChooseCandidate))
     }
 
-    /// Ackers on dead hosts are not waited for if the others prove completeness.
+    /// The phase can end before every acker has answered: if the others prove completeness, ackers on dead
+    /// hosts are not waited for.
     fn is_phase_decided(&self, run: &RunState) -> bool {
         run.phase == RunPhase::Fence && !self.order.dry_run && self.loss_verdict().is_complete()
     }
@@ -281,18 +285,18 @@ impl RunProcedure for FailoverProcedure {
         }
     }
 
-    /// Tries another candidate.
+    /// Tries another candidate after the present one has failed.
     fn recover_from(&mut self, run: &mut RunState, act: &RunAction, reason: &str) -> Option<Decision> {
         let is_candidates =
             matches!(run.phase, RunPhase::Backfill | RunPhase::Drain | RunPhase::EnableSemiSync);
-        // The accepted loss was computed for this choice; another server may lose more.
+        // The loss that the operator accepted was computed for this candidate; another server may lose more.
         let is_accepted = run.phase == RunPhase::EnableSemiSync && run.audit.possible_loss.is_some();
         if !is_candidates || is_accepted || self.order.wanted.is_some() {
             return None;
         }
         let server = self.choice.reject(format!("{act}: {reason}"))?;
         Some(Decision::Go(match run.phase {
-            // After its drain it no longer replicates, and may wait for ACKs.
+            // After its drain the server no longer replicates, and it may wait for ACKs.
             RunPhase::EnableSemiSync => NextStep::Action(RunAction::DisableSemiSyncSource { server }),
             _ => NextStep::Phase(RunPhase::ChooseCandidate),
         }))

@@ -10,20 +10,20 @@ use crate::model::RunAction;
 /// Expected durations of actions, in milliseconds, for the plan of a dry run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ExpectedDurations {
-    /// Stopping an acker.
+    /// Expected time for stopping an acker.
     pub stop_ms: u64,
-    /// A hook.
+    /// Expected time for a hook.
     pub hook_ms: u64,
-    /// A thousand transactions from a log or another server.
+    /// Expected time for sending a thousand transactions from a log or another server.
     pub supply_ms: u64,
-    /// A change of a server's settings.
+    /// Expected time for a change of a server's settings.
     pub change_ms: u64,
-    /// Repointing an acker.
+    /// Expected time for repointing an acker.
     pub follow_ms: u64,
 }
 
 impl ExpectedDurations {
-    /// Expected duration of one action. A drain has an estimate per server instead.
+    /// Returns the expected duration of one action. For a drain, the estimate of the server is used instead.
     pub fn of(&self, act: &RunAction) -> u64 {
         match act {
             RunAction::StopAcker { .. } | RunAction::StartAcker { .. } => self.stop_ms,
@@ -54,47 +54,48 @@ impl ExpectedDurations {
     }
 }
 
-/// A failover request, with what was known while the primary was alive.
+/// A failover request, with what was known of the primary while it was alive.
 #[derive(Debug, Clone)]
 pub struct FailoverRequest {
     /// Id of the run.
     pub id: String,
     /// The old primary.
     pub primary: String,
-    /// Identifies the old primary's transactions.
+    /// Identifies the transactions that the old primary wrote itself.
     pub origin: GtidOrigin,
-    /// Its version.
+    /// Version of the old primary.
     pub version: ServerVersion,
-    /// Its region.
+    /// Region of the old primary.
     pub region: Option<String>,
-    /// Transactions executed at the last observation of the primary.
+    /// Transactions that the primary had executed at its last observation.
     pub last_known: Option<GtidSet>,
-    /// The ack policies. A copy: nothing is recorded during a failover.
+    /// The ack policies that were observed. This is a copy, because nothing is recorded during a failover.
     pub ack_policies: Option<AckPolicyHistory>,
     /// Time from the last observation of the primary to its last sign of life, in milliseconds.
     pub primary_state_age_ms: u64,
-    /// Largest accepted value of it.
+    /// Largest accepted value of `primary_state_age_ms`.
     pub primary_state_max_age_ms: u64,
-    /// Ackers to stop.
+    /// The ackers to stop.
     pub ackers: Vec<String>,
-    /// Fence hooks, in order.
+    /// Names of the fence hooks, in the order in which they run.
     pub fence_hooks: Vec<String>,
-    /// Route hooks, in order.
+    /// Names of the route hooks, in the order in which they run.
     pub route_hooks: Vec<String>,
     /// Replicas that read from the old primary itself.
     pub direct_replicas: Vec<String>,
-    /// ACKs that a commit of the new primary waits for.
+    /// Number of ACKs that a commit of the new primary waits for.
     pub acks_required: u32,
-    /// Promote only this server; the best candidate if absent.
+    /// Promote only this server. Default: the best candidate.
     pub wanted: Option<String>,
     /// Whether a server of another region may become primary.
     pub across_regions: bool,
-    /// As in [`crate::candidates::SelectionInput`].
+    /// The longest acceptable time for executing what a server received, as in
+    /// [`crate::candidates::SelectionInput`].
     pub catch_up_ms_max: u64,
-    /// Accept unproven completeness.
+    /// Whether to continue even if completeness is not proven.
     pub allow_data_loss: bool,
-    /// Stop before the first action that changes something, and return the plan.
+    /// Whether to stop before the first action that changes something, and return the plan.
     pub dry_run: bool,
-    /// Used for the plan.
+    /// Expected durations of the actions, for the plan.
     pub expected: ExpectedDurations,
 }

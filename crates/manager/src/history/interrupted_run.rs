@@ -1,4 +1,5 @@
-//! What an interrupted run may have done, from its audit record; and which run is to be recovered.
+//! Reads from an audit record what an interrupted run may have done, and determines which run must be
+//! recovered.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,34 +12,34 @@ use crate::model::{Audit, AuditEvent, RunAction, RunKind};
 pub struct InterruptedRun {
     /// Id of the run.
     pub run: String,
-    /// Failover or switchover.
+    /// Whether the run was a failover or a switchover.
     pub kind: RunKind,
     /// The old primary.
     pub primary: String,
-    /// The lease term in which it acted.
+    /// The lease term of the run.
     pub term: u64,
     /// The server that it may have been promoting.
     pub candidate: Option<String>,
-    /// ACKs that a commit was to wait for; 0 if the record does not say.
+    /// Number of ACKs that commits were configured to wait for; 0 if the record does not contain it.
     pub acks: u32,
-    /// The candidate may be writable.
+    /// Whether the candidate may be writable.
     pub may_be_writable: bool,
-    /// The candidate certainly became primary: ackers were repointed to it.
+    /// Whether the candidate certainly became primary: the run repointed ackers to it.
     pub was_promoted: bool,
-    /// Writes on the old primary may be paused.
+    /// Whether writes on the old primary may be paused.
     pub may_be_held: bool,
     /// Ackers that may have been stopped or repointed.
     pub ackers: Vec<String>,
     /// Route hooks that completed.
     pub route_hooks_done: Vec<String>,
-    /// Actions that cannot be undone.
+    /// Actions of the run that cannot be undone.
     pub irreversible: Vec<RunAction>,
-    /// The loss that was accepted.
+    /// The data loss that the operator accepted.
     pub possible_loss: Option<PossibleLoss>,
 }
 
 impl InterruptedRun {
-    /// Reads a record. `None` if the run was not interrupted, or left nothing to undo.
+    /// Reads an audit record. Returns `None` if the run was not interrupted, or if it left nothing to undo.
     pub fn of(audit: &Audit) -> Option<Self> {
         if !audit.is_interrupted() || audit.dry_run || audit.resumes.is_some() {
             return None;
@@ -62,7 +63,8 @@ impl InterruptedRun {
             traces.take(act, is_done(audit, number));
         }
         if traces.kind == RunKind::Switchover {
-            // Actions after the pause were not stored before they were executed.
+            // During the write pause, actions were executed without being stored first. So the candidate may
+            // be writable even though the record does not contain that action.
             traces.may_be_writable |= traces.may_be_held;
             if !traces.may_be_held {
                 return None;
@@ -75,7 +77,8 @@ impl InterruptedRun {
     fn take(&mut self, act: &RunAction, is_done: bool) {
         match act {
             RunAction::ReadAcker { acker } | RunAction::StopAcker { acker } => {
-                // A switchover reads all ackers first, and does not store which were stopped.
+                // A switchover reads all ackers at its start, and its record does not contain which of them
+                // it stopped.
                 let may_be_stopped = act.changes_state() || self.kind == RunKind::Switchover;
                 if may_be_stopped && !self.ackers.contains(acker) {
                     self.ackers.push(acker.clone());
@@ -92,7 +95,7 @@ impl InterruptedRun {
                 self.may_be_writable = true;
             }
             RunAction::PauseWrites { .. } => self.may_be_held = true,
-            // Not those of an undo, which repoint ackers to the old primary.
+            // Repointing an acker to the old primary belongs to an undo, and does not count here.
             RunAction::RepointAcker { server, .. } if Some(server) == self.candidate.as_ref() => {
                 self.was_promoted |= self.kind == RunKind::Failover;
             }
@@ -118,8 +121,9 @@ fn is_done(audit: &Audit, wanted: u32) -> bool {
     })
 }
 
-/// The run that is to be recovered, from records with the newest first: the last run that changed anything,
-/// if its manager ended during it and no recovery has ended it. Its term covers those of failed recoveries.
+/// Returns the run that must be recovered, from records with the newest first. This is the last run that
+/// changed anything, if its manager died or lost the lease during it and no recovery has completed. Its term
+/// also covers the terms of failed recoveries.
 pub fn run_to_recover(newest_first: impl IntoIterator<Item = Audit>) -> Option<InterruptedRun> {
     let mut recovered = BTreeSet::new();
     let mut terms = BTreeMap::<String, u64>::new();

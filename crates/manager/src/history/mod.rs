@@ -1,13 +1,13 @@
-//! What the audit records say. Pure.
+//! Answers questions about earlier runs from the audit records. Pure.
 //!
-//! Every question reads the records from the newest to the oldest and takes [`RunEffect`] for what each one
-//! changed, so the answers cannot contradict each other. A run that is recovered later has two records: its
-//! own, and that of the recovery.
+//! Each function reads the records from the newest to the oldest, and uses [`RunEffect`] to determine what
+//! each run changed. The answers therefore cannot contradict each other. A run that was recovered later has
+//! two records: its own, and that of the recovery.
 //!
 //! - [`run_effect`]: what one run changed.
 //! - [`former_primaries`]: which servers were primary and were replaced.
-//! - [`interrupted_run`]: what an interrupted run may have done, and which run is to be recovered.
-//! - [`recorded_primary`]: which server the records make the primary.
+//! - [`interrupted_run`]: what an interrupted run may have done, and which run must be recovered.
+//! - [`recorded_primary`]: which server is the primary according to the records.
 //! - [`replacement`]: how a former primary was replaced.
 
 pub mod former_primaries;

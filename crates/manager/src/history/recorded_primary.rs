@@ -1,35 +1,36 @@
-//! Which server the records make the primary.
+//! Determines which server is the primary according to the audit records.
 
 use std::collections::BTreeSet;
 
 use super::run_effect::{RunEffect, term};
 use crate::model::{Audit, LeaseToken};
 
-/// The last change of primary.
+/// The last change of primary, according to the audit records.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PrimaryRecord {
-    /// The term of the change.
+    /// The lease term of the change.
     pub term: LeaseToken,
     /// The new primary.
     pub server: String,
 }
 
-/// What the audit records say, this manager's own and shared ones of other managers.
+/// Which server is the primary according to the audit records, both this manager's own and those that other
+/// managers share.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RecordedPrimary {
     /// No run has changed the primary.
     NeverChanged,
-    /// The last run that changed it.
+    /// The last run that changed the primary.
     Known(PrimaryRecord),
-    /// A run changed something and was neither undone nor finished.
+    /// A run changed something, and was neither undone nor finished.
     Unfinished {
-        /// The term.
+        /// The lease term of that run.
         term: LeaseToken,
     },
 }
 
 impl RecordedPrimary {
-    /// Reads records, the newest first. A run that changed nothing, or was undone, is skipped.
+    /// Reads records, with the newest first. Skips runs that changed nothing or were undone.
     pub fn of(newest_first: impl IntoIterator<Item = Audit>) -> Self {
         let mut recovered = BTreeSet::new();
         for audit in newest_first {
@@ -43,7 +44,7 @@ impl RecordedPrimary {
                 RunEffect::Interrupted(_) | RunEffect::Incomplete if !recovered.contains(&audit.id) => {
                     return Self::Unfinished { term: term(&audit) };
                 }
-                // Of a failed recovery, the interrupted run decides.
+                // A failed recovery decides nothing; the record of the interrupted run does.
                 RunEffect::None
                 | RunEffect::Undone
                 | RunEffect::RecoveryFailed { .. }

@@ -1,8 +1,8 @@
-//! How a former primary was replaced.
+//! Determines how a former primary was replaced.
 //!
-//! Transactions that only a former primary has were never acknowledged if the failover that replaced it
-//! proved completeness. That failover counts only if the records lead from it to the present primary:
-//! otherwise the server may have been primary once more since.
+//! If the failover that replaced it proved completeness, transactions that only the former primary has were
+//! never acknowledged. The failover counts only if the records lead from it to the present primary. Otherwise
+//! the server may have been primary once more since then.
 
 use super::run_effect::RunEffect;
 use crate::model::Audit;
@@ -10,16 +10,17 @@ use crate::model::Audit;
 /// How a former primary was replaced.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Replacement {
-    /// The run proved that no acknowledged transaction is only on it.
+    /// The run proved that no acknowledged transaction exists only on the former primary.
     Lossless,
-    /// An operator accepted in this run that acknowledged transactions may be missing: the server may be the
-    /// only one that has them.
+    /// In this run an operator accepted that acknowledged transactions may be missing. The former primary may
+    /// be the only server that has them.
     LossAccepted(String),
-    /// The records do not say; the reason.
+    /// The records do not show how it was replaced; with the reason.
     Unknown(String),
 }
 
-/// How `server` was replaced last, from records with the newest first. `primary` is the present primary.
+/// Returns how `server` was last replaced, from records with the newest first. `primary` is the present
+/// primary.
 pub fn last_replacement(
     server: &str,
     primary: &str,
@@ -29,14 +30,14 @@ pub fn last_replacement(
     let mut last_run = None;
     for audit in newest_first {
         let RunEffect::Promoted { server: promoted } = RunEffect::of(&audit) else { continue };
-        // The record of a recovery describes the same change as that of the run that it finished.
+        // The record of a recovery describes the same change as the record of the run that it recovered.
         let run = audit.resumes.clone().unwrap_or_else(|| audit.id.clone());
         if last_run.as_ref() == Some(&run) {
             continue;
         }
         if promoted != successor {
             return Replacement::Unknown(format!(
-                "no record says how {successor} became primary after {}",
+                "no audit record shows how {successor} became primary after {}",
                 audit.id
             ));
         }
@@ -49,5 +50,5 @@ pub fn last_replacement(
         last_run = Some(run);
         successor = audit.primary;
     }
-    Replacement::Unknown(format!("no record says how {successor} became primary"))
+    Replacement::Unknown(format!("no audit record shows how {successor} became primary"))
 }

@@ -1,4 +1,4 @@
-//! What one run changed, from its audit record.
+//! Determines from an audit record what the run changed.
 
 use super::interrupted_run::InterruptedRun;
 use crate::model::{Audit, LeaseToken, RunOutcome};
@@ -7,36 +7,36 @@ use crate::safety_refusal::SafetyRefusal;
 /// What a run changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RunEffect {
-    /// Nothing.
+    /// The run changed nothing.
     None,
-    /// A server became primary: by this run, or by the run that it recovered.
+    /// A server became primary, through this run or through the run that it recovered.
     Promoted {
-        /// The server.
+        /// The server that became primary.
         server: String,
     },
-    /// Everything was undone.
+    /// The run was undone completely.
     Undone,
-    /// An action is not undone, and is left to an operator.
+    /// At least one action was not undone, and an operator must act.
     Incomplete,
-    /// Its manager ended during the run: it is to be undone or finished.
+    /// The manager died or lost the lease during the run. The run must be undone or finished.
     Interrupted(Box<InterruptedRun>),
-    /// It was a recovery, and there is nothing left to recover: the run is undone, or another manager has
-    /// acted since.
+    /// The run was a recovery, and there is nothing left to recover: the interrupted run is undone, or
+    /// another manager has acted since.
     Recovered {
         /// Id of the interrupted run.
         run: String,
     },
-    /// It was a recovery, and the run is still to be recovered.
+    /// The run was a recovery, and the interrupted run must still be recovered.
     RecoveryFailed {
         /// Id of the interrupted run.
         run: String,
-        /// The term of this recovery: orders of that term are no sign of another manager.
+        /// The lease term of this recovery. Orders of that term are no sign of another manager.
         term: u64,
     },
 }
 
 impl RunEffect {
-    /// Reads a record.
+    /// Reads an audit record.
     pub fn of(audit: &Audit) -> Self {
         if audit.dry_run {
             return Self::None;
@@ -62,7 +62,7 @@ impl RunEffect {
     }
 }
 
-/// The term of a record; 0 if its manager never held the lease.
+/// Returns the lease term of a record; 0 if its manager never held the lease.
 pub(super) fn term(audit: &Audit) -> LeaseToken {
     LeaseToken(audit.token.unwrap_or_default())
 }

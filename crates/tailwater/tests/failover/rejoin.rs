@@ -92,7 +92,7 @@ async fn former_primary_without_a_record_keeps_its_own_transactions() -> Result<
     restart_without_records(&mut trial, &new, &shell).await?;
     until("that it is refused", async || {
         let said = std::fs::read_to_string(trial.relay_output())?;
-        Ok(said.contains("TW-MGR-0074") && said.contains("no record says how db2 became primary"))
+        Ok(said.contains("TW-MGR-0074") && said.contains("no audit record shows how db2 became primary"))
     })
     .await?;
     let old = &trial.primary;
