@@ -310,7 +310,7 @@ fn ackers_that_cannot_be_asked_are_not_led_back() {
         (acts, audit)
     };
     let (acts, audit) = with(&[]);
-    assert!(acts.is_empty() && audit.end().contains("none of relay0, relay1 answers"), "{audit}");
+    assert!(acts.is_empty() && audit.end().contains("none of the ackers relay0, relay1 answers"), "{audit}");
     let (acts, audit) = with(&["relay1"]);
     assert_eq!(acts, ["relay1"]);
     // It is tried again.

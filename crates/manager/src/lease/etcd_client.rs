@@ -1,4 +1,4 @@
-//! Client of one etcd cluster over the HTTP/JSON gateway of its v3 API. In this gateway, bytes are base64 and
+//! Client of one etcd cluster. It uses the HTTP/JSON gateway of etcd's v3 API, in which bytes are base64 and
 //! 64-bit numbers are strings.
 
 use std::fmt;
@@ -11,38 +11,39 @@ use serde_json::{Value, json};
 
 use crate::ManagerError;
 
-/// Longest accepted answer, in bytes. Most are some hundred; failover guards may have some hundred thousand.
+/// The longest answer that is accepted, in bytes. Most answers have some hundred bytes; failover guards may
+/// have some hundred thousand.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
 
-/// Location of a key in etcd.
+/// Where a value is stored in etcd, and how etcd is reached.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct EtcdOptions {
     /// Members of the cluster: `https://host:2379`. After a failure the next member is used.
     pub endpoints: Vec<String>,
-    /// The key; one for each managed cluster.
+    /// The key. Each managed cluster has its own.
     pub key: String,
-    /// Name of this manager, as others see it.
+    /// Name of this manager, as other managers see it.
     pub holder: String,
-    /// As in [`super::LeaseTimes`]; etcd counts whole seconds.
+    /// Duration of the lease, as in [`super::LeaseTimes`]; etcd counts whole seconds.
     pub ttl_ms: u64,
     /// Time limit of one request, as in [`super::LeaseTimes`].
     pub request_ms_max: u64,
-    /// Login, if the cluster requires one.
+    /// User and password, if the etcd cluster requires a login.
     pub user: Option<EtcdUser>,
-    /// PEM file of the CAs of the members' certificates; the system's CAs if absent.
+    /// PEM file of the CAs that signed the members' certificates. Default: the CAs of the system.
     pub ca_file: Option<PathBuf>,
 }
 
 /// A user of etcd.
 #[derive(Clone, PartialEq, Eq)]
 pub struct EtcdUser {
-    /// Its name.
+    /// User name.
     pub name: String,
     /// Password.
     pub password: String,
 }
 
-// The password is never printed.
+// Written by hand, so that the password is never printed.
 impl fmt::Debug for EtcdUser {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("EtcdUser").field("name", &self.name).finish_non_exhaustive()
@@ -52,9 +53,9 @@ impl fmt::Debug for EtcdUser {
 pub(super) struct EtcdClient {
     pub(super) options: EtcdOptions,
     client: Client,
-    /// Index of the present member in the endpoints.
+    /// Index in the endpoints of the member that is used at present.
     member: usize,
-    /// Login token; valid for a while, for all members.
+    /// Token of the login. It is valid for a limited time, on all members.
     token: Option<HeaderValue>,
 }
 
@@ -65,7 +66,7 @@ impl fmt::Debug for EtcdClient {
 }
 
 impl EtcdClient {
-    /// A client that has not connected yet.
+    /// Creates a client that has not connected yet.
     ///
     /// # Errors
     /// [`ManagerError::Etcd`] if there is no endpoint, if the CA file cannot be used, or if the client cannot
@@ -73,14 +74,14 @@ impl EtcdClient {
     pub(super) fn new(options: EtcdOptions) -> Result<Self, ManagerError> {
         let failed = |reason: String| ManagerError::Etcd { endpoints: options.endpoints.join(", "), reason };
         if options.endpoints.is_empty() || options.endpoints.iter().any(|url| !url.starts_with("http")) {
-            return Err(failed("an endpoint begins with http:// or https://".to_owned()));
+            return Err(failed("an endpoint must begin with http:// or https://".to_owned()));
         }
-        // Fails if the process already has a provider, which is equivalent.
+        // Fails only if the process already has a crypto provider, which works equally well.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let client = trusting(&options)
             .map_err(failed)?
             .timeout(Duration::from_millis(options.request_ms_max))
-            // A proxy or a redirect would lead to another cluster than the configured one.
+            // A proxy or a redirect could lead to another cluster than the configured one.
             .no_proxy()
             .redirect(reqwest::redirect::Policy::none())
             .build()
@@ -88,8 +89,8 @@ impl EtcdClient {
         Ok(Self { options, client, member: 0, token: None })
     }
 
-    /// Sends a request to one member, logged in if a user is configured. After a failure the next request
-    /// goes to another member.
+    /// Sends a request to one member, with a login token if a user is configured. After a failure the next
+    /// request goes to the next member.
     pub(super) async fn post(&mut self, method: &str, body: Value) -> Result<Value, String> {
         let endpoint = self.options.endpoints[self.member % self.options.endpoints.len()].clone();
         let endpoint = endpoint.trim_end_matches('/');
@@ -100,7 +101,7 @@ impl EtcdClient {
         answer.map_err(|trouble| format!("etcd at {endpoint}: {}", trouble.reason))
     }
 
-    /// The same with a shorter time limit.
+    /// Does the same as [`Self::post`] with a shorter time limit.
     pub(super) async fn post_within(
         &mut self,
         limit: Duration,
@@ -132,7 +133,8 @@ impl EtcdClient {
         }
         let answer = ask(&self.client, &url, body, self.token.as_ref()).await;
         match answer {
-            // Tokens expire, are lost in a restart, and become invalid when users change.
+            // A login token may expire, be lost in a restart of etcd, or become invalid when users change.
+            // The request is then repeated with a new token.
             Err(trouble) if trouble.is_about_the_token && !is_new => {
                 self.token = None;
                 self.token = Some(self.log_in(endpoint, &user).await?);
@@ -155,15 +157,15 @@ impl EtcdClient {
             ..trouble
         })?;
         let token = answer["token"].as_str().and_then(|token| HeaderValue::from_str(token).ok());
-        let mut token = token.ok_or_else(|| EtcdRequestError::of("it gave no token"))?;
+        let mut token = token.ok_or_else(|| EtcdRequestError::of("etcd returned no token"))?;
         token.set_sensitive(true);
         Ok(token)
     }
 }
 
-/// A client that trusts the configured CAs.
+/// Returns a client that trusts the configured CAs.
 fn trusting(options: &EtcdOptions) -> Result<ClientBuilder, String> {
-    /// All CAs of a system have some hundred kilobytes.
+    /// Limit for the CA file, in bytes. A file with all CAs of a system has some hundred kilobytes.
     const CA_BYTES_MAX: u64 = 16 << 20;
     let client = Client::builder();
     let Some(file) = &options.ca_file else { return Ok(client) };
@@ -180,7 +182,7 @@ fn trusting(options: &EtcdOptions) -> Result<ClientBuilder, String> {
 #[derive(Debug)]
 struct EtcdRequestError {
     reason: String,
-    /// A new login may help.
+    /// Whether a new login may help.
     is_about_the_token: bool,
 }
 
@@ -206,20 +208,21 @@ async fn ask(
     let mut text = Vec::new();
     while let Some(part) = response.chunk().await.map_err(words)? {
         if text.len() + part.len() > ANSWER_BYTES_MAX {
-            return Err(EtcdRequestError::of("the answer is too long"));
+            return Err(EtcdRequestError::of("the answer of etcd is too long"));
         }
         text.extend_from_slice(&part);
     }
     if !status.is_success() {
         let body = String::from_utf8_lossy(&text[..text.len().min(300)]).into_owned();
-        // After a change of users etcd does not answer with status 401.
+        // After a change of users, etcd reports an invalid token with another status than 401.
         let is_about_the_token = status == StatusCode::UNAUTHORIZED || body.contains("auth store is old");
         return Err(EtcdRequestError { reason: format!("{status}: {body}"), is_about_the_token });
     }
-    serde_json::from_slice(&text).map_err(|error| EtcdRequestError::of(format!("not JSON: {error}")))
+    serde_json::from_slice(&text)
+        .map_err(|error| EtcdRequestError::of(format!("the answer is not JSON: {error}")))
 }
 
-/// The error with its causes, of which the last is the most specific.
+/// Returns the error with all its causes as text. The last cause is the most specific.
 fn with_causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

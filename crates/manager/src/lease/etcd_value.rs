@@ -1,4 +1,4 @@
-//! A value in etcd that several managers read and change, without overwriting each other's changes.
+//! A value in etcd that several managers read and change without overwriting each other's changes.
 
 use std::time::Duration;
 
@@ -9,23 +9,23 @@ use serde_json::{Value, json};
 use super::etcd_client::{EtcdClient, EtcdOptions, number};
 use crate::ManagerError;
 
-/// A value with the revision of its last change.
+/// A value with the etcd revision of its last change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EtcdStored {
-    /// `None` if the key does not exist.
+    /// The value; `None` if the key does not exist.
     pub bytes: Option<Vec<u8>>,
-    /// Revision of the last change; 0 if the key does not exist.
+    /// The etcd revision of the last change; 0 if the key does not exist.
     pub revision: u64,
 }
 
-/// A value in etcd.
+/// Reads and replaces one value in etcd.
 #[derive(Debug)]
 pub struct EtcdValue {
     etcd: EtcdClient,
 }
 
 impl EtcdValue {
-    /// The value at the key of the options; nothing is requested yet.
+    /// Creates access to the value at the key of the options. Sends no request yet.
     ///
     /// # Errors
     /// As [`super::EtcdLease::new`].
@@ -33,7 +33,7 @@ impl EtcdValue {
         Ok(Self { etcd: EtcdClient::new(options)? })
     }
 
-    /// Reads the value. If a member does not answer, the next one is asked.
+    /// Reads the value. If a member of etcd does not answer, the next member is tried.
     ///
     /// # Errors
     /// [`ManagerError::Etcd`] if no member answers.
@@ -43,15 +43,16 @@ impl EtcdValue {
         let Some(found) = answer["kvs"].get(0) else { return Ok(EtcdStored { bytes: None, revision: 0 }) };
         let bytes = STANDARD.decode(found["value"].as_str().unwrap_or_default());
         let bytes = bytes.map_err(|error| self.failed(&format!("its answer is not base64: {error}")))?;
-        let revision = number(&found["mod_revision"]).ok_or_else(|| self.failed("it named no revision"))?;
+        let revision =
+            number(&found["mod_revision"]).ok_or_else(|| self.failed("etcd returned no revision"))?;
         Ok(EtcdStored { bytes: Some(bytes), revision })
     }
 
-    /// Replaces the value read at `revision`, and returns the new revision. Returns `None` and changes
-    /// nothing if the value has changed since.
+    /// Replaces the value that was read at `revision`, and returns the new revision. If the value has changed
+    /// since then, returns `None` and changes nothing.
     ///
     /// # Errors
-    /// [`ManagerError::Etcd`] if no member answers; the change may then have been made.
+    /// [`ManagerError::Etcd`] if no member answers; the value may have been replaced nevertheless.
     pub async fn replace(&mut self, revision: u64, bytes: &[u8]) -> Result<Option<u64>, ManagerError> {
         let key = self.key();
         let unchanged =
@@ -62,20 +63,22 @@ impl EtcdValue {
             return Ok(None);
         }
         let revision = number(&answer["header"]["revision"]);
-        Ok(Some(revision.ok_or_else(|| self.failed("it named no revision"))?))
+        Ok(Some(revision.ok_or_else(|| self.failed("etcd returned no revision"))?))
     }
 
     fn key(&self) -> String {
         STANDARD.encode(&self.etcd.options.key)
     }
 
-    /// Asks each member at most once. A repeated write is harmless, because the revision has changed.
+    /// Sends the request to each member at most once. A repeated write does no harm: the revision has
+    /// changed, so it has no effect.
     async fn ask(&mut self, method: &str, body: &Value) -> Result<Value, ManagerError> {
         let mut last = String::new();
         let members = self.etcd.options.endpoints.len();
         let request_max = Duration::from_millis(self.etcd.options.request_ms_max);
         for member in 1..=members {
-            // A run waits for this, and the first member may have died with the primary's host.
+            // A run waits for the answer. The first member may have died together with the primary's host, so
+            // it gets less time.
             let limit = if member < members { request_max / 4 } else { request_max };
             match self.etcd.post_within(limit, method, body.clone()).await {
                 Ok(answer) => return Ok(answer),

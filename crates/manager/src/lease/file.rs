@@ -1,4 +1,5 @@
-//! The lease of managers on one machine: a lock on a file, which the kernel releases when the process ends.
+//! The lease for managers on one machine: a lock on a file. The kernel releases the lock when the process
+//! ends.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -12,10 +13,10 @@ use super::LeaseStore;
 use super::lease_holder::LeaseAnswer;
 use crate::model::LeaseToken;
 
-/// Longest accepted content, in bytes.
+/// The longest content of the lock file that is accepted, in bytes.
 const NOTE_BYTES_MAX: u64 = 4096;
 
-/// Content of the file: the holder and its term.
+/// Content of the lock file: the holder and its term.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct LockFileContents {
     holder: String,
@@ -23,7 +24,7 @@ struct LockFileContents {
     token: u64,
 }
 
-/// A lease by file lock.
+/// A lease that is a lock on a file.
 #[derive(Debug)]
 pub struct FileLease {
     path: PathBuf,
@@ -33,7 +34,8 @@ pub struct FileLease {
 }
 
 impl FileLease {
-    /// The lease at `path`, requested as `holder`. `ttl_ms` as in [`super::LeaseTimes`].
+    /// Creates the lease for the file at `path`, in the name of `holder`. `ttl_ms` has the meaning of
+    /// [`super::LeaseTimes`].
     pub fn new(path: impl Into<PathBuf>, holder: impl Into<String>, ttl_ms: u64) -> Self {
         Self { path: path.into(), holder: holder.into(), ttl_ms, held: None }
     }
@@ -57,7 +59,8 @@ impl FileLease {
         if !is_at(&file, &self.path)? {
             return Ok(LeaseAnswer::Failed { reason: format!("{} was replaced", self.path.display()) });
         }
-        // An unreadable file was left by a holder killed while writing; the clock gives a higher token.
+        // If the file is unreadable, its holder was killed while it wrote the file. The token is then taken
+        // from the clock, which gives a higher one.
         let before = read_note(&mut file).map_or(0, |note| note.token);
         let token = LeaseToken(before.saturating_add(1).max(unix_us()));
         let note = LockFileContents { holder: self.holder.clone(), pid: std::process::id(), token: token.0 };
@@ -72,12 +75,12 @@ impl FileLease {
     fn try_renew(&mut self, token: LeaseToken) -> io::Result<LeaseAnswer> {
         let gone = |reason: String| Ok(LeaseAnswer::Expired { reason });
         match &self.held {
-            // If the file was removed, another manager could lock a new one.
+            // If the lock file was removed, another manager could create and lock a new one.
             Some((file, held)) if *held == token => match is_at(file, &self.path)? {
                 true => Ok(LeaseAnswer::Renewed { ttl_ms: self.ttl_ms }),
                 false => gone(format!("{} was removed or replaced", self.path.display())),
             },
-            _ => gone("the lock is not held".to_owned()),
+            _ => gone("this manager does not hold the lock".to_owned()),
         }
     }
 }
@@ -107,7 +110,7 @@ fn read_note(file: &mut File) -> Option<LockFileContents> {
     serde_json::from_slice(&text).ok()
 }
 
-/// Whether the open file is the one at `path`.
+/// Whether the open file is still the one at `path`.
 fn is_at(file: &File, path: &Path) -> io::Result<bool> {
     let open = file.metadata()?;
     match fs::metadata(path) {
@@ -117,7 +120,8 @@ fn is_at(file: &File, path: &Path) -> io::Result<bool> {
     }
 }
 
-/// Microseconds since 1970: a file that is removed and created again at once gets another token.
+/// Returns microseconds since 1970. If the file is removed and created again at once, it still gets another
+/// token.
 fn unix_us() -> u64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     since.ok().and_then(|time| u64::try_from(time.as_micros()).ok()).unwrap_or(0)

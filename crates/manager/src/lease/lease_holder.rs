@@ -1,8 +1,10 @@
-//! When a manager holds the lease, by its own clock. Pure: times and answers in, requests out.
+//! Determines when a manager holds the lease, by its own clock. Pure: takes times and answers, and returns
+//! requests.
 //!
 //! A term counts from the time at which its request was **sent**, because the store cannot have granted it
-//! earlier. It ends a margin before the store ends it. The margin covers clocks of different speed, and an
-//! action started just before. An answer about an earlier term changes nothing.
+//! earlier. This manager's term ends a margin before the term of the store. The margin covers clocks of
+//! different speed, and actions that started just before the end. An answer that belongs to an earlier term
+//! changes nothing.
 
 use std::fmt;
 
@@ -11,12 +13,13 @@ use serde::{Deserialize, Serialize};
 use crate::ManagerError;
 use crate::model::LeaseToken;
 
-/// Time since boot in milliseconds, by a monotonic clock that also counts suspended time.
+/// Time since boot in milliseconds, from a monotonic clock that also counts the time while the machine is
+/// suspended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BootTime(pub u64);
 
 impl BootTime {
-    /// This time plus `ms`.
+    /// Returns this time plus `ms` milliseconds.
     #[must_use]
     pub fn plus_ms(self, ms: u64) -> Self {
         Self(self.0.saturating_add(ms))
@@ -28,27 +31,27 @@ impl BootTime {
     }
 }
 
-/// Times of a lease, in milliseconds.
+/// Durations of a lease, in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeaseTimes {
-    /// For how long the store grants the lease.
+    /// How long the store grants the lease.
     pub ttl_ms: u64,
-    /// How long before its end the holder stops acting. More than an action lasts after its lease check, and
-    /// than clocks differ over a term.
+    /// How long before the end of the term the holder stops acting. The margin must be longer than an action
+    /// lasts after its lease check, and longer than two clocks can differ over a term.
     pub margin_ms: u64,
-    /// Pause after a success before renewing, and after a failure before trying again.
+    /// Pause after a successful renewal before the next one, and after a failure before the next attempt.
     pub renew_ms: u64,
     /// Time limit of one request.
     pub request_ms_max: u64,
 }
 
 impl LeaseTimes {
-    /// The usual division of a term: one fifth each for the margin, the interval and a request, so that one
-    /// renewal may fail.
+    /// Returns the usual durations for a lease of `ttl_ms`: one fifth each for the margin, the renewal
+    /// interval and a request. So one renewal may fail.
     ///
     /// # Errors
-    /// [`ManagerError::InvalidLeaseTtl`] if it is shorter than 2 s, the least that etcd grants, or longer
-    /// than a day.
+    /// [`ManagerError::InvalidLeaseTtl`] if `ttl_ms` is below 2 s, the shortest lease that etcd grants, or
+    /// above one day.
     pub fn of(ttl_ms: u64) -> Result<Self, ManagerError> {
         if !(2_000..=86_400_000).contains(&ttl_ms) {
             return Err(ManagerError::InvalidLeaseTtl { ttl_ms });
@@ -58,14 +61,14 @@ impl LeaseTimes {
     }
 }
 
-/// Answer of the store.
+/// Answer of the store to a lease request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LeaseAnswer {
     /// This manager holds the lease.
     Granted {
         /// Token of the new term.
         token: LeaseToken,
-        /// Time granted, in milliseconds.
+        /// How long the lease is granted, in milliseconds.
         ttl_ms: u64,
     },
     /// Another manager holds the lease.
@@ -73,44 +76,44 @@ pub enum LeaseAnswer {
         /// Name of the holder.
         holder: String,
     },
-    /// The term is extended.
+    /// The term of this manager is extended.
     Renewed {
-        /// Time granted, in milliseconds.
+        /// How long the lease is granted, in milliseconds.
         ttl_ms: u64,
     },
-    /// The term has ended; another manager may hold the lease.
+    /// The term has ended. Another manager may hold the lease.
     Expired {
-        /// The reason.
+        /// Why the term has ended.
         reason: String,
     },
-    /// No answer, or an inconclusive one.
+    /// There is no answer, or it is unclear whether the lease is held.
     Failed {
-        /// The reason.
+        /// Why there is no clear answer.
         reason: String,
     },
 }
 
-/// What to do now.
+/// What the manager must do now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LeaseRequest {
     /// Request the lease.
     Acquire,
-    /// Extend the term.
+    /// Extend the present term.
     Renew(LeaseToken),
-    /// Wait until then.
+    /// Wait until this time.
     Wait(BootTime),
 }
 
-/// A change of the lease.
+/// A change of the lease holder's state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LeaseChange {
     /// This manager now holds the lease.
     Active(LeaseToken),
-    /// This manager no longer holds it.
+    /// This manager no longer holds the lease.
     Lost {
-        /// Token of the term.
+        /// Token of the term that was lost.
         token: LeaseToken,
-        /// The reason.
+        /// Why the term was lost.
         reason: String,
     },
 }
@@ -132,22 +135,23 @@ enum HolderState {
     Holding { token: LeaseToken, until: BootTime, again: BootTime },
 }
 
-/// One manager's side of the lease.
+/// This manager's knowledge of the lease.
 #[derive(Debug, Clone)]
 pub struct LeaseHolder {
     terms: LeaseTimes,
     state: HolderState,
-    /// Why the last renewal failed.
+    /// Why the last renewal failed, if it did.
     trouble: Option<String>,
 }
 
 impl LeaseHolder {
-    /// A holder without the lease that requests it at once.
+    /// Creates a holder that does not have the lease and requests it at once.
     pub fn new(terms: LeaseTimes) -> Self {
         Self { terms, state: HolderState::Waiting { again: BootTime(0) }, trouble: None }
     }
 
-    /// Token of the term held at `now`. Ask before each action.
+    /// Returns the token of the term if this manager holds the lease at `now`. Must be called before each
+    /// action.
     pub fn holds(&self, now: BootTime) -> Option<LeaseToken> {
         match self.state {
             HolderState::Holding { token, until, .. } if now < until => Some(token),
@@ -155,7 +159,7 @@ impl LeaseHolder {
         }
     }
 
-    /// End of the term.
+    /// Returns when the term ends; `None` if this manager does not hold the lease.
     pub fn until(&self) -> Option<BootTime> {
         match self.state {
             HolderState::Holding { until, .. } => Some(until),
@@ -163,7 +167,8 @@ impl LeaseHolder {
         }
     }
 
-    /// Gives up an expired term. Call it at least whenever [`LeaseRequest::Wait`] is over.
+    /// Gives up the term if it has expired. Must be called at least whenever the time of
+    /// [`LeaseRequest::Wait`] is reached.
     pub fn tick(&mut self, now: BootTime) -> Option<LeaseChange> {
         let HolderState::Holding { token, until, .. } = self.state else { return None };
         if now < until {
@@ -173,13 +178,13 @@ impl LeaseHolder {
         self.record_lease_loss(now, token, reason)
     }
 
-    /// Gives up a term that has not expired, so that a new one begins.
+    /// Gives up a term that has not expired, so that a new one can begin.
     pub fn give_up(&mut self, now: BootTime) -> Option<LeaseChange> {
         let HolderState::Holding { token, .. } = self.state else { return None };
         self.record_lease_loss(now, token, "it was given up to start a new term".to_owned())
     }
 
-    /// What to do at `now`, after [`LeaseHolder::tick`].
+    /// Returns what to do at `now`. Must be called after [`LeaseHolder::tick`].
     pub fn next(&self, now: BootTime) -> LeaseRequest {
         match self.state {
             HolderState::Waiting { again } if again <= now => LeaseRequest::Acquire,
@@ -191,7 +196,8 @@ impl LeaseHolder {
         }
     }
 
-    /// Takes the answer to a request sent at `sent`; `of` is the term of a renewal.
+    /// Takes the answer to a request that was sent at `sent`. For a renewal, `of` is the token of the renewed
+    /// term.
     pub fn take_answer(
         &mut self,
         now: BootTime,
@@ -204,7 +210,7 @@ impl LeaseHolder {
             (HolderState::Waiting { .. }, LeaseAnswer::Granted { token, ttl_ms }) => {
                 let until = self.terms.end(sent, ttl_ms);
                 if until <= now {
-                    // The request took so long that the term has already ended.
+                    // The request took so long that the granted term has already ended.
                     self.state = HolderState::Waiting { again };
                     return None;
                 }
@@ -249,7 +255,7 @@ impl LeaseHolder {
 }
 
 impl LeaseTimes {
-    /// End of a term of `ttl_ms` that was requested at `sent`.
+    /// Returns the end of a term of `ttl_ms` that was requested at `sent`.
     fn end(&self, sent: BootTime, ttl_ms: u64) -> BootTime {
         sent.plus_ms(ttl_ms.min(self.ttl_ms).saturating_sub(self.margin_ms))
     }

@@ -1,4 +1,5 @@
-//! The task that keeps the lease, and the handle that is asked before each action.
+//! The task that requests and renews the lease, and the handle with which the lease is checked before each
+//! action.
 
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -14,8 +15,8 @@ use crate::ManagerError;
 use crate::model::LeaseToken;
 use crate::safety_refusal::SafetyRefusal;
 
-/// Time since boot, by the clock that also counts suspended time: after a suspension the manager must know
-/// that time has passed.
+/// Returns the time since boot. The clock also counts the time while the machine is suspended, so that a term
+/// can expire meanwhile.
 pub fn now() -> BootTime {
     let time = clock_gettime(ClockId::Boottime);
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
@@ -23,12 +24,12 @@ pub fn now() -> BootTime {
     BootTime(seconds.saturating_mul(1000).saturating_add(nanoseconds / 1_000_000))
 }
 
-/// Whether a manager holds the lease.
+/// Whether this manager holds the lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LeaseStatus {
     /// This manager holds the lease.
     Active(LeaseToken),
-    /// It does not; the holder, or why that is unknown.
+    /// This manager does not hold the lease. The text contains the holder, or why the holder is unknown.
     Waiting(String),
 }
 
@@ -36,23 +37,24 @@ pub enum LeaseStatus {
 struct LeaseShared {
     keeper: Mutex<LeaseHolder>,
     standing: watch::Sender<LeaseStatus>,
-    /// Signals that a new term shall begin.
+    /// Notified when this term must end and a new one must begin.
     restart_requested: Notify,
 }
 
-/// Asked before each action; cheap to clone and to ask.
+/// A handle to check the lease before each action. Clones and checks are cheap.
 #[derive(Debug, Clone)]
 pub struct LeaseHandle {
     shared: Arc<LeaseShared>,
 }
 
 impl LeaseHandle {
-    /// Token of the term in which this manager may act now.
+    /// Returns the token of the term in which this manager may act now.
     ///
     /// # Errors
-    /// [`SafetyRefusal::NoLease`] if it does not hold the lease, or cannot be sure.
+    /// [`SafetyRefusal::NoLease`] if the manager does not hold the lease, or cannot be sure that it does.
     pub fn check(&self) -> Result<LeaseToken, ManagerError> {
-        // The clock is read here, so a delayed task does not extend the term.
+        // The clock is read at each check, so that the term does not last longer when the renewing task is
+        // delayed.
         let held = self.shared.keeper.lock().holds(now());
         held.ok_or_else(|| {
             let reason = match &*self.shared.standing.borrow() {
@@ -63,18 +65,20 @@ impl LeaseHandle {
         })
     }
 
-    /// Ends this term and requests a new one, which another manager may get.
+    /// Ends this term and requests a new one. Another manager may get the lease instead.
     pub fn restart_term(&self) {
         self.shared.restart_requested.notify_one();
     }
 
-    /// The status and its changes. Actions use [`LeaseHandle::check`] instead.
+    /// Returns a receiver of the status and its changes. Before an action, use [`LeaseHandle::check`]
+    /// instead.
     pub fn standing(&self) -> watch::Receiver<LeaseStatus> {
         self.shared.standing.subscribe()
     }
 }
 
-/// The task that keeps the lease. [`LeaseTask::release`] returns the lease; a drop lets it expire.
+/// The task that requests and renews the lease. [`LeaseTask::release`] returns the lease to the store. If the
+/// task is only dropped, the lease expires.
 #[derive(Debug)]
 pub struct LeaseTask {
     handle: LeaseHandle,
@@ -83,9 +87,10 @@ pub struct LeaseTask {
 }
 
 impl LeaseTask {
-    /// Starts requesting the lease.
+    /// Starts the task, which requests the lease from the store.
     pub fn start<S: LeaseStore + 'static>(store: S, terms: LeaseTimes) -> Self {
-        let (standing, _) = watch::channel(LeaseStatus::Waiting("it has not been requested yet".to_owned()));
+        let (standing, _) =
+            watch::channel(LeaseStatus::Waiting("the lease has not been requested yet".to_owned()));
         let restart_requested = Notify::new();
         let shared = Arc::new(LeaseShared {
             keeper: Mutex::new(LeaseHolder::new(terms)),
@@ -97,17 +102,18 @@ impl LeaseTask {
         Self { handle: LeaseHandle { shared }, stop: Some(stop), task }
     }
 
-    /// The handle for checks.
+    /// Returns a handle for lease checks.
     pub fn handle(&self) -> LeaseHandle {
         self.handle.clone()
     }
 
-    /// Releases the lease, so that another manager need not wait for its end. No action may follow.
+    /// Releases the lease, so that another manager need not wait for its end. This manager must not execute
+    /// any action afterwards.
     pub async fn release(mut self) {
         if let Some(stop) = self.stop.take() {
             let _ = stop.send(());
         }
-        // The task returned or panicked; then the lease expires.
+        // Waits for the task to end. If it panicked, the lease was not released and expires.
         let _ = (&mut self.task).await;
     }
 }
@@ -129,7 +135,7 @@ async fn keep<S: LeaseStore>(
     loop {
         let lost = with(&mut |keeper| keeper.tick(now()));
         if note(&shared, lost.as_ref()) {
-            // Remains of the old term in the store would also block this manager.
+            // If the store kept the old term, it would also refuse a new term to this manager.
             let _ = tokio::time::timeout(request_max, store.release()).await;
         }
         let sent = now();
@@ -176,18 +182,19 @@ async fn keep<S: LeaseStore>(
                 differs
             });
         }
-        // Granted too late to be useful.
+        // The lease was granted so late that its term has already ended, so it is released.
         if granted && change.is_none() {
             let _ = tokio::time::timeout(request_max, store.release()).await;
         }
     }
-    // No action is executed from here on; only then may another manager begin.
+    // From here on no check succeeds, so no action is executed. Only after that may another manager get the
+    // lease.
     *shared.keeper.lock() = LeaseHolder::new(terms);
-    shared.standing.send_replace(LeaseStatus::Waiting("it was released".to_owned()));
+    shared.standing.send_replace(LeaseStatus::Waiting("the lease was released".to_owned()));
     let _ = tokio::time::timeout(request_max, store.release()).await;
 }
 
-/// Publishes a change. Returns whether a term has ended.
+/// Publishes a change of the lease. Returns whether a term has ended.
 fn note(shared: &LeaseShared, change: Option<&LeaseChange>) -> bool {
     match change {
         None => false,

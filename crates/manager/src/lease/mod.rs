@@ -1,14 +1,15 @@
-//! The lease: one manager acts at a time. A manager that cannot be sure stops before another one may begin.
+//! The lease, which lets only one manager act at a time. A manager that cannot be sure of its lease stops
+//! acting before another one can begin.
 //!
-//! - [`lease_holder`]: when to request, renew and give up. Pure.
-//! - [`lease_task`]: the task that does so, and the handle for checks.
-//! - [`file`]: managers on one machine, by a file lock.
-//! - [`etcd`]: several machines, by a lease of etcd.
+//! - [`lease_holder`]: determines when to request, renew and give up the lease. Pure.
+//! - [`lease_task`]: the task that does this, and the handle for lease checks.
+//! - [`file`]: the lease as a file lock, for managers on one machine.
+//! - [`etcd`]: the lease in etcd, for managers on several machines.
 //! - [`etcd_client`]: client of etcd's HTTP/JSON gateway.
-//! - [`etcd_value`]: values shared by managers.
+//! - [`etcd_value`]: values in etcd that managers share.
 //!
-//! Each term has a [`LeaseToken`] higher than all earlier ones. It is passed with every order, and a relay
-//! refuses a token below the highest it has seen.
+//! Each term has a [`LeaseToken`] that is higher than all earlier ones. The token is passed with every order.
+//! A relay refuses an order whose token is lower than the highest one it has seen.
 
 pub mod etcd;
 pub mod etcd_client;
@@ -28,14 +29,14 @@ pub use lease_task::{LeaseHandle, LeaseStatus, LeaseTask};
 
 use crate::model::LeaseToken;
 
-/// Storage of the lease. Every uncertain answer is [`LeaseAnswer::Failed`].
+/// The store that grants the lease. Every uncertain answer is [`LeaseAnswer::Failed`].
 pub trait LeaseStore: Send {
-    /// Requests the lease.
+    /// Requests the lease from the store.
     fn acquire(&mut self) -> impl Future<Output = LeaseAnswer> + Send;
 
-    /// Extends the term.
+    /// Extends the present term.
     fn renew(&mut self, token: LeaseToken) -> impl Future<Output = LeaseAnswer> + Send;
 
-    /// Releases whatever this manager may hold. A failure is harmless, because the lease expires.
+    /// Releases the lease if this manager may hold it. A failure does no harm, because the lease expires.
     fn release(&mut self) -> impl Future<Output = ()> + Send;
 }

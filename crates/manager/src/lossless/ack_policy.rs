@@ -1,14 +1,15 @@
-//! Ack policies over time: which ackers there are, and how many ACKs a commit needs.
+//! Ack policies over time. An ack policy says which ackers there are, and how many ACKs a commit needs.
 //!
-//! The number of ACKs and the set of ackers change while a primary runs. Transactions acknowledged under an
-//! earlier policy are safe under the present one only once enough present ackers hold them. Until then the
-//! earlier policy still counts.
+//! The number of ACKs and the set of ackers change while a primary runs. Transactions that were acknowledged
+//! under an earlier policy are safe under the present one only when enough of the present ackers hold them.
+//! Until then the earlier policy still counts.
 //!
-//! The manager must record a weaker policy **before** it sets it on the server, and a stronger one **after**,
-//! so that the recorded policy is never stronger than the one in force. A change that others make and revert
-//! between two observations shows only in the server's count of unacknowledged commits. From the first stop
-//! of an acker on nothing is recorded: an acker may still make received transactions durable, and its answer
-//! is older than a later observation.
+//! The manager must record a weaker policy **before** it sets it on the server, and a stronger one **after**.
+//! So the recorded policy is never stronger than the one in force. If someone else changes the settings and
+//! reverts them between two observations, only the server's count of unacknowledged commits shows it.
+//!
+//! From the first stop of an acker on, no policy is recorded. An acker may still make received transactions
+//! durable after it reported, so its report would be older than the observation of the primary.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -19,53 +20,53 @@ use tailwater_wire::gtid::GtidSet;
 
 use super::gtid_serde;
 
-/// How many earlier policies are kept. Beyond it the oldest are merged into one that is at least as strict as
-/// each.
+/// How many earlier policies are kept. If there are more, the oldest ones are merged into one policy that is
+/// at least as strict as each of them.
 pub const PAST_POLICIES_MAX: usize = 16;
 
 /// How many ACKs a commit waits for.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum AckRequirement {
-    /// This many different ackers; not 0.
+    /// A commit waits for this many different ackers. Never 0.
     Required(u32),
-    /// Commits are not lossless, with the reasons.
+    /// Commits are not lossless; with the reasons.
     NotLossless(String),
 }
 
-/// Which ackers can acknowledge, and how many must.
+/// An ack policy: which ackers can acknowledge, and how many must.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AckPolicy {
     /// All configured ackers, durable or not, connected or not.
     pub ackers: BTreeSet<String>,
-    /// Semi-sync replicas that the primary counts and that are not configured. Their ACKs count, and they can
-    /// be neither stopped nor read.
+    /// Number of semi-sync replicas that the primary counts and that are not configured. Their ACKs count,
+    /// but the manager can neither stop nor read them.
     #[serde(alias = "strangers")]
     pub unconfigured_replicas: u32,
-    /// ACKs that a commit needs.
+    /// Number of ACKs that a commit needs.
     pub acks: AckRequirement,
 }
 
 impl AckPolicy {
-    /// How many of [`AckPolicy::ackers`] must be stopped and read: `n - k + 1` of `n` that can acknowledge,
-    /// if a commit needs `k`.
+    /// Returns how many of [`AckPolicy::ackers`] must be stopped and read. If `n` servers can acknowledge and
+    /// a commit needs `k` ACKs, this is `n - k + 1`.
     pub fn needed(&self) -> u32 {
         let can =
             u32::try_from(self.ackers.len()).unwrap_or(u32::MAX).saturating_add(self.unconfigured_replicas);
         match self.acks {
-            // If more must acknowledge than can, nothing is acknowledged. One acker must still report earlier
-            // transactions.
+            // If a commit needs more ACKs than there are ackers, no commit is acknowledged. One acker must
+            // still report the earlier transactions.
             AckRequirement::Required(must) => can.saturating_add(1).saturating_sub(must).max(1),
             AckRequirement::NotLossless(_) => u32::MAX,
         }
     }
 
-    /// How many of the names are ackers of this policy.
+    /// Returns how many of `names` are ackers of this policy.
     pub fn count_stopped(&self, names: &BTreeSet<&str>) -> u32 {
         let count = self.ackers.iter().filter(|name| names.contains(name.as_str())).count();
         u32::try_from(count).unwrap_or(u32::MAX)
     }
 
-    /// A policy that proves no more than either of the two.
+    /// Returns a policy that proves no more than either of the two policies.
     fn weakest_of(&self, other: &Self) -> Self {
         let acks = match (&self.acks, &other.acks) {
             (AckRequirement::Required(a), AckRequirement::Required(b)) => AckRequirement::Required(*a.min(b)),
@@ -80,29 +81,31 @@ impl AckPolicy {
     }
 }
 
-/// How the primary waits for ACKs, from one observation. Not `SemiSyncSource`: it has only what the lossless
-/// rules depend on, so that two observations are equal if the rules see no difference.
+/// How the primary waits for ACKs, according to one observation. It has less than `SemiSyncSource`: only what the
+/// lossless rules depend on, so that two observations are equal if they make no difference to the rules.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SemiSyncWait {
-    /// Semi-sync is enabled and in force.
+    /// Whether semi-sync is enabled and in force.
     pub active: bool,
-    /// Commits wait before the engine commits.
+    /// Whether commits wait before the engine commits (`AFTER_SYNC`).
     pub after_sync: bool,
-    /// Time-out, in milliseconds.
+    /// How long a commit waits for ACKs before the server falls back to asynchronous replication, in
+    /// milliseconds.
     pub timeout_ms: u64,
-    /// Commits also wait if there are fewer ackers than ACKs needed (`rpl_semi_sync_source_wait_no_replica`).
+    /// Whether commits also wait while fewer ackers are connected than ACKs are needed
+    /// (`rpl_semi_sync_source_wait_no_replica`).
     pub waits_without_ackers: bool,
-    /// `rpl_semi_sync_source_wait_for_replica_count`; 1 on MariaDB.
+    /// Number of ACKs that a commit needs: `rpl_semi_sync_source_wait_for_replica_count`; 1 on MariaDB.
     pub acks_required: u32,
-    /// Commits completed without an ACK since the server started.
+    /// Number of commits that completed without an ACK since the server started.
     pub unacknowledged: u64,
-    /// Semi-sync is in the option file or persisted, so it is in force after a restart.
+    /// Whether semi-sync is in the option file or persisted, so that it is in force after a restart.
     pub survives_restart: bool,
 }
 
 impl SemiSyncWait {
-    /// From an observation of a primary with the plugin loaded. `survives_restart` is passed separately,
-    /// because the semi-sync variables alone do not show it.
+    /// Builds the data from an observation of a primary with the plugin loaded. `survives_restart` is a
+    /// separate parameter, because the semi-sync variables do not show it.
     pub fn seen(seen: &SemiSyncSource, survives_restart: bool) -> Self {
         Self {
             active: seen.enabled && seen.active,
@@ -115,7 +118,7 @@ impl SemiSyncWait {
         }
     }
 
-    /// How many ACKs a commit waits for with these settings, or why it does not wait.
+    /// Returns how many ACKs a commit waits for with these settings, or why it does not wait.
     pub fn acks(&self) -> AckRequirement {
         let mut problems = String::new();
         let mut note = |broken: bool, text: &str| {
@@ -136,19 +139,19 @@ impl SemiSyncWait {
     }
 }
 
-/// Input of [`AckPolicyHistory::observe`]: one observation of the primary and its ackers.
+/// One observation of the primary and its ackers, which [`AckPolicyHistory::observe`] records.
 #[derive(Debug, Clone)]
 pub struct PolicyObservation<'a> {
     /// How the primary waits for ACKs.
     pub waiting: &'a SemiSyncWait,
-    /// The configured ackers.
+    /// Names of the configured ackers.
     pub ackers: &'a BTreeSet<String>,
-    /// Semi-sync replicas that are not among them.
+    /// Number of semi-sync replicas that are not configured ackers.
     pub unconfigured_replicas: u32,
-    /// Transactions executed by the primary, queried **after** `waiting`, so that they include all commits
-    /// under an earlier policy.
+    /// Transactions that the primary had executed. Must be queried **after** `waiting`, so that they include
+    /// all commits under an earlier policy.
     pub executed: &'a GtidSet,
-    /// Transactions that each durable acker holds.
+    /// Transactions that each durable acker holds, by acker name.
     pub holds: &'a BTreeMap<String, GtidSet>,
 }
 
@@ -156,12 +159,12 @@ pub struct PolicyObservation<'a> {
 struct PastPolicy {
     #[serde(alias = "regime")]
     policy: AckPolicy,
-    /// All transactions that can have been committed under it.
+    /// All transactions that can have been committed under this policy.
     #[serde(with = "gtid_serde")]
     until: GtidSet,
 }
 
-/// The policy in force, and the earlier ones that still count.
+/// The ack policy in force, and the earlier policies that still count.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AckPolicyHistory {
     current: AckPolicy,
@@ -172,14 +175,14 @@ pub struct AckPolicyHistory {
 }
 
 impl AckPolicyHistory {
-    /// Starts with a first observation. Earlier commits were not observed, so they count as not lossless
-    /// until enough ackers hold them.
+    /// Starts the history with a first observation. Earlier commits were not observed. They count as not
+    /// lossless until enough ackers hold them.
     pub fn begin(look: &PolicyObservation<'_>) -> Self {
         let before = AckPolicy {
             ackers: BTreeSet::new(),
             unconfigured_replicas: 0,
             acks: AckRequirement::NotLossless(
-                "commits before the first observation were not watched".to_owned(),
+                "commits before the first observation were not observed".to_owned(),
             ),
         };
         let mut ack_policies = Self {
@@ -196,7 +199,7 @@ impl AckPolicyHistory {
     pub fn observe(&mut self, look: &PolicyObservation<'_>) {
         let seen = policy_of(look);
         let unacknowledged = look.waiting.unacknowledged;
-        // The counter restarts with the server.
+        // The server's counter restarts at 0 when the server restarts.
         let grown = match unacknowledged.checked_sub(self.unacknowledged) {
             Some(grown) => grown,
             None => unacknowledged,
@@ -215,7 +218,7 @@ impl AckPolicyHistory {
         self.settle(look);
     }
 
-    /// Records a weaker policy before it is set; the next observation confirms it.
+    /// Records a weaker policy before it is set on the server. The next observation confirms it.
     pub fn announce_weaker(&mut self, acks_required: u32, executed: &GtidSet) {
         let weaker = AckPolicy { acks: AckRequirement::Required(acks_required), ..self.current.clone() };
         if weaker != self.current {
@@ -224,7 +227,7 @@ impl AckPolicyHistory {
         }
     }
 
-    /// The policy in force.
+    /// Returns the policy in force.
     pub fn current(&self) -> &AckPolicy {
         &self.current
     }
@@ -234,7 +237,8 @@ impl AckPolicyHistory {
         self.survives_restart
     }
 
-    /// The policy in force, and every earlier one with acknowledged transactions that too many ackers lack.
+    /// Returns the policy in force, and every earlier policy under which transactions were acknowledged that
+    /// too many ackers still lack.
     pub fn relevant_policies(&self) -> impl Iterator<Item = &AckPolicy> {
         std::iter::once(&self.current).chain(self.earlier.iter().map(|earlier| &earlier.policy))
     }
@@ -249,17 +253,17 @@ impl AckPolicyHistory {
             let second = self.earlier.remove(1);
             let first = &mut self.earlier[0];
             first.policy = first.policy.weakest_of(&second.policy);
-            // GTID positions of one server only grow, so the later one is the union. Positions of two
-            // flavours have none, and the later is kept.
+            // GTID positions of one server only grow, so the later position is also the union. Positions of
+            // two flavours have no union; then the later position is kept.
             first.until = first.until.union(&second.until).unwrap_or(second.until);
         }
     }
 
-    /// Drops earlier policies whose transactions are held by so many present ackers that every set of ackers
-    /// that proves completeness contains one of them.
+    /// Drops each earlier policy whose transactions are held by enough present ackers: every set of ackers
+    /// that proves completeness must contain one that holds them.
     ///
-    /// A policy that is followed by a weaker one becomes an earlier policy, with its own requirement until
-    /// its transactions are held.
+    /// When a weaker policy follows a policy, the stronger one becomes an earlier policy. Its own requirement
+    /// counts until enough ackers hold its transactions.
     fn settle(&mut self, look: &PolicyObservation<'_>) {
         let current = &self.current;
         self.earlier.retain(|earlier| {

@@ -1,4 +1,4 @@
-//! GTID sets as text, for serde.
+//! Serializes GTID sets as text.
 
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -11,7 +11,7 @@ struct GtidSetText {
     set: String,
 }
 
-/// Writes a set.
+/// Serializes a GTID set as text.
 ///
 /// # Errors
 /// Those of the serializer.
@@ -19,7 +19,7 @@ pub fn serialize<S: Serializer>(set: &GtidSet, serializer: S) -> Result<S::Ok, S
     GtidSetText { is_mariadb: set.flavour() == Flavour::MariaDb, set: set.to_string() }.serialize(serializer)
 }
 
-/// Reads a set.
+/// Deserializes a GTID set from text.
 ///
 /// # Errors
 /// If the text is not a GTID set.

@@ -1,14 +1,14 @@
-//! Proof from stopped ackers that no acknowledged transaction is missing and that the old primary
-//! acknowledges no more. Pure.
+//! Proves from stopped ackers that no acknowledged transaction is missing, and that the old primary can
+//! acknowledge no more. Pure.
 //!
-//! The argument: a commit is acknowledged to a client only after `k` of the `n` servers that can acknowledge
-//! have done so. An acker acknowledges only what it holds durably, in the order of the primary's binlog. If
-//! fewer than `k` ackers are not among those stopped and read, the log of one that was read contains every
-//! acknowledged commit. And because fewer than `k` are left to acknowledge, the next commit of the old
-//! primary waits for ever, even if the old primary cannot be reached.
+//! The proof: `n` servers can acknowledge, and a commit is acknowledged to a client only after `k` of them
+//! have done so. An acker acknowledges only what it holds durably, in the order of the primary's binlog. Some
+//! ackers were stopped and read; suppose that fewer than `k` remain. Then at least one of the read logs
+//! contains every acknowledged commit. And the next commit of the old primary waits for ever, because too few
+//! ackers are left. This holds even if the old primary cannot be reached.
 //!
 //! - [`ack_policy`]: which ackers there are, and how many ACKs a commit needs, over time.
-//! - [`gtid_serde`]: GTID sets in files.
+//! - [`gtid_serde`]: serializes GTID sets as text.
 //! - [`possible_loss`]: what may be lost without the proof.
 
 pub mod ack_policy;
@@ -25,24 +25,24 @@ pub use possible_loss::PossibleLoss;
 
 use crate::safety_refusal::SafetyRefusal;
 
-/// Default of the largest age of the last observation of the primary at its last sign of life, in
-/// milliseconds.
+/// Default for the largest accepted time from the last observation of the primary to its last sign of life,
+/// in milliseconds.
 pub const PRIMARY_STATE_MAX_AGE_MS: u64 = 60_000;
 
 /// State of an acker that was ordered to stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum AckerStop {
-    /// It captures and acknowledges nothing until it is started again, over restarts too.
+    /// The acker neither captures nor acknowledges until it is started again, even after a restart.
     Persistent,
-    /// It captures nothing now, and would resume after a restart. Counts for nothing.
+    /// The acker does not capture now, but would resume after a restart. This proves nothing.
     UntilRestart,
-    /// It was not reached, or did not answer.
+    /// The acker could not be reached, or did not answer.
     Unknown,
-    /// It refuses orders of this lease term, because it accepted an order of a later one.
+    /// The acker refuses orders of this lease term, because it accepted an order of a later term.
     Refused {
-        /// Term of the refused order.
+        /// The lease term of the refused order.
         term: u64,
-        /// The later term.
+        /// The later lease term that the acker has seen.
         seen: u64,
     },
 }
@@ -50,9 +50,9 @@ pub enum AckerStop {
 impl fmt::Display for AckerStop {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Persistent => f.write_str("stopped, over restarts too"),
+            Self::Persistent => f.write_str("stopped, even after a restart"),
             Self::UntilRestart => f.write_str("stopped until its restart"),
-            Self::Unknown => f.write_str("not stopped, as far as is known"),
+            Self::Unknown => f.write_str("not known to be stopped"),
             Self::Refused { term, seen } => f.write_str(&stale_term_text(*term, *seen)),
         }
     }
@@ -61,19 +61,19 @@ impl fmt::Display for AckerStop {
 /// Answer of an acker that was ordered to stop.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AckerEvidence {
-    /// Its name, as in the [`AckPolicy`].
+    /// Name of the acker, as in the [`AckPolicy`].
     pub name: String,
-    /// Whether it acknowledges only what survives a power cut.
+    /// Whether the acker acknowledges only what survives a power cut.
     pub durable: bool,
-    /// Whether it is stopped.
+    /// Whether the acker is stopped.
     pub stop: AckerStop,
-    /// All transactions that its log holds **durably**, including those before its beginning, read **after**
-    /// it stopped. `None` if the log cannot be read.
+    /// All transactions that the acker's log holds **durably**, including those before its beginning. Read
+    /// **after** the acker stopped. `None` if the log cannot be read.
     pub holds: Option<GtidSet>,
 }
 
 impl AckerEvidence {
-    /// Why it proves nothing, if so.
+    /// Returns why the acker proves nothing, if so.
     fn flaw(&self) -> Option<String> {
         let flaw = match (self.stop, self.durable, &self.holds) {
             (AckerStop::Refused { term, seen }, ..) => return Some(stale_term_text(term, seen)),
@@ -87,7 +87,7 @@ impl AckerEvidence {
     }
 }
 
-/// Explains the refusal of a relay that has seen a later term.
+/// Returns the message for the refusal of a relay that has seen a later term.
 pub fn stale_term_text(term: u64, seen: u64) -> String {
     format!(
         "refuses orders of term {term} of the lease, and has accepted one of term {seen}: etcd was created again (`tailwater manager raise-terms`), or \
@@ -95,51 +95,52 @@ pub fn stale_term_text(term: u64, seen: u64) -> String {
     )
 }
 
-/// Input of [`assess_loss`].
+/// The evidence that [`assess_loss`] assesses.
 #[derive(Debug, Clone)]
 pub struct LossEvidence<'a> {
     /// Name of the old primary.
     pub primary: &'a str,
-    /// Ack policies observed while the primary was alive; `None` if it was never observed.
+    /// Ack policies that were observed while the primary was alive; `None` if the primary was never observed.
     pub ack_policies: Option<&'a AckPolicyHistory>,
     /// Time from the last observation of the primary to its last sign of life, in milliseconds.
     pub primary_state_age_ms: u64,
-    /// Largest accepted value of it.
+    /// Largest accepted value of `primary_state_age_ms`.
     pub primary_state_max_age_ms: u64,
-    /// Answers of the ackers; those that are missing did not answer.
+    /// Answers of the ackers. An acker that is missing here did not answer.
     pub ackers: &'a [AckerEvidence],
-    /// Transactions executed at the last observation of the primary; always stale.
+    /// Transactions that the primary had executed at its last observation. This position is always stale.
     pub last_known: Option<&'a GtidSet>,
     /// Name of a fence hook that confirmed that the old primary is off.
     pub fenced_by: Option<&'a str>,
 }
 
-/// What is proven, and which rules refuse.
+/// What is proven about possible loss, and which safety rules refuse.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LossVerdict {
     /// The rules that refuse, in the order of their codes; empty if everything is proven.
     pub refusals: Vec<SafetyRefusal>,
-    /// All transactions that the read ackers hold; everything acknowledged, if [`LossVerdict::is_complete`].
+    /// All transactions that the read ackers hold. If [`LossVerdict::is_complete`], these include everything
+    /// that was acknowledged.
     pub holds: Option<GtidSet>,
-    /// Ackers that hold all of them.
+    /// Names of the ackers that hold all of these transactions.
     pub holders: Vec<String>,
-    /// What may be lost, if anything.
+    /// What may be lost if the run continues without the proof.
     pub possible_loss: Option<PossibleLoss>,
 }
 
 impl LossVerdict {
-    /// Whether [`LossVerdict::holds`] contains every acknowledged transaction, now and later.
+    /// Whether [`LossVerdict::holds`] contains every acknowledged transaction, now and in the future.
     pub fn is_complete(&self) -> bool {
         self.refusals.is_empty()
     }
 
-    /// The rule that refuses to continue, if any.
+    /// Returns the safety rule that refuses to continue, if any.
     pub fn blocking_refusal(&self, allow_data_loss: bool) -> Option<&SafetyRefusal> {
         self.refusals.iter().find(|refusal| !(allow_data_loss && refusal.is_overridable()))
     }
 }
 
-/// Assesses the evidence.
+/// Determines from the evidence what is proven and which safety rules refuse.
 pub fn assess_loss(evidence: &LossEvidence<'_>) -> LossVerdict {
     let mut refusals = Vec::new();
     refusals.extend(not_verified(evidence));
@@ -174,7 +175,7 @@ fn not_verified(evidence: &LossEvidence<'_>) -> Option<SafetyRefusal> {
     }
 }
 
-/// The rule of completeness, for the present policy and all earlier ones that still count.
+/// Checks the rule of completeness, for the present policy and for all earlier policies that still count.
 fn incomplete(
     evidence: &LossEvidence<'_>,
     ack_policies: &AckPolicyHistory,
@@ -198,7 +199,7 @@ fn incomplete(
     worst
 }
 
-/// The ackers that do not count, each with the reason.
+/// Returns the names of the ackers that do not count, each with the reason.
 fn missing_ackers(evidence: &LossEvidence<'_>, policy: &AckPolicy, good: &BTreeSet<&str>) -> String {
     let mut words: Vec<String> = policy
         .ackers
@@ -226,7 +227,7 @@ fn missing_ackers(evidence: &LossEvidence<'_>, policy: &AckPolicy, good: &BTreeS
     format!("{}{back}", words.join(", "))
 }
 
-/// Unconfigured semi-sync replicas, and what to do about them.
+/// Returns a text about unconfigured semi-sync replicas, and what to do about them.
 fn unconfigured_text(count: u32) -> String {
     let replicas = if count == 1 { "1 semi-sync replica" } else { &format!("{count} semi-sync replicas") };
     format!(
@@ -235,8 +236,8 @@ fn unconfigured_text(count: u32) -> String {
     )
 }
 
-/// The rule of fencing. A persistently stopped acker sends no ACKs, whether or not it can be read or is
-/// durable.
+/// Checks the rule of fencing. A persistently stopped acker sends no ACKs, even if its log is unreadable or
+/// not durable.
 fn unfenced(evidence: &LossEvidence<'_>, ack_policies: &AckPolicyHistory) -> Option<SafetyRefusal> {
     if evidence.fenced_by.is_some() {
         return None;
@@ -273,8 +274,8 @@ fn unfenced(evidence: &LossEvidence<'_>, ack_policies: &AckPolicyHistory) -> Opt
     refuse(format!("it needs {acks} ACKs, and {left_count} ackers are not stopped: {names}"))
 }
 
-/// The log that contains all others. All logs are prefixes of one binlog, so there is one, unless their
-/// histories diverged.
+/// Returns the log that contains all other logs. There is one, because all logs are prefixes of the same
+/// binlog, unless their histories diverged.
 fn longest(good: &[&AckerEvidence]) -> Result<(Option<GtidSet>, Vec<String>), SafetyRefusal> {
     let logs: Vec<(&str, &GtidSet)> =
         good.iter().filter_map(|acker| Some((acker.name.as_str(), acker.holds.as_ref()?))).collect();

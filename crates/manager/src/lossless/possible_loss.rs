@@ -1,4 +1,4 @@
-//! What may be lost when a failover continues without proof.
+//! What may be lost when a failover continues without the proof of completeness.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -12,13 +12,15 @@ use crate::safety_refusal::SafetyRefusal;
 /// What may be missing from the log that the failover continues from. GTIDs are text, for the audit record.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PossibleLoss {
-    /// All transactions held; any later one may have been acknowledged. `None` if no log could be read.
+    /// All transactions that the log holds. Any later transaction may have been acknowledged. `None` if no
+    /// log could be read.
     pub after: Option<String>,
-    /// Transactions observed on the primary that the log lacks: lost, acknowledged or not.
+    /// Transactions that were observed on the primary and that the log lacks. They are lost, whether they
+    /// were acknowledged or not.
     pub known: Option<String>,
-    /// Ackers that may hold more.
+    /// Names of the ackers that may hold more transactions.
     pub held_by: Vec<String>,
-    /// The old primary may acknowledge further commits, which would all be lost.
+    /// Whether the old primary may acknowledge further commits. These would all be lost.
     pub grows: bool,
 }
 

@@ -1,5 +1,5 @@
-//! Actions of failover, switchover and recovery. Their JSON spelling is fixed: managers of other versions
-//! read it.
+//! The actions of a failover, switchover or recovery. Their JSON spelling is fixed, because managers of other
+//! versions read it.
 
 use std::fmt;
 
@@ -12,17 +12,17 @@ pub type NumberedAction = (u32, RunAction);
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(tag = "act", rename_all = "snake_case")]
 pub enum RunAction {
-    /// Check the lease.
+    /// Check that this manager holds the lease.
     CheckLease,
-    /// Ask all observers of the primary once more.
+    /// Query all observers of the primary once more, to confirm that the primary has failed.
     #[serde(rename = "confirm", alias = "confirm_failure")]
     ConfirmFailure,
-    /// Stop capture on an acker durably, and read what it holds.
+    /// Stop capture on an acker, also after a restart of the acker, and read which transactions it holds.
     StopAcker {
         /// The acker.
         acker: String,
     },
-    /// Read what an acker holds, without changing anything (`--dry-run`).
+    /// Read which transactions an acker holds, without changing anything (`--dry-run`).
     ReadAcker {
         /// The acker.
         acker: String,
@@ -36,29 +36,30 @@ pub enum RunAction {
     /// Probe every server that may become primary.
     #[serde(rename = "look_at_servers", alias = "probe_candidates")]
     ProbeCandidates,
-    /// Send missing transactions to a server. Its relay logs are drained first, not dropped.
+    /// Send missing transactions to a server. The server first executes everything in its relay logs, so that
+    /// nothing is dropped.
     #[serde(rename = "supply", alias = "backfill")]
     Backfill {
-        /// The server.
+        /// The server that lacks the transactions.
         server: String,
-        /// The relay or server that sends them.
+        /// The relay or server that sends the transactions.
         from: String,
-        /// The GTIDs.
+        /// The GTIDs of the missing transactions.
         what: String,
     },
-    /// Execute everything a server received.
+    /// Let a server execute everything that it has received.
     #[serde(rename = "drain", alias = "drain_relay_log")]
     DrainRelayLog {
         /// The server.
         server: String,
     },
-    /// Make a read-only server wait for ACKs without a time-out. A prepared server waits only until a
-    /// restart, and [`RunAction::PersistSemiSyncSource`] follows.
+    /// Make a read-only server wait for ACKs without a time-out. If the server was prepared, this lasts only
+    /// until its next restart, and [`RunAction::PersistSemiSyncSource`] follows.
     #[serde(rename = "make_source", alias = "enable_semi_sync_source")]
     EnableSemiSyncSource {
         /// The server.
         server: String,
-        /// ACKs that a commit waits for.
+        /// Number of ACKs that a commit waits for.
         acks: u32,
     },
     /// Let clients write to a server.
@@ -71,7 +72,7 @@ pub enum RunAction {
     RepointAcker {
         /// The acker.
         acker: String,
-        /// The server.
+        /// The new primary.
         server: String,
     },
     /// Make a replica of the old primary read from the log.
@@ -85,18 +86,18 @@ pub enum RunAction {
     RunRouteHook {
         /// Name of the hook.
         hook: String,
-        /// The server.
+        /// The new primary.
         server: String,
     },
-    /// Ask an acker whether it accepted an order in a later term.
+    /// Ask an acker whether it has accepted an order in a later lease term.
     #[serde(rename = "check_acker", alias = "check_acker_term")]
     CheckAckerTerm {
         /// The acker.
         acker: String,
-        /// The term.
+        /// The lease term of this run.
         term: u64,
     },
-    /// Probe a primary that is alive: whether it takes writes, and how it waits for ACKs.
+    /// Probe a primary that is alive: whether clients can write to it, and how it waits for ACKs.
     #[serde(rename = "look_at_primary", alias = "probe_primary")]
     ProbePrimary,
     /// Read whether clients can write to a server, and what it has executed.
@@ -105,71 +106,75 @@ pub enum RunAction {
         /// The server.
         server: String,
     },
-    /// Do everything that [`RunAction::EnableSemiSyncSource`] and the following actions need and that does
-    /// not affect the server as a replica.
+    /// Prepare a server for [`RunAction::EnableSemiSyncSource`] and the actions after it: do everything that
+    /// does not affect the server as a replica.
     #[serde(rename = "prepare", alias = "prepare_semi_sync_source")]
     PrepareSemiSyncSource {
         /// The server.
         server: String,
-        /// ACKs that a commit will wait for.
+        /// Number of ACKs that a commit will wait for.
         acks: u32,
     },
-    /// Make a prepared source wait for ACKs after a restart too, and remove its own replication source.
+    /// Make a prepared source wait for ACKs also after a restart, and remove the server's own replication
+    /// source.
     #[serde(rename = "settle_source", alias = "persist_semi_sync_source")]
     PersistSemiSyncSource {
         /// The server.
         server: String,
-        /// ACKs that a commit waits for.
+        /// Number of ACKs that a commit waits for.
         acks: u32,
     },
-    /// Wait until a server has executed the transactions.
+    /// Wait until a server has executed the given transactions.
     #[serde(rename = "await_server", alias = "wait_for_server")]
     WaitForServer {
         /// The server.
         server: String,
-        /// The GTIDs.
+        /// The GTIDs of the transactions.
         what: String,
-        /// Time limit.
+        /// Time limit, in milliseconds.
         within_ms: u64,
     },
-    /// Wait until an acker durably holds the transactions.
+    /// Wait until an acker durably holds the given transactions.
     #[serde(rename = "await_acker", alias = "wait_for_acker")]
     WaitForAcker {
         /// The acker.
         acker: String,
-        /// The GTIDs.
+        /// The GTIDs of the transactions.
         what: String,
-        /// Time limit.
+        /// Time limit, in milliseconds.
         within_ms: u64,
     },
     /// Pause writes on the primary, let running commits complete, and read what it has executed.
     #[serde(rename = "hold_writes", alias = "pause_writes")]
     PauseWrites {
-        /// The server.
+        /// The old primary.
         server: String,
-        /// Time limit; after it the primary takes writes again.
+        /// Time limit, in milliseconds. After it the primary takes writes again.
         within_ms: u64,
-        /// Statements that delay the pause are killed after this time.
+        /// Statements that delay the pause are killed after this time, in milliseconds.
         grace_ms: u64,
     },
-    /// Undo [`RunAction::PauseWrites`]. First makes commits wait for ACKs again: demoting the server as a
-    /// former primary, or a restart, may have disabled that.
+    /// Undo [`RunAction::PauseWrites`]. First makes commits wait for ACKs again, because that may have been
+    /// disabled: when the server was demoted to a replica, or by a restart.
     #[serde(rename = "release_writes", alias = "resume_writes")]
     ResumeWrites {
         /// The server.
         server: String,
-        /// ACKs that a commit waits for. 0 in records of earlier versions: then the server must already wait.
+        /// Number of ACKs that a commit waits for. In records of earlier versions it is 0: then the server
+        /// must already wait.
         #[serde(default)]
         acks: u32,
     },
-    /// Make the old primary read from the log: sessions that delay it are killed, and semi-sync is disabled.
+    /// Make the old primary a replica that reads from the log. Sessions that delay this are killed, and
+    /// semi-sync is disabled.
     Demote {
         /// The server.
         server: String,
-        /// All transactions executed when writes were paused. A server with more is left as it is.
+        /// All transactions that were executed when writes were paused. If the server has executed more, it
+        /// is left as it is.
         has: String,
     },
-    /// Undo [`RunAction::StopAcker`]: capture from the old primary again.
+    /// Undo [`RunAction::StopAcker`]: let the acker capture from the old primary again.
     StartAcker {
         /// The acker.
         acker: String,
@@ -188,7 +193,7 @@ pub enum RunAction {
 }
 
 impl RunAction {
-    /// Whether it changes the state of a server, a relay or a route.
+    /// Whether the action changes the state of a server, a relay or a route.
     pub fn changes_state(&self) -> bool {
         !matches!(
             self,
@@ -204,8 +209,8 @@ impl RunAction {
         )
     }
 
-    /// The action that undoes it; `None` if nothing does, if nothing needs to, or if that depends on the run.
-    /// Transactions sent to a server and effects of hooks remain.
+    /// Returns the action that undoes this one. Returns `None` if no action can or needs to, or if that
+    /// depends on the run. Transactions that were sent to a server, and effects of hooks, cannot be undone.
     pub fn undo_action(&self) -> Option<Self> {
         match self {
             Self::StopAcker { acker } => Some(Self::StartAcker { acker: acker.clone() }),

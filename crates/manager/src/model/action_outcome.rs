@@ -1,4 +1,4 @@
-//! Outcomes of actions.
+//! The outcomes of actions.
 
 use tailwater_wire::gtid::GtidSet;
 
@@ -8,45 +8,47 @@ use super::{LeaseToken, PrimaryStatus};
 use crate::candidates::CandidateServer;
 use crate::lossless::AckerEvidence;
 
-/// Outcome of an action.
+/// The outcome of an action.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ActionOutcome {
-    /// Of [`RunAction::CheckLease`]: the lease is held.
+    /// Outcome of [`RunAction::CheckLease`]: this manager holds the lease.
     LeaseHeld(LeaseToken),
-    /// Of [`RunAction::ConfirmFailure`]: the primary has failed, with the evidence.
+    /// Outcome of [`RunAction::ConfirmFailure`]: the primary has failed; with the evidence.
     FailureConfirmed(String),
-    /// Of [`RunAction::StopAcker`] and [`RunAction::ReadAcker`].
+    /// Outcome of [`RunAction::StopAcker`] and [`RunAction::ReadAcker`].
     AckerState {
-        /// Its state; after a stop, read once it has stopped.
+        /// State of the acker. After an order to stop, it is read when the acker has stopped.
         acker: AckerEvidence,
-        /// Transactions before the beginning of its log.
+        /// Transactions before the beginning of the acker's log.
         before: GtidSet,
     },
-    /// Of [`RunAction::ProbeCandidates`].
+    /// Outcome of [`RunAction::ProbeCandidates`]: the probed servers.
     Candidates(Vec<CandidateServer>),
-    /// Of [`RunAction::ProbePrimary`] and [`RunAction::ProbeServer`].
+    /// Outcome of [`RunAction::ProbePrimary`] and [`RunAction::ProbeServer`].
     ServerStatus(PrimaryStatus),
-    /// Of [`RunAction::PauseWrites`]: all transactions that the primary executed.
+    /// Outcome of [`RunAction::PauseWrites`]: all transactions that the primary has executed.
     WritesPaused(GtidSet),
-    /// Of [`RunAction::CheckAckerTerm`]: the acker accepted an order in that later term.
+    /// Outcome of [`RunAction::CheckAckerTerm`]: the acker has accepted an order in a later lease term.
     LaterTerm {
-        /// The term.
+        /// The later lease term.
         term: LeaseToken,
-        /// Whether that order stopped it.
+        /// Whether the later order stopped the acker.
         stopped: bool,
     },
-    /// It certainly took effect. Of [`RunAction::CheckAckerTerm`]: there was no later order.
+    /// The action certainly took effect. For [`RunAction::CheckAckerTerm`]: the acker got no order in a later
+    /// term.
     Done,
-    /// It certainly took effect, with a note for the audit record.
+    /// The action certainly took effect; with a note for the audit record.
     DoneWithNote(String),
-    /// It certainly had no effect. Of [`RunAction::CheckLease`] and [`RunAction::ConfirmFailure`]: no.
+    /// The action certainly had no effect. For [`RunAction::CheckLease`]: this manager does not hold the
+    /// lease. For [`RunAction::ConfirmFailure`]: the failure is not confirmed.
     Failed(String),
-    /// It may have taken effect.
+    /// The action may have taken effect.
     Unknown(String),
 }
 
 impl ActionOutcome {
-    /// The result (`done`, `failed` or `unknown`) and a text for the audit record.
+    /// Returns the result (`done`, `failed` or `unknown`) and a text for the audit record.
     pub fn summary(&self) -> (&'static str, String) {
         match self {
             Self::LeaseHeld(token) => ("done", format!("term {token}")),

@@ -1,5 +1,5 @@
-//! The audit record of a run: all actions and outcomes, and the result, as JSON and as text. Its JSON
-//! spelling is fixed: managers of other versions read it.
+//! The audit record of a run: all actions with their outcomes, and the result, as JSON and as text. Its JSON
+//! spelling is fixed, because managers of other versions read it.
 
 use std::fmt;
 
@@ -10,14 +10,14 @@ use crate::candidates::CandidateRanking;
 use crate::lossless::PossibleLoss;
 use crate::safety_refusal::SafetyRefusal;
 
-/// Kind of a run.
+/// The kind of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RunKind {
-    /// The primary had failed.
+    /// A failover: the primary had failed.
     #[default]
     Failover,
-    /// The primary was alive.
+    /// A switchover: the primary was alive.
     Switchover,
 }
 
@@ -30,37 +30,37 @@ impl fmt::Display for RunKind {
     }
 }
 
-/// Outcome of a run.
+/// The outcome of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "end", rename_all = "snake_case")]
 pub enum RunOutcome {
     /// A new primary takes writes.
     Promoted {
-        /// The server.
+        /// The new primary.
         server: String,
         /// Actions after the promotion that failed or were not executed.
         left: Vec<RunAction>,
     },
-    /// Nothing was changed.
+    /// The run changed nothing.
     Unchanged {
-        /// The rule.
+        /// The safety rule that refused.
         refusal: SafetyRefusal,
     },
-    /// Everything reversible was undone; the old primary has its ackers again.
+    /// Everything reversible was undone. The ackers capture from the old primary again.
     Undone {
-        /// The rule.
+        /// The safety rule that refused.
         refusal: SafetyRefusal,
-        /// Actions that cannot be undone: hooks, and transactions sent to servers.
+        /// Actions that cannot be undone: hooks, and transactions that were sent to servers.
         #[serde(rename = "stays", alias = "irreversible")]
         irreversible: Vec<RunAction>,
     },
-    /// Failover: the old primary stays fenced, and no new primary is known to take writes. Switchover: an
-    /// action is not undone.
+    /// The run is incomplete. After a failover, the old primary stays fenced, and no new primary is known to
+    /// take writes. After a switchover, at least one action is not undone.
     #[serde(rename = "left", alias = "incomplete")]
     Incomplete {
-        /// The rule.
+        /// The safety rule that refused.
         refusal: SafetyRefusal,
-        /// Actions that would undo it, in order. The holder of the lease may execute them, or start the
+        /// Actions that would undo the run, in order. The holder of the lease may execute them, or start the
         /// failover again.
         to_undo: Vec<RunAction>,
         /// Actions that cannot be undone.
@@ -69,20 +69,20 @@ pub enum RunOutcome {
     },
     /// The plan of a dry run.
     Planned {
-        /// The server.
+        /// The server that would become primary.
         server: String,
         /// The actions that change something, in order.
         acts: Vec<RunAction>,
-        /// Expected duration of all of them, in milliseconds.
+        /// Expected duration of all these actions, in milliseconds.
         expected_ms: u64,
     },
 }
 
-/// An event of a run.
+/// An event in an audit record.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "note", rename_all = "snake_case")]
 pub enum AuditEvent {
-    /// An action was ordered.
+    /// The run ordered an action.
     #[serde(rename = "ordered", alias = "action_ordered")]
     ActionOrdered {
         /// Number of the action.
@@ -90,42 +90,42 @@ pub enum AuditEvent {
         /// The action.
         what: RunAction,
     },
-    /// An action was answered.
+    /// The run got the outcome of an action.
     #[serde(rename = "answered", alias = "action_answered")]
     ActionAnswered {
         /// Number of the action.
         number: u32,
-        /// `done`, `failed` or `unknown`.
+        /// The result: `done`, `failed` or `unknown`.
         outcome: String,
-        /// The answer as text.
+        /// The outcome as text.
         text: String,
     },
-    /// An answer to an action that is not waited for: it was late or repeated.
+    /// The run got an outcome for which it does not wait: it was late or repeated.
     #[serde(rename = "ignored", alias = "late_answer")]
     LateAnswer {
         /// Number of the action.
         number: u32,
     },
-    /// A rule refused, or an action failed.
+    /// A safety rule refused, or an action failed.
     #[serde(rename = "refused", alias = "rule_refused")]
     RuleRefused {
-        /// The rule.
+        /// The safety rule that refused.
         refusal: SafetyRefusal,
     },
-    /// A rule would have refused, and `--allow-data-loss` overrode it.
+    /// A safety rule would have refused, but `--allow-data-loss` overrode it.
     #[serde(rename = "overridden", alias = "rule_overridden")]
     RuleOverridden {
-        /// The rule.
+        /// The safety rule that was overridden.
         refusal: SafetyRefusal,
     },
 }
 
-/// An event with its time.
+/// An entry of the audit record: an event with its time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AuditEntry {
-    /// Since the start of the run, in milliseconds.
+    /// Time since the start of the run, in milliseconds.
     pub at_ms: u64,
-    /// Phase at that time.
+    /// Phase of the run at that time.
     pub phase: RunPhase,
     /// The event.
     #[serde(flatten)]
@@ -137,7 +137,7 @@ pub struct AuditEntry {
 pub struct Audit {
     /// Id of the run.
     pub id: String,
-    /// Failover or switchover.
+    /// Whether the run was a failover or a switchover.
     #[serde(default)]
     pub kind: RunKind,
     /// The interrupted run that this one undoes or finishes.
@@ -147,28 +147,29 @@ pub struct Audit {
     pub primary: String,
     /// Whether it was a dry run.
     pub dry_run: bool,
-    /// Whether the operator accepted unproven completeness.
+    /// Whether the operator accepted that completeness is not proven.
     pub allow_data_loss: bool,
-    /// The lease term, once known.
+    /// The lease term of the run; `None` before it is known.
     pub token: Option<u64>,
-    /// All events, in order.
+    /// All events of the run, in order.
     pub steps: Vec<AuditEntry>,
-    /// All transactions that the ackers hold.
+    /// All transactions that the ackers hold, as text.
     pub holds: Option<String>,
-    /// What may be lost, if that was accepted.
+    /// What may be lost, if the operator accepted that.
     #[serde(rename = "may_be_missing", alias = "possible_loss")]
     pub possible_loss: Option<PossibleLoss>,
-    /// The ranked candidates, with reasons.
+    /// The ranked candidates, with reasons for and against each.
     pub choice: Option<CandidateRanking>,
-    /// Switchover: how long no server took writes, in milliseconds.
+    /// For a switchover: how long no server took writes, in milliseconds.
     #[serde(default)]
     pub pause_ms: Option<u64>,
-    /// The outcome; `None` during the run, and for ever if the manager died: see [`Audit::is_interrupted`].
+    /// The outcome. It is `None` during the run, and for ever if the manager died; see
+    /// [`Audit::is_interrupted`].
     pub outcome: Option<RunOutcome>,
 }
 
 impl Audit {
-    /// An empty record.
+    /// Creates a record without events.
     pub fn new(id: &str, kind: RunKind, primary: &str) -> Self {
         Self {
             id: id.to_owned(),
@@ -187,8 +188,8 @@ impl Audit {
         }
     }
 
-    /// Whether the run was interrupted: its manager died or lost the lease, and the next holder must recover
-    /// it.
+    /// Whether the run was interrupted: its manager died or lost the lease, and the next holder of the lease
+    /// must recover the run.
     pub fn is_interrupted(&self) -> bool {
         let is_loss = |step: &AuditEntry| {
             matches!(&step.note, AuditEvent::RuleRefused { refusal: SafetyRefusal::NoLease { .. } })
@@ -210,7 +211,7 @@ impl fmt::Display for AuditEntry {
             AuditEvent::ActionAnswered { number, outcome, text } if text.is_empty() => {
                 write!(f, "#{number} {outcome}")
             }
-            // Output of hooks may have several lines.
+            // The output of a hook may have several lines.
             AuditEvent::ActionAnswered { number, outcome, text } => {
                 write!(f, "#{number} {outcome}: {}", text.trim_end().replace('\n', "; "))
             }
@@ -236,7 +237,7 @@ impl fmt::Display for Audit {
 }
 
 impl Audit {
-    /// The outcome as text.
+    /// Returns the outcome as text.
     pub fn end(&self) -> String {
         struct OutcomeText<'a>(&'a Audit);
         impl fmt::Display for OutcomeText<'_> {

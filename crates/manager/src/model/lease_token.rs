@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Token of a lease term; higher than those of all earlier terms.
+/// The token of a lease term. It is higher than the tokens of all earlier terms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct LeaseToken(pub u64);
 

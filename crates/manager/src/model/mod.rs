@@ -1,9 +1,9 @@
-//! Plain types that the rest of the crate shares: actions, outcomes, audit records, the lease token. No
-//! driver owns them.
+//! Plain types that the rest of the crate shares: actions, outcomes, audit records, the lease token. None of
+//! them does I/O.
 //!
 //! - [`action`]: the actions of a run.
-//! - [`action_outcome`]: their outcomes.
-//! - [`audit`]: the audit record.
+//! - [`action_outcome`]: the outcomes of actions.
+//! - [`audit`]: the audit record of a run.
 //! - [`lease_token`]: the token of a lease term.
 //! - [`primary_status`]: the state of a primary.
 //! - [`relay_state`]: the state of a relay, and the orders that it has.

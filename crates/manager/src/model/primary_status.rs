@@ -7,10 +7,10 @@ use crate::lossless::SemiSyncWait;
 /// State of a primary that is alive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PrimaryStatus {
-    /// Clients can write to it.
+    /// Whether clients can write to the primary.
     pub writable: bool,
-    /// How it waits for ackers; `None` if semi-sync is not loaded or was not queried.
+    /// How the primary waits for ACKs; `None` if semi-sync is not loaded or was not queried.
     pub waiting: Option<SemiSyncWait>,
-    /// All transactions executed.
+    /// All transactions that the primary has executed.
     pub executed: GtidSet,
 }

@@ -1,10 +1,10 @@
-//! Phases of a run.
+//! The phases of a run.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Phase of a run, in the order of a failover.
+/// A phase of a run. The variants are in the order of a failover.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RunPhase {
@@ -16,39 +16,39 @@ pub enum RunPhase {
     Fence,
     /// Run the operator's fence hooks.
     FenceHooks,
-    /// Verify that every acknowledged transaction is held and that the old primary is fenced.
+    /// Verify that the ackers hold every acknowledged transaction and that the old primary is fenced.
     #[serde(rename = "prove", alias = "prove_completeness")]
     ProveCompleteness,
     /// Choose the new primary.
     #[serde(rename = "choose", alias = "choose_candidate")]
     ChooseCandidate,
-    /// Switchover: do everything slow while the primary still takes writes.
+    /// Only in a switchover: do everything slow while the primary still takes writes.
     Prepare,
-    /// Switchover: wait until the lag of the candidate is small.
+    /// Only in a switchover: wait until the lag of the candidate is small.
     CatchUp,
-    /// Switchover: pause writes on the primary.
+    /// Only in a switchover: pause writes on the primary.
     Pause,
     /// Send missing transactions to the candidate.
     #[serde(rename = "supply", alias = "backfill")]
     Backfill,
-    /// Execute everything the candidate received.
+    /// Let the candidate execute everything that it received.
     Drain,
-    /// Make the candidate wait for ACKs, before any commit.
+    /// Make the candidate wait for ACKs, before clients can commit on it.
     #[serde(rename = "source", alias = "enable_semi_sync")]
     EnableSemiSync,
     /// Let clients write to the new primary.
     #[serde(rename = "writable", alias = "make_writable")]
     MakeWritable,
-    /// Let the ackers capture from the new primary, so that its commits are acknowledged.
+    /// Make the ackers capture from the new primary, so that its commits are acknowledged.
     #[serde(rename = "follow", alias = "repoint_ackers")]
     RepointAckers,
-    /// Repoint replicas of the old primary.
+    /// Make replicas of the old primary read from the log.
     #[serde(rename = "others", alias = "repoint_replicas")]
     RepointReplicas,
     /// Route clients to the new primary.
     #[serde(rename = "routes", alias = "route_clients")]
     RouteClients,
-    /// Undo the actions so far.
+    /// Undo the actions that the run has executed.
     Undo,
     /// The run is finished.
     #[serde(rename = "over", alias = "finished")]

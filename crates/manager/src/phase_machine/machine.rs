@@ -1,4 +1,4 @@
-//! The state machine: which actions follow which outcomes.
+//! The state machine of a run: it decides which actions follow each outcome.
 
 use std::collections::BTreeMap;
 
@@ -10,22 +10,23 @@ use crate::model::{
 };
 use crate::safety_refusal::SafetyRefusal;
 
-/// A run: a procedure and its state.
+/// A run: its procedure and its state.
 #[derive(Debug, Clone)]
 pub struct PhaseMachine<P> {
     procedure: P,
     run: RunState,
-    /// What follows each pending lease check, by its number.
+    /// What follows each pending lease check, by the number of the check.
     after_lease_check: BTreeMap<u32, NextStep>,
 }
 
 impl<P: RunProcedure> PhaseMachine<P> {
-    /// A run that has not started.
+    /// Creates a run that has not started.
     pub(crate) fn start_with(procedure: P, run: RunState) -> Self {
         Self { procedure, run, after_lease_check: BTreeMap::new() }
     }
 
-    /// Returns the first actions. `at_ms` here and below counts from the start of the run.
+    /// Returns the first actions. `at_ms` is the time since the start of the run, here and in the methods
+    /// below.
     pub fn begin(&mut self, at_ms: u64) -> Vec<NumberedAction> {
         match P::PHASES.first() {
             Some(first) => self.enter(at_ms, first.phase),
@@ -33,8 +34,8 @@ impl<P: RunProcedure> PhaseMachine<P> {
         }
     }
 
-    /// Takes the outcome of an action, and returns the next actions. An outcome that is not waited for is
-    /// only recorded.
+    /// Takes the outcome of an action, and returns the next actions. If the run does not wait for this
+    /// outcome, it is only recorded.
     pub fn answer(&mut self, at_ms: u64, number: u32, answer: ActionOutcome) -> Vec<NumberedAction> {
         let Some(act) = self.run.answered(at_ms, number, &answer) else { return Vec::new() };
         if act == RunAction::CheckLease {
@@ -58,44 +59,45 @@ impl<P: RunProcedure> PhaseMachine<P> {
         }
         let refusal = SafetyRefusal::NoLease { reason: reason.to_owned() };
         self.run.record(at_ms, AuditEvent::RuleRefused { refusal: refusal.clone() });
-        // If an undo is interrupted, the first reason counts.
+        // If the lease is lost during an undo, the reason for the undo stays the reason of the run.
         self.run.refusal.get_or_insert(refusal);
         self.finish();
     }
 
-    /// The present phase.
+    /// Returns the present phase.
     pub fn phase(&self) -> RunPhase {
         self.run.phase
     }
 
-    /// The lease term, passed with every action.
+    /// Returns the lease term, which is passed with every action.
     pub fn token(&self) -> Option<LeaseToken> {
         self.run.token
     }
 
-    /// The audit record so far. Store it after each step, before the returned actions are executed.
+    /// Returns the audit record so far. The driver must store it after each step, before it executes the
+    /// returned actions.
     pub fn audit(&self) -> &Audit {
         &self.run.audit
     }
 
-    /// When all actions in flight must be answered; the driver answers those that are not with
+    /// Returns when all actions in flight must be answered. The driver answers the others with
     /// [`ActionOutcome::Unknown`]. `None` while clients can write, and while actions are undone.
     pub fn deadline_ms(&self) -> Option<u64> {
         let is_bounded = !self.run.promoted && self.run.phase != RunPhase::Undo;
         self.procedure.deadline_ms().filter(|_| is_bounded)
     }
 
-    /// Whether actions are executed even if their record cannot be stored.
+    /// Whether actions are executed even if the audit record cannot be stored.
     pub fn must_continue(&self) -> bool {
         self.run.promoted || self.run.phase == RunPhase::Undo || self.procedure.must_continue()
     }
 
-    /// Whether clients wait for each action.
+    /// Whether clients wait for the actions of the present phase.
     pub fn skips_audit_store(&self) -> bool {
         self.procedure.skips_audit_store(&self.run)
     }
 
-    /// Enters a phase, beginning with a lease check.
+    /// Enters a phase, which begins with a lease check.
     fn enter(&mut self, at_ms: u64, phase: RunPhase) -> Vec<NumberedAction> {
         self.check_lease(at_ms, NextStep::Phase(phase))
     }
@@ -115,19 +117,19 @@ impl<P: RunProcedure> PhaseMachine<P> {
         then.map_or_else(Vec::new, |then| self.take_step(at_ms, then))
     }
 
-    /// Continues after a successful lease check, unless the deadline has passed.
+    /// Executes the step after a successful lease check, unless the deadline has passed.
     fn take_step(&mut self, at_ms: u64, step: NextStep) -> Vec<NumberedAction> {
         if self.is_late(at_ms) && self.run.refusal.is_none() {
             let refusal = self.procedure.deadline_refusal(&step);
             if self.run.in_flight.is_empty() {
                 return self.refuse(at_ms, refusal);
             }
-            // Nothing is undone while an action is in flight.
+            // No action is undone while another action is still in flight.
             self.run.refusal = Some(refusal);
             return Vec::new();
         }
         match step {
-            // A parallel action failed.
+            // A parallel action of this phase failed, so this action is not started.
             NextStep::Action(_) if self.run.refusal.is_some() && self.run.phase != RunPhase::Undo => {
                 self.proceed(at_ms)
             }
@@ -136,7 +138,7 @@ impl<P: RunProcedure> PhaseMachine<P> {
         }
     }
 
-    /// Orders the actions of a phase, after the lease check.
+    /// Orders the actions of a phase. The lease has been checked before.
     fn begin_phase(&mut self, at_ms: u64, phase: RunPhase) -> Vec<NumberedAction> {
         self.run.phase = phase;
         self.procedure.begin_phase(&mut self.run, at_ms);
@@ -154,7 +156,8 @@ impl<P: RunProcedure> PhaseMachine<P> {
     }
 
     fn issue(&mut self, at_ms: u64, act: RunAction) -> NumberedAction {
-        // Recorded before the action is executed, because its effect is unknown until it is answered.
+        // The undo action is recorded before the action is executed: until its outcome is known, the action
+        // may have taken effect.
         let undoes = self.run.phase == RunPhase::Undo || self.run.undo.contains(&act);
         if !undoes && act.changes_state() {
             self.run.undo.set_changed();
@@ -167,7 +170,7 @@ impl<P: RunProcedure> PhaseMachine<P> {
         self.run.order(at_ms, act)
     }
 
-    /// After an action that did not fail, or whose failure is tolerated.
+    /// Continues after an action that did not fail, or whose failure is tolerated.
     fn follow_up(&mut self, at_ms: u64, act: &RunAction) -> Vec<NumberedAction> {
         let next = self.procedure.follow_up(&self.run, at_ms, act);
         match next.filter(|_| self.run.refusal.is_none()) {
@@ -193,7 +196,7 @@ impl<P: RunProcedure> PhaseMachine<P> {
         }
     }
 
-    /// After an action that failed or whose outcome is unknown.
+    /// Continues after an action that failed, or whose outcome is unknown.
     fn failed(&mut self, at_ms: u64, act: &RunAction, reason: String) -> Vec<NumberedAction> {
         if self.run.phase == RunPhase::Undo {
             self.run.undo.record_failure();
@@ -214,13 +217,14 @@ impl<P: RunProcedure> PhaseMachine<P> {
         } else {
             SafetyRefusal::StepFailed { step: act.to_string(), reason }
         };
-        // Parallel actions are waited for: nothing is undone while an action is in flight.
+        // Waits for the parallel actions of the phase: no action is undone while another one is still in
+        // flight.
         self.run.refusal.get_or_insert(refusal);
         self.run.queue.clear();
         self.proceed(at_ms)
     }
 
-    /// All actions of the phase are answered.
+    /// Ends a phase when all its actions are answered.
     fn conclude(&mut self, at_ms: u64) -> Vec<NumberedAction> {
         let decision = match self.run.phase {
             RunPhase::Undo => match self.run.undo.end_round(|act| self.procedure.may_undo(act)) {
@@ -251,12 +255,12 @@ impl<P: RunProcedure> PhaseMachine<P> {
         }
     }
 
-    /// Whether the deadline has passed.
+    /// Whether the deadline of the run has passed.
     fn is_late(&self, at_ms: u64) -> bool {
         self.deadline_ms().is_some_and(|deadline| at_ms >= deadline)
     }
 
-    /// Refuses to continue, and undoes the actions so far.
+    /// Refuses to continue, and undoes the actions that the run has executed.
     fn refuse(&mut self, at_ms: u64, refusal: SafetyRefusal) -> Vec<NumberedAction> {
         self.run.record(at_ms, AuditEvent::RuleRefused { refusal: refusal.clone() });
         self.run.abandon_phase();
@@ -288,8 +292,8 @@ impl<P: RunProcedure> PhaseMachine<P> {
         Vec::new()
     }
 
-    /// After the promotion: failed and unanswered actions, those of phases not started, and the undo of
-    /// rejected candidates.
+    /// Returns what remains to be done after the promotion: failed and unanswered actions, the actions of
+    /// phases that have not started, and the undo actions for rejected candidates.
     fn remaining_actions(&mut self) -> Vec<RunAction> {
         let mut acts = std::mem::take(&mut self.run.remaining);
         acts.extend(self.run.in_flight.values().filter(|act| act.changes_state()).cloned());

@@ -1,4 +1,4 @@
-//! What a kind of run supplies to the machine.
+//! What each kind of run supplies to the state machine.
 
 use std::fmt;
 
@@ -11,24 +11,25 @@ use crate::safety_refusal::SafetyRefusal;
 pub struct PhaseRule {
     /// The phase.
     pub(crate) phase: RunPhase,
-    /// Its actions run in parallel, otherwise one after the other.
+    /// Whether the actions of the phase run in parallel. Otherwise they run one after the other.
     pub(crate) is_parallel: bool,
-    /// It follows the promotion: its actions are listed in the record if the run ends before.
+    /// Whether the phase follows the promotion. If the run ends before this phase, the audit record lists its
+    /// actions as remaining.
     pub(crate) is_after_promotion: bool,
 }
 
 impl PhaseRule {
-    /// A phase whose actions run one after the other.
+    /// Returns a phase whose actions run one after the other.
     pub(crate) const fn sequential(phase: RunPhase) -> Self {
         Self { phase, is_parallel: false, is_after_promotion: false }
     }
 
-    /// A phase whose actions run in parallel.
+    /// Returns a phase whose actions run in parallel.
     pub(crate) const fn parallel(phase: RunPhase) -> Self {
         Self { phase, is_parallel: true, is_after_promotion: false }
     }
 
-    /// The same phase, after the promotion.
+    /// Returns the same phase, marked as following the promotion.
     pub(crate) const fn after_promotion(self) -> Self {
         Self { is_after_promotion: true, ..self }
     }
@@ -37,18 +38,19 @@ impl PhaseRule {
 /// What the outcome of an action means for the run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Applied {
-    /// It took effect.
+    /// The action took effect.
     Done,
-    /// The run does not need it, or a rule that needs it decides at the end of the phase.
+    /// The run can continue without the action. If a rule needs it, that rule decides at the end of the
+    /// phase.
     Tolerated,
-    /// It failed, or may not have taken effect.
+    /// The action failed, or may not have taken effect.
     Failed(String),
-    /// A rule refuses to continue.
+    /// A safety rule refuses to continue.
     Refused(SafetyRefusal),
 }
 
 impl Applied {
-    /// The meaning of an outcome without data for an action that has none.
+    /// Returns the meaning of an outcome that carries no data.
     pub(crate) fn of(answer: &ActionOutcome) -> Self {
         match answer {
             ActionOutcome::Done | ActionOutcome::DoneWithNote(_) => Self::Done,
@@ -62,21 +64,21 @@ impl Applied {
 pub enum NextStep {
     /// A phase begins.
     Phase(RunPhase),
-    /// An action of the present phase.
+    /// An action of the present phase is executed.
     Action(RunAction),
 }
 
 /// What follows a phase, or the failure of an action.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decision {
-    /// The next phase of the table; after the last one the run is finished.
+    /// The run continues with the next phase of the table. After the last phase it is finished.
     Continue,
-    /// This step.
+    /// The run continues with this step.
     Go(NextStep),
-    /// A rule refuses to continue: the actions so far are undone.
+    /// A safety rule refuses to continue, and the actions so far are undone.
     Refuse(SafetyRefusal),
-    /// The entries of the undo log are executed. The reason is that of an earlier run, and not recorded as an
-    /// event of this one.
+    /// The entries of the undo log are executed. The reason comes from an earlier run, so it is not recorded
+    /// as an event of this run.
     Undo(SafetyRefusal),
     /// The run is finished.
     Finish,
@@ -85,77 +87,77 @@ pub enum Decision {
 /// How an action is undone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UndoRule {
-    /// By this action.
+    /// This action undoes it.
     By(RunAction),
-    /// By the entry of an earlier action.
+    /// The undo action of an earlier action also undoes this one.
     ByEarlierEntry,
-    /// Not at all.
+    /// The action cannot be undone.
     Irreversible,
 }
 
 impl UndoRule {
-    /// How an action is undone that needs no data of the run.
+    /// Returns how an action is undone, if that depends on the action alone.
     pub(crate) fn of(act: &RunAction) -> Self {
         act.undo_action().map_or(Self::Irreversible, Self::By)
     }
 }
 
-/// What is special to failover, switchover and recovery. Pure.
+/// The part that differs between failover, switchover and recovery. Pure.
 ///
-/// Times count in milliseconds from the start of the run.
+/// Times are in milliseconds since the start of the run.
 pub trait RunProcedure: fmt::Debug + Clone + Send + Sync {
-    /// The phases in order.
+    /// The phases of the run, in order.
     const PHASES: &'static [PhaseRule];
 
-    /// The actions of a phase.
+    /// Returns the actions of a phase.
     fn actions(&self, run: &RunState, at_ms: u64, phase: RunPhase) -> Vec<RunAction>;
 
-    /// A phase begins; called before its actions are read.
+    /// Called when a phase begins, before its actions are read.
     fn begin_phase(&mut self, _run: &mut RunState, _at_ms: u64) {}
 
-    /// Takes out the actions that a dry run lists in its plan instead of executing them.
+    /// In a dry run, removes the actions that belong in the plan and must not be executed.
     fn keep_for_plan(&mut self, _run: &RunState, _acts: &mut Vec<RunAction>) {}
 
-    /// Takes what an outcome says.
+    /// Stores the data of an outcome, and returns what the outcome means for the run.
     fn apply(&mut self, run: &mut RunState, at_ms: u64, act: &RunAction, answer: ActionOutcome) -> Applied;
 
-    /// What follows an action that did not fail while others of its phase may be in flight. `None`: what the
-    /// phase says.
+    /// Returns what follows an action that did not fail, while other actions of its phase may be in flight.
+    /// With `None`, the phase decides.
     fn follow_up(&mut self, _run: &RunState, _at_ms: u64, _act: &RunAction) -> Option<NextStep> {
         None
     }
 
-    /// Whether the phase ends although actions are in flight.
+    /// Whether the phase can end although actions are still in flight.
     fn is_phase_decided(&self, _run: &RunState) -> bool {
         false
     }
 
-    /// All actions of the phase are answered.
+    /// Called when all actions of the phase are answered. Returns what follows.
     fn conclude(&mut self, _run: &mut RunState, _at_ms: u64) -> Decision {
         Decision::Continue
     }
 
-    /// An action failed before a server may have become primary. `None`: the run is refused.
+    /// Called when an action failed before a server may have become primary. With `None`, the run is refused.
     fn recover_from(&mut self, _run: &mut RunState, _act: &RunAction, _reason: &str) -> Option<Decision> {
         None
     }
 
-    /// How an action is undone.
+    /// Returns how an action is undone.
     fn undo_rule(&self, _run: &mut RunState, act: &RunAction) -> UndoRule {
         UndoRule::of(act)
     }
 
-    /// Whether an entry of the undo log may be executed. The others stay on the log.
+    /// Whether an entry of the undo log may be executed now. Other entries stay in the log.
     fn may_undo(&self, _act: &RunAction) -> bool {
         true
     }
 
-    /// Until when all actions in flight must be answered.
+    /// Returns the time until which all actions in flight must be answered.
     fn deadline_ms(&self) -> Option<u64> {
         None
     }
 
-    /// The refusal after the deadline, if this step was not finished.
+    /// Returns the refusal if the deadline passes before this step is finished.
     fn deadline_refusal(&self, unfinished: &NextStep) -> SafetyRefusal {
         let step = match unfinished {
             NextStep::Action(act) => act.to_string(),
@@ -164,21 +166,21 @@ pub trait RunProcedure: fmt::Debug + Clone + Send + Sync {
         SafetyRefusal::StepFailed { step, reason: "it was not finished at the deadline".to_owned() }
     }
 
-    /// Whether actions are executed even if their record cannot be stored. Undo actions always are, and those
-    /// after the promotion.
+    /// Whether actions are executed even if their record cannot be stored. Undo actions, and actions after
+    /// the promotion, are always executed.
     fn must_continue(&self) -> bool {
         false
     }
 
-    /// Whether clients wait for each action, so that records are not stored in between.
+    /// Whether clients wait for the actions of this phase, so that no record is stored between them.
     fn skips_audit_store(&self, _run: &RunState) -> bool {
         false
     }
 
-    /// The server to promote; empty if there is none.
+    /// Returns the name of the server to promote; empty if there is none.
     fn candidate(&self) -> String;
 
-    /// The result of a dry run; `None` if it is none.
+    /// Returns the result of a dry run; `None` if the run is not a dry run.
     fn planned(&self) -> Option<RunOutcome> {
         None
     }

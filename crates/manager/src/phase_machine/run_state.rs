@@ -1,4 +1,4 @@
-//! State that every run has.
+//! The state that every kind of run has.
 
 use std::collections::BTreeMap;
 
@@ -12,27 +12,27 @@ use crate::safety_refusal::SafetyRefusal;
 #[derive(Debug, Clone)]
 pub struct RunState {
     pub(crate) phase: RunPhase,
-    /// The lease term, once known.
+    /// The lease term of the run, once known.
     pub(crate) token: Option<LeaseToken>,
     next_number: u32,
-    /// Actions ordered and not answered, by number.
+    /// Actions that are ordered and not yet answered, by number.
     pub(crate) in_flight: BTreeMap<u32, RunAction>,
-    /// Actions of the phase that wait for earlier ones.
+    /// Actions of the present phase that wait until earlier ones are answered.
     pub(crate) queue: Vec<RunAction>,
-    /// How to undo the actions so far.
+    /// How to undo the actions that the run has executed.
     pub(crate) undo: UndoLog,
-    /// The new primary takes writes, so the run only continues.
+    /// Whether the new primary takes writes, so that the run only continues.
     pub(crate) promoted: bool,
     /// Actions after the promotion that failed.
     pub(crate) remaining: Vec<RunAction>,
-    /// Why the run is not continued.
+    /// Why the run does not continue, if so.
     pub(crate) refusal: Option<SafetyRefusal>,
     /// The audit record so far.
     pub(crate) audit: Audit,
 }
 
 impl RunState {
-    /// The state of a run that has not started, with its empty record.
+    /// Creates the state of a run that has not started.
     pub(crate) fn new(audit: Audit, undo: UndoLog) -> Self {
         Self {
             phase: RunPhase::Lease,
@@ -48,12 +48,12 @@ impl RunState {
         }
     }
 
-    /// Records an event.
+    /// Records an event in the audit record.
     pub(crate) fn record(&mut self, at_ms: u64, note: AuditEvent) {
         self.audit.steps.push(AuditEntry { at_ms, phase: self.phase, note });
     }
 
-    /// Orders an action.
+    /// Records that an action is ordered, and gives it a number.
     pub(super) fn order(&mut self, at_ms: u64, act: RunAction) -> NumberedAction {
         let number = self.next_number;
         self.next_number += 1;
@@ -62,7 +62,7 @@ impl RunState {
         (number, act)
     }
 
-    /// Records an outcome, and returns its action if that was in flight.
+    /// Records an outcome. Returns the action if it was in flight.
     pub(super) fn answered(&mut self, at_ms: u64, number: u32, answer: &ActionOutcome) -> Option<RunAction> {
         let act = self.in_flight.remove(&number).filter(|_| self.audit.outcome.is_none());
         match &act {
@@ -78,7 +78,8 @@ impl RunState {
     /// Takes the outcome of a lease check.
     ///
     /// # Errors
-    /// Why the lease does not count. Another term does not either: another manager may have acted in between.
+    /// Why the run may not continue. A lease in another term does not count either, because another manager
+    /// may have acted in between.
     pub(super) fn take_lease(&mut self, answer: ActionOutcome) -> Result<(), String> {
         match answer {
             ActionOutcome::LeaseHeld(token) if self.token.is_none_or(|first| first == token) => {
@@ -92,18 +93,18 @@ impl RunState {
         }
     }
 
-    /// The next action of those executed one after the other.
+    /// Returns the next action, in a phase whose actions run one after the other.
     pub(super) fn next_queued(&mut self) -> Option<RunAction> {
         (!self.queue.is_empty()).then(|| self.queue.remove(0))
     }
 
-    /// Drops actions that wait, and ignores the outcomes of those in flight.
+    /// Drops the actions that still wait, and ignores the outcomes of those in flight.
     pub(crate) fn abandon_phase(&mut self) {
         self.queue.clear();
         self.in_flight.clear();
     }
 
-    /// Finishes the run.
+    /// Finishes the run, and records its outcome.
     pub(super) fn finish(&mut self, outcome: RunOutcome) {
         self.audit.outcome = Some(outcome);
         self.abandon_phase();

@@ -1,40 +1,40 @@
-//! How to undo the actions of a run.
+//! The undo log: how to undo the actions of a run.
 
 use crate::model::RunAction;
 
-/// Actions that undo everything so far, and the state of the undo.
+/// The actions that undo everything the run has done so far, and the state of the undo.
 #[derive(Debug, Clone, Default)]
 pub struct UndoLog {
-    /// The latest action first.
+    /// The undo actions. The one for the latest action is first.
     entries: Vec<RunAction>,
     /// Actions that cannot be undone, and may have taken effect.
     irreversible: Vec<RunAction>,
-    /// An action changed something, reversible or not.
+    /// Whether an action changed something, reversible or not.
     changed: bool,
-    /// An undo action failed in this round.
+    /// Whether an undo action failed in this round.
     failed: bool,
-    /// Failed undo actions are not repeated any more.
+    /// Whether this is the last round: undo actions that fail now are not repeated.
     last_round: bool,
 }
 
 impl UndoLog {
-    /// The log of a run that undoes the actions of an earlier one, most urgent first. The caller repeats the
-    /// whole run, so failed undo actions are not repeated.
+    /// Creates the undo log of a recovery, which undoes the actions of an earlier run, with the most urgent
+    /// one first. Failed undo actions are not repeated, because the caller repeats the whole recovery.
     pub(crate) fn of_earlier_run(irreversible: Vec<RunAction>) -> Self {
         Self { irreversible, last_round: true, ..Self::default() }
     }
 
-    /// Replaces the entries.
+    /// Replaces the undo actions.
     pub(crate) fn set_entries(&mut self, entries: Vec<RunAction>) {
         self.entries = entries;
     }
 
-    /// Records that an action may change something.
+    /// Records that an action may have changed something.
     pub(crate) fn set_changed(&mut self) {
         self.changed = true;
     }
 
-    /// Records how to undo an action that may take effect now.
+    /// Adds the undo action for an action that may take effect from now on.
     pub(crate) fn push(&mut self, undo: RunAction) {
         self.entries.insert(0, undo);
     }
@@ -44,29 +44,29 @@ impl UndoLog {
         self.irreversible.push(act);
     }
 
-    /// Removes an entry: it is undone, or there is nothing to undo.
+    /// Removes an undo action: it was executed, or there is nothing to undo.
     pub(crate) fn remove(&mut self, undo: &RunAction) {
         self.entries.retain(|entry| entry != undo);
     }
 
-    /// Whether an action is an entry, and so an undo action.
+    /// Whether the log contains this action as an undo action.
     pub(crate) fn contains(&self, act: &RunAction) -> bool {
         self.entries.contains(act)
     }
 
-    /// All entries.
+    /// Returns all undo actions.
     pub(crate) fn entries(&self) -> &[RunAction] {
         &self.entries
     }
 
-    /// Whether an action changed something.
+    /// Whether an action of the run changed something.
     pub(crate) fn is_changed(&self) -> bool {
         self.changed
     }
 
-    /// The undo actions to execute now, of those that may be executed. A server that may be writable is made
-    /// read-only first, alone, while the other primary stays fenced. The rest runs in parallel: a server that
-    /// does not answer must not delay the others.
+    /// Returns the undo actions to execute now, of those that may be executed. A server that may be writable
+    /// is made read-only first. No other undo action runs meanwhile, so the other primary stays fenced. Then
+    /// the rest runs in parallel, because a server that does not answer must not delay the others.
     pub(crate) fn next_round(&self, is_executable: impl Fn(&RunAction) -> bool) -> Vec<RunAction> {
         let read_only = self.entries.iter().find(|act| matches!(act, RunAction::MakeReadOnly { .. }));
         match read_only {
@@ -80,15 +80,15 @@ impl UndoLog {
         self.failed = true;
     }
 
-    /// Ends a round of undo actions. Returns whether another follows: after failures the rest is repeated
-    /// once.
+    /// Ends a round of undo actions. Returns whether another round follows: after failures, the remaining
+    /// undo actions are repeated once.
     pub(crate) fn end_round(&mut self, is_executable: impl Fn(&RunAction) -> bool) -> bool {
         let gives_up = self.failed && self.last_round;
         self.last_round |= std::mem::take(&mut self.failed);
         !gives_up && !self.next_round(is_executable).is_empty()
     }
 
-    /// The remaining entries and the irreversible actions.
+    /// Takes the remaining undo actions and the irreversible actions out of the log.
     pub(crate) fn take(&mut self) -> (Vec<RunAction>, Vec<RunAction>) {
         (std::mem::take(&mut self.entries), std::mem::take(&mut self.irreversible))
     }
@@ -116,14 +116,14 @@ mod tests {
         assert_eq!(log.next_round(all), [start("two"), start("one")]);
         log.remove(&start("two"));
         log.record_failure();
-        assert!(log.end_round(all), "the other one is repeated");
+        assert!(log.end_round(all), "the failed undo action is repeated");
         log.record_failure();
         assert!(!log.end_round(all), "once");
         assert_eq!(log.take().0, [start("one")]);
     }
 
     #[test]
-    fn the_undo_of_an_earlier_run_leaves_what_must_not_be_executed() {
+    fn the_undo_of_an_earlier_run_keeps_entries_that_must_not_be_executed() {
         let mut log = UndoLog::of_earlier_run(Vec::new());
         log.set_entries(vec![start("one"), start("two")]);
         let not_two = |act: &RunAction| *act != start("two");

@@ -1,4 +1,5 @@
-//! The phases, actions and rules of a recovery: it probes, decides, and undoes or finishes the run.
+//! The phases, actions and rules of a recovery. It probes the servers, decides, and then undoes or finishes
+//! the interrupted run.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,17 +15,17 @@ pub struct RecoveryRequest {
     pub id: String,
     /// The interrupted run.
     pub traces: InterruptedRun,
-    /// Route hooks, in order; completed ones are not repeated.
+    /// Names of the route hooks, in order. Hooks that have completed are not repeated.
     pub route_hooks: Vec<String>,
     /// Replicas that read from the old primary itself.
     pub direct_replicas: Vec<String>,
 }
 
-/// A recovery.
+/// The state machine of a recovery.
 pub type RunRecovery = PhaseMachine<RecoveryProcedure>;
 
 impl RunRecovery {
-    /// A recovery that has not started.
+    /// Creates a recovery that has not started.
     pub fn new(order: RecoveryRequest) -> Self {
         let traces = &order.traces;
         let audit = Audit {
@@ -37,17 +38,18 @@ impl RunRecovery {
     }
 }
 
-/// What is special to a recovery.
+/// The part of the state machine that only a recovery needs.
 #[derive(Debug, Clone)]
 pub struct RecoveryProcedure {
     order: RecoveryRequest,
-    /// State of the probed servers, or why it is unknown.
+    /// State of the probed servers, or why the state is unknown.
     probed: BTreeMap<String, Result<PrimaryStatus, String>>,
     /// Ackers that another manager has repointed in a later term.
     repointed: Vec<String>,
     /// Ackers that another manager has stopped in a later term.
     stopped: Vec<String>,
-    /// Ackers without an order in a later term. Those that did not answer are not repointed.
+    /// Ackers that have no order in a later term. Ackers that did not answer are not among them, and are not
+    /// repointed.
     without_order: BTreeSet<String>,
 }
 
@@ -62,7 +64,8 @@ impl RecoveryProcedure {
         }
     }
 
-    /// Decides by the state of the servers whether to finish or to undo, or why neither is possible.
+    /// Decides from the state of the servers whether to finish or to undo the run. Returns the refusal if
+    /// neither is possible.
     fn decide(&self, run: &mut RunState) -> Result<Decision, SafetyRefusal> {
         let id = self.order.traces.run.clone();
         if !self.stopped.is_empty() {
@@ -86,11 +89,12 @@ impl RecoveryProcedure {
         }
     }
 
-    /// Whether the run is finished, or else undone; an error if neither is safe.
+    /// Returns whether the run must be finished (`true`) or undone (`false`). Returns an error if neither is
+    /// safe.
     fn may_finish(&self) -> Result<bool, String> {
         let traces = &self.order.traces;
         if self.without_order.is_empty() && !traces.ackers.is_empty() {
-            return Err(format!("none of {} answers", traces.ackers.join(", ")));
+            return Err(format!("none of the ackers {} answers", traces.ackers.join(", ")));
         }
         let Some(server) = traces.candidate.clone().filter(|_| traces.may_be_writable) else {
             return Ok(false);
@@ -109,8 +113,8 @@ impl RecoveryProcedure {
             }
             return Ok(true);
         }
-        // It may have been primary and then made read-only or restarted, so it may have transactions that no
-        // other server has.
+        // The candidate may have been primary and then been made read-only or restarted. It may therefore
+        // have transactions that no other server has.
         if traces.was_promoted {
             return Err(format!(
                 "{server} was made primary and takes no writes: make it writable, or promote another server"
@@ -127,7 +131,7 @@ impl RecoveryProcedure {
         Ok(false)
     }
 
-    /// Undo actions for everything that may have been done.
+    /// Returns the undo actions for everything that the run may have done.
     fn undo_entries(&self) -> Vec<RunAction> {
         let traces = &self.order.traces;
         let mut undo = Vec::new();
@@ -149,7 +153,7 @@ impl RecoveryProcedure {
 }
 
 impl RunProcedure for RecoveryProcedure {
-    /// The phases that finish a run. Those that undo it are the machine's own.
+    /// The phases that finish a run. The phases that undo it belong to the state machine.
     const PHASES: &'static [PhaseRule] = &[
         PhaseRule::parallel(RunPhase::Confirm),
         PhaseRule::parallel(RunPhase::RepointAckers).after_promotion(),
@@ -163,7 +167,8 @@ impl RunProcedure for RecoveryProcedure {
         let ackers = traces.ackers.iter().cloned();
         match phase {
             RunPhase::Confirm => {
-                // Only servers whose state decides: a dead primary is not waited for.
+                // Probes only the servers whose state decides. A dead primary, for example, would only delay
+                // the recovery.
                 let candidate = traces.candidate.iter().filter(|_| traces.may_be_writable);
                 let primary = (traces.kind == RunKind::Switchover).then_some(&traces.primary);
                 let probes =
@@ -188,7 +193,8 @@ impl RunProcedure for RecoveryProcedure {
                 let mut acts: Vec<RunAction> =
                     replicas.map(|replica| RunAction::RepointReplica { replica: replica.clone() }).collect();
                 if let (RunKind::Switchover, Some(Ok(state))) = (traces.kind, self.probed.get(&server)) {
-                    // The candidate had executed everything of the old primary when it became writable.
+                    // When the candidate became writable, it had executed everything that the old primary
+                    // had.
                     let (server, has) = (traces.primary.clone(), state.executed.to_string());
                     acts.push(RunAction::Demote { server, has });
                 }
@@ -219,7 +225,7 @@ impl RunProcedure for RecoveryProcedure {
             (RunAction::CheckAckerTerm { acker, .. }, ActionOutcome::Done) => {
                 self.without_order.insert(acker.clone());
             }
-            // Another acker may answer.
+            // A missing answer is tolerated, because another acker may answer.
             (RunAction::CheckAckerTerm { .. }, _) => {}
             (_, answer) => return Applied::of(&answer),
         }
@@ -233,7 +239,7 @@ impl RunProcedure for RecoveryProcedure {
         }
     }
 
-    /// What is not executed stays in the undo log for the next recovery.
+    /// Undo actions that may not be executed stay in the undo log, for the next recovery.
     fn may_undo(&self, act: &RunAction) -> bool {
         match act {
             RunAction::RepointAcker { acker, .. } | RunAction::StartAcker { acker } => {
@@ -243,7 +249,7 @@ impl RunProcedure for RecoveryProcedure {
         }
     }
 
-    /// Everything it does was recorded by the interrupted run.
+    /// The audit record of the interrupted run already contains everything that the recovery does.
     fn must_continue(&self) -> bool {
         true
     }

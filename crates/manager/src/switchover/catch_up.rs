@@ -1,14 +1,15 @@
-//! Whether the candidate is close enough for the write pause: what it lacks when writes stop, it executes
-//! during the pause.
+//! Decides whether the candidate is close enough to the primary for the write pause to begin. What the
+//! candidate lacks when writes stop, it must execute during the pause.
 
-/// A lag up to this is close enough at once, in milliseconds; pausing writes takes longer.
+/// If the lag of the candidate is at most this, the pause may begin at once. In milliseconds; pausing writes
+/// takes longer than that.
 const NEAR_MS: u64 = 10;
 
-/// After this many rounds, waiting does not help.
+/// The number of rounds after which further waiting would not help.
 const ROUNDS_MAX: u32 = 20;
 
-/// How long the candidate took, in each round, to execute what the primary had executed at the start of the
-/// round.
+/// Measures, in each round, how long the candidate took to execute what the primary had executed at the start
+/// of the round.
 #[derive(Debug, Clone, Default)]
 pub(super) struct CatchUpProgress {
     rounds: u32,
@@ -19,30 +20,30 @@ pub(super) struct CatchUpProgress {
 /// What follows a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CatchUpVerdict {
-    /// The pause may begin.
+    /// The candidate is close enough: the pause may begin.
     Near,
     NextRound,
-    /// The candidate does not catch up.
+    /// The candidate does not catch up with the primary.
     TooFarBehind {
-        /// Its lag, in milliseconds.
+        /// Lag of the candidate, in milliseconds.
         behind_ms: u64,
     },
 }
 
 impl CatchUpProgress {
-    /// A round starts.
+    /// Records the start of a round.
     pub(super) fn begins(&mut self, at_ms: u64) {
         self.began_ms = at_ms;
     }
 
-    /// A round ends.
+    /// Records the end of a round.
     pub(super) fn ends(&mut self, at_ms: u64) {
         self.rounds += 1;
         self.behind_ms = at_ms.saturating_sub(self.began_ms);
     }
 
-    /// In the last round a quarter of the pause is enough: another quarter is for pausing writes, and the
-    /// rest for everything else.
+    /// Decides what follows the round. In the last round a lag of a quarter of the pause is close enough:
+    /// another quarter is for pausing writes, and half for everything else.
     pub(super) fn verdict(&self, write_pause_ms_max: u64) -> CatchUpVerdict {
         match self.behind_ms {
             behind_ms if behind_ms <= NEAR_MS.min(write_pause_ms_max / 4) => CatchUpVerdict::Near,
@@ -58,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waits_for_a_candidate_that_catches_up_and_rejects_one_that_does_not() {
+    fn a_candidate_that_catches_up_is_waited_for_and_one_that_does_not_is_rejected() {
         let after = |rounds: u32, took_ms: u64| {
             let mut catch_up = CatchUpProgress::default();
             for round in 0..u64::from(rounds) {

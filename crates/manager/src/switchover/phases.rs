@@ -1,4 +1,4 @@
-//! The actions of each phase.
+//! The actions of each phase of a switchover.
 
 use super::procedure::SwitchoverProcedure;
 use crate::model::{RunAction, RunOutcome, RunPhase};
@@ -10,7 +10,8 @@ impl SwitchoverProcedure {
         let each_acker = |act: &dyn Fn(String) -> RunAction| order.ackers.iter().cloned().map(act).collect();
         let left_ms = self.pause_end_ms().map_or(order.catch_up_ms_max, |end| end.saturating_sub(at_ms));
         match phase {
-            // Servers before ackers: the ackers then hold every transaction seen on a server.
+            // The servers are probed before the ackers are read. So the ackers hold every transaction that
+            // was seen on a server.
             RunPhase::Confirm => {
                 let ackers: Vec<RunAction> = each_acker(&|acker| RunAction::ReadAcker { acker });
                 [RunAction::ProbeCandidates, RunAction::ProbePrimary].into_iter().chain(ackers).collect()
@@ -22,16 +23,18 @@ impl SwitchoverProcedure {
                 }
                 acts
             }
-            // The state is read again, and the wait follows the answer.
+            // In each round the state of the primary is read again. The action that waits for the candidate
+            // follows the answer.
             RunPhase::CatchUp => vec![RunAction::ProbeServer { server: order.primary.clone() }],
             RunPhase::Pause => {
-                // The other half is for the candidate and the ackers.
+                // Pausing writes may take half of the remaining time. The other half is for the candidate and
+                // the ackers.
                 let (server, within_ms) = (order.primary.clone(), left_ms / 2);
                 vec![RunAction::PauseWrites { server, within_ms, grace_ms: order.grace_ms.min(within_ms) }]
             }
-            // Each proceeds independently; see `next_action`.
+            // The ackers and the candidate proceed independently; see `next_action`.
             RunPhase::Fence => self.wait_actions(left_ms),
-            // What the promotion needs of the candidate happens while the ackers connect to it.
+            // The remaining preparation of the candidate runs while the ackers connect to it.
             RunPhase::RepointAckers => {
                 let mut acts: Vec<RunAction> =
                     each_acker(&|acker| RunAction::RepointAcker { acker, server: server.clone() });
@@ -55,7 +58,8 @@ impl SwitchoverProcedure {
         }
     }
 
-    /// Ackers and, last, the candidate wait for the last known position of the primary.
+    /// Returns the actions that wait until each acker and, as the last action, the candidate have reached the
+    /// last known position of the primary.
     fn wait_actions(&self, within_ms: u64) -> Vec<RunAction> {
         let executed = self.primary.as_ref().map(|primary| &primary.executed);
         let Some(what) = self.position.as_ref().or(executed).map(ToString::to_string) else {
@@ -69,8 +73,9 @@ impl SwitchoverProcedure {
         acts
     }
 
-    /// The action that follows a successful one while others of the phase are still in flight: a complete
-    /// acker stops, and a complete candidate becomes a source.
+    /// Returns the action that follows a successful one, while other actions of the phase are still in
+    /// flight. An acker that holds everything is stopped. A candidate that has executed everything becomes a
+    /// semi-sync source.
     pub(super) fn next_action(&mut self, phase: RunPhase, at_ms: u64, act: &RunAction) -> Option<RunAction> {
         match (phase, act) {
             (RunPhase::Fence, RunAction::WaitForAcker { acker, .. }) => {
@@ -95,7 +100,7 @@ impl SwitchoverProcedure {
         }
     }
 
-    /// Actions of the fence phase that change something.
+    /// Returns the actions of the fence phase that change something.
     fn fence(&self) -> Vec<RunAction> {
         let server = self.choice.name();
         let ackers = self.order.ackers.iter().cloned();

@@ -1,4 +1,5 @@
-//! What is special to a switchover: its phases, the write pause and its limit, and what follows each outcome.
+//! The part of the state machine that only a switchover needs: its phases, the write pause and its limit, and
+//! what follows each outcome.
 
 use std::collections::BTreeMap;
 
@@ -14,11 +15,11 @@ use crate::phase_machine::{
 };
 use crate::safety_refusal::SafetyRefusal;
 
-/// A switchover.
+/// The state machine of a switchover.
 pub type Switchover = PhaseMachine<SwitchoverProcedure>;
 
 impl Switchover {
-    /// A switchover that has not started.
+    /// Creates a switchover that has not started.
     pub fn new(order: SwitchoverRequest) -> Self {
         let audit =
             Audit { dry_run: order.dry_run, ..Audit::new(&order.id, RunKind::Switchover, &order.primary) };
@@ -26,19 +27,19 @@ impl Switchover {
     }
 }
 
-/// What is special to a switchover.
+/// The part of the state machine that only a switchover needs.
 #[derive(Debug, Clone)]
 pub struct SwitchoverProcedure {
     pub(super) order: SwitchoverRequest,
     pub(super) primary: Option<PrimaryStatus>,
-    /// The ackers that answered, and the transactions before the beginning of each log.
+    /// The ackers that answered, each with the transactions before the beginning of its log.
     pub(super) ackers: BTreeMap<String, (AckerEvidence, GtidSet)>,
     pub(super) choice: CandidateChoice,
-    /// The lag of the candidate before the pause.
+    /// Measures the lag of the candidate before the pause.
     pub(super) catch_up: CatchUpProgress,
     /// When writes on the primary were paused.
     paused_at_ms: Option<u64>,
-    /// All transactions executed by the primary, read after its writes stopped.
+    /// All transactions that the primary had executed, read after its writes stopped.
     pub(super) position: Option<GtidSet>,
 }
 
@@ -55,7 +56,7 @@ impl SwitchoverProcedure {
         }
     }
 
-    /// The end of the write pause, if it has begun.
+    /// Returns when the write pause must end; `None` before the pause begins.
     pub(super) fn pause_end_ms(&self) -> Option<u64> {
         Some(self.paused_at_ms?.saturating_add(self.order.write_pause_ms_max))
     }
@@ -64,7 +65,8 @@ impl SwitchoverProcedure {
         run.audit.pause_ms = self.paused_at_ms.map(|began| at_ms.saturating_sub(began));
     }
 
-    /// A candidate that never catches up would make the pause as long as its lag.
+    /// Rejects a candidate that does not catch up. With such a candidate the write pause would last as long
+    /// as its lag.
     fn reject_lagging_candidate(&mut self, run: &mut RunState, behind_ms: u64) -> Decision {
         let (server, primary) = (self.candidate(), self.order.primary.clone());
         let reasons = format!(
@@ -116,7 +118,7 @@ impl RunProcedure for SwitchoverProcedure {
                 RunAction::ReadAcker { acker: name } | RunAction::StopAcker { acker: name },
                 ActionOutcome::AckerState { acker, before },
             ) => drop(self.ackers.insert(name.clone(), (acker, before))),
-            // The rule that needs the answer decides.
+            // A missing answer is tolerated here. The rule that needs the answer decides later.
             (RunAction::ReadAcker { .. }, _) => return Applied::Tolerated,
             (RunAction::PauseWrites { .. }, ActionOutcome::WritesPaused(position)) => {
                 run.audit.holds = Some(position.to_string());
@@ -160,7 +162,8 @@ impl RunProcedure for SwitchoverProcedure {
         }
     }
 
-    /// Tries another candidate while nothing has changed for this one.
+    /// Tries another candidate after the present one has failed, as long as nothing was changed for the
+    /// present one.
     fn recover_from(&mut self, run: &mut RunState, act: &RunAction, reason: &str) -> Option<Decision> {
         let is_candidates =
             matches!(act, RunAction::WaitForServer { .. } | RunAction::PrepareSemiSyncSource { .. });
@@ -174,7 +177,7 @@ impl RunProcedure for SwitchoverProcedure {
 
     fn undo_rule(&self, run: &mut RunState, act: &RunAction) -> UndoRule {
         match act {
-            // One undo action for all three.
+            // One undo action undoes all three of these actions.
             RunAction::DrainRelayLog { server } => {
                 UndoRule::By(RunAction::DisableSemiSyncSource { server: server.clone() })
             }
@@ -185,7 +188,7 @@ impl RunProcedure for SwitchoverProcedure {
                 server: server.clone(),
                 acks: self.order.acks_required,
             }),
-            // It also starts the acker.
+            // Repointing an acker to the old primary also starts it, so no separate action has to start it.
             RunAction::RepointAcker { acker, .. } => {
                 run.undo.remove(&RunAction::StartAcker { acker: acker.clone() });
                 UndoRule::By(RunAction::RepointAcker {
@@ -215,7 +218,7 @@ impl RunProcedure for SwitchoverProcedure {
         self.paused_at_ms.is_some()
     }
 
-    /// From the end of the phase that pauses writes until the pause is over.
+    /// No record is stored from the end of the phase that pauses writes until the write pause is over.
     fn skips_audit_store(&self, run: &RunState) -> bool {
         self.paused_at_ms.is_some() && run.audit.pause_ms.is_none() && run.phase != RunPhase::Pause
     }

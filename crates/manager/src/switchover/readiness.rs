@@ -1,4 +1,5 @@
-//! Rules of a switchover: before anything is changed, and once the ackers have stopped.
+//! The safety rules of a switchover: those before anything is changed, and those after the ackers have
+//! stopped.
 
 use tailwater_wire::gtid::GtidSet;
 
@@ -11,12 +12,12 @@ use crate::phase_machine::{Decision, NextStep, RunState};
 use crate::safety_refusal::SafetyRefusal;
 
 impl SwitchoverProcedure {
-    /// What prevents a switchover, before anything is changed.
+    /// Returns the rule that refuses a switchover before anything is changed, if any.
     fn not_ready(&self) -> Option<SafetyRefusal> {
         let order = &self.order;
         let mut reasons = Vec::new();
         match &self.primary {
-            None => reasons.push("it was not seen".to_owned()),
+            None => reasons.push("it was not observed".to_owned()),
             Some(primary) if !primary.writable => reasons.push("it takes no writes".to_owned()),
             Some(primary) => {
                 let acks = primary.waiting.as_ref().map(crate::lossless::SemiSyncWait::acks);
@@ -53,7 +54,7 @@ impl SwitchoverProcedure {
         Some(SafetyRefusal::NotReady { primary, reasons })
     }
 
-    /// Chooses the candidate, if nothing prevents the switchover.
+    /// Chooses the candidate, if no rule refuses the switchover.
     pub(super) fn choose_candidate(&mut self, run: &mut RunState) -> Decision {
         if let Some(refusal) = self.not_ready() {
             return Decision::Refuse(refusal);
@@ -63,7 +64,7 @@ impl SwitchoverProcedure {
         servers.retain(|server| server.name != self.order.primary);
         for server in &mut servers {
             if server.feed != ReplicationKind::Native && !self.choice.is_rejected(&server.name) {
-                // The ackers could not continue from its own GTIDs.
+                // The ackers could not continue from the server's own GTIDs.
                 server.reached = Err("a channel feeds it, and its binlog has its own GTIDs".to_owned());
             }
         }
@@ -77,8 +78,8 @@ impl SwitchoverProcedure {
 
     fn ranking(&self) -> CandidateRanking {
         let order = &self.order;
-        // Every acker holds everything acknowledged, or will in time; the first one sends missing
-        // transactions.
+        // Each acker holds every acknowledged transaction, or will receive it soon. The first acker therefore
+        // sends missing transactions.
         let empty = GtidSet::empty(order.origin.flavour());
         let first = order.ackers.first().and_then(|name| self.ackers.get_key_value(name));
         let log = match first {
@@ -100,7 +101,8 @@ impl SwitchoverProcedure {
         })
     }
 
-    /// Verifies that the stopped ackers hold exactly what the primary reported; more means a later write.
+    /// Verifies that the stopped ackers hold exactly what the primary reported. If an acker holds more,
+    /// something was written after the writes were paused.
     pub(super) fn position_refusal(&self) -> Option<SafetyRefusal> {
         let position = self.position.as_ref()?;
         for (name, (acker, _)) in &self.ackers {
@@ -115,7 +117,7 @@ impl SwitchoverProcedure {
                 return refuse(stale_term_text(term, seen));
             }
             if acker.stop != AckerStop::Persistent {
-                return refuse("it did not stop for good".to_owned());
+                return refuse("it did not stop permanently".to_owned());
             }
             let more = |one: &GtidSet, than: &GtidSet| match one.subtract(than) {
                 Ok(more) => more.to_string(),
@@ -123,7 +125,7 @@ impl SwitchoverProcedure {
             };
             if !holds.is_subset_of(position) {
                 return refuse(format!(
-                    "it holds {}, written after {} took no more writes; which account does read_only not bind?",
+                    "it holds {}, written after {} took no more writes; find the account that can write despite read_only",
                     more(holds, position),
                     self.order.primary
                 ));

@@ -1,4 +1,4 @@
-//! The input of a switchover, and the state of its primary.
+//! The input of a switchover.
 
 use tailwater_topology::ServerVersion;
 
@@ -15,21 +15,21 @@ pub struct SwitchoverRequest {
     pub id: String,
     /// The present primary.
     pub primary: String,
-    /// Identifies its transactions.
+    /// Identifies the transactions that the present primary wrote itself.
     pub origin: GtidOrigin,
-    /// Its version.
+    /// Version of the present primary.
     pub version: ServerVersion,
-    /// Its region.
+    /// Region of the present primary.
     pub region: Option<String>,
-    /// All ackers that capture from it.
+    /// All ackers that capture from the present primary.
     pub ackers: Vec<String>,
-    /// Route hooks, in order.
+    /// Names of the route hooks, in the order in which they run.
     pub route_hooks: Vec<String>,
     /// Replicas that read from the primary itself.
     pub direct_replicas: Vec<String>,
-    /// ACKs that a commit of the new primary waits for.
+    /// Number of ACKs that a commit of the new primary waits for.
     pub acks_required: u32,
-    /// Promote only this server; the best candidate if absent.
+    /// Promote only this server. Default: the best candidate.
     pub wanted: Option<String>,
     /// Whether a server of another region may become primary.
     pub across_regions: bool,
@@ -39,8 +39,8 @@ pub struct SwitchoverRequest {
     pub write_pause_ms_max: u64,
     /// Statements that delay the pause are killed after this time, in milliseconds.
     pub grace_ms: u64,
-    /// Stop before the first action that changes something, and return the plan.
+    /// Whether to stop before the first action that changes something, and return the plan.
     pub dry_run: bool,
-    /// Used for the plan.
+    /// Expected durations of the actions, for the plan.
     pub expected: ExpectedDurations,
 }
