@@ -1,4 +1,5 @@
-//! The end of a server's own binlog that the log does not have: complete transactions, in memory.
+//! Reads the tail of a server's own binlog: the complete transactions at its end that the log does not have.
+//! Keeps them in memory.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -22,13 +23,13 @@ use crate::error::RejoinError;
 /// A transaction that only this server has.
 #[derive(Debug, Clone)]
 pub struct TailTransaction {
-    /// Its log entry. The position is the offset in the dump stream.
+    /// The entry of the transaction, as in a log. Its position is the offset in the dump stream.
     pub entry: LogEntry,
-    /// The events.
+    /// The events of the transaction.
     pub events: Bytes,
 }
 
-/// Collects transactions from a stream of complete events.
+/// Collects the transactions of the tail from a stream of complete events.
 #[derive(Debug)]
 pub struct TailReader {
     flavour: Flavour,
@@ -43,17 +44,18 @@ pub struct TailReader {
     transactions: Vec<TailTransaction>,
 }
 
-/// The tail of a binlog.
+/// The tail of a server's own binlog: the transactions that the log does not have.
 #[derive(Debug, Clone, Default)]
 pub struct BinlogTail {
-    /// The format description event of the events.
+    /// The format description event that belongs to the events.
     pub description: Bytes,
     /// The transactions, in order.
     pub transactions: Vec<TailTransaction>,
 }
 
 impl TailReader {
-    /// Collects transactions that are not in `known`, up to `bytes_max` bytes of events.
+    /// Creates a reader that collects transactions which are not in `known`, up to `bytes_max` bytes of
+    /// events.
     pub fn new(flavour: Flavour, known: GtidSet, bytes_max: usize) -> Self {
         Self {
             flavour,
@@ -69,7 +71,7 @@ impl TailReader {
         }
     }
 
-    /// Adds the next event.
+    /// Adds the next event of the stream.
     ///
     /// # Errors
     /// [`ApplyError::Event`] for malformed bytes; [`RejoinError::Impossible`] if the limit is exceeded.
@@ -141,14 +143,15 @@ impl TailReader {
         Ok(())
     }
 
-    /// The collected transactions. An incomplete transaction is omitted: the server itself rolls it back.
+    /// Returns the collected transactions. An incomplete last transaction is left out, because the server
+    /// itself rolls it back.
     pub fn finish(self) -> BinlogTail {
         BinlogTail { description: self.description, transactions: self.transactions }
     }
 }
 
 impl BinlogTail {
-    /// The GTIDs as text.
+    /// Returns the GTIDs of the transactions as text.
     pub fn gtids(&self) -> Vec<String> {
         let text = |transaction: &TailTransaction| {
             transaction.entry.gtid.as_ref().map_or_else(|| "without GTID".to_owned(), ToString::to_string)
@@ -156,12 +159,12 @@ impl BinlogTail {
         self.transactions.iter().map(text).collect()
     }
 
-    /// Writes a binlog file that `mysqlbinlog` can read, and syncs it.
+    /// Writes the tail to a binlog file that `mysqlbinlog` can read, and syncs the file.
     ///
     /// # Errors
     /// File system errors.
     pub fn save(&self, path: &Path) -> io::Result<()> {
-        // The same mode as the log's files: not every user may read row values.
+        // The file has the same mode as the files of the log, because not every user may read row values.
         let mut file = tailwater_files::create_replacing(path, 0o640)?;
         file.write_all(&BINLOG_MAGIC)?;
         file.write_all(&self.description)?;
@@ -176,12 +179,12 @@ impl BinlogTail {
     }
 }
 
-/// Reads the transactions of a server that are not in `known`. `common` is the GTID set that server and log
+/// Reads from a server the transactions that are not in `common`, the GTID set that the server and the log
 /// share.
 ///
 /// # Errors
-/// [`RejoinError::Session`] if the server cannot send them, for example because it purged them; the errors of
-/// [`TailReader`].
+/// [`RejoinError::Session`] if the server cannot send the transactions, for example because it purged them;
+/// the errors of [`TailReader`].
 pub async fn read(
     server: &ConnectOptions,
     server_id: u32,

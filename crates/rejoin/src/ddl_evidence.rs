@@ -1,10 +1,10 @@
-//! What a DDL statement that a server has proves about earlier commits, on a server that does not flush each
+//! What a DDL statement proves about earlier commits, if the server has the statement and does not flush each
 //! commit.
 //!
-//! An engine that changes its own dictionary flushes its log, and with it all earlier commits. The server
-//! stores other objects in files without this flush: on MariaDB accounts, views, routines, triggers and
-//! databases; on both flavours the flags of a MyISAM table. The classes were established on real servers:
-//! `crates/rejoin/tests/engine_behind_binlog.rs`.
+//! A storage engine that changes its own dictionary flushes its log, and with it all earlier commits. The
+//! server stores other objects in files, without this flush. On MariaDB these are accounts, views, routines,
+//! triggers and databases; in both flavours also the flags of a MyISAM table. Real servers showed which
+//! statements flush: `crates/rejoin/tests/engine_behind_binlog.rs`.
 
 use std::collections::HashSet;
 
@@ -13,23 +13,23 @@ use tailwater_wire::Flavour;
 use tailwater_apply::decode::statement::{defines, is_temporary, wrapped};
 use tailwater_apply::filter::{NamedObject, changed_by, outline};
 
-/// What a DDL statement proves.
+/// What a DDL statement proves about earlier commits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DdlEvidence {
-    /// All commits before it are durable.
+    /// All commits before the statement are durable.
     Flushed,
-    /// Nothing, and it changes neither rows nor table definitions. Rows from before it can be written after
-    /// it.
+    /// The statement proves nothing. It changes neither rows nor table definitions, so lost rows from before
+    /// it can be written after it.
     Unrelated,
-    /// Unknown.
+    /// What the statement proves is unknown.
     Unknown,
 }
 
-/// The InnoDB tables of a server: database and table name.
+/// The InnoDB tables of a server, as pairs of database and table name.
 pub(crate) type InnodbTables = HashSet<(String, String)>;
 
-/// Classifies a statement that a server has. `database` is its default database; `tables` are the current
-/// InnoDB tables.
+/// Classifies a DDL statement that the server has. `database` is the default database of the statement;
+/// `tables` are the present InnoDB tables of the server.
 pub(crate) fn classify(flavour: Flavour, text: &[u8], database: &str, tables: &InnodbTables) -> DdlEvidence {
     if !defines(text) {
         return DdlEvidence::Unknown;
@@ -65,11 +65,12 @@ pub(crate) fn classify(flavour: Flavour, text: &[u8], database: &str, tables: &I
     let is_index = object == Some("INDEX");
     let among = innodb_among(text, database, tables);
     match *verb {
-        // If the object existed already the statement did nothing, so it proves nothing.
+        // If the object already existed, the statement did nothing. It therefore proves nothing.
         "CREATE" if is_if => DdlEvidence::Unrelated,
         "DROP" if is_if && is_index => DdlEvidence::Unrelated,
         _ if is_if => DdlEvidence::Unknown,
-        // The engine of the dropped table is unknown. MySQL records every table in its dictionary.
+        // The engine of the dropped table is unknown. This does not matter on MySQL, which records tables of
+        // every engine in its InnoDB dictionary.
         "DROP" if !is_index => match flavour {
             Flavour::MySql => DdlEvidence::Flushed,
             Flavour::MariaDb => DdlEvidence::Unknown,
@@ -78,7 +79,8 @@ pub(crate) fn classify(flavour: Flavour, text: &[u8], database: &str, tables: &I
             DdlEvidence::Flushed => proof_if(among == InnodbShare::All),
             definition => definition,
         },
-        // The old name no longer exists, unless it was reused.
+        // The old name no longer exists, unless another table has it now. So one InnoDB table among the names
+        // is enough.
         "ALTER" | "RENAME" if *verb == "RENAME" || is_renaming(rest) => proof_if(among != InnodbShare::None),
         "CREATE" if !is_index && among != InnodbShare::All && !rest.contains(&"REPLACE") => {
             DdlEvidence::Unrelated
@@ -87,8 +89,8 @@ pub(crate) fn classify(flavour: Flavour, text: &[u8], database: &str, tables: &I
     }
 }
 
-/// Object types of DDL statements. The first of these words in a statement is its object type: the options
-/// before it use other words.
+/// Words that name the object type of a DDL statement. The first of these words in a statement is its object
+/// type, because the options before it use other words.
 const OBJECTS: [&str; 18] = [
     "TABLE",
     "TABLES",
@@ -120,8 +122,8 @@ fn is_renaming(words: &[&str]) -> bool {
         .any(|pair| pair[0] == "RENAME" && !matches!(pair[1], "COLUMN" | "INDEX" | "KEY" | "CONSTRAINT"))
 }
 
-/// Classifies an `ALTER TABLE` on an InnoDB table of MariaDB. If it changes only a comment or a default, or
-/// nothing, the engine is not involved.
+/// Classifies an `ALTER TABLE` of an InnoDB table on MariaDB. If the statement changes only a comment or a
+/// default, or nothing at all, the engine is not involved.
 fn alteration(words: &[&str]) -> DdlEvidence {
     let follows = |clause: &str, but: &[&str]| {
         words.windows(2).any(|pair| pair[0] == clause && !but.contains(&pair[1]))
@@ -149,7 +151,7 @@ fn alteration(words: &[&str]) -> DdlEvidence {
     }
 }
 
-/// How many of the tables that a statement changes are InnoDB tables now.
+/// Returns how many of the tables that a statement changes are InnoDB tables now.
 fn innodb_among(text: &[u8], database: &str, tables: &InnodbTables) -> InnodbShare {
     let named = changed_by(text).unwrap_or_default();
     let is_there = |named: &NamedObject| {
@@ -163,7 +165,7 @@ fn innodb_among(text: &[u8], database: &str, tables: &InnodbTables) -> InnodbSha
     }
 }
 
-/// See [`innodb_among`].
+/// How many of the tables of a statement are InnoDB tables; see [`innodb_among`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum InnodbShare {
     None,
@@ -181,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn statements_that_flush_the_engine_are_evidence() {
+    fn statements_that_flush_the_engine_log_are_proofs() {
         for text in [
             "CREATE TABLE t (id INT)",
             "create table D.T like u",
@@ -208,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn statements_without_rows_are_unrelated() {
+    fn statements_that_change_no_rows_or_table_definitions_prove_nothing() {
         for flavour in [Flavour::MySql, Flavour::MariaDb] {
             for text in [
                 "GRANT SELECT ON d.t TO u",
@@ -234,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn other_statements_are_unknown() {
+    fn statements_with_an_uncertain_effect_are_unknown() {
         for text in [
             "DROP TABLE gone",
             "DROP TABLE IF EXISTS gone",

@@ -8,13 +8,13 @@ use tailwater_wire::WireError;
 /// Why a server could not be rejoined.
 #[derive(Debug, thiserror::Error)]
 pub enum RejoinError {
-    /// A server did not answer, or refused a statement.
+    /// A server could not be reached, or refused a statement.
     #[error(transparent)]
     Session(#[from] SessionError),
     /// The log cannot be read.
     #[error(transparent)]
     Log(#[from] LogError),
-    /// A transaction cannot be decoded, or its rows cannot be written.
+    /// A transaction cannot be decoded, or its rows cannot be written to the server.
     #[error(transparent)]
     Apply(#[from] ApplyError),
     /// A transaction can neither be undone nor be reapplied.
@@ -22,18 +22,19 @@ pub enum RejoinError {
         "transaction {gtid} can neither be undone nor be reapplied: {reason}; copy the server from scratch (--copy)"
     )]
     Irreversible {
-        /// The transaction.
+        /// GTID of the transaction.
         gtid: String,
-        /// Why.
+        /// Why the transaction can neither be undone nor be reapplied.
         reason: String,
     },
     /// The server cannot be rejoined.
     #[error("the server cannot be rejoined: {reason}")]
     Impossible {
-        /// Why, and what to do.
+        /// Why the server cannot be rejoined, and what to do.
         reason: String,
     },
-    /// The server has transactions that no other server has, and the caller does not allow to undo them.
+    /// The server has transactions that no other server has, and the caller does not allow the rejoin to undo
+    /// them.
     #[error(
         "only this server has {gtids}, and a client may have received the OK for it; `tailwater rejoin` undoes it"
     )]
@@ -44,12 +45,12 @@ pub enum RejoinError {
 }
 
 impl RejoinError {
-    /// The error for malformed rows of a transaction that was decoded.
+    /// Returns the error for malformed rows in a transaction that was decoded.
     pub(crate) fn rows(error: WireError) -> Self {
         Self::Apply(ApplyError::Event { gtid: String::new(), position: LogPosition::ZERO, error })
     }
 
-    /// The stable code of this error; see docs/reference/errors.md.
+    /// Returns the stable code of this error; see docs/reference/errors.md.
     pub fn code(&self) -> &'static str {
         match self {
             Self::Session(error) => error.code(),
@@ -61,7 +62,7 @@ impl RejoinError {
         }
     }
 
-    /// Whether the state of the server rules out a repair, so that a retry cannot help.
+    /// Whether the state of the server makes a repair impossible, so that a retry cannot help.
     pub fn is_refusal(&self) -> bool {
         match self {
             Self::Irreversible { .. } | Self::Impossible { .. } | Self::ErrantTransactions { .. } => true,
@@ -69,7 +70,7 @@ impl RejoinError {
         }
     }
 
-    /// The part of the error that messages hide because it may contain row values.
+    /// Returns the part of the error that messages must hide because it may contain row values.
     pub fn private_detail(&self) -> Option<String> {
         match self {
             Self::Session(error) => error.private_detail(),

@@ -1,20 +1,21 @@
-//! The GTIDs that a server and the log have in common.
+//! Compares the GTIDs of a server with the GTIDs of the log.
 
 use tailwater_wire::gtid::{Gtid, GtidSet, MariadbBinlogState, MariadbGtid};
 
 use crate::error::RejoinError;
 
-/// The identity that servers log as the origin of a transaction.
+/// What a server writes into its binlog to identify itself as the origin of a transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
-    /// MySQL's `server_uuid`.
+    /// The `server_uuid` of MySQL.
     pub uuid: Option<[u8; 16]>,
     /// The `server_id`.
     pub server_id: u32,
 }
 
 impl Identity {
-    /// Whether a transaction first committed on this server. As a replica it would skip the transaction.
+    /// Whether a transaction was first committed on this server. As a replica, the server would skip such a
+    /// transaction.
     pub fn is_own(&self, gtid: &Gtid) -> bool {
         match gtid {
             Gtid::MySql(gtid) => self.uuid == Some(gtid.uuid),
@@ -23,8 +24,8 @@ impl Identity {
     }
 }
 
-/// The common GTIDs. In MariaDB's notation, which counts per domain and server, up to the end of the shorter
-/// history.
+/// Returns the GTIDs that the server and the log have in common. MariaDB counts them per domain and server,
+/// up to the end of the shorter history.
 ///
 /// # Errors
 /// [`RejoinError::Impossible`] for sets of different flavours.
@@ -43,7 +44,7 @@ pub fn common(server: &GtidSet, log: &GtidSet) -> Result<GtidSet, RejoinError> {
                 log.iter().find(same)
             };
             let mut both: Vec<_> = server.iter().filter_map(shorter).collect();
-            // The newest of a domain comes last.
+            // The newest GTID of a domain must come last.
             both.sort_by_key(|gtid| (gtid.domain, gtid.sequence));
             Ok(GtidSet::MariaDb(MariadbBinlogState::from_gtids(both)))
         }
@@ -73,10 +74,10 @@ mod tests {
         let uuid = "3e11fa47-71ca-11e1-9e33-c80aa9429562";
         check(Flavour::MySql, &format!("{uuid}:1-9"), &format!("{uuid}:1-7"), &format!("{uuid}:1-7"));
         check(Flavour::MySql, &format!("{uuid}:1-5"), &format!("{uuid}:1-7"), &format!("{uuid}:1-5"));
-        // Ahead: only this server has 0-1-102, and server 2 continued.
+        // The server is ahead: only it has 0-1-102, and the new primary, server 2, continued after 0-1-101.
         check(Flavour::MariaDb, "0-1-102", "0-1-101,0-2-105", "0-1-101");
         check(Flavour::MariaDb, "0-1-99", "0-1-101,0-2-105", "0-1-99");
-        // Server 2 was the primary before.
+        // Server 2 was the primary before server 1.
         check(Flavour::MariaDb, "0-2-50,0-1-102", "0-2-50,0-1-101", "0-2-50,0-1-101");
         check(Flavour::MariaDb, "4-9-3", "0-1-101", "");
     }

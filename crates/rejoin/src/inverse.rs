@@ -1,11 +1,14 @@
-//! Computes the row changes that undo transactions from their own before images, and those that reapply
-//! transactions on a server that may already have them.
+//! Computes the row changes that undo transactions, from their own before images. Also computes the row
+//! changes that reapply transactions on a server that may already have them.
 //!
-//! Both write whole rows by key over the existing rows: [`IdempotentSession`] ignores the delete of a missing
-//! row, and replaces an existing row on a write. So an update becomes a delete and a write. The result is
-//! then the same whichever of the changes the server has kept, as long as its rows are those of some moment
-//! between the first change and the last. Each row is finally written in its last state. A row that a write
-//! displaces, because of an equal unique value, had that value at another moment and is itself written later.
+//! Both kinds of changes write whole rows by key over the existing rows. [`IdempotentSession`] ignores the
+//! delete of a missing row, and a write replaces an existing row. An update therefore becomes a delete and a
+//! write.
+//!
+//! The result is then the same whichever of the changes the server has kept. The only condition is that its
+//! rows are those of some moment between the first change and the last. Each row is finally written in its
+//! last state. A write may displace another row that has the same unique value. The displaced row had that
+//! value at another moment, and is itself written later.
 //!
 //! [`IdempotentSession`]: tailwater_apply::channel::IdempotentSession
 
@@ -21,21 +24,21 @@ use tailwater_apply::transaction::{
     Accesses, ApplyStep, MappedTable, RowChanges, RowPlace, RowPlaces, Transaction, TransactionContent,
 };
 
-/// What is known about the rows of the server's engine.
+/// How the rows in the server's storage engine relate to its binlog.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EngineState {
-    /// The rows match the binlog: both were durable at each commit.
+    /// The rows match the binlog, because both were made durable at each commit.
     MatchesBinlog,
-    /// The rows may be older than the binlog.
+    /// The rows may be older than the binlog, because the engine may have lost its last commits.
     Uncertain,
 }
 
-/// The changes that undo a transaction: its inverse changes, newest first.
+/// Returns the changes that undo a transaction: the inverse of its changes, with the newest first.
 ///
 /// # Errors
 /// [`RejoinError::Irreversible`] for changes without before images: DDL, statements, row images that are not
-/// full, cascades of foreign keys, partial XA transactions; and for a table without a key whose rows the
-/// server may have lost.
+/// full, cascades of foreign keys, partial XA transactions. Also for a table without a key, if the server may
+/// have lost some of its rows.
 pub fn inverse(transaction: &Transaction, kept: EngineState) -> Result<Vec<RowChanges>, RejoinError> {
     let mut undone = Vec::new();
     for changes in rows_of(transaction)?.iter().rev() {
@@ -51,7 +54,8 @@ pub fn inverse(transaction: &Transaction, kept: EngineState) -> Result<Vec<RowCh
                     undone.push(one(changes, index, RowsKind::Write, InverseSide::Before)?);
                 }
             }
-            // A row that does not exist must not be created.
+            // Without a key the update stays an update: a delete and a write could create a row that never
+            // existed.
             RowsKind::Update => undone.push(backwards(changes, RowsKind::Update)?),
             RowsKind::PartialUpdate => {
                 return Err(irreversible(
@@ -64,7 +68,7 @@ pub fn inverse(transaction: &Transaction, kept: EngineState) -> Result<Vec<RowCh
     Ok(undone)
 }
 
-/// The changes that reapply a transaction on a server that has all, some or none of it.
+/// Returns the changes that reapply a transaction on a server that has all, some or none of it.
 ///
 /// # Errors
 /// [`RejoinError::Irreversible`] for changes that are not idempotent.
@@ -77,7 +81,8 @@ pub fn reapply(transaction: &Transaction) -> Result<Vec<RowChanges>, RejoinError
             RowsKind::Write | RowsKind::Delete => {
                 for index in 0..changes.rows.len() {
                     let written = one(changes, index, changes.kind, InverseSide::Before)?;
-                    // A delete keeps its foreign key flags: its cascades are not in the binlog.
+                    // A delete keeps its foreign key flags, because the rows that it deletes by cascade are
+                    // not in the binlog.
                     let flags = if changes.kind == RowsKind::Delete { changes.flags } else { written.flags };
                     done.push(RowChanges { flags, ..written });
                 }
@@ -118,7 +123,7 @@ fn rows_of(transaction: &Transaction) -> Result<&[RowChanges], RejoinError> {
     }
 }
 
-/// All columns must be logged, except generated columns.
+/// Checks that all columns were logged, except generated columns.
 fn check_images(transaction: &Transaction, changes: &RowChanges) -> Result<(), RejoinError> {
     let table = &changes.table;
     let bitmaps = match changes.kind {
@@ -144,7 +149,8 @@ fn check_images(transaction: &Transaction, changes: &RowChanges) -> Result<(), R
     Ok(())
 }
 
-/// Cascades of a foreign key are not in the binlog, unless a flag of the event shows that they are.
+/// Refuses changes whose foreign keys may cascade. The cascaded changes are not in the binlog, unless a flag
+/// of the event shows that they are.
 fn check_cascades(transaction: &Transaction, changes: &RowChanges) -> Result<(), RejoinError> {
     let table = &changes.table;
     let unseen = !table.target.cascades.is_empty()
@@ -204,7 +210,7 @@ fn check_key(transaction: &Transaction, changes: &RowChanges, kept: EngineState)
     Ok(())
 }
 
-/// Whether a key identifies each row.
+/// Whether a primary key, or a unique key without NULL values, identifies each row of the table.
 fn has_key(table: &MappedTable) -> bool {
     let target = &table.target;
     let never_null = |column: usize| target.columns.get(column).is_some_and(|column| !column.nullable);
@@ -215,17 +221,17 @@ fn has_key(table: &MappedTable) -> bool {
         })
 }
 
-/// An image of a row.
+/// Which image of a row a change uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum InverseSide {
-    /// The only image, or the before image of an update.
+    /// The before image of an update, or the only image of a write or delete.
     Before,
     After,
 }
 
-/// One row of an event, as a change of another kind. An event may change a row twice, so the changes of one
-/// row stay together; the batch planner merges the rest again. Foreign keys are not checked: they hold again
-/// at the end.
+/// Converts one row of an event to a change of another kind. An event may change a row twice, so the changes
+/// of one row stay together; the batch planner merges them with the rest again. Foreign keys are not checked
+/// meanwhile, because they hold again at the end.
 fn one(
     changes: &RowChanges,
     index: usize,
@@ -244,7 +250,8 @@ fn one(
     Ok(made(changes, kind, (present, present), images, rows, accesses))
 }
 
-/// All rows of an event in reverse order, as a change of another kind. Updates get their images exchanged.
+/// Converts all rows of an event, in reverse order, to changes of another kind. The two images of an update
+/// are exchanged.
 fn backwards(changes: &RowChanges, kind: RowsKind) -> Result<RowChanges, RejoinError> {
     let mut images = BytesMut::with_capacity(changes.images.len());
     let (mut rows, mut accesses) = (RowPlaces::with_capacity(changes.rows.len()), Accesses::new());

@@ -1,26 +1,27 @@
-//! A former primary becomes a replica again: the transactions that only it has are undone, the ones that it
-//! lost are reapplied, and its GTIDs are set to match.
+//! Rejoin: a former primary becomes a replica again. The transactions that only it has are undone, the
+//! transactions that it lost are reapplied, and its GTIDs are set to match.
 //!
 //! After a failover the former primary is in one or several of these states:
 //! - *Ahead*: its binlog ends in transactions that no other server has. No client received an OK for them.
-//!   They are saved to a file, then undone from their own before images (`inverse`).
-//! - *Behind*: its binlog ends before the log does, and it lost transactions of its own in a crash. Native
-//!   replication would not bring them back, because a server skips events with its own `server_id`.
+//!   They are saved to a file, and then undone from their own before images (`inverse`).
+//! - *Behind*: its binlog ends before the log does, and a crash lost transactions that it had written itself.
+//!   Native replication would not bring them back, because a server skips events with its own `server_id`.
 //! - *Engine behind the binlog*: its binlog is complete, but its tables lack the newest transactions. With
-//!   `innodb_flush_log_at_trx_commit` other than 1 the engine loses its newest commits in a crash of the
-//!   process, while the binlog keeps them. At startup a server resolves only transactions that are prepared
-//!   in both; it takes its GTIDs from the binlog.
+//!   `innodb_flush_log_at_trx_commit` other than 1, a crash of the process loses the engine's newest commits,
+//!   while the binlog keeps them. At startup a server resolves only transactions that are prepared in both;
+//!   it takes its GTIDs from the binlog.
 //!
-//! The latter two have the same repair: from the position up to which the tables are certain (`redo_range`),
-//! row changes are written over the existing rows (`rows`), up to the last transaction that native
-//! replication would skip. The caller then verifies the result by a comparison with the primary.
+//! The last two states have the same repair. It starts at the position up to which the content of the tables
+//! is certain (`redo_range`), and ends with the last transaction that native replication would skip. The row
+//! changes between the two are written over the existing rows (`rows`). The caller then verifies the result
+//! by a comparison with the primary.
 //!
-//! Where a repair is impossible, `wipe` prepares the server for a copy.
+//! If a repair is impossible, `wipe` prepares the server for a copy.
 //!
-//! The map: `binlog_tail`, `redo_range` and `identity` plan the repair, and `ddl_evidence` decides what a
-//! statement proves; `rows` decodes transactions and `inverse` computes the row changes; `quiesce` and
-//! `record` prepare and record the steps. All steps before the undo can be repeated. The undo commits in one
-//! transaction with its record. All later steps can be repeated too.
+//! The modules `binlog_tail`, `redo_range` and `identity` plan the repair, and `ddl_evidence` decides what a
+//! statement proves. `rows` decodes transactions, and `inverse` computes the row changes. `quiesce` prepares
+//! the server, and `record` stores the completed steps. All steps before the undo can be repeated. The undo
+//! commits in one transaction with its record. All later steps can be repeated too.
 
 pub mod binlog_tail;
 mod ddl_evidence;

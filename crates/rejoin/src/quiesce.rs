@@ -1,4 +1,5 @@
-//! Makes a rejoining server read-only, disconnects its clients, and ends its semi-sync waits.
+//! Prepares a server for its rejoin: makes it read-only, disconnects its clients, and ends commits that wait
+//! for semi-sync ACKs.
 
 use std::time::Duration;
 
@@ -8,20 +9,20 @@ use tokio::time::Instant;
 
 use crate::error::RejoinError;
 
-/// How long the server may take to end its active commits and connections.
+/// How long the server may take to end its running commits and client connections.
 const QUIESCE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Interval between two reads of the process list.
+/// Interval at which the process list is read.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The settings of all releases that enable semi-sync waits on a source.
+/// Names of the variable that enables semi-sync on a source, in all releases.
 const SEMI_SYNC: [&str; 2] = ["rpl_semi_sync_source_enabled", "rpl_semi_sync_master_enabled"];
 
 /// Stops replication, sets `read_only`, and ends all client connections.
 ///
-/// A commit may still wait for an acknowledgement, and `read_only` for that commit. Semi-sync is switched off
-/// to end the wait only when the client can no longer receive the OK: another server is primary by then and
-/// does not have the commit.
+/// A commit may still wait for a semi-sync ACK, and the statement that sets `read_only` waits for that
+/// commit. Semi-sync is switched off to end the wait, but only when the client can no longer receive the OK:
+/// another server is already the primary and does not have the commit.
 ///
 /// # Errors
 /// [`RejoinError::Session`]; [`RejoinError::Impossible`] if clients do not disconnect in time.
@@ -33,7 +34,7 @@ pub(crate) async fn quiesce(options: &ConnectOptions) -> Result<(), RejoinError>
     let mut setting = std::pin::pin!(setter.execute("SET GLOBAL read_only=1"));
     let deadline = Instant::now() + QUIESCE_TIMEOUT;
     let (mut is_blocked, mut is_set) = (false, false);
-    // Connections that existed when `read_only` was set. Later connections cannot write.
+    // Ids of the connections that existed when `read_only` was set. Later connections cannot write.
     let mut before: Option<Vec<u64>> = None;
     loop {
         let list = connection.query("SHOW PROCESSLIST").await?;
@@ -47,14 +48,14 @@ pub(crate) async fn quiesce(options: &ConnectOptions) -> Result<(), RejoinError>
             release_commits(&mut connection).await?;
             break;
         }
-        // No connection is killed, and semi-sync stays on, until new writes are impossible. Sending `SET
-        // read_only` is not enough: until the server executes it, a client can start a commit, which would
-        // then succeed without an acknowledgement and get its OK.
+        // Until no new write can start, no connection is killed, and semi-sync stays on. Sending `SET
+        // read_only` is not enough for that. Until the server executes it, a client can start a commit, and
+        // with semi-sync off the commit would get its OK without an ACK.
         if is_blocked {
             for client in &clients {
                 kill(&mut connection, *client).await?;
             }
-            // All of them are killed and their connections are shut.
+            // All client connections are killed and shut by now, so no client can receive an OK.
             release_commits(&mut connection).await?;
         }
         if Instant::now() > deadline {
@@ -75,7 +76,7 @@ pub(crate) async fn quiesce(options: &ConnectOptions) -> Result<(), RejoinError>
         }
     }
     if connection.server().flavour == Flavour::MySql {
-        // `super_read_only` would block this rejoin too; `read_only` stays set.
+        // `super_read_only` would also block this rejoin; `read_only` stays set.
         connection.execute("SET GLOBAL super_read_only=0").await?;
     }
     connection.close().await;
@@ -87,7 +88,7 @@ async fn id_of(connection: &mut Connection) -> Result<u64, RejoinError> {
     Ok(id.first().and_then(|row| row.get_u64(0)).unwrap_or_default())
 }
 
-/// A former primary has no replication, but a server from an interrupted rejoin may have it.
+/// Stops replication. A former primary has none, but a server whose rejoin was interrupted may have it.
 async fn stop_replication(connection: &mut Connection) -> Result<(), RejoinError> {
     let sql = match connection.server().flavour {
         Flavour::MySql => "STOP REPLICA",
@@ -97,9 +98,11 @@ async fn stop_replication(connection: &mut Connection) -> Result<(), RejoinError
     Ok(())
 }
 
-/// Client connections except `ours`, including binlog readers. Connections that wait for an acknowledgement
-/// come last. In MariaDB one of them waits for a whole commit group. When it is killed its wait ends, and the
-/// other members of the group get an OK unless their connections are shut by then.
+/// Returns the ids of client connections except `ours`, including binlog readers. Connections that wait for a
+/// semi-sync ACK come last.
+///
+/// In MariaDB one connection waits for the ACK of a whole commit group. If it is killed, its wait ends, and
+/// the other connections of the group get an OK unless they are already shut.
 fn clients(list: &QueryResult, ours: &[u64]) -> Vec<u64> {
     let is_client = |row: &&tailwater_session::TextRow| {
         let user = row.get_str(1).unwrap_or_default();
@@ -115,9 +118,9 @@ fn clients(list: &QueryResult, ours: &[u64]) -> Vec<u64> {
     found.into_iter().map(|(_, id)| id).filter(|id| !ours.contains(id)).collect()
 }
 
-/// Whether the connection that sets `read_only` waits for writers or commits. From then on no new write can
-/// start. The state is "Waiting for backup lock" in MariaDB, "for global read lock" or "for commit lock" in
-/// MySQL.
+/// Whether the connection that sets `read_only` waits for writers or commits. While it waits, no new write
+/// can start. The state in the process list is "Waiting for backup lock" in MariaDB, and "Waiting for global
+/// read lock" or "Waiting for commit lock" in MySQL.
 fn waits_for_lock(list: &QueryResult, setter: u64) -> bool {
     let row = list.rows.iter().find(|row| row.get_u64(0) == Some(setter));
     row.and_then(|row| row.get_str(6)).is_some_and(|state| state.starts_with("Waiting for "))
@@ -131,7 +134,7 @@ async fn kill(connection: &mut Connection, id: u64) -> Result<(), RejoinError> {
     }
 }
 
-/// Switches semi-sync off, which ends the waits of commits.
+/// Switches semi-sync off, so that waiting commits no longer wait.
 async fn release_commits(connection: &mut Connection) -> Result<(), RejoinError> {
     let names = SEMI_SYNC.map(|name| format!("'{name}'")).join(", ");
     let sql = format!("SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names}) AND Value IN ('ON', '1')");

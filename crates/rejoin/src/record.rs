@@ -1,5 +1,5 @@
-//! The state of a rejoin, stored in schema `tailwater` of the server, so that an interrupted rejoin can
-//! continue.
+//! The state of a rejoin. It is stored in the schema `tailwater` of the rejoining server, so that an
+//! interrupted rejoin can continue.
 
 use tailwater_session::{Connection, SessionError};
 use tailwater_wire::Flavour;
@@ -20,16 +20,17 @@ const SCHEMA: [&str; 2] = [
      ) ENGINE=InnoDB COMMENT='How far this server was brought back as a replica'",
 ];
 
-/// The last completed step. It is recorded in the transaction of the step itself, or before the next step.
+/// The last completed step of a rejoin. It is recorded in the transaction of the step itself, or before the
+/// next step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RejoinStep {
-    /// Started; nothing is changed yet.
+    /// The rejoin has started, and has changed nothing yet.
     Started,
     /// The transactions that only this server had are undone.
     Undone,
-    /// The lost transactions are reapplied; the GTIDs are to become `keeps`.
+    /// The lost transactions are reapplied. The GTIDs must still be set to `keeps`.
     Reapplied,
-    /// The GTIDs are `keeps`.
+    /// The GTIDs are set to `keeps`.
     GtidsSet,
 }
 
@@ -50,21 +51,22 @@ impl RejoinStep {
     }
 }
 
-/// The stored state.
+/// The stored state of a rejoin.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RejoinRecord {
     /// The last completed step.
     pub step: RejoinStep,
-    /// GTID set of the server at the start.
+    /// GTID set of the server at the start of the rejoin.
     pub had: GtidSet,
-    /// GTID set of the server at the end.
+    /// GTID set that the server must have at the end of the rejoin.
     pub keeps: GtidSet,
-    /// MariaDB's original `slave_exec_mode`. The rejoin changes the global value.
+    /// The original `slave_exec_mode` of MariaDB. The rejoin changes the global value, and restores it at the
+    /// end.
     pub exec_mode: String,
 }
 
 impl RejoinRecord {
-    /// The statement that stores it.
+    /// Returns the statement that stores this record.
     pub(crate) fn statement(&self) -> String {
         format!(
             "REPLACE INTO tailwater.rejoin (only_row, step, had, keeps, exec_mode) VALUES (1, '{}', {}, {}, {})",
@@ -75,21 +77,21 @@ impl RejoinRecord {
         )
     }
 
-    /// How to continue with a server that has the GTID set `now`. `binlog_is_empty`: no event was written
-    /// since its binlog was reset.
+    /// Returns how to continue on a server that has the GTID set `now`. `binlog_is_empty` is true if no event
+    /// was written to the binlog since its reset.
     ///
     /// # Errors
-    /// [`RejoinError::Impossible`] if the server was written to since: then the stored state does not
-    /// describe it.
+    /// [`RejoinError::Impossible`] if another client has written to the server since: then the stored state
+    /// no longer describes it.
     pub fn resume(&self, now: &GtidSet, binlog_is_empty: bool) -> Result<RejoinResume, RejoinError> {
         let is = |set: &GtidSet| now.is_subset_of(set) && set.is_subset_of(now);
         match self.step {
             RejoinStep::Undone if is(&self.had) => Ok(RejoinResume::AfterUndo),
-            // The GTIDs may be reset and not set yet.
+            // The GTIDs may already be reset and not yet set again.
             RejoinStep::Reapplied if is(&self.had) || is(&self.keeps) || binlog_is_empty => {
                 Ok(RejoinResume::SetGtids(self.keeps.clone()))
             }
-            // Nothing was changed, or an earlier rejoin completed.
+            // The rejoin has changed nothing yet, or an earlier rejoin has completed.
             RejoinStep::Started | RejoinStep::GtidsSet => Ok(RejoinResume::FromStart),
             RejoinStep::Undone | RejoinStep::Reapplied => Err(RejoinError::Impossible {
                 reason: format!(
@@ -102,18 +104,18 @@ impl RejoinRecord {
     }
 }
 
-/// Where a rejoin continues.
+/// At which step a rejoin continues.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RejoinResume {
-    /// From the start.
+    /// At the start.
     FromStart,
-    /// After the undo.
+    /// After the undo, with the transactions to reapply.
     AfterUndo,
-    /// Only the GTIDs remain to be set.
+    /// At the last step: only the GTIDs must still be set.
     SetGtids(GtidSet),
 }
 
-/// Creates the table. The session does not log.
+/// Creates the table for the record. The session must not write to the binlog.
 ///
 /// # Errors
 /// Connection errors.
@@ -124,10 +126,10 @@ pub(crate) async fn create(connection: &mut Connection) -> Result<(), SessionErr
     Ok(())
 }
 
-/// Reads the stored state; `None` if there is none.
+/// Reads the stored record; `None` if there is none.
 ///
 /// # Errors
-/// [`RejoinError::Session`]; [`RejoinError::Impossible`] if it cannot be decoded.
+/// [`RejoinError::Session`]; [`RejoinError::Impossible`] if the record cannot be decoded.
 pub(crate) async fn read(
     connection: &mut Connection,
     flavour: Flavour,
@@ -156,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_interrupted_rejoin_resumes_or_is_rejected_and_never_undoes_twice() {
+    fn an_interrupted_rejoin_resumes_or_is_refused_and_undoes_transactions_only_once() {
         let set = |text: &str| GtidSet::parse(Flavour::MariaDb, text).expect("GTIDs");
         let record = |step| {
             let exec_mode = "STRICT".to_owned();

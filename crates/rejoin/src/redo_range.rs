@@ -1,5 +1,6 @@
-//! The range of the log that a server must reapply: from the position up to which its tables are certain, to
-//! the last transaction that native replication would skip.
+//! Determines the redo range: the part of the log that a server must reapply. It starts where the content of
+//! the server's tables is no longer certain. It ends with the last transaction that native replication would
+//! skip.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -19,25 +20,26 @@ use tailwater_apply::transaction::{ApplyStep, Transaction, TransactionContent};
 
 pub(crate) use tailwater_wire::event::FIRST_EVENT_OFFSET;
 
-/// Longest statement that is examined, in bytes; longer statements prove nothing.
+/// The longest DDL statement that is examined, in bytes. A longer statement proves nothing.
 const STATEMENT_BYTES_MAX: u32 = 1 << 20;
 
-/// A range of the log.
+/// The redo range: the part of the log that a server must reapply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RedoRange {
-    /// Segment where reading starts, because events between transactions matter too.
+    /// The segment where reading starts. Reading starts before `from`, because events between transactions
+    /// matter too.
     pub segment: u64,
-    /// Start of the first transaction.
+    /// Start of the first transaction of the range.
     pub from: LogPosition,
-    /// End of the last transaction; equal to `from` if the range is empty.
+    /// End of the last transaction of the range; equal to `from` if the range is empty.
     pub until: LogPosition,
-    /// The GTID set of the server once the range is applied.
+    /// The GTID set of the server after the range is applied.
     pub gtids: GtidSet,
-    /// Number of its transactions that are missing in the server's GTID set.
+    /// Number of transactions of the range that are missing in the server's GTID set.
     pub lost: u64,
 }
 
-/// A transaction of the log as seen from the rejoining server.
+/// A transaction of the log, and whether the rejoining server has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct ScannedTransaction {
     position: LogPosition,
@@ -45,7 +47,7 @@ struct ScannedTransaction {
     commit_time_us: u64,
     has: bool,
     own: bool,
-    /// What it proves, if it is a DDL statement.
+    /// What the transaction proves, if it is a DDL statement.
     definition: Option<DdlEvidence>,
 }
 
@@ -54,7 +56,7 @@ impl ScannedTransaction {
         self.has && self.definition == Some(DdlEvidence::Flushed)
     }
 
-    /// Whether it is a DDL statement that can neither be reapplied nor be skipped.
+    /// Whether the transaction is a DDL statement that can neither be reapplied nor be skipped.
     fn blocks_redo(&self) -> bool {
         match self.definition {
             Some(definition) => !self.has || definition == DdlEvidence::Unknown,
@@ -63,13 +65,13 @@ impl ScannedTransaction {
     }
 }
 
-/// Computes the range from the transactions of the log, in order.
+/// Computes the redo range from the transactions of the log, which it takes in order.
 #[derive(Debug, Default)]
 struct RedoScan {
-    /// End of the last statement that the server has and that its engine flushed, together with all earlier
+    /// End of the last statement for which the server's engine flushed its log, and with it all earlier
     /// commits.
     certain: Option<LogPosition>,
-    /// Newest commit time of a transaction that the server has, in microseconds since 1970.
+    /// Commit time of the newest transaction that the server has, in microseconds since 1970.
     last_us: u64,
     until: Option<LogPosition>,
 }
@@ -87,7 +89,7 @@ impl RedoScan {
         }
     }
 
-    /// Whether a transaction lies before the range.
+    /// Whether the tables certainly contain the transaction, so that it lies before the range.
     fn is_certain(&self, position: LogPosition, commit_time_us: u64, has: bool, window: Duration) -> bool {
         let window_us = u64::try_from(window.as_micros()).unwrap_or(u64::MAX);
         has && (self.certain.is_some_and(|certain| position < certain)
@@ -96,27 +98,28 @@ impl RedoScan {
     }
 }
 
-/// The common history of log and server.
+/// The history that the log and the server share.
 #[derive(Debug)]
 pub struct SharedHistory<'a> {
-    /// The common GTIDs.
+    /// The GTIDs that the log and the server have in common.
     pub gtids: &'a GtidSet,
-    /// The InnoDB tables of the server: database and name in lower case.
+    /// The InnoDB tables of the server, as pairs of database and table name in lower case.
     pub innodb: &'a HashSet<(String, String)>,
 }
 
 impl SharedHistory<'_> {
-    /// Whether the server has a transaction of the log.
+    /// Whether the server has this transaction of the log.
     pub(crate) fn has(&self, entry: &LogEntry) -> bool {
         entry.gtid.as_ref().is_some_and(|gtid| self.gtids.contains(gtid))
     }
 }
 
-/// Finds the range. Transactions that committed within `window` before the last common transaction are
+/// Finds the redo range. Transactions that committed within `window` before the last common transaction are
 /// reapplied.
 ///
-/// Only a statement that the engine itself flushes shortens the range. A commit that is concurrent with such
-/// a statement, between the engine's part of it and its place in the binlog, counts as flushed with it.
+/// Only a statement for which the engine itself flushes its log shortens the range. A concurrent commit may
+/// end after the engine's part of the statement, but come before the statement in the binlog. Such a commit
+/// counts as flushed with the statement.
 ///
 /// # Errors
 /// [`RejoinError::Log`]; [`RejoinError::Impossible`] if the log does not reach back far enough;
@@ -156,7 +159,7 @@ pub fn find(
             }
             range.lost += u64::from(!seen.has);
             if let Some(gtid) = gtid {
-                // A log contains the GTIDs of one flavour only.
+                // A log contains GTIDs of one flavour only, so the insertion cannot fail.
                 let _ = range.gtids.insert(gtid);
             }
         }
@@ -165,7 +168,7 @@ pub fn find(
     Ok(range)
 }
 
-/// The segment before which the server lacks nothing and its tables are certain.
+/// Returns the first segment to read. Before it, the server lacks no transaction, and its tables are certain.
 fn first_segment(
     log: &LogDir,
     segments: &[SegmentSummary],
@@ -188,7 +191,7 @@ fn first_segment(
         && first_time(log, segments[index].number)?
             .is_none_or(|first| last_us.is_none_or(|last| first >= last.saturating_sub(window_us)))
     {
-        // Without a window, no transaction that the server has is reapplied.
+        // Without a window, no transaction that the server has needs to be reapplied.
         if window.is_zero() {
             break;
         }
@@ -197,7 +200,7 @@ fn first_segment(
     Ok(segments[index].number)
 }
 
-/// Commit time of the last transaction in `common`.
+/// Returns the commit time of the last transaction in `common`.
 fn last_of(log: &LogDir, segments: &[SegmentSummary], common: &GtidSet) -> Result<Option<u64>, RejoinError> {
     let Some(first) = segments.first() else { return Ok(None) };
     let mut reader = log.reader(LogPosition { segment: first.number, offset: FIRST_EVENT_OFFSET })?;
@@ -210,7 +213,7 @@ fn last_of(log: &LogDir, segments: &[SegmentSummary], common: &GtidSet) -> Resul
     Ok(last)
 }
 
-/// Commit time of the first transaction of a segment.
+/// Returns the commit time of the first transaction of a segment.
 fn first_time(log: &LogDir, segment: u64) -> Result<Option<u64>, RejoinError> {
     let mut reader = log.reader(LogPosition { segment, offset: FIRST_EVENT_OFFSET })?;
     while let Some(entry) = reader.try_next()? {
@@ -238,7 +241,7 @@ fn scan(
             while let Some(header) = reader.next_event()? {
                 if header.event_type == EventType::FORMAT_DESCRIPTION {
                     reader.read_event(&mut event)?;
-                    // An unreadable event proves nothing.
+                    // If the event cannot be parsed, the statements after it prove nothing.
                     format =
                         FormatDescription::parse(event.get(EVENT_HEADER_BYTES..).unwrap_or_default()).ok();
                 }
@@ -296,7 +299,7 @@ fn may_contain_ddl(event_type: EventType) -> bool {
 enum StatementText {
     Nothing,
     DdlEvidence(DdlEvidence),
-    /// A first half (`START ALTER`), or a statement that was rolled back.
+    /// The event is the first half of a statement (`START ALTER`), or the statement was rolled back.
     Unfinished,
 }
 
@@ -327,13 +330,14 @@ fn examine_event(
     }
     let database = String::from_utf8_lossy(query.database);
     match classify(common.gtids.flavour(), &text, &database, common.innodb) {
-        // A failed statement may not have reached the engine.
+        // A statement that failed may not have reached the storage engine.
         DdlEvidence::Flushed if query.error_code != 0 => StatementText::DdlEvidence(DdlEvidence::Unknown),
         definition => StatementText::DdlEvidence(definition),
     }
 }
 
-/// Whether an event shows that its transaction is not a statement that commits implicitly.
+/// Whether the event shows that its transaction contains rows, and is not a statement that commits
+/// implicitly.
 fn holds_rows(event_type: EventType) -> bool {
     matches!(
         event_type,
@@ -372,9 +376,10 @@ mod tests {
             seen(10, 100, true, true, false),
             seen(20, 200, true, true, false),
             seen(30, 300, true, true, false),
-            // Lost, and from this server: native replication would skip it.
+            // The server lost this transaction and had written it itself, so native replication would skip
+            // it.
             seen(40, 310, false, true, false),
-            // From the new primary.
+            // The new primary wrote this transaction.
             seen(50, 400, false, false, false),
         ];
         assert_eq!(from(&log, 150), (Some(20), Some(50)));
@@ -392,8 +397,9 @@ mod tests {
         assert_eq!(from(&log, 150), (Some(30), Some(40)));
     }
 
-    /// A transaction of rows, or a statement, and whether the engine of MariaDB writes its log with it. As
-    /// tried in `crates/apply/tests/engine_behind_binlog.rs`.
+    /// SQL statements, and whether the storage engine of MariaDB flushes its log for them. The empty text
+    /// stands for a transaction with rows. Real servers showed the values in
+    /// `crates/rejoin/tests/engine_behind_binlog.rs`.
     const WRITTEN: [(&str, bool); 10] = [
         ("", false),
         ("GRANT SELECT ON d.t TO u", false),
@@ -408,7 +414,7 @@ mod tests {
     ];
 
     proptest! {
-        /// However few commits a server has kept, the range contains all that it lacks.
+        /// The range must contain every commit that the server lost, however few it has kept.
         #[test]
         fn the_redo_range_contains_all_lost_commits(
             kinds in proptest::collection::vec(0..WRITTEN.len(), 1..40),
@@ -419,7 +425,7 @@ mod tests {
                 let judged = classify(Flavour::MariaDb, WRITTEN[*kind].0.as_bytes(), "d", &tables);
                 seen(10 * place as u64 + 10, place as u64, true, true, judged == DdlEvidence::Flushed)
             }).collect();
-            // The engine has at least the commits that it had to flush, and may have more.
+            // The engine has at least the commits that it had to flush. It may have more.
             let written = kinds.iter().rposition(|kind| WRITTEN[*kind].1).map_or(0, |place| place + 1);
             let durable = written.max(log.len().saturating_sub(lost));
             let (first, until) = from(&log, 1_000_000);
@@ -428,7 +434,7 @@ mod tests {
                 prop_assert!(begins <= lacking.position.offset, "{kinds:?}: {begins} is after {durable}");
             }
             prop_assert_eq!(until, log.last().map(|last| last.end.offset));
-            // Commits that the engine had to flush are not reapplied.
+            // Commits that the engine had to flush must not be reapplied.
             if let Some(proof) = log[..written].last() {
                 prop_assert!(begins >= proof.end.offset);
             }
@@ -436,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn uncertain_ddl_blocks_the_redo() {
+    fn a_lost_or_uncertain_ddl_statement_blocks_the_redo() {
         let of = |has, definition| ScannedTransaction { definition, ..seen(10, 100, has, true, false) };
         for definition in [DdlEvidence::Flushed, DdlEvidence::Unrelated, DdlEvidence::Unknown] {
             assert!(of(false, Some(definition)).blocks_redo(), "{definition:?} is lost");

@@ -1,4 +1,4 @@
-//! The driver: inspects a server and the log, and repairs the server.
+//! Inspects a former primary and the log, and repairs the server. Does I/O.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -26,13 +26,13 @@ use crate::wipe::refuse_same;
 use tailwater_apply::transaction::RowChanges;
 use tailwater_wire::sql_quote::portable_literal;
 
-/// Name of the session that writes rows, in messages.
+/// Name of the session that writes rows, as messages show it.
 const SESSION_NAME: &str = "rejoin";
 
-/// Size of one transaction with which changes are reapplied, in bytes, approximately.
+/// Approximate size of the transactions in which changes are reapplied, in bytes.
 const BATCH_BYTES_MAX: usize = 8 << 20;
 
-/// The largest log transaction that is reapplied, in bytes.
+/// The largest transaction of the log that can be reapplied, in bytes.
 const TRANSACTION_BYTES_MAX: usize = 256 << 20;
 
 /// Options of a rejoin.
@@ -40,43 +40,43 @@ const TRANSACTION_BYTES_MAX: usize = 256 << 20;
 pub struct RejoinOptions {
     /// The server to rejoin, with an administrative account.
     pub server: ConnectOptions,
-    /// The current primary.
+    /// The present primary.
     pub primary: ConnectOptions,
-    /// The `server_id` for reading its binlog. No replica of the server may use it.
+    /// The `server_id` under which the rejoin reads the server's binlog. No replica of the server may use it.
     pub server_id: u32,
-    /// Transactions that committed earlier than this before the end of its binlog are certainly in its
-    /// tables. `None` derives it from the server's settings: zero with full durability, otherwise
+    /// Commits that are older than this, counted from the end of the server's binlog, are certainly in its
+    /// tables. `None` derives the value from the server's settings: zero with full durability, otherwise
     /// [`RejoinOptions::WINDOW`].
     pub window: Option<Duration>,
-    /// Whether transactions that only this server has may be undone. The caller knows that no client received
-    /// an OK for them.
+    /// Whether the rejoin may undo transactions that only this server has. The caller knows that no client
+    /// received an OK for them.
     pub may_undo: bool,
-    /// Limit for the transactions that only it has, in bytes.
+    /// Limit for the transactions that only this server has, in bytes.
     pub tail_bytes_max: usize,
-    /// The transactions to undo are first saved to this binlog file.
+    /// A binlog file to which the transactions are saved before they are undone.
     pub tail_file: PathBuf,
 }
 
 impl RejoinOptions {
-    /// Upper bound for the commits that an engine can lose although the binlog has them. InnoDB flushes once
-    /// a second.
+    /// The longest time for which an engine can lose commits that the binlog has. InnoDB flushes its log once
+    /// a second, so this is a generous upper bound.
     pub const WINDOW: Duration = Duration::from_secs(60);
-    /// See [`RejoinOptions::tail_bytes_max`].
+    /// Default of [`RejoinOptions::tail_bytes_max`].
     pub const TAIL_BYTES_MAX: usize = 256 << 20;
 }
 
-/// The planned repair of a server.
+/// The planned repair of a former primary.
 #[derive(Debug)]
 pub struct RejoinPlan {
     /// The GTID set of the server.
     pub has: GtidSet,
-    /// The part of it that the log also has.
+    /// The GTIDs that both the server and the log have.
     pub common: GtidSet,
-    /// Whether its tables match its binlog.
+    /// Whether the tables of the server match its binlog.
     pub engine: EngineState,
-    /// The transactions that only it has.
+    /// The transactions that only this server has.
     pub tail: BinlogTail,
-    /// The range of the log to reapply.
+    /// The range of the log that must be reapplied.
     pub redo: RedoRange,
     innodb: HashSet<(String, String)>,
     flavour: Flavour,
@@ -87,7 +87,7 @@ pub struct RejoinPlan {
 }
 
 impl RejoinPlan {
-    /// Whether this continues an interrupted rejoin.
+    /// Whether this plan continues an interrupted rejoin.
     pub fn is_resumed(&self) -> bool {
         self.resume != RejoinResume::FromStart
     }
@@ -100,19 +100,19 @@ pub struct RejoinRepair {
     pub undone: Vec<String>,
     /// Number of rows written or deleted by the undo.
     pub rows_undone: u64,
-    /// The file with the undone transactions.
+    /// The binlog file with the transactions that were undone.
     pub tail_file: Option<PathBuf>,
     /// Number of log transactions that were reapplied.
     pub transactions_again: u64,
-    /// Number of these that were missing even in the server's GTID set.
+    /// Number of reapplied transactions that were missing even in the server's GTID set.
     pub transactions_lost: u64,
-    /// The GTID set of the server afterwards.
+    /// The GTID set of the server after the repair.
     pub gtids: String,
-    /// Whether this continued an interrupted rejoin.
+    /// Whether this repair continued an interrupted rejoin.
     pub resumed: bool,
 }
 
-/// Plans the repair and checks that it is possible. Changes nothing.
+/// Plans the repair, and checks that it is possible. Changes nothing.
 ///
 /// # Errors
 /// [`RejoinError::Impossible`] if the repair is impossible or pointless; [`RejoinError::Irreversible`] for a
@@ -195,7 +195,7 @@ async fn build_undo(options: &RejoinOptions, plan: &RejoinPlan) -> Result<Vec<Ro
         let transaction = reader.transaction(&own.entry, own.events.clone()).await?;
         undone.push(inverse(&transaction, plan.engine)?);
     }
-    // Newest transaction first.
+    // The newest transaction is undone first.
     Ok(undone.into_iter().rev().flatten().collect())
 }
 
@@ -207,7 +207,8 @@ async fn read_tail(
     let read =
         binlog_tail::read(&options.server, options.server_id, logged, common, options.tail_bytes_max).await;
     match read {
-        // ER_MASTER_FATAL_ERROR_READING_BINLOG: the server purged, or never logged, a part of the range.
+        // ER_MASTER_FATAL_ERROR_READING_BINLOG: the server has purged a part of the range, or never logged
+        // it.
         Err(RejoinError::Session(SessionError::Server { error, .. })) if error.number == 1236 => {
             Err(refused(&format!(
                 "the transactions that only this server has cannot be read from its binlog: {}; copy the server from scratch (--copy)",
@@ -218,8 +219,8 @@ async fn read_tail(
     }
 }
 
-/// Repairs the server. It is read-only from the first step on and stays so; its clients are disconnected, and
-/// replication on it is stopped.
+/// Repairs the server. Its first step makes the server read-only, disconnects its clients, and stops its
+/// replication. The server stays read-only.
 ///
 /// # Errors
 /// As [`inspect`]. Completed steps are recorded on the server, and the next call continues after them.
@@ -303,7 +304,7 @@ async fn write_rows(
     Ok(restored?)
 }
 
-/// The InnoDB tables of the server.
+/// Returns the InnoDB tables of the server.
 async fn innodb_tables(connection: &mut Connection) -> Result<HashSet<(String, String)>, RejoinError> {
     let sql = "SELECT table_schema, table_name FROM information_schema.tables WHERE engine='InnoDB'";
     let rows = connection.query(sql).await?.rows;
@@ -311,7 +312,7 @@ async fn innodb_tables(connection: &mut Connection) -> Result<HashSet<(String, S
     Ok(rows.iter().map(|row| (name(row, 0), name(row, 1))).collect())
 }
 
-/// Reapplies the redo range and returns the number of transactions. Skips statements that the server has and
+/// Reapplies the redo range, and returns the number of transactions. Skips statements that the server has and
 /// that do not affect rows.
 async fn reapply_range(
     options: &RejoinOptions,
@@ -370,7 +371,7 @@ fn take_format(
 
 fn read_entry(log: &mut LogReader, entry: &LogEntry) -> Result<bytes::Bytes, RejoinError> {
     let length = usize::try_from(entry.length).unwrap_or(usize::MAX);
-    // The start of a larger transaction is enough to identify and refuse it.
+    // Of a transaction that is too large, the start is enough to name it in the error.
     let wanted = length.min(TRANSACTION_BYTES_MAX + 1);
     let mut bytes = BytesMut::with_capacity(wanted);
     while bytes.len() < wanted {
@@ -383,7 +384,7 @@ fn read_entry(log: &mut LogReader, entry: &LogEntry) -> Result<bytes::Bytes, Rej
     Ok(bytes.freeze())
 }
 
-/// Sets the server's GTIDs to `keeps` by resetting its binlog, unless they already match.
+/// Sets the server's GTIDs to `keeps` by resetting its binlog. Does nothing if they already match.
 async fn set_gtids(
     connection: &mut Connection,
     flavour: Flavour,
@@ -391,14 +392,14 @@ async fn set_gtids(
     keeps: &GtidSet,
 ) -> Result<(), RejoinError> {
     let now = RejoinServer::ask(connection).await?;
-    // Another tool may have promoted it in the meantime.
+    // Another tool may have promoted this server in the meantime.
     if connection.query("SELECT @@GLOBAL.read_only").await?.scalar() != Some("1") {
         return Err(refused("the server became writable during the rejoin; its binlog was not changed"));
     }
     if now.has == *keeps && plan.resume == RejoinResume::FromStart {
         return Ok(());
     }
-    // Flush the tables first: without the binlog nothing would show that a row is missing.
+    // The tables are flushed first. After the reset, the binlog could no longer show that a crash lost a row.
     connection.execute("FLUSH NO_WRITE_TO_BINLOG ENGINE LOGS").await?;
     forget_binlog(connection).await?;
     match (flavour, keeps) {
@@ -418,7 +419,7 @@ async fn set_gtids(
             let position = portable_literal(&state.position().to_string());
             connection.execute(&format!("SET GLOBAL gtid_slave_pos={position}")).await?;
         }
-        // The sets were read in the server's own notation.
+        // Each set was read from a server of its own flavour, so these cases do not occur.
         (Flavour::MariaDb, GtidSet::MySql(_)) => return Err(refused("the GTIDs are of the other flavour")),
     }
     Ok(())
@@ -442,14 +443,14 @@ pub(crate) async fn forget_binlog(connection: &mut Connection) -> Result<(), Rej
     Ok(())
 }
 
-/// A connection with `sql_log_bin=0`.
+/// Opens a connection with `sql_log_bin=0`.
 pub(crate) async fn unlogged(server: &ConnectOptions) -> Result<Connection, RejoinError> {
     let mut connection = Connection::connect(server).await?;
     connection.execute("SET SESSION sql_log_bin=0").await?;
     Ok(connection)
 }
 
-/// State that a server reports.
+/// The state that the server reports about itself.
 struct RejoinServer {
     flavour: Flavour,
     identity: Identity,

@@ -17,7 +17,7 @@ use tailwater_apply::transaction::{LogSpan, Transaction};
 
 use crate::error::RejoinError;
 
-/// Seeds the hashes of keys.
+/// Seed for the hashes of row keys.
 const KEY_SEED: u64 = 0x5457;
 
 /// Decodes events into transactions that are bound to the server's tables.
@@ -26,7 +26,7 @@ pub(crate) struct RejoinRowReader {
     tables: ServerTables,
 }
 
-/// Cached table definitions of the server. Only the tables in Tailwater's own schema are excluded.
+/// Cached table definitions of the rejoining server. Only the tables in Tailwater's own schema are left out.
 struct ServerTables {
     catalogue: Catalogue,
     connection: Connection,
@@ -41,15 +41,16 @@ impl TableLookup for ServerTables {
         self.catalogue.get(schema, table)
     }
 
-    /// The server itself logged the transactions to undo, and native replication uses its declarations too.
+    /// The server itself logged the transactions that are undone, and native replication would use its
+    /// declarations too.
     fn old_time_digits(&self, _schema: &str, _table: &str) -> OldTimeDigits {
         OldTimeDigits::Target
     }
 }
 
 impl RejoinRowReader {
-    /// Reads events of `flavour` for a server of the same flavour. Limit for one transaction:
-    /// `transaction_bytes_max`.
+    /// Creates a reader for events of `flavour`, on a server of the same flavour. `transaction_bytes_max`
+    /// limits the size of one transaction, in bytes.
     pub(crate) async fn open(
         server: &ConnectOptions,
         transaction_bytes_max: usize,
@@ -61,7 +62,7 @@ impl RejoinRowReader {
         Ok(Self { decoder, tables: ServerTables { catalogue: Catalogue::new(flavour), connection } })
     }
 
-    /// Sets the format description event.
+    /// Sets the format description event for the next transactions.
     pub(crate) fn format(&mut self, event: &[u8], entry: &LogEntry) -> Result<(), RejoinError> {
         self.decoder.format_description(event).map_err(|error| {
             let gtid = "before any transaction".to_owned();
@@ -69,12 +70,12 @@ impl RejoinRowReader {
         })
     }
 
-    /// Sets the format description event of a tail.
+    /// Sets the format description event for the transactions of a tail.
     pub(crate) fn format_of_tail(&mut self, event: &[u8]) -> Result<(), RejoinError> {
         self.decoder.format_description(event).map_err(RejoinError::rows)
     }
 
-    /// Decodes the transaction of `entry`.
+    /// Decodes the transaction with the given entry.
     pub(crate) async fn transaction(
         &mut self,
         entry: &LogEntry,

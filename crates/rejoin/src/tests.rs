@@ -1,4 +1,4 @@
-//! Tests undo and reapply against a model of a server that has kept its rows up to an unknown moment.
+//! Tests undo and reapply on a model of a server. The model has kept its rows only up to an unknown moment.
 
 use proptest::prelude::*;
 use tailwater_log::LogPosition;
@@ -9,7 +9,7 @@ use crate::{EngineState, inverse, reapply};
 use tailwater_apply::batch::{PlanOptions, PlannedRow, RowGroup, plan};
 use tailwater_apply::transaction::{LogSpan, RowChanges, Transaction, TransactionContent};
 
-/// What a server does with a row in idempotent mode.
+/// Writes one row as a server does in idempotent mode.
 fn write_over(store: &mut Store, group: &RowGroup<'_>, row: &PlannedRow<'_>) {
     let name = &group.table.target.table;
     let table = (0..SHAPES.len()).find(|index| *name == format!("t{index}")).expect("a table");
@@ -20,7 +20,8 @@ fn write_over(store: &mut Store, group: &RowGroup<'_>, row: &PlannedRow<'_>) {
     };
     let first = of(&group.columns_present, &row.image.to_bytes());
     let rows = &mut store.tables[table];
-    // If there is a primary key, a server ignores the other columns of the image.
+    // If the table has a primary key, a server finds the row by it and ignores the other columns of the
+    // image.
     let is_found = |other: &Cells| match SHAPES[table].unique.first() {
         Some(key) => key.iter().all(|column| other[*column] == first[*column]),
         None => *other == first,
@@ -33,7 +34,7 @@ fn write_over(store: &mut Store, group: &RowGroup<'_>, row: &PlannedRow<'_>) {
             None
         }
         RowsKind::Update | RowsKind::PartialUpdate => {
-            // The update of a missing row does nothing.
+            // The update of a row that does not exist does nothing.
             let after = found.map(|_| of(&group.columns_present_after, &row.after.to_bytes()));
             found.map(|found| rows.remove(found));
             after
@@ -62,11 +63,12 @@ fn transaction(changes: Vec<RowChanges>) -> Transaction {
     Transaction { content: TransactionContent::Rows(changes), ..Transaction::empty(span, None, 0) }
 }
 
-/// What happened, each change a transaction, with all moments between them.
+/// Builds a history in which each change is one transaction. Returns the transactions, and the state of the
+/// tables at every moment between them.
 fn happen(history: &mut History, wishes: &[Wish]) -> (Vec<Transaction>, Vec<Store>) {
     let mut moments = vec![history.store.clone()];
     for wish in wishes {
-        // Full images only.
+        // Only changes with full row images are used.
         let wish = Wish { how: wish.how & !1, ..wish.clone() };
         history.write(std::slice::from_ref(&wish));
         moments.push(history.store.clone());
@@ -96,11 +98,11 @@ proptest! {
 }
 
 proptest! {
-    // Each from dozens of moments.
+    // Each case is checked from dozens of moments, so fewer cases suffice.
     #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
 
     #[test]
-    fn every_partial_state_is_repaired_to_the_end_of_the_log(
+    fn a_server_with_any_part_of_the_changes_is_repaired_to_the_end_of_the_log(
         before in wishes(30),
         logged in wishes(40),
         tail in wishes(20),
@@ -122,7 +124,7 @@ proptest! {
             let mut store = kept.clone();
             write(&mut store, &undo);
             write(&mut store, &repeating);
-            // Killed in the middle; everything after the undo is repeated.
+            // The repair is killed in the middle. Afterwards everything after the undo is repeated.
             write(&mut store, &repeating[..repeating.len() / 2]);
             write(&mut store, &repeating);
             prop_assert_eq!(store.sorted(), end.clone(), "it had kept {:#?}", kept);
@@ -131,7 +133,7 @@ proptest! {
 }
 
 #[test]
-fn changes_without_before_images_are_rejected() {
+fn transactions_without_full_before_images_cannot_be_undone() {
     let mut history = History::new(u64::MAX, 5);
     let minimal = Wish { table: 0, kind: 0, values: [1, 4, 2, 0], how: 3 };
     history.write(&[minimal]);

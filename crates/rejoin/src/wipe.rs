@@ -1,4 +1,4 @@
-//! Wipes a server that cannot be repaired, before a copy of the primary is loaded.
+//! Wipes a server that cannot be repaired. After that, a copy of the primary is loaded into it.
 
 use tailwater_session::{ConnectOptions, Connection};
 use tailwater_wire::Flavour;
@@ -8,12 +8,12 @@ use crate::error::RejoinError;
 use crate::quiesce::quiesce;
 use crate::repair::{forget_binlog, unlogged};
 
-/// System databases. They are kept.
+/// System databases, which are not dropped.
 const KEPT: [&str; 5] = ["information_schema", "performance_schema", "mysql", "sys", "ndbinfo"];
 
 /// Drops all databases except the system databases, and resets the binlog and the GTIDs. Accounts are kept.
-/// The server is read-only from the first step on; its clients are disconnected, and replication on it is
-/// stopped. Returns the names of the dropped databases.
+/// The first step makes the server read-only, disconnects its clients and stops its replication. Returns the
+/// names of the dropped databases.
 ///
 /// # Errors
 /// [`RejoinError::Session`]; [`RejoinError::Impossible`] if `server` and `primary` are the same server, or
@@ -40,7 +40,8 @@ pub async fn wipe(server: &ConnectOptions, primary: &ConnectOptions) -> Result<V
     Ok(removed)
 }
 
-/// Checks this before any change, because two addresses can lead to one server. The primary must answer too.
+/// Refuses the rejoin if both addresses lead to the same server. This is checked before any change. The
+/// primary must answer too.
 pub(crate) async fn refuse_same(
     server: &ConnectOptions,
     primary: &ConnectOptions,
@@ -52,7 +53,7 @@ pub(crate) async fn refuse_same(
     Ok(())
 }
 
-/// Identifies a server within a cluster: the flavour and its `server_uuid` or `server_id`.
+/// Returns what identifies a server within a cluster: its flavour and its `server_uuid` or `server_id`.
 async fn identity(server: &ConnectOptions) -> Result<Option<String>, RejoinError> {
     let mut connection = Connection::connect(server).await?;
     let sql = match connection.server().flavour {

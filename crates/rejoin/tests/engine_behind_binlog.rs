@@ -1,5 +1,6 @@
-//! A server that does not sync each commit crashes. Tests which statements flush all earlier commits, and
-//! that a former primary whose last statement does not flush them gets the lost commits again.
+//! A server that does not sync each commit crashes. The tests show which statements flush all earlier
+//! commits. They also show that a former primary gets lost commits back if its last statement does not flush
+//! them.
 
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
 
 use crate::support::Rig;
 
-/// Syncs only on request.
+/// Options with which the server syncs only on request.
 const LAZY: [&str; 4] = [
     "--sync-binlog=0",
     "--innodb-flush-log-at-trx-commit=0",
@@ -17,7 +18,7 @@ const LAZY: [&str; 4] = [
     "--binlog-format=ROW",
 ];
 
-/// Statements that prove that all earlier commits are durable; the last three on MySQL only.
+/// Statements that prove that all earlier commits are durable. The last three do so only on MySQL.
 const PROOFS: [&str; 15] = [
     "ALTER TABLE d.o ADD COLUMN x INT",
     "CREATE TABLE d.n (id INT PRIMARY KEY)",
@@ -41,14 +42,14 @@ fn is_long() -> bool {
 }
 
 #[tokio::test]
-async fn mariadb_definitions_flush_earlier_commits() -> Result<()> {
+async fn ddl_statements_flush_earlier_commits_on_mariadb() -> Result<()> {
     let proofs: Vec<_> = PROOFS[..12].to_vec();
     proofs_hold(ServerKind::Mariadb1011, &proofs).await
 }
 
 #[tokio::test]
-async fn mysql_definitions_flush_earlier_commits() -> Result<()> {
-    // MySQL has no OR REPLACE for tables.
+async fn ddl_statements_flush_earlier_commits_on_mysql() -> Result<()> {
+    // MySQL has no CREATE OR REPLACE for tables.
     let proofs: Vec<_> = PROOFS.into_iter().filter(|proof| !proof.contains("OR REPLACE")).collect();
     proofs_hold(ServerKind::Mysql97, &proofs).await
 }
@@ -76,9 +77,9 @@ async fn proofs_hold(kind: ServerKind, proofs: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Between the lost rows are statements that do not flush earlier commits.
+/// Statements that do not flush earlier commits follow the lost rows.
 #[tokio::test]
-async fn transactions_lost_before_a_grant_are_redone() -> Result<()> {
+async fn transactions_that_were_lost_before_a_grant_are_reapplied() -> Result<()> {
     let kind = ServerKind::Mariadb1011;
     let mut lost = 0;
     for _ in 0..5 {
@@ -107,8 +108,8 @@ async fn transactions_lost_before_a_grant_are_redone() -> Result<()> {
         ensure!(healed.transactions_again == 4 && healed.transactions_lost == 0, "{healed:?}");
         let found = rig.source.sql("SELECT * FROM shop.a ORDER BY id").await?;
         ensure!(found == wanted, "{found:?} instead of {wanted:?}");
-        // For a table in another engine than InnoDB this is unknown: the error comes before anything is
-        // written.
+        // For a table in another engine than InnoDB, it is unknown what the statement flushed. The error must
+        // come before anything is written.
         rig.source.sql("SET sql_log_bin=0; ALTER TABLE shop.a ENGINE=Aria; DELETE FROM shop.a").await?;
         let refused = repair(&options, &rig.log_dir()?).await.expect_err("an engine without this guarantee");
         ensure!(

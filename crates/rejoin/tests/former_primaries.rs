@@ -1,5 +1,5 @@
-//! Former primaries that rejoin: ahead of the log, behind it, or with tables behind their binlog; on real
-//! servers, with every column type.
+//! Rejoins of former primaries: ahead of the log, behind the log, or with tables older than their binlog. The
+//! tests use real servers and every column type.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -18,7 +18,8 @@ use crate::column_type_tables::{BY_BINLOG, change, define, variants};
 use crate::support::{PATIENCE, Rig};
 
 impl Rig {
-    /// The source rejoins, and the target is primary.
+    /// Returns the options for a rejoin in which the source of the rig is the former primary and its target
+    /// is the present primary.
     pub fn rejoin_options(&self, window: Duration) -> RejoinOptions {
         RejoinOptions {
             server: self.source.socket_options(),
@@ -35,19 +36,19 @@ impl Rig {
         Ok(LogDir::open_read_only(&self.folder.path().join("log"))?)
     }
 
-    /// Captures until the log has all that the source has.
+    /// Captures until the log contains everything that the source has.
     pub async fn capture_all(&mut self) -> Result<GtidSet> {
         let wanted = self.source_gtids().await?;
         let start = Instant::now();
         while self.log().gtid_set().is_none_or(|logged| !wanted.is_subset_of(&logged)) {
-            ensure!(start.elapsed() < PATIENCE, "the log does not get {wanted}");
+            ensure!(start.elapsed() < PATIENCE, "the log does not receive {wanted}");
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         self.stop_capture()?;
         self.log_dir()?.gtid_set()?.context("the log is empty")
     }
 
-    /// All rows of the source, by table.
+    /// Returns all rows of the source, by table.
     async fn rows(&self, schema: &str) -> Result<BTreeMap<String, Vec<String>>> {
         let mut connection = Connection::connect(&self.source.socket_options()).await?;
         let list = format!("SELECT table_name FROM information_schema.tables WHERE table_schema='{schema}'");
@@ -75,7 +76,7 @@ impl Rig {
     }
 }
 
-/// A test on both flavours.
+/// Runs a test on both flavours.
 macro_rules! on_both {
     ($($test:ident),* $(,)?) => {$(
         mod $test {
@@ -146,20 +147,20 @@ async fn rows_of_every_type_are_undone(kind: ServerKind) -> Result<()> {
         ensure!(after.get(table) == Some(rows), "{table}: {rows:#?} before, {:#?} after", after.get(table));
     }
     ensure!(is_same(&rig.gtids().await?, &logged), "{} instead of {logged}", rig.gtids().await?);
-    // The undone transactions are kept as a binlog file.
+    // The undone transactions must be saved as a binlog file.
     ensure!(std::fs::read(&options.tail_file)?.starts_with(b"\xfebin"), "no binlog file");
-    // Nothing is left to do.
+    // A second repair must find nothing to do.
     let again = repair(&options, &rig.log_dir()?).await?;
     ensure!(again.undone.is_empty() && again.transactions_again == 0 && !again.resumed, "{again:?}");
     Ok(())
 }
 
-/// The tables of all families.
+/// Returns the tables of all families.
 fn tables(flavour: Flavour, families: &[Family]) -> impl Iterator<Item = (&Family, &'static str)> {
     families.iter().flat_map(move |family| variants(flavour).iter().map(move |variant| (family, *variant)))
 }
 
-/// Changes rows of every type, in transactions that are not compressed, and then in compressed ones.
+/// Changes rows of every type, first in transactions that are not compressed, then in compressed ones.
 async fn change_rows(source: &mut Connection, families: &[Family]) -> Result<()> {
     let flavour = source.server().flavour;
     for (round, compressed) in [(2, "OFF"), (3, "ON")] {
@@ -186,7 +187,7 @@ async fn change_rows(source: &mut Connection, families: &[Family]) -> Result<()>
     Ok(())
 }
 
-/// Tables of the kinds that matter when rows overwrite others.
+/// Tables whose rows can displace each other when rows are overwritten.
 const SHOP: &str = "CREATE DATABASE shop; \
     CREATE TABLE shop.a (id INT PRIMARY KEY, u INT UNIQUE, t VARCHAR(20)); \
     CREATE TABLE shop.b (id INT PRIMARY KEY, v INT, w INT AS (v * 2) STORED); \
@@ -203,7 +204,7 @@ async fn lost_transactions_are_redone(kind: ServerKind) -> Result<()> {
         .await?;
     let early = rig.source_gtids().await?;
     let kept = rig.rows("shop").await?;
-    // Unique values move between rows.
+    // Unique values move from one row to another.
     rig.source
         .sql(
             "UPDATE shop.a SET u = NULL WHERE id = 1; UPDATE shop.a SET u = 1 WHERE id = 2; \
@@ -214,7 +215,7 @@ async fn lost_transactions_are_redone(kind: ServerKind) -> Result<()> {
     let logged = rig.capture_all().await?;
     let wanted = rig.rows("shop").await?;
 
-    // Its tables are older, and its binlog is complete.
+    // The rows are deleted without being logged: the tables are older than the binlog, which is complete.
     let lose = "SET sql_log_bin=0; SET foreign_key_checks=0; DELETE FROM shop.c; DELETE FROM shop.a; DELETE FROM shop.b; \
                 DROP TRIGGER shop.b_ins; \
                 INSERT INTO shop.a VALUES (1, 1, 'x'), (2, 2, 'y'), (3, 3, 'z'), (1001, NULL, 'by trigger'); \
@@ -229,7 +230,7 @@ async fn lost_transactions_are_redone(kind: ServerKind) -> Result<()> {
     ensure!(rig.rows("shop").await? == wanted, "{:?}", rig.rows("shop").await?);
     ensure!(is_same(&rig.source_gtids().await?.union(&rig.gtids().await?)?, &logged));
 
-    // Now its binlog does not have them either.
+    // Now the binlog lacks the transactions as well.
     let forget = match kind.flavour() {
         Flavour::MySql => format!("RESET BINARY LOGS AND GTIDS; SET GLOBAL gtid_purged='{early}'"),
         Flavour::MariaDb => format!(
@@ -239,7 +240,8 @@ async fn lost_transactions_are_redone(kind: ServerKind) -> Result<()> {
     rig.source.sql(&format!("{lose}; {forget}")).await?;
     let found = inspect(&options, &rig.log_dir()?).await?;
     ensure!(found.redo.lost == 6, "{:?}", found.redo);
-    // Lost transactions are reapplied whether its tables match its binlog or are older.
+    // Lost transactions must be reapplied in both cases: if the tables match the binlog, and if they are
+    // older.
     let certain = rig.rejoin_options(Duration::ZERO);
     let healed = repair(&certain, &rig.log_dir()?).await?;
     ensure!(healed.transactions_again == 6 && healed.transactions_lost == 6, "{healed:?}");
@@ -257,7 +259,7 @@ async fn a_rejoin_that_was_interrupted_undoes_nothing_twice(kind: ServerKind) ->
     let wanted = rig.rows("shop").await?;
     rig.source.sql("INSERT INTO shop.b (id, v) VALUES (7, 7)").await?;
 
-    // The step after the undo fails.
+    // The step after the undo fails, because a table is missing.
     rig.source.sql("SET sql_log_bin=0; RENAME TABLE shop.c TO shop.away").await?;
     let options = rig.rejoin_options(Duration::from_secs(3600));
     let failed = repair(&options, &rig.log_dir()?).await.expect_err("a table is missing");
@@ -267,7 +269,7 @@ async fn a_rejoin_that_was_interrupted_undoes_nothing_twice(kind: ServerKind) ->
     if kind.flavour() == Flavour::MariaDb {
         ensure!(rig.source.sql(mode).await? == ["STRICT"], "slave_exec_mode is not restored");
     }
-    // A second undo would delete this.
+    // This row would be deleted if the transactions were undone a second time.
     rig.source
         .sql("SET sql_log_bin=0; RENAME TABLE shop.away TO shop.c; SET GLOBAL read_only=0; INSERT INTO shop.b (id, v) VALUES (7, 8)")
         .await?;
@@ -278,7 +280,7 @@ async fn a_rejoin_that_was_interrupted_undoes_nothing_twice(kind: ServerKind) ->
     ensure!(rig.rows("shop").await? == wanted);
     ensure!(is_same(&rig.gtids().await?, &logged), "{} instead of {logged}", rig.gtids().await?);
 
-    // Interrupted, and then written to by another client.
+    // The rejoin is interrupted, and then another client writes to the server.
     let note = "UPDATE tailwater.rejoin SET step = 'undone'";
     rig.source
         .sql(&format!(
@@ -328,7 +330,7 @@ async fn irreversible_transactions_are_named_and_nothing_is_changed(kind: Server
         ensure!(refused.code() == "TW-APP-0040" && refused.to_string().contains(expected), "{refused}");
         ensure!(refused.to_string().contains("--copy"), "{refused}");
         ensure!(rig.rows("shop").await? == rows, "something was changed");
-        // Reset the state.
+        // Restores the state from before the attempt.
         rig.source.sql("SET GLOBAL read_only=0").await?;
         let forget = match kind.flavour() {
             Flavour::MySql => format!("RESET BINARY LOGS AND GTIDS; SET GLOBAL gtid_purged='{start}'"),

@@ -1,4 +1,5 @@
-//! Former primaries on real servers: ahead of the log, behind it, or with tables behind their binlog.
+//! Tests with former primaries on real servers: ahead of the log, behind the log, or with tables older than
+//! their binlog.
 
 #[allow(dead_code, reason = "the tests of the applier use the rest")]
 #[path = "../../apply/tests/column_type_families.rs"]

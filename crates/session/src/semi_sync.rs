@@ -6,73 +6,76 @@ use crate::connection::Connection;
 use crate::error::SessionError;
 use crate::rows::QueryResult;
 
-/// Time-outs of semi-sync from this value on count as infinite, in milliseconds: a day. After a failover only
-/// the wait for ACKs holds back the old primary, and an operator deals with it well within a day. A capture
-/// alarms only below ten minutes, which is longer than its own restart.
+/// A semi-sync time-out of at least this many milliseconds (one day) counts as infinite. After a failover
+/// only the wait for ACKs keeps the old primary from committing, and an operator deals with that server well
+/// within a day. A capture raises an alarm only for time-outs below ten minutes, because ten minutes are
+/// longer than its own restart.
 pub const SEMI_SYNC_TIMEOUT_MS_MIN: u64 = 86_400_000;
 
-/// When a commit waits for its ACK.
+/// At which point a commit waits for its ACK.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WaitPoint {
-    /// Before the engine commits: other sessions see the transaction only after the ACK.
+    /// Before the engine commits. Other sessions see the commit only after the ACK.
     AfterSync,
-    /// After the engine committed: other sessions see the transaction before the ACK.
+    /// After the engine has committed. Other sessions see the commit before the ACK.
     AfterCommit,
 }
 
-/// Semi-sync as a source. Names of variables and counters begin with `rpl_semi_sync_source_`, before MySQL
-/// 8.0.26 and on MariaDB with `rpl_semi_sync_master_`.
+/// State of semi-sync for a server as a source. The names of its variables and counters begin with
+/// `rpl_semi_sync_source_`; before MySQL 8.0.26 and on MariaDB with `rpl_semi_sync_master_`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SemiSyncSource {
-    /// It is switched on (`enabled`).
+    /// Whether semi-sync is enabled (`enabled`).
     pub enabled: bool,
-    /// In force (`status`): false after a fallback to asynchronous replication.
+    /// Whether semi-sync is in force (`status`). False after a fallback to asynchronous replication.
     pub active: bool,
     /// How long a commit waits before the server falls back to asynchronous replication, in milliseconds.
     pub timeout_ms: u64,
-    /// When commits wait.
+    /// At which point commits wait.
     pub wait_point: WaitPoint,
-    /// Commits also wait while fewer replicas are connected than needed.
+    /// Whether commits also wait while fewer replicas are connected than ACKs are needed.
     pub wait_no_replica: bool,
-    /// ACKs that a commit needs; always one on MariaDB.
+    /// Number of ACKs that a commit needs; always one on MariaDB.
     pub acks_needed: u32,
-    /// Connected semi-sync replicas.
+    /// Number of connected semi-sync replicas.
     pub clients: u32,
-    /// Sessions whose commit waits for ACKs.
+    /// Number of sessions whose commit waits for ACKs.
     pub waiting_sessions: u64,
-    /// Commits acknowledged since the server started (`yes_tx`).
+    /// Number of commits that were acknowledged since the server started (`yes_tx`).
     pub acknowledged: u64,
-    /// Commits not acknowledged since the server started (`no_tx`).
+    /// Number of commits that were not acknowledged since the server started (`no_tx`).
     pub unacknowledged: u64,
-    /// It waits by the lossless rules after a restart too, by option file, command line or persisted
-    /// variable, not by a statement that a restart forgets. Also false if that cannot be queried, and while
-    /// semi-sync is off. Variables and counters do not show it: only a probe of the topology sets it.
+    /// Whether the server waits for ACKs by the lossless rules also after a restart. The settings must come
+    /// from the option file, the command line or a persisted variable, because a restart loses values that
+    /// were set at run time. Also false if this cannot be queried, and while semi-sync is off. Variables and
+    /// counters do not show it: only the probe of `topology` sets it.
     pub survives_restart: bool,
 }
 
-/// Semi-sync as a replica.
+/// State of semi-sync for a server as a replica.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SemiSyncReplica {
-    /// It is switched on.
+    /// Whether semi-sync is enabled.
     pub enabled: bool,
-    /// It acknowledges now.
+    /// Whether the replica sends ACKs now.
     pub active: bool,
 }
 
-/// Semi-sync of a server at one moment.
+/// State of semi-sync for a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SemiSyncState {
-    /// As a source; `None` if the plugin is not loaded.
+    /// State as a source; `None` if the plugin is not loaded.
     pub source: Option<SemiSyncSource>,
-    /// As a replica; `None` if the plugin is not loaded.
+    /// State as a replica; `None` if the plugin is not loaded.
     pub replica: Option<SemiSyncReplica>,
-    /// Seconds since the server started, as its counters were read; `None` if the server does not show it.
+    /// Seconds between the start of the server and the reading of the counters; `None` if the server does not
+    /// report it.
     pub uptime_seconds: Option<u64>,
 }
 
 impl SemiSyncSource {
-    /// From global variables and status counters, which are found by lower-case name. `None` if the plugin is
-    /// not loaded.
+    /// Reads the state from global variables and status counters. Both functions find a value by its name in
+    /// lower case. Returns `None` if the plugin is not loaded.
     pub fn from_values<'a>(
         variable: impl Fn(&str) -> Option<&'a str>,
         status: impl Fn(&str) -> Option<&'a str>,
@@ -101,8 +104,8 @@ impl SemiSyncSource {
         })
     }
 
-    /// Whether, while semi-sync is in force, no commit proceeds without its ACKs, and no other session sees
-    /// it before.
+    /// Whether no commit proceeds without its ACKs, and no other session sees it earlier, while semi-sync is
+    /// in force.
     pub fn is_lossless(&self) -> bool {
         self.wait_point == WaitPoint::AfterSync
             && self.timeout_ms >= SEMI_SYNC_TIMEOUT_MS_MIN
@@ -111,7 +114,7 @@ impl SemiSyncSource {
 }
 
 impl SemiSyncReplica {
-    /// As [`SemiSyncSource::from_values`].
+    /// Reads the state as [`SemiSyncSource::from_values`] does.
     pub fn from_values<'a>(
         variable: impl Fn(&str) -> Option<&'a str>,
         status: impl Fn(&str) -> Option<&'a str>,

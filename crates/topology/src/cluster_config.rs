@@ -1,33 +1,33 @@
-//! The configuration of a cluster, and the state of a running daemon.
+//! The configuration of a cluster, and the state that its running daemon reports.
 
 use serde::{Deserialize, Serialize};
 use tailwater_wire::gtid::GtidSet;
 
-/// Preference for a server as primary, the better first.
+/// Preference for a server as the new primary. The best preference is first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Promotion {
-    /// Before others.
+    /// The server is preferred to others.
     Prefer,
-    /// If no other is preferred.
+    /// The server is used if no other server is preferred.
     #[default]
     Neutral,
-    /// Only if there is no other.
+    /// The server is used only if there is no other.
     PreferNot,
-    /// Never.
+    /// The server is never promoted.
     MustNot,
 }
 
 /// A configured server.
 #[derive(Debug, Clone, Default)]
 pub struct Member {
-    /// Its name.
+    /// Name of the server.
     pub name: String,
-    /// `host:port` or a socket path.
+    /// Address of the server: `host:port` or a socket path.
     pub address: String,
-    /// Its preference as primary.
+    /// Preference for the server as the new primary.
     pub promotion: Promotion,
-    /// Its region.
+    /// Region of the server, if configured.
     pub region: Option<String>,
 }
 
@@ -36,107 +36,108 @@ pub struct Member {
 pub struct ClusterPlan {
     /// Name of the `[[source]]`.
     pub name: String,
-    /// The server that the log follows.
+    /// The server from which the log is captured.
     pub primary: Member,
-    /// The other configured servers.
+    /// All other configured servers.
     pub servers: Vec<Member>,
     /// The local relay.
     pub relay: RelayPlan,
     /// Relays of the same source on other machines.
     pub others: Vec<RemoteRelayPlan>,
-    /// Targets of the log's channels.
+    /// Targets of the channels that apply the log.
     pub targets: Vec<TargetPlan>,
 }
 
-/// A relay: the log of a source, and where replicas read it.
+/// A relay: its log, and where replicas can read the log.
 #[derive(Debug, Clone, Default)]
 pub struct RelayPlan {
-    /// Its `server_id` as a replica of the primary.
+    /// The `server_id` of the relay as a replica of the primary.
     pub server_id: u32,
-    /// Whether it shall acknowledge.
+    /// Whether the relay is configured to send semi-sync ACKs.
     pub semi_sync: bool,
-    /// Where it serves replicas.
+    /// The addresses at which the relay serves replicas.
     pub listeners: Vec<ListenerPlan>,
-    /// State from the daemon; `None` if it does not answer.
+    /// State that the daemon reports; `None` if the daemon does not answer.
     pub state: Option<RelayState>,
 }
 
 /// A `[[relay]]`: a relay on another machine.
 #[derive(Debug, Clone, Default)]
 pub struct RemoteRelayPlan {
-    /// Its name.
+    /// Name of the relay.
     pub name: String,
-    /// Its state is `None` until it is probed.
+    /// The relay; its state is `None` until it is probed.
     pub relay: RelayPlan,
-    /// Why it does not answer, if it was probed.
+    /// Why the relay does not answer, if it was probed and did not.
     pub silent: Option<String>,
 }
 
-/// A `[[serve]]`.
+/// A `[[serve]]`: an address at which the relay serves replicas.
 #[derive(Debug, Clone, Default)]
 pub struct ListenerPlan {
-    /// `host:port`.
+    /// Address of the form `host:port`.
     pub address: String,
-    /// The `server_id` shown to replicas.
+    /// The `server_id` that replicas see.
     pub server_id: u32,
-    /// The `server_uuid` shown to MySQL replicas.
+    /// The `server_uuid` that MySQL replicas see.
     pub uuid: String,
 }
 
-/// State of a relay, from its daemon.
+/// The state of a relay, as its daemon reports it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RelayState {
     /// Whether it reads the primary's stream.
     pub is_streaming: bool,
-    /// Its activity as text, with the reason if it is stopped.
+    /// What the relay does, as text. If it is stopped, the text contains the reason.
     pub doing: String,
-    /// Time since the last event, heartbeats included, in milliseconds; `None` if there was none.
+    /// Time since the last event of the stream, including heartbeats, in milliseconds; `None` if there was no
+    /// event.
     pub heard_ago_ms: Option<u64>,
-    /// Transactions in the log.
+    /// The transactions in the relay's log.
     pub gtids: Option<GtidSet>,
-    /// Durable position of the log.
+    /// Position up to which the log is durable.
     pub durable: String,
-    /// Problems found by its semi-sync check.
+    /// Problems that the semi-sync check of the relay has found.
     pub alarms: Vec<String>,
-    /// Readers of its stream.
+    /// Readers of the relay's log.
     pub readers: Vec<RelayReader>,
 }
 
 /// A reader of the log's stream.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RelayReader {
-    /// Its `server_id`; 0 for a program such as mysqlbinlog.
+    /// The `server_id` of the reader; 0 for a program such as mysqlbinlog.
     pub server_id: u32,
-    /// Its `server_uuid`, if it sent one.
+    /// The `server_uuid` of the reader, if it sent one.
     pub uuid: Option<String>,
-    /// Its address.
+    /// The network address of the reader.
     pub peer: String,
-    /// Binlog file and offset sent last.
+    /// Binlog file and offset of the last event that was sent to the reader.
     pub sent: String,
 }
 
-/// The target of a channel.
+/// A server to which a channel applies the log.
 #[derive(Debug, Clone, Default)]
 pub struct TargetPlan {
     /// Name of the channel.
     pub channel: String,
-    /// `host:port` or a socket path.
+    /// Address of the target: `host:port` or a socket path.
     pub address: String,
-    /// State from the daemon; `None` if it does not answer.
+    /// State that the daemon reports; `None` if the daemon does not answer.
     pub state: Option<TargetState>,
 }
 
-/// State of a channel, from its daemon.
+/// The state of a channel, as its daemon reports it.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct TargetState {
-    /// `running`, `connecting`, `stopped` or `failed`.
+    /// State as a word: `running`, `connecting`, `stopped` or `failed`.
     pub doing: String,
-    /// Whether it applies.
+    /// Whether the channel applies transactions.
     pub is_running: bool,
-    /// Lag in seconds; `None` while unknown.
+    /// Lag in seconds; `None` if unknown.
     pub lag_seconds: Option<f64>,
-    /// Why it is stopped, if so.
+    /// Why the channel is stopped, if it is.
     pub stopped_because: Option<String>,
-    /// The error, with its code.
+    /// The error of the channel, with its code.
     pub fault: Option<String>,
 }

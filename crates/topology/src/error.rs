@@ -1,4 +1,4 @@
-//! Errors with stable codes.
+//! Errors of the crate, each with a stable code.
 
 use tailwater_session::SessionError;
 
@@ -6,15 +6,15 @@ use tailwater_session::SessionError;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TopologyError {
-    /// The connection to a server.
+    /// The connection to a server failed, or the server returned an error.
     #[error(transparent)]
     Session(#[from] SessionError),
-    /// A server's answer does not have the expected form.
+    /// The server's answer to a query does not have the expected form.
     #[error("{server}: {what} is not understood: {value:?}; is this server version supported?")]
     UnexpectedAnswer {
         /// The server.
         server: String,
-        /// The query.
+        /// The query that was sent.
         what: &'static str,
         /// The beginning of the answer.
         value: String,
@@ -22,7 +22,7 @@ pub enum TopologyError {
 }
 
 impl TopologyError {
-    /// The stable code, as documented in docs/reference/errors.md.
+    /// Returns the stable code, as documented in docs/reference/errors.md.
     pub fn code(&self) -> &'static str {
         match self {
             Self::Session(error) => error.code(),

@@ -7,10 +7,10 @@ use tailwater_wire::gtid::{GtidDifference, GtidSet, MariadbBinlogState, MariadbG
 use super::tree::GtidComparison;
 use crate::observation::ServerState;
 
-/// Compares a server's transactions with the primary's; `None` if their flavours differ.
+/// Compares the transactions of a server with those of the primary. Returns `None` if their flavours differ.
 ///
-/// Probe the primary after the server: it then has all of its own transactions that the server has, unless it
-/// lost them or still waits for their ACK.
+/// The primary must be probed after the server. It then has all of its own transactions that the server has,
+/// unless it lost them or they still wait for their ACK.
 pub fn compare(server: &ServerState, primary: &ServerState) -> Option<GtidComparison> {
     match (&server.executed, &primary.executed) {
         (GtidSet::MySql(has), GtidSet::MySql(primarys)) => {
@@ -28,8 +28,8 @@ pub fn compare(server: &ServerState, primary: &ServerState) -> Option<GtidCompar
     }
 }
 
-/// Number of transactions in `wanted` that `has` lacks; for MariaDB, whose sequence numbers have gaps, the
-/// most it can be.
+/// Returns the number of transactions in `wanted` that `has` lacks. MariaDB sequence numbers have gaps, so
+/// for MariaDB this is the highest possible number.
 pub fn missing(has: &GtidSet, wanted: &GtidSet) -> Option<u64> {
     Some(match wanted.subtract(has).ok()? {
         GtidDifference::MySql(set) => u64::try_from(set.count()).unwrap_or(u64::MAX),
@@ -43,7 +43,7 @@ fn compare_mysql(has: &MysqlGtidSet, primarys: &MysqlGtidSet, own: Option<[u8; 1
     let (mut ahead, mut errant) = (MysqlGtidSet::new(), MysqlGtidSet::new());
     for (uuid, tag, interval) in has.subtract(primarys).iter_intervals() {
         let to = if own == Some(*uuid) { &mut ahead } else { &mut errant };
-        // It came from a set, so it fits into one.
+        // The interval comes from a GTID set, so its insertion into another set cannot fail.
         let _ = to.insert_interval(*uuid, tag, interval);
     }
     GtidComparison {
@@ -53,8 +53,8 @@ fn compare_mysql(has: &MysqlGtidSet, primarys: &MysqlGtidSet, own: Option<[u8; 1
     }
 }
 
-/// Transactions of a server that another lacks, as text; `None` if there are none or the flavours differ.
-/// `server_id` is the first server's.
+/// Returns the transactions that one server has and another lacks, as text. Returns `None` if there are none,
+/// or if the flavours differ. `server_id` is the id of the first server.
 pub fn only(has: &GtidSet, server_id: u32, other: &GtidSet) -> Option<String> {
     match (has, other) {
         (GtidSet::MariaDb(has), GtidSet::MariaDb(other)) => {
@@ -71,12 +71,12 @@ pub fn only(has: &GtidSet, server_id: u32, other: &GtidSet) -> Option<String> {
     }
 }
 
-/// The last GTID of each domain and server that one has and the other lacks, with the last one of them that
-/// the other has.
+/// Finds the domains and origins of which one server has newer transactions than another. Returns for each
+/// the last GTID, and the last sequence number that the other server has of it.
 ///
-/// MariaDB numbers transactions per domain, whichever server writes them. The number alone identifies little;
-/// the `server_id` identifies more. A server knows every server that ever wrote into its binlog, with that
-/// server's last number.
+/// MariaDB numbers transactions per domain, whichever server writes them. The number alone does not identify
+/// a transaction well; together with the `server_id` it does better. A server's binlog state contains every
+/// server that ever wrote into its binlog, with the last number of that server.
 fn mariadb_only(
     written: &MariadbBinlogState,
     server_id: u32,
@@ -89,8 +89,8 @@ fn mariadb_only(
         let known = named.get(&(gtid.domain, gtid.server_id)).copied();
         let is_held = match known {
             Some(last) => gtid.sequence <= last,
-            // Its own transaction, and the other has none of this server. Transactions of third servers may
-            // be older than the other's binlogs.
+            // The server wrote the transaction itself, and the other server has no transaction of it. If a
+            // third server wrote the transaction, it may be older than the other server's binlogs.
             None => gtid.server_id != server_id && other.contains(&gtid),
         };
         if !is_held {
@@ -117,7 +117,7 @@ fn compare_mariadb(
     GtidComparison { behind: behind.unwrap_or_default(), errant: text(errant), ahead: text(ahead) }
 }
 
-/// `0-2-7`, or `0-2-5..7` if the other has up to 4.
+/// Returns `0-2-7`, or `0-2-5..7` if the other server has the transactions up to number 4.
 fn range_text(last: &MariadbGtid, known: Option<u64>) -> String {
     match known {
         Some(known) if known + 1 < last.sequence => {
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn mysql_tells_behind_errant_and_ahead_apart() {
+    fn mysql_servers_are_found_to_be_behind_errant_or_ahead() {
         assert_eq!(mysql("A:1-7", "A:1-10"), GtidComparison { behind: 3, ..GtidComparison::default() });
         assert_eq!(mysql("A:1-10,B:1-2", "A:1-10").errant, Some(format!("{B}:1-2")));
         assert_eq!(mysql("A:1-12", "A:1-10").ahead, Some(format!("{A}:11-12")));
@@ -169,20 +169,20 @@ mod tests {
     #[test]
     fn mariadb_finds_errant_transactions_by_server_id() {
         assert_eq!(mariadb("0-1-7", "0-1-10"), GtidComparison { behind: 3, ..GtidComparison::default() });
-        // The number is below the primary's, yet the primary never had it.
+        // The sequence number is below that of the primary, but the primary never had this transaction.
         assert_eq!(mariadb("0-1-7,0-2-8", "0-1-10").errant.as_deref(), Some("0-2-8"));
         assert_eq!(mariadb("0-2-4,0-1-10", "0-2-3,0-1-10").errant.as_deref(), Some("0-2-4"));
         assert_eq!(mariadb("0-2-9,0-1-10", "0-2-3,0-1-10").errant.as_deref(), Some("0-2-4..9"));
         assert_eq!(mariadb("0-1-12", "0-1-10").ahead.as_deref(), Some("0-1-11..12"));
-        // A third server wrote before the primary's binlogs begin.
+        // A third server wrote the transaction before the primary's binlogs begin.
         assert_eq!(mariadb("0-3-5,0-1-10", "0-1-10"), GtidComparison::default());
         assert_eq!(mariadb("0-3-11,0-1-10", "0-1-10").errant.as_deref(), Some("0-3-11"));
-        // An earlier primary wrote it, and this one replicated it.
+        // An earlier primary wrote the transaction, and the present primary replicated it.
         assert_eq!(mariadb("0-2-5,0-1-10", "0-2-5,0-1-10"), GtidComparison::default());
     }
 
     #[test]
-    fn uuids_are_read() {
+    fn uuids_are_parsed() {
         assert_eq!(uuid_bytes(A), Some([0xaa; 16]));
         assert_eq!(uuid_bytes("aa"), None);
         assert_eq!(uuid_bytes("éééééééééééééééé"), None);

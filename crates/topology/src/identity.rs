@@ -1,4 +1,4 @@
-//! Identifies servers in replication status and replica lists.
+//! Identifies servers that appear in a replication status or a list of replicas.
 
 use crate::cluster_config::RelayPlan;
 use crate::observation::{ConnectedReplica, ReplicaChannel, ServerState};
@@ -8,12 +8,12 @@ use crate::observation::{ConnectedReplica, ReplicaChannel, ServerState};
 pub(super) struct ServerIdentity {
     pub uuids: Vec<String>,
     pub server_ids: Vec<u32>,
-    /// Normalized hosts, and ports.
+    /// Hosts in one spelling, with their ports.
     pub addresses: Vec<(String, u16)>,
 }
 
 impl ServerIdentity {
-    /// A server at `address`, with its state if it was observed.
+    /// Returns the identity of a server at `address`, with its state if it was observed.
     pub(super) fn of_server(address: &str, look: Option<&ServerState>) -> Self {
         let mut addresses: Vec<_> = split(address).into_iter().collect();
         if let Some(look) = look {
@@ -31,7 +31,7 @@ impl ServerIdentity {
         }
     }
 
-    /// A relay, as its replicas see it.
+    /// Returns the identity of a relay, as its replicas see it.
     pub(super) fn of_relay(relay: &RelayPlan) -> Self {
         Self {
             uuids: relay.listeners.iter().map(|listen| listen.uuid.clone()).collect(),
@@ -46,8 +46,8 @@ impl ServerIdentity {
     }
 }
 
-/// The server that is the source of a channel: by UUID, else by address, else by `server_id`. An address may
-/// be an alias, and a `server_id` may belong to another cluster.
+/// Finds the server that is the source of a channel: by its UUID, else by its address, else by its
+/// `server_id`. An address may be an alias, and a `server_id` may belong to a server of another cluster.
 pub(super) fn source_of(channel: &ReplicaChannel, known: &[ServerIdentity]) -> Option<usize> {
     let by_uuid = channel.source_uuid.as_ref().and_then(|uuid| {
         known.iter().position(|identity| identity.uuids.iter().any(|known| known.eq_ignore_ascii_case(uuid)))
@@ -56,21 +56,21 @@ pub(super) fn source_of(channel: &ReplicaChannel, known: &[ServerIdentity]) -> O
     let by_address = || {
         known.iter().position(|identity| {
             identity.addresses.iter().any(|known| {
-                // Listening on all addresses includes the local one.
+                // A relay that listens on all addresses also listens on the local one.
                 *known == address || (known.0 == ANYWHERE && known.1 == address.1 && address.0 == LOCAL)
             })
         })
     };
     let by_server_id = || {
         let id = channel.source_server_id;
-        // A reached source with an unknown UUID is a server of another cluster.
+        // If the source was reached and its UUID is not known here, it is a server of another cluster.
         let may = id != 0 && channel.source_uuid.is_none();
         known.iter().position(|identity| may && identity.server_ids.contains(&id))
     };
     by_uuid.or_else(by_address).or_else(by_server_id)
 }
 
-/// Whether a listed replica is this server.
+/// Whether an entry in a list of replicas is this server.
 pub(super) fn is_listed_as(identity: &ServerIdentity, server_id: u32, uuid: Option<&str>) -> bool {
     match uuid.filter(|uuid| !uuid.is_empty()) {
         Some(uuid) if !identity.uuids.is_empty() => {
@@ -80,7 +80,7 @@ pub(super) fn is_listed_as(identity: &ServerIdentity, server_id: u32, uuid: Opti
     }
 }
 
-/// Address of an unconfigured replica.
+/// Returns the address of a replica that is not configured.
 pub(super) fn address_of(replica: &ConnectedReplica) -> String {
     match (replica.host.as_str(), replica.port) {
         ("", _) => String::new(),
@@ -92,7 +92,7 @@ pub(super) fn address_of(replica: &ConnectedReplica) -> String {
 const LOCAL: &str = "127.0.0.1";
 const ANYWHERE: &str = "0.0.0.0";
 
-/// Host and port of `host:port` or `[address]:port`; `None` for a socket path.
+/// Splits `host:port` or `[address]:port`; returns `None` for a socket path.
 fn split(address: &str) -> Option<(String, u16)> {
     let (host, port) = address.rsplit_once(':')?;
     let host = host.trim_start_matches('[').trim_end_matches(']');
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listed_replica_is_known_by_its_uuid_where_both_have_one() {
+    fn a_listed_replica_is_identified_by_uuid_if_both_sides_have_one() {
         let identity =
             ServerIdentity { uuids: vec!["aa".into()], server_ids: vec![7], addresses: Vec::new() };
         assert!(is_listed_as(&identity, 9, Some("AA")));

@@ -1,21 +1,21 @@
-//! How servers are probed, who replicates from whom, and what has failed.
+//! Probes the servers of a cluster, determines which server replicates from which, and analyses failures.
 //!
 //! - [`observation`]: the state of a server at one time, as plain data.
-//! - [`probe`]: probes and pings servers. A driver.
+//! - [`probe`]: probes and pings servers. Does I/O.
 //! - [`probe_failure`]: why a probe failed, and whether the server is alive.
 //! - [`server_version`]: versions that can be compared.
 //! - [`error`]: errors with stable codes.
 //!
-//! Pure: observations and the configuration become a tree of the cluster, which says who reads from whom, how
-//! far behind each server is, and what is wrong.
+//! The other modules are pure. From observations and the configuration they build a tree of the cluster. The
+//! tree shows which server replicates from which, how far behind each server is, and what is wrong.
 //!
 //! - [`plan`]: the configuration, and the state of a running daemon.
-//! - [`tree`]: the result.
+//! - [`tree`]: the tree.
 //! - `tree_builder`: builds the tree.
 //! - `identity`: identifies servers in replication status and replica lists.
 //! - [`gtids`]: compares the transactions of two servers.
-//! - `problem_checks`: problems of one server.
-//! - [`analysis`]: observer reports over time become a failure code with evidence.
+//! - `problem_checks`: finds problems of one server.
+//! - [`analysis`]: turns reports of observers over time into a failure code with evidence.
 
 pub mod analysis;
 pub mod cluster_config;

@@ -16,9 +16,9 @@ use crate::probe_failure::ProbeFailure;
 /// One probe of one server.
 #[derive(Debug, Clone)]
 pub struct Observation {
-    /// Its name in the configuration.
+    /// Name of the server in the configuration.
     pub server: String,
-    /// `host:port` or a socket path.
+    /// Address of the server: `host:port` or a socket path.
     pub address: String,
     /// Start of the probe, in milliseconds since 1970.
     pub began_ms: u64,
@@ -29,7 +29,7 @@ pub struct Observation {
 }
 
 impl Observation {
-    /// The server's state, if it was read.
+    /// Returns the server's state, if it could be read.
     pub fn state(&self) -> Option<&ServerState> {
         self.outcome.as_ref().ok()
     }
@@ -40,74 +40,76 @@ impl Observation {
 pub struct ProbeError {
     /// The kind of failure.
     pub failure: ProbeFailure,
-    /// The error, with the address and the remedy.
+    /// The error text, with the address and the remedy.
     pub message: String,
 }
 
-/// State of a server.
+/// The state of a server at one time.
 #[derive(Debug, Clone)]
 pub struct ServerState {
-    /// Its flavour.
+    /// Flavour of the server.
     pub flavour: Flavour,
-    /// Major, minor and patch number: `9.7.1`.
+    /// Major, minor and patch number, for example `9.7.1`.
     pub version: String,
-    /// `server_id`.
+    /// The system variable `server_id`.
     pub server_id: u32,
-    /// `server_uuid`; MariaDB has none.
+    /// The system variable `server_uuid`; `None` on MariaDB, which has none.
     pub uuid: Option<String>,
-    /// The server's own host name.
+    /// The host name that the server itself reports.
     pub hostname: String,
-    /// The TCP port it listens on.
+    /// The TCP port on which the server listens.
     pub port: u16,
-    /// `report_host`: the host under which it registers with its source.
+    /// The system variable `report_host`: the host name under which the server registers with its source.
     pub report_host: Option<String>,
-    /// Seconds since its start.
+    /// Seconds since the server started.
     pub uptime_seconds: u64,
-    /// `read_only`: ordinary accounts cannot write.
+    /// The system variable `read_only`: ordinary accounts cannot write.
     pub read_only: bool,
-    /// `super_read_only`: no account can write. MariaDB has none before 12.
+    /// The system variable `super_read_only`: no account can write. MariaDB has it only since version 12.
     pub super_read_only: bool,
-    /// All transactions executed: `gtid_executed`, or `gtid_binlog_state` and `gtid_slave_pos` together.
+    /// All executed transactions: `gtid_executed`, or on MariaDB `gtid_binlog_state` and `gtid_slave_pos`
+    /// together.
     pub executed: GtidSet,
-    /// `gtid_purged`: executed and no longer in its binlogs; `None` for MariaDB.
+    /// The system variable `gtid_purged`: executed transactions that are no longer in the binlogs. `None` for
+    /// MariaDB.
     pub purged: Option<GtidSet>,
-    /// MariaDB's `gtid_binlog_state`: what its binlog has ever contained. `None` for MySQL, where `executed`
-    /// says it.
+    /// The MariaDB variable `gtid_binlog_state`: all transactions that the binlog has ever contained. `None`
+    /// for MySQL, where `executed` contains the same.
     pub binlog_state: Option<GtidSet>,
-    /// Whether it writes a binlog.
+    /// Whether the server writes a binlog.
     pub log_bin: bool,
-    /// Whether its binlog contains replicated transactions.
+    /// Whether the server's binlog contains replicated transactions.
     pub log_replica_updates: bool,
-    /// What a crash may lose.
+    /// Settings that decide what a crash may lose.
     pub durability: DurabilitySettings,
-    /// Semi-sync as a source; `None` if the plugin is not loaded.
+    /// State of semi-sync for the server as a source; `None` if the plugin is not loaded.
     pub semi_sync_source: Option<SemiSyncSource>,
-    /// Semi-sync as a replica; `None` if the plugin is not loaded.
+    /// State of semi-sync for the server as a replica; `None` if the plugin is not loaded.
     pub semi_sync_replica: Option<SemiSyncReplica>,
-    /// Why it cannot become a semi-sync source: the source side is not loaded, and this account may not load
-    /// it. `None` if it is loaded or nothing is known to prevent it; whether the plugin file exists shows
-    /// only when it is loaded.
+    /// Why the server cannot become a semi-sync source: the source plugin is not loaded, and this account may
+    /// not load it. `None` if the plugin is loaded, or if nothing is known to prevent loading it. Whether the
+    /// plugin file exists is known only when the plugin is loaded.
     pub semi_sync_unavailable: Option<String>,
     /// The privilege that the account lacks to make this server a primary or a replica, if that is certain.
     pub missing_privilege: Option<String>,
-    /// Its replication channels, one for each source.
+    /// The replication channels of the server, one for each source.
     pub channels: Vec<ReplicaChannel>,
-    /// Replicas registered with it.
+    /// Replicas that are registered with the server.
     pub replicas: Vec<ConnectedReplica>,
-    /// Hosts that read its binlog, from the process list.
+    /// Hosts that read the server's binlog, from its process list.
     pub dump_hosts: Vec<String>,
-    /// Queries that the server refused, mostly for lack of privileges.
+    /// Queries that the server refused, mostly because of missing privileges.
     pub unanswered: Vec<UnansweredQuery>,
 }
 
 /// A query that the server refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnansweredQuery {
-    /// The query.
+    /// The query that was refused.
     pub question: OptionalQuery,
-    /// The missing privilege, as GRANT names it on that server.
+    /// The missing privilege, as GRANT names it on this server.
     pub privilege: &'static str,
-    /// The statement and the server's error.
+    /// The statement, and the error of the server.
     pub reason: String,
 }
 
@@ -121,11 +123,11 @@ impl fmt::Display for UnansweredQuery {
 /// Queries for which an account may lack the privilege.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OptionalQuery {
-    /// Its replication status.
+    /// The server's replication status.
     Replication,
-    /// Replicas registered with it.
+    /// Replicas that are registered with the server.
     Replicas,
-    /// Connections that read its binlog.
+    /// Connections that read the server's binlog.
     DumpThreads,
     /// Whether semi-sync survives a restart.
     SemiSyncPersistence,
@@ -143,8 +145,8 @@ impl fmt::Display for OptionalQuery {
 }
 
 impl ServerState {
-    /// Whether its replication status is known. Without the privilege a server looks as if it did not
-    /// replicate.
+    /// Whether the replication status is known. If the account lacks the privilege, a server looks as if it
+    /// did not replicate.
     pub fn is_replication_known(&self) -> bool {
         self.was_answered(OptionalQuery::Replication)
     }
@@ -196,10 +198,10 @@ pub struct ThreadError {
     pub message: String,
 }
 
-/// Replication of a server from one source.
+/// The replication of a server from one source.
 #[derive(Debug, Clone)]
 pub struct ReplicaChannel {
-    /// Channel name; empty for the default channel.
+    /// Name of the channel; empty for the default channel.
     pub name: String,
     /// Host of the source, as configured on the replica.
     pub source_host: String,
@@ -207,40 +209,40 @@ pub struct ReplicaChannel {
     pub source_port: u16,
     /// `server_id` of the source; 0 if it was never reached.
     pub source_server_id: u32,
-    /// `server_uuid` of the source; MariaDB does not keep it.
+    /// `server_uuid` of the source; `None` on MariaDB, which does not store it.
     pub source_uuid: Option<String>,
-    /// The receiver.
+    /// State of the receiver.
     pub io: IoState,
-    /// The receiver's last error.
+    /// The last error of the receiver.
     pub io_error: Option<ThreadError>,
     /// Whether the applier runs.
     pub sql_running: bool,
-    /// The applier's last error.
+    /// The last error of the applier.
     pub sql_error: Option<ThreadError>,
-    /// Lag as the replica reports it, in seconds; `None` while unknown.
+    /// Lag as the replica reports it, in seconds; `None` if unknown.
     pub lag_seconds: Option<u64>,
-    /// Configured delay, in seconds.
+    /// The configured delay, in seconds.
     pub delay_seconds: u64,
-    /// Whether it replicates by GTIDs.
+    /// Whether the channel replicates by GTIDs.
     pub uses_gtids: bool,
-    /// Transactions received: MySQL's `Retrieved_Gtid_Set`, MariaDB's `Gtid_IO_Pos`.
+    /// The transactions that were received: MySQL's `Retrieved_Gtid_Set`, MariaDB's `Gtid_IO_Pos`.
     pub received: GtidSet,
-    /// Binlog file and offset of the source up to which it has received.
+    /// Binlog file and offset of the source up to which the replica has received.
     pub received_position: (String, u64),
-    /// Binlog file and offset of the source up to which it has executed.
+    /// Binlog file and offset of the source up to which the replica has executed.
     pub executed_position: (String, u64),
 }
 
 /// A replica as its source lists it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConnectedReplica {
-    /// Its `server_id`.
+    /// The `server_id` of the replica.
     pub server_id: u32,
-    /// Its `report_host`; usually empty.
+    /// The `report_host` of the replica; usually empty.
     pub host: String,
-    /// Its `report_port`; 0 if it did not say.
+    /// The `report_port` of the replica; 0 if it did not report one.
     pub port: u16,
-    /// Its `server_uuid`; MariaDB has none.
+    /// The `server_uuid` of the replica; `None` on MariaDB, which has none.
     pub uuid: Option<String>,
 }
 
@@ -248,22 +250,23 @@ pub struct ConnectedReplica {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PingKind {
-    /// A statement on an open connection: whether the process is there and works.
+    /// A statement on an open connection. It shows whether the server process works.
     Select,
-    /// A new connection and a login: whether clients can connect.
+    /// A new connection and a login. It shows whether clients can connect.
     Connect,
-    /// An insert into `tailwater.ping`, through binlog and semi-sync: whether the server takes writes. Only
-    /// this detects a full disk, a read-only server, and commits that wait for ACKs for ever.
+    /// An insert into `tailwater.ping`, which goes through the binlog and semi-sync. It shows whether the
+    /// server takes writes. Only this ping detects a full disk, a read-only server, and commits that wait for
+    /// ACKs for ever.
     Insert,
 }
 
-/// Result of a ping.
+/// The result of a ping.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PingResult {
-    /// What was checked.
+    /// The kind of the ping.
     pub kind: PingKind,
-    /// Duration.
+    /// How long the ping took.
     pub took: Duration,
-    /// Success, or the error.
+    /// Success, or the error of the ping.
     pub outcome: Result<(), ProbeError>,
 }

@@ -1,4 +1,4 @@
-//! Why a probe failed, and what follows for the server's process.
+//! Why a probe failed, and what that means for the server's process.
 
 use std::fmt;
 use std::io::ErrorKind;
@@ -10,15 +10,15 @@ use tailwater_session::SessionError;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ProbeFailure {
-    /// The host answers, and no process listens on the port.
+    /// The host answers, but no process listens on the port.
     Refused,
-    /// No answer in time.
+    /// The server did not answer in time.
     TimedOut,
-    /// No route to the host.
+    /// There is no route to the host.
     NoRoute,
-    /// The host name does not resolve.
+    /// The host name cannot be resolved.
     UnknownHost,
-    /// The connection broke.
+    /// The connection was interrupted.
     #[serde(rename = "broken", alias = "connection_lost")]
     ConnectionLost,
     /// The account or host is not allowed to connect, or lacks a privilege.
@@ -31,11 +31,11 @@ pub enum ProbeFailure {
     OutOfResources,
     /// A lock was not granted in time, or the statement was killed.
     Busy,
-    /// The server takes no writes.
+    /// The server is read-only.
     ReadOnly,
     /// The disk, or a tablespace, is full.
     DiskFull,
-    /// The other side is not a usable server: TLS, authentication or protocol failed.
+    /// The other side is not a usable server: TLS, the authentication or the protocol failed.
     #[serde(rename = "not_understood", alias = "protocol_error")]
     ProtocolError,
     /// An error that gives no information on the server's health.
@@ -45,16 +45,16 @@ pub enum ProbeFailure {
 /// What a failure means for the server's process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Liveness {
-    /// It answered.
+    /// The process answered.
     Alive,
-    /// Its host refuses the connection: the process does not exist.
+    /// The host refuses the connection, so the process does not exist.
     Down,
-    /// Nothing is known: the process, its host or the network may have failed.
+    /// The server does not answer. Its process, its host or the network may have failed.
     Unresponsive,
 }
 
 impl ProbeFailure {
-    /// What the failure means for the server's process.
+    /// Returns what the failure means for the server's process.
     pub fn liveness(self) -> Liveness {
         match self {
             Self::Refused => Liveness::Down,
@@ -77,7 +77,7 @@ impl ProbeFailure {
     pub fn from_error(error: &SessionError) -> Self {
         match error {
             SessionError::Connect { source, .. } => match source.kind() {
-                // A missing Unix socket: the server on this host has stopped.
+                // The Unix socket does not exist: the server on this host has stopped.
                 ErrorKind::ConnectionRefused | ErrorKind::NotFound => Self::Refused,
                 ErrorKind::TimedOut => Self::TimedOut,
                 ErrorKind::ConnectionReset | ErrorKind::ConnectionAborted => Self::ConnectionLost,
@@ -96,13 +96,14 @@ impl ProbeFailure {
         }
     }
 
-    /// Classifies a server's error. `message` counts only for numbers with several meanings.
+    /// Classifies an error of the server by its number. `message` is used only for numbers with several
+    /// meanings.
     pub fn from_error_number(number: u16, message: &str) -> Self {
         // The text contains the storage engine's error number; 28 is ENOSPC.
         if number == 1030 {
             return if message.contains("error 28 ") { Self::DiskFull } else { Self::Other };
         }
-        // `--read-only`, but also other options that forbid a statement.
+        // The option may be `--read-only`, but also another option that forbids a statement.
         if number == 1290 {
             return if message.contains("read-only") || message.contains("read_only") {
                 Self::ReadOnly
@@ -115,8 +116,8 @@ impl ProbeFailure {
     }
 }
 
-/// Error numbers of MySQL and MariaDB by what they say about the server's health. Any other number only shows
-/// that the server is alive.
+/// Error numbers of MySQL and MariaDB, grouped by what they mean for the server's health. Any other number
+/// only shows that the server is alive.
 pub const ERROR_NUMBERS: &[(&[u16], ProbeFailure)] = &[
     // ER_CON_COUNT_ERROR, ER_TOO_MANY_USER_CONNECTIONS, ER_USER_LIMIT_REACHED.
     (&[1040, 1203, 1226], ProbeFailure::TooManyConnections),
@@ -170,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_number_stands_in_one_row_and_all_of_them_mean_alive() {
+    fn each_error_number_is_in_one_row_only_and_means_that_the_server_is_alive() {
         let mut seen = HashSet::new();
         for (numbers, failure) in ERROR_NUMBERS {
             assert_eq!(
@@ -186,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_is_not_known_is_an_answer_too() {
+    fn an_unknown_error_number_also_means_that_the_server_is_alive() {
         assert_eq!(ProbeFailure::from_error_number(1064, "syntax"), ProbeFailure::Other);
         assert_eq!(ProbeFailure::Other.liveness(), Liveness::Alive);
     }
@@ -214,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_refusal_by_the_host_says_that_the_process_is_gone() {
+    fn only_a_refused_connection_means_that_the_process_does_not_exist() {
         let connect = |kind: ErrorKind| {
             ProbeFailure::from_error(&SessionError::Connect {
                 endpoint: "db1:3306".into(),

@@ -1,4 +1,4 @@
-//! Problems of one server that a single observation shows.
+//! Finds problems of one server that a single observation shows.
 
 use tailwater_wire::gtid::GtidSet;
 
@@ -8,10 +8,10 @@ use crate::observation::{
 };
 use crate::server_version::ServerVersion;
 
-/// Replicas with a larger lag are reported, in seconds.
+/// A replica with a larger lag is reported as lagging, in seconds.
 pub(super) const LAG_SECONDS_MAX: u64 = 10;
 
-/// Problems of the primary.
+/// Adds the problems of the primary.
 pub(super) fn judge_primary(node: &mut TopologyNode, look: &ServerState, ackers_wanted: bool) {
     if !look.is_writable() {
         let which = if look.super_read_only { "super_read_only" } else { "read_only" };
@@ -68,30 +68,32 @@ fn judge_semi_sync(node: &mut TopologyNode, semi_sync: Option<&SemiSyncSource>) 
         node.problem(
             ProblemCode::SemiSyncTooFew,
             format!(
-                "{} of {} that have to acknowledge are connected{waiting}",
+                "{} of the {} ackers that a commit needs are connected{waiting}",
                 semi_sync.clients, semi_sync.acks_needed
             ),
         );
     }
     let mut lossy = Vec::new();
     if semi_sync.wait_point == WaitPoint::AfterCommit {
-        lossy.push("wait_point is AFTER_COMMIT: others see a commit before it is acknowledged".to_owned());
+        lossy.push(
+            "wait_point is AFTER_COMMIT: other sessions see a commit before it is acknowledged".to_owned(),
+        );
     }
     if semi_sync.timeout_ms < SEMI_SYNC_TIMEOUT_MS_MIN {
         lossy.push(format!(
-            "timeout is {} ms: a commit that waits longer goes out alone",
+            "timeout is {} ms: a commit that waits longer is reported to the client without an ACK",
             semi_sync.timeout_ms
         ));
     }
     if !semi_sync.wait_no_replica {
-        lossy.push("it does not wait while too few are connected".to_owned());
+        lossy.push("commits do not wait while too few ackers are connected".to_owned());
     }
     if !lossy.is_empty() {
         node.problem(ProblemCode::SemiSyncLossy, lossy.join("; "));
     }
 }
 
-/// Problems of a replica.
+/// Adds the problems of a replica.
 pub(super) fn judge_follower(node: &mut TopologyNode, look: &ServerState) {
     if look.is_writable() {
         node.problem(
@@ -116,7 +118,7 @@ pub(super) fn judge_follower(node: &mut TopologyNode, look: &ServerState) {
     }
 }
 
-/// Problems of a replication channel.
+/// Adds the problems of a replication channel.
 pub(super) fn judge_channel(node: &mut TopologyNode, channel: &ReplicaChannel) {
     let error = |error: &Option<ThreadError>| {
         error
@@ -165,7 +167,7 @@ pub(super) fn judge_channel(node: &mut TopologyNode, channel: &ReplicaChannel) {
     }
 }
 
-/// Problems of a server in comparison with the primary.
+/// Adds the problems that a comparison with the primary shows.
 pub(super) fn judge_against_primary(node: &mut TopologyNode, look: &ServerState, primary: &ServerState) {
     if look.flavour != primary.flavour {
         node.problem(
@@ -189,7 +191,7 @@ pub(super) fn judge_against_primary(node: &mut TopologyNode, look: &ServerState,
         node.problem(
             ProblemCode::Ahead,
             format!(
-                "it has transactions of the primary that the primary has not: {}; did the primary lose them?",
+                "it has transactions of the primary that the primary lacks: {}; did the primary lose them?",
                 cut(ahead)
             ),
         );
@@ -203,7 +205,8 @@ pub(super) fn judge_against_primary(node: &mut TopologyNode, look: &ServerState,
     node.gtid_state = state;
 }
 
-/// Transactions that the primary has purged and the server has neither executed nor received.
+/// Returns the transactions that the primary has purged and that the server has neither executed nor
+/// received.
 fn purged_before_read(look: &ServerState, primary: &ServerState) -> Option<String> {
     let purged = primary.purged.as_ref()?;
     let mut has = look.executed.clone();
@@ -214,13 +217,14 @@ fn purged_before_read(look: &ServerState, primary: &ServerState) -> Option<Strin
     (!lost.is_empty()).then(|| lost.to_string())
 }
 
-/// Whether the release series is older. A replica older than its source may not understand its events.
+/// Whether the release series of `version` is older than that of `than`. A replica that is older than its
+/// source may not understand the source's events.
 pub(super) fn is_older(version: &str, than: &str) -> bool {
     let series = |text: &str| ServerVersion::read(text).series();
     series(version) < series(than)
 }
 
-/// Longest GTID text in a problem, in characters.
+/// The longest text of a GTID set in a problem, in characters.
 const GTIDS_CHARACTERS_MAX: usize = 200;
 
 pub(super) fn cut(text: &str) -> String {
@@ -237,12 +241,12 @@ fn first_line(text: &str) -> &str {
 
 fn durability_text(look: &ServerState) -> String {
     format!(
-        "innodb_flush_log_at_trx_commit = {}, sync_binlog = {}: a crash of its machine may cost commits",
+        "innodb_flush_log_at_trx_commit = {}, sync_binlog = {}: a crash of its machine may lose commits",
         look.durability.flush_log_at_commit, look.durability.sync_binlog
     )
 }
 
-/// A GTID set on one line.
+/// Returns a GTID set as text on one line.
 pub(super) fn gtid_text(set: &GtidSet) -> String {
     set.to_string().replace('\n', "")
 }

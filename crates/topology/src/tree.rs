@@ -1,4 +1,4 @@
-//! The tree of a cluster. docs/how-to/topology.md documents its JSON form.
+//! The topology tree of a cluster. docs/how-to/topology.md documents its JSON form.
 
 use std::fmt;
 
@@ -6,70 +6,70 @@ use serde::Serialize;
 
 use super::cluster_config::Promotion;
 
-/// The tree of one cluster.
+/// The topology tree of one cluster.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Cluster {
     /// Name of the `[[source]]`.
     pub name: String,
-    /// The primary with everything below it, then servers without a known source.
+    /// The primary with all nodes below it, followed by servers without a known source.
     pub nodes: Vec<TopologyNode>,
 }
 
-/// Role of a node.
+/// The role of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NodeRole {
-    /// The server that the log follows.
+    /// The server from which the log is captured.
     Primary,
     /// A server that replicates natively.
     Replica,
-    /// The log of the source.
+    /// A relay, with its log of the source.
     Relay,
     /// A server to which a channel applies the log.
     Target,
-    /// A configured server that does not replicate, or was not reached.
+    /// A configured server that does not replicate, or that could not be reached.
     Server,
     /// A replica that is not configured.
     #[serde(rename = "seen", alias = "unconfigured")]
     Unconfigured,
 }
 
-/// A server, a relay, or an unconfigured replica.
+/// A node of the tree: a server, a relay, or an unconfigured replica.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TopologyNode {
-    /// Its name in the configuration, or what identifies it.
+    /// Name of the node in the configuration, or a text that identifies it.
     pub name: String,
-    /// Its role.
+    /// Role of the node.
     pub role: NodeRole,
-    /// Its address; empty if unknown.
+    /// Address of the node; empty if unknown.
     pub address: String,
-    /// Whether it answered.
+    /// Whether the node answered.
     pub reached: bool,
-    /// Flavour and version.
+    /// Flavour and version of the server.
     pub version: Option<String>,
-    /// `server_id`.
+    /// The `server_id` of the node.
     pub server_id: Option<u32>,
     /// Whether ordinary accounts can write.
     pub writable: Option<bool>,
-    /// Lag in seconds.
+    /// Lag of the node, in seconds.
     pub lag_seconds: Option<f64>,
-    /// Transactions it has, as it reports them.
+    /// The transactions of the node, as it reports them.
     pub gtids: Option<String>,
-    /// Comparison with the primary.
+    /// Comparison of the node's transactions with those of the primary.
     pub gtid_state: Option<GtidComparison>,
-    /// Semi-sync as a source.
+    /// State of semi-sync for the node as a source.
     pub semi_sync: Option<SemiSync>,
-    /// Whether it acknowledges as a replica.
+    /// Whether the node sends ACKs as a replica.
     pub acknowledges: Option<bool>,
-    /// Its preference as primary.
+    /// Preference for the node as the new primary.
     pub promotion: Promotion,
-    /// Its region.
+    /// Region of the node, if configured.
     pub region: Option<String>,
-    /// Further information: activity of a relay, address of a reader.
+    /// Further information, such as the activity of a relay or the address of a reader.
     pub notes: Vec<String>,
-    /// Its problems.
+    /// Problems of the node.
     pub problems: Vec<TopologyProblem>,
-    /// Nodes that read from it.
+    /// Nodes that read from this node.
     pub children: Vec<TopologyNode>,
 }
 
@@ -100,7 +100,7 @@ impl TopologyNode {
         self.problems.push(TopologyProblem { code, text: text.into() });
     }
 
-    /// This node and all below it.
+    /// Returns this node and all nodes below it.
     pub fn walk(&self) -> Vec<&TopologyNode> {
         let mut all = vec![self];
         let mut next = 0;
@@ -112,43 +112,44 @@ impl TopologyNode {
     }
 }
 
-/// Comparison of a server's transactions with the primary's.
+/// Comparison of a server's transactions with those of the primary.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct GtidComparison {
-    /// Number of transactions that it lacks; for MariaDB the most it can be.
+    /// Number of transactions that the server lacks; for MariaDB the highest possible number.
     pub behind: u64,
-    /// Errant transactions: those that the primary never had, as text.
+    /// Errant transactions as text: those that the server has and the primary never had.
     pub errant: Option<String>,
-    /// The primary's own transactions that the primary itself lacks, as text: they wait for their ACK on the
-    /// primary, or it has lost them.
+    /// Transactions that the primary wrote and that the primary itself lacks, as text. They still wait for
+    /// their ACK on the primary, or the primary has lost them.
     pub ahead: Option<String>,
 }
 
-/// Semi-sync of a source, as JSON shows it. Not `SemiSyncSource`, whose fields may change.
+/// State of semi-sync for a source, as JSON shows it. `SemiSyncSource` is not used here, because its fields may
+/// change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SemiSync {
-    /// In force.
+    /// Whether semi-sync is in force.
     pub active: bool,
-    /// ACKs that a commit waits for.
+    /// Number of ACKs that a commit waits for.
     pub acks_needed: u32,
-    /// Connected semi-sync replicas.
+    /// Number of connected semi-sync replicas.
     pub clients: u32,
-    /// Sessions that wait for ACKs.
+    /// Number of sessions that wait for ACKs.
     pub waiting_sessions: u64,
-    /// Commits completed without an ACK since the server started.
+    /// Number of commits that completed without an ACK since the server started.
     pub unacknowledged: u64,
 }
 
 /// A problem of a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct TopologyProblem {
-    /// Stable code.
+    /// Stable code of the problem.
     pub code: ProblemCode,
     /// What is wrong, and what to do.
     pub text: String,
 }
 
-/// Codes of problems; docs/how-to/topology.md explains each.
+/// Codes of problems. docs/how-to/topology.md explains each code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 pub enum ProblemCode {
     /// The server did not answer.
@@ -165,37 +166,38 @@ pub enum ProblemCode {
     SqlStopped,
     /// The replica lags.
     Lagging,
-    /// It has transactions that the primary never had.
+    /// The server has transactions that the primary never had.
     Errant,
-    /// It has transactions of the primary that the primary lacks.
+    /// The server has transactions of the primary that the primary lacks.
     Ahead,
-    /// It lacks transactions that the primary has purged.
+    /// The server lacks transactions that the primary has purged.
     PurgedBeforeRead,
-    /// It does not replicate.
+    /// The server does not replicate.
     NotReplicating,
-    /// It replicates from an unknown server.
+    /// The server replicates from an unknown server.
     UnknownSource,
-    /// It replicates without GTIDs.
+    /// The server replicates without GTIDs.
     NotByGtids,
-    /// Its binlog lacks replicated transactions, so no server can replicate from it.
+    /// The server's binlog lacks replicated transactions, so no server can replicate from it.
     NoReplicaUpdates,
-    /// It writes no binlog.
+    /// The server writes no binlog.
     NoBinlog,
-    /// A crash may lose transactions that it acknowledged.
+    /// A crash may lose transactions that the server acknowledged.
     NotDurable,
-    /// Semi-sync is not loaded and cannot be, so it cannot become primary.
+    /// Semi-sync is not loaded and cannot be loaded, so the server cannot become primary.
     NoSemiSync,
     /// Commits do not wait for ACKs.
     SemiSyncOff,
     /// Fewer ackers are connected than needed.
     SemiSyncTooFew,
-    /// Commits wait only for a time, do not wait without connected replicas, or are visible before their ACK.
+    /// Commits wait only for a limited time, do not wait without connected replicas, or are visible before
+    /// their ACK.
     SemiSyncLossy,
     /// Two servers have the same `server_id`.
     SameServerId,
-    /// Its flavour differs from the primary's.
+    /// The flavour of the server differs from that of the primary.
     OtherFlavour,
-    /// It is older than its source.
+    /// The server is older than its source.
     OlderThanSource,
     /// The primary replicates from another server.
     PrimaryReplicates,
@@ -205,7 +207,7 @@ pub enum ProblemCode {
     RelayNotStreaming,
     /// The channel does not apply.
     ChannelStopped,
-    /// A query was refused.
+    /// The server refused a query.
     NotAsked,
 }
 

@@ -1,4 +1,4 @@
-//! Builds the tree.
+//! Builds the topology tree of a cluster.
 
 use super::cluster_config::{
     ClusterPlan, Member, Promotion, RelayPlan, RelayReader, RemoteRelayPlan, TargetPlan,
@@ -16,21 +16,22 @@ struct TreeEntry<'a> {
     node: TopologyNode,
     identity: ServerIdentity,
     look: Option<&'a ServerState>,
-    /// For relays, local or remote.
+    /// The relay's configuration and state, if the entry is a local or remote relay.
     relay: Option<&'a RelayPlan>,
-    /// Index of the entry it reads from.
+    /// Index of the entry from which this one reads.
     parent: Option<usize>,
 }
 
 const PRIMARY: usize = 0;
 const RELAY: usize = 1;
 
-/// Builds the tree of a cluster. Observations are found by name: those of the primary and the servers, and
-/// those of targets as `channel NAME`.
+/// Builds the tree of a cluster. Observations of the primary and the other servers are found by their names.
+/// Those of targets are found by `channel NAME`.
 pub fn build_tree(plan: &ClusterPlan, observations: &[Observation]) -> Cluster {
     let mut places = vec![server(&plan.primary, observations, NodeRole::Primary), own_relay(plan)];
     for member in &plan.servers {
-        // The source's own address may also be configured as a server, for its promotion and region.
+        // The address of the source may also be configured as a server, to give it a promotion preference and
+        // a region.
         let mut place = server(member, observations, NodeRole::Server);
         if is_same(&place, &places[PRIMARY]) {
             let primary = &mut places[PRIMARY].node;
@@ -84,7 +85,7 @@ fn describe(node: &mut TopologyNode, look: &ServerState) {
     node.server_id = Some(look.server_id);
     node.writable = Some(look.is_writable());
     node.gtids = Some(gtid_text(&look.executed));
-    // If the lag of one of several sources is unknown, it may be the largest.
+    // If one of several lags is unknown, it may be the largest, so the total lag is unknown.
     let lags: Option<Vec<u64>> = look.channels.iter().map(|channel| channel.lag_seconds).collect();
     node.lag_seconds = lags.and_then(|lags| lags.into_iter().max()).map(|lag| lag as f64);
     node.semi_sync =
@@ -102,8 +103,8 @@ fn describe(node: &mut TopologyNode, look: &ServerState) {
     }
 }
 
-/// Adds queries that the server refused. They are problems only where something depends on them: capturing or
-/// applying needs fewer privileges than listing replicas.
+/// Adds the queries that the server refused. A refused query is a problem only where something depends on it:
+/// capturing and applying need fewer privileges than listing replicas.
 fn tell_unasked(node: &mut TopologyNode, look: &ServerState, acknowledges: bool) {
     for unanswered in &look.unanswered {
         let matters = match (unanswered.question, node.role) {
@@ -114,7 +115,7 @@ fn tell_unasked(node: &mut TopologyNode, look: &ServerState, acknowledges: bool)
         if matters {
             node.problem(ProblemCode::NotAsked, unanswered.to_string());
         } else {
-            node.notes.push(format!("not asked {} (needs {})", unanswered.question, unanswered.privilege));
+            node.notes.push(format!("not known: {} (needs {})", unanswered.question, unanswered.privilege));
         }
     }
 }
@@ -168,7 +169,7 @@ fn relay<'a>(name: &str, relay: &'a RelayPlan) -> TreeEntry<'a> {
 fn add_target(places: &mut Vec<TreeEntry<'_>>, target: &TargetPlan, observations: &[Observation]) {
     let name = format!("channel {}", target.channel);
     let identity = ServerIdentity::of_server(&target.address, None);
-    // The same server may also be configured as a [[server]].
+    // The target of a channel may also be configured as a [[server]].
     let known = places.iter().skip(RELAY + 1).position(|place| {
         place.node.address == target.address
             || place.identity.addresses.iter().any(|address| identity.addresses.contains(address))
@@ -197,7 +198,8 @@ fn add_target(places: &mut Vec<TreeEntry<'_>>, target: &TargetPlan, observations
     let node = &mut place.node;
     node.role = NodeRole::Target;
     let Some(state) = &target.state else { return };
-    // The server's own lag does not cover what the channel applies.
+    // The lag that the target reports as a replica does not include the transactions that the channel
+    // applies.
     node.lag_seconds = state.lag_seconds;
     node.notes.push(format!("channel {} {}", target.channel, state.doing));
     if !state.is_running || state.fault.is_some() {
@@ -253,7 +255,7 @@ fn judge(plan: &ClusterPlan, places: &mut [TreeEntry<'_>]) {
             node.problem(
                 ProblemCode::SameServerId,
                 format!(
-                    "server_id {} is also that of {other}: one of them throws the other out",
+                    "server_id {} is also that of {other}: when both connect to one source, it disconnects one of them",
                     look.server_id
                 ),
             );
@@ -263,7 +265,8 @@ fn judge(plan: &ClusterPlan, places: &mut [TreeEntry<'_>]) {
             judge_primary(node, look, plan.relay.semi_sync);
             continue;
         }
-        // A target has its own GTIDs, and replicates through Tailwater.
+        // A target has its own GTIDs and replicates through Tailwater, so the checks of a replica do not
+        // apply.
         if node.role == NodeRole::Target {
             continue;
         }
@@ -307,12 +310,12 @@ fn judge_relay(relay: &RelayPlan, node: &mut TopologyNode, primary: Option<&Serv
     match &relay.state {
         None if is_listed => node.notes.push("connected to the primary".to_owned()),
         None => {}
-        // A relay that shall acknowledge does not stream from a source without semi-sync.
+        // A relay does not stream from a source without semi-sync if it is configured to send ACKs.
         Some(state) => node.acknowledges = Some(relay.semi_sync && state.is_streaming),
     }
 }
 
-/// Adds unconfigured replicas below the node that they read from.
+/// Adds replicas that are not configured, each below the node from which it reads.
 fn add_seen(places: &mut Vec<TreeEntry<'_>>) {
     let mut found: Vec<(usize, TopologyNode)> = Vec::new();
     let is_known = |places: &[TreeEntry<'_>], server_id: u32, uuid: Option<&str>| {
@@ -320,7 +323,7 @@ fn add_seen(places: &mut Vec<TreeEntry<'_>>) {
     };
     for (index, place) in places.iter().enumerate() {
         for replica in place.look.map(|look| look.replicas.as_slice()).unwrap_or_default() {
-            // As a reader, a relay has no UUID.
+            // A relay that reads from another relay sends no UUID.
             let is_relay = places
                 .iter()
                 .any(|place| place.relay.is_some_and(|relay| relay.server_id == replica.server_id));
@@ -335,7 +338,7 @@ fn add_seen(places: &mut Vec<TreeEntry<'_>>) {
             }
         }
     }
-    // After all configured ones.
+    // Unconfigured replicas come after all configured ones.
     for (parent, node) in found {
         places.push(TreeEntry {
             node,
@@ -368,7 +371,8 @@ fn seen_reader(reader: &RelayReader) -> TopologyNode {
     node
 }
 
-/// Places each entry below its parent. Entries without one, and the first of a cycle, become roots.
+/// Places each entry below its parent. Entries without a parent, and the first entry of a cycle, become
+/// roots.
 fn hang(places: Vec<TreeEntry<'_>>) -> Vec<TopologyNode> {
     let mut parents: Vec<Option<usize>> = places.iter().map(|place| place.parent).collect();
     for index in 0..parents.len() {
@@ -378,7 +382,7 @@ fn hang(places: Vec<TreeEntry<'_>>) -> Vec<TopologyNode> {
     }
     let mut nodes: Vec<Option<TopologyNode>> = places.into_iter().map(|place| Some(place.node)).collect();
     let mut order: Vec<usize> = (0..nodes.len()).collect();
-    // Deepest first, so that a node has all its children before it is moved.
+    // The deepest nodes are moved first, so that each node has all its children before it is moved.
     order.sort_by_key(|index| std::cmp::Reverse(depth(*index, &parents)));
     let mut roots = Vec::new();
     let mut children: Vec<Vec<(usize, TopologyNode)>> = (0..nodes.len()).map(|_| Vec::new()).collect();
@@ -396,7 +400,7 @@ fn hang(places: Vec<TreeEntry<'_>>) -> Vec<TopologyNode> {
     roots.into_iter().map(|(_, node)| node).collect()
 }
 
-/// Distance from a root; more than the number of entries if there is a cycle.
+/// Returns the distance of an entry from its root. In a cycle, returns more than the number of entries.
 fn depth(mut index: usize, parents: &[Option<usize>]) -> usize {
     let mut depth = 0;
     while let Some(parent) = parents.get(index).copied().flatten() {

@@ -1,5 +1,6 @@
-//! Decides what follows a finding, and what holds a failover back: a pause, downtime, and the cool-down after
-//! the last failover, so that servers that come and go do not cause one failover after another.
+//! Decides what follows a finding, and what holds a failover back: a pause, downtime, or the cool-down after
+//! the last failover. Otherwise servers that fail and return repeatedly could cause one failover after
+//! another.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,30 +11,30 @@ use super::finding::{ClusterFinding, FailoverHold, FailureCode, FindingAction};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Downtime {
-    /// The server or relay; the whole cluster if absent.
+    /// The server or relay in downtime; the whole cluster if absent.
     #[serde(deserialize_with = "Option::deserialize")]
     pub server: Option<String>,
-    /// Start, in milliseconds since 1970.
+    /// Start of the downtime, in milliseconds since 1970.
     pub from_ms: u64,
-    /// End, in milliseconds since 1970.
+    /// End of the downtime, in milliseconds since 1970.
     pub until_ms: u64,
-    /// Reason given by the operator.
+    /// The reason that the operator gave.
     pub reason: String,
 }
 
-/// What holds back failovers of one cluster.
+/// What holds back the failovers of one cluster.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FailoverGuard {
     is_paused: bool,
-    /// When the last failover began, unless it was acknowledged. A missing field is an error, because a
-    /// missing failover would allow the next one.
+    /// When the last failover began; `None` if it was acknowledged. The field must not be missing in a file,
+    /// because a missing failover would allow the next one.
     #[serde(deserialize_with = "Option::deserialize")]
     last_failover_ms: Option<u64>,
     downtimes: Vec<Downtime>,
 }
 
-/// Most downtimes kept; beyond it the one that ends first is dropped.
+/// The maximum number of stored downtimes. If there are more, the one that ends first is dropped.
 const DOWNTIMES_MAX: usize = 1000;
 
 impl FailoverGuard {
@@ -42,17 +43,17 @@ impl FailoverGuard {
         self.is_paused
     }
 
-    /// When the last failover began that is not acknowledged.
+    /// Returns when the last failover began, if it is not acknowledged.
     pub fn last_failover_ms(&self) -> Option<u64> {
         self.last_failover_ms
     }
 
-    /// Downtimes, planned, present and past.
+    /// Returns all stored downtimes: planned, present and past ones.
     pub fn downtimes(&self) -> &[Downtime] {
         &self.downtimes
     }
 
-    /// Pauses automatic failovers until [`FailoverGuard::resume`].
+    /// Pauses automatic failovers until [`FailoverGuard::resume`] is called.
     pub fn pause(&mut self) {
         self.is_paused = true;
     }
@@ -62,19 +63,19 @@ impl FailoverGuard {
         self.is_paused = false;
     }
 
-    /// Records the start of a failover. It holds back the next automatic one until the cool-down is over or
-    /// [`FailoverGuard::acknowledge`].
+    /// Records the start of a failover. The next automatic failover is held back until the cool-down is over
+    /// or [`FailoverGuard::acknowledge`] is called.
     pub fn failed_over(&mut self, at_ms: u64) {
         self.last_failover_ms = Some(at_ms);
     }
 
-    /// Corrects a failover recorded after `now_ms`: the clock has been set back since, and the cool-down
-    /// would last until it catches up.
+    /// Corrects the time of a failover that was recorded after `now_ms`. The clock has been set back since,
+    /// and without the correction the cool-down would last too long.
     pub fn begin_at(&mut self, now_ms: u64) {
         self.last_failover_ms = self.last_failover_ms.map(|at_ms| at_ms.min(now_ms));
     }
 
-    /// Acknowledges the last failover.
+    /// Acknowledges the last failover, which ends its cool-down.
     pub fn acknowledge(&mut self) {
         self.last_failover_ms = None;
     }
@@ -90,13 +91,13 @@ impl FailoverGuard {
         }
     }
 
-    /// Ends the downtimes of a server early.
+    /// Ends the downtimes of a server before their planned end.
     pub fn end_downtime(&mut self, server: Option<&str>) {
         self.downtimes.retain(|downtime| downtime.server.as_deref() != server);
     }
 
-    /// Sets the action of each finding. Removes expected findings of servers in downtime; of the primary's
-    /// findings, a failover is held.
+    /// Sets the action of each finding. If a server is in downtime, its expected findings are removed, and a
+    /// failover of the primary is held back.
     pub(super) fn decide(
         &self,
         findings: &mut Vec<ClusterFinding>,

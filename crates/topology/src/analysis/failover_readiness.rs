@@ -1,34 +1,34 @@
-//! Whether a failover would succeed if the primary died now, as the manager determines by a rehearsal.
+//! Whether a failover would succeed if the primary died now. The manager determines this by a rehearsal.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Result of the rehearsal for the present primary.
+/// Result of the failover rehearsal for the present primary.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum FailoverReadiness {
     /// A failover would promote a server.
     Ready {
-        /// The server.
+        /// The server that the failover would promote.
         server: String,
     },
-    /// A rule would refuse.
+    /// A safety rule would refuse the failover.
     NotReady {
-        /// Code of the rule.
+        /// Code of the safety rule.
         rule: String,
-        /// Object, cause and remedy.
+        /// The text of the refusal: object, cause and remedy.
         reason: String,
     },
-    /// Readiness cannot be determined now.
+    /// Readiness cannot be determined at present.
     Unknown {
-        /// The reason.
+        /// Why it cannot be determined.
         reason: String,
     },
 }
 
 impl FailoverReadiness {
-    /// Code of the rule that would refuse, if any.
+    /// Returns the code of the safety rule that would refuse, if any.
     pub fn rule(&self) -> Option<&str> {
         match self {
             Self::NotReady { rule, .. } => Some(rule),

@@ -1,4 +1,4 @@
-//! Findings: a failure code, its evidence, and what follows.
+//! Findings: a failure code, its evidence, and what follows from it.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::failover_readiness::FailoverReadiness;
 
-/// Failure codes, the most severe first; docs/reference/failure-codes.md explains each.
+/// Failure codes, with the most severe first. docs/reference/failure-codes.md explains each code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub enum FailureCode {
     /// Two servers take writes, and each has transactions that the other lacks.
@@ -17,9 +17,9 @@ pub enum FailureCode {
     UnreachablePrimary,
     /// The primary lost transactions that it had.
     RewoundPrimary,
-    /// The primary answers and takes no writes.
+    /// The primary answers, but takes no writes.
     PrimaryReadOnlyOrFull,
-    /// Commits wait for acknowledgements that do not come.
+    /// Commits wait for semi-sync ACKs that do not arrive.
     SemiSyncBlocked,
     /// Commits are, or were, reported to clients before another server had them.
     SemiSyncDegraded,
@@ -33,12 +33,12 @@ pub enum FailureCode {
     DeadReplica,
     /// A replica does not receive, or does not apply.
     ReplicaStopped,
-    /// A replica lags.
+    /// The lag of a replica is too large.
     ReplicaLagging,
 }
 
 impl FailureCode {
-    /// All codes.
+    /// All failure codes.
     pub const ALL: [Self; 13] = [
         Self::SplitBrainSuspected,
         Self::DeadPrimary,
@@ -62,15 +62,15 @@ impl fmt::Display for FailureCode {
     }
 }
 
-/// What follows a finding.
+/// What follows from a finding.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FindingAction {
     /// Fail over, if the rules of lossless failover allow it.
     FailOver,
-    /// A failover is due, and something holds it back.
+    /// A failover is due, but something holds it back.
     Held(FailoverHold),
-    /// Report it.
+    /// Only report the finding.
     Alarm,
 }
 
@@ -88,21 +88,21 @@ impl fmt::Display for FindingAction {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FailoverHold {
-    /// Failovers are paused.
+    /// An operator has paused failovers.
     Paused,
     /// The server is in planned downtime.
     Downtime {
-        /// End, in milliseconds since 1970.
+        /// End of the downtime, in milliseconds since 1970.
         until_ms: u64,
-        /// Reason given by the operator.
+        /// The reason that the operator gave.
         reason: String,
     },
     /// The last failover is recent and not acknowledged.
     Cooldown {
-        /// End, in milliseconds since 1970.
+        /// End of the cool-down, in milliseconds since 1970.
         until_ms: u64,
     },
-    /// Two servers take writes; a third would make it worse.
+    /// Two servers take writes. Promoting a third one would make this worse.
     SplitBrain,
 }
 
@@ -124,21 +124,21 @@ impl fmt::Display for FailoverHold {
 pub struct ClusterFinding {
     /// The failure code.
     pub code: FailureCode,
-    /// The server or relay.
+    /// The server or relay that has failed.
     pub server: String,
-    /// Since when, in milliseconds.
+    /// Since when the failure exists, in milliseconds of the caller's clock.
     pub since_ms: u64,
     /// What each observer reported.
     pub evidence: Vec<String>,
-    /// What follows.
+    /// The action that follows.
     pub action: FindingAction,
-    /// For [`FailureCode::FailoverNotReady`]: the code of the rule that would refuse.
+    /// For [`FailureCode::FailoverNotReady`]: the code of the safety rule that would refuse.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rule: Option<String>,
 }
 
 impl ClusterFinding {
-    /// The finding that a rule would refuse a failover of `primary`; `None` if no rule would.
+    /// Returns the finding that a safety rule would refuse a failover of `primary`; `None` if no rule would.
     pub fn not_ready(primary: &str, readiness: &FailoverReadiness, since_ms: u64) -> Option<Self> {
         let FailoverReadiness::NotReady { rule, reason } = readiness else { return None };
         let evidence = vec![format!("every failover would be refused: {rule} {reason}")];

@@ -1,4 +1,5 @@
-//! Bounded history of observer reports: for each server the latest of each kind, and since when it holds.
+//! A bounded history of observer reports. For each server it keeps the latest report of each kind, and since
+//! when the reported state exists.
 
 use std::collections::BTreeMap;
 
@@ -9,12 +10,12 @@ use tailwater_wire::gtid::GtidSet;
 use super::AnalysisSettings;
 use super::report::{Observed, Observer, ObserverReport, ServerHealth};
 
-/// Members of a cluster. Reports by or about other servers are dropped.
+/// Members of a cluster. Reports by or about any other server are dropped.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ClusterMembers {
-    /// The primary.
+    /// Name of the primary.
     pub primary: String,
-    /// Servers that follow the primary, directly or not.
+    /// Servers that replicate from the primary, directly or through others.
     pub replicas: Vec<String>,
     /// Relays that read the primary's stream.
     pub relays: Vec<String>,
@@ -29,63 +30,65 @@ impl ClusterMembers {
         self.relays.iter().any(|known| known == name)
     }
 
-    /// All observers of the primary except the manager.
+    /// Returns all observers of the primary except the manager.
     pub(super) fn observers(&self) -> impl Iterator<Item = Observer> {
         let relays = self.relays.iter().cloned().map(Observer::Relay);
         relays.chain(self.replicas.iter().cloned().map(Observer::Replica))
     }
 }
 
-/// History of a cluster.
+/// The history of the reports about a cluster.
 #[derive(Debug, Clone, Default)]
 pub struct ObservationHistory {
     pub(super) members: ClusterMembers,
     pub(super) settings: AnalysisSettings,
     pub(super) servers: BTreeMap<String, ServerHistory>,
-    /// When the manager last resumed after a stall. Nothing it missed before counts as silence.
+    /// When the manager last resumed after a stall. Answers that it missed before do not count as silence of
+    /// a server.
     pub(super) running_since_ms: u64,
 }
 
-/// History of one server.
+/// The history of the reports about one server.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ServerHistory {
-    /// When it last answered the manager, even with an error.
+    /// When the server last answered the manager, even if the answer was an error.
     pub answered_ms: Option<u64>,
-    /// Failures since the last answer.
+    /// Failures since the last answer of the server.
     pub streak: Option<FailureStreak>,
-    /// The longest recent silence that ended with an answer: when it ended, and its length in milliseconds.
+    /// The longest recent silence that ended with an answer: when it ended, and how long it lasted in
+    /// milliseconds.
     pub last_stall: Option<(u64, u64)>,
     pub write: Option<WriteProbes>,
-    /// The last health report, and when it was made.
+    /// The last health report, and its time.
     pub vitals: Option<(u64, ServerHealth)>,
-    /// Since when commits wait without any acknowledgement.
+    /// Since when commits wait while no ACK arrives.
     pub waiting_since_ms: Option<u64>,
-    /// Since when it lags.
+    /// Since when the lag of the server is too large.
     pub lagging_since_ms: Option<u64>,
-    /// Since when it does not receive, or does not apply.
+    /// Since when the server does not receive, or does not apply.
     pub stopped_since_ms: Option<u64>,
     /// Since when too few ackers are connected.
     pub too_few_since_ms: Option<u64>,
-    /// Unacknowledged commits when the server was first seen; later ones are counted from there.
+    /// Number of unacknowledged commits when the server was first observed. Only later ones are reported.
     pub unacknowledged_first: Option<u64>,
-    /// A loss of transactions that was detected.
+    /// The loss of transactions that was detected, if any.
     pub rewound: Option<HistoryRewind>,
-    /// The primary's stream as each observer reports it.
+    /// The state of the primary's stream, as each observer reports it.
     pub streams: BTreeMap<Observer, (u64, ReportedStream)>,
 }
 
-/// A loss of transactions.
+/// A server lost transactions that it had before.
 #[derive(Debug, Clone)]
 pub(super) struct HistoryRewind {
     pub at_ms: u64,
-    /// Which transactions, in words.
+    /// A text that names the lost transactions.
     pub what: String,
-    /// What it had before. `None` if a relay reported the loss; then the entry is dropped when that relay
-    /// streams again.
+    /// The transactions that the server had before. `None` if a relay reported the loss. Such an entry is
+    /// dropped when that relay streams again.
     pub had: Option<GtidSet>,
 }
 
-/// Failures since the last answer.
+/// Consecutive failures since the last answer of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct FailureStreak {
     pub since_ms: u64,
@@ -93,31 +96,31 @@ pub(super) struct FailureStreak {
     pub last: ProbeFailure,
     /// When the host first refused the connection.
     pub refused_since_ms: Option<u64>,
-    /// Since when new connections fail.
+    /// Since when attempts to open a new connection fail.
     pub reconnect_failing_since_ms: Option<u64>,
-    /// Whether a request failed. Until then an answer is only overdue.
+    /// Whether a request has failed. As long as this is false, an answer is only overdue.
     pub has_failed: bool,
 }
 
 impl FailureStreak {
-    /// Whether nothing is known except that an answer is a little overdue.
+    /// Whether the only sign of failure is an answer that is a little overdue.
     pub(super) fn is_only_overdue(&self, settings: &AnalysisSettings, now_ms: u64) -> bool {
         !self.has_failed && now_ms.saturating_sub(self.since_ms) < settings.unanimous_detect_after_ms
     }
 }
 
-/// How long a stall counts as recent, in milliseconds.
+/// How long the end of a silence counts as recent, in milliseconds.
 const STALL_MEMORY_MS_MAX: u64 = 600_000;
 
-/// Results of the manager's own writes.
+/// Results of the manager's own writes to the primary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct WriteProbes {
     pub last_ms: u64,
-    /// Since when writes fail, and why.
+    /// Since when the writes fail, and why.
     pub failing: Option<(u64, ProbeFailure)>,
 }
 
-/// State of a stream as an observer reports it.
+/// The state of a stream, as an observer reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ReportedStream {
     Streaming {
@@ -126,18 +129,19 @@ pub(super) enum ReportedStream {
     },
     Lost {
         failure: ProbeFailure,
-        /// When it was first reported.
+        /// When this state was first reported.
         since_ms: u64,
     },
-    /// The observer reads another server's stream.
+    /// The observer reads the stream of another server.
     FollowsOther {
-        /// When it was first reported.
+        /// When this state was first reported.
         since_ms: u64,
     },
 }
 
 impl ReportedStream {
-    /// This report after `before`: a lasting state keeps the time of its first report.
+    /// Returns this report as the successor of the report `before`. If the state is unchanged, the time of
+    /// its first report is kept.
     fn after(self, before: Self) -> Self {
         match (self, before) {
             (Self::Lost { failure, .. }, Self::Lost { since_ms, .. }) => Self::Lost { failure, since_ms },
@@ -153,17 +157,19 @@ impl ObservationHistory {
         Self { members, settings, servers: BTreeMap::new(), running_since_ms: 0 }
     }
 
-    /// The members of the cluster.
+    /// Returns the members of the cluster.
     pub fn members(&self) -> &ClusterMembers {
         &self.members
     }
 
-    /// Notes that the manager itself stalled until now: what it missed is no silence of others.
+    /// Records that the manager itself stalled until now. Answers that it missed meanwhile do not count as
+    /// silence of a server.
     pub fn resumed(&mut self, at_ms: u64) {
         self.running_since_ms = self.running_since_ms.max(at_ms);
     }
 
-    /// Adds a report. Reports of one observer about one server come in order of time; a late one is dropped.
+    /// Adds a report. The reports of one observer about one server arrive in order of time; a late one is
+    /// dropped.
     pub fn add(&mut self, report: ObserverReport) {
         let is_known_observer = match &report.observer {
             Observer::Manager => true,
@@ -207,7 +213,7 @@ impl ObservationHistory {
         }
     }
 
-    /// The thresholds.
+    /// Returns the thresholds of the analysis.
     pub fn settings(&self) -> &AnalysisSettings {
         &self.settings
     }
@@ -235,30 +241,30 @@ impl ServerHistory {
         }
     }
 
-    /// Whether the server answers the manager, allowing for a short delay.
+    /// Whether the server answers the manager. A short delay is allowed.
     pub(super) fn is_answering(&self, settings: &AnalysisSettings, now_ms: u64) -> bool {
         self.answered_ms.is_some()
             && self.streak.is_none_or(|streak| streak.is_only_overdue(settings, now_ms))
     }
 
-    /// Records a silence that ended after `lasted_ms`.
+    /// Records that a silence of `lasted_ms` ended with an answer.
     fn record_stall(&mut self, at_ms: u64, lasted_ms: u64) {
         if self.last_stall_ms(at_ms).is_none_or(|before_ms| before_ms <= lasted_ms) {
             self.last_stall = Some((at_ms, lasted_ms));
         }
     }
 
-    /// Length of the longest recent stall, in milliseconds.
+    /// Returns the length of the longest recent silence that ended with an answer, in milliseconds.
     pub(super) fn last_stall_ms(&self, now_ms: u64) -> Option<u64> {
         let of_late = |(at_ms, _): &(u64, u64)| now_ms.saturating_sub(*at_ms) <= STALL_MEMORY_MS_MAX;
         self.last_stall.filter(of_late).map(|(_, lasted_ms)| lasted_ms)
     }
 
-    /// Records that a request sent at `asked_ms` is unanswered. The server counts as silent since then,
-    /// unless it has answered anything later.
+    /// Records that a request which was sent at `asked_ms` is unanswered. The server counts as silent since
+    /// then, unless it has answered anything later.
     fn record_overdue(&mut self, at_ms: u64, kind: PingKind, asked_ms: u64) {
         let has_spoken = self.answered_ms.is_some_and(|record_answer| record_answer >= asked_ms);
-        // A write may hang although the server is healthy.
+        // An overdue write is ignored, because a write may hang on a healthy server.
         if kind == PingKind::Insert || has_spoken {
             return;
         }
@@ -279,7 +285,8 @@ impl ServerHistory {
 
     fn record_failure(&mut self, at_ms: u64, kind: PingKind, failure: ProbeFailure) {
         if kind == PingKind::Insert {
-            // A hanging write is no information on the process; other pings are.
+            // A failed write shows nothing about the process, because a write may hang on a healthy server.
+            // Other pings do.
             let since = self.write.and_then(|write| write.failing).map_or(at_ms, |(since, _)| since);
             self.write = Some(WriteProbes { last_ms: at_ms, failing: Some((since, failure)) });
             if failure.liveness() == Liveness::Alive {
@@ -308,7 +315,7 @@ impl ServerHistory {
             Some(streak) => FailureStreak {
                 last_ms: at_ms,
                 last: failure,
-                // A refusal followed by silence is still a refusal.
+                // If the host refused a connection and is silent afterwards, the refusal still counts.
                 refused_since_ms: streak.refused_since_ms.or(refused_since_ms),
                 reconnect_failing_since_ms: streak.reconnect_failing_since_ms.or(reconnect_failing_since_ms),
                 has_failed: true,
@@ -332,7 +339,7 @@ impl ServerHistory {
         };
         self.waiting_since_ms = match (same.as_ref().and_then(waits), waits(&vitals)) {
             (_, None) => None,
-            // No commit was acknowledged since.
+            // No commit was acknowledged since the previous report.
             (Some(before), Some(now)) if before == now => self.waiting_since_ms.or(Some(at_ms)),
             _ => Some(at_ms),
         };
@@ -344,7 +351,7 @@ impl ServerHistory {
         self.too_few_since_ms = is_short.then(|| self.too_few_since_ms.unwrap_or(at_ms));
         let unacknowledged = vitals.semi_sync.map(|semi_sync| semi_sync.unacknowledged);
         self.unacknowledged_first = match (self.unacknowledged_first, unacknowledged) {
-            // The counter restarts with the server.
+            // The server's counter restarts at 0 when the server restarts.
             (Some(first), Some(now)) if same.is_some() && first <= now => Some(first),
             (_, now) => now,
         };

@@ -1,15 +1,15 @@
-//! Failure analysis: reports of several observers over time become a failure code with evidence. Pure: time
-//! is an input.
+//! Failure analysis: turns the reports of several observers over time into failure codes with evidence. Pure:
+//! the time is an input.
 //!
-//! - [`report`]: reports of an observer.
-//! - [`history`]: what is kept of them; bounded by the number of servers.
+//! - [`report`]: the reports of an observer.
+//! - [`history`]: what is kept of the reports; bounded by the number of servers.
 //! - `primary`: whether the primary is dead, or only unreachable for the manager.
-//! - `observer_reports`: what the other observers report about a silent primary.
-//! - `primary_writes`: whether a primary that answers takes writes and waits for acknowledgements.
-//! - `non_primary_findings`: replicas, relays, and other servers that take writes.
+//! - `observer_reports`: what the other observers report about a primary that does not answer the manager.
+//! - `primary_writes`: whether a primary that answers takes writes and waits for ACKs.
+//! - `non_primary_findings`: findings about replicas, relays, and other servers that take writes.
 //! - [`failover_guard`]: what follows a finding, and what holds a failover back.
-//! - [`finding`]: the result; [`failover_readiness`]: whether a failover would succeed.
-//! - [`snapshot`]: analysis of a single observation of each server.
+//! - [`finding`]: the result of the analysis; [`failover_readiness`]: whether a failover would succeed.
+//! - [`snapshot`]: the analysis of a single observation of each server.
 //!
 //! docs/reference/failure-codes.md explains each code.
 
@@ -38,20 +38,21 @@ pub use report::{Observed, Observer, ObserverReport, ServerHealth};
 pub struct AnalysisSettings {
     /// How long a server must be silent before it counts as unresponsive.
     pub detect_after_ms: u64,
-    /// The same for the primary if all observers agree. The old spelling is `agreed_after_ms`.
+    /// How long the primary must be silent before it counts as dead, if all observers agree. The old spelling
+    /// is `agreed_after_ms`.
     #[serde(alias = "agreed_after_ms")]
     pub unanimous_detect_after_ms: u64,
-    /// Age from which a report is ignored.
+    /// A report that is older than this is ignored.
     pub stale_after_ms: u64,
-    /// How long commits must wait for an acknowledgement to count as blocked.
+    /// How long commits must wait for an ACK before they count as blocked.
     pub blocked_after_ms: u64,
-    /// Largest lag of a replica that is not reported, in seconds.
+    /// The largest lag of a replica that is not reported, in seconds.
     pub lag_seconds_max: u64,
     /// How long a lag must last before it is reported.
     pub lag_after_ms: u64,
-    /// How long after a failover the next automatic one is held back, unless the first is acknowledged.
+    /// How long after a failover the next automatic one is held back, unless the first one is acknowledged.
     pub cooldown_ms: u64,
-    /// Whether commits must wait for acknowledgements. If not, a missing wait is not reported.
+    /// Whether commits must wait for ACKs. If not, a missing wait is not reported.
     pub semi_sync: bool,
 }
 
@@ -70,7 +71,7 @@ impl Default for AnalysisSettings {
     }
 }
 
-/// Returns the findings at `now_ms`, the most severe first. At most one demands a failover.
+/// Returns the findings at `now_ms`, with the most severe first. At most one of them demands a failover.
 pub fn analyse(history: &ObservationHistory, guard: &FailoverGuard, now_ms: u64) -> Vec<ClusterFinding> {
     let settings = &history.settings;
     let mut findings = Vec::new();

@@ -18,7 +18,8 @@ pub(super) fn judge(
     let answers =
         |name: &String| history.server(name).is_some_and(|server| server.is_answering(settings, now_ms));
     let members = &history.members;
-    // If no member answers, the manager is probably cut off, and silence is no sign of a failed member.
+    // If no member answers, the manager itself is probably cut off. The silence of a member then shows
+    // nothing.
     let any_answers =
         answers(&members.primary) || members.replicas.iter().chain(&members.relays).any(answers);
     for (names, code) in
@@ -65,7 +66,7 @@ fn dead_finding(code: FailureCode, name: &str, streak: &FailureStreak, now_ms: u
     )
 }
 
-/// A relay without a stream while the primary answers the manager.
+/// Finds a relay without a stream, while the primary answers the manager.
 fn detached(
     history: &ObservationHistory,
     name: &str,
@@ -82,7 +83,7 @@ fn detached(
         ReportedStream::FollowsOther { since_ms } => ("follows another server".to_owned(), *since_ms),
         ReportedStream::Streaming { .. } => return None,
     };
-    // A starting relay, or one that changes its source in a switchover, is briefly without a stream.
+    // A relay that starts, or that changes its source in a switchover, has no stream for a short time.
     let lasts = now_ms.saturating_sub(since_ms) >= settings.detect_after_ms;
     let evidence = vec![format!("relay {name}: {what}"), "the primary answers the manager".to_owned()];
     let is_fresh = now_ms.saturating_sub(*at) <= settings.stale_after_ms;
@@ -95,7 +96,7 @@ fn stopped(
     settings: &AnalysisSettings,
     now_ms: u64,
 ) -> Option<ClusterFinding> {
-    // A replica that changes its source stops briefly.
+    // A replica that changes its source does not replicate for a short time.
     let since_ms = server.stopped_since_ms?;
     let lasts = now_ms.saturating_sub(since_ms) >= settings.detect_after_ms;
     let (_, vitals) = server.vitals.as_ref().filter(|_| lasts)?;
@@ -124,7 +125,7 @@ fn leads(vitals: &&(u64, ServerHealth)) -> bool {
     vitals.1.writable && !vitals.1.replicates
 }
 
-/// Followers that take writes and do not replicate, by recent reports.
+/// Returns the followers that take writes and do not replicate, according to recent reports.
 fn leaders(
     history: &ObservationHistory,
     settings: &AnalysisSettings,
@@ -139,8 +140,8 @@ fn leaders(
     history.members.replicas.iter().filter_map(lately).collect()
 }
 
-/// Whether no client has received an OK for a commit since the server started, and none will be, because too
-/// few ackers are connected. This is a replaced primary that restarted; it has not been promoted again.
+/// Whether no client has received an OK for a commit since the server started, and none will, because too few
+/// ackers are connected. Such a server is a replaced primary that restarted, and has not been promoted again.
 fn holds_all_commits(vitals: &ServerHealth) -> bool {
     vitals.semi_sync.is_some_and(|semi_sync| {
         let waits = semi_sync.active && semi_sync.lossless && semi_sync.clients < semi_sync.acks_needed;
@@ -148,7 +149,7 @@ fn holds_all_commits(vitals: &ServerHealth) -> bool {
     })
 }
 
-/// A follower that takes writes while the primary is dead: another tool may have promoted it.
+/// Finds a follower that takes writes while the primary is dead: another tool may have promoted it.
 fn competing_primary(
     history: &ObservationHistory,
     settings: &AnalysisSettings,
@@ -158,7 +159,7 @@ fn competing_primary(
     let (name, at, leader) = leaders.find(|(_, _, vitals)| !holds_all_commits(vitals))?;
     let replicates = match leader.is_replication_known {
         true => "does not replicate",
-        false => "does not tell whether it replicates (a privilege is missing: `tailwater grants`)",
+        false => "does not report whether it replicates (a privilege is missing: `tailwater grants`)",
     };
     let evidence = vec![format!(
         "{name} takes writes and {replicates}, while {} is dead: was it promoted by another tool?",
@@ -167,7 +168,7 @@ fn competing_primary(
     Some(ClusterFinding::new(FailureCode::SplitBrainSuspected, &name, at, evidence))
 }
 
-/// Two servers that take writes and replicate from nothing, each with transactions that the other lacks.
+/// Finds two servers that take writes and do not replicate, each with transactions that the other lacks.
 fn split_brain(
     history: &ObservationHistory,
     settings: &AnalysisSettings,
@@ -188,7 +189,7 @@ fn split_brain(
             match primary.is_replication_known && other.is_replication_known {
                 true => format!("{primary_name} and {name} both take writes, and neither replicates"),
                 false => format!(
-                    "{primary_name} and {name} both take writes, and of one it is not known whether it replicates"
+                    "{primary_name} and {name} both take writes, and for one of them it is not known whether it replicates"
                 ),
             },
             format!("only {primary_name} has {}", one_line(&ours)),

@@ -9,28 +9,28 @@ use super::report::Observer;
 /// How many heartbeats must be missing before a stream counts as silent.
 const HEARTBEATS_MISSED_MIN: u64 = 3;
 
-/// Reports of the other observers.
+/// The reports of the observers other than the manager.
 #[derive(Default)]
 pub(super) struct ObserverReports {
-    /// Observers that received from the primary after it fell silent to the manager.
+    /// Observers that received from the primary after it became silent to the manager.
     pub alive: Vec<String>,
-    /// Observers that lost its stream.
+    /// Observers that lost the primary's stream.
     pub lost: Vec<String>,
-    /// Observers that have neither lost its stream nor received from it.
+    /// Observers that have neither lost the primary's stream nor received from it since.
     pub undecided: Vec<String>,
-    /// Number of observers that the manager reached since the primary fell silent.
+    /// Number of observers that the manager reached after the primary became silent.
     reached: usize,
-    /// Number of observers.
+    /// Number of all observers.
     all: usize,
 }
 
 impl ObserverReports {
-    /// Whether most observers, including the manager, are reachable.
+    /// Whether most observers, including the manager, can be reached.
     pub fn has_majority(&self) -> bool {
         2 * (1 + self.reached) > 1 + self.all
     }
 
-    /// Whether at least one observer lost the primary, none reports otherwise, and all are reachable.
+    /// Whether at least one observer lost the primary, no observer reports otherwise, and all can be reached.
     pub fn is_unanimous(&self) -> bool {
         !self.lost.is_empty()
             && self.alive.is_empty()
@@ -39,13 +39,13 @@ impl ObserverReports {
     }
 }
 
-/// How long a stream must be silent, and which lost streams count.
+/// How long a stream must be silent before it counts as lost, and which lost streams count.
 #[derive(Clone, Copy)]
 pub(super) enum SilenceThreshold {
-    /// `detect_after_ms`; all lost streams count.
+    /// A stream must be silent for `detect_after_ms`. All lost streams count.
     Full,
-    /// This many milliseconds, or longer if fewer heartbeats are due by then. A stream lost well before the
-    /// silence does not count.
+    /// A stream must be silent for this many milliseconds, or longer if its heartbeats are too rare for that.
+    /// A stream that was lost well before the silence does not count.
     Short(u64),
 }
 
@@ -62,10 +62,11 @@ pub(super) fn collect(
         let stream = stream.filter(|(at, _)| now_ms.saturating_sub(*at) <= settings.stale_after_ms);
         reports.all += 1;
         reports.reached += usize::from(is_reached(history, &observer, streak, stream.map(|(at, _)| *at)));
-        // Without a report it may read from a relay and have no stream of the primary.
+        // An observer without a report may read from a relay, and then has no stream of the primary.
         let Some((at_ms, stream)) = stream else { continue };
         match *stream {
-            // The primary sent an error, so it was alive then. Only an error after the silence began counts.
+            // The primary sent an error, so it was alive at that time. Only an error that was sent after the
+            // silence began counts.
             ReportedStream::Lost { failure, .. } if failure.liveness() == Liveness::Alive => {
                 if *at_ms > streak.last_ms {
                     reports.alive.push(format!("{observer}: it answers: {failure}"));
@@ -83,7 +84,7 @@ pub(super) fn collect(
             ReportedStream::Streaming { heard_ms: None, .. } | ReportedStream::FollowsOther { .. } => {}
             ReportedStream::Streaming { heard_ms: Some(heard_ms), heartbeat_ms } => {
                 let enough_ms = enough_ms(settings, threshold, heartbeat_ms);
-                // A report covers the time up to when it was made.
+                // A report shows the silence only up to the time of the report.
                 let quiet_ms = at_ms.saturating_sub(heard_ms.max(history.running_since_ms));
                 if quiet_ms >= enough_ms {
                     reports.lost.push(format!("{observer}: received nothing for {quiet_ms} ms"));
@@ -91,7 +92,8 @@ pub(super) fn collect(
                     let ago_ms = now_ms.saturating_sub(heard_ms);
                     reports.alive.push(format!("{observer}: received from it {ago_ms} ms ago"));
                 } else if now_ms.saturating_sub(*at_ms) < settings.detect_after_ms {
-                    // An observer without a recent report is unreachable, and is not waited for.
+                    // The observer is waited for only if its report is recent. Without a recent report it is
+                    // unreachable.
                     reports.undecided.push(observer.to_string());
                 }
             }
@@ -110,7 +112,7 @@ fn enough_ms(settings: &AnalysisSettings, threshold: SilenceThreshold, heartbeat
     }
 }
 
-/// Whether the manager heard from the observer since the primary fell silent. Earlier answers say nothing
+/// Whether the manager reached the observer after the primary became silent. An earlier answer shows nothing
 /// about a network that failed since.
 fn is_reached(
     history: &ObservationHistory,

@@ -1,9 +1,9 @@
 //! Decides whether the primary is dead, or only unreachable for the manager.
 //!
-//! A refused connection proves that the process does not exist; no further wait is needed unless an observer
-//! still hears the primary. Silence alone proves nothing. It must last, another observer must have lost the
-//! primary too, no observer may have heard it since, and most observers must be reachable; otherwise the
-//! manager may be cut off.
+//! A refused connection proves that the process does not exist. The decision then waits no longer, unless an
+//! observer still receives from the primary. Silence alone proves nothing, because the manager may be cut
+//! off. The silence must last, another observer must have lost the primary too, no observer may have received
+//! from it since, and most observers must be reachable.
 //!
 //! If all observers are reachable and agree, a shorter silence suffices: see [`unanimous_death`].
 
@@ -12,9 +12,9 @@ use super::finding::{ClusterFinding, FailureCode};
 use super::history::{FailureStreak, ObservationHistory, ServerHistory};
 use super::observer_reports::{ObserverReports, SilenceThreshold, collect};
 
-/// Assessment of the primary.
+/// What the analysis shows about the primary.
 pub(super) struct PrimaryAssessment {
-    /// It answers the manager.
+    /// Whether the primary answers the manager.
     pub is_answering: bool,
     pub finding: Option<ClusterFinding>,
 }
@@ -55,12 +55,14 @@ pub(super) fn judge(
     let lasted = now_ms.saturating_sub(streak.since_ms) >= settings.detect_after_ms;
     let is_gone = streak.refused_since_ms.is_some();
     let confirmed = !reports.lost.is_empty();
-    // A server that was never seen alive may be a wrong address, so another observer must confirm.
+    // If the server was never seen alive, its address may be wrong, so another observer must confirm the
+    // failure.
     let at_once = is_gone && server.answered_ms.is_some();
     let most = reports.has_majority();
     evidence.extend(reports.lost);
     if !reports.undecided.is_empty() {
-        // They decide within the same time: either they lose the primary or they hear it.
+        // The undecided observers decide within the same time: each either loses the primary or receives from
+        // it.
         return silent(None);
     }
     if at_once {
@@ -80,12 +82,12 @@ pub(super) fn judge(
     silent(Some(ClusterFinding::new(FailureCode::UnreachablePrimary, name, streak.since_ms, evidence)))
 }
 
-/// After a stall that was not a death, the next silence must last this many times as long.
+/// After a silence that was not a death, the next silence must last this many times as long.
 const STALL_FACTOR: u64 = 3;
 
-/// Reports of the others if all agree that the primary is dead before `detect_after_ms`: neither the open
-/// connection nor a new one is answered, and every stream with a heartbeat due was lost or silent for as
-/// long.
+/// Returns the reports of the observers if all of them agree, before `detect_after_ms`, that the primary is
+/// dead. The primary must answer neither on the open connection nor on a new one. Every stream on which a
+/// heartbeat is due must be lost, or silent for as long.
 fn unanimous_death(
     history: &ObservationHistory,
     server: &ServerHistory,
@@ -98,7 +100,7 @@ fn unanimous_death(
     let enough_ms = stall_ms.max(settings.unanimous_detect_after_ms);
     let lasted = |since_ms: u64, enough_ms: u64| now_ms.saturating_sub(since_ms) >= enough_ms;
     let is_silent = lasted(streak.since_ms, enough_ms) && lasted(history.running_since_ms, enough_ms);
-    // A new connection is tried later than the open one.
+    // A new connection is tried later than the open one, so half of the time suffices for it.
     let is_reconnect_silent =
         streak.reconnect_failing_since_ms.is_some_and(|since_ms| lasted(since_ms, enough_ms / 2));
     if !is_silent || !is_reconnect_silent {
@@ -113,7 +115,7 @@ fn manager_evidence(server: &ServerHistory, streak: &FailureStreak, now_ms: u64)
     let seen = match server.answered_ms {
         Some(at) => format!("; it last answered {} ms ago", now_ms.saturating_sub(at)),
         None if lasted > 0 => "; it was never seen alive".to_owned(),
-        // There was only one observation.
+        // There was only one observation, so no time can be given.
         None => String::new(),
     };
     let failure = match streak.refused_since_ms {
@@ -123,7 +125,7 @@ fn manager_evidence(server: &ServerHistory, streak: &FailureStreak, now_ms: u64)
     format!("the manager: {failure}{}{seen}", duration_suffix(lasted))
 }
 
-/// Duration as a suffix; empty if it is 0.
+/// Returns a duration as a suffix of a text; empty if the duration is 0.
 pub(super) fn duration_suffix(lasted_ms: u64) -> String {
     if lasted_ms == 0 { String::new() } else { format!(", for {lasted_ms} ms") }
 }

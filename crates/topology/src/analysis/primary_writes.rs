@@ -1,5 +1,4 @@
-//! Findings about a primary that answers: whether it takes writes, and whether commits wait for
-//! acknowledgements.
+//! Findings about a primary that answers: whether it takes writes, and whether commits wait for ACKs.
 
 use crate::probe_failure::ProbeFailure;
 
@@ -32,7 +31,7 @@ fn semi_sync(server: &ServerHistory) -> Option<SemiSyncHealth> {
     server.vitals.as_ref().and_then(|(_, vitals)| vitals.semi_sync)
 }
 
-/// Since when the manager's own write hangs.
+/// Returns since when the manager's own write hangs.
 fn hangs_since(server: &ServerHistory) -> Option<u64> {
     let (since, failure) = server.write?.failing?;
     (failure == ProbeFailure::TimedOut).then_some(since)
@@ -46,7 +45,7 @@ fn blocked(
 ) -> Option<ClusterFinding> {
     let semi_sync = semi_sync(server).filter(|semi_sync| semi_sync.enabled)?;
     let since = server.waiting_since_ms?;
-    // The manager's own write may have begun to wait before the observation.
+    // The manager's own write may have started to wait before the server was observed.
     let since = hangs_since(server).map_or(since, |hangs| hangs.min(since));
     let waited = now_ms.saturating_sub(since);
     if waited < settings.blocked_after_ms {
@@ -57,7 +56,10 @@ fn blocked(
         semi_sync.waiting_sessions
     )];
     evidence.push(if semi_sync.clients < semi_sync.acks_needed {
-        format!("{} of {} that have to acknowledge are connected", semi_sync.clients, semi_sync.acks_needed)
+        format!(
+            "{} of the {} ackers that a commit needs are connected",
+            semi_sync.clients, semi_sync.acks_needed
+        )
     } else {
         format!(
             "{} are connected, {} have to acknowledge: they do not, or their acknowledgements are lost",
@@ -89,13 +91,13 @@ fn unwritable(
     }
     let since =
         hangs_since(server).filter(|since| now_ms.saturating_sub(*since) >= settings.blocked_after_ms)?;
-    // A wait for acknowledgements also hangs the write; it has its own code.
+    // If commits wait for ACKs, the manager's write hangs too. This case has its own failure code.
     let waits = semi_sync(server).is_some_and(|semi_sync| semi_sync.waiting_sessions > 0);
     if is_blocked || waits {
         return None;
     }
     let evidence = vec![format!(
-        "the manager: a write hangs for {} ms, and no commit waits for an acknowledgement: is a disk full, or everything locked?",
+        "the manager: a write hangs for {} ms, and no commit waits for an acknowledgement: is a disk full, or are all tables locked?",
         now_ms.saturating_sub(since)
     )];
     Some(ClusterFinding::new(FailureCode::PrimaryReadOnlyOrFull, name, since, evidence))
@@ -108,11 +110,11 @@ fn degraded(
     is_blocked: bool,
 ) -> Option<ClusterFinding> {
     let (at, vitals) = server.vitals.as_ref()?;
-    // A relay that starts, or changes its source, connects after a moment.
+    // A relay that starts, or that changes its source, connects only after a moment.
     let lasts = |since_ms: u64| now_ms.saturating_sub(since_ms) >= settings.detect_after_ms;
     let is_short = server.too_few_since_ms.is_some_and(lasts);
     let Some(semi_sync) = vitals.semi_sync else {
-        let evidence = vec!["semi-sync is not there: its plugin is not loaded".to_owned()];
+        let evidence = vec!["semi-sync is not available: its plugin is not loaded".to_owned()];
         return Some(ClusterFinding::new(FailureCode::SemiSyncDegraded, name, *at, evidence));
     };
     let mut evidence = Vec::new();
@@ -126,7 +128,7 @@ fn degraded(
     }
     if semi_sync.enabled && is_short && !is_blocked {
         evidence.push(format!(
-            "{} of {} that have to acknowledge are connected: the next commit waits",
+            "{} of the {} ackers that a commit needs are connected: the next commit waits",
             semi_sync.clients, semi_sync.acks_needed
         ));
     }

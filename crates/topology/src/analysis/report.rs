@@ -6,14 +6,14 @@ use crate::observation::{IoState, PingKind, PingResult, ReplicaChannel, ServerSt
 use crate::probe_failure::ProbeFailure;
 use tailwater_wire::gtid::GtidSet;
 
-/// Who made a report.
+/// The observer that made a report.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Observer {
-    /// The manager, by its pings and probes.
+    /// The manager, through its pings and probes.
     Manager,
-    /// A relay, by its stream.
+    /// A relay, through its stream.
     Relay(String),
-    /// A replica, by its receiver.
+    /// A replica, through its receiver.
     Replica(String),
 }
 
@@ -30,45 +30,45 @@ impl fmt::Display for Observer {
 /// One report of one observer about one server.
 #[derive(Debug, Clone)]
 pub struct ObserverReport {
-    /// When it was true, in milliseconds of the caller's clock.
+    /// The time at which the report was true, in milliseconds of the caller's clock.
     pub at_ms: u64,
-    /// The observer.
+    /// The observer that made the report.
     pub observer: Observer,
-    /// The server that it is about.
+    /// The server that the report is about.
     pub about: String,
     /// What was reported.
     pub saw: Observed,
 }
 
-/// Content of a report.
+/// The content of a report.
 #[derive(Debug, Clone)]
 pub enum Observed {
     /// A ping was answered.
     Answered(PingKind),
     /// A ping failed.
     Failed(PingKind, ProbeFailure),
-    /// A ping sent at that time is unanswered.
+    /// A ping is unanswered; with the time at which it was sent.
     Overdue(PingKind, u64),
-    /// State of the server.
+    /// The state of the server.
     Health(Box<ServerHealth>),
     /// The observer reads the server's stream.
     Streaming {
-        /// When the last event came, if known. A replica of a frozen server reports for a minute that it
-        /// receives.
+        /// When the last event arrived, if known. While a server is frozen, its replica reports for up to a
+        /// minute that it receives.
         heard_ms: Option<u64>,
-        /// Longest time without an event, if known.
+        /// The longest possible time without an event, if known.
         heartbeat_ms: Option<u64>,
     },
     /// The observer lost the server's stream and cannot reconnect.
     StreamLost(ProbeFailure),
-    /// The observer reads another server by order, so it gives no information on this one.
+    /// The observer was ordered to read another server, so it gives no information on this one.
     FollowsOther,
-    /// A relay's log has transactions that the server has lost.
+    /// The log of a relay contains transactions that the server has lost; with a text that names them.
     HistoryRewound(String),
 }
 
 impl Observed {
-    /// Result of a ping.
+    /// Converts the result of a ping.
     pub fn of_ping(ping: &PingResult) -> Self {
         match &ping.outcome {
             Ok(()) => Self::Answered(ping.kind),
@@ -76,18 +76,19 @@ impl Observed {
         }
     }
 
-    /// What a replica's receiver reports about its source; `None` if it was stopped on purpose. `before` is
-    /// the same channel in the previous observation: if the position has advanced, the source was heard by
-    /// `now_ms`.
+    /// Returns what a replica's receiver reports about its source; `None` if the receiver was stopped on
+    /// purpose. `before` is the same channel in the previous observation. If the received position has
+    /// advanced since, the replica received from the source until `now_ms`.
     pub fn of_channel(
         before: Option<&ReplicaChannel>,
         channel: &ReplicaChannel,
         now_ms: u64,
     ) -> Option<Self> {
-        /// CR_CONNECTION_ERROR, CR_CONN_HOST_ERROR. The text contains the system's error number; 111 is
-        /// ECONNREFUSED.
+        /// The client errors CR_CONNECTION_ERROR and CR_CONN_HOST_ERROR. Their text contains the error number
+        /// of the operating system; 111 is ECONNREFUSED.
         const NO_CONNECTION: [u16; 2] = [2002, 2003];
-        /// Range of the client library's own error numbers; the server has numbers on both sides of it.
+        /// Range of error numbers of the client library. Error numbers of the server are below and above this
+        /// range.
         const CLIENT_ERRORS: std::ops::Range<u16> = 2000..3000;
         let has_more = before.is_some_and(|before| before.received_position != channel.received_position);
         match (channel.io, &channel.io_error) {
@@ -107,50 +108,50 @@ impl Observed {
     }
 }
 
-/// State of a server as far as the analysis needs it.
+/// The part of a server's state that the analysis needs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ServerHealth {
-    /// `server_uuid`, or `server_id` where there is none.
+    /// The `server_uuid`, or the `server_id` on servers without a UUID.
     pub identity: String,
-    /// `server_id`.
+    /// The `server_id` of the server.
     pub server_id: u32,
-    /// Ordinary accounts can write.
+    /// Whether ordinary accounts can write.
     pub writable: bool,
-    /// Transactions executed.
+    /// The transactions that the server has executed.
     pub executed: GtidSet,
-    /// It replicates natively, or a channel feeds it.
+    /// Whether the server replicates natively or is the target of a channel.
     pub replicates: bool,
-    /// Whether that is known; if not, it counts as not replicating.
+    /// Whether the account can read the replication status. If not, the server counts as not replicating.
     pub is_replication_known: bool,
-    /// Why it does not receive, if it should.
+    /// Why the server does not receive, although it should.
     pub io_stopped: Option<String>,
-    /// Why it does not apply, if it should.
+    /// Why the server does not apply, although it should.
     pub sql_stopped: Option<String>,
-    /// Lag beyond the configured delay, in seconds.
+    /// Lag in addition to the configured delay, in seconds.
     pub lag_seconds: Option<u64>,
-    /// Its semi-sync as a source.
+    /// State of semi-sync for the server as a source.
     pub semi_sync: Option<SemiSyncHealth>,
 }
 
-/// Semi-sync of a source, as the failure analysis sees it. Not `SemiSyncSource`: instead of the settings it has
-/// whether they are lossless.
+/// State of semi-sync for a source, as far as the failure analysis needs it: not the settings themselves, as in
+/// `SemiSyncSource`, but whether they are lossless.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SemiSyncHealth {
-    /// It is switched on.
+    /// Whether semi-sync is enabled.
     pub enabled: bool,
-    /// In force: false after a fallback to asynchronous replication.
+    /// Whether semi-sync is in force. False after a fallback to asynchronous replication.
     pub active: bool,
-    /// Commits wait before the engine commits, without a time-out, also while no acker is connected.
+    /// Whether commits wait before the engine commits, without a time-out, even while no acker is connected.
     pub lossless: bool,
-    /// Connected semi-sync replicas.
+    /// Number of connected semi-sync replicas.
     pub clients: u32,
-    /// ACKs that a commit waits for.
+    /// Number of ACKs that a commit waits for.
     pub acks_needed: u32,
-    /// Sessions that wait for ACKs.
+    /// Number of sessions that wait for ACKs.
     pub waiting_sessions: u64,
-    /// Commits acknowledged since the server started.
+    /// Number of commits that were acknowledged since the server started.
     pub acknowledged: u64,
-    /// Commits not acknowledged since the server started.
+    /// Number of commits that were not acknowledged since the server started.
     pub unacknowledged: u64,
 }
 

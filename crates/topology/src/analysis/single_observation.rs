@@ -1,5 +1,5 @@
-//! Analysis of one observation of each server, without history: nothing that depends on how long a state
-//! lasts.
+//! Analysis of a single observation of each server. Without a history it finds nothing that depends on how
+//! long a state lasts.
 
 use crate::observation::{Observation, PingKind};
 use crate::probe_failure::ProbeFailure;
@@ -11,10 +11,10 @@ use super::history::{ClusterMembers, ObservationHistory};
 use super::report::{Observed, Observer, ObserverReport, ServerHealth};
 use super::{AnalysisSettings, analyse};
 
-/// The relay's name in a cluster.
+/// Name of the local relay in a cluster.
 const RELAY: &str = "tailwater";
 
-/// Findings of a single observation. None of them triggers an action.
+/// Returns the findings that a single observation of each server shows. None of them triggers an action.
 pub fn analyse_snapshot(
     plan: &ClusterPlan,
     cluster: &Cluster,
@@ -23,7 +23,7 @@ pub fn analyse_snapshot(
     let settings = AnalysisSettings {
         detect_after_ms: 0,
         stale_after_ms: u64::MAX,
-        // A commit that waits at the moment of the observation is normal.
+        // It is normal that a commit waits at the moment of the observation.
         blocked_after_ms: u64::MAX,
         lag_after_ms: 0,
         semi_sync: plan.relay.semi_sync,

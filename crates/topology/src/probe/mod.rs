@@ -2,8 +2,8 @@
 //!
 //! - `queries`: the queries of a probe in each flavour and version.
 //! - `semi_sync_persistence`: whether semi-sync survives a restart.
-//! - `named_values`: access to results by column and variable names.
-//! - [`ping`]: small, frequent checks.
+//! - `named_values`: access to query results by column and variable names.
+//! - [`ping`]: small, frequent checks whether a server answers.
 
 mod named_values;
 pub mod ping;
@@ -21,12 +21,12 @@ use crate::observation::{
 };
 use crate::probe_failure::ProbeFailure;
 
-/// A server to probe.
+/// A server to probe, and how to connect to it.
 #[derive(Debug, Clone)]
 pub struct ProbeTarget {
-    /// Its name in the configuration.
+    /// Name of the server in the configuration.
     pub name: String,
-    /// Its address and the account.
+    /// Address of the server, and the account.
     pub connect: ConnectOptions,
 }
 
@@ -43,7 +43,7 @@ pub async fn probe_server(subject: &ProbeTarget, timeout: Duration) -> Observati
         Err(_) => Err(ProbeError {
             failure: ProbeFailure::TimedOut,
             message: format!(
-                "{} did not answer all questions within {} s",
+                "{} did not answer all queries of the probe within {} s",
                 subject.connect.endpoint,
                 timeout.as_secs_f64()
             ),
@@ -58,8 +58,9 @@ pub async fn probe_server(subject: &ProbeTarget, timeout: Duration) -> Observati
     }
 }
 
-/// Probes `followers` in parallel, then `primaries`: a transaction seen on a follower is then also on the
-/// primary, unless the primary never had it. Returns both in their order, followers first.
+/// Probes `followers` in parallel, and after that `primaries`. A transaction that was seen on a follower is
+/// then also seen on the primary, unless the primary never had it. Returns all observations in order, the
+/// followers first.
 pub async fn probe_servers(
     followers: &[ProbeTarget],
     primaries: &[ProbeTarget],
@@ -68,7 +69,7 @@ pub async fn probe_servers(
     (side_by_side(followers, timeout).await, side_by_side(primaries, timeout).await)
 }
 
-/// Most connections at once.
+/// The maximum number of connections at the same time.
 const SIDE_BY_SIDE_MAX: usize = 64;
 
 async fn side_by_side(subjects: &[ProbeTarget], timeout: Duration) -> Vec<Observation> {
@@ -104,7 +105,7 @@ async fn look(connect: &ConnectOptions, timeout: Duration) -> Result<ServerState
     Ok(look)
 }
 
-/// Replication channels of a server, and queries that it refused.
+/// Reads the replication channels of a server. Returns them with the queries that the server refused.
 pub async fn channels(
     connection: &mut Connection,
 ) -> Result<(Vec<ReplicaChannel>, Vec<UnansweredQuery>), TopologyError> {
@@ -113,25 +114,25 @@ pub async fn channels(
     Ok((channels, unanswered))
 }
 
-/// Semi-sync as a source and as a replica.
+/// Reads the state of semi-sync, for the server as a source and as a replica.
 pub async fn semi_sync(
     connection: &mut Connection,
 ) -> Result<(Option<SemiSyncSource>, Option<SemiSyncReplica>), TopologyError> {
     queries::semi_sync(connection).await
 }
 
-/// Semi-sync as a source, without its state after a restart.
+/// Reads the state of semi-sync for the server as a source. Does not determine whether it survives a restart.
 pub async fn semi_sync_now(connection: &mut Connection) -> Result<Option<SemiSyncSource>, TopologyError> {
     queries::semi_sync_now(connection).await
 }
 
-/// All transactions executed.
+/// Reads all transactions that the server has executed.
 pub async fn executed(connection: &mut Connection) -> Result<GtidSet, TopologyError> {
     let flavour = connection.server().flavour;
     Ok(queries::ask_gtids(connection, flavour).await?.0)
 }
 
-/// The same options with every time-out cut to `timeout`.
+/// Returns the same options, with every time-out reduced to `timeout`.
 pub(crate) fn bounded(connect: &ConnectOptions, timeout: Duration) -> ConnectOptions {
     ConnectOptions {
         connect_timeout: connect.connect_timeout.min(timeout),

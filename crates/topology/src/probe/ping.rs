@@ -13,24 +13,26 @@ use crate::probe_failure::ProbeFailure;
 #[derive(Debug)]
 pub struct Pinger {
     connect: ConnectOptions,
-    /// Key of its row in `tailwater.ping`.
+    /// Key of this manager's row in `tailwater.ping`.
     manager: String,
     timeout: Duration,
     standing: Option<Connection>,
-    /// A write that exceeded its time. It is not cancelled, because a commit that waits for an ACK would
-    /// become visible without one. No other write is sent meanwhile.
+    /// A write that exceeded its time limit. It is not cancelled, because a commit that waits for an ACK
+    /// would then become visible without one. No other write is sent meanwhile.
     writing: Option<JoinHandle<Result<Connection, SessionError>>>,
     writer: Option<Connection>,
 }
 
-/// Longest key of a manager's row, in characters.
+/// The longest key of a manager's row, in characters.
 const MANAGER_CHARACTERS_MAX: usize = 64;
 
 impl Pinger {
-    /// Pings the server at `connect` as the named manager; each ping takes at most `timeout`.
+    /// Creates a pinger for the server at `connect`, in the name of a manager. Each ping takes at most
+    /// `timeout`.
     pub fn new(connect: &ConnectOptions, manager: &str, timeout: Duration) -> Self {
         let mut connect = bounded(connect, timeout);
-        // A write may hang long, and has its own limit.
+        // The connection for writes has no read time-out: a write may hang for a long time, and has its own
+        // limit.
         connect.read_timeout = None;
         Self {
             connect,
@@ -42,7 +44,7 @@ impl Pinger {
         }
     }
 
-    /// Pings once, within the time-out.
+    /// Pings the server once, within the time-out.
     pub async fn ping(&mut self, kind: PingKind) -> PingResult {
         let began = Instant::now();
         let timeout = self.timeout;
@@ -77,7 +79,7 @@ impl Pinger {
                     self.standing = Some(connection);
                     return Ok(());
                 }
-                // The server restarted, or the session was killed: a new connection shows which.
+                // The server restarted, or the session was killed. A new connection shows which of the two.
                 Err(error) if ProbeFailure::from_error(&error) == ProbeFailure::ConnectionLost => {}
                 Err(error) => return Err(error),
             }
@@ -89,7 +91,7 @@ impl Pinger {
     }
 
     async fn connect(&mut self) -> Result<(), SessionError> {
-        // Only a login.
+        // The connection only logs in, and executes no statement.
         let login = ConnectOptions { session_preset: SessionPreset::Inherited, ..self.connect.clone() };
         Connection::connect(&login).await?.close().await;
         Ok(())
@@ -117,12 +119,12 @@ impl Pinger {
     }
 }
 
-/// Writes the manager's row, creating its table if needed. These are ordinary statements: they go into the
-/// binlog, and their commits wait like those of clients.
+/// Writes the manager's row, and creates the table if needed. These are ordinary statements: they go into the
+/// binlog, and their commits wait for ACKs like those of clients.
 async fn write(mut connection: Connection, manager: String) -> Result<Connection, SessionError> {
     const NO_DATABASE: u16 = 1049;
     const NO_TABLE: u16 = 1146;
-    // Hexadecimal: no character of the name can end the literal.
+    // The name is written as hexadecimal digits, so that none of its characters can end the string literal.
     let name: String = manager.bytes().map(|byte| format!("{byte:02x}")).collect();
     let insert = format!(
         "INSERT INTO tailwater.ping (manager, pings) VALUES (CONVERT(0x{name} USING utf8mb4), 1) \

@@ -1,4 +1,4 @@
-//! Queries of a probe, in each flavour and version.
+//! The queries of a probe, in each flavour and version.
 
 use tailwater_session::semi_sync::{SemiSyncState, query_semi_sync};
 use tailwater_session::{
@@ -17,10 +17,11 @@ use crate::observation::{
     SemiSyncSource, ServerState, ThreadError, UnansweredQuery,
 };
 
-/// MariaDB has SHOW REPLICA HOSTS since 10.5; all versions accept this older form.
+/// The query for registered replicas on MariaDB. Since 10.5 it is also called SHOW REPLICA HOSTS; all
+/// versions accept this older form.
 const SHOW_REPLICAS_MARIADB: &str = "SHOW SLAVE HOSTS";
 
-/// Most replicas and readers listed for one server.
+/// The maximum number of replicas and binlog readers that are listed for one server.
 const LISTED_MAX: usize = 10_000;
 
 pub(super) async fn look(connection: &mut Connection) -> Result<ServerState, TopologyError> {
@@ -58,7 +59,8 @@ pub(super) async fn look(connection: &mut Connection) -> Result<ServerState, Top
     };
     let missing_privilege = lack(check_privileges(connection, AccountPurpose::Failover).await)?;
     let (replicas, dump_hosts) = ask_replicas(connection, flavour, is_new, &mut unanswered).await?;
-    // Queried last: every transaction received is then executed, or still in the relay log.
+    // The GTIDs are queried last. Every transaction that was received is then executed, or still in the relay
+    // log.
     let (executed, purged, binlog_state) = ask_gtids(connection, flavour).await?;
     Ok(ServerState {
         flavour,
@@ -91,20 +93,20 @@ pub(super) async fn look(connection: &mut Connection) -> Result<ServerState, Top
     })
 }
 
-/// The privilege that the account lacks, if that is certain.
+/// Returns the privilege that the account lacks, if that is certain.
 fn lack(checked: Result<(), SessionError>) -> Result<Option<String>, TopologyError> {
     match checked {
         Ok(()) => Ok(None),
         Err(error @ SessionError::MissingGrant { .. }) => Ok(Some(format!("{}: {error}", error.code()))),
-        // An account that may not list its privileges may still have them.
+        // The account may not list its privileges. It may still have the required ones.
         Err(SessionError::Server { .. } | SessionError::UnexpectedResult { .. }) => Ok(None),
         Err(error) => Err(error.into()),
     }
 }
 
-/// Transactions executed and purged, and MariaDB's binlog state.
+/// Reads the executed and the purged transactions, and MariaDB's binlog state.
 ///
-/// By SELECT, because SHOW VARIABLES cuts values at 1024 characters.
+/// The query is a SELECT, because SHOW VARIABLES cuts values at 1024 characters.
 pub(super) async fn ask_gtids(
     connection: &mut Connection,
     flavour: Flavour,
@@ -120,7 +122,7 @@ pub(super) async fn ask_gtids(
     Ok(match flavour {
         Flavour::MySql => (first, Some(second), None),
         Flavour::MariaDb => {
-            // Sets of one flavour always have a union.
+            // Two sets of one flavour always have a union.
             let both = second.union(&first).unwrap_or_else(|_| second.clone());
             (both, None, Some(second))
         }
@@ -130,12 +132,13 @@ pub(super) async fn ask_gtids(
 fn parse_gtids(connection: &Connection, flavour: Flavour, text: &str) -> Result<GtidSet, TopologyError> {
     GtidSet::parse(flavour, text).map_err(|_| TopologyError::UnexpectedAnswer {
         server: connection.endpoint().to_owned(),
-        what: "a set of GTIDs",
+        what: "a GTID set",
         value: text.chars().take(200).collect(),
     })
 }
 
-/// Executes a query for which the account may lack the privilege; a refusal is added to `unanswered`.
+/// Executes a query for which the account may lack the privilege. If the server refuses it, adds the refusal
+/// to `unanswered`.
 pub(super) async fn ask_if_allowed(
     connection: &mut Connection,
     (statement, (question, privilege)): (&str, (OptionalQuery, &'static str)),
@@ -143,7 +146,7 @@ pub(super) async fn ask_if_allowed(
 ) -> Result<Option<QueryResult>, TopologyError> {
     match connection.query(statement).await {
         Ok(answer) => Ok(Some(answer)),
-        // The connection is usable after a refusal.
+        // After a refusal the connection can still be used.
         Err(SessionError::Server { error, .. }) => {
             unanswered.push(UnansweredQuery { question, privilege, reason: format!("{statement}: {error}") });
             Ok(None)
@@ -152,7 +155,7 @@ pub(super) async fn ask_if_allowed(
     }
 }
 
-/// Replication channels of the server.
+/// Reads the replication channels of the server.
 pub(super) async fn channels(
     connection: &mut Connection,
     unanswered: &mut Vec<UnansweredQuery>,
@@ -196,12 +199,12 @@ fn channel(row: &NamedRow<'_>, received: GtidSet) -> ReplicaChannel {
         let number = row.number::<u16>(&[number]).filter(|number| *number != 0)?;
         Some(ThreadError { number, message: row.text(&[message]) })
     };
-    // Applier errors contain row values and statements.
+    // The error texts of an applier contain row values and statements, which must not be shown.
     let public = |error: ThreadError| ThreadError { message: public_text(&error.message), ..error };
     let io = match row.text(&["Replica_IO_Running", "Slave_IO_Running"]).as_str() {
         "Yes" => IoState::Running,
         "No" => IoState::Stopped,
-        // `Connecting`; MariaDB also has `Preparing`.
+        // The state is `Connecting`, or on MariaDB also `Preparing`.
         _ => IoState::Connecting,
     };
     let using_gtid = row.text(&["Using_Gtid"]);
@@ -280,14 +283,14 @@ async fn ask_replicas(
     Ok((listed, hosts))
 }
 
-/// Semi-sync as a source, without its state after a restart.
+/// Reads the state of semi-sync for the server as a source. Does not determine whether it survives a restart.
 pub(super) async fn semi_sync_now(
     connection: &mut Connection,
 ) -> Result<Option<SemiSyncSource>, TopologyError> {
     Ok(query_semi_sync(connection).await?.source)
 }
 
-/// Semi-sync as a source and as a replica.
+/// Reads the state of semi-sync, for the server as a source and as a replica.
 pub(super) async fn semi_sync(
     connection: &mut Connection,
 ) -> Result<(Option<SemiSyncSource>, Option<SemiSyncReplica>), TopologyError> {

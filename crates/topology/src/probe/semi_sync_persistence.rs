@@ -1,9 +1,10 @@
-//! Whether semi-sync is still on after a restart of a server. Values set at runtime are lost, unless MySQL
-//! persisted them (`SET PERSIST`); MariaDB persists nothing. Defaults, option files and the command line
-//! apply again.
+//! Determines whether semi-sync is still enabled after a restart of a server. A restart loses values that
+//! were set at run time, unless MySQL persisted them (`SET PERSIST`); MariaDB persists nothing. After the
+//! restart, the defaults, the option files and the command line determine the values again.
 //!
-//! Assumes that option files and command line are the same at the next start, and that the command line does
-//! not override persisted variables. No query to the server can verify either.
+//! It is assumed that the option files and the command line are the same at the next start, and that the
+//! command line does not override persisted variables. No query to the server can verify these two
+//! assumptions.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +17,8 @@ use crate::error::TopologyError;
 use crate::observation::SEMI_SYNC_TIMEOUT_MS_MIN;
 use crate::observation::{OptionalQuery, UnansweredQuery};
 
-/// Name suffixes of a source-side variable: MySQL's name, the older name, and MariaDB's.
+/// Name suffixes of a semi-sync source variable: first the name in MySQL, then the older name, which MariaDB
+/// uses too.
 type NameSuffixes = &'static [&'static str];
 
 const ENABLED: NameSuffixes = &["enabled"];
@@ -25,7 +27,7 @@ const WAIT_POINT: NameSuffixes = &["wait_point"];
 const WAIT_NOBODY: NameSuffixes = &["wait_no_replica", "wait_no_slave"];
 const WAIT_COUNT: NameSuffixes = &["wait_for_replica_count", "wait_for_slave_count"];
 
-/// Possible values of the variables after a restart, in lower case, by lower-case name suffix.
+/// The values that the variables may have after a restart, in lower case, by lower-case name suffix.
 #[derive(Debug, Default)]
 struct ValuesAfterRestart(BTreeMap<String, Vec<String>>);
 
@@ -36,8 +38,8 @@ impl ValuesAfterRestart {
             let end = ["rpl_semi_sync_source_", "rpl_semi_sync_master_"]
                 .into_iter()
                 .find_map(|prefix| name.strip_prefix(prefix))?;
-            // A persisted value overrides option files and is overridden by the command line, so it is one of
-            // the two.
+            // A persisted value overrides the option files, and the command line overrides the persisted
+            // value. So the value after a restart is one of the two.
             let comes_again = (!variable.set_at_runtime).then_some(variable.now);
             let values = variable.persisted.into_iter().chain(comes_again);
             Some((end.to_owned(), values.map(|value| value.to_ascii_lowercase()).collect()))
@@ -51,11 +53,11 @@ impl ValuesAfterRestart {
         values.is_some_and(|values| !values.is_empty() && values.iter().all(|value| fits(value)))
     }
 
-    /// Whether the server then waits by the lossless rules, for no fewer ACKs than now.
+    /// Whether the server will wait for ACKs by the lossless rules, for no fewer ACKs than now.
     fn waits(&self, acks_needed: u32) -> bool {
         let on = |value: &str| matches!(value, "on" | "1");
         let at_least = |value: &str, least: u64| value.parse().is_ok_and(|number: u64| number >= least);
-        // MariaDB has no such variable, and waits for one ACK.
+        // MariaDB has no such variable: it always waits for one ACK.
         let has_count = WAIT_COUNT.iter().any(|end| self.0.contains_key(*end));
         self.fits(ENABLED, on)
             && self.fits(TIMEOUT, |value| at_least(value, SEMI_SYNC_TIMEOUT_MS_MIN))
@@ -68,19 +70,19 @@ impl ValuesAfterRestart {
     }
 }
 
-/// A variable and what decides its value after a restart.
+/// A variable, with the facts that determine its value after a restart.
 #[derive(Debug)]
 struct VariableOrigin {
     name: String,
     now: String,
-    /// Its present value was set by a statement.
+    /// Whether the present value was set by a statement.
     set_at_runtime: bool,
-    /// The value persisted for the next start.
+    /// The value that is persisted for the next start.
     persisted: Option<String>,
 }
 
-/// Whether semi-sync is in force by the lossless rules after a restart, given the server's variables. False
-/// if that cannot be queried.
+/// Determines from the server's variables whether semi-sync is in force by the lossless rules after a
+/// restart. Returns false if this cannot be queried.
 pub(super) async fn waits_after_restart(
     connection: &mut Connection,
     variables: &NamedValues,
@@ -91,8 +93,8 @@ pub(super) async fn waits_after_restart(
         Flavour::MySql => {
             let origins = "SELECT VARIABLE_NAME, VARIABLE_SOURCE FROM performance_schema.variables_info WHERE VARIABLE_NAME \
                            LIKE 'rpl_semi_sync_%'";
-            // Without an option file, or with persisted_globals_load = OFF, a server ignores persisted
-            // variables.
+            // A server ignores persisted variables without an option file, or with persisted_globals_load =
+            // OFF.
             let persisted = "SELECT VARIABLE_NAME, VARIABLE_VALUE FROM performance_schema.persisted_variables WHERE \
                              VARIABLE_NAME LIKE 'rpl_semi_sync_%' AND @@global.persisted_globals_load = 1";
             (origins, Some(persisted))
@@ -148,13 +150,13 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_again_counts_and_what_is_forgotten_does_not() {
+    fn only_values_that_survive_a_restart_count() {
         assert!(waits(mysql(), 2) && waits(mysql(), 1) && !waits(mysql(), 3));
         for (index, weak) in ["OFF", "86399999", "AFTER_COMMIT", "OFF", "1"].into_iter().enumerate() {
             let mut variables = mysql();
             variables[index].now = weak.into();
             assert!(!waits(variables, 2), "{index}");
-            // Both possible values must fit.
+            // Both possible values must be lossless.
             let mut variables = mysql();
             variables[index].persisted = Some(weak.into());
             assert!(!waits(variables, 2), "{index}");
@@ -165,7 +167,7 @@ mod tests {
             variables[index].persisted = Some(variables[index].now.clone());
             variables[index].now = weak.into();
             assert!(!waits(variables, 2), "{index}");
-            // A runtime value is lost; the persisted one applies.
+            // The restart loses the value that was set at run time. The persisted value applies.
             let mut variables = mysql();
             variables[index].set_at_runtime = true;
             assert!(!waits(variables, 2), "{index}");
@@ -173,7 +175,8 @@ mod tests {
             variables[index].set_at_runtime = true;
             variables[index].persisted = Some(variables[index].now.clone());
             assert!(waits(variables, 2), "{index}");
-            // A missing count alone means MariaDB; any other missing variable is a flaw.
+            // If only the number of ACKs is missing, the server is MariaDB. If any other variable is missing,
+            // the settings are not lossless.
             let mut variables = mysql();
             variables.remove(index);
             assert!(!waits(variables, 2), "{index}");
