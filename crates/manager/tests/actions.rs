@@ -1,4 +1,4 @@
-//! Actions on real servers.
+//! Tests of actions on real servers.
 
 mod channel_target;
 mod cluster;

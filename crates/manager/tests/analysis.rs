@@ -1,21 +1,22 @@
-//! The analysis, case by case: each folder below `tests/analysis` holds a story (`input`) and what is found
-//! in it (`expected`). `TAILWATER_BLESS=1` writes what is found; look at the difference before it is kept.
+//! Tests of the failure analysis, case by case. Each folder below `tests/analysis` contains a scenario
+//! (`input`) and the findings that it must produce (`expected`). `TAILWATER_BLESS=1` writes the actual
+//! findings to `expected`; review the difference before you keep it.
 //!
-//! A story is lines of words, each with its time in milliseconds first:
+//! A scenario consists of lines of words. Each event begins with its time in milliseconds:
 //!
 //! ```text
-//! cast primary=db1 replicas=db2,db3 relays=r1      # the default
-//! set detect_after_ms=3000
-//! 0 manager db1 select ok                   # or a failure: timed_out, refused, too_many_connections ...
-//! 0 manager db1 select late 0                      # asked at 0, and not answered yet
-//! 0 r1 db1 streaming 0                             # heard at 0; `-` if it cannot tell
-//! 0 r1 db1 streaming 0 250                         # and a heartbeat comes every 250 ms
+//! cast primary=db1 replicas=db2,db3 relays=r1      # the members; this is the default
+//! set detect_after_ms=3000                         # a threshold of the analysis
+//! 0 manager db1 select ok                          # or a failure: timed_out, refused, denied ...
+//! 0 manager db1 select late 0                      # a ping that was sent at 0 is still unanswered
+//! 0 r1 db1 streaming 0                             # the last event arrived at 0; `-` if that is unknown
+//! 0 r1 db1 streaming 0 250                         # the same, with a heartbeat every 250 ms
 //! 1000 db2 db1 lost refused
 //! 1000 r1 db1 rewound the log has 0-1-9
 //! 1000 vitals db1 executed=0-1-10 writable=no semi=1/1 waiting=3
 //! 1000 pause | resume | failed_over | acknowledge | downtime db1 9000 a reason
-//! 1000 woke                                        # the manager itself stood still until now
-//! 2000 ?                                           # what is wrong now?
+//! 1000 woke                                        # the manager itself was stalled until now
+//! 2000 ?                                           # analyse now, and list the findings
 //! ```
 
 use std::collections::BTreeSet;
@@ -38,7 +39,7 @@ fn folder() -> PathBuf {
 }
 
 #[test]
-fn every_story_is_understood() -> Result<()> {
+fn each_scenario_produces_its_expected_findings() -> Result<()> {
     let bless = std::env::var_os("TAILWATER_BLESS").is_some();
     let (mut seen, mut wrong, mut codes) = (0, Vec::new(), BTreeSet::new());
     for entry in fs::read_dir(folder())? {
@@ -58,16 +59,16 @@ fn every_story_is_understood() -> Result<()> {
     }
     ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
     ensure!(seen >= 40, "{seen} stories");
-    // That is rehearsed, and no story of observers: see failover_readiness.rs.
+    // FailoverNotReady comes from a rehearsal, not from reports of observers: see failover_readiness.rs.
     let of_stories = FailureCode::ALL.into_iter().filter(|code| *code != FailureCode::FailoverNotReady);
     for code in of_stories {
-        ensure!(codes.contains(&code.to_string()), "no story finds {code}");
+        ensure!(codes.contains(&code.to_string()), "no scenario produces {code}");
     }
     Ok(())
 }
 
 #[test]
-fn every_code_is_explained() {
+fn every_failure_code_has_a_section_in_the_docs() {
     let page = include_str!("../../../docs/reference/failure-codes.md");
     for code in FailureCode::ALL {
         assert_eq!(
@@ -76,10 +77,14 @@ fn every_code_is_explained() {
             "{code} in docs/reference/failure-codes.md"
         );
     }
-    assert_eq!(page.matches("\n## ").count(), FailureCode::ALL.len() + 1, "and how it is decided");
+    assert_eq!(
+        page.matches("\n## ").count(),
+        FailureCode::ALL.len() + 1,
+        "one section for each code, and one on how it is decided"
+    );
 }
 
-/// What is found at each question of a story.
+/// Returns the findings at each question of a scenario, as text.
 fn tell(input: &str) -> Result<String> {
     let mut members = ClusterMembers {
         primary: "db1".into(),

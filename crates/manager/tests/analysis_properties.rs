@@ -1,4 +1,4 @@
-//! What holds of the analysis whatever is said, by whom, and in which order.
+//! Properties of the failure analysis that hold for any reports, from any observers, in any order.
 
 use proptest::prelude::*;
 use tailwater_topology::analysis::report::SemiSyncHealth;
@@ -11,7 +11,7 @@ use tailwater_topology::probe_failure::{Liveness, ProbeFailure};
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::GtidSet;
 
-/// The last one is a stranger.
+/// Server names in the reports. The last one is not a member of the cluster.
 const NAMES: [&str; 5] = ["db1", "db2", "db3", "r1", "db9"];
 
 fn members() -> ClusterMembers {
@@ -63,7 +63,7 @@ fn vitals() -> impl Strategy<Value = ServerHealth> {
     )
 }
 
-/// Something that is said at a time; some of it comes late.
+/// A report at a random time. The reports are not sorted, so some of them arrive late.
 fn sighting() -> impl Strategy<Value = ObserverReport> {
     let kind = proptest::sample::select(vec![PingKind::Select, PingKind::Connect, PingKind::Insert]);
     let said = prop_oneof![
@@ -108,7 +108,7 @@ fn fails_over(findings: &[ClusterFinding]) -> bool {
 
 proptest! {
     #[test]
-    fn there_is_one_verdict_on_the_primary(story in story(), now in 0..40_000_u64) {
+    fn at_most_one_finding_says_whether_the_primary_is_dead_or_unreachable(story in story(), now in 0..40_000_u64) {
         let findings = analyse(&told(&story), &FailoverGuard::default(), now);
         let of = |code| findings.iter().filter(|finding| finding.code == code).count();
         prop_assert!(of(FailureCode::DeadPrimary) + of(FailureCode::UnreachablePrimary) <= 1);
@@ -129,14 +129,15 @@ proptest! {
         }
     }
 
-    /// Silence of one observer, however long, is no reason to act.
+    /// The silence of one observer is never a reason for a failover, however long it lasts.
     #[test]
     fn silence_to_the_manager_alone_triggers_no_failover(story in story(), now in 0..400_000_u64) {
         let alone: Vec<_> = story
             .into_iter()
             .filter(|sighting| match &sighting.saw {
                 Observed::Failed(_, failure) => failure.liveness() != Liveness::Down,
-                // The others have nothing to say of the primary, or cannot tell.
+                // The other observers do not report on the primary, or do not know when they last received
+                // from it.
                 Observed::StreamLost(_) => false,
                 Observed::Streaming { heard_ms, .. } => heard_ms.is_none(),
                 _ => true,
@@ -144,7 +145,7 @@ proptest! {
             .collect();
         let mut record = told(&alone);
         prop_assert!(!fails_over(&analyse(&record, &FailoverGuard::default(), now)));
-        // Everybody else is well, and still has nothing to say of it.
+        // All other members answer the manager, and still do not report on the primary.
         let by_manager = |at_ms, about: &str, saw| ObserverReport {
             at_ms,
             observer: Observer::Manager,
@@ -161,14 +162,14 @@ proptest! {
 
     /// One observer that receives data from the primary prevents a failover.
     #[test]
-    fn one_observer_that_hears_the_primary_prevents_a_failover(story in story(), now in 20_000..40_000_u64) {
+    fn one_observer_that_receives_from_the_primary_prevents_a_failover(story in story(), now in 20_000..40_000_u64) {
         let mut record = told(&story);
         let saw = Observed::Streaming { heard_ms: Some(now), heartbeat_ms: None };
         record.add(ObserverReport { at_ms: now, observer: Observer::Relay("r1".into()), about: "db1".into(), saw });
         prop_assert!(!fails_over(&analyse(&record, &FailoverGuard::default(), now)));
     }
 
-    /// An answer, even an error, is a sign of life.
+    /// An answer from the primary shows that it is alive, even if the answer is an error.
     #[test]
     fn an_answer_is_a_sign_of_life(story in story(), failure in failure(), now in 20_000..40_000_u64) {
         prop_assume!(failure.liveness() == Liveness::Alive);
@@ -181,7 +182,7 @@ proptest! {
     }
 
     #[test]
-    fn nothing_is_done_while_it_is_paused_or_cools_down(story in story(), now in 20_000..40_000_u64) {
+    fn no_failover_happens_during_a_pause_or_a_cool_down(story in story(), now in 20_000..40_000_u64) {
         let record = told(&story);
         let (mut paused, mut cooling) = (FailoverGuard::default(), FailoverGuard::default());
         paused.pause();
@@ -189,13 +190,13 @@ proptest! {
         for guard in [&paused, &cooling] {
             prop_assert!(!fails_over(&analyse(&record, guard, now)));
         }
-        // What is seen is the same.
+        // The guard must not change which failures are found.
         let codes = |guard| analyse(&record, guard, now).into_iter().map(|finding| finding.code).collect::<Vec<_>>();
         prop_assert_eq!(codes(&paused), codes(&FailoverGuard::default()));
     }
 
     #[test]
-    fn strangers_change_nothing(story in story(), now in 0..40_000_u64) {
+    fn reports_by_or_about_unknown_servers_change_nothing(story in story(), now in 0..40_000_u64) {
         let stranger = |sighting: &ObserverReport| {
             let by = match &sighting.observer {
                 Observer::Manager => false,

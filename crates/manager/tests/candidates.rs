@@ -1,5 +1,4 @@
-//! Who is chosen: a table of cases that read as an operator would tell them, and properties over random
-//! worlds.
+//! Tests of the candidate selection: a table of cases, and properties over random clusters.
 
 use proptest::prelude::*;
 use tailwater_manager::SafetyRefusal;
@@ -21,18 +20,18 @@ const OTHER: &str = "4e11fa47-71ca-11e1-9e33-c80aa9429562";
 
 fn mysql(text: &str) -> GtidSet {
     let text = text.replace("old", OLD).replace("other", OTHER);
-    GtidSet::parse(Flavour::MySql, &text).expect("a set")
+    GtidSet::parse(Flavour::MySql, &text).expect("a valid GTID set")
 }
 
 fn mariadb(text: &str) -> GtidSet {
-    GtidSet::parse(Flavour::MariaDb, text).expect("a set")
+    GtidSet::parse(Flavour::MariaDb, text).expect("a valid GTID set")
 }
 
 fn old_primary() -> GtidOrigin {
     GtidOrigin::MySql(MysqlGtid::parse(&format!("{OLD}:1")).expect("a GTID").uuid)
 }
 
-/// A healthy replica that has all of `text`.
+/// A healthy replica that has received and executed all of `text`.
 fn replica(name: &str, text: &str) -> CandidateServer {
     CandidateServer {
         name: name.to_owned(),
@@ -71,7 +70,7 @@ fn question<'a>(log: &'a LogContents, servers: &'a [CandidateServer]) -> Selecti
     }
 }
 
-/// Chooses from a log that holds `old:1-10` from its beginning.
+/// Ranks the servers with a log that holds `old:1-10` from its beginning, and checks the choice.
 fn check(servers: &[CandidateServer], want: Result<&str, &str>) -> CandidateRanking {
     check_with(&log("old:1-10", ""), servers, want)
 }
@@ -87,7 +86,7 @@ fn check_with(log: &LogContents, servers: &[CandidateServer], want: Result<&str,
 }
 
 #[test]
-fn received_counts_and_not_executed() {
+fn servers_are_ranked_by_received_transactions_not_by_executed_ones() {
     let ahead_in_executed = replica("executed", "old:1-8");
     let ahead_in_received =
         CandidateServer { executed: Some(mysql("old:1-5")), ..replica("received", "old:1-10") };
@@ -98,7 +97,7 @@ fn received_counts_and_not_executed() {
 }
 
 #[test]
-fn what_is_missing_comes_from_the_log() {
+fn missing_transactions_come_from_the_log() {
     let choice = check(&[replica("a", "old:1-4")], Ok("a"));
     let supply = &choice.ranked[0].backfills[0];
     assert_eq!((supply.from.as_str(), supply.from_log), ("relay", true));
@@ -106,10 +105,11 @@ fn what_is_missing_comes_from_the_log() {
 }
 
 #[test]
-fn a_gap_that_no_server_fills_excludes() {
+fn a_server_is_excluded_if_no_server_can_send_what_it_lacks() {
     let log = log("old:1-10", "old:1-6");
     check_with(&log, &[replica("a", "old:1-4")], Err("it lacks"));
-    // Another replica that still has them in its binlog fills it; one that has purged them does not.
+    // Another replica can fill the gap if its binlog still has the transactions, but not if it has purged
+    // them.
     let giver = CandidateServer { promotion: Promotion::MustNot, ..replica("giver", "old:1-10") };
     let choice = check_with(&log, &[replica("a", "old:1-4"), giver.clone()], Ok("a"));
     assert_eq!(choice.ranked[0].backfills[0].from, "giver");
@@ -118,7 +118,7 @@ fn a_gap_that_no_server_fills_excludes() {
 }
 
 #[test]
-fn errant_transactions_exclude_and_are_listed() {
+fn errant_transactions_exclude_a_server_and_are_listed() {
     let choice = check(&[replica("a", "old:1-10,other:1-2"), replica("b", "old:1-3")], Ok("b"));
     assert_eq!(choice.ranked[1].excluded, [ExclusionReason::Errant { gtids: format!("{OTHER}:1-2") }]);
 }
@@ -127,30 +127,31 @@ fn errant_transactions_exclude_and_are_listed() {
 fn the_unacknowledged_end_of_the_old_primary_is_not_errant() {
     let choice = check(&[replica("a", "old:1-10"), replica("b", "old:1-11")], Ok("b"));
     assert!(choice.ranked[0].lacks.is_none());
-    // The other gets it from the one that has it.
+    // The server that lacks the transaction gets it from the one that has it.
     assert_eq!(choice.ranked[1].backfills[0].from, "b");
-    // If that server cannot provide it, the candidate lacks it, which is reported and counts as a loss.
+    // If that server cannot send the transaction, the candidate lacks it. This is reported, and counts as a
+    // loss.
     let mute = CandidateServer { log_replica_updates: false, ..replica("b", "old:1-11") };
     let choice = check(&[replica("a", "old:1-10"), mute], Ok("a"));
     assert_eq!(choice.ranked[0].against, [Drawback::LeavesBehind { servers: vec!["b".to_owned()] }]);
 }
 
 #[test]
-fn the_operators_wish_comes_before_convenience() {
+fn the_configured_preference_counts_more_than_the_received_transactions() {
     let wish = |name: &str, promotion, text: &str| CandidateServer { promotion, ..replica(name, text) };
     let preferred = wish("c", Promotion::Prefer, "old:1-2");
     check(&[replica("a", "old:1-10"), preferred.clone()], Ok("c"));
     check(&[wish("a", Promotion::PreferNot, "old:1-10"), replica("b", "old:1-2")], Ok("b"));
     check(&[wish("a", Promotion::PreferNot, "old:1-10")], Ok("a"));
     check(&[wish("a", Promotion::MustNot, "old:1-10")], Err("must_not"));
-    // But nobody waits an hour for it.
+    // The preference does not count for a server that needs an hour to catch up.
     let slow = CandidateServer { catch_up_ms: Some(3_600_000), ..preferred };
     let choice = check(&[slow, replica("a", "old:1-10")], Ok("a"));
     assert!(choice.ranked[1].against.contains(&Drawback::Slow { ms: 3_600_000 }));
 }
 
 #[test]
-fn a_server_without_semi_sync_is_no_candidate_and_sends_missing_transactions() {
+fn a_server_without_semi_sync_is_excluded_but_can_send_missing_transactions() {
     let lack = "TW-SES-0019: user 'lead'@'%' lacks INSERT on mysql.plugin";
     let unfit = CandidateServer { semi_sync_unavailable: Some(lack.to_owned()), ..replica("a", "old:1-12") };
     check(std::slice::from_ref(&unfit), Err(lack));
@@ -162,7 +163,7 @@ fn a_server_without_semi_sync_is_no_candidate_and_sends_missing_transactions() {
 }
 
 #[test]
-fn another_region_only_when_allowed() {
+fn a_server_in_another_region_is_chosen_only_if_that_is_allowed() {
     let log = log("old:1-10", "");
     let servers = [CandidateServer { region: Some("west".to_owned()), ..replica("a", "old:1-10") }];
     let mut asked = SelectionInput { region: Some("east"), ..question(&log, &servers) };
@@ -172,7 +173,7 @@ fn another_region_only_when_allowed() {
 }
 
 #[test]
-fn a_newer_server_leaves_older_replicas_without_a_source() {
+fn an_older_server_is_preferred_if_it_could_not_replicate_from_a_newer_one() {
     let older = CandidateServer {
         version: ServerVersion { major: 8, minor: 4, patch: 9 },
         ..replica("b", "old:1-10")
@@ -187,7 +188,7 @@ fn a_newer_server_leaves_older_replicas_without_a_source() {
 }
 
 #[test]
-fn what_cannot_be_a_source_is_excluded_with_its_reason() {
+fn a_server_that_cannot_be_a_source_is_excluded_with_the_reason() {
     let base = || replica("a", "old:1-10");
     check(&[CandidateServer { log_bin: false, ..base() }], Err("log_bin is off"));
     check(&[CandidateServer { log_replica_updates: false, ..base() }], Err("log_replica_updates is off"));
@@ -199,7 +200,7 @@ fn what_cannot_be_a_source_is_excluded_with_its_reason() {
 }
 
 #[test]
-fn durability_then_lag_decide_between_equals() {
+fn durability_and_then_lag_decide_between_equal_servers() {
     let lax = CandidateServer { durable: false, ..replica("a", "old:1-10") };
     let behind = CandidateServer { catch_up_ms: Some(900), ..replica("b", "old:1-10") };
     check(&[lax.clone(), behind.clone()], Ok("b"));
@@ -207,7 +208,7 @@ fn durability_then_lag_decide_between_equals() {
 }
 
 #[test]
-fn a_target_of_a_channel_needs_no_replica_updates() {
+fn the_target_of_a_channel_does_not_need_log_replica_updates() {
     let target = CandidateServer {
         feed: ReplicationKind::Channel,
         log_replica_updates: false,
@@ -218,7 +219,7 @@ fn a_target_of_a_channel_needs_no_replica_updates() {
 }
 
 #[test]
-fn a_target_that_is_no_copy_or_has_gtids_of_its_own_cannot_lead() {
+fn a_channel_target_that_is_no_copy_or_has_its_own_gtids_cannot_become_primary() {
     for (feed, because) in [
         (ReplicationKind::ChannelOwnGtids, ExclusionReason::OwnGtids),
         (ReplicationKind::PartialChannel, ExclusionReason::Partial),
@@ -244,7 +245,7 @@ fn a_requested_server_is_promoted_or_refused() {
 }
 
 #[test]
-fn mariadb_tells_whose_by_the_server_id() {
+fn mariadb_transactions_are_attributed_by_server_id() {
     let log = LogContents { name: "relay".to_owned(), holds: mariadb("0-1-10"), before: mariadb("") };
     let of = |name: &str, text: &str| CandidateServer {
         flavour: Flavour::MariaDb,
@@ -263,7 +264,7 @@ fn mariadb_tells_whose_by_the_server_id() {
     );
 }
 
-/// A look at a replica that has executed `executed` and received `received`.
+/// An observation of a replica that has executed `executed` and received `received`.
 fn look_at(executed: &str, received: &str, sql_error: Option<ThreadError>) -> Observation {
     let channel = ReplicaChannel {
         name: String::new(),
@@ -312,7 +313,7 @@ fn look_at(executed: &str, received: &str, sql_error: Option<ThreadError>) -> Ob
 }
 
 #[test]
-fn what_a_look_saw_becomes_a_candidate() {
+fn an_observation_is_converted_to_a_candidate() {
     let member = Member { name: "a".to_owned(), promotion: Promotion::Prefer, ..Member::default() };
     let version = ServerVersion { major: 9, minor: 7, patch: 0 };
     let seen = |look: &Observation, progress: Option<&GtidSet>| {
@@ -326,7 +327,8 @@ fn what_a_look_saw_becomes_a_candidate() {
     );
     let choice = check(&[server], Ok("a"));
     assert_eq!(choice.ranked[0].drains.as_deref(), Some(&*format!("{OLD}:6-9")));
-    // Relay logs that its account may not ask for may hold more than it has executed.
+    // The account may not read the replication status. The relay logs may contain more than the server has
+    // executed.
     let mut blind = look_at("old:1-5", "", None);
     if let Ok(look) = &mut blind.outcome {
         look.channels.clear();
@@ -349,7 +351,7 @@ fn what_a_look_saw_becomes_a_candidate() {
     assert_eq!(caught_up.catch_up_ms, Some(0));
     let error = ThreadError { number: 1062, message: "duplicate".to_owned() };
     check(&[seen(&look_at("old:1-5", "old:4-9", Some(error)), None)], Err("1062 duplicate"));
-    // Of a target its own GTIDs tell nothing; the channel's progress does.
+    // The GTIDs of a channel target itself show nothing; the progress of the channel counts.
     let target = seen(&look_at("other:1-5", "", None), Some(&mysql("old:1-7")));
     assert_eq!((target.feed, target.executed.clone()), (ReplicationKind::Channel, Some(mysql("old:1-7"))));
     check(&[target], Ok("a"));
@@ -397,10 +399,10 @@ prop_compose! {
 }
 
 proptest! {
-    /// The candidate gets everything that the log has, from servers that can provide it; an excluded server
-    /// is never chosen; and the order of the servers does not matter.
+    /// The candidate can get everything that the log has, from servers that can send it. An excluded server
+    /// is never chosen. The order of the servers does not affect the ranking.
     #[test]
-    fn the_choice_is_safe(
+    fn the_chosen_server_can_get_all_transactions_and_is_never_an_excluded_one(
         mut servers in prop::collection::vec(any_server(), 0..5),
         before in 0u64..10,
         turn in 0usize..5,
@@ -419,28 +421,28 @@ proptest! {
         for assessment in choice.ranked.iter().filter(|one| one.is_candidate()) {
             let server = by_name(&assessment.server);
             prop_assert!(server.promotion != Promotion::MustNot && server.reached.is_ok());
-            let received = server.received.clone().expect("told");
+            let received = server.received.clone().expect("known");
             prop_assert!(!received.to_string().contains(OTHER), "errant: {received}");
             let mut has = received.clone();
             for supply in &assessment.backfills {
                 if supply.from_log {
-                    prop_assert!(log.before.is_subset_of(&received), "past a gap of the log");
+                    prop_assert!(log.before.is_subset_of(&received), "the log cannot send what the server lacks");
                     prop_assert!(mysql(&supply.what).is_subset_of(&log.holds));
                 } else {
                     let giver = by_name(&supply.from);
                     prop_assert!(giver.reached.is_ok() && giver.log_replica_updates && giver.applier_error.is_none());
-                    prop_assert!(giver.purged.as_ref().expect("told").is_subset_of(&received), "purged there");
-                    prop_assert!(mysql(&supply.what).is_subset_of(giver.received.as_ref().expect("told")));
+                    prop_assert!(giver.purged.as_ref().expect("known").is_subset_of(&received), "purged there");
+                    prop_assert!(mysql(&supply.what).is_subset_of(giver.received.as_ref().expect("known")));
                 }
                 has = has.union(&mysql(&supply.what)).expect("one flavour");
             }
-            prop_assert!(log.holds.is_subset_of(&has), "{} never gets all: {has}", assessment.server);
+            prop_assert!(log.holds.is_subset_of(&has), "{} cannot get all transactions: {has}", assessment.server);
         }
-        // A server with nothing against it is enough for a choice.
+        // If at least one server has no reason against it, a server must be chosen.
         let fit = servers.iter().any(|server| {
             server.reached.is_ok() && server.promotion != Promotion::MustNot && server.log_replica_updates
-                && server.applier_error.is_none() && log.before.is_subset_of(server.received.as_ref().expect("told"))
-                && !server.received.as_ref().expect("told").to_string().contains(OTHER)
+                && server.applier_error.is_none() && log.before.is_subset_of(server.received.as_ref().expect("known"))
+                && !server.received.as_ref().expect("known").to_string().contains(OTHER)
         });
         prop_assert!(!fit || choice.best(None).is_ok());
     }

@@ -1,5 +1,5 @@
-//! What is kept of what was heard, and what it amounts to: deaths that are noticed at once, and what was
-//! promised before.
+//! Tests of the state of a watched cluster: what it keeps of the events, and which findings it produces. A
+//! death is detected at once, and the ack policies from before it are known.
 
 use std::time::Duration;
 
@@ -42,7 +42,7 @@ fn primary(clients: u32, timeout_ms: u64) -> ClusterEvent {
     primary_with(clients, timeout_ms, &[])
 }
 
-/// With these replicas registered.
+/// The primary, with these `server_id`s in its list of replicas.
 fn primary_with(clients: u32, timeout_ms: u64, ids: &[u32]) -> ClusterEvent {
     let replicas =
         ids.iter().map(|id| ConnectedReplica { server_id: *id, host: String::new(), port: 0, uuid: None });
@@ -103,14 +103,14 @@ fn settled(ack_policies: Option<&AckPolicyHistory>) -> bool {
     })
 }
 
-/// The codes at that moment, each with whether it is acted on.
+/// Returns the failure codes at that moment, each with whether a failover follows.
 fn codes(cluster_state: &ClusterState, now_ms: u64) -> Vec<(FailureCode, bool)> {
     let findings = cluster_state.findings(&FailoverGuard::default(), now_ms);
     findings.iter().map(|finding| (finding.code, finding.action == FindingAction::FailOver)).collect()
 }
 
 #[test]
-fn a_refusal_that_the_relay_confirms_is_acted_on_at_once() {
+fn a_refused_connection_that_the_relay_confirms_triggers_a_failover_at_once() {
     let mut cluster_state = cluster_state();
     cluster_state.apply(0, ping(Ok(())));
     cluster_state.apply(10, relay(true, 0));
@@ -118,7 +118,7 @@ fn a_refusal_that_the_relay_confirms_is_acted_on_at_once() {
     cluster_state.apply(100, ping(Ok(())));
     assert_eq!(codes(&cluster_state, 100), []);
     cluster_state.apply(200, ping(Err(ProbeFailure::Refused)));
-    assert_eq!(codes(&cluster_state, 200), [], "the relay may yet hear it");
+    assert_eq!(codes(&cluster_state, 200), [], "the relay may still receive from the primary");
     cluster_state.apply(210, relay(false, 200));
     assert!(
         codes(&cluster_state, 211).contains(&(FailureCode::DeadPrimary, true)),
@@ -126,12 +126,12 @@ fn a_refusal_that_the_relay_confirms_is_acted_on_at_once() {
         codes(&cluster_state, 211)
     );
     cluster_state.apply(220, ping(Ok(())));
-    assert!(!codes(&cluster_state, 221).contains(&(FailureCode::DeadPrimary, true)), "it is back");
+    assert!(!codes(&cluster_state, 221).contains(&(FailureCode::DeadPrimary, true)), "the primary is back");
 }
 
-/// A relay that was away when this primary took the place of another still hears that one.
+/// A relay that was unreachable when the primary changed still streams from the former primary.
 #[test]
-fn a_relay_that_follows_another_server_says_nothing_of_the_primary() {
+fn a_relay_that_follows_another_server_gives_no_information_on_the_primary() {
     let watched = |follows: &str| {
         let mut cluster_state = cluster_state();
         cluster_state.apply(0, ping(Ok(())));
@@ -143,12 +143,12 @@ fn a_relay_that_follows_another_server_says_nothing_of_the_primary() {
     let mut astray = watched("db3");
     assert!(
         !settled(astray.ack_policies()),
-        "whoever acknowledges there is a stranger: {:?}",
+        "the connected semi-sync replica must count as unconfigured: {:?}",
         astray.ack_policies()
     );
-    assert_eq!(codes(&astray, 40), [], "one that starts, or turns to another server, is no failure");
+    assert_eq!(codes(&astray, 40), [], "a relay that starts or changes its source is no failure");
     assert_eq!(codes(&astray, 3_010), [(FailureCode::RelayDetached, false)]);
-    // What it hears does not keep a dead primary alive ...
+    // What this relay receives does not show that the primary is alive ...
     astray.apply(1_000, ping(Err(ProbeFailure::Refused)));
     astray.apply(1_100, relay_that_follows("db3", true, 0));
     assert!(codes(&astray, 1_110).contains(&(FailureCode::DeadPrimary, true)), "{:?}", codes(&astray, 1_110));
@@ -157,7 +157,8 @@ fn a_relay_that_follows_another_server_says_nothing_of_the_primary() {
     hears.apply(1_000, ping(Err(ProbeFailure::Refused)));
     hears.apply(1_100, relay(true, 0));
     assert!(!codes(&hears, 1_110).contains(&(FailureCode::DeadPrimary, true)), "{:?}", codes(&hears, 1_110));
-    // ... and what it loses is no word against one that is only silent to us.
+    // ... and if it loses its stream, that does not confirm the death of a primary that is only silent to the
+    // manager.
     let mut silent = watched("db3");
     silent.apply(1_000, ping(Err(ProbeFailure::TimedOut)));
     silent.apply(4_900, relay_that_follows("db3", false, 4_000));
@@ -169,7 +170,7 @@ fn a_relay_that_follows_another_server_says_nothing_of_the_primary() {
 }
 
 #[test]
-fn a_replica_that_reads_from_the_primary_confirms_it_too() {
+fn a_replica_that_reads_from_the_primary_also_confirms_its_death() {
     let mut cluster_state = cluster_state();
     cluster_state.apply(0, ping(Ok(())));
     cluster_state.apply(10, relay(false, 0));
@@ -191,21 +192,27 @@ fn a_replica_that_reads_from_the_primary_confirms_it_too() {
 }
 
 #[test]
-fn what_was_promised_is_known_once_the_relay_holds_what_was_before() {
+fn ack_policies_count_once_the_relay_holds_the_earlier_transactions() {
     let mut cluster_state = cluster_state();
     assert!(cluster_state.known_primary().is_none());
     cluster_state.apply(0, primary(1, u64::MAX));
-    assert!(cluster_state.ack_policies().is_none(), "who is connected there nobody can tell yet");
+    assert!(
+        cluster_state.ack_policies().is_none(),
+        "before the relay is probed it is unknown who is connected"
+    );
     cluster_state.apply(0, relay(true, 0));
     cluster_state.apply(10, primary(1, u64::MAX));
-    assert!(!settled(cluster_state.ack_policies()), "nobody watched what was before the first look");
+    assert!(
+        !settled(cluster_state.ack_policies()),
+        "the commits before the first observation were not observed"
+    );
     cluster_state.apply(20, holds(9));
     cluster_state.apply(30, primary(1, u64::MAX));
-    assert!(!settled(cluster_state.ack_policies()), "the tenth is not held");
+    assert!(!settled(cluster_state.ack_policies()), "the relay does not hold the tenth transaction");
     cluster_state.apply(40, holds(10));
     cluster_state.apply(50, primary(1, u64::MAX));
     assert!(settled(cluster_state.ack_policies()));
-    let known = cluster_state.known_primary().expect("it was seen");
+    let known = cluster_state.known_primary().expect("the primary was observed");
     assert!(matches!(known.origin, GtidOrigin::MySql(_)));
     assert_eq!(known.primary_state_age_ms, 0);
     cluster_state.apply(900, ping(Ok(())));
@@ -218,25 +225,25 @@ fn the_log_identifies_a_primary_that_was_never_observed() {
     let log_origin = Some((GtidOrigin::MariaDb(7), version));
     let cluster = WatchedCluster { plan: plan(&["db2"]), log_origin, ..WatchedCluster::default() };
     let cluster_state = ClusterState::new(cluster, AnalysisSettings::default());
-    let known = cluster_state.known_primary().expect("the log knows");
+    let known = cluster_state.known_primary().expect("the log knows the primary");
     assert_eq!((known.origin, known.version), (GtidOrigin::MariaDb(7), version));
     assert!(cluster_state.ack_policies().is_none() && known.executed.is_empty());
 }
 
-/// A manager is restarted, and the primary dies before it was looked at again.
+/// The manager restarts, and the primary dies before the new process has observed it.
 #[test]
-fn what_the_manager_before_this_one_knew_counts_until_the_first_look() {
+fn the_checkpoint_of_the_previous_manager_counts_until_the_first_observation() {
     let mut before = cluster_state();
     before.apply(0, relay(true, 0));
     before.apply(5, holds(10));
     before.apply(10, primary(1, u64::MAX));
     assert!(settled(before.ack_policies()));
-    let (memory, ago_ms) = before.checkpoint(700).expect("it was looked at");
+    let (memory, ago_ms) = before.checkpoint(700).expect("the primary was observed");
     assert_eq!((ago_ms, memory.primary.as_str()), (690, "db1"));
     before.freeze_ack_policies(true);
     assert!(before.checkpoint(700).is_none(), "a run is under way");
     let text = serde_json::to_string(&memory).expect("JSON");
-    assert_eq!(serde_json::from_str::<WatchCheckpoint>(&text).expect("a memory"), memory);
+    assert_eq!(serde_json::from_str::<WatchCheckpoint>(&text).expect("a checkpoint"), memory);
 
     let log_origin = Some((GtidOrigin::MySql([1; 16]), tailwater_topology::ServerVersion::read("9.7.1")));
     let begin = || {
@@ -249,15 +256,15 @@ fn what_the_manager_before_this_one_knew_counts_until_the_first_look() {
     assert!(cluster_state.ack_policies().is_none());
     cluster_state.restore_checkpoint(5_000, memory.clone(), 4_000);
     assert!(settled(cluster_state.ack_policies()));
-    let known = cluster_state.known_primary().expect("the log knows who it was");
+    let known = cluster_state.known_primary().expect("the log knows the primary");
     assert_eq!((known.executed, known.primary_state_age_ms), (memory.executed.clone(), 4_000));
-    // It lived on, and nobody has looked at it.
+    // The primary answered a ping after that, but was not observed again.
     cluster_state.apply(6_000, ping(Ok(())));
     assert_eq!(cluster_state.known_primary().map(|known| known.primary_state_age_ms), Some(5_000));
     cluster_state.apply(6_100, primary(1, 1_000));
-    assert!(!settled(cluster_state.ack_policies()), "what was seen counts, not what somebody remembers");
+    assert!(!settled(cluster_state.ack_policies()), "the observation counts, not the checkpoint");
     assert_eq!(cluster_state.known_primary().map(|known| known.primary_state_age_ms), Some(0));
-    // Nor is it heard once there was a look, or of another primary.
+    // A checkpoint is ignored after the first observation, and if it is of another primary.
     cluster_state.restore_checkpoint(6_200, memory.clone(), 0);
     assert!(!settled(cluster_state.ack_policies()));
     let mut of_another = begin();
@@ -266,7 +273,7 @@ fn what_the_manager_before_this_one_knew_counts_until_the_first_look() {
 }
 
 #[test]
-fn a_memory_counts_only_where_nothing_has_happened_since() {
+fn a_checkpoint_is_valid_only_if_nothing_has_changed_since() {
     let executed = gtids(&format!("{}:1-10", UUIDS[1]));
     let mut before = cluster_state();
     before.apply(0, relay(true, 0));
@@ -282,8 +289,8 @@ fn a_memory_counts_only_where_nothing_has_happened_since() {
     let begins = ManagerStart { primary: "db1", now_ms: 1_500, boot: "this", term: 7 };
     let told = |begins: &ManagerStart<'_>| marked.clone().for_start(begins);
     assert_eq!(told(&begins), Some((memory, 500)));
-    // Another server is the primary; the machine was restarted; another manager has given the relay orders;
-    // the clock is another one.
+    // Not valid: another server is the primary; the machine was restarted; another manager has given the
+    // relay orders; the clock was set back.
     assert_eq!(told(&ManagerStart { primary: "db2", ..begins.clone() }), None);
     assert_eq!(told(&ManagerStart { boot: "last", ..begins.clone() }), None);
     assert_eq!(told(&ManagerStart { term: 8, ..begins.clone() }), None);
@@ -305,7 +312,7 @@ fn an_unconfigured_semi_sync_replica_counts_until_it_disconnects() {
 }
 
 #[test]
-fn a_relay_that_has_just_lost_its_stream_is_no_stranger() {
+fn a_relay_that_has_just_lost_its_stream_does_not_count_as_an_unconfigured_replica() {
     let unconfigured_replicas = |cluster_state: &ClusterState| {
         cluster_state.ack_policies().map(|ack_policies| ack_policies.current().unconfigured_replicas)
     };
@@ -316,7 +323,7 @@ fn a_relay_that_has_just_lost_its_stream_is_no_stranger() {
         cluster_state.apply(10, primary_with(clients, u64::MAX, &[7]));
         cluster_state
     };
-    // The primary has not noticed yet that the connection is gone.
+    // The primary has not noticed yet that the relay's connection is closed.
     let mut lost = streaming(1);
     lost.apply(20, relay(false, 0));
     lost.apply(30, primary_with(1, u64::MAX, &[7]));
@@ -325,8 +332,9 @@ fn a_relay_that_has_just_lost_its_stream_is_no_stranger() {
     silent.apply(20, ClusterEvent::RelayProbed(RELAY.to_owned(), Err(ProbeFailure::Refused)));
     silent.apply(30, primary_with(1, u64::MAX, &[7]));
     assert!(settled(silent.ack_policies()), "{:?}", silent.ack_policies());
-    // It would have noticed by now; or there is one more than the relay can account for; or another client
-    // has connected.
+    // An unconfigured replica must be counted in three cases: the primary would have noticed the closed
+    // connection by now; the primary counts one client more than the relay explains; another client has
+    // connected.
     lost.apply(10_500, primary_with(1, u64::MAX, &[7]));
     assert_eq!(unconfigured_replicas(&lost), Some(1));
     silent.apply(40, primary_with(2, u64::MAX, &[7]));
@@ -337,7 +345,8 @@ fn a_relay_that_has_just_lost_its_stream_is_no_stranger() {
     assert_eq!(unconfigured_replicas(&weakest_of), Some(1));
     weakest_of.apply(40, primary_with(1, u64::MAX, &[7, 8]));
     assert_eq!(unconfigured_replicas(&weakest_of), Some(1));
-    // A stranger who was there stays one, when the relay's connection is the one that has gone.
+    // An unconfigured replica that was connected before is still counted when the relay's connection is the
+    // one that closed.
     let mut both = streaming(2);
     both.apply(20, relay(false, 0));
     both.apply(30, primary_with(1, u64::MAX, &[7]));

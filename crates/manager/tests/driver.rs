@@ -1,5 +1,6 @@
-//! The loop that drives a failover, with a scripted executor: what is stored when, and what happens when an
-//! action has no answer, when the lease ends in any phase, and when the record cannot be stored.
+//! Tests of the loop that drives a failover, with a scripted executor. They check what is stored and when.
+//! They also check what happens if an action has no answer, if the lease ends in any phase, and if the record
+//! cannot be stored.
 
 use std::collections::BTreeSet;
 use std::future::pending;
@@ -30,7 +31,7 @@ const OLD: &str = "3e11fa47-71ca-11e1-9e33-c80aa9429562";
 const VERSION: ServerVersion = ServerVersion { major: 9, minor: 7, patch: 1 };
 
 fn set() -> GtidSet {
-    GtidSet::parse(Flavour::MySql, &format!("{OLD}:1-9")).expect("a set")
+    GtidSet::parse(Flavour::MySql, &format!("{OLD}:1-9")).expect("a valid GTID set")
 }
 
 fn order(dry_run: bool) -> FailoverRequest {
@@ -76,21 +77,21 @@ fn order(dry_run: bool) -> FailoverRequest {
     }
 }
 
-/// Which acts are meant.
+/// A predicate that selects actions.
 type Which = fn(&RunAction) -> bool;
 
-/// The world of one run: what was done, and what shall go wrong.
+/// One run: which actions were executed, and which faults are injected.
 #[derive(Default)]
 struct Script {
     done: Mutex<Vec<RunAction>>,
-    /// The executor never answers.
+    /// The executor never answers these actions.
     hangs: Option<Which>,
-    /// The executor panics.
+    /// The executor panics at these actions.
     panics: Option<Which>,
-    /// The lease ends while this is done.
+    /// The lease ends while these actions are executed.
     ends_the_lease: Option<Which>,
     lease: Arc<Lease>,
-    /// What was stored last, as those who act find it.
+    /// The record that was stored last, which the executor checks before each action.
     stored: Arc<Records>,
 }
 
@@ -99,7 +100,7 @@ struct Lease {
     is_lost: AtomicBool,
     lost: Notify,
     checks: AtomicU64,
-    /// Held for so many questions, if not for ever.
+    /// How many lease checks succeed; `None` if all do.
     checks_max: Option<u64>,
 }
 
@@ -116,7 +117,7 @@ impl LeaseCheck for TermOf {
     fn check(&self) -> Result<LeaseToken, String> {
         let checks = self.0.checks.fetch_add(1, Ordering::SeqCst);
         if self.0.is_lost.load(Ordering::SeqCst) || self.0.checks_max.is_some_and(|max| checks >= max) {
-            return Err("somebody else has it".to_owned());
+            return Err("another manager holds the lease".to_owned());
         }
         Ok(LeaseToken(7))
     }
@@ -132,7 +133,7 @@ impl LeaseCheck for TermOf {
     }
 }
 
-/// Keeps the last record, or fails from some phase on.
+/// Keeps the last record, or fails from a given phase on.
 #[derive(Default)]
 struct Records {
     last: Mutex<Option<Audit>>,
@@ -168,13 +169,13 @@ impl ActionExecutor for Script {
                 let told = serde_json::to_string(&audit.steps).unwrap();
                 told.contains(&serde_json::to_string(act).unwrap())
             });
-            assert!(knows, "{act} is done, and no record tells of it");
+            assert!(knows, "{act} is executed before its record is stored");
         }
         self.done.lock().unwrap().push(act.clone());
         if self.hangs.is_some_and(|of| of(act)) {
             pending::<()>().await;
         }
-        assert!(!self.panics.is_some_and(|of| of(act)), "as the script says");
+        assert!(!self.panics.is_some_and(|of| of(act)), "a panic that the script injects");
         if self.ends_the_lease.is_some_and(|of| of(act)) {
             self.lease.record_lease_loss();
             pending::<()>().await;
@@ -229,9 +230,9 @@ async fn drive(script: Script, dry_run: bool) -> (Audit, Vec<RunAction>) {
     };
     let (progress, seen) = watch::channel(None);
     let audit = driver.drive(&mut Failover::new(order(dry_run)), &progress).await;
-    assert_eq!(seen.borrow().as_ref(), Some(&audit), "whoever follows it sees the end");
+    assert_eq!(seen.borrow().as_ref(), Some(&audit), "the progress must end with the final record");
     if stored.fails_from.is_none() {
-        assert_eq!(stored.last.lock().unwrap().as_ref(), Some(&audit), "the end is stored");
+        assert_eq!(stored.last.lock().unwrap().as_ref(), Some(&audit), "the final record must be stored");
     }
     let done = executor.done.lock().unwrap().clone();
     (audit, done)
@@ -279,7 +280,7 @@ async fn an_action_without_an_answer_ends_at_its_time_limit() {
         assert!(is_back, "{audit}");
         assert!(audit.to_string().contains("no answer within 50 ms"), "{audit}");
     }
-    // Behind the promotion it is left to be done.
+    // After the promotion, an action without an answer is listed as remaining.
     let hang: Which = |act| matches!(act, RunAction::RepointAcker { .. } | RunAction::RunRouteHook { .. });
     let (audit, _) = drive(Script { hangs: Some(hang), ..Script::default() }, false).await;
     assert!(matches!(&audit.outcome, Some(RunOutcome::Promoted { left, .. }) if left.len() == 2), "{audit}");
@@ -294,7 +295,7 @@ async fn a_panicked_action_has_an_unknown_outcome() {
 }
 
 #[tokio::test]
-async fn a_lease_that_ends_while_something_is_done_ends_it_at_once_in_each_phase() {
+async fn when_the_lease_ends_during_an_action_the_run_ends_at_once_in_each_phase() {
     let cases: [(Which, bool); 8] = [
         (|act| matches!(act, RunAction::StopAcker { .. }), false),
         (|act| matches!(act, RunAction::RunFenceHook { .. }), false),
@@ -308,7 +309,7 @@ async fn a_lease_that_ends_while_something_is_done_ends_it_at_once_in_each_phase
     for (case, is_promoted) in cases {
         let script = Script { ends_the_lease: Some(case), ..Script::default() };
         let (audit, done) = drive(script, false).await;
-        assert!(done.last().is_some_and(case), "nothing is done any more, not even undone: {done:?}");
+        assert!(done.last().is_some_and(case), "no action may follow, not even an undo action: {done:?}");
         match &audit.outcome {
             Some(RunOutcome::Promoted { left, .. }) => assert!(is_promoted && !left.is_empty(), "{audit}"),
             Some(RunOutcome::Incomplete { refusal: SafetyRefusal::NoLease { .. }, to_undo, .. }) => {
@@ -320,13 +321,13 @@ async fn a_lease_that_ends_while_something_is_done_ends_it_at_once_in_each_phase
 }
 
 #[tokio::test]
-async fn a_lease_that_is_not_held_at_whatever_question_lets_nothing_more_be_done() {
+async fn after_a_failed_lease_check_no_action_is_executed() {
     for checks_max in 0..16 {
         let lease = Arc::new(Lease { checks_max: Some(checks_max), ..Lease::default() });
         let script = Script { lease: Arc::clone(&lease), ..Script::default() };
         let (audit, _) = drive(script, false).await;
         let asked = lease.checks.load(Ordering::SeqCst);
-        assert!(asked <= checks_max + 1, "it was asked once more after the answer was no");
+        assert!(asked <= checks_max + 1, "the lease was checked again after a failed check");
         assert!(audit.outcome.is_some());
         if checks_max == 0 {
             assert!(matches!(audit.outcome, Some(RunOutcome::Unchanged { .. })), "{audit}");
@@ -335,7 +336,7 @@ async fn a_lease_that_is_not_held_at_whatever_question_lets_nothing_more_be_done
 }
 
 #[tokio::test]
-async fn what_cannot_be_recorded_is_not_done_until_there_is_only_forward() {
+async fn before_the_promotion_an_action_is_not_executed_if_its_record_cannot_be_stored() {
     let fails = |from| Arc::new(Records { fails_from: Some(from), ..Records::default() });
     let (audit, done) = drive(Script { stored: fails(RunPhase::Fence), ..Script::default() }, false).await;
     assert!(
@@ -356,7 +357,7 @@ async fn what_cannot_be_recorded_is_not_done_until_there_is_only_forward() {
     );
     assert!(
         done.iter().any(|act| matches!(act, RunAction::StartAcker { .. })),
-        "undone all the same: {done:?}"
+        "the undo actions must be executed all the same: {done:?}"
     );
     assert!(matches!(audit.outcome, Some(RunOutcome::Undone { .. })), "{audit}");
 
@@ -366,7 +367,7 @@ async fn what_cannot_be_recorded_is_not_done_until_there_is_only_forward() {
 }
 
 #[tokio::test]
-async fn records_are_kept_as_files_and_read_back() {
+async fn records_are_stored_as_files_and_can_be_read_again() {
     let (audit, _) = drive(Script::default(), false).await;
     let folder = tempfile::tempdir().unwrap();
     let records = AuditFolder::new(folder.path().join("records"));
@@ -390,11 +391,11 @@ async fn records_are_kept_as_files_and_read_back() {
     assert!(records.load("run-3").is_err());
 }
 
-/// Bounds of the tests themselves.
+/// A run ends even if no action that changes something is ever answered.
 #[tokio::test]
-async fn nothing_here_takes_long() {
+async fn a_run_ends_in_bounded_time_if_no_action_is_answered() {
     let hang: Which = |act| act.changes_state();
     let driven = drive(Script { hangs: Some(hang), ..Script::default() }, false);
-    let (audit, _) = tokio::time::timeout(Duration::from_secs(60), driven).await.expect("it ends");
+    let (audit, _) = tokio::time::timeout(Duration::from_secs(60), driven).await.expect("the run ends");
     assert!(matches!(audit.outcome, Some(RunOutcome::Incomplete { .. })), "{audit}");
 }

@@ -1,10 +1,10 @@
-//! Holds the codes of errors to the page that explains them.
+//! Checks that the documentation explains each error code and each safety rule.
 
 use tailwater_manager::ManagerError;
 use tailwater_session::SessionError;
 
 #[test]
-fn every_code_is_explained_once_and_no_other() {
+fn each_error_code_is_documented_once_and_no_other_code_is() {
     let page = include_str!("../../../docs/reference/errors.md");
     let sources = [
         include_str!("../src/error.rs"),
@@ -22,13 +22,13 @@ fn every_code_is_explained_once_and_no_other() {
     assert_eq!(
         page.matches("\n| TW-MGR-").count(),
         codes.len(),
-        "errors.md explains codes that no error has"
+        "errors.md explains codes that do not exist"
     );
     assert!(ManagerError::from(SessionError::OutOfStep).code().starts_with("TW-SES-"));
 }
 
 #[test]
-fn every_refusal_has_a_section_that_says_what_to_do() {
+fn each_safety_rule_has_a_section_that_says_what_to_do() {
     let page = include_str!("../../../docs/reference/safety-rules.md");
     let source = include_str!("../src/safety_refusal.rs");
     let codes: Vec<_> =
@@ -42,5 +42,5 @@ fn every_refusal_has_a_section_that_says_what_to_do() {
         assert!(text.trim().len() > 100, "TW-MGR-{code} says nothing: {text}");
         assert!(found.next().is_none(), "TW-MGR-{code} has two sections");
     }
-    assert_eq!(sections.len(), codes.len(), "safety-rules.md has sections of codes that no refusal has");
+    assert_eq!(sections.len(), codes.len(), "safety-rules.md has sections of codes that do not exist");
 }

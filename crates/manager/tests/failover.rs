@@ -1,5 +1,5 @@
-//! The state machine of a failover in a small world where every action may fail, take effect without an
-//! answer, or find that the lease is lost.
+//! Tests of the failover state machine on a small model of a cluster. In the model each action may fail, may
+//! take effect without an answer, or may find that the lease is lost.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -21,33 +21,33 @@ const VERSION: ServerVersion = ServerVersion { major: 9, minor: 7, patch: 1 };
 
 pub fn set(last: u64) -> GtidSet {
     let text = if last == 0 { String::new() } else { format!("{OLD}:1-{last}") };
-    GtidSet::parse(Flavour::MySql, &text).expect("a set")
+    GtidSet::parse(Flavour::MySql, &text).expect("a valid GTID set")
 }
 
-/// How an act fares.
+/// What happens to an action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
     Done,
     Failed,
-    /// It takes effect and nobody hears of it.
+    /// The action takes effect, but its answer is lost.
     DoneUnheard,
-    /// It does not, and nobody hears of that.
+    /// The action is lost on its way, and has no effect.
     LostOnTheWay,
-    /// An acker has obeyed a later term, and does not do it; other acts fail.
+    /// An acker has accepted an order of a later term, and refuses. Any other action fails.
     Stale,
 }
 
-/// The servers and ackers; positions are numbers of transactions.
+/// A model of the servers and ackers. A position is a number of transactions.
 #[derive(Debug, Clone)]
 pub struct World {
     acks: usize,
-    /// What each acker holds, and whom it captures from.
+    /// For each acker: how many transactions it holds, and from which server it captures.
     ackers: BTreeMap<String, (u64, Option<String>)>,
-    /// What each server received and executed.
+    /// For each server: how many transactions it received, and how many it executed.
     servers: BTreeMap<String, (u64, u64)>,
     waits_for: BTreeMap<String, usize>,
     writable: BTreeSet<String>,
-    /// Acknowledged to clients before the failure.
+    /// Number of transactions that were acknowledged to clients before the failure.
     acknowledged: u64,
     old_lives: bool,
     lease: bool,
@@ -80,10 +80,10 @@ impl World {
         self.ackers.values().filter(|(_, from)| from.as_deref() == Some(server)).count()
     }
 
-    /// Whether commits go through on a server.
+    /// Whether commits on a server are acknowledged to clients.
     fn acknowledges(&self, server: &str) -> bool {
         match server {
-            // It may live; nobody knows.
+            // The old primary may still be alive.
             "old" => self.captures_from("old") >= self.acks,
             _ => {
                 self.writable.contains(server)
@@ -97,8 +97,8 @@ impl World {
         all.filter(|server| self.acknowledges(server)).collect()
     }
 
-    /// The old primary continues if it is alive: its relays capture more, and its clients get the
-    /// acknowledgements that are possible.
+    /// If the old primary is alive, it continues: its relays capture more, and its clients get the OKs that
+    /// are possible.
     fn live(&mut self) {
         if !self.old_lives {
             return;
@@ -114,12 +114,14 @@ impl World {
         }
     }
 
-    /// Does it. What it gives back is the answer, if it gets through.
+    /// Executes the action in the model, and returns its answer.
     fn apply(&mut self, act: &RunAction) -> ActionOutcome {
         self.effects += usize::from(act.changes_state());
         match act {
             RunAction::CheckLease if self.lease => return ActionOutcome::LeaseHeld(LeaseToken(7)),
-            RunAction::CheckLease => return ActionOutcome::Failed("another manager holds it".to_owned()),
+            RunAction::CheckLease => {
+                return ActionOutcome::Failed("another manager holds the lease".to_owned());
+            }
             RunAction::ConfirmFailure => {
                 return ActionOutcome::FailureConfirmed("connection refused".to_owned());
             }
@@ -142,7 +144,7 @@ impl World {
                 has.1 = has.0;
             }
             RunAction::EnableSemiSyncSource { server, acks } => {
-                self.waits_for.insert(server.clone(), usize::try_from(*acks).expect("few"));
+                self.waits_for.insert(server.clone(), usize::try_from(*acks).expect("a small number"));
             }
             RunAction::DisableSemiSyncSource { server } => drop(self.waits_for.remove(server)),
             RunAction::MakeWritable { server } => drop(self.writable.insert(server.clone())),
@@ -192,7 +194,7 @@ pub fn order(world: &World) -> FailoverRequest {
         after_sync: true,
         timeout_ms: u64::MAX,
         waits_without_ackers: true,
-        acks_required: u32::try_from(world.acks).expect("few"),
+        acks_required: u32::try_from(world.acks).expect("a small number"),
         unacknowledged: 0,
         survives_restart: true,
     };
@@ -218,7 +220,7 @@ pub fn order(world: &World) -> FailoverRequest {
         fence_hooks: Vec::new(),
         route_hooks: vec!["routes".to_owned()],
         direct_replicas: vec!["s0".to_owned()],
-        acks_required: u32::try_from(world.acks).expect("few"),
+        acks_required: u32::try_from(world.acks).expect("a small number"),
         wanted: None,
         across_regions: false,
         catch_up_ms_max: 10_000,
@@ -228,7 +230,8 @@ pub fn order(world: &World) -> FailoverRequest {
     }
 }
 
-/// Runs it to its end. The lease goes before the act of that number, if one is given.
+/// Runs the failover to its end. If `lease_goes` is given, the lease is lost before the action with that
+/// number.
 fn run(
     world: &mut World,
     order: FailoverRequest,
@@ -239,7 +242,7 @@ fn run(
     let mut queue: VecDeque<_> = failover.begin(0).into();
     let mut at_ms = 0;
     while let Some((number, act)) = queue.pop_front() {
-        assert!(at_ms < 1000, "it does not end: {}", failover.audit());
+        assert!(at_ms < 1000, "the run does not end: {}", failover.audit());
         at_ms += 1;
         if lease_goes == Some(number) {
             world.lease = false;
@@ -266,7 +269,7 @@ fn run(
             let (received, executed) = world.servers[*server];
             assert!(
                 executed >= world.acknowledged && received == executed,
-                "past a gap: {}",
+                "the new primary lacks transactions: {}",
                 failover.audit()
             );
         }
@@ -274,11 +277,11 @@ fn run(
         let next = failover.answer(at_ms, number, answer);
         assert!(
             held || !next.iter().any(|(_, act)| act.changes_state()),
-            "the lease was not asked for: {next:?}"
+            "the lease was not checked before: {next:?}"
         );
         queue.extend(next);
         if failover.audit().outcome.is_some() {
-            // What comes late changes nothing any more.
+            // A late answer must have no effect.
             assert!(failover.answer(at_ms, number, ActionOutcome::Done).is_empty());
             break;
         }
@@ -286,16 +289,16 @@ fn run(
     failover.audit().clone()
 }
 
-/// The usual order, with the lease held throughout.
+/// Runs the usual failover request. The lease is held throughout.
 fn run_with(world: &mut World, fate: impl FnMut(&RunAction) -> Fate) -> Audit {
     let order = order(world);
     run(world, order, fate, None)
 }
 
-/// What must hold of every end.
+/// Checks what must hold at the end of every run.
 fn check(world: &World, audit: &Audit) {
     let fenced = || world.captures_from("old") < world.acks;
-    match audit.outcome.as_ref().unwrap_or_else(|| panic!("no end: {audit}")) {
+    match audit.outcome.as_ref().unwrap_or_else(|| panic!("the run has no outcome: {audit}")) {
         RunOutcome::Promoted { server, left } => {
             assert!(world.writable.contains(server) && world.writable.len() == 1, "{audit}");
             assert!(fenced(), "{audit}");
@@ -304,7 +307,10 @@ fn check(world: &World, audit: &Audit) {
                     .any(|act| matches!(act, RunAction::RepointAcker { acker: one, .. } if one == acker))
             };
             for (acker, (_, from)) in &world.ackers {
-                assert!(from.as_ref() == Some(server) || follow(acker), "{acker} is not told of: {audit}");
+                assert!(
+                    from.as_ref() == Some(server) || follow(acker),
+                    "the record does not list the repointing of {acker}: {audit}"
+                );
             }
         }
         RunOutcome::Unchanged { .. } => assert_eq!(world.effects, 0, "{audit}"),
@@ -313,7 +319,7 @@ fn check(world: &World, audit: &Audit) {
             assert_eq!(world.captures_from("old"), world.ackers.len(), "{audit}");
         }
         RunOutcome::Incomplete { to_undo, .. } => {
-            // The manager that completes the rest has the earlier record.
+            // Another manager executes the remaining undo actions from the record.
             let mut world = world.clone();
             for act in to_undo {
                 world.apply(act);
@@ -321,11 +327,11 @@ fn check(world: &World, audit: &Audit) {
             assert!(world.writable.is_empty() && world.waits_for.is_empty(), "{audit}");
             assert_eq!(world.captures_from("old"), world.ackers.len(), "{audit}");
         }
-        RunOutcome::Planned { .. } => panic!("not asked for: {audit}"),
+        RunOutcome::Planned { .. } => panic!("a plan, although this is no dry run: {audit}"),
     }
     let text = serde_json::to_string(audit).expect("JSON");
     assert_eq!(&serde_json::from_str::<Audit>(&text).expect("an audit record"), audit);
-    // Each act is there before its answer, and once.
+    // Each action must be ordered before its answer, and only once.
     let mut ordered = BTreeSet::new();
     for step in &audit.steps {
         match &step.note {
@@ -355,7 +361,7 @@ fn a_dead_primary_is_replaced() {
 }
 
 #[test]
-fn an_acker_that_is_not_needed_is_not_waited_for() {
+fn an_acker_that_the_proof_does_not_need_is_not_waited_for() {
     let mut world = World::new(&[10, 9], &[(8, 8)], 2);
     let mut failover = Failover::new(order(&world));
     let mut acts = failover.begin(0);
@@ -363,7 +369,7 @@ fn an_acker_that_is_not_needed_is_not_waited_for() {
         let (number, act) = acts.remove(0);
         acts.extend(failover.answer(0, number, world.apply(&act)));
     }
-    // With two ACKs required of two ackers, one proves everything.
+    // If a commit needs the ACKs of two ackers, one of the two proves everything.
     assert_eq!(acts.len(), 2);
     let (number, act) = acts.remove(0);
     let next = failover.answer(1, number, world.apply(&act));
@@ -371,7 +377,7 @@ fn an_acker_that_is_not_needed_is_not_waited_for() {
 }
 
 #[test]
-fn too_few_ackers_refuse_and_everything_is_undone() {
+fn with_too_few_ackers_the_failover_is_refused_and_everything_is_undone() {
     let mut world = World::new(&[10, 9], &[(8, 8)], 1);
     let lost = |act: &RunAction| match act {
         RunAction::StopAcker { acker } if acker == "relay1" => Fate::DoneUnheard,
@@ -385,17 +391,17 @@ fn too_few_ackers_refuse_and_everything_is_undone() {
         panic!("{audit}")
     };
     assert!(missing.contains("relay1"), "{missing}");
-    // Unless the operator says so, who is told what may be missing.
+    // With `--allow-data-loss` the failover continues, and the record says what may be missing.
     let mut world = World::new(&[10, 9], &[(8, 8)], 1);
     let allowed = FailoverRequest { allow_data_loss: true, ..order(&world) };
     let audit = run(&mut world, allowed, lost, None);
     assert!(matches!(audit.outcome, Some(RunOutcome::Promoted { .. })), "{audit}");
-    let missing = audit.possible_loss.expect("told");
+    let missing = audit.possible_loss.expect("a possible loss");
     assert_eq!((missing.held_by.as_slice(), missing.grows), (["relay1".to_owned()].as_slice(), true));
 }
 
 #[test]
-fn ackers_that_refuse_this_term_are_told_apart_and_nothing_is_left_to_undo() {
+fn ackers_that_refuse_this_term_are_reported_and_need_no_undo() {
     let stale = |act: &RunAction| match act {
         RunAction::StopAcker { acker } | RunAction::ReadAcker { acker } if acker == "relay1" => Fate::Stale,
         _ => Fate::Done,
@@ -416,12 +422,12 @@ fn ackers_that_refuse_this_term_are_told_apart_and_nothing_is_left_to_undo() {
         assert!(missing.contains("term 4711") && missing.contains("raise-terms"), "{missing}");
         let starts = RunAction::StartAcker { acker: "relay1".to_owned() };
         let is_it = |step: &AuditEntry| matches!(&step.note, AuditEvent::ActionOrdered { what, .. } if *what == starts);
-        assert!(!audit.steps.iter().any(is_it), "it did nothing that could be undone: {audit}");
+        assert!(!audit.steps.iter().any(is_it), "the acker did nothing that must be undone: {audit}");
     }
 }
 
 #[test]
-fn a_candidate_that_fails_gives_way_to_another() {
+fn if_a_candidate_fails_another_one_is_promoted() {
     let mut world = World::new(&[10, 10], &[(10, 9), (4, 4)], 1);
     let stuck = |act: &RunAction| match act {
         RunAction::DrainRelayLog { server } if server == "s0" => Fate::LostOnTheWay,
@@ -432,10 +438,10 @@ fn a_candidate_that_fails_gives_way_to_another() {
     assert!(matches!(&audit.outcome, Some(RunOutcome::Promoted { server, .. }) if server == "s1"), "{audit}");
 }
 
-/// Semi-sync cannot be loaded there, say. It replicates again, and the next one takes its place in the same
-/// run.
+/// For example, semi-sync cannot be loaded on the candidate. The candidate then replicates again, and the
+/// next server is promoted in the same run.
 #[test]
-fn a_candidate_that_cannot_wait_for_acks_gives_way_to_another() {
+fn if_a_candidate_cannot_wait_for_acks_another_one_is_promoted() {
     let unfit = |act: &RunAction| match act {
         RunAction::EnableSemiSyncSource { server, .. } if server == "s0" => Fate::Failed,
         _ => Fate::Done,
@@ -456,7 +462,8 @@ fn a_candidate_that_cannot_wait_for_acks_gives_way_to_another() {
     let told = choice.ranked.iter().find(|one| one.server == "s0").map(|one| format!("{:?}", one.excluded));
     assert!(told.is_some_and(|told| told.contains("have s0 wait for 1 ACKs: no")), "{choice:?}");
 
-    // What it does not hear is still to be done, and holds nobody up.
+    // If the undo action for the failed candidate has no answer, it is listed as remaining. It does not delay
+    // the run.
     let silent = |act: &RunAction| match act {
         RunAction::EnableSemiSyncSource { server, .. } if server == "s0" => Fate::DoneUnheard,
         RunAction::DisableSemiSyncSource { .. } => Fate::LostOnTheWay,
@@ -468,7 +475,8 @@ fn a_candidate_that_cannot_wait_for_acks_gives_way_to_another() {
     let left = vec![unmade];
     assert_eq!(audit.outcome, Some(RunOutcome::Promoted { server: "s1".to_owned(), left }), "{audit}");
 
-    // With nobody else all is undone; one that was asked for gives way to nobody.
+    // If there is no other server, everything is undone. A server that the operator requested is not replaced
+    // by another one.
     let mut world = World::new(&[10, 10], &[(10, 10)], 1);
     let audit = run_with(&mut world, unfit);
     check(&world, &audit);
@@ -506,7 +514,7 @@ fn a_server_that_may_be_writable_keeps_the_old_primary_fenced() {
 }
 
 #[test]
-fn an_acker_that_does_not_answer_keeps_no_other_stopped() {
+fn an_acker_that_does_not_answer_does_not_keep_the_others_stopped() {
     let starts = std::cell::Cell::new(0);
     let away = |act: &RunAction| match act {
         RunAction::StopAcker { acker } | RunAction::StartAcker { acker } if acker == "relay1" => {
@@ -524,9 +532,9 @@ fn an_acker_that_does_not_answer_keeps_no_other_stopped() {
         panic!("{audit}")
     };
     assert_eq!(to_undo, &[RunAction::StartAcker { acker: "relay1".to_owned() }]);
-    assert_eq!((world.captures_from("old"), starts.get()), (3, 2), "it was tried twice: {audit}");
+    assert_eq!((world.captures_from("old"), starts.get()), (3, 2), "the undo must be tried twice: {audit}");
 
-    // One that answers the second time has been started then.
+    // If the acker answers the second time, it is started then.
     starts.set(0);
     let late = |act: &RunAction| match act {
         RunAction::StopAcker { acker } if acker == "relay1" => Fate::DoneUnheard,
@@ -542,7 +550,7 @@ fn an_acker_that_does_not_answer_keeps_no_other_stopped() {
 }
 
 #[test]
-fn a_dry_run_changes_nothing_and_tells_the_plan() {
+fn a_dry_run_changes_nothing_and_reports_the_plan() {
     let mut world = World::new(&[10, 9], &[(8, 6)], 1);
     let audit = run(&mut world.clone(), order(&world), |_| Fate::Done, None);
     let done: Vec<RunAction> = audit
@@ -557,11 +565,12 @@ fn a_dry_run_changes_nothing_and_tells_the_plan() {
     let plan = run(&mut world, dry, |_| Fate::Done, None);
     assert_eq!(world.effects, 0);
     let Some(RunOutcome::Planned { server, acts, expected_ms }) = &plan.outcome else { panic!("{plan}") };
-    // The plan is what the real run does.
+    // The plan must list what the real run does.
     assert_eq!((server.as_str(), acts), ("s0", &done));
-    // Stops 5, supply 20, drain 20 (the server's own estimate), source 3, writable 3, follow 30, route 50.
+    // Stops 5, backfill 20, drain 20 (the server's own estimate), semi-sync 3, writable 3, repoint 30, route
+    // 50.
     assert_eq!(*expected_ms, 131, "{plan}");
-    // And it refuses as the real run does.
+    // A dry run must refuse where the real run refuses.
     let refused = FailoverRequest { dry_run: true, ackers: vec!["relay0".to_owned()], ..order(&world) };
     let plan = run(&mut world, refused, |_| Fate::Done, None);
     assert!(
@@ -571,7 +580,7 @@ fn a_dry_run_changes_nothing_and_tells_the_plan() {
 }
 
 #[test]
-fn what_is_not_confirmed_changes_nothing() {
+fn an_unconfirmed_failure_changes_nothing() {
     let mut world = World::new(&[10], &[(10, 10)], 1);
     let alive = |act: &RunAction| if *act == RunAction::ConfirmFailure { Fate::Failed } else { Fate::Done };
     let audit = run_with(&mut world, alive);
@@ -599,10 +608,11 @@ fn cases() -> u32 {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(cases()))]
 
-    /// Whatever fails, there are never two primaries that acknowledge, none goes past a gap, and each run
-    /// ends in a state that has a name and is what the name says.
+    /// Whatever fails, there are never two primaries that acknowledge, and no new primary lacks an
+    /// acknowledged transaction. Each run ends with an outcome, and the cluster is in the state that this
+    /// outcome describes.
     #[test]
-    fn every_run_ends_well(
+    fn with_any_faults_there_is_at_most_one_primary_and_the_outcome_is_true(
         ackers in prop::collection::vec(0u64..12, 1..4),
         acks in 1usize..4,
         servers in prop::collection::vec((0u64..12, 0u64..12), 0..3),
@@ -616,13 +626,13 @@ proptest! {
         world.old_lives = old_lives;
         let mut fates = fates.into_iter().cycle();
         let ordered = order(&world);
-        let audit = run(&mut world, ordered, |_| fates.next().expect("endless"), lease_goes);
+        let audit = run(&mut world, ordered, |_| fates.next().expect("an endless iterator"), lease_goes);
         check(&world, &audit);
     }
 
-    /// Without failures of steps a dead primary is always replaced, if there is a server at all.
+    /// If no action fails, a dead primary is always replaced, as long as there is a server.
     #[test]
-    fn without_failures_there_is_a_new_primary(
+    fn without_faults_a_new_primary_is_promoted(
         ackers in prop::collection::vec(0u64..12, 1..4),
         acks in 1usize..4,
         servers in prop::collection::vec((0u64..12, 0u64..12), 1..4),

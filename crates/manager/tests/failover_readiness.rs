@@ -1,4 +1,5 @@
-//! What would refuse a failover is reported while the primary lives, by the rules of the failover itself.
+//! Tests that a failover which a safety rule would refuse is reported while the primary is alive. The
+//! failover's own rules decide this.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -36,7 +37,7 @@ fn reports(names: &[&str], holds: u64) -> Reports {
     names.iter().map(report).collect()
 }
 
-/// The order of the world, with a primary that waits so.
+/// Returns the failover request of the model, with a primary that waits for ACKs as given.
 fn waiting(
     ackers: &[&str],
     unconfigured_replicas: u32,
@@ -70,7 +71,7 @@ fn waiting(
     }
 }
 
-/// Refused by that rule, in words that have each of these in them.
+/// Checks that this rule refuses, and that the reason contains each of these words.
 #[track_caller]
 fn refused(readiness: &FailoverReadiness, rule: &str, words: &[&str]) {
     let FailoverReadiness::NotReady { rule: found, reason } = readiness else {
@@ -83,7 +84,7 @@ fn refused(readiness: &FailoverReadiness, rule: &str, words: &[&str]) {
 }
 
 #[test]
-fn each_rule_that_would_refuse_is_named_while_the_primary_lives() {
+fn each_rule_that_would_refuse_a_failover_is_reported_while_the_primary_is_alive() {
     let servers = world().look();
     let relay = reports(&["relay0"], 5);
     let ready = FailoverReadiness::Ready { server: "s0".to_owned() };
@@ -91,7 +92,7 @@ fn each_rule_that_would_refuse_is_named_while_the_primary_lives() {
 
     let not_kept = waiting(&["relay0"], 0, |waiting| waiting.survives_restart = false);
     refused(&rehearse(not_kept.clone(), &relay, &servers), "TW-MGR-0033", &["old", "option file"]);
-    // A fence takes the place of that, as it does in a failover.
+    // A fence hook makes up for this, as it does in a real failover.
     let fenced = FailoverRequest { fence_hooks: vec!["off".to_owned()], ..not_kept };
     assert_eq!(rehearse(fenced, &relay, &servers), ready);
 
@@ -125,9 +126,10 @@ fn each_rule_that_would_refuse_is_named_while_the_primary_lives() {
     refused(&rehearse(waiting(&["relay0"], 0, |_| {}), &relay, &[]), "TW-MGR-0040", &["no other server"]);
 }
 
-/// What `--allow-data-loss` or a server by name would make possible is not what happens by itself.
+/// An automatic failover has neither `--allow-data-loss` nor a requested server, so the rehearsal must ignore
+/// both.
 #[test]
-fn only_what_happens_by_itself_is_rehearsed() {
+fn the_rehearsal_ignores_what_only_an_operator_can_allow() {
     let (servers, relay) = (world().look(), reports(&["relay0"], 5));
     let off = waiting(&["relay0"], 0, |waiting| waiting.active = false);
     let off = FailoverRequest { allow_data_loss: true, wanted: Some("s1".to_owned()), ..off };
@@ -135,7 +137,7 @@ fn only_what_happens_by_itself_is_rehearsed() {
 }
 
 #[test]
-fn a_refusal_becomes_a_finding_once_it_has_lasted() {
+fn a_refusal_becomes_a_finding_when_it_has_lasted_long_enough() {
     let cluster = WatchedCluster { plan: plan(&["db2"]), ..WatchedCluster::default() };
     let mut cluster_state = ClusterState::new(cluster, AnalysisSettings::default());
     let refused =
@@ -145,13 +147,13 @@ fn a_refusal_becomes_a_finding_once_it_has_lasted() {
         findings.into_iter().find(|one| one.code == FailureCode::FailoverNotReady).and_then(|one| one.rule)
     };
     cluster_state.set_readiness(1_000, refused("TW-MGR-0031"));
-    assert_eq!(told(&cluster_state, 2_000), None, "a manager that begins knows little yet");
+    assert_eq!(told(&cluster_state, 2_000), None, "a manager that has just started knows little yet");
     cluster_state.set_readiness(3_900, refused("TW-MGR-0033"));
     assert_eq!(told(&cluster_state, 3_999), None);
     assert_eq!(
         told(&cluster_state, 4_000).as_deref(),
         Some("TW-MGR-0033"),
-        "whatever it was that refused before"
+        "the time counts from the first refusal, even by another rule"
     );
     cluster_state.set_readiness(5_000, FailoverReadiness::Ready { server: "db2".to_owned() });
     assert_eq!(told(&cluster_state, 5_000), None);

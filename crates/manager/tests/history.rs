@@ -1,4 +1,4 @@
-//! How the audit records say that a former primary was replaced.
+//! Tests how the audit records show that a former primary was replaced.
 
 use tailwater_manager::SafetyRefusal;
 use tailwater_manager::history::{Replacement, last_replacement};
@@ -25,7 +25,7 @@ fn of(server: &str, leader: &str, newest_first: &[Audit]) -> Replacement {
 }
 
 #[test]
-fn the_run_that_replaced_it_last_tells() {
+fn the_last_run_that_replaced_a_server_decides() {
     let accepted = |id: &str| Replacement::LossAccepted(id.to_owned());
     let first = lossy(change("1", "db1", "db2"));
     assert_eq!(of("db1", "db2", std::slice::from_ref(&first)), accepted("1"));
@@ -41,7 +41,7 @@ fn the_run_that_replaced_it_last_tells() {
 }
 
 #[test]
-fn what_a_recovery_finished_is_one_change() {
+fn a_run_and_its_recovery_count_as_one_change() {
     let run = change("1", "db2", "db3");
     let recovery = Audit { resumes: Some("1".to_owned()), ..change("2", "db2", "db3") };
     let first = change("0", "db1", "db2");
@@ -49,13 +49,16 @@ fn what_a_recovery_finished_is_one_change() {
 }
 
 #[test]
-fn records_that_do_not_lead_to_who_leads_now_prove_nothing() {
+fn records_that_do_not_lead_to_the_present_primary_prove_nothing() {
     let is_unknown = |past| matches!(past, Replacement::Unknown(_));
     assert!(is_unknown(of("db1", "db2", &[])));
     assert!(is_unknown(of("db1", "db2", &[refused("1")])));
     let first = change("1", "db1", "db2");
-    assert!(is_unknown(of("db3", "db2", std::slice::from_ref(&first))), "no record says that it was primary");
-    // Another manager has replaced db2, and perhaps db1 once more.
+    assert!(
+        is_unknown(of("db3", "db2", std::slice::from_ref(&first))),
+        "no record shows that the server was primary"
+    );
+    // Another manager has replaced db2, and may have made db1 the primary once more.
     assert!(is_unknown(of("db1", "db3", std::slice::from_ref(&first))));
     let third = change("3", "db1", "db2");
     assert!(is_unknown(of("db3", "db2", &[third, first])));

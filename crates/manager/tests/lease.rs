@@ -1,4 +1,5 @@
-//! The lease: two managers never act at once, whatever clocks, pauses and messages do.
+//! Tests of the lease: two managers never act at the same time, whatever happens to clocks, processes and
+//! messages.
 
 use std::convert::Infallible;
 use std::path::Path;
@@ -18,23 +19,23 @@ use tailwater_sandbox::{Etcd, EtcdTls};
 
 const STEP_MS: u64 = 50;
 
-/// How a manager of the simulation breaks its promise, if it does.
+/// A mistake that the simulated managers make, if any. The simulation must detect each one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Broken {
     Nothing,
-    /// The term counts from the answer.
+    /// The term counts from the time of the answer, not of the request.
     CountsFromTheAnswer,
-    /// It acts until the very end, by a clock that runs slow.
+    /// The manager acts until the very end of its term, by a clock that runs slow.
     NoMargin,
 }
 
-/// A request or an answer that is on its way.
+/// A request that is on its way to the store, or its answer on the way back.
 #[derive(Debug, Clone)]
 struct Message {
     manager: usize,
     sent: BootTime,
     of: Option<LeaseToken>,
-    /// When it reaches the store, and when its answer is back; `None` is never.
+    /// When the request reaches the store, and when the answer is back; `None` means never.
     arrives: Option<u64>,
     returns: Option<u64>,
     heard: Option<LeaseAnswer>,
@@ -42,7 +43,8 @@ struct Message {
 
 struct Manager {
     keeper: LeaseHolder,
-    /// Its clock runs at `1000 + drift` thousandths of the store's, from its own beginning.
+    /// The manager's clock starts at `began`. It advances by `1000 + drift` ms while the store's clock
+    /// advances by 1000 ms.
     drift: i64,
     began: u64,
     paused_until: u64,
@@ -56,7 +58,7 @@ impl Manager {
     }
 }
 
-/// The store: a lease that ends by its own clock.
+/// The store. It ends the lease by its own clock.
 #[derive(Default)]
 struct Store {
     held: Option<(usize, u64, LeaseToken)>,
@@ -85,7 +87,7 @@ impl Store {
     }
 }
 
-/// What happens in one step, drawn by the property.
+/// What happens in one step of the simulation. The property test draws it at random.
 #[derive(Debug, Clone)]
 enum Fate {
     Calm,
@@ -103,15 +105,15 @@ fn any_fate() -> impl Strategy<Value = Fate> {
     ]
 }
 
-/// How long messages take and whether they arrive, per request.
+/// How long a request and its answer take; `None` if the message is lost.
 fn any_way() -> impl Strategy<Value = (Option<u64>, Option<u64>)> {
     let leg =
         || prop_oneof![8 => (0u64..200).prop_map(Some), 2 => (200u64..9_000).prop_map(Some), 1 => Just(None)];
     (leg(), leg())
 }
 
-/// Runs three managers; how many terms there were, or `Err` with the time at which two acted or a term had no
-/// higher number than one before.
+/// Simulates three managers. Returns the number of terms. Returns `Err` with the time if two managers acted
+/// at once, or if a term had no higher number than an earlier one.
 fn simulate(
     fates: &[Fate],
     ways: &[(Option<u64>, Option<u64>)],
@@ -136,12 +138,12 @@ fn simulate(
     let mut ways = ways.iter().cycle();
     let mut last_token = LeaseToken(0);
     for (step, fate) in fates.iter().enumerate() {
-        // Fates are far apart, so that there is something to disturb.
+        // Only every tenth step has a fault, so that the managers can work in between.
         for part in 0..10 {
             let time = (step as u64 * 10 + part) * STEP_MS;
             match fate {
                 Fate::Pause { manager, ms } if part == 0 => managers[*manager].paused_until = time + ms,
-                // etcd gives every lease its whole time again when it has restarted.
+                // When etcd restarts, it grants each lease its full duration again.
                 Fate::StoreRestarts if part == 0 => {
                     store.held = store.held.map(|(manager, _, token)| (manager, time + terms.ttl_ms, token));
                 }
@@ -182,17 +184,19 @@ fn simulate(
                     LeaseRequest::Acquire => None,
                     LeaseRequest::Renew(token) => Some(token),
                 };
-                // The driver gives a request up; its answer may come all the same, long after.
+                // The lease task gives up a request after its time limit, but the answer may still arrive
+                // much later.
                 if manager.asking && !time.is_multiple_of(2_000) {
                     continue;
                 }
                 manager.asking = true;
-                let (there, back) = ways.next().expect("endless");
+                let (there, back) = ways.next().expect("an endless iterator");
                 let arrives = there.map(|ms| time + ms);
                 let returns = arrives.zip(*back).map(|(at, ms)| at + ms);
                 messages.push(Message { manager: index, sent: now, of, arrives, returns, heard: None });
             }
-            // A paused manager may act when it resumes. Its clock decides then, so it is queried too.
+            // A paused manager may act as soon as it resumes. Its clock decides then, so its lease is checked
+            // here too.
             let acting = managers.iter().filter(|one| one.keeper.holds(one.now(time)).is_some()).count();
             if acting > 1 {
                 return Err(time);
@@ -216,10 +220,10 @@ proptest! {
     }
 }
 
-/// Among some hundred worlds there are ones in which each broken promise shows, so the property means
-/// something.
+/// Each mistake must be detected in some of a few hundred simulations. Otherwise the property test would
+/// prove nothing.
 #[test]
-fn the_simulation_sees_broken_promises() {
+fn the_simulation_detects_each_injected_mistake() {
     let worlds = (
         prop::collection::vec(any_fate(), 100..300),
         prop::collection::vec(any_way(), 1..50),
@@ -238,7 +242,7 @@ fn the_simulation_sees_broken_promises() {
             return;
         }
     }
-    panic!("seen: {seen:?} in {terms} terms");
+    panic!("not all mistakes were detected: {seen:?} in {terms} terms");
 }
 
 #[test]
@@ -253,7 +257,7 @@ fn a_term_counts_from_its_request_and_ends_a_margin_early() {
     );
     assert_eq!(keeper.holds(BootTime(7_999)), Some(LeaseToken(7)));
     assert_eq!(keeper.holds(BootTime(8_000)), None);
-    // The answer to a renewal comes too late to be worth anything, and does not bring the term back.
+    // An answer to a renewal that arrives after the end of the term does not restore the term.
     assert!(matches!(keeper.tick(BootTime(8_000)), Some(LeaseChange::Lost { token: LeaseToken(7), .. })));
     assert_eq!(
         keeper.take_answer(
@@ -265,13 +269,13 @@ fn a_term_counts_from_its_request_and_ends_a_margin_early() {
         None
     );
     assert_eq!(keeper.holds(BootTime(8_001)), None);
-    // Nor does a grant that was eight seconds on its way.
+    // A grant that was under way for eight seconds gives no lease either.
     assert_eq!(keeper.take_answer(BootTime(20_000), BootTime(12_000), None, granted(8)), None);
     assert_eq!(keeper.holds(BootTime(20_000)), None);
     assert!(LeaseTimes::of(1_999).is_err());
 }
 
-/// Waits until the manager stands so.
+/// Waits until the manager has the wanted status.
 async fn until(handle: &LeaseHandle, wanted: impl Fn(&LeaseStatus) -> bool) -> anyhow::Result<LeaseStatus> {
     let mut standing = handle.standing();
     let stands =
@@ -284,7 +288,7 @@ fn is_active(standing: &LeaseStatus) -> bool {
 }
 
 #[tokio::test]
-async fn a_file_is_locked_by_one_and_says_who() -> anyhow::Result<()> {
+async fn a_lock_file_is_locked_by_one_manager_and_names_it() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let path = folder.path().join("manager/lease");
     let terms = LeaseTimes::of(2_000)?;
@@ -307,9 +311,9 @@ async fn a_file_is_locked_by_one_and_says_who() -> anyhow::Result<()> {
 }
 
 /// The whole process is paused for longer than the term, as by SIGSTOP or while its machine is suspended.
-/// When it resumes, it queries the lease before the task that renews the lease has run.
+/// When it resumes, it checks the lease before the task that renews the lease has run.
 #[tokio::test]
-async fn a_manager_that_stalled_may_not_act() -> anyhow::Result<()> {
+async fn a_manager_that_was_paused_for_longer_than_its_term_may_not_act() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let terms = LeaseTimes::of(2_000)?;
     let task = LeaseTask::start(FileLease::new(folder.path().join("lease"), "first", terms.ttl_ms), terms);
@@ -317,7 +321,7 @@ async fn a_manager_that_stalled_may_not_act() -> anyhow::Result<()> {
     let token = task.handle().check()?;
     std::thread::sleep(Duration::from_millis(terms.ttl_ms));
     assert_eq!(task.handle().check().expect_err("the term is over").code(), "TW-MGR-0046");
-    // It asks again, and has a new term.
+    // The manager requests the lease again, and gets a new term.
     until(&task.handle(), |now| matches!(now, LeaseStatus::Active(later) if *later > token)).await?;
     Ok(())
 }
@@ -337,7 +341,7 @@ async fn a_lock_file_that_was_removed_ends_the_term() -> anyhow::Result<()> {
 }
 
 fn in_etcd(endpoint: &str, holder: &str, terms: LeaseTimes) -> anyhow::Result<EtcdLease> {
-    // One that does not answer stands before the one that does.
+    // The first endpoint does not answer; the second one does.
     let endpoints = vec!["http://127.0.0.1:1".to_owned(), endpoint.to_owned()];
     let key = "tailwater/test".to_owned();
     let options = EtcdOptions {
@@ -358,7 +362,7 @@ async fn etcd(folder: &Path) -> anyhow::Result<Option<Etcd>> {
     }
 }
 
-/// Fails at the first moment at which two managers could act.
+/// Panics at the first moment at which two managers could act.
 async fn watch(handles: [LeaseHandle; 2]) -> Infallible {
     loop {
         let held = handles.iter().filter(|handle| handle.check().is_ok()).count();
@@ -368,7 +372,7 @@ async fn watch(handles: [LeaseHandle; 2]) -> Infallible {
 }
 
 #[tokio::test]
-async fn etcd_that_hangs_or_restarts_never_makes_two_active() -> anyhow::Result<()> {
+async fn etcd_that_hangs_or_restarts_never_makes_two_managers_active() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let Some(mut etcd) = etcd(folder.path()).await? else { return Ok(()) };
     let terms = LeaseTimes::of(2_000)?;
@@ -383,7 +387,7 @@ async fn etcd_that_hangs_or_restarts_never_makes_two_active() -> anyhow::Result<
     .await?;
     let watching = tokio::spawn(watch([first.handle(), second.handle()]));
 
-    // Nobody can renew: the holder stops by itself, and nobody else begins.
+    // No manager can renew the lease. The holder stops by itself, and no other manager begins.
     etcd.pause()?;
     until(&first.handle(), |now| !is_active(now)).await?;
     assert!(first.handle().check().is_err() && second.handle().check().is_err());
@@ -394,15 +398,15 @@ async fn etcd_that_hangs_or_restarts_never_makes_two_active() -> anyhow::Result<
             standing = async { until(&second.handle(), is_active).await } => standing,
         }
     };
-    let LeaseStatus::Active(later) = active().await? else { anyhow::bail!("nobody is active") };
+    let LeaseStatus::Active(later) = active().await? else { anyhow::bail!("no manager is active") };
     assert!(later > token, "{later} after {token}");
 
-    // What it holds survives a kill: the term goes on, or another one begins.
+    // After a kill etcd still has the lease: the term continues, or another one begins.
     let etcd = etcd.restart().await?;
-    let LeaseStatus::Active(latest) = active().await? else { anyhow::bail!("nobody is active") };
+    let LeaseStatus::Active(latest) = active().await? else { anyhow::bail!("no manager is active") };
     assert!(latest >= later);
 
-    // A manager that gives the lease back makes room at once.
+    // When a manager releases the lease, another one can get it at once.
     let (leaves, irreversible) =
         if first.handle().check().is_ok() { (first, second) } else { (second, first) };
     leaves.release().await;
@@ -414,12 +418,12 @@ async fn etcd_that_hangs_or_restarts_never_makes_two_active() -> anyhow::Result<
 }
 
 #[tokio::test]
-async fn a_key_that_was_removed_ends_the_term() -> anyhow::Result<()> {
+async fn when_the_key_is_removed_the_term_ends() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let Some(etcd) = etcd(folder.path()).await? else { return Ok(()) };
     let terms = LeaseTimes::of(20_000)?;
     let mut store = in_etcd(&etcd.endpoint(), "first", terms)?;
-    // The endpoint that does not answer costs one try.
+    // The endpoint that does not answer costs one attempt.
     assert!(
         matches!(store.acquire().await, LeaseAnswer::Failed { reason } if reason.contains("127.0.0.1:1"))
     );
@@ -446,10 +450,10 @@ async fn a_key_that_was_removed_ends_the_term() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Revisions of a recreated etcd start again at 1, and so do terms, unless they are raised above the former
-/// ones.
+/// The revisions of a recreated etcd start again at 1, so terms do too. The term floor raises them above the
+/// former terms.
 #[tokio::test]
-async fn terms_are_above_what_etcd_says() -> anyhow::Result<()> {
+async fn the_term_floor_is_added_to_the_revisions_of_etcd() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let Some(etcd) = etcd(folder.path()).await? else { return Ok(()) };
     let terms = LeaseTimes::of(2_000)?;
@@ -459,7 +463,7 @@ async fn terms_are_above_what_etcd_says() -> anyhow::Result<()> {
     let etcd = etcd.recreate().await?;
     until(&task.handle(), |now| !is_active(now)).await?;
     until(&task.handle(), is_active).await?;
-    assert!(task.handle().check()? <= before, "revisions go on");
+    assert!(task.handle().check()? <= before, "the revisions of the recreated etcd must be low");
 
     let mut above = EtcdValue::new(EtcdOptions {
         endpoints: vec![etcd.endpoint()],
@@ -468,27 +472,27 @@ async fn terms_are_above_what_etcd_says() -> anyhow::Result<()> {
         ..EtcdOptions::default()
     })?;
     assert!(above.replace(0, b"4711").await?.is_some());
-    // It counts from the next term on, and the one that is held goes on until then.
+    // The floor applies from the next term on. The present term continues until then.
     let held = task.handle().check()?;
     tokio::time::sleep(2 * Duration::from_millis(terms.renew_ms)).await;
     assert_eq!(task.handle().check()?, held);
     task.handle().restart_term();
     until(&task.handle(), |now| matches!(now, LeaseStatus::Active(token) if token.0 > 4711)).await?;
     tokio::time::sleep(2 * Duration::from_millis(terms.renew_ms)).await;
-    assert!(task.handle().check()?.0 > 4711, "it cannot be renewed");
-    // What is no number is no permission.
+    assert!(task.handle().check()?.0 > 4711, "a term above the floor must be renewable");
+    // A floor that is not a number must prevent a grant.
     let revision = above.read().await?.revision;
     assert!(above.replace(revision, b"many").await?.is_some());
     task.release().await;
     let mut store = in_etcd(&etcd.endpoint(), "second", terms)?;
     let _ = store.acquire().await;
     assert!(
-        matches!(store.acquire().await, LeaseAnswer::Failed { reason } if reason.contains("is no number"))
+        matches!(store.acquire().await, LeaseAnswer::Failed { reason } if reason.contains("is not a number"))
     );
     Ok(())
 }
 
-/// A lease in etcd over TLS, of a manager that logs in.
+/// Returns a lease in etcd over TLS, for a manager that logs in.
 fn as_user(etcd: &Etcd, authority: &Path, password: &str, holder: &str) -> anyhow::Result<EtcdLease> {
     Ok(EtcdLease::new(EtcdOptions {
         endpoints: vec![etcd.endpoint()],
@@ -501,12 +505,12 @@ fn as_user(etcd: &Etcd, authority: &Path, password: &str, holder: &str) -> anyho
     })?)
 }
 
-/// Has etcd know a user who may do no more than a lease needs, and ask everybody who they are.
+/// Configures etcd with a user that has only the permissions which a lease needs, and enables authentication.
 async fn require_login(endpoint: &str, authority: &Path) -> anyhow::Result<()> {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let authority = reqwest::Certificate::from_pem(&std::fs::read(authority)?)?;
     let client = reqwest::Client::builder().no_proxy().tls_certs_only([authority]).build()?;
-    // All that begins with `tailwater/test`, in base64.
+    // The range of all keys that begin with `tailwater/test`, in base64.
     let permission = json!({
         "permType": "READWRITE",
         "key": "dGFpbHdhdGVyL3Rlc3Q=",
@@ -531,7 +535,7 @@ async fn require_login(endpoint: &str, authority: &Path) -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn etcd_wants_a_login_and_has_a_certificate() -> anyhow::Result<()> {
+async fn a_lease_works_on_an_etcd_that_requires_tls_and_a_login() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let Some(program) = Etcd::require() else { return Ok(()) };
     let mut authority = CertificateParams::new(Vec::<String>::new())?;
@@ -567,7 +571,7 @@ async fn etcd_wants_a_login_and_has_a_certificate() -> anyhow::Result<()> {
     assert_eq!(first.renew(token).await, LeaseAnswer::Renewed { ttl_ms: 20_000 });
     let mut second = as_user(&etcd, &authority, "right", "second")?;
     assert_eq!(second.acquire().await, LeaseAnswer::HeldByOther { holder: "first".to_owned() });
-    // A restart forgets who is logged in; nobody is told to wait for that.
+    // A restart of etcd forgets its login tokens. The manager must log in again by itself.
     let etcd = etcd.restart().await?;
     assert_eq!(first.renew(token).await, LeaseAnswer::Renewed { ttl_ms: 20_000 });
     first.release().await;

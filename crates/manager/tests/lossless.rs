@@ -1,4 +1,5 @@
-//! The rules one by one: what refuses, what gives way to an operator's word, and what is then told.
+//! Tests of the lossless rules, one by one: what each rule refuses, what the operator can override, and which
+//! loss is then reported.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +16,7 @@ const UUID: &str = "3e11fa47-71ca-11e1-9e33-c80aa9429562";
 
 fn set(last: u64) -> GtidSet {
     let text = if last == 0 { String::new() } else { format!("{UUID}:1-{last}") };
-    GtidSet::parse(Flavour::MySql, &text).expect("a set")
+    GtidSet::parse(Flavour::MySql, &text).expect("a valid GTID set")
 }
 
 fn lossless(acks_required: u32) -> SemiSyncWait {
@@ -34,7 +35,7 @@ fn names(ackers: &[&str]) -> BTreeSet<String> {
     ackers.iter().map(|name| (*name).to_owned()).collect()
 }
 
-/// One look, at `a`, `b` and `c` as they hold so much.
+/// Records one observation, in which the ackers hold the given numbers of transactions.
 fn look(
     ack_policies: Option<AckPolicyHistory>,
     waiting: &SemiSyncWait,
@@ -90,7 +91,7 @@ fn codes(verdict: &LossVerdict) -> Vec<&'static str> {
 }
 
 #[test]
-fn as_many_ackers_as_prove_it_are_needed() {
+fn the_number_of_ackers_that_must_be_stopped_follows_from_the_policy() {
     let check = |can: &[&str], must: u32, needed: u32| {
         let policy =
             AckPolicy { ackers: names(can), unconfigured_replicas: 0, acks: AckRequirement::Required(must) };
@@ -101,14 +102,14 @@ fn as_many_ackers_as_prove_it_are_needed() {
     check(&["a", "b"], 2, 1);
     check(&["a", "b", "c"], 2, 2);
     check(&["a", "b", "c"], 3, 1);
-    // More ackers are required than exist: nothing is acknowledged, but the earlier commits have to be
-    // proven.
+    // More ACKs are required than there are ackers. No commit is acknowledged then, but the earlier commits
+    // must still be proven.
     check(&["a"], 2, 1);
     check(&[], 1, 1);
 }
 
 #[test]
-fn the_longest_log_of_those_that_were_stopped_is_everything() {
+fn the_longest_log_of_the_stopped_ackers_contains_everything() {
     let ack_policies = look(None, &lossless(2), 0, &[("a", 0), ("b", 0), ("c", 0)]);
     let complete = verdict(&ack_policies, &[stopped("a", 7), stopped("c", 9)]);
     assert!(complete.is_complete() && complete.possible_loss.is_none());
@@ -116,19 +117,19 @@ fn the_longest_log_of_those_that_were_stopped_is_everything() {
     let one = verdict(&ack_policies, &[stopped("a", 7)]);
     assert_eq!(codes(&one), ["TW-MGR-0032", "TW-MGR-0033"]);
     assert!(one.blocking_refusal(false).is_some() && one.blocking_refusal(true).is_none());
-    let missing = one.possible_loss.expect("told");
+    let missing = one.possible_loss.expect("a possible loss");
     assert_eq!((missing.held_by, missing.grows), (vec!["b".to_owned(), "c".to_owned()], true));
-    // Fenced otherwise it is not complete all the same.
+    // A fence hook replaces the fencing by ackers, but not the proof of completeness.
     let one = assess_loss(&LossEvidence {
         fenced_by: Some("power"),
         ..evidence(Some(&ack_policies), &[stopped("a", 7)])
     });
     assert_eq!(codes(&one), ["TW-MGR-0032"]);
-    assert!(!one.possible_loss.expect("told").grows);
+    assert!(!one.possible_loss.expect("a possible loss").grows);
 }
 
 #[test]
-fn an_acker_counts_only_if_all_of_it_holds() {
+fn an_acker_counts_only_if_it_meets_all_conditions() {
     let ack_policies = look(None, &lossless(1), 0, &[("a", 0)]);
     let refused = |acker: AckerEvidence, codes_wanted: &[&str], word: &str| {
         let verdict = verdict(&ack_policies, &[acker]);
@@ -136,7 +137,7 @@ fn an_acker_counts_only_if_all_of_it_holds() {
         assert!(verdict.refusals[0].to_string().contains(word), "{}", verdict.refusals[0]);
     };
     let good = stopped("a", 5);
-    // What is stopped for good fences even if it proves nothing.
+    // An acker that is stopped persistently fences the primary, even if it proves nothing about completeness.
     refused(AckerEvidence { durable: false, ..good.clone() }, &["TW-MGR-0032"], "before it is durable");
     refused(AckerEvidence { holds: None, ..good.clone() }, &["TW-MGR-0032"], "cannot be read");
     refused(
@@ -162,7 +163,7 @@ fn an_acker_counts_only_if_all_of_it_holds() {
 }
 
 #[test]
-fn a_primary_that_does_not_wait_as_it_must_proves_nothing() {
+fn a_primary_that_does_not_wait_for_acks_losslessly_proves_nothing() {
     let base = lossless(1);
     let refused = |waiting: SemiSyncWait, word: &str| {
         let verdict = verdict(&look(None, &waiting, 0, &[("a", 0)]), &[stopped("a", 5)]);
@@ -181,11 +182,11 @@ fn a_primary_that_does_not_wait_as_it_must_proves_nothing() {
 }
 
 #[test]
-fn a_primary_never_or_too_long_ago_observed_is_not_verified() {
+fn a_primary_that_was_never_or_too_long_ago_observed_is_not_verified() {
     let ackers = [stopped("a", 5)];
     let never = assess_loss(&LossEvidence { last_known: Some(&set(8)), ..evidence(None, &ackers) });
     assert_eq!(codes(&never), ["TW-MGR-0031"]);
-    assert_eq!(never.possible_loss.expect("told").known, Some(format!("{UUID}:6-8")));
+    assert_eq!(never.possible_loss.expect("a possible loss").known, Some(format!("{UUID}:6-8")));
     let ack_policies = look(None, &lossless(1), 0, &[("a", 0)]);
     let late =
         assess_loss(&LossEvidence { primary_state_age_ms: 1001, ..evidence(Some(&ack_policies), &ackers) });
@@ -193,10 +194,10 @@ fn a_primary_never_or_too_long_ago_observed_is_not_verified() {
 }
 
 #[test]
-fn logs_of_two_histories_refuse_whatever_is_allowed() {
+fn diverged_logs_are_refused_even_with_allow_data_loss() {
     let ack_policies = look(None, &lossless(1), 0, &[("a", 0), ("b", 0)]);
     let other = "4e11fa47-71ca-11e1-9e33-c80aa9429562:1";
-    let strange = GtidSet::parse(Flavour::MySql, &format!("{UUID}:1-3,{other}")).expect("a set");
+    let strange = GtidSet::parse(Flavour::MySql, &format!("{UUID}:1-3,{other}")).expect("a valid GTID set");
     let ackers = [stopped("a", 5), AckerEvidence { holds: Some(strange), ..stopped("b", 0) }];
     let verdict = verdict(&ack_policies, &ackers);
     assert_eq!(codes(&verdict), ["TW-MGR-0034"]);
@@ -204,21 +205,22 @@ fn logs_of_two_histories_refuse_whatever_is_allowed() {
 }
 
 #[test]
-fn what_was_committed_before_the_first_look_counts_until_ackers_hold_it() {
+fn commits_before_the_first_observation_count_until_ackers_hold_them() {
     let holds = |a, b| [("a", a), ("b", b)];
     let both = [stopped("a", 9), stopped("b", 9)];
-    // Commits up to 9 were not observed, and b lacks some: as one of the two suffices, it could be b.
+    // Commits up to 9 were not observed, and b lacks some of them. One of the two ackers suffices for the
+    // proof, and this could be b.
     let ack_policies = look(None, &lossless(2), 9, &holds(9, 7));
     assert_eq!(codes(&verdict(&ack_policies, &both)), ["TW-MGR-0030"]);
     let ack_policies = look(Some(ack_policies), &lossless(2), 9, &holds(9, 9));
     assert!(verdict(&ack_policies, &both[1..]).is_complete());
-    // With one ACK required both are needed, so it is enough that one of them holds them.
+    // With one ACK required, both ackers must be stopped, so it suffices that one of them holds the commits.
     let ack_policies = look(None, &lossless(1), 9, &holds(9, 7));
     assert!(verdict(&ack_policies, &both).is_complete());
 }
 
 #[test]
-fn commits_without_ack_count_until_ackers_have_caught_up() {
+fn commits_without_an_ack_count_until_ackers_have_caught_up() {
     let holds = |a, b| [("a", a), ("b", b)];
     let ack_policies = look(None, &lossless(2), 5, &holds(5, 5));
     let slipped = SemiSyncWait { unacknowledged: 3, ..lossless(2) };
@@ -232,13 +234,13 @@ fn commits_without_ack_count_until_ackers_have_caught_up() {
     );
     let ack_policies = look(Some(ack_policies), &slipped, 9, &holds(9, 9));
     assert!(verdict(&ack_policies, &both).is_complete());
-    // The server restarted and counts from 0.
+    // The server has restarted, and its counter starts at 0 again.
     let ack_policies = look(Some(ack_policies), &lossless(2), 9, &holds(9, 9));
     assert!(verdict(&ack_policies, &both).is_complete());
 }
 
 #[test]
-fn an_acker_that_was_taken_out_counts_until_the_others_have_caught_up() {
+fn an_acker_that_was_removed_counts_until_the_others_have_caught_up() {
     let ack_policies = look(None, &lossless(1), 0, &[("a", 0), ("b", 0)]);
     let ack_policies = look(Some(ack_policies), &lossless(1), 9, &[("b", 4)]);
     let alone = [stopped("b", 4)];
@@ -248,7 +250,7 @@ fn an_acker_that_was_taken_out_counts_until_the_others_have_caught_up() {
 }
 
 #[test]
-fn many_changes_are_remembered_in_bounded_room() {
+fn many_changes_of_the_policy_are_kept_in_bounded_space() {
     let mut ack_policies = look(None, &lossless(1), 0, &[("a", 0), ("b", 0), ("c", 0)]);
     for change in 0..200u64 {
         let name = format!("acker{change}");
@@ -258,13 +260,13 @@ fn many_changes_are_remembered_in_bounded_room() {
         ack_policies.relevant_policies().count()
             <= tailwater_manager::lossless::ack_policy::PAST_POLICIES_MAX + 1
     );
-    // What was joined still demands them all.
+    // The merged policy still requires all ackers of the earlier ones.
     let few = [stopped("a", 200), stopped("acker199", 200)];
     assert_eq!(codes(&verdict(&ack_policies, &few)), ["TW-MGR-0032"]);
 }
 
 #[test]
-fn what_a_look_saw_is_taken_over() {
+fn an_observation_of_semi_sync_is_converted() {
     let seen = SemiSyncSource {
         enabled: true,
         active: true,

@@ -1,11 +1,13 @@
-//! Model check of the lossless rules: every world of a few ackers and commits, every order of what can happen
-//! in it.
+//! Model check of the lossless rules. It explores every state of a few ackers and commits, and every order of
+//! events.
 //!
-//! A message is delivered by an action that may never come, so partitions, one way and both ways, are the
-//! worlds in which it does not; a pause of the primary is one in which it does nothing for a while. The
-//! verdict on the evidence is the real [`judge`] over the real [`AckPolicyHistory`]; around it stand a
-//! primary, ackers and a manager of the least behaviour that is promised. Each mutation breaks one promise,
-//! and the check must find the commit that this loses.
+//! Each message is delivered by a separate action, which may never happen. So the states without this action
+//! cover network partitions, in one direction and in both. In the same way a primary that does nothing for a
+//! while is a paused primary.
+//!
+//! The verdict comes from the real [`assess_loss`] and the real [`AckPolicyHistory`]. The model of the
+//! primary, the ackers and the manager does only what each of them guarantees. Each mutation breaks one of
+//! these guarantees, and the check must find the commit that is lost because of it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -19,47 +21,47 @@ use tailwater_wire::gtid::GtidSet;
 
 const ACKERS_MAX: usize = 3;
 
-/// Which promise is broken, if any.
+/// Which guarantee is broken, if any.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Broken {
     Nothing,
-    /// One acker less than the rule wants is taken for enough.
+    /// One acker less than the rule requires counts as enough.
     OneLess,
-    /// Ackers ACK what they have not synced, and say that they have.
+    /// Ackers acknowledge transactions that they have not synced, and report that they have synced them.
     AckBeforeDurable,
-    /// An acker that was stopped goes on after a crash, and said that it would not.
+    /// A stopped acker captures again after a crash, although it reported that it would not.
     StopForgotten,
-    /// What an acker holds is read while it still captures.
+    /// The log of an acker is read while the acker still captures.
     ReadBeforeStop,
-    /// What is read of an acker is not durable yet.
+    /// The report of an acker contains transactions that are not durable yet.
     ReadsReceived,
-    /// The primary gives up waiting.
+    /// The primary stops waiting and falls back to asynchronous replication.
     FallsBack,
-    /// The primary comes back without semi-sync.
+    /// The primary restarts without semi-sync.
     RestartsUnprotected,
-    /// An unconfigured semi-sync replica sends ACKs.
+    /// An unconfigured semi-sync replica sends ACKs, and the manager does not observe it.
     StrangerUnseen,
-    /// The number of ACKs is lowered before that is noted.
+    /// The number of ACKs is lowered before the weaker policy is recorded.
     LoweredUnnoted,
-    /// A higher number of ACKs counts at once for what was acknowledged before.
+    /// After the number of ACKs is raised, it counts at once for transactions that were acknowledged before.
     EarlierForgotten,
-    /// The manager goes on taking notes while it stops ackers.
+    /// The manager still records observations while it stops ackers.
     NotesWhileStopping,
-    /// The log that holds least is gone on with.
+    /// The failover continues from the log that holds the least.
     ShortestTaken,
 }
 
-/// A world to explore.
+/// The parameters of one exploration.
 #[derive(Debug, Clone, Copy)]
 struct Setup {
     ackers: usize,
     acks: u8,
     commits: u8,
-    /// A replica that sends ACKs without keeping anything, and that the manager observes.
+    /// Whether an unconfigured replica sends ACKs without storing anything. The manager observes it.
     stranger: bool,
-    /// How often the number of ACKs is changed at most.
+    /// How often the number of ACKs may change.
     changes: u8,
-    /// What ackers are said to be.
+    /// Whether the ackers report that they are durable.
     durable: bool,
     stop: AckerStop,
     broken: Broken,
@@ -84,17 +86,17 @@ impl Setup {
     }
 }
 
-/// Positions are numbers of commits in the primary's binlog.
+/// The state of an acker. Positions are numbers of commits in the primary's binlog.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct AckerState {
     received: u8,
     durable: u8,
-    /// The newest ACK on its way.
+    /// The newest ACK that is on its way to the primary.
     ack: u8,
-    /// The newest that the primary got.
+    /// The newest ACK that the primary has received.
     seen: u8,
     stopped: bool,
-    /// What the manager heard of it.
+    /// The position that the acker has reported to the manager.
     heard: Option<u8>,
 }
 
@@ -108,9 +110,9 @@ struct World {
     written: u8,
     acknowledged: u8,
     changed: u8,
-    /// The manager's notes, an index of [`Explorer::notes`].
+    /// The ack policies that the manager has recorded, as an index of [`Explorer::notes`].
     ack_policies: u16,
-    /// The end of the log of the new primary.
+    /// The position at which the new primary continues.
     promoted: Option<u8>,
 }
 
@@ -138,7 +140,7 @@ enum Action {
 struct Explorer {
     setup: Setup,
     notes: Vec<AckPolicyHistory>,
-    /// What the real rule says to what the manager knows.
+    /// Cached verdicts of the real rule, by what the manager knows.
     verdicts: FxHashMap<([Option<u8>; ACKERS_MAX], u16), Option<u8>>,
     looks: FxHashMap<(u16, u8, u8, [u8; ACKERS_MAX]), u16>,
 }
@@ -155,12 +157,12 @@ fn set(position: u8) -> GtidSet {
         0 => String::new(),
         last => format!("3e11fa47-71ca-11e1-9e33-c80aa9429562:1-{last}"),
     };
-    GtidSet::parse(Flavour::MySql, &text).expect("a set")
+    GtidSet::parse(Flavour::MySql, &text).expect("a valid GTID set")
 }
 
 fn position(set: &GtidSet) -> u8 {
     match set {
-        GtidSet::MySql(set) => u8::try_from(set.count()).expect("few"),
+        GtidSet::MySql(set) => u8::try_from(set.count()).expect("a small number"),
         GtidSet::MariaDb(_) => panic!("the model counts in MySQL's GTIDs"),
     }
 }
@@ -187,7 +189,7 @@ impl Explorer {
         }
     }
 
-    /// The notes after a look that saw this.
+    /// Returns the ack policies after an observation with these values.
     fn look(&mut self, old: Option<u16>, acks: u8, executed: u8, durable: [u8; ACKERS_MAX]) -> u16 {
         let key = (old.unwrap_or(u16::MAX), acks, executed, durable);
         if let Some(known) = self.looks.get(&key) {
@@ -223,10 +225,10 @@ impl Explorer {
             self.notes.push(ack_policies);
             self.notes.len() - 1
         });
-        u16::try_from(index).expect("few notes")
+        u16::try_from(index).expect("a small number of policies")
     }
 
-    /// The position that the manager would promote at, if the rules let it.
+    /// Returns the position at which the manager would promote, if the rules allow it.
     fn verdict(&mut self, heard: [Option<u8>; ACKERS_MAX], ack_policies: u16) -> Option<u8> {
         if let Some(known) = self.verdicts.get(&(heard, ack_policies)) {
             return *known;
@@ -304,14 +306,15 @@ impl Explorer {
         actions
     }
 
-    /// The world after an action, or `None` where it cannot happen.
+    /// Returns the state after an action, or `None` if the action is not possible.
     fn step(&mut self, world: World, action: Action) -> Option<World> {
         let mut next = world;
         match action {
             Action::Write if world.alive && world.written < self.setup.commits => next.written += 1,
             Action::Die if world.alive => next.alive = false,
             Action::Return if !world.alive => {
-                // What it had been told is gone; what it had written is not.
+                // The restart loses the ACKs that the primary had received, but not the commits that it had
+                // written.
                 next.alive = true;
                 next.stranger_seen = 0;
                 next.ackers.iter_mut().for_each(|acker| acker.seen = 0);
@@ -376,7 +379,7 @@ impl Explorer {
             Action::Ack(_) if !acker.stopped => {
                 acker.ack = if broken == Broken::AckBeforeDurable { acker.received } else { acker.durable };
             }
-            // Also after the acker has crashed or stopped: it was on its way.
+            // An ACK that is on its way arrives even if the acker has crashed or stopped since.
             Action::Deliver(_) if world.alive => acker.seen = acker.ack,
             Action::Crash(_) => {
                 acker.received = acker.durable;
@@ -392,7 +395,7 @@ impl Explorer {
         Some(())
     }
 
-    /// The primary tells clients what it may.
+    /// Lets the primary acknowledge commits to clients, as far as its ACKs allow.
     fn acknowledge(&self, world: &mut World) {
         if !world.alive {
             return;
@@ -411,8 +414,8 @@ impl Explorer {
         world.acknowledged = world.acknowledged.max(acked.min(world.written));
     }
 
-    /// Ackers are alike, so worlds that differ in their order only are one, unless notes tell them apart by
-    /// name.
+    /// Sorts the ackers. They differ only in their names, so states that differ only in their order count as
+    /// one. This is not possible if the policies refer to ackers by name.
     fn normal(&self, mut world: World) -> World {
         if self.setup.changes == 0 {
             world.ackers[..self.setup.ackers].sort_unstable();
@@ -420,8 +423,8 @@ impl Explorer {
         world
     }
 
-    /// Nothing acknowledged is behind the end that was promoted at, and that end is not beyond what any log
-    /// can give.
+    /// Whether the promotion is safe: no acknowledged commit is missing, and some log holds everything up to
+    /// the promoted position.
     fn is_safe(&self, world: &World) -> bool {
         let held = world.ackers.iter().map(|acker| acker.durable).max().unwrap_or(0);
         world.promoted.is_none_or(|end| world.acknowledged <= end && end <= held)
@@ -457,7 +460,7 @@ impl Explorer {
     }
 }
 
-/// What happened on the way to a world.
+/// Returns the actions that led to a state.
 fn path(came_from: &FxHashMap<World, Option<(World, Action)>>, end: World) -> Vec<Action> {
     let mut actions = Vec::new();
     let mut at = end;
@@ -471,9 +474,9 @@ fn path(came_from: &FxHashMap<World, Option<(World, Action)>>, end: World) -> Ve
 
 fn holds(setup: Setup) {
     let outcome = Explorer::new(setup).explore();
-    eprintln!("{setup:?}: {} worlds, {} ways to promote", outcome.states, outcome.promotions);
+    eprintln!("{setup:?}: {} states, {} promotions", outcome.states, outcome.promotions);
     assert_eq!(outcome.lost, None, "{setup:?}");
-    assert!(outcome.promotions > 0, "nothing was ever promoted, so nothing was checked: {setup:?}");
+    assert!(outcome.promotions > 0, "no promotion happened, so nothing was checked: {setup:?}");
 }
 
 fn never_promotes(setup: Setup) {
@@ -483,7 +486,8 @@ fn never_promotes(setup: Setup) {
 
 fn loses(setup: Setup) {
     let outcome = Explorer::new(setup).explore();
-    let lost = outcome.lost.unwrap_or_else(|| panic!("the check does not see {:?}: {setup:?}", setup.broken));
+    let lost =
+        outcome.lost.unwrap_or_else(|| panic!("the check does not detect {:?}: {setup:?}", setup.broken));
     eprintln!("{:?}: {lost:?}", setup.broken);
 }
 
@@ -503,7 +507,7 @@ fn no_acknowledged_commit_is_lost_with_three_ackers() {
 }
 
 #[test]
-fn a_stranger_that_is_seen_costs_one_acker_more() {
+fn an_observed_unconfigured_replica_requires_one_more_stopped_acker() {
     never_promotes(Setup { stranger: true, ..Setup::of(1, 1, 1) });
     never_promotes(Setup { stranger: true, ..Setup::of(2, 1, 1) });
     holds(Setup { stranger: true, ..Setup::of(2, 2, 2) });
@@ -516,13 +520,13 @@ fn a_change_of_the_number_of_acks_loses_nothing() {
 }
 
 #[test]
-fn ackers_that_say_what_they_are_prove_nothing() {
+fn ackers_that_report_a_weakness_prove_nothing() {
     never_promotes(Setup { durable: false, ..Setup::of(2, 1, 1).broken(Broken::AckBeforeDurable) });
     never_promotes(Setup { stop: AckerStop::UntilRestart, ..Setup::of(2, 1, 1) });
 }
 
 #[test]
-fn each_broken_promise_is_seen() {
+fn each_broken_guarantee_is_detected() {
     loses(Setup::of(2, 1, 1).broken(Broken::OneLess));
     loses(Setup::of(3, 2, 1).broken(Broken::OneLess));
     loses(Setup::of(2, 1, 1).broken(Broken::AckBeforeDurable));

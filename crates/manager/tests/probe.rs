@@ -1,4 +1,4 @@
-//! Looks at, and pings of, real servers.
+//! Tests of probes and pings, on real servers.
 
 use std::time::{Duration, Instant};
 
@@ -21,18 +21,18 @@ use tailwater_topology::{
 };
 use tailwater_wire::Flavour;
 
-/// Only reached when something is wrong.
+/// A time limit that is reached only if a test fails.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// A look at a server that answers takes milliseconds.
+/// Time limit for a probe of a server that answers, which takes milliseconds.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// A look at a server that does not answer takes this.
+/// Time limit for a probe of a server that does not answer.
 const SHORT: Duration = Duration::from_millis(300);
 
 on_each_server!(
-    a_cluster_is_seen,
-    a_server_is_pinged,
-    a_restart_is_foreseen,
-    odd_global_settings_do_not_change_a_look,
+    the_topology_of_real_servers_is_observed,
+    pings_detect_each_kind_of_failure,
+    the_probe_predicts_whether_semi_sync_survives_a_restart,
+    odd_global_settings_do_not_change_a_probe,
 );
 
 fn subject(name: &str, server: &Server) -> ProbeTarget {
@@ -80,7 +80,7 @@ impl Pair {
         (build_tree(&plan, &all), all)
     }
 
-    /// Looks until what was seen is as it should be.
+    /// Probes the servers until the replica is in the wanted state.
     async fn until(&self, what: &str, is_so: impl Fn(&TopologyNode) -> bool) -> Result<Cluster> {
         let begun = Instant::now();
         loop {
@@ -108,7 +108,7 @@ fn in_step(node: &TopologyNode) -> bool {
     node.gtid_state.as_ref().is_some_and(|state| state.behind == 0)
 }
 
-async fn a_cluster_is_seen(kind: ServerKind) -> Result<()> {
+async fn the_topology_of_real_servers_is_observed(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
@@ -117,7 +117,7 @@ async fn a_cluster_is_seen(kind: ServerKind) -> Result<()> {
         pair.until("in step", |node| in_step(node) && !has(node, ProblemCode::IoConnecting)).await?;
     let primary = &cluster.nodes[0];
     ensure!(primary.role == NodeRole::Primary && primary.writable == Some(true), "{primary:#?}");
-    // With sync_binlog off a crash may cost commits; nothing else is wrong.
+    // With sync_binlog off, a crash may lose commits. No other problem may be reported.
     ensure!(primary.problems.iter().all(|problem| problem.code == ProblemCode::NotDurable), "{primary:#?}");
     let below: Vec<_> = primary.children.iter().map(|node| (node.name.as_str(), node.role)).collect();
     ensure!(below == [("tailwater", NodeRole::Relay), ("db2", NodeRole::Replica)], "{below:?}");
@@ -125,7 +125,7 @@ async fn a_cluster_is_seen(kind: ServerKind) -> Result<()> {
     ensure!(replica.problems.is_empty() && replica.lag_seconds == Some(0.0), "{replica:#?}");
     ensure!(replica.server_id == Some(2) && replica.writable == Some(false), "{replica:#?}");
 
-    // What it receives, and does not apply.
+    // The replica receives a transaction and does not apply it.
     let stop = statement(kind, "STOP REPLICA SQL_THREAD", "STOP SLAVE SQL_THREAD");
     pair.replica.sql(stop).await?;
     pair.primary.sql("INSERT INTO shop.t VALUES (1)").await?;
@@ -135,7 +135,7 @@ async fn a_cluster_is_seen(kind: ServerKind) -> Result<()> {
     pair.replica.sql(statement(kind, "START REPLICA", "START SLAVE")).await?;
     pair.until("in step again", in_step).await?;
 
-    // What it should not have.
+    // The replica gets an errant transaction.
     pair.replica.sql("INSERT INTO shop.t VALUES (100)").await?;
     let (cluster, _) = pair.look(TIMEOUT).await;
     let errant = find(&cluster, "db2")?.gtid_state.as_ref().and_then(|state| state.errant.clone());
@@ -146,19 +146,19 @@ async fn a_cluster_is_seen(kind: ServerKind) -> Result<()> {
     ensure!(errant.as_deref() == Some(&written), "{errant:?}, and it wrote {written}");
     ensure!(has(find(&cluster, "db2")?, ProblemCode::Errant));
 
-    // A transaction that it cannot apply: the error is told.
+    // The replica gets a transaction that it cannot apply. The topology must show the error.
     pair.primary.sql("INSERT INTO shop.t VALUES (100)").await?;
     let cluster = pair.until("failed", |node| has(node, ProblemCode::SqlStopped)).await?;
     let problems = &find(&cluster, "db2")?.problems;
     ensure!(problems.iter().any(|problem| problem.text.contains("1062")), "{problems:#?}");
 
-    // A frozen primary keeps nobody waiting.
+    // A frozen primary does not delay the probe beyond its time-out.
     pair.primary.pause()?;
     let (cluster, seen) = pair.look(SHORT).await;
     let failure = seen[1].outcome.as_ref().err().map(|unreached| unreached.failure);
     ensure!(failure == Some(ProbeFailure::TimedOut), "{failure:?}");
     ensure!(has(&cluster.nodes[0], ProblemCode::NotReached) && find(&cluster, "db2")?.reached);
-    // The replica does not know.
+    // The replica does not notice that the primary is frozen.
     let channel = seen[0].state().and_then(|look| look.channels.first()).context("a channel")?;
     ensure!(channel.io == IoState::Running, "{channel:?}");
     pair.primary.resume()?;
@@ -171,8 +171,9 @@ async fn a_cluster_is_seen(kind: ServerKind) -> Result<()> {
     Ok(())
 }
 
-/// What sessions would inherit does not reach those of a manager: it sees the same, and may write.
-async fn odd_global_settings_do_not_change_a_look(kind: ServerKind) -> Result<()> {
+/// Unusual global settings, which new sessions inherit, must not affect the sessions of a manager: it
+/// observes the same values and can still write.
+async fn odd_global_settings_do_not_change_a_probe(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
@@ -192,9 +193,9 @@ async fn odd_global_settings_do_not_change_a_look(kind: ServerKind) -> Result<()
             let mut look = observation.state().with_context(|| format!("{observation:?}"))?.clone();
             look.uptime_seconds = 0;
             for channel in &mut look.channels {
-                // A replica says a moment after it has executed something up to where that was.
+                // A replica reports the executed position a moment after it has executed the transaction.
                 channel.executed_position = Default::default();
-                // That it is known must not change.
+                // Only whether the lag is known is compared, not its value.
                 channel.lag_seconds = channel.lag_seconds.map(|_| Default::default());
             }
             Ok(format!("{look:#?}"))
@@ -219,7 +220,7 @@ async fn odd_global_settings_do_not_change_a_look(kind: ServerKind) -> Result<()
     Ok(())
 }
 
-/// Whether a server waits as it must, and whether it is seen to do so after a restart.
+/// Whether the server waits for ACKs losslessly now, and whether the probe expects this after a restart.
 async fn waits(server: &Server) -> Result<(bool, bool)> {
     let seen = probe_server(&subject("s", server), TIMEOUT).await;
     let look = seen.state().with_context(|| format!("{:?}", seen.outcome))?;
@@ -229,8 +230,8 @@ async fn waits(server: &Server) -> Result<(bool, bool)> {
     Ok((matches!(now, AckRequirement::Required(_)), source.survives_restart))
 }
 
-/// What is seen of the time after a restart is held against the restart.
-async fn a_restart_is_foreseen(kind: ServerKind) -> Result<()> {
+/// The probe predicts whether semi-sync survives a restart. The test then restarts the server to verify this.
+async fn the_probe_predicts_whether_semi_sync_survives_a_restart(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
@@ -240,27 +241,30 @@ async fn a_restart_is_foreseen(kind: ServerKind) -> Result<()> {
         server.restart(None).await?;
         ensure!(waits(&server).await? == (true, true), "by command line, restarted");
     }
-    // Who becomes primary with all of it in place keeps that: see `make_source`.
+    // If all settings are already in place, a promotion does not change them: see `make_source`.
     if kind.flavour() == Flavour::MariaDb {
         let mut connection = Connection::connect(&server.connect_options()).await?;
         let (before, note) = make_source(&mut connection, 1).await?;
         ensure!(before.source && note.is_none() && waits(&server).await? == (true, true), "{note:?}");
         connection.close().await;
     }
-    // An account that may do no more than look.
+    // The account has only the privileges of a replication user.
     let account = server.create_replication_user().await?;
     let seen = probe_server(&ProbeTarget { name: "s".into(), connect: account }, TIMEOUT).await;
     let source = seen.state().and_then(|look| look.semi_sync_source.as_ref()).context("no semi-sync")?;
     ensure!(source.survives_restart, "{seen:?}");
     let side = statement(kind, "rpl_semi_sync_source", "rpl_semi_sync_master");
     server.sql(&format!("SET GLOBAL {side}_timeout = 2000000000")).await?;
-    ensure!(waits(&server).await? == (true, false), "what a statement has covered is not known");
+    ensure!(
+        waits(&server).await? == (true, false),
+        "a value set by a statement hides the one from the option file"
+    );
     if kind.flavour() == Flavour::MySql {
         server.sql("SET GLOBAL rpl_semi_sync_source_timeout = DEFAULT").await?;
         server.sql("SET PERSIST rpl_semi_sync_source_timeout = 2000000000").await?;
-        ensure!(waits(&server).await? == (true, true), "what is kept comes instead");
+        ensure!(waits(&server).await? == (true, true), "the persisted value applies after a restart");
         server.sql("SET PERSIST_ONLY rpl_semi_sync_source_enabled = 0").await?;
-        ensure!(waits(&server).await? == (true, false), "what is kept speaks against the command line");
+        ensure!(waits(&server).await? == (true, false), "the persisted value contradicts the command line");
         server.sql("RESET PERSIST").await?;
     }
 
@@ -277,19 +281,19 @@ async fn a_restart_is_foreseen(kind: ServerKind) -> Result<()> {
         server.restart(None).await?;
         ensure!(waits(&server).await? == (true, true), "by a failover, restarted");
         server.sql("RESET PERSIST; SET GLOBAL rpl_semi_sync_source_enabled = 1").await?;
-        ensure!(waits(&server).await? == (true, false), "kept no more");
+        ensure!(waits(&server).await? == (true, false), "the value is no longer persisted");
         return Ok(());
     }
     server.restart(None).await?;
-    ensure!(!waits(&server).await?.0, "it remembers");
+    ensure!(!waits(&server).await?.0, "semi-sync must be off after a restart");
     Ok(())
 }
 
-async fn a_server_is_pinged(kind: ServerKind) -> Result<()> {
+async fn pings_detect_each_kind_of_failure(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
-    // Nobody acknowledges, so each commit waits.
+    // No acker is connected, so each commit waits.
     let spec = ServerSpec::new(kind).name("pinged").semi_sync_source();
     let mut server = Server::start(spec).await?;
     server
@@ -302,7 +306,7 @@ async fn a_server_is_pinged(kind: ServerKind) -> Result<()> {
         let ping = pinger.ping(kind).await;
         ensure!(ping.outcome.is_ok(), "{ping:?}");
     }
-    // A write hangs, and is left alone; no second one is begun beside it.
+    // The write hangs and is not cancelled. No second write is started meanwhile.
     for _ in 0..3 {
         let failure = hasty.ping(PingKind::Insert).await.outcome.err().map(|unreached| unreached.failure);
         ensure!(failure == Some(ProbeFailure::TimedOut), "{failure:?}");
@@ -314,7 +318,7 @@ async fn a_server_is_pinged(kind: ServerKind) -> Result<()> {
     ensure!(semi_sync.enabled && semi_sync.active && semi_sync.wait_no_replica, "{semi_sync:?}");
     let waiting = (semi_sync.clients, semi_sync.waiting_sessions, semi_sync.acks_needed);
     ensure!(waiting == (0, 1, 1), "{semi_sync:?}");
-    // It is only a test's server: nobody is told a lie.
+    // Semi-sync can be switched off here, because no client of a test server relies on its commits.
     server
         .sql(statement(
             kind,
@@ -335,12 +339,13 @@ async fn a_server_is_pinged(kind: ServerKind) -> Result<()> {
     let failure = pinger.ping(PingKind::Insert).await.outcome.err().map(|unreached| unreached.failure);
     ensure!(failure == Some(ProbeFailure::ReadOnly), "{failure:?}");
 
-    // Not let in is alive.
+    // A server that denies the login is alive.
     let stranger = ConnectOptions { user: "nobody".into(), ..server.connect_options() };
     let failure = Pinger::new(&stranger, "m", TIMEOUT).ping(PingKind::Select).await.outcome.err();
     ensure!(failure.as_ref().map(|unreached| unreached.failure) == Some(ProbeFailure::Denied), "{failure:?}");
 
-    // A connection that stood tells nothing of a server that has restarted, and a new one is tried at once.
+    // After a restart of the server, the broken connection says nothing about it. The pinger must try a new
+    // connection at once.
     server.restart(None).await?;
     let ping = pinger.ping(PingKind::Select).await;
     ensure!(ping.outcome.is_ok(), "{ping:?}");
@@ -348,7 +353,8 @@ async fn a_server_is_pinged(kind: ServerKind) -> Result<()> {
     let failure = hasty.ping(PingKind::Connect).await.outcome.err().map(|unreached| unreached.failure);
     ensure!(failure == Some(ProbeFailure::TimedOut), "{failure:?}");
     server.resume()?;
-    // What is seen of a killed process is enough to act at once, and what was seen before was no reason.
+    // The refused connection of a killed process is enough for a failover. The pings before it must cause no
+    // finding.
     let mut record = ObservationHistory::new(
         ClusterMembers { primary: "pinged".into(), ..ClusterMembers::default() },
         AnalysisSettings::default(),
@@ -368,7 +374,7 @@ async fn a_server_is_pinged(kind: ServerKind) -> Result<()> {
     ensure!(told(1, &ping) == [FailureCode::DeadPrimary], "{ping:?}");
     for kind in [PingKind::Select, PingKind::Connect, PingKind::Insert] {
         let failure = pinger.ping(kind).await.outcome.err().map(|unreached| unreached.failure);
-        // What stood breaks first; the next one is refused.
+        // The connection for writes breaks first; the next attempt to connect is refused.
         let fits = failure == Some(ProbeFailure::Refused)
             || (kind == PingKind::Insert && failure == Some(ProbeFailure::ConnectionLost));
         ensure!(fits, "{kind:?}: {failure:?}");

@@ -1,5 +1,5 @@
-//! What a manager that died or lost the lease left half done: undone, finished, or left alone, by what its
-//! record and the servers say.
+//! Tests of recovery: a run whose manager died or lost the lease is undone, finished or left alone. The audit
+//! record and the state of the servers decide which.
 
 use proptest::prelude::*;
 use tailwater_manager::SafetyRefusal;
@@ -20,7 +20,8 @@ fn recovery_of(traces: InterruptedRun) -> RunRecovery {
     RunRecovery::new(RecoveryRequest { id: "recovery".to_owned(), traces, route_hooks, direct_replicas })
 }
 
-/// Runs one to its end, an act at a time; it dies when it is to begin the act of that number.
+/// Runs the recovery to its end, one action at a time. If `dies` is given, its manager dies before the action
+/// with that number.
 fn recover(
     traces: InterruptedRun,
     dies: Option<u32>,
@@ -39,7 +40,8 @@ fn recover(
     recovery.audit().clone()
 }
 
-/// Who led before leads, or the candidate does; never both, and nothing that was acknowledged is missing.
+/// Checks that either the old primary or the candidate is the primary, never both, and that no acknowledged
+/// transaction is missing.
 fn check(world: &World, audit: &Audit) {
     check_primaries(world, audit);
     match audit.outcome.as_ref() {
@@ -71,9 +73,9 @@ fn cases() -> u32 {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(cases()))]
 
-    /// Wherever it dies, or loses the lease, what is under way then takes effect or not, and those who
-    /// recover die as well, or do not get through: the first that does leaves one primary, which has
-    /// everything that was acknowledged.
+    /// The manager may die or lose the lease at any moment. The actions in flight then take effect or not.
+    /// The managers that recover the run may die too, or their actions may fail. The first recovery that
+    /// completes must leave one primary, which has every acknowledged transaction.
     #[test]
     fn a_switchover_whose_manager_was_lost_anywhere_is_undone_or_finished(
         ackers in 1usize..4,
@@ -88,10 +90,10 @@ proptest! {
         let mut fates = fates.into_iter().cycle();
         let ordered = order(&world);
         let (audit, stored) =
-            run_until(&mut world, ordered, |_| fates.next().expect("endless"), lives.then_some(lost), (!lives).then_some(lost));
+            run_until(&mut world, ordered, |_| fates.next().expect("an endless iterator"), lives.then_some(lost), (!lives).then_some(lost));
         world.lease = true;
         let Some(traces) = stored.as_ref().and_then(InterruptedRun::of) else {
-            // It ended, or nobody has to do anything.
+            // The run has ended, or there is nothing to recover.
             let has_ended = !audit.is_interrupted();
             prop_assert!(has_ended || world.old_writable, "{}", audit);
             prop_assert!(has_ended || world.captures_from("old") == ackers, "{}", audit);
@@ -100,7 +102,7 @@ proptest! {
         for (dies, fates) in recoveries {
             let mut fates = fates.into_iter().cycle();
             recover(traces.clone(), Some(dies), |act, audit| {
-                let answer = match fates.next().expect("endless").0 {
+                let answer = match fates.next().expect("an endless iterator").0 {
                     Fate::Done => world.apply(act),
                     Fate::Failed if *act != RunAction::CheckLease => ActionOutcome::Failed("no".to_owned()),
                     Fate::DoneUnheard if act.changes_state() => {
@@ -127,7 +129,8 @@ proptest! {
     }
 }
 
-/// A record of a run of which these acts were ordered, and those answered that are told to be done.
+/// Returns the audit record of a run that ordered these actions. Those marked with `true` were answered as
+/// done.
 fn record(kind: RunKind, acts: &[(RunAction, bool)]) -> Audit {
     let mut steps = Vec::new();
     for (number, (what, is_done)) in (1..).zip(acts) {
@@ -157,11 +160,12 @@ fn record(kind: RunKind, acts: &[(RunAction, bool)]) -> Audit {
 const UUID: &str = "3e11fa47-71ca-11e1-9e33-c80aa9429562";
 
 fn seen(writable: bool, last: u64) -> ActionOutcome {
-    let executed = GtidSet::parse(Flavour::MySql, &format!("{UUID}:1-{last}")).expect("a set");
+    let executed = GtidSet::parse(Flavour::MySql, &format!("{UUID}:1-{last}")).expect("a valid GTID set");
     ActionOutcome::ServerStatus(PrimaryStatus { writable, waiting: None, executed })
 }
 
-/// What is done about a record, where the candidate and the old primary answer so, and all else is done.
+/// Recovers a run when the candidate and the old primary answer as given, and every other action succeeds.
+/// Returns the actions that changed something, and the record.
 fn done_about(audit: &Audit, s0: ActionOutcome, old: ActionOutcome) -> (Vec<RunAction>, Audit) {
     let mut acts = Vec::new();
     let traces = InterruptedRun::of(audit).expect("traces");
@@ -218,10 +222,10 @@ fn a_failover_is_undone_until_the_candidate_takes_writes_and_finished_from_then_
     undone(2, &[&unmake, &start]);
     undone(3, &[&unmake, &start]);
     undone(4, &[&read_only, &unmake, &start]);
-    // It takes writes: whether that was heard or not.
+    // The candidate takes writes, whether or not the run got the answer.
     for done in 4..=6 {
         let (acts, audit) = done_about(&failover(done), seen(true, 12), dead());
-        // The hook is not known to have done anything.
+        // It is unknown whether the hook has completed, so it is run again.
         assert_eq!(acts, [follow.clone(), hook.clone()], "{audit}");
         assert_eq!(
             audit.outcome,
@@ -232,7 +236,7 @@ fn a_failover_is_undone_until_the_candidate_takes_writes_and_finished_from_then_
 }
 
 #[test]
-fn where_it_is_not_certain_nothing_is_done() {
+fn nothing_is_done_if_the_state_of_the_servers_is_uncertain() {
     let held = || RunAction::PauseWrites { server: "old".to_owned(), within_ms: 500, grace_ms: 100 };
     let prepared = || RunAction::PrepareSemiSyncSource { server: "s0".to_owned(), acks: 1 };
     let read = || RunAction::ReadAcker { acker: "relay0".to_owned() };
@@ -250,10 +254,10 @@ fn where_it_is_not_certain_nothing_is_done() {
     nothing(&switchover, silent(), seen(false, 9), "s0 cannot be probed");
     nothing(&switchover, seen(false, 9), silent(), "old cannot be probed");
     nothing(&switchover, seen(true, 9), seen(true, 9), "both s0 and old take writes");
-    // It accepted writes, and was restarted: its commits were acknowledged.
+    // The candidate took writes and was restarted, so its commits may have been acknowledged.
     nothing(&switchover, seen(false, 10), seen(false, 9), &format!("s0 has executed {UUID}:10"));
     nothing(&failover(5), seen(false, 12), dead(), "was made primary");
-    // What was held by nobody, and what has ended, is nothing.
+    // A run that did not pause writes, and a run that has ended, need no recovery.
     assert_eq!(
         InterruptedRun::of(&record(RunKind::Switchover, &[(read(), true), (prepared(), false)])),
         None
@@ -264,8 +268,8 @@ fn where_it_is_not_certain_nothing_is_done() {
         None
     );
 
-    // Another manager has repointed an acker since: the run is over, unless that manager was interrupted,
-    // too.
+    // Another manager has repointed an acker since, so the run is obsolete. If that manager only stopped the
+    // acker, it was interrupted too.
     for (stopped, code, why) in [
         (false, "TW-MGR-0073", "another manager has acted since: relay0 was repointed in term 8"),
         (true, "TW-MGR-0072", "another manager has acted since: relay0 was stopped in term 8"),
@@ -289,7 +293,7 @@ fn where_it_is_not_certain_nothing_is_done() {
 
 /// An acker that does not answer may have been repointed by a manager with newer records.
 #[test]
-fn ackers_that_cannot_be_asked_are_not_led_back() {
+fn ackers_that_do_not_answer_are_not_repointed_to_the_old_primary() {
     let held = RunAction::PauseWrites { server: "old".to_owned(), within_ms: 500, grace_ms: 100 };
     let read = |acker: &str| (RunAction::ReadAcker { acker: acker.to_owned() }, true);
     let run = record(RunKind::Switchover, &[read("relay0"), read("relay1"), (held, false)]);
@@ -313,7 +317,7 @@ fn ackers_that_cannot_be_asked_are_not_led_back() {
     assert!(acts.is_empty() && audit.end().contains("none of the ackers relay0, relay1 answers"), "{audit}");
     let (acts, audit) = with(&["relay1"]);
     assert_eq!(acts, ["relay1"]);
-    // It is tried again.
+    // The next recovery must repoint the acker that did not answer.
     assert!(
         matches!(&audit.outcome, Some(RunOutcome::Incomplete { to_undo, .. }) if to_undo.len() == 1),
         "{audit}"
@@ -324,7 +328,7 @@ fn ackers_that_cannot_be_asked_are_not_led_back() {
 }
 
 #[test]
-fn a_candidate_that_may_take_writes_keeps_the_old_primary_from_them() {
+fn a_candidate_that_may_take_writes_keeps_the_old_primary_read_only() {
     let held = RunAction::PauseWrites { server: "old".to_owned(), within_ms: 500, grace_ms: 100 };
     let prepared = RunAction::PrepareSemiSyncSource { server: "s0".to_owned(), acks: 1 };
     let traces =
@@ -341,7 +345,7 @@ fn a_candidate_that_may_take_writes_keeps_the_old_primary_from_them() {
     });
     assert_eq!(acts, [RunAction::MakeReadOnly { server: "s0".to_owned() }]);
     let Some(RunOutcome::Incomplete { to_undo, .. }) = &audit.outcome else { panic!("{audit}") };
-    // It takes writes only if it waits for as many ACKs as the record says.
+    // The old primary may take writes only if it waits for as many ACKs as the record says.
     let released = RunAction::ResumeWrites { server: "old".to_owned(), acks: 1 };
     assert!(to_undo.len() == 3 && to_undo.contains(&released), "{audit}");
 }

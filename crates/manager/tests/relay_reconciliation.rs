@@ -1,5 +1,6 @@
-//! The primary by records and relays; and a model in which relays are down during failovers, managers die,
-//! and the next holder of the lease repoints the relays that it observes.
+//! Tests how the primary is determined from audit records and relays. A model covers relays that are down
+//! during failovers, managers that die, and a next holder of the lease that repoints the relays it can
+//! observe.
 
 use proptest::prelude::*;
 use tailwater_manager::SafetyRefusal;
@@ -21,53 +22,55 @@ fn decided(term: u64, server: &str) -> RecordedPrimary {
     RecordedPrimary::Known(PrimaryRecord { term: LeaseToken(term), server: server.to_owned() })
 }
 
-/// Who leads in term 9, in words.
+/// Returns the name of the primary in term 9, as far as it can be determined.
 fn leader(recorded: &RecordedPrimary, relays: &[RelayAssignment]) -> String {
     let decision = PrimaryRecord::of(recorded, relays, (1, LeaseToken(9)));
     decision.map_or_else(|| "nobody knows".to_owned(), |decision| decision.server)
 }
 
 #[test]
-fn the_latest_term_decides() {
+fn the_decision_of_the_latest_term_counts() {
     let nothing = RecordedPrimary::NeverChanged;
     let who = |relays: &[RelayAssignment]| leader(&nothing, relays);
     assert_eq!(who(&[]), "nobody knows");
     assert_eq!(
         who(&[assignment(0, "db1", 0), assignment(3, "db1", 0)]),
         "nobody knows",
-        "nobody was ever told"
+        "no relay has ever had an order"
     );
-    // One was away.
+    // The second relay was unreachable when the primary changed.
     let relays = [assignment(7, "db2", 7), assignment(6, "db1", 6)];
     assert_eq!(who(&relays), "db2");
-    // That one has had orders since, in a failover that was undone, but not whom to follow.
+    // The second relay got orders in term 8, by a failover that was undone, but none to follow a
+    // server.
     assert_eq!(who(&[assignment(7, "db2", 7), assignment(8, "db1", 6)]), "db2");
-    // They contradict each other; what this manager itself has done last is no contradiction.
+    // The two relays contradict each other. The record of this manager's last run decides, if it has the same
+    // term.
     let relays = [assignment(7, "db2", 7), assignment(7, "db3", 7)];
     assert_eq!(who(&relays), "nobody knows");
     assert_eq!(leader(&decided(7, "db3"), &relays), "db3");
     assert_eq!(leader(&decided(6, "db3"), &relays), "nobody knows");
     assert_eq!(leader(&RecordedPrimary::Unfinished { term: LeaseToken(7) }, &relays[..1]), "nobody knows");
     assert_eq!(leader(&RecordedPrimary::Unfinished { term: LeaseToken(6) }, &relays[..1]), "db2");
-    // All were away, or are of a version that says nothing.
+    // All relays were unreachable, or are of a version that does not report the term.
     assert_eq!(leader(&decided(7, "db2"), &[assignment(6, "db1", 6), assignment(7, "db1", 0)]), "db2");
-    // With two ACKs a failover may have stopped one of two, and this may be the other.
+    // With two ACKs required, a failover stops only one of two relays, and this may be the other one.
     assert_eq!(PrimaryRecord::of(&decided(7, "db2"), &[assignment(7, "db2", 7)], (2, LeaseToken(9))), None);
-    // Another manager holds the lease after this one.
+    // Another manager has had the lease after this one.
     assert_eq!(who(&[assignment(10, "db2", 7)]), "nobody knows");
 }
 
 #[test]
-fn what_a_run_has_stopped_is_not_started_before_that_is_over() {
+fn a_relay_that_a_run_has_stopped_is_not_started_before_the_run_has_ended() {
     let relays = [assignment(7, "db2", 7), stopped(assignment(7, "db1", 6))];
     assert_eq!(
         leader(&RecordedPrimary::NeverChanged, &relays),
         "nobody knows",
-        "another run of that term may have stopped it"
+        "another run of that term may have stopped the relay"
     );
     let decision = PrimaryRecord::of(&decided(7, "db2"), &relays, (1, LeaseToken(9))).expect("db2 leads");
     assert_eq!(decision.server, "db2");
-    assert!(decision.needs_repoint(&relays[1]), "the same run has stopped it, and could not lead it");
+    assert!(decision.needs_repoint(&relays[1]), "the same run stopped the relay and could not repoint it");
     assert!(!decision.needs_repoint(&relays[0]) && !decision.needs_repoint(&assignment(5, "db2", 5)));
     for since in
         [stopped(assignment(8, "db2", 7)), stopped(assignment(7, "db2", 7)), stopped(assignment(8, "db1", 6))]
@@ -81,7 +84,7 @@ fn what_a_run_has_stopped_is_not_started_before_that_is_over() {
     for since in [stopped(assignment(8, "db2", 7)), stopped(assignment(8, "db1", 6))] {
         assert_eq!(leader(&decided(7, "db2"), &[since]), "nobody knows");
     }
-    // Stopped by hand with the current term: an operator relies on it.
+    // The relay was stopped by hand with the current term: an operator relies on that.
     let fenced = stopped(assignment(7, "db2", 7));
     assert_eq!(leader(&decided(7, "db2"), std::slice::from_ref(&fenced)), "db2");
     assert!(!decision.needs_repoint(&fenced) && !decision.needs_repoint(&stopped(assignment(7, "db2", 0))));
@@ -89,15 +92,15 @@ fn what_a_run_has_stopped_is_not_started_before_that_is_over() {
     assert_eq!(
         leader(&decided(7, "db2"), &[stopped(assignment(7, "db2", 6))]),
         "db2",
-        "no run of one's own stops it"
+        "the record of term 7 accounts for the stopped relay"
     );
 }
 
 #[test]
-fn a_record_that_no_relay_confirms_may_be_outdated() {
+fn a_record_that_no_relay_confirms_counts_as_outdated() {
     let decision = PrimaryRecord { term: LeaseToken(7), server: "db2".to_owned() };
     assert!(decision.is_confirmed(&[assignment(6, "db1", 6), assignment(8, "db2", 7)]));
-    // By hand within the term, or by an older version in a later one; or by another name.
+    // These relays were repointed by hand within the term, or by an older version in a later term.
     assert!(!decision.is_confirmed(&[
         assignment(7, "db1", 7),
         assignment(8, "db2", 0),
@@ -133,7 +136,7 @@ fn left() -> Option<RunOutcome> {
 }
 
 #[test]
-fn what_was_undone_leaves_it_at_what_was_before() {
+fn after_an_undone_run_the_earlier_record_decides() {
     let unchanged = || Some(RunOutcome::Unchanged { refusal: refusal() });
     let first = audit("a", 3, promoted("db2"));
     let undecided = |term| RecordedPrimary::Unfinished { term: LeaseToken(term) };
@@ -144,7 +147,7 @@ fn what_was_undone_leaves_it_at_what_was_before() {
     }
     let dry = Audit { dry_run: true, ..audit("b", 4, None) };
     assert_eq!(of(&[&dry, &first]), decided(3, "db2"));
-    // Cut off, or left to people; then put right by another run, or not.
+    // The last run was interrupted, or left to an operator. Another run then completes it, or does not.
     for open in [None, left()] {
         let open = audit("b", 4, open);
         let resumed = |token, outcome| Audit { resumes: Some("b".to_owned()), ..audit("c", token, outcome) };
@@ -164,13 +167,14 @@ fn what_was_undone_leaves_it_at_what_was_before() {
     assert_eq!(of(&[&untouched, &first]), decided(3, "db2"));
 }
 
-/// What happens to a cluster of relays.
+/// What happens to a cluster of relays in the model.
 #[derive(Debug, Clone)]
 enum Event {
-    /// A failover, in a term of its own or in that of before, by the manager whose records are read or by
-    /// another. Relays whose bit is not set do not hear that they are to stop, or whom to follow.
+    /// A failover, in a new term or in the previous one. Either the manager whose records are read executes
+    /// it (`own`), or another manager does. A relay whose bit in `stop` or `follow` is 0 does not receive
+    /// that order.
     FailOver { to: usize, own: bool, new_term: bool, stop: u8, follow: u8, dies: bool },
-    /// The manager whose records are read takes the lease, and leads those that it sees.
+    /// The manager whose records are read takes the lease, and repoints the relays that it can observe.
     Lead { sees: u8 },
 }
 
@@ -192,16 +196,16 @@ fn event() -> impl Strategy<Value = Event> {
 
 #[derive(Debug)]
 struct World {
-    /// So many ACKs does a commit need.
+    /// Number of ACKs that a commit needs.
     acks: usize,
     relays: Vec<RelayAssignment>,
     leader: String,
     term: u64,
     /// Whether the manager whose records are read holds the lease.
     is_own: bool,
-    /// The newest first.
+    /// The audit records, with the newest first.
     records: Vec<Audit>,
-    /// The last run has ended, and one of the managers has its record.
+    /// Whether the last run has ended and one of the managers has its record.
     is_settled: bool,
 }
 
@@ -218,7 +222,8 @@ impl World {
         Self { acks, relays, leader, term: 1, is_own: true, records, is_settled: false }
     }
 
-    /// How many relays follow a server, those among them that stand still and were never led.
+    /// Returns how many relays follow a server. This includes stopped relays that never got an order to
+    /// follow.
     fn led_to(&self, server: &str) -> usize {
         let is_led = |assignment: &&RelayAssignment| {
             assignment.source == server
@@ -249,7 +254,8 @@ impl World {
             self.is_settled = false;
             None
         } else if stops.len() < enough || to == self.leader {
-            // Undone, of those that hear it. What stood still before is led before anything else begins.
+            // The failover is undone, on the relays that receive the order. A relay that was stopped before
+            // is repointed before anything else starts.
             for at in stops.iter().filter(|at| has(follow, **at) && !stood[**at]) {
                 self.relays[*at].is_stopped = false;
             }
@@ -266,8 +272,9 @@ impl World {
             for at in (0..count).filter(|at| has(follow, *at)) {
                 self.tell(at, &to);
             }
-            // Records of another manager are not read here. A relay must report the assignment. It must not
-            // be stopped since, and no relay may report another assignment of the same term.
+            // The records of another manager are not read here, so a relay must report the assignment. That
+            // relay must not have been stopped since, and no relay may report another assignment of the same
+            // term.
             let is_told = (0..count).any(|at| has(follow, at));
             let contradicts = |assignment: &RelayAssignment| match assignment.is_stopped {
                 true => assignment.term == LeaseToken(self.term),
@@ -286,13 +293,13 @@ impl World {
         }
     }
 
-    /// Who leads as far as the manager can tell; those that it sees are led there.
+    /// Reconciles the observed relays. Returns the primary, as far as the manager can determine it.
     fn lead(&mut self, sees: u8) -> Option<String> {
         (self.term, self.is_own) = (self.term + 1, true);
         let seen: Vec<_> = (0..self.relays.len()).filter(|at| has(sees, *at)).collect();
         let relays: Vec<_> = seen.iter().map(|at| self.relays[*at].clone()).collect();
         let recorded = RecordedPrimary::of(self.records.iter().cloned());
-        let acks = u32::try_from(self.acks).expect("few");
+        let acks = u32::try_from(self.acks).expect("a small number");
         let decision = PrimaryRecord::of(&recorded, &relays, (acks, LeaseToken(self.term)))?;
         for at in seen {
             if decision.needs_repoint(&self.relays[at]) {
@@ -306,10 +313,10 @@ impl World {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(4_000))]
 
-    /// Whatever is down, dies or is not observed: a reconciliation gives only the primary as many relays as
-    /// commits need. If all relays are observed and no run is unfinished, they follow the primary afterwards.
+    /// Whatever is down, dies or is not observed: only the primary may get as many relays as commits need. If
+    /// all relays are observed and no run is unfinished, all of them follow the primary afterwards.
     #[test]
-    fn leading_gives_no_former_primary_its_ackers_back(
+    fn a_reconciliation_never_gives_a_former_primary_enough_ackers_to_commit(
         relays in 1_usize..5,
         acks in 1_usize..4,
         events in prop::collection::vec(event(), 1..12),
@@ -336,7 +343,7 @@ proptest! {
                     for (server, before) in SERVERS.into_iter().zip(followed) {
                         let most = before.max(world.acks - 1);
                         let is_fenced = server == world.leader || world.follow(server) <= most;
-                        prop_assert!(is_fenced, "{} gets its ackers: {:?}", server, world);
+                        prop_assert!(is_fenced, "{} gets enough ackers to commit: {:?}", server, world);
                     }
                 }
             }

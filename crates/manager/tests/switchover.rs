@@ -1,5 +1,6 @@
-//! The machine of a switchover against a small world in which every act takes time, may fail, take effect
-//! without an answer, or find that the lease is gone, while clients write wherever they can.
+//! Tests of the switchover state machine on a small model of a cluster. In the model each action takes time,
+//! may fail, may take effect without an answer, or may find that the lease is lost. Clients write wherever
+//! they can.
 
 pub mod world;
 
@@ -10,22 +11,22 @@ use tailwater_manager::switchover::SwitchoverRequest;
 
 use self::world::{Fate, PAUSE_MS_MAX, World, is_as_before, order, run};
 
-/// The usual order, with the lease held throughout.
+/// Runs the usual switchover request. The lease is held throughout.
 fn run_with(world: &mut World, mut fate: impl FnMut(&RunAction) -> Fate) -> Audit {
     let order = order(world);
     run(world, order, |act| (fate(act), 2), None)
 }
 
-/// What must hold of every end.
+/// Checks what must hold at the end of every run.
 fn check(world: &World, audit: &Audit) {
-    match audit.outcome.as_ref().unwrap_or_else(|| panic!("no end: {audit}")) {
+    match audit.outcome.as_ref().unwrap_or_else(|| panic!("the run has no outcome: {audit}")) {
         RunOutcome::Promoted { server, left } => {
             assert!(world.writable.contains(server) && world.writable.len() == 1, "{audit}");
             assert!(!world.old_writable, "{audit}");
             assert_eq!(world.captures_from(server), world.ackers.len(), "{audit}");
             let pause_ms = audit.pause_ms.expect("a pause");
             assert!(pause_ms <= PAUSE_MS_MAX, "{audit}");
-            // What was to come is done, or named.
+            // The demotion of the old primary must be executed, or be listed as remaining.
             let demotes = |act: &RunAction| matches!(act, RunAction::Demote { .. });
             let done = audit
                 .steps
@@ -36,14 +37,14 @@ fn check(world: &World, audit: &Audit) {
         RunOutcome::Unchanged { .. } => assert_eq!(world.effects, 0, "{audit}"),
         RunOutcome::Undone { .. } => assert!(is_as_before(world), "{audit}"),
         RunOutcome::Incomplete { to_undo, .. } => {
-            // The manager that completes the rest has the earlier record.
+            // Another manager executes the remaining undo actions from the record.
             let mut world = world.clone();
             for act in to_undo {
                 world.apply(act);
             }
             assert!(is_as_before(&world), "{audit}");
         }
-        RunOutcome::Planned { .. } => panic!("not asked for: {audit}"),
+        RunOutcome::Planned { .. } => panic!("a plan, although this is no dry run: {audit}"),
     }
     let text = serde_json::to_string(audit).expect("JSON");
     assert_eq!(&serde_json::from_str::<Audit>(&text).expect("an audit record"), audit);
@@ -61,7 +62,7 @@ fn refusal(audit: &Audit) -> &SafetyRefusal {
 }
 
 #[test]
-fn a_primary_that_lives_is_switched_over() {
+fn a_primary_that_is_alive_is_switched_over() {
     let mut world = World::new(2, 2, 1);
     let audit = run_with(&mut world, |_| Fate::Done);
     check(&world, &audit);
@@ -70,7 +71,7 @@ fn a_primary_that_lives_is_switched_over() {
         Some(RunOutcome::Promoted { server: "s0".to_owned(), left: Vec::new() }),
         "{audit}"
     );
-    // Hold, wait, stop, source, follow and writable, of 2 ms each.
+    // Pause, wait, stop, semi-sync, repoint and writable take 2 ms each.
     assert_eq!((world.captures_from("s0"), audit.pause_ms), (2, Some(12)), "{audit}");
     let text = audit.to_string();
     for part in
@@ -81,7 +82,7 @@ fn a_primary_that_lives_is_switched_over() {
 }
 
 #[test]
-fn the_candidate_is_ready_before_the_pause_and_writable_last() {
+fn the_candidate_is_prepared_before_the_pause_and_becomes_writable_last() {
     let mut world = World::new(2, 1, 1);
     let audit = run_with(&mut world, |_| Fate::Done);
     let at = |wanted: &dyn Fn(&RunAction) -> bool| {
@@ -102,7 +103,7 @@ fn the_candidate_is_ready_before_the_pause_and_writable_last() {
 }
 
 #[test]
-fn what_takes_longer_than_the_bound_is_undone() {
+fn a_switchover_that_exceeds_the_limit_of_the_pause_is_undone() {
     let mut world = World::new(1, 1, 1);
     let ordered = order(&world);
     let slow = |act: &RunAction| match act {
@@ -116,13 +117,14 @@ fn what_takes_longer_than_the_bound_is_undone() {
         if step.contains("relay0")),
         "{audit}"
     );
-    // The bound, and the undoing, side by side.
+    // The limit of the pause, plus 2 ms for the undo actions, which run in parallel.
     assert_eq!(audit.pause_ms, Some(PAUSE_MS_MAX + 2), "{audit}");
 }
 
 #[test]
 fn a_demotion_that_waits_for_acks_that_do_not_come_is_undone() {
-    // Setting read_only waits for commits in flight, which wait for ACKs. It gets half the bound.
+    // Setting read_only waits for commits in flight, which wait for ACKs. It may take half of the limit of
+    // the pause.
     let mut world = World::new(1, 1, 1);
     let mut within = None;
     let audit = run_with(&mut world, |act| match act {
@@ -141,7 +143,7 @@ fn a_demotion_that_waits_for_acks_that_do_not_come_is_undone() {
 }
 
 #[test]
-fn an_account_that_read_only_does_not_bind_is_noticed() {
+fn a_write_despite_read_only_is_detected() {
     let mut world = World::new(1, 1, 1);
     world.privileged = true;
     let audit = run_with(&mut world, |_| Fate::Done);
@@ -153,7 +155,7 @@ fn an_account_that_read_only_does_not_bind_is_noticed() {
 }
 
 #[test]
-fn what_cannot_be_undone_at_once_is_tried_once_more() {
+fn an_undo_action_that_fails_is_repeated_once() {
     let mut world = World::new(1, 1, 1);
     let mut tried = 0;
     let audit = run_with(&mut world, |act| match act {
@@ -166,7 +168,7 @@ fn what_cannot_be_undone_at_once_is_tried_once_more() {
     });
     check(&world, &audit);
     assert!(matches!(audit.outcome, Some(RunOutcome::Undone { .. })), "{audit}");
-    // An acker that does not come back is no reason to keep the primary from writes.
+    // An acker that does not come back must not keep the primary read-only.
     let mut world = World::new(2, 1, 1);
     let audit = run_with(&mut world, |act| match act {
         RunAction::MakeWritable { .. } => Fate::Failed,
@@ -184,7 +186,7 @@ fn what_cannot_be_undone_at_once_is_tried_once_more() {
 }
 
 #[test]
-fn a_candidate_that_may_be_writable_keeps_the_primary_from_writes() {
+fn a_candidate_that_may_be_writable_keeps_the_old_primary_read_only() {
     let mut world = World::new(1, 1, 1);
     let audit = run_with(&mut world, |act| match act {
         RunAction::MakeWritable { .. } => Fate::DoneUnheard,
@@ -198,7 +200,7 @@ fn a_candidate_that_may_be_writable_keeps_the_primary_from_writes() {
 }
 
 #[test]
-fn a_candidate_that_does_not_catch_up_gives_way_or_nothing_is_held() {
+fn if_a_candidate_does_not_catch_up_another_one_is_used_or_writes_are_not_paused() {
     let stuck = |act: &RunAction| match act {
         RunAction::WaitForServer { server, .. } if server == "s0" => Fate::Failed,
         _ => Fate::Done,
@@ -217,18 +219,18 @@ fn a_candidate_that_does_not_catch_up_gives_way_or_nothing_is_held() {
 }
 
 #[test]
-fn nothing_is_held_while_the_candidate_is_far_behind() {
+fn writes_are_not_paused_while_the_candidate_lags_too_far_behind() {
     let slow = |act: &RunAction| match act {
         RunAction::WaitForServer { server, .. } if server == "s0" => (Fate::Done, 60),
         _ => (Fate::Done, 2),
     };
-    // Another server is near.
+    // Another server has a small lag, so it is promoted instead.
     let mut world = World::new(1, 2, 1);
     let ordered = order(&world);
     let audit = run(&mut world, ordered, slow, None);
     check(&world, &audit);
     assert!(matches!(&audit.outcome, Some(RunOutcome::Promoted { server, .. }) if server == "s1"), "{audit}");
-    // None is: the reason names how far it is behind.
+    // No server has a small lag. The reason contains the lag.
     let mut world = World::new(1, 1, 1);
     let wanted = SwitchoverRequest { wanted: Some("s0".to_owned()), ..order(&world) };
     let audit = run(&mut world, wanted, slow, None);
@@ -237,7 +239,7 @@ fn nothing_is_held_while_the_candidate_is_far_behind() {
         "{audit}"
     );
     assert!(audit.pause_ms.is_none() && is_as_before(&world), "{audit}");
-    // It comes near by and by.
+    // The lag of the candidate becomes smaller with each round.
     let mut world = World::new(1, 1, 1);
     let mut behind_ms = 40;
     let ordered = order(&world);
@@ -254,7 +256,7 @@ fn nothing_is_held_while_the_candidate_is_far_behind() {
 }
 
 #[test]
-fn what_is_not_as_it_has_to_be_refuses_and_changes_nothing() {
+fn a_switchover_whose_conditions_are_not_met_is_refused_and_changes_nothing() {
     let refused =
         |world: &mut World, change: &dyn Fn(&mut SwitchoverRequest), fate: &dyn Fn(&RunAction) -> Fate| {
             let mut ordered = order(world);
@@ -290,7 +292,7 @@ fn what_is_not_as_it_has_to_be_refuses_and_changes_nothing() {
 }
 
 #[test]
-fn a_dry_run_changes_nothing_and_tells_the_plan() {
+fn a_dry_run_changes_nothing_and_reports_the_plan() {
     let mut world = World::new(1, 1, 1);
     let done = run_with(&mut world.clone(), |_| Fate::Done);
     let done: Vec<_> = done
@@ -307,10 +309,10 @@ fn a_dry_run_changes_nothing_and_tells_the_plan() {
     let plan = run(&mut world, dry, |_| (Fate::Done, 2), None);
     assert_eq!(world.effects, 0);
     let Some(RunOutcome::Planned { server, acts, expected_ms }) = &plan.outcome else { panic!("{plan}") };
-    // The plan is what the real run does; of what is done side by side any may be the first.
+    // The plan must list what the real run does. The order of actions that run in parallel may differ.
     let planned: Vec<_> = acts.iter().map(std::mem::discriminant).collect();
     assert!(planned.len() == done.len() && planned.iter().all(|act| done.contains(act)), "{plan}");
-    // Prepare 3, hold 3, stop 5 (and a source meanwhile), follow 30, writable 3, route 50, others 3.
+    // Prepare 3, pause 3, stop 5 (with semi-sync in parallel), repoint 30, writable 3, route 50, the rest 3.
     assert_eq!((server.as_str(), *expected_ms), ("s0", 97), "{plan}");
 }
 
@@ -331,10 +333,11 @@ fn cases() -> u32 {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(cases()))]
 
-    /// Whatever fails or takes long, there are never two servers that take writes, no commit is missing, the
-    /// pause is kept, and each run ends in a state that has a name and is what the name says.
+    /// Whatever fails or takes long, two servers never take writes, no commit is missing, and the limit of
+    /// the pause is kept. Each run ends with an outcome, and the cluster is in the state that this outcome
+    /// describes.
     #[test]
-    fn every_run_ends_well(
+    fn with_any_faults_there_is_at_most_one_primary_and_the_outcome_is_true(
         ackers in 1usize..4,
         acks in 1usize..4,
         servers in 0usize..3,
@@ -346,13 +349,13 @@ proptest! {
         world.privileged = privileged;
         let mut fates = fates.into_iter().cycle();
         let ordered = order(&world);
-        let audit = run(&mut world, ordered, |_| fates.next().expect("endless"), lease_goes);
+        let audit = run(&mut world, ordered, |_| fates.next().expect("an endless iterator"), lease_goes);
         check(&world, &audit);
     }
 
-    /// Where nothing fails and all is quick, it always comes to an end that is wanted.
+    /// If no action fails or takes long, a new primary is always promoted.
     #[test]
-    fn without_failures_there_is_a_new_primary(
+    fn without_faults_a_new_primary_is_promoted(
         ackers in 1usize..4,
         acks in 1usize..4,
         servers in 1usize..4,
@@ -361,7 +364,7 @@ proptest! {
         let mut world = World::new(ackers, servers, acks.min(ackers));
         let mut takes = takes.into_iter().cycle();
         let ordered = order(&world);
-        let audit = run(&mut world, ordered, |_| (Fate::Done, takes.next().expect("endless")), None);
+        let audit = run(&mut world, ordered, |_| (Fate::Done, takes.next().expect("an endless iterator")), None);
         check(&world, &audit);
         let promoted = matches!(&audit.outcome, Some(RunOutcome::Promoted { left, .. }) if left.is_empty());
         prop_assert!(promoted, "{}", audit);

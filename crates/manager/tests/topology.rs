@@ -24,7 +24,7 @@ pub fn gtids(text: &str) -> GtidSet {
     GtidSet::parse(Flavour::MySql, text).expect(text)
 }
 
-/// A MySQL server in good order, `db<id>`, with nothing below it.
+/// A healthy MySQL server named `db<id>`, without replicas.
 pub fn look(id: u32) -> ServerState {
     ServerState {
         flavour: Flavour::MySql,
@@ -62,7 +62,8 @@ pub fn unanswered(question: OptionalQuery) -> UnansweredQuery {
     }
 }
 
-/// A channel that runs, from a host, and from the server of that number if it was ever reached.
+/// A running channel that reads from a host. `source` is the number of the server behind that host, if it was
+/// ever reached.
 pub fn from(host: &str, port: u16, source: Option<u32>) -> ReplicaChannel {
     ReplicaChannel {
         name: String::new(),
@@ -126,7 +127,7 @@ pub fn plan(servers: &[&str]) -> ClusterPlan {
     }
 }
 
-/// Everybody as `name(children)`.
+/// Returns the whole tree as text, each node as `name(children)`.
 fn drawn(cluster: &Cluster) -> String {
     fn branch(node: &TopologyNode) -> String {
         let children: Vec<_> = node.children.iter().map(branch).collect();
@@ -145,11 +146,11 @@ fn problems(cluster: &Cluster, name: &str) -> Vec<ProblemCode> {
 }
 
 #[test]
-fn replicas_hang_below_the_primary_the_relay_and_each_other() {
+fn replicas_are_placed_below_the_primary_the_relay_or_another_replica() {
     let mut of_relay = from("10.0.0.9", 3307, None);
     of_relay.source_uuid = Some("99999999-9999-9999-9999-999999999999".into());
     let all = [
-        // By UUID, whatever the address is called.
+        // Found by UUID, although the address is an alias.
         seen("db2", follows(2, from("primary.example", 3306, Some(1)))),
         seen("db3", follows(3, from("db2", 3306, None))),
         seen("db0", follows(0, of_relay)),
@@ -165,13 +166,13 @@ fn replicas_hang_below_the_primary_the_relay_and_each_other() {
 }
 
 #[test]
-fn a_relay_that_listens_everywhere_is_found_here() {
+fn a_relay_that_listens_on_all_addresses_is_found_on_this_host() {
     let all = [seen("db2", follows(2, from("localhost", 3307, None))), seen("db1", look(1))];
     assert_eq!(drawn(&build_tree(&plan(&["db2"]), &all)), "db1(tailwater(db2))");
 }
 
 #[test]
-fn replicas_hang_below_a_relay_on_another_machine() {
+fn replicas_are_placed_below_a_relay_on_another_machine() {
     let mut plan = plan(&["db2"]);
     let listen = |address: &str, uuid: &str| ListenerPlan {
         address: address.into(),
@@ -191,7 +192,7 @@ fn replicas_hang_below_a_relay_on_another_machine() {
     let registered = |server_id| ConnectedReplica { server_id, host: String::new(), port: 0, uuid: None };
     let primary = ServerState { replicas: vec![registered(4201), registered(4202)], ..look(1) };
     let all = [seen("db2", follows(2, from("relay2", 3307, None))), seen("db1", primary)];
-    // Nobody has asked it, which is no trouble; the primary knows it.
+    // The remote relay was not probed, which is no problem. The primary lists it as a replica.
     let cluster = build_tree(&plan, &all);
     assert_eq!(drawn(&cluster), "db1(tailwater relay2(db2))");
     assert_eq!(problems(&cluster, "relay2"), []);
@@ -228,7 +229,7 @@ fn a_server_without_a_known_source_is_a_root() {
 }
 
 #[test]
-fn a_replication_cycle_is_cut_without_losing_a_server() {
+fn a_replication_cycle_is_broken_without_losing_a_server() {
     let all = [
         seen("db2", follows(2, from("db3", 3306, Some(3)))),
         seen("db3", follows(3, from("db2", 3306, Some(2)))),
@@ -248,7 +249,7 @@ fn unconfigured_replicas_are_shown_below_their_source() {
         uuid: uuid.map(str::to_owned),
     };
     let mut primary = look(1);
-    // Tailwater itself, one that is named, and one that is not.
+    // The primary lists Tailwater itself, a configured replica, and one that is not configured.
     primary.replicas = vec![listed(4201, Some("x")), listed(2, Some(UUIDS[2])), listed(77, Some("y"))];
     primary.dump_hosts = vec!["a:1".into(), "b:2".into(), "c:3".into(), "d:4".into()];
     let mut plan = plan(&["db2"]);
@@ -271,7 +272,7 @@ fn unconfigured_replicas_are_shown_below_their_source() {
 }
 
 #[test]
-fn a_target_is_one_server_also_if_it_is_named_twice() {
+fn a_target_that_is_also_a_configured_server_is_one_node() {
     let mut plan = plan(&["db2"]);
     plan.targets = vec![TargetPlan {
         channel: "reports".into(),
@@ -292,7 +293,7 @@ fn a_target_is_one_server_also_if_it_is_named_twice() {
 }
 
 #[test]
-fn what_is_wrong_with_a_replica_is_named() {
+fn each_problem_of_a_replica_is_reported() {
     let check = |change: &dyn Fn(&mut ServerState), expected: ProblemCode| {
         let mut replica = follows(2, from("db1", 3306, Some(1)));
         change(&mut replica);
@@ -319,7 +320,8 @@ fn what_is_wrong_with_a_replica_is_named() {
     check(&|look| look.executed = gtids(&format!("{}:1-10,{}:1", UUIDS[1], UUIDS[2])), ProblemCode::Errant);
     check(&|look| look.executed = gtids(&format!("{}:1-11", UUIDS[1])), ProblemCode::Ahead);
     check(&|look| look.unanswered = vec![unanswered(OptionalQuery::Replication)], ProblemCode::NotAsked);
-    // Nothing is wrong with one that is told to stay behind, or that has received what it lacks.
+    // A replica with a configured delay, and a replica that has already received what it lacks, have no
+    // problem.
     let mut late = follows(2, from("db1", 3306, Some(1)));
     (late.channels[0].lag_seconds, late.channels[0].delay_seconds) = (Some(60), 60);
     late.executed = gtids(&format!("{}:1-3", UUIDS[1]));
@@ -331,9 +333,9 @@ fn what_is_wrong_with_a_replica_is_named() {
     assert_eq!(find(&cluster, "db2").gtid_state.as_ref().map(|state| state.behind), Some(7));
 }
 
-/// What may not be asked is not known: neither good, nor bad, nor nothing.
+/// The state that a refused query would show is unknown. It counts neither as good nor as bad.
 #[test]
-fn what_could_not_be_asked_is_unknown() {
+fn the_state_behind_a_refused_query_is_unknown() {
     let blind = |id: u32| {
         let questions = [
             OptionalQuery::Replication,
@@ -344,7 +346,7 @@ fn what_could_not_be_asked_is_unknown() {
         ServerState { unanswered: questions.map(unanswered).into(), ..look(id) }
     };
     let cluster = build_tree(&plan(&["db2"]), &[seen("db2", blind(2)), seen("db1", blind(1))]);
-    // Not that it replicates from nothing.
+    // The problem must not be that the server does not replicate.
     assert_eq!(problems(&cluster, "db2"), [ProblemCode::NotAsked]);
     let node = find(&cluster, "db2");
     assert_eq!((node.role, node.lag_seconds), (NodeRole::Server, None));
@@ -352,18 +354,18 @@ fn what_could_not_be_asked_is_unknown() {
     for word in ["from where it replicates is not known", "REPLICA MONITOR", "tailwater grants", "denied"] {
         assert!(text.contains(word), "{word}: {text}");
     }
-    // Of a primary that is only captured from nothing rests on it.
+    // Nothing depends on these queries on a primary that is only captured from, so it has no problem.
     assert_eq!(problems(&cluster, "db1"), []);
     assert!(find(&cluster, "db1").notes.iter().any(|note| note.contains("needs")), "{cluster:#?}");
 
-    // Of several sources one that does not say how far it is behind may be the farthest.
+    // If one of several channels reports no lag, its lag may be the largest.
     let mut two = follows(2, from("db1", 3306, Some(1)));
     two.channels.push(ReplicaChannel { lag_seconds: None, name: "b".into(), ..from("db1", 3306, Some(1)) });
     let cluster = build_tree(&plan(&["db2"]), &[seen("db2", two), seen("db1", look(1))]);
     assert_eq!(find(&cluster, "db2").lag_seconds, None);
 }
 
-/// A channel that does not apply has no lag of zero, and says why it does not in its own words.
+/// The lag of a channel that does not apply is unknown, not 0. The problem contains the channel's own reason.
 #[test]
 fn a_stopped_channel_has_no_lag() {
     let mut plan = plan(&[]);
@@ -383,7 +385,7 @@ fn a_stopped_channel_has_no_lag() {
 }
 
 #[test]
-fn missing_semi_sync_is_a_problem_only_of_candidates() {
+fn missing_semi_sync_is_a_problem_only_for_candidates() {
     let mut replica = follows(2, from("db1", 3306, Some(1)));
     replica.semi_sync_unavailable = Some("TW-SES-0019: run: GRANT".to_owned());
     let told = |semi_sync: bool, promotion: Promotion| {
@@ -398,7 +400,7 @@ fn missing_semi_sync_is_a_problem_only_of_candidates() {
 }
 
 #[test]
-fn what_is_wrong_with_the_primary_is_named() {
+fn each_problem_of_the_primary_is_reported() {
     let healthy = SemiSyncSource {
         enabled: true,
         active: true,
@@ -433,7 +435,7 @@ fn what_is_wrong_with_the_primary_is_named() {
 }
 
 #[test]
-fn a_receiving_side_says_what_it_knows_of_its_source() {
+fn a_replica_reports_the_state_of_its_source_as_far_as_it_knows() {
     let says = |channel: &ReplicaChannel, before: Option<&ReplicaChannel>| match Observed::of_channel(
         before, channel, 9,
     ) {

@@ -1,6 +1,6 @@
-//! What several processes read keeps its spelling: audit records in files and in etcd, what holds failovers
-//! back, and findings over HTTP. Managers of different versions share them, so the names here do not follow
-//! those of the code.
+//! Checks that the data which several processes share keeps its spelling: audit records in files and in etcd,
+//! failover guards, and findings over HTTP. Managers of different versions read this data, so its names must
+//! not change when names in the code change.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -18,7 +18,7 @@ use tailwater_topology::analysis::{
 
 const VERSION: ServerVersion = ServerVersion { major: 9, minor: 7, patch: 1 };
 
-/// All of them; a new one has to be added here and to the fixture.
+/// Returns all safety rules. A new rule must be added here and to the fixture.
 fn refusals() -> Vec<SafetyRefusal> {
     let [primary, reason, server] = ["db1", "a reason", "db2"].map(str::to_owned);
     vec![
@@ -157,7 +157,7 @@ fn choice() -> CandidateRanking {
     }
 }
 
-/// One record with everything that a record can have but the other outcomes.
+/// Returns one audit record that contains everything a record can contain, except the other outcomes.
 fn audit() -> Audit {
     let ordered =
         acts().into_iter().zip(1..).map(|(what, number)| AuditEvent::ActionOrdered { number, what });
@@ -247,9 +247,9 @@ fn failover_guards_keep_their_spelling() {
     is_read_and_written_as(&guard(), include_str!("wire_format/guard.json"));
 }
 
-/// Only this binary reads its file: it is written with the new names, and the old ones are read.
+/// Only this program reads the file, so it writes the new names and still reads the old ones.
 #[test]
-fn checkpoints_of_earlier_versions_are_read() {
+fn checkpoints_of_earlier_versions_can_be_read() {
     let old = include_str!("wire_format/checkpoint.json");
     let stored: StoredCheckpoint = serde_json::from_str(old).expect("a checkpoint of an earlier version");
     assert_eq!((stored.probed_at_ms, stored.term), (5, 7));

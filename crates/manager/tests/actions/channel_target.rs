@@ -1,4 +1,4 @@
-//! A server that a channel feeds becomes primary, and others go on behind it by GTIDs.
+//! The target of a channel becomes primary, and other servers replicate from it by GTIDs.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -19,8 +19,8 @@ use tailwater_wire::gtid::GtidSet;
 use super::cluster::{Cluster, PATIENCE, address, connect, rows, statement};
 use super::promotion::{does, fails, participant, setup};
 
-/// What a channel with `gtid = "log"` does to its target when it stops: what it brought is in no binlog, and
-/// is published as the target's position. The channel itself is tested in its own room.
+/// A stand-in for a channel with `gtid = "log"`. When it stops, it publishes the applied transactions as the
+/// GTID position of its target, because they are in no binlog. The real channel has its own tests.
 struct Channel {
     target: ConnectOptions,
     brought: Mutex<Option<GtidSet>>,
@@ -31,7 +31,7 @@ struct Channel {
 
 impl Channel {
     async fn publish(&self) -> Result<GtidSet> {
-        let brought = self.progress().context("it has brought nothing")?;
+        let brought = self.progress().context("the channel has applied nothing")?;
         let mut target = Connection::connect(&self.target).await?;
         let has = executed(&mut target).await?;
         if !brought.is_subset_of(&has) {
@@ -71,9 +71,9 @@ impl ChannelControl for Channel {
     }
 }
 
-/// The last server of the cluster is a target now, with all rows and no GTIDs; the old primary takes the
-/// place of the log.
-pub async fn what_a_channel_feeds_becomes_primary(cluster: &mut Cluster) -> Result<()> {
+/// The last server of the cluster becomes a channel target, which has all rows and no GTIDs. The old primary
+/// takes the place of the log.
+pub async fn a_channel_target_becomes_primary(cluster: &mut Cluster) -> Result<()> {
     let (target, log) = (&cluster.log, &cluster.primary);
     let all = executed(&mut connect(log).await?).await?;
     wait_executed(&mut connect(target).await?, &all, PATIENCE).await?;
@@ -104,7 +104,7 @@ pub async fn what_a_channel_feeds_becomes_primary(cluster: &mut Cluster) -> Resu
     let what = all.subtract(&GtidSet::empty(all.flavour()))?.to_string();
     let supply = RunAction::Backfill { server: db3(), from: "relay".into(), what };
 
-    // Nothing is known of it, then not enough, then everything.
+    // The progress of the channel is first unknown, then too small, and at last complete.
     let seen = look().await?;
     ensure!(seen.feed == ReplicationKind::Channel && seen.received.is_none(), "{seen:?}");
     fails(&actor, supply.clone(), "does not report").await?;
@@ -114,19 +114,19 @@ pub async fn what_a_channel_feeds_becomes_primary(cluster: &mut Cluster) -> Resu
     does(&actor, supply).await?;
     ensure!(look().await?.received.as_ref() == Some(&all));
 
-    // Under GTIDs of its own nobody could go on behind it.
+    // A target with its own GTIDs is refused, because no replica could continue from it.
     channel.keeps_gtids.store(false, Ordering::Relaxed);
     ensure!(look().await?.feed == ReplicationKind::ChannelOwnGtids);
     fails(&actor, RunAction::DrainRelayLog { server: db3() }, "its own GTIDs").await?;
     channel.keeps_gtids.store(true, Ordering::Relaxed);
 
-    // Nor is a part of the data enough.
+    // A target with a part of the data is refused too.
     channel.is_whole.store(false, Ordering::Relaxed);
     ensure!(look().await?.feed == ReplicationKind::PartialChannel);
-    fails(&actor, RunAction::DrainRelayLog { server: db3() }, "no copy").await?;
+    fails(&actor, RunAction::DrainRelayLog { server: db3() }, "not a copy").await?;
     channel.is_whole.store(true, Ordering::Relaxed);
 
-    // Undone, it is fed again.
+    // After the undo, the channel runs again.
     let make_source = || RunAction::EnableSemiSyncSource { server: db3(), acks: 1 };
     does(&actor, RunAction::DrainRelayLog { server: db3() }).await?;
     does(&actor, make_source()).await?;
@@ -138,7 +138,8 @@ pub async fn what_a_channel_feeds_becomes_primary(cluster: &mut Cluster) -> Resu
     does(&actor, make_source()).await?;
     does(&actor, RunAction::MakeWritable { server: db3() }).await?;
     if cluster.kind.flavour() == Flavour::MariaDb {
-        // What it numbers its transactions by, and is asked by, is not in its binlog, and outlives a restart.
+        // `gtid_slave_pos`, from which MariaDB numbers its transactions and serves its replicas, must survive
+        // a restart. It is not in the binlog.
         cluster.log.restart(None).await?;
     }
     let (target, log) = (&cluster.log, &cluster.primary);
@@ -146,11 +147,14 @@ pub async fn what_a_channel_feeds_becomes_primary(cluster: &mut Cluster) -> Resu
     read_from(&mut connect(log).await?, &address(target), PATIENCE).await?;
     target.sql("INSERT INTO shop.t VALUES (21)").await?;
     let arrived = async || Ok(rows(log).await? == rows(target).await?);
-    cluster.wait(log, "behind it", arrived).await?;
-    // What it wrote is behind all that there was.
+    cluster.wait(log, "the new row", arrived).await?;
+    // The new primary's own transaction must come after all earlier ones.
     let now = executed(&mut connect(target).await?).await?;
-    ensure!(all.is_subset_of(&now) && now.subtract(&all)?.to_string() != "", "{now} behind {all}");
-    // And stands in the way of draining it once more: its channel did not bring that.
+    ensure!(
+        all.is_subset_of(&now) && now.subtract(&all)?.to_string() != "",
+        "{now} does not come after {all}"
+    );
+    // This transaction prevents another drain, because the channel did not apply it.
     fails(&actor, RunAction::DrainRelayLog { server: db3() }, "transactions that its channel did not apply")
         .await
 }

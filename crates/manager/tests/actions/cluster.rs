@@ -1,4 +1,5 @@
-//! An old primary, a replica, and a server that stands in for the log: native replication sees no difference.
+//! A cluster for tests: an old primary, a replica, and a server that stands in for the log. Native
+//! replication sees no difference.
 
 use std::future::Future;
 use std::time::{Duration, Instant};
@@ -11,10 +12,10 @@ use tailwater_session::{AccountPurpose, ConnectOptions, Connection, grant_statem
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::GtidSet;
 
-/// Only reached when something is wrong.
+/// A time limit that is reached only if a test fails.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Of both families one that is old and one that is new enough.
+/// Runs a test on MySQL 9.7 and MariaDB 10.11.
 macro_rules! on_both_families {
     ($($test:ident),* $(,)?) => {$(
         mod $test {
@@ -46,14 +47,14 @@ pub async fn start(kind: ServerKind, name: &str, id: u32) -> Result<Server> {
         Server::start(spec.options([updates, "--sync-binlog=0", "--innodb-flush-log-at-trx-commit=0"]))
             .await?;
     server.create_replication_user().await?;
-    // What `tailwater grants` prints for leading a server, and not more.
+    // The grants that `tailwater grants` prints for failovers, and no more.
     let grant = grant_statement(AccountPurpose::Failover, kind.flavour(), LEADER);
     let load = statement(kind, "GRANT INSERT ON mysql.plugin TO leader@'%'", "DO 0");
     server.sql(&format!("SET SESSION sql_log_bin = 0; CREATE USER {LEADER}; {grant}; {load}")).await?;
     Ok(server)
 }
 
-/// As whom servers are led.
+/// The account that executes the actions.
 const LEADER: &str = "leader@'%'";
 
 pub fn as_leader(to: &Server) -> ConnectOptions {
@@ -72,12 +73,12 @@ pub struct Cluster {
     pub kind: ServerKind,
     pub primary: Server,
     pub replica: Server,
-    /// The log, as far as a replica can tell.
+    /// The server that stands in for the log.
     pub log: Server,
 }
 
 impl Cluster {
-    /// With a table, and both others reading from the primary.
+    /// Starts the servers. The primary has a table, and both other servers replicate from it.
     pub async fn start(kind: ServerKind) -> Result<Self> {
         let (primary, replica, log) =
             tokio::try_join!(start(kind, "primary", 1), start(kind, "replica", 2), start(kind, "log", 3))?;
@@ -104,13 +105,13 @@ impl Cluster {
         Ok(())
     }
 
-    /// Stops the applier of the replica, and has the replica receive one row that it does not execute.
+    /// Stops the applier of the replica, and lets the replica receive one row that it does not execute.
     pub async fn receive_only(&self, id: u32) -> Result<()> {
         self.replica.sql(statement(self.kind, "STOP REPLICA SQL_THREAD", "STOP SLAVE SQL_THREAD")).await?;
         self.receive(id).await
     }
 
-    /// Has the replica receive one row.
+    /// Lets the replica receive one row.
     pub async fn receive(&self, id: u32) -> Result<()> {
         self.insert(id).await?;
         let mut connection = connect(&self.primary).await?;
@@ -131,7 +132,7 @@ impl Cluster {
     }
 }
 
-/// Waits until a replica has received that, executed or not.
+/// Waits until a replica has received the transactions, whether or not it has executed them.
 pub async fn wait_until_received(replica: &mut Connection, wanted: &GtidSet) -> Result<()> {
     let begun = Instant::now();
     loop {
@@ -145,7 +146,7 @@ pub async fn wait_until_received(replica: &mut Connection, wanted: &GtidSet) -> 
     }
 }
 
-/// What the table holds.
+/// Returns the rows of the table.
 pub async fn rows(server: &Server) -> Result<String> {
     Ok(server.sql("SELECT IFNULL(GROUP_CONCAT(id ORDER BY id), '') FROM shop.t").await?.concat())
 }

@@ -1,4 +1,4 @@
-//! A model of a replica, its two threads and its relay log, that is drained from any state.
+//! A model of a replica with its two threads and its relay log. It is drained from any state.
 
 use proptest::prelude::*;
 use tailwater_manager::actions::relay_log_drain::{DrainState, DrainStep, next};
@@ -6,27 +6,27 @@ use tailwater_topology::observation::{IoState, ReplicaChannel, ThreadError};
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::GtidSet;
 
-/// What a replica does with what it has received. Both families by what their documentation and their servers
-/// say.
+/// The state of the modelled replica. It behaves as the documentation of MySQL and MariaDB says, and as their
+/// servers do.
 #[derive(Debug, Clone)]
 struct Replica {
     flavour: Flavour,
     io: IoState,
     applies: bool,
     delayed: bool,
-    /// It stops whenever it is started, with an error.
+    /// Whether the applier stops with an error whenever it is started.
     is_broken: bool,
     uses_gtids: bool,
     received: u64,
     executed: u64,
-    /// More that comes while it receives, one with each step.
+    /// Number of transactions that still arrive while the replica receives, one in each step.
     coming: u64,
-    /// The relay log was dropped before it was executed.
+    /// Whether the relay log was dropped before it was executed.
     lost: bool,
 }
 
 impl Replica {
-    /// MariaDB drops relay logs when anything starts while nothing runs, by GTIDs.
+    /// MariaDB with GTIDs drops the relay logs when a thread starts while both threads are stopped.
     fn before_start(&mut self) {
         let stands = self.io == IoState::Stopped && !self.applies;
         if stands && self.uses_gtids && self.flavour == Flavour::MariaDb {
@@ -127,7 +127,7 @@ fn replica() -> impl Strategy<Value = Replica> {
 
 proptest! {
     #[test]
-    fn nothing_is_lost_and_it_ends(mut replica in replica()) {
+    fn a_drain_loses_nothing_and_ends(mut replica in replica()) {
         let begun = replica.clone();
         let mut starts = 0;
         for _ in 0..50 {
@@ -152,6 +152,6 @@ proptest! {
             replica.does(step);
             prop_assert!(!replica.lost, "{step:?} lost what {begun:?} had received");
         }
-        prop_assert!(false, "it does not end: {begun:?}, now {replica:?}");
+        prop_assert!(false, "the drain does not end: {begun:?}, now {replica:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! Commands of the operator: what they are told, and that none can hold anything up.
+//! Tests of hooks: which data they receive, and that no hook can delay a run beyond its limit.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -53,7 +53,7 @@ async fn a_hook_gets_both_servers_in_its_environment() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_hook_that_fails_hangs_or_chatters_holds_nothing_up() -> Result<()> {
+async fn a_hook_that_fails_hangs_or_prints_too_much_does_not_delay_the_run() -> Result<()> {
     let outcome = run(&hook("echo no; exit 3", HookArguments::AsGiven, LONG), &situation()).await;
     let told = matches!(&outcome, HookOutcome::Failed(text) if text.contains("exit status: 3: no"));
     ensure!(told, "{outcome:?}");
@@ -64,14 +64,14 @@ async fn a_hook_that_fails_hangs_or_chatters_holds_nothing_up() -> Result<()> {
         HookOutcome::Unknown(_)
     ));
 
-    // More than a pipe holds, and more than is kept.
+    // The hook prints more than a pipe can hold, and more than is kept.
     let outcome =
         run(&hook("head -c 1000000 /dev/zero | tr '\\0' x", HookArguments::AsGiven, LONG), &situation())
             .await;
     let HookOutcome::Done(printed) = outcome else { anyhow::bail!("{outcome:?}") };
     ensure!((1..=8192).contains(&printed.len()), "{}", printed.len());
 
-    // What it leaves running keeps nobody waiting, and is left alone.
+    // A process that the hook leaves running does not delay the run, and is not killed.
     let begun = Instant::now();
     let outcome = run(&hook("sleep 60 & echo $!", HookArguments::AsGiven, LONG), &situation()).await;
     let HookOutcome::Done(left) = outcome else { anyhow::bail!("{outcome:?}") };
@@ -79,7 +79,7 @@ async fn a_hook_that_fails_hangs_or_chatters_holds_nothing_up() -> Result<()> {
     let end = std::process::Command::new("kill").arg(left.trim()).status()?;
     ensure!(end.success());
 
-    // One that hangs is killed, with what it started.
+    // A hook that hangs is killed, together with the processes that it started.
     let script = "sleep 60 & echo $!; wait";
     let outcome = run(&hook(script, HookArguments::AsGiven, Duration::from_millis(300)), &situation()).await;
     let HookOutcome::Unknown(text) = outcome else { anyhow::bail!("{outcome:?}") };
@@ -92,7 +92,7 @@ async fn a_hook_that_fails_hangs_or_chatters_holds_nothing_up() -> Result<()> {
     Ok(())
 }
 
-/// Whether a process runs; a dead one that nobody has asked for does not.
+/// Whether a process runs. A process that has exited but was not waited for does not run.
 fn lives(pid: &str) -> bool {
     let status = std::fs::read_to_string(Path::new("/proc").join(pid.trim()).join("status"));
     status.is_ok_and(|status| !status.contains("State:\tZ"))

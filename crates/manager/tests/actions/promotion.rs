@@ -1,4 +1,4 @@
-//! Each act of a failover on real servers, and its undoing.
+//! Tests of each action of a failover on real servers, and of its undo action.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ use super::cluster::{
     Cluster, PATIENCE, address, as_leader, connect, on_both_families, rows, statement, wait_until_received,
 };
 
-on_both_families!(a_replica_becomes_primary_and_is_one_no_more);
+on_both_families!(a_replica_is_promoted_and_each_step_can_be_undone);
 
 pub fn participant(name: &str, server: &Server) -> ManagedServer {
     let subject = ProbeTarget { name: name.to_owned(), connect: as_leader(server) };
@@ -66,7 +66,7 @@ pub async fn does(actor: &ServerExecutor, act: RunAction) -> Result<Option<Strin
 pub async fn fails(actor: &ServerExecutor, act: RunAction, with: &str) -> Result<()> {
     match actor.execute(&act, LeaseToken(7)).await {
         ActionOutcome::Failed(reason) | ActionOutcome::Unknown(reason) if reason.contains(with) => Ok(()),
-        other => bail!("{act}: {other:?}, and not {with:?}"),
+        other => bail!("{act}: {other:?} instead of a failure with {with:?}"),
     }
 }
 
@@ -74,13 +74,13 @@ fn server() -> String {
     "db2".into()
 }
 
-async fn a_replica_becomes_primary_and_is_one_no_more(kind: ServerKind) -> Result<()> {
+async fn a_replica_is_promoted_and_each_step_can_be_undone(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
     let mut cluster = Cluster::start(kind).await?;
     let actor = actor(&cluster, PATIENCE);
-    // It receives one row that it does not execute, and lacks another that the log has.
+    // The replica receives one row that it does not execute. It lacks another row that the log has.
     cluster.receive_only(1).await?;
     cluster.replica.sql(statement(kind, "STOP REPLICA IO_THREAD", "STOP SLAVE IO_THREAD")).await?;
     cluster.insert(2).await?;
@@ -97,7 +97,7 @@ async fn a_replica_becomes_primary_and_is_one_no_more(kind: ServerKind) -> Resul
     let what = has.subtract(&received)?.to_string();
     ensure!(!received.is_subset_of(seen[0].executed.as_ref().context("nothing executed")?), "{seen:?}");
 
-    // An account that may not do it is no use, and that is known before anything is changed.
+    // A server whose account lacks a privilege cannot be used. This is reported before anything is changed.
     let mut unfit = setup(&cluster, PATIENCE);
     unfit.servers[0].subject.connect = cluster.replica.replication_options();
     let ActionOutcome::Candidates(lacking) =
@@ -108,7 +108,7 @@ async fn a_replica_becomes_primary_and_is_one_no_more(kind: ServerKind) -> Resul
     let told = lacking[0].reached.as_ref().is_err_and(|reason| reason.contains("run: GRANT"));
     ensure!(told && lacking[1].reached.is_ok(), "{lacking:?}");
 
-    // Nor one that may do all but load semi-sync, where that is not loaded.
+    // A server is excluded if semi-sync is not loaded and its account may not load it.
     if kind.flavour() == Flavour::MySql {
         let revoke = "SET SESSION sql_log_bin = 0; REVOKE INSERT ON mysql.plugin FROM leader@'%'";
         cluster.log.sql(revoke).await?;
@@ -117,7 +117,7 @@ async fn a_replica_becomes_primary_and_is_one_no_more(kind: ServerKind) -> Resul
             bail!("no servers")
         };
         ensure!(seen[0].semi_sync_unavailable.is_none() && seen[1].reached.is_ok(), "{seen:?}");
-        let lack = seen[1].semi_sync_unavailable.as_ref().context("it may")?;
+        let lack = seen[1].semi_sync_unavailable.as_ref().context("semi-sync can be loaded")?;
         let says = ["TW-SES-0019", "run: GRANT INSERT ON mysql.plugin TO 'leader'@'%'"];
         ensure!(says.iter().all(|text| lack.contains(text)), "{lack}");
         cluster.log.sql("SET SESSION sql_log_bin = 0; GRANT INSERT ON mysql.plugin TO leader@'%'").await?;
@@ -132,7 +132,7 @@ async fn a_replica_becomes_primary_and_is_one_no_more(kind: ServerKind) -> Resul
     let mut replica = connect(&cluster.replica).await?;
     let channel = status(&mut replica).await?.context("no channel")?;
     ensure!(address(&cluster.log).is_source_of(&channel), "{channel:?}");
-    // A drain that takes too long leaves it as it was: another server may be chosen.
+    // A drain that exceeds its time limit leaves the replica as it was, because another server may be chosen.
     let mut locker = Connection::connect(&cluster.replica.connect_options()).await?;
     locker.execute("LOCK TABLES shop.t WRITE").await?;
     cluster.log.sql("INSERT INTO shop.t VALUES (30); DELETE FROM shop.t WHERE id = 30").await?;
@@ -142,16 +142,17 @@ async fn a_replica_becomes_primary_and_is_one_no_more(kind: ServerKind) -> Resul
     hasty.limits.drain = Duration::from_millis(100);
     fails(&ServerExecutor::new(hasty), RunAction::DrainRelayLog { server: server() }, "TW-MGR-0061").await?;
     let channel = status(&mut replica).await?.context("no channel")?;
-    ensure!(channel.io != IoState::Stopped, "it does not read from the log any more: {channel:?}");
+    ensure!(channel.io != IoState::Stopped, "the replica no longer reads from the log: {channel:?}");
     locker.execute("UNLOCK TABLES").await?;
     does(&actor, RunAction::DrainRelayLog { server: server() }).await?;
     ensure!(
         rows(&cluster.replica).await? == "1,2",
-        "what was received is not dropped, what was lacking came"
+        "the received row must not be dropped, and the missing row must arrive"
     );
     fails(&actor, RunAction::MakeWritable { server: server() }, "ACKs").await?;
 
-    // It waits for ACKs, though its semi-sync was not even loaded, and replicates again when that is undone.
+    // The server waits for ACKs, although semi-sync was not loaded before. After the undo it replicates
+    // again.
     fails(&actor, RunAction::EnableSemiSyncSource { server: server(), acks: 0 }, "0 ACKs").await?;
     make_source(&actor, kind).await?;
     make_source(&actor, kind).await?;
@@ -164,7 +165,8 @@ async fn a_replica_becomes_primary_and_is_one_no_more(kind: ServerKind) -> Resul
         ensure!(channel.sql_running, "{channel:?}");
     }
 
-    // Writable: its source is forgotten, and a commit waits for its ACK without losing its connection.
+    // The server becomes writable. Its replication source is removed. A commit waits for its ACK, and its
+    // client keeps its connection.
     does(&actor, RunAction::DrainRelayLog { server: server() }).await?;
     make_source(&actor, kind).await?;
     for _ in 0..2 {
@@ -189,13 +191,13 @@ async fn a_replica_becomes_primary_and_is_one_no_more(kind: ServerKind) -> Resul
     does(&actor, RunAction::MakeReadOnly { server: server() }).await?;
     ensure!(!is_writable(&mut replica).await?);
 
-    // A restart keeps what can be kept.
+    // After a restart, the settings that the flavour can persist are still there.
     cluster.replica.kill().await?;
     cluster.replica.start_again().await?;
     let mut replica = connect(&cluster.replica).await?;
     let kept = verify_waiting(&mut replica, 1).await;
     ensure!(kept.is_ok() == (kind.flavour() == Flavour::MySql), "{kept:?}");
-    // With another connection, as the one that stood has broken.
+    // The old connection is broken, so the action must open another one.
     does(&actor, RunAction::MakeReadOnly { server: server() }).await?;
     cluster.replica.kill().await?;
     fails(&actor, RunAction::MakeReadOnly { server: server() }, "TW-SES").await
@@ -203,7 +205,7 @@ async fn a_replica_becomes_primary_and_is_one_no_more(kind: ServerKind) -> Resul
 
 async fn make_source(actor: &ServerExecutor, kind: ServerKind) -> Result<()> {
     let note = does(actor, RunAction::EnableSemiSyncSource { server: server(), acks: 1 }).await?;
-    // Only one of the families needs the operator's hand.
+    // Only MariaDB needs a change of the option file by the operator.
     ensure!(note.is_some() == (kind.flavour() == Flavour::MariaDb), "{note:?}");
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! A switchover and a failover on real servers whose manager dies before each of its actions, and the next
-//! manager.
+//! Tests of recovery on real servers: the manager of a switchover or failover dies before each of its
+//! actions, and the next manager recovers the run.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ on_both_families!(
     a_manager_that_dies_in_a_failover_leaves_a_primary
 );
 
-/// The server that stands in for the log, as an acker that can be ordered about.
+/// The server that stands in for the log, as an acker that accepts orders.
 struct LogAcker {
     log: ConnectOptions,
     servers: BTreeMap<String, ReplicationSource>,
@@ -102,7 +102,7 @@ struct Trial {
 impl Trial {
     async fn start(kind: ServerKind) -> Result<Self> {
         let cluster = cluster(kind).await?;
-        // It may be led elsewhere and back.
+        // The acker can be repointed to either of these servers.
         let servers =
             [("db1".to_owned(), address(&cluster.primary)), ("db2".into(), address(&cluster.replica))];
         let acker = Arc::new(LogAcker {
@@ -114,7 +114,7 @@ impl Trial {
         Ok(Self { cluster, acker, term: 0 })
     }
 
-    /// A manager: it knows nothing of what another has done.
+    /// Returns a new manager with the next term. It knows nothing of what another manager has done.
     fn manager(&mut self) -> (ServerExecutor, LeaseToken) {
         self.term += 1;
         (actor_with(&self.cluster, Arc::clone(&self.acker) as Arc<dyn AckerControl>), LeaseToken(self.term))
@@ -155,8 +155,8 @@ impl Trial {
         })
     }
 
-    /// A failover that stops after this number of actions that changed something. Its proof of completeness
-    /// is not tested here.
+    /// Runs a failover whose manager dies after `changes` actions that changed something. The proof of
+    /// completeness is not tested here.
     async fn fail_over(
         &mut self,
         order: &SwitchoverRequest,
@@ -188,8 +188,8 @@ impl Trial {
         drive(&mut failover, &actor, token, Some(changes)).await
     }
 
-    /// A switchover whose manager dies after `changes` actions that changed something.
-    /// What it had stored.
+    /// Runs a switchover whose manager dies after `changes` actions that changed something. Returns the
+    /// record that was stored last, and these actions.
     async fn switch_over(&mut self, changes: usize) -> Result<(Audit, Vec<RunAction>)> {
         let mut switchover = Switchover::new(self.order().await?);
         let (actor, token) = self.manager();
@@ -197,7 +197,7 @@ impl Trial {
     }
 
     async fn recover(&mut self, stored: &Audit) -> Result<Audit> {
-        let traces = InterruptedRun::of(stored).context("nothing to be done")?;
+        let traces = InterruptedRun::of(stored).context("nothing to recover")?;
         let mut recovery = RunRecovery::new(recovery::RecoveryRequest {
             id: "recovery".to_owned(),
             traces,
@@ -208,11 +208,12 @@ impl Trial {
         Ok(drive(&mut recovery, &actor, token, None).await?.0)
     }
 
-    /// A client commits where it can, acknowledged; and everybody has it.
+    /// A client commits on the primary, and the commit is acknowledged. A client cannot write to the other
+    /// server. All servers get the row.
     async fn commits(&self, on: &Server, not_on: &Server, id: u32) -> Result<()> {
         let mut app = client(on).await?;
         let insert = format!("INSERT INTO shop.t VALUES ({id})");
-        tokio::time::timeout(PATIENCE, app.execute(&insert)).await.context("it waits for ever")??;
+        tokio::time::timeout(PATIENCE, app.execute(&insert)).await.context("the commit waits for ever")??;
         ensure!(client(not_on).await?.execute("INSERT INTO shop.t VALUES (0)").await.is_err());
         for other in [not_on, &self.cluster.log] {
             let wanted = rows(on).await?;
@@ -222,8 +223,8 @@ impl Trial {
     }
 }
 
-/// Drives a machine until it is over, or so many acts have changed something: an act at a time. Gives the
-/// record as it was stored, and what was changed.
+/// Drives a state machine, one action at a time, until it is finished or `changes_max` actions have changed
+/// something. Returns the record that was stored last, and these actions.
 async fn drive<M: RunMachine>(
     machine: &mut M,
     actor: &ServerExecutor,
@@ -251,7 +252,7 @@ async fn drive<M: RunMachine>(
         };
         next.extend(machine.answer(1, number, answer));
         if machine.phase() == RunPhase::Undo && changes_max.is_some() {
-            bail!("it did not get through: {}", machine.audit());
+            bail!("the run was undone before its manager died: {}", machine.audit());
         }
     }
     Ok((machine.audit().clone(), changed))
@@ -272,13 +273,13 @@ async fn a_manager_that_dies_in_a_switchover_leaves_a_primary(kind: ServerKind) 
         let id = 100 + u32::try_from(changes)?;
         let (stored, changed) =
             trial.switch_over(changes).await.with_context(|| format!("{changes} acts"))?;
-        let last = changed.last().context("nothing was done")?.to_string();
-        // Before writes are held nothing has to be undone.
+        let last = changed.last().context("no action was executed")?.to_string();
+        // Before writes are paused, nothing has to be undone.
         let Some(_) = InterruptedRun::of(&stored) else {
             ensure!(is_writable(&mut client(&trial.cluster.primary).await?).await?, "{last}: {stored}");
             continue;
         };
-        // Another manager treats it as a former primary meanwhile.
+        // Meanwhile another manager has disabled semi-sync on the old primary, as on a former primary.
         if !is_writable(&mut client(&trial.cluster.primary).await?).await? {
             let off = statement(
                 kind,
@@ -293,21 +294,21 @@ async fn a_manager_that_dies_in_a_switchover_leaves_a_primary(kind: ServerKind) 
             Some(RunOutcome::Undone { .. }) => {
                 undone += 1;
                 let waits = semi_sync::verify_waiting(&mut connect(&cluster.primary).await?, 1).await;
-                waits.with_context(|| format!("behind {last:?}: {audit}"))?;
+                waits.with_context(|| format!("after {last:?}: {audit}"))?;
                 let committed = trial.commits(&cluster.primary, &cluster.replica, id).await;
-                committed.with_context(|| format!("behind {last:?}: {stored}{audit}"))?;
+                committed.with_context(|| format!("after {last:?}: {stored}{audit}"))?;
             }
             Some(RunOutcome::Promoted { server, left }) => {
                 ensure!(server == "db2" && left.is_empty(), "{audit}");
                 let committed = trial.commits(&cluster.replica, &cluster.primary, id).await;
-                committed.with_context(|| format!("behind {last:?}: {stored}{audit}"))?;
+                committed.with_context(|| format!("after {last:?}: {stored}{audit}"))?;
                 ensure!(last.contains("writable") && undone >= 5, "{undone}, {last}: {audit}");
                 return Ok(());
             }
-            _ => bail!("behind {last:?}: {stored}{audit}"),
+            _ => bail!("after {last:?}: {stored}{audit}"),
         }
     }
-    bail!("nobody becomes primary")
+    bail!("no server becomes primary")
 }
 
 async fn a_manager_that_dies_in_a_failover_leaves_a_primary(kind: ServerKind) -> Result<()> {
@@ -328,36 +329,33 @@ async fn a_manager_that_dies_in_a_failover_leaves_a_primary(kind: ServerKind) ->
     for changes in 1..20 {
         let (stored, changed) =
             trial.fail_over(&order, changes).await.with_context(|| format!("{changes} acts"))?;
-        let last = changed.last().context("nothing was done")?.to_string();
+        let last = changed.last().context("no action was executed")?.to_string();
         let audit = trial.recover(&stored).await.with_context(|| last.clone())?;
         let cluster = &trial.cluster;
         match &audit.outcome {
             Some(RunOutcome::Undone { .. }) => {
                 undone += 1;
-                ensure!(
-                    !is_writable(&mut client(&cluster.replica).await?).await?,
-                    "behind {last:?}: {audit}"
-                );
-                // It receives from whom it did, and so does the log.
+                ensure!(!is_writable(&mut client(&cluster.replica).await?).await?, "after {last:?}: {audit}");
+                // The replica and the log replicate from their previous source again.
                 for server in [&cluster.replica, &cluster.log] {
                     let mut connection = Connection::connect(&as_leader(server)).await?;
                     let channel = replication::status(&mut connection).await?.context("no channel")?;
-                    ensure!(channel.sql_running, "behind {last:?}: {channel:?} {audit}");
+                    ensure!(channel.sql_running, "after {last:?}: {channel:?} {audit}");
                 }
             }
             Some(RunOutcome::Promoted { server, left }) => {
                 ensure!(server == "db2" && left.is_empty(), "{audit}");
                 let mut app = client(&cluster.replica).await?;
                 let commits = app.execute("INSERT INTO shop.t VALUES (7)");
-                tokio::time::timeout(PATIENCE, commits).await.context("it waits for ever")??;
+                tokio::time::timeout(PATIENCE, commits).await.context("the commit waits for ever")??;
                 cluster
                     .wait(&cluster.log, "in step", async || Ok(rows(&cluster.log).await? == "1,7"))
                     .await?;
                 ensure!(last.contains("writable") && undone >= 3, "{undone}, {last}: {audit}");
                 return Ok(());
             }
-            _ => bail!("behind {last:?}: {stored}{audit}"),
+            _ => bail!("after {last:?}: {stored}{audit}"),
         }
     }
-    bail!("nobody becomes primary")
+    bail!("no server becomes primary")
 }

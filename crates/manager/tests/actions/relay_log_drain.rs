@@ -1,4 +1,4 @@
-//! Replicas execute what they have received, however they stand, and nothing is dropped.
+//! Tests that a replica in any state executes everything it has received, and that nothing is dropped.
 
 use std::time::Duration;
 
@@ -9,37 +9,37 @@ use tailwater_manager::actions::replication::{self, read_from};
 use tailwater_sandbox::{ServerKind, require};
 use tailwater_session::Connection;
 
-use super::channel_target::what_a_channel_feeds_becomes_primary;
+use super::channel_target::a_channel_target_becomes_primary;
 use super::cluster::{Cluster, PATIENCE, address, connect, on_both_families, rows, statement};
-use super::replication::a_replica_reads_from_elsewhere;
+use super::replication::a_replica_changes_its_source;
 
-on_both_families!(nothing_received_is_dropped_by_any_change);
+on_both_families!(no_drain_or_change_of_source_drops_received_transactions);
 
-async fn nothing_received_is_dropped_by_any_change(kind: ServerKind) -> Result<()> {
+async fn no_drain_or_change_of_source_drops_received_transactions(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
     let mut cluster = Cluster::start(kind).await?;
     replicas_are_drained(&mut cluster).await?;
-    // On the same servers: what takes longest is to start them.
-    a_replica_reads_from_elsewhere(&cluster).await?;
-    what_a_channel_feeds_becomes_primary(&mut cluster).await
+    // The same servers are used again, because starting them takes most of the time.
+    a_replica_changes_its_source(&cluster).await?;
+    a_channel_target_becomes_primary(&mut cluster).await
 }
 
 async fn replicas_are_drained(cluster: &mut Cluster) -> Result<()> {
     let kind = cluster.kind;
     let mut connection = connect(&cluster.replica).await?;
-    // Whatever is drained, nobody can be asked for it once more.
+    // While a replica is drained the primary is paused, so the replica cannot request a transaction again.
     cluster.receive_only(1).await?;
     cluster.primary.pause()?;
     drain(&mut connection, PATIENCE).await?;
     ensure!(rows(&cluster.replica).await? == "1", "with the applier stopped");
     let channel = replication::status(&mut connection).await?.context("no channel")?;
     ensure!(!channel.sql_running && channel.uses_gtids, "{channel:?}");
-    // Once more, it changes nothing.
+    // A second drain changes nothing.
     drain(&mut connection, PATIENCE).await?;
 
-    // Stopped whole.
+    // Both threads are stopped.
     resume(cluster, &mut connection).await?;
     cluster.receive_only(2).await?;
     cluster.primary.pause()?;
@@ -49,7 +49,7 @@ async fn replicas_are_drained(cluster: &mut Cluster) -> Result<()> {
     let channel = replication::status(&mut connection).await?.context("no channel")?;
     ensure!(!channel.sql_running && channel.uses_gtids, "{channel:?}");
 
-    // Told to stay behind, receiving and not.
+    // The replica has a configured delay. It receives in the first case, and does not in the second.
     for (id, stop) in [(3, ""), (4, statement(kind, "STOP REPLICA IO_THREAD", "STOP SLAVE IO_THREAD"))] {
         resume(cluster, &mut connection).await?;
         delay(cluster).await?;
@@ -65,7 +65,8 @@ async fn replicas_are_drained(cluster: &mut Cluster) -> Result<()> {
         ensure!(channel.delay_seconds == 3600 && channel.uses_gtids, "{channel:?}");
     }
 
-    // An applier that cannot go on, with a delay and without: told with its error, and nothing is lost.
+    // The applier stops with an error, without a delay and with one. The drain reports the error, and nothing
+    // is lost.
     for (id, seconds) in [(5, 0), (6, 3600)] {
         resume(cluster, &mut connection).await?;
         let start = statement(kind, "START REPLICA", "START SLAVE");
@@ -92,7 +93,7 @@ async fn replicas_are_drained(cluster: &mut Cluster) -> Result<()> {
     }
     cluster.replica.sql(&change(kind, 0)).await?;
 
-    // What takes too long is told so, and goes on.
+    // A drain that exceeds its time limit reports that, and a later drain completes.
     resume(cluster, &mut connection).await?;
     let mut locker = Connection::connect(&cluster.replica.connect_options()).await?;
     locker.execute("LOCK TABLES shop.t WRITE").await?;
@@ -107,7 +108,7 @@ async fn replicas_are_drained(cluster: &mut Cluster) -> Result<()> {
     cluster.in_step().await
 }
 
-/// The primary runs again, and the replica reads from it.
+/// Resumes the primary, and makes the replica read from it.
 async fn resume(cluster: &mut Cluster, connection: &mut Connection) -> Result<()> {
     cluster.primary.resume()?;
     read_from(connection, &address(&cluster.primary), PATIENCE).await?;

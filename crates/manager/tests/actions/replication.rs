@@ -1,4 +1,4 @@
-//! Servers become replicas of another address, and are not if that would drop anything.
+//! Tests that a server becomes a replica of another address, unless that would drop received transactions.
 
 use anyhow::{Context, Result, ensure};
 use tailwater_manager::ManagerError;
@@ -9,11 +9,12 @@ use tailwater_manager::actions::replication::{
 
 use super::cluster::{Cluster, PATIENCE, address, connect, rows};
 
-pub async fn a_replica_reads_from_elsewhere(cluster: &Cluster) -> Result<()> {
+pub async fn a_replica_changes_its_source(cluster: &Cluster) -> Result<()> {
     let log = address(&cluster.log);
     let mut replica = connect(&cluster.replica).await?;
 
-    // It holds what it has not executed: nothing is changed, and it goes on receiving.
+    // The replica has received a transaction that it has not executed. Nothing may be changed, and the
+    // replica continues to receive.
     cluster.receive_only(11).await?;
     let error = read_from(&mut replica, &log, PATIENCE).await.err().context("changed its source")?;
     ensure!(
@@ -22,7 +23,7 @@ pub async fn a_replica_reads_from_elsewhere(cluster: &Cluster) -> Result<()> {
     );
     cluster.receive(12).await?;
     drain(&mut replica, PATIENCE).await?;
-    // What it has not received yet comes from there.
+    // The replica gets from the log what it has not received yet.
     cluster.insert(13).await?;
     for _ in 0..2 {
         read_from(&mut replica, &log, PATIENCE).await?;
@@ -33,15 +34,15 @@ pub async fn a_replica_reads_from_elsewhere(cluster: &Cluster) -> Result<()> {
     wait_executed(&mut replica, &has, PATIENCE).await?;
     ensure!(rows(&cluster.replica).await?.ends_with("11,12,13"));
 
-    // A source that does not let it in.
+    // The source refuses the login of the replica.
     let closed = ReplicationSource { password: "another".into(), ..log.clone() };
     let closed = ReplicationSource { host: "localhost".into(), ..closed };
     let error = read_from(&mut replica, &closed, std::time::Duration::from_millis(500)).await.err();
     let text = error.map(|error| error.to_string()).unwrap_or_default();
     ensure!(text.contains("1045") || text.contains("Access denied"), "{text}");
 
-    // It forgets, and becomes a primary; the old one becomes its replica, with what it wrote itself behind
-    // it.
+    // The replica's source is removed, and the replica becomes a primary. The old primary becomes its
+    // replica, and continues after the transactions that it wrote itself.
     forget(&mut replica).await?;
     ensure!(status(&mut replica).await?.is_none());
     cluster.replica.sql("INSERT INTO shop.t VALUES (14)").await?;

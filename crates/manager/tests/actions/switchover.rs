@@ -1,5 +1,5 @@
-//! The acts of a switchover on real servers: writes are held in bounded time or not at all, and the old
-//! primary becomes a replica.
+//! Tests of the actions of a switchover on real servers. Writes are paused in bounded time or not at all, and
+//! the old primary becomes a replica.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -29,12 +29,12 @@ use tokio::task::JoinHandle;
 use super::cluster::{Cluster, PATIENCE, address, connect, on_both_families, rows, statement};
 
 on_both_families!(
-    writes_are_held_or_not,
-    what_comes_late_is_not_done_behind_its_undoing,
+    writes_are_paused_in_bounded_time_or_not_at_all,
+    a_late_action_has_no_effect_after_its_undo_action,
     the_old_primary_becomes_a_replica,
 );
 
-/// `--read-only` without its administrators.
+/// The server's error for a write by an account that `read_only` binds: ER_OPTION_PREVENTS_STATEMENT.
 const READ_ONLY: u16 = 1290;
 
 fn participant(name: &str, connect: ConnectOptions) -> ManagedServer {
@@ -46,12 +46,12 @@ fn actor(cluster: &Cluster) -> ServerExecutor {
     set_up(cluster, BTreeMap::new(), reached(cluster))
 }
 
-/// One that leads the log as an acker.
+/// Returns an executor that controls the log as an acker.
 pub fn actor_with(cluster: &Cluster, acker: Arc<dyn AckerControl>) -> ServerExecutor {
     set_up(cluster, BTreeMap::from([("relay".to_owned(), acker)]), reached(cluster))
 }
 
-/// How both servers are reached, the primary first.
+/// Returns the connect options of both servers, the primary first.
 fn reached(cluster: &Cluster) -> [ConnectOptions; 2] {
     [cluster.primary.connect_options(), cluster.replica.connect_options()]
 }
@@ -81,15 +81,16 @@ fn set_up(
     .with_primary(participant("db1", primary))
 }
 
-/// A primary that waits for the ACKs of the server in the place of the log, and an account that
-/// `read_only` binds.
+/// Starts a cluster whose primary waits for the ACKs of the server in the place of the log. It has an account
+/// that `read_only` binds.
 pub async fn cluster(kind: ServerKind) -> Result<Cluster> {
     let cluster = Cluster::start(kind).await?;
     cluster.primary.sql("CREATE USER app@'%' IDENTIFIED BY 'app'; GRANT ALL ON shop.* TO app@'%'").await?;
     cluster.log.enable_semi_sync_replica().await?;
     let mut log = connect(&cluster.log).await?;
     stop_receiving(&cluster).await?;
-    // Who connects before the plugin is there is none that ACKs.
+    // A replica that connects before the semi-sync plugin is loaded sends no ACKs, so the log connects again
+    // after that.
     cluster.primary.enable_semi_sync_source().await?;
     start_receiving(&mut log).await?;
     Ok(cluster)
@@ -146,13 +147,13 @@ async fn until_running(server: &Server, what: &str) -> Result<()> {
     );
     let begun = std::time::Instant::now();
     while server.sql(&question).await? == ["0"] {
-        ensure!(begun.elapsed() < PATIENCE, "{what} does not begin");
+        ensure!(begun.elapsed() < PATIENCE, "{what} does not start");
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
     Ok(())
 }
 
-async fn writes_are_held_or_not(kind: ServerKind) -> Result<()> {
+async fn writes_are_paused_in_bounded_time_or_not_at_all(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
@@ -160,11 +161,11 @@ async fn writes_are_held_or_not(kind: ServerKind) -> Result<()> {
     let actor = actor(&cluster);
     let ActionOutcome::ServerStatus(seen) = actor.execute(&RunAction::ProbePrimary, LeaseToken(7)).await
     else {
-        bail!("not seen")
+        bail!("the primary was not observed")
     };
     ensure!(seen.writable && seen.waiting.map(|waiting| waiting.acks()) == Some(AckRequirement::Required(1)));
 
-    // A transaction that is open does not keep anybody waiting, and cannot commit any more.
+    // An open transaction does not delay the pause, and can no longer commit.
     let mut open = client(&cluster.primary).await?;
     open.execute("BEGIN").await?;
     open.execute("INSERT INTO shop.t VALUES (1)").await?;
@@ -179,7 +180,7 @@ async fn writes_are_held_or_not(kind: ServerKind) -> Result<()> {
     }
     app.execute("INSERT INTO shop.t VALUES (2)").await?;
 
-    // A statement that goes on for long is ended after the grace, and not what only reads.
+    // A long statement that writes is killed after the grace period. A long statement that only reads is not.
     let mut long = client(&cluster.primary).await?;
     let writing =
         tokio::spawn(async move { long.execute("INSERT INTO shop.t SELECT 900 + SLEEP(600)").await });
@@ -192,8 +193,8 @@ async fn writes_are_held_or_not(kind: ServerKind) -> Result<()> {
     reading.abort();
     release(&actor).await?;
 
-    // A demotion that deadlocks on missing ACKs: a commit waits for one that does not come. It is left alone,
-    // and so is everybody.
+    // A commit waits for an ACK that does not arrive, so setting read_only cannot complete. The commit is
+    // left alone, and the primary takes writes again.
     stop_receiving(&cluster).await?;
     let mut waiting = client(&cluster.primary).await?;
     let commit = tokio::spawn(async move { waiting.execute("INSERT INTO shop.t VALUES (3)").await });
@@ -204,7 +205,7 @@ async fn writes_are_held_or_not(kind: ServerKind) -> Result<()> {
         "{answer:?}"
     );
     ensure!(is_writable(&mut connect(&cluster.primary).await?).await? && !commit.is_finished());
-    // A run of a manager that has disappeared is undone as well.
+    // A pause whose manager has disappeared can be undone as well.
     let lost = tokio::time::timeout(Duration::from_millis(100), hold(&actor, PATIENCE, PATIENCE)).await;
     ensure!(lost.is_err() && !commit.is_finished());
     release(&actor).await?;
@@ -215,8 +216,8 @@ async fn writes_are_held_or_not(kind: ServerKind) -> Result<()> {
     Ok(())
 }
 
-/// The driver gives up an action at its time limit, and the action itself continues.
-async fn what_comes_late_is_not_done_behind_its_undoing(kind: ServerKind) -> Result<()> {
+/// The driver stops waiting for an action at its time limit, but the action itself continues.
+async fn a_late_action_has_no_effect_after_its_undo_action(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
@@ -233,7 +234,7 @@ async fn what_comes_late_is_not_done_behind_its_undoing(kind: ServerKind) -> Res
     actor.execute(&RunAction::ProbeCandidates, LeaseToken(7)).await;
     actor.execute(&RunAction::ProbePrimary, LeaseToken(7)).await;
 
-    // On its way to hold writes.
+    // The statement that pauses writes is delayed on the network.
     let within_ms = 60_000;
     let act = RunAction::PauseWrites { server: primary(), within_ms, grace_ms: within_ms };
     let late = begins_late(&actor, act, &links[0]).await;
@@ -242,7 +243,7 @@ async fn what_comes_late_is_not_done_behind_its_undoing(kind: ServerKind) -> Res
     ensure!(!matches!(answer, ActionOutcome::WritesPaused(_)), "{answer:?}");
     client(&cluster.primary).await?.execute("INSERT INTO shop.t VALUES (1)").await?;
 
-    // On its way to let a candidate take writes.
+    // The statement that makes the candidate writable is delayed on the network.
     does(&actor, RunAction::PrepareSemiSyncSource { server: candidate(), acks: 1 }).await?;
     let what = held(&actor, PATIENCE).await?.to_string();
     does(&actor, RunAction::WaitForServer { server: candidate(), what, within_ms }).await?;
@@ -256,10 +257,10 @@ async fn what_comes_late_is_not_done_behind_its_undoing(kind: ServerKind) -> Res
     let late = begins_late(&actor, RunAction::MakeWritable { server: candidate() }, &links[1]).await;
     does(&actor, RunAction::MakeReadOnly { server: candidate() }).await?;
     let answer = late.await?;
-    ensure!(!is_writable(&mut connect(&cluster.replica).await?).await?, "behind {answer:?}");
+    ensure!(!is_writable(&mut connect(&cluster.replica).await?).await?, "after {answer:?}");
     release(&actor).await?;
 
-    // A manager without any record finds what waits on the server.
+    // A manager without any record finds the pending statement on the server.
     stop_receiving(&cluster).await?;
     let mut waiting = client(&cluster.primary).await?;
     let commit = tokio::spawn(async move { waiting.execute("INSERT INTO shop.t VALUES (2)").await });
@@ -273,7 +274,8 @@ async fn what_comes_late_is_not_done_behind_its_undoing(kind: ServerKind) -> Res
     Ok(())
 }
 
-/// An act whose first word is on its way for seconds, while those of others are not.
+/// Starts an action whose first statement is delayed for seconds on the network. Later statements are not
+/// delayed.
 async fn begins_late(actor: &Arc<ServerExecutor>, act: RunAction, link: &Link) -> JoinHandle<ActionOutcome> {
     let latency = Duration::from_secs(3);
     link.set(Direction::ToServer, LinkConditions { latency, ..LinkConditions::default() });
@@ -296,13 +298,13 @@ async fn the_old_primary_becomes_a_replica(kind: ServerKind) -> Result<()> {
     cluster.insert(1).await?;
     does(&actor, RunAction::PrepareSemiSyncSource { server: server(), acks: 1 }).await?;
     let less = executed(&mut connect(&cluster.primary).await?).await?.to_string();
-    // Nobody has to ACK what it replicates.
+    // The prepared candidate must not wait for ACKs for the rows that it replicates.
     cluster.insert(2).await?;
     cluster.in_step().await?;
     let mut open = client(&cluster.primary).await?;
     open.execute("BEGIN").await?;
     open.execute("UPDATE shop.t SET id = 20 WHERE id = 2").await?;
-    // One that has only read keeps everybody from changing the table.
+    // A transaction that has only read still holds a metadata lock on the table.
     let mut reader = client(&cluster.primary).await?;
     reader.execute("BEGIN").await?;
     reader.query("SELECT * FROM shop.t").await?;
@@ -314,7 +316,7 @@ async fn the_old_primary_becomes_a_replica(kind: ServerKind) -> Result<()> {
     does(&actor, RunAction::EnableSemiSyncSource { server: server(), acks: 1 }).await?;
     let mut log = connect(&cluster.log).await?;
     read_from(&mut log, &address(&cluster.replica), PATIENCE).await?;
-    // What was prepared waits until a restart only, so far.
+    // So far the prepared candidate waits for ACKs only until a restart.
     let answer = actor.execute(&RunAction::MakeWritable { server: server() }, LeaseToken(7)).await;
     ensure!(
         matches!(&answer, ActionOutcome::Failed(reason) if reason.contains("after a restart")),
@@ -326,7 +328,8 @@ async fn the_old_primary_becomes_a_replica(kind: ServerKind) -> Result<()> {
     cluster.replica.sql("ALTER TABLE shop.t ADD COLUMN note TEXT").await?;
     cluster.replica.sql("INSERT INTO shop.t (id) VALUES (4)").await?;
 
-    // It has more than was told of: that is for a rejoin.
+    // If the server has executed more than the given transactions, the demotion is refused and a rejoin is
+    // needed.
     let demote = |has: &str| RunAction::Demote { server: "db1".into(), has: has.to_owned() };
     let answer = actor.execute(&demote(&less), LeaseToken(7)).await;
     ensure!(matches!(&answer, ActionOutcome::Failed(reason) if reason.contains("rejoin")), "{answer:?}");
@@ -341,7 +344,8 @@ async fn the_old_primary_becomes_a_replica(kind: ServerKind) -> Result<()> {
     ensure!(address(&cluster.log).is_source_of(&channel) && !is_writable(&mut old).await?, "{channel:?}");
     let is_there = async || Ok(rows(&cluster.primary).await? == "1,3,4");
     cluster.wait(&cluster.primary, "what the new primary wrote", is_there).await?;
-    // A manager that dies leaves it stopped: it is told where to read from before it is started.
+    // A manager that dies may leave the replication stopped, with its source configured. The next demotion
+    // starts it.
     cluster.primary.sql(statement(kind, "STOP REPLICA", "STOP SLAVE")).await?;
     let has = executed(&mut connect(&cluster.replica).await?).await?.to_string();
     does(&actor, demote(&has)).await?;

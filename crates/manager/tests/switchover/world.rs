@@ -1,5 +1,5 @@
-//! A small world in which every act takes time, may fail, or take effect without an answer, while clients
-//! write wherever they can: for switchovers, and for what is left of those whose manager died.
+//! A small model of a cluster, for tests of switchovers and of their recovery. In the model each action takes
+//! time, may fail, or may take effect without an answer. Clients write wherever they can.
 
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
@@ -20,38 +20,38 @@ pub const PAUSE_MS_MAX: u64 = 100;
 
 fn set(last: u64) -> GtidSet {
     let text = if last == 0 { String::new() } else { format!("{OLD}:1-{last}") };
-    GtidSet::parse(Flavour::MySql, &text).expect("a set")
+    GtidSet::parse(Flavour::MySql, &text).expect("a valid GTID set")
 }
 
-/// The end of a set that the world made.
+/// Returns the last transaction number in a GTID set of the model.
 fn last(what: &str) -> u64 {
     what.rsplit(['-', ':']).next().and_then(|last| last.parse().ok()).unwrap_or(0)
 }
 
-/// How an act fares.
+/// What happens to an action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
     Done,
     Failed,
-    /// It takes effect and nobody hears of it.
+    /// The action takes effect, but its answer is lost.
     DoneUnheard,
-    /// It does not, and nobody hears of that.
+    /// The action is lost on its way, and has no effect.
     LostOnTheWay,
 }
 
-/// The primary `old`, its ackers and replicas; positions are numbers of transactions.
+/// The model: the primary `old`, its ackers and its replicas. A position is a number of transactions.
 #[derive(Debug, Clone)]
 pub struct World {
     pub acks: usize,
     pub old_writable: bool,
-    /// Some account writes to `old` although it is read-only.
+    /// Whether an account can write to `old` although it is read-only.
     pub privileged: bool,
-    /// The servers have a transaction that nobody else has.
+    /// Whether the servers have an errant transaction.
     pub errant: bool,
     pub old_last: u64,
-    /// What each acker holds, and whom it captures from.
+    /// For each acker: how many transactions it holds, and from which server it captures.
     pub ackers: BTreeMap<String, (u64, Option<String>)>,
-    /// What each server executed.
+    /// For each server: how many transactions it has executed.
     pub servers: BTreeMap<String, u64>,
     pub waits_for: BTreeMap<String, usize>,
     pub detached: BTreeSet<String>,
@@ -85,7 +85,7 @@ impl World {
         self.ackers.values().filter(|(_, from)| from.as_deref() == Some(server)).count()
     }
 
-    /// Servers on which commits of clients go through.
+    /// Returns the servers on which commits of clients are acknowledged.
     pub fn primaries(&self) -> Vec<&str> {
         let old = (self.old_writable && self.captures_from("old") >= self.acks).then_some("old");
         let servers = self.writable.iter().filter(|server| {
@@ -94,7 +94,7 @@ impl World {
         servers.map(String::as_str).chain(old).collect()
     }
 
-    /// A moment goes by: clients write, ackers and replicas receive, each as far as it can.
+    /// Advances the time by 1 ms: clients write, and ackers and replicas receive, each as far as it can.
     pub fn live(&mut self) {
         if (self.old_writable || self.privileged) && self.captures_from("old") >= self.acks {
             self.old_last += 1;
@@ -113,12 +113,14 @@ impl World {
         }
     }
 
-    /// Does it, if it can be done. What it gives back is the answer, if it gets through.
+    /// Executes the action in the model, if that is possible, and returns its answer.
     pub fn apply(&mut self, act: &RunAction) -> ActionOutcome {
         self.effects += usize::from(act.changes_state());
         match act {
             RunAction::CheckLease if self.lease => return ActionOutcome::LeaseHeld(LeaseToken(7)),
-            RunAction::CheckLease => return ActionOutcome::Failed("another manager holds it".to_owned()),
+            RunAction::CheckLease => {
+                return ActionOutcome::Failed("another manager holds the lease".to_owned());
+            }
             RunAction::ProbeCandidates => return ActionOutcome::Candidates(self.look()),
             RunAction::ProbePrimary => return ActionOutcome::ServerStatus(self.primary()),
             RunAction::ProbeServer { server } => return ActionOutcome::ServerStatus(self.glance(server)),
@@ -144,7 +146,7 @@ impl World {
             }
             RunAction::DrainRelayLog { server } => drop(self.detached.insert(server.clone())),
             RunAction::EnableSemiSyncSource { server, acks } => {
-                self.waits_for.insert(server.clone(), usize::try_from(*acks).expect("few"));
+                self.waits_for.insert(server.clone(), usize::try_from(*acks).expect("a small number"));
             }
             RunAction::DisableSemiSyncSource { server } => {
                 self.waits_for.remove(server);
@@ -180,7 +182,7 @@ impl World {
             after_sync: true,
             timeout_ms: u64::MAX,
             waits_without_ackers: true,
-            acks_required: u32::try_from(self.acks).expect("few"),
+            acks_required: u32::try_from(self.acks).expect("a small number"),
             unacknowledged: 0,
             survives_restart: true,
         };
@@ -189,7 +191,7 @@ impl World {
 
     fn look(&self) -> Vec<CandidateServer> {
         let errant = if self.errant { "4e11fa47-71ca-11e1-9e33-c80aa9429562:1" } else { "" };
-        let errant = GtidSet::parse(Flavour::MySql, errant).expect("a set");
+        let errant = GtidSet::parse(Flavour::MySql, errant).expect("a valid GTID set");
         let has = |last: u64| Some(set(last).union(&errant).expect("of one flavour"));
         let each = self.servers.iter().map(|(name, executed)| CandidateServer {
             name: name.clone(),
@@ -224,7 +226,7 @@ pub fn order(world: &World) -> SwitchoverRequest {
         ackers: world.ackers.keys().cloned().collect(),
         route_hooks: vec!["routes".to_owned()],
         direct_replicas: vec!["s0".to_owned()],
-        acks_required: u32::try_from(world.acks).expect("few"),
+        acks_required: u32::try_from(world.acks).expect("a small number"),
         wanted: None,
         across_regions: false,
         catch_up_ms_max: 1000,
@@ -235,7 +237,7 @@ pub fn order(world: &World) -> SwitchoverRequest {
     }
 }
 
-/// One act that is under way: when it ends, and how.
+/// An action in flight, with the time at which it ends.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct UnderWay {
     ends_ms: std::cmp::Reverse<u64>,
@@ -243,8 +245,9 @@ struct UnderWay {
     act: RunAction,
 }
 
-/// Runs it to its end, as a driver does: acts side by side, each as long as it takes, and none longer than
-/// the deadline. The lease goes before the act of that number, if one is given.
+/// Runs the switchover to its end, as the driver does. Actions run in parallel, each for its own duration,
+/// and none beyond the deadline. If `lease_goes` is given, the lease is lost before the action with that
+/// number.
 pub fn run(
     world: &mut World,
     order: SwitchoverRequest,
@@ -254,8 +257,9 @@ pub fn run(
     run_until(world, order, fate, lease_goes, None).0
 }
 
-/// The same, with a manager that dies when the act of that number is begun. What is under way then, or when
-/// the lease was lost, takes effect, or not. Gives the record as it had it, and as it was stored last.
+/// Does the same as [`run`]. If `dies` is given, the manager dies when it orders the action with that number.
+/// Actions in flight at that time, or when the lease is lost, may still take effect. Returns the record as
+/// the manager had it, and as it was stored last.
 pub fn run_until(
     world: &mut World,
     order: SwitchoverRequest,
@@ -291,12 +295,12 @@ pub fn run_until(
             at_ms += 1;
             world.live();
         }
-        assert!(at_ms < 100_000, "it does not end: {}", switchover.audit());
+        assert!(at_ms < 100_000, "the run does not end: {}", switchover.audit());
         if lease_goes.is_some_and(|goes| goes <= number) {
             world.lease = false;
         }
         let answer = match fates[&number] {
-            // It may take effect when nobody waits any more.
+            // The action takes effect after the deadline, when the run no longer waits for it.
             Fate::Done if wanted_ms > ends_ms => {
                 world.apply(&act);
                 ActionOutcome::Unknown("the bound".to_owned())
@@ -313,7 +317,7 @@ pub fn run_until(
         next = switchover.answer(at_ms, number, answer);
         check_bound(&switchover, at_ms, &next);
         if switchover.audit().outcome.is_some() {
-            // What comes late changes nothing any more.
+            // A late answer must have no effect.
             assert!(next.is_empty() && switchover.answer(at_ms, number, ActionOutcome::Done).is_empty());
             stored = Some(switchover.audit().clone());
             if !world.lease {
@@ -325,7 +329,7 @@ pub fn run_until(
     (switchover.audit().clone(), stored)
 }
 
-/// What was under way when nobody was there any more to hear of it.
+/// Lets the actions in flight take effect, or not, after the manager has disappeared.
 fn end_unheard(world: &mut World, under_way: BinaryHeap<UnderWay>, fates: &BTreeMap<u32, Fate>) {
     for UnderWay { number, act, .. } in under_way {
         if matches!(fates[&number], Fate::Done | Fate::DoneUnheard) {
@@ -334,7 +338,7 @@ fn end_unheard(world: &mut World, under_way: BinaryHeap<UnderWay>, fates: &BTree
     }
 }
 
-/// Never two on which clients' commits go through, and none that lacks one.
+/// Checks that at most one server acknowledges commits of clients, and that it lacks none of them.
 pub fn check_primaries(world: &World, audit: &Audit) {
     let primaries = world.primaries();
     assert!(primaries.len() <= 1, "two primaries, {primaries:?}: {audit}");
@@ -344,7 +348,7 @@ pub fn check_primaries(world: &World, audit: &Audit) {
     }
 }
 
-/// Once the bound is passed nothing but undoing is begun, until the candidate takes writes.
+/// Checks that after the deadline only undo actions start, until the candidate takes writes.
 fn check_bound(switchover: &Switchover, at_ms: u64, next: &[(u32, RunAction)]) {
     let Some(deadline_ms) = switchover.deadline_ms() else { return };
     if at_ms >= deadline_ms {
@@ -352,7 +356,7 @@ fn check_bound(switchover: &Switchover, at_ms: u64, next: &[(u32, RunAction)]) {
     }
 }
 
-/// The primary is as it was.
+/// Whether the cluster is in the same state as before the run.
 pub fn is_as_before(world: &World) -> bool {
     world.old_writable
         && world.writable.is_empty()
