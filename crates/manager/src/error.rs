@@ -16,7 +16,7 @@ pub enum ManagerError {
     #[error(transparent)]
     UnexpectedAnswer(TopologyError),
     /// The configured duration of the lease is out of range.
-    #[error("a lease of {ttl_ms} ms: it must be 2000 to 86400000")]
+    #[error("a lease of {ttl_ms} ms is not possible: it must last 2000 to 86400000 ms")]
     InvalidLeaseTtl {
         /// The configured duration, in milliseconds.
         ttl_ms: u64,
@@ -26,23 +26,23 @@ pub enum ManagerError {
     Etcd {
         /// The configured endpoints of etcd.
         endpoints: String,
-        /// The cause.
+        /// Why etcd cannot be used.
         reason: String,
     },
     /// An action on a server failed, or a check refused it before it started.
     #[error("{server}, {doing}: {reason}")]
     ActionFailed {
-        /// The server.
+        /// The server on which the action was executed.
         server: String,
-        /// The action.
+        /// The action that failed.
         doing: &'static str,
-        /// The cause and the remedy.
+        /// Why the action failed, and what to do.
         reason: String,
     },
     /// An action on a server did not finish within its time limit.
     #[error("{server}, {doing}: not done within {waited_ms} ms: {reason}")]
     ActionTimeout {
-        /// The server.
+        /// The server on which the action was executed.
         server: String,
         /// The action that was being executed.
         doing: &'static str,

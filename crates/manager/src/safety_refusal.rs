@@ -125,7 +125,7 @@ pub enum SafetyRefusal {
         step: String,
     },
     /// The manager died or lost the lease during the run.
-    #[error("{run} was interrupted: {reason}")]
+    #[error("the run {run} was interrupted: {reason}")]
     Interrupted {
         /// Id of the interrupted run.
         run: String,
@@ -133,7 +133,7 @@ pub enum SafetyRefusal {
         reason: String,
     },
     /// Another manager has acted since the interrupted run, which is therefore obsolete.
-    #[error("{run} was interrupted, and another manager has acted since: {by}")]
+    #[error("the run {run} was interrupted, and another manager has acted since: {by}")]
     Superseded {
         /// Id of the interrupted run.
         run: String,

@@ -107,7 +107,7 @@ impl RejoinRecord {
 /// At which step a rejoin continues.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RejoinResume {
-    /// At the start.
+    /// At the start, with the plan of the repair.
     FromStart,
     /// After the undo, with the transactions to reapply.
     AfterUndo,
@@ -136,7 +136,7 @@ pub(crate) async fn read(
 ) -> Result<Option<RejoinRecord>, RejoinError> {
     let asked = connection.query("SELECT step, had, keeps, exec_mode FROM tailwater.rejoin").await;
     let rows = match asked {
-        // ER_BAD_DB_ERROR, ER_NO_SUCH_TABLE
+        // ER_BAD_DB_ERROR or ER_NO_SUCH_TABLE: no rejoin was ever started on this server.
         Err(SessionError::Server { error, .. }) if matches!(error.number, 1049 | 1146) => return Ok(None),
         other => other?,
     };

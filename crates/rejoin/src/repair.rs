@@ -371,7 +371,7 @@ fn take_format(
 
 fn read_entry(log: &mut LogReader, entry: &LogEntry) -> Result<bytes::Bytes, RejoinError> {
     let length = usize::try_from(entry.length).unwrap_or(usize::MAX);
-    // Of a transaction that is too large, the start is enough to name it in the error.
+    // If a transaction is too large, its start is enough to name it in the error.
     let wanted = length.min(TRANSACTION_BYTES_MAX + 1);
     let mut bytes = BytesMut::with_capacity(wanted);
     while bytes.len() < wanted {

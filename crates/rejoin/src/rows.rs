@@ -95,7 +95,7 @@ impl RejoinRowReader {
                     return Err(ApplyError::SourceCatalogue {
                         gtid,
                         table,
-                        reason: "a rejoin asks no other server".to_owned(),
+                        reason: "a rejoin does not query another server".to_owned(),
                     }
                     .into());
                 }

@@ -86,7 +86,7 @@ pub struct ListenerPlan {
 /// The state of a relay, as its daemon reports it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RelayState {
-    /// Whether it reads the primary's stream.
+    /// Whether the relay reads the primary's stream.
     pub is_streaming: bool,
     /// What the relay does, as text. If it is stopped, the text contains the reason.
     pub doing: String,

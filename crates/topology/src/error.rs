@@ -12,11 +12,11 @@ pub enum TopologyError {
     /// The server's answer to a query does not have the expected form.
     #[error("{server}: {what} is not understood: {value:?}; is this server version supported?")]
     UnexpectedAnswer {
-        /// The server.
+        /// The server that answered.
         server: String,
         /// The query that was sent.
         what: &'static str,
-        /// The beginning of the answer.
+        /// The beginning of the value that is not understood.
         value: String,
     },
 }

@@ -139,7 +139,7 @@ impl fmt::Display for OptionalQuery {
             Self::Replication => "from where it replicates",
             Self::Replicas => "which replicas are registered with it",
             Self::DumpThreads => "who reads its binlog",
-            Self::SemiSyncPersistence => "whether semi-sync lasts over a restart",
+            Self::SemiSyncPersistence => "whether semi-sync survives a restart",
         })
     }
 }

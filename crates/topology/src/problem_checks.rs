@@ -18,7 +18,7 @@ pub(super) fn judge_primary(node: &mut TopologyNode, look: &ServerState, ackers_
         node.problem(
             ProblemCode::PrimaryReadOnly,
             format!(
-                "{which} is on: no client can write; SET GLOBAL {which} = OFF, if this is to be the primary"
+                "{which} is on: no client can write; SET GLOBAL {which} = OFF, if this server must be the primary"
             ),
         );
     }
@@ -32,7 +32,7 @@ pub(super) fn judge_primary(node: &mut TopologyNode, look: &ServerState, ackers_
         node.problem(
             ProblemCode::PrimaryReplicates,
             format!(
-                "it is the primary of the configuration and replicates itself from {}:{}; is another the primary now?",
+                "it is configured as the primary, but replicates from {}:{}; is another server the primary now?",
                 channel.source_host, channel.source_port
             ),
         );

@@ -125,7 +125,7 @@ fn own_relay(plan: &ClusterPlan) -> TreeEntry<'_> {
     if plan.relay.state.is_none() {
         place.node.problem(
             ProblemCode::RelayNotRunning,
-            "no daemon answers on this machine: is `tailwater run` running with this configuration, here?",
+            "no daemon answers on this machine: is `tailwater run` running here, with this configuration?",
         );
     }
     place
@@ -279,10 +279,7 @@ fn judge(plan: &ClusterPlan, places: &mut [TreeEntry<'_>]) {
             );
         }
         if look.channels.is_empty() && look.is_replication_known() {
-            node.problem(
-                ProblemCode::NotReplicating,
-                "it replicates from nothing: no source is configured on it",
-            );
+            node.problem(ProblemCode::NotReplicating, "it does not replicate: no source is configured on it");
         }
         for channel in &look.channels {
             judge_channel(node, channel);
@@ -294,7 +291,10 @@ fn judge(plan: &ClusterPlan, places: &mut [TreeEntry<'_>]) {
         if let Some(source) = source.filter(|source| is_older(&look.version, source)) {
             node.problem(
                 ProblemCode::OlderThanSource,
-                format!("{} reads from {source}: it may not understand its events", look.version),
+                format!(
+                    "version {} replicates from version {source}: it may not understand its events",
+                    look.version
+                ),
             );
         }
     }

@@ -172,7 +172,7 @@ async fn step_by_step(
         }
         if started.elapsed() >= patience {
             let left = received.subtract(&has).map(|left| left.to_string()).unwrap_or_default();
-            return Err(too_long(connection, DOING, patience, format!("{left} is left")));
+            return Err(too_long(connection, DOING, patience, format!("it has not executed {left} yet")));
         }
         let Some(now) = status(connection).await? else {
             return Err(failed(connection, DOING, "its replication source was removed".to_owned()));
@@ -216,7 +216,7 @@ pub async fn wait_executed(
         }
         if started.elapsed() >= patience {
             let left = wanted.subtract(&has).map(|left| left.to_string()).unwrap_or_default();
-            return Err(too_long(connection, DOING, patience, format!("{left} is left")));
+            return Err(too_long(connection, DOING, patience, format!("it has not executed {left} yet")));
         }
         if wait_executed_for(connection, wanted, started, patience).await? {
             continue;

@@ -300,9 +300,11 @@ pub(super) fn refused_by_source(
     doing: &'static str,
 ) -> Result<(), ManagerError> {
     match &channel.io_error {
-        Some(error) if channel.io == IoState::Stopped => {
-            Err(failed(connection, doing, format!("receiving ended: {} {}", error.number, error.message)))
-        }
+        Some(error) if channel.io == IoState::Stopped => Err(failed(
+            connection,
+            doing,
+            format!("the receiver stopped with error {}: {}", error.number, error.message),
+        )),
         _ => Ok(()),
     }
 }

@@ -20,8 +20,8 @@ pub const ACK_TIMEOUT_MS: u32 = 2_000_000_000;
 /// The most ACKs that a commit can wait for.
 const ACKS_MAX: u32 = 65_535;
 
-const MAKING: &str = "waiting for ACKs from now on";
-const UNMAKING: &str = "waiting for ACKs no more";
+const MAKING: &str = "enabling the wait for ACKs";
+const UNMAKING: &str = "disabling the wait for ACKs";
 
 /// Names of the semi-sync variables on this server. MySQL has two equivalent plugins: one with newer and one
 /// with older names.
@@ -208,8 +208,8 @@ pub async fn verify_waiting(connection: &mut Connection, acks: u32) -> Result<()
     hold(source.enabled && source.active, "semi-sync is not in force");
     hold(source.wait_point == WaitPoint::AfterSync, "it does not wait before the engine commits");
     hold(source.wait_no_replica, "it does not wait while no acker is connected");
-    hold(source.timeout_ms >= SEMI_SYNC_TIMEOUT_MS_MIN, "its time-out differs");
-    hold(source.acks_needed == acks, "it waits for another number of ACKs");
+    hold(source.timeout_ms >= SEMI_SYNC_TIMEOUT_MS_MIN, "its time-out is too short");
+    hold(source.acks_needed == acks, "it waits for a different number of ACKs");
     match wrong.is_empty() {
         true => Ok(()),
         false => Err(failed(connection, MAKING, wrong.join(", "))),

@@ -19,7 +19,7 @@ use super::replication::{executed, failed, run, too_long};
 use super::{read_only, semi_sync};
 use crate::error::ManagerError;
 
-const DOING: &str = "taking no more writes";
+const DOING: &str = "pausing writes";
 
 /// Interval at which the process list is checked for sessions that delay the pause.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -98,7 +98,7 @@ pub(super) async fn release_writes(
     let note = semi_sync::restore_waiting(connection, acks).await?;
     read_only::make_writable(connection).await?;
     if !read_only::is_writable(connection).await? {
-        return Err(failed(connection, "taking writes again", "it is still read-only".to_owned()));
+        return Err(failed(connection, "resuming writes", "it is still read-only".to_owned()));
     }
     Ok(note)
 }

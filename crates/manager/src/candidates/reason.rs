@@ -11,7 +11,7 @@ use tailwater_topology::ServerVersion;
 pub enum ExclusionReason {
     /// The server cannot be reached.
     NotReached {
-        /// The error.
+        /// The error of the last attempt to reach it.
         reason: String,
     },
     /// This run tried to promote the server and failed.
@@ -25,12 +25,12 @@ pub enum ExclusionReason {
     Unknown,
     /// The server has errant transactions, which are neither in a log nor the old primary's own.
     Errant {
-        /// The GTIDs.
+        /// The GTIDs of the errant transactions.
         gtids: String,
     },
     /// The server lacks transactions that no log or server can send.
     Gap {
-        /// The GTIDs.
+        /// The GTIDs of the transactions that the server lacks.
         gtids: String,
         /// The log that begins only after these transactions.
         log: String,

@@ -95,7 +95,7 @@ impl ManagerClock {
 /// A relay that acknowledges the primary's commits.
 #[derive(Clone)]
 pub struct WatchedRelay {
-    /// Its name.
+    /// Name of the relay.
     pub name: String,
     /// Reads the state of the relay's stream.
     pub probe: Arc<dyn RelayProbe>,

@@ -14,9 +14,9 @@ const RECORD_BYTES_MAX: u64 = 64 << 20;
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {source}", path.display())]
 pub struct AuditError {
-    /// Path of the file.
+    /// Path of the audit record.
     pub path: PathBuf,
-    /// The I/O error.
+    /// The I/O error of the attempt.
     pub source: io::Error,
 }
 

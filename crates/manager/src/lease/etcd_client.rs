@@ -37,9 +37,9 @@ pub struct EtcdOptions {
 /// A user of etcd.
 #[derive(Clone, PartialEq, Eq)]
 pub struct EtcdUser {
-    /// User name.
+    /// Name of the etcd user.
     pub name: String,
-    /// Password.
+    /// Password of the etcd user.
     pub password: String,
 }
 

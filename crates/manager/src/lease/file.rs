@@ -57,7 +57,9 @@ impl FileLease {
             Err(error) => return Err(error.into()),
         }
         if !is_at(&file, &self.path)? {
-            return Ok(LeaseAnswer::Failed { reason: format!("{} was replaced", self.path.display()) });
+            return Ok(LeaseAnswer::Failed {
+                reason: format!("the lock file {} was replaced", self.path.display()),
+            });
         }
         // If the file is unreadable, its holder was killed while it wrote the file. The token is then taken
         // from the clock, which gives a higher one.

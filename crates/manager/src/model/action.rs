@@ -19,12 +19,12 @@ pub enum RunAction {
     ConfirmFailure,
     /// Stop capture on an acker, also after a restart of the acker, and read which transactions it holds.
     StopAcker {
-        /// The acker.
+        /// The acker to stop.
         acker: String,
     },
     /// Read which transactions an acker holds, without changing anything (`--dry-run`).
     ReadAcker {
-        /// The acker.
+        /// The acker to read.
         acker: String,
     },
     /// Run a fence hook.
@@ -50,27 +50,27 @@ pub enum RunAction {
     /// Let a server execute everything that it has received.
     #[serde(rename = "drain", alias = "drain_relay_log")]
     DrainRelayLog {
-        /// The server.
+        /// The server that executes its relay logs.
         server: String,
     },
     /// Make a read-only server wait for ACKs without a time-out. If the server was prepared, this lasts only
     /// until its next restart, and [`RunAction::PersistSemiSyncSource`] follows.
     #[serde(rename = "make_source", alias = "enable_semi_sync_source")]
     EnableSemiSyncSource {
-        /// The server.
+        /// The server that must wait for ACKs.
         server: String,
         /// Number of ACKs that a commit waits for.
         acks: u32,
     },
     /// Let clients write to a server.
     MakeWritable {
-        /// The server.
+        /// The server that becomes writable.
         server: String,
     },
     /// Make an acker capture from the new primary.
     #[serde(rename = "follow", alias = "repoint_acker")]
     RepointAcker {
-        /// The acker.
+        /// The acker to repoint.
         acker: String,
         /// The new primary.
         server: String,
@@ -78,7 +78,7 @@ pub enum RunAction {
     /// Make a replica of the old primary read from the log.
     #[serde(rename = "repoint", alias = "repoint_replica")]
     RepointReplica {
-        /// The replica.
+        /// The replica to repoint.
         replica: String,
     },
     /// Run a hook that routes clients to the new primary.
@@ -92,7 +92,7 @@ pub enum RunAction {
     /// Ask an acker whether it has accepted an order in a later lease term.
     #[serde(rename = "check_acker", alias = "check_acker_term")]
     CheckAckerTerm {
-        /// The acker.
+        /// The acker to ask.
         acker: String,
         /// The lease term of this run.
         term: u64,
@@ -103,14 +103,14 @@ pub enum RunAction {
     /// Read whether clients can write to a server, and what it has executed.
     #[serde(rename = "glance", alias = "probe_server")]
     ProbeServer {
-        /// The server.
+        /// The server to probe.
         server: String,
     },
     /// Prepare a server for [`RunAction::EnableSemiSyncSource`] and the actions after it: do everything that
     /// does not affect the server as a replica.
     #[serde(rename = "prepare", alias = "prepare_semi_sync_source")]
     PrepareSemiSyncSource {
-        /// The server.
+        /// The server to prepare.
         server: String,
         /// Number of ACKs that a commit will wait for.
         acks: u32,
@@ -119,7 +119,7 @@ pub enum RunAction {
     /// source.
     #[serde(rename = "settle_source", alias = "persist_semi_sync_source")]
     PersistSemiSyncSource {
-        /// The server.
+        /// The server whose settings are persisted.
         server: String,
         /// Number of ACKs that a commit waits for.
         acks: u32,
@@ -127,7 +127,7 @@ pub enum RunAction {
     /// Wait until a server has executed the given transactions.
     #[serde(rename = "await_server", alias = "wait_for_server")]
     WaitForServer {
-        /// The server.
+        /// The server to wait for.
         server: String,
         /// The GTIDs of the transactions.
         what: String,
@@ -137,7 +137,7 @@ pub enum RunAction {
     /// Wait until an acker durably holds the given transactions.
     #[serde(rename = "await_acker", alias = "wait_for_acker")]
     WaitForAcker {
-        /// The acker.
+        /// The acker to wait for.
         acker: String,
         /// The GTIDs of the transactions.
         what: String,
@@ -158,7 +158,7 @@ pub enum RunAction {
     /// disabled: when the server was demoted to a replica, or by a restart.
     #[serde(rename = "release_writes", alias = "resume_writes")]
     ResumeWrites {
-        /// The server.
+        /// The old primary, which takes writes again.
         server: String,
         /// Number of ACKs that a commit waits for. In records of earlier versions it is 0: then the server
         /// must already wait.
@@ -168,7 +168,7 @@ pub enum RunAction {
     /// Make the old primary a replica that reads from the log. Sessions that delay this are killed, and
     /// semi-sync is disabled.
     Demote {
-        /// The server.
+        /// The old primary, which becomes a replica.
         server: String,
         /// All transactions that were executed when writes were paused. If the server has executed more, it
         /// is left as it is.
@@ -176,18 +176,18 @@ pub enum RunAction {
     },
     /// Undo [`RunAction::StopAcker`]: let the acker capture from the old primary again.
     StartAcker {
-        /// The acker.
+        /// The acker to start.
         acker: String,
     },
     /// Undo [`RunAction::EnableSemiSyncSource`] and [`RunAction::DrainRelayLog`].
     #[serde(rename = "unmake_source", alias = "disable_semi_sync_source")]
     DisableSemiSyncSource {
-        /// The server.
+        /// The server whose wait for ACKs is disabled.
         server: String,
     },
     /// Undo [`RunAction::MakeWritable`].
     MakeReadOnly {
-        /// The server.
+        /// The server that becomes read-only.
         server: String,
     },
 }

@@ -85,15 +85,15 @@ pub enum AuditEvent {
     /// The run ordered an action.
     #[serde(rename = "ordered", alias = "action_ordered")]
     ActionOrdered {
-        /// Number of the action.
+        /// Number of the ordered action.
         number: u32,
-        /// The action.
+        /// The action that was ordered.
         what: RunAction,
     },
     /// The run got the outcome of an action.
     #[serde(rename = "answered", alias = "action_answered")]
     ActionAnswered {
-        /// Number of the action.
+        /// Number of the answered action.
         number: u32,
         /// The result: `done`, `failed` or `unknown`.
         outcome: String,
@@ -103,7 +103,7 @@ pub enum AuditEvent {
     /// The run got an outcome for which it does not wait: it was late or repeated.
     #[serde(rename = "ignored", alias = "late_answer")]
     LateAnswer {
-        /// Number of the action.
+        /// Number of the action that the late answer belongs to.
         number: u32,
     },
     /// A safety rule refused, or an action failed.
@@ -127,7 +127,7 @@ pub struct AuditEntry {
     pub at_ms: u64,
     /// Phase of the run at that time.
     pub phase: RunPhase,
-    /// The event.
+    /// The event that happened.
     #[serde(flatten)]
     pub note: AuditEvent,
 }
@@ -145,7 +145,7 @@ pub struct Audit {
     pub resumes: Option<String>,
     /// The old primary.
     pub primary: String,
-    /// Whether it was a dry run.
+    /// Whether the run was a dry run.
     pub dry_run: bool,
     /// Whether the operator accepted that completeness is not proven.
     pub allow_data_loss: bool,

@@ -9,7 +9,7 @@ use crate::safety_refusal::SafetyRefusal;
 /// A row of a phase table.
 #[derive(Debug, Clone, Copy)]
 pub struct PhaseRule {
-    /// The phase.
+    /// The phase that this row describes.
     pub(crate) phase: RunPhase,
     /// Whether the actions of the phase run in parallel. Otherwise they run one after the other.
     pub(crate) is_parallel: bool,
@@ -87,7 +87,7 @@ pub enum Decision {
 /// How an action is undone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UndoRule {
-    /// This action undoes it.
+    /// The given action undoes it.
     By(RunAction),
     /// The undo action of an earlier action also undoes this one.
     ByEarlierEntry,

@@ -125,7 +125,10 @@ impl RecoveryProcedure {
             if !candidate.executed.is_subset_of(&primary.executed) {
                 let more = candidate.executed.subtract(&primary.executed);
                 let more = more.map(|more| more.to_string()).unwrap_or_default();
-                return Err(format!("{server} has executed {more}, which {} has not", traces.primary));
+                return Err(format!(
+                    "{server} has executed {more}, which {} has not executed",
+                    traces.primary
+                ));
             }
         }
         Ok(false)

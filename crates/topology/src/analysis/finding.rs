@@ -110,9 +110,11 @@ impl fmt::Display for FailoverHold {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Paused => f.write_str("failover is paused"),
-            Self::Downtime { until_ms, reason } => write!(f, "down on purpose until {until_ms}: {reason}"),
+            Self::Downtime { until_ms, reason } => {
+                write!(f, "in planned downtime until {until_ms}: {reason}")
+            }
             Self::Cooldown { until_ms } => {
-                write!(f, "the last failover is not acknowledged, and cools down until {until_ms}")
+                write!(f, "the last failover is not acknowledged, and its cool-down lasts until {until_ms}")
             }
             Self::SplitBrain => f.write_str("two servers take writes"),
         }

@@ -367,7 +367,7 @@ impl ServerHistory {
             && !is_back(&before.executed)
             && let Ok(lost) = before.executed.subtract(&now.executed)
         {
-            let what = format!("it had {}, and no longer has", one_line(&lost.to_string()));
+            let what = format!("it had {}, which it no longer has", one_line(&lost.to_string()));
             self.rewound = Some(HistoryRewind { at_ms, what, had: Some(before.executed.clone()) });
         }
     }

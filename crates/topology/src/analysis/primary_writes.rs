@@ -52,7 +52,7 @@ fn blocked(
         return None;
     }
     let mut evidence = vec![format!(
-        "{} sessions wait for acknowledgements, and none has come for {waited} ms",
+        "{} sessions wait for acknowledgements, and none has arrived for {waited} ms",
         semi_sync.waiting_sessions
     )];
     evidence.push(if semi_sync.clients < semi_sync.acks_needed {
@@ -62,7 +62,7 @@ fn blocked(
         )
     } else {
         format!(
-            "{} are connected, {} have to acknowledge: they do not, or their acknowledgements are lost",
+            "{} ackers are connected and {} must acknowledge: they do not, or their acknowledgements are lost",
             semi_sync.clients, semi_sync.acks_needed
         )
     });
@@ -124,7 +124,10 @@ fn degraded(
         evidence.push("semi-sync has fallen back: commits do not wait".to_owned());
     }
     if semi_sync.enabled && !semi_sync.lossless {
-        evidence.push("commits wait only for a time, or are seen before they are acknowledged".to_owned());
+        evidence.push(
+            "commits wait only for a limited time, or other sessions see them before they are acknowledged"
+                .to_owned(),
+        );
     }
     if semi_sync.enabled && is_short && !is_blocked {
         evidence.push(format!(
