@@ -30,9 +30,9 @@ enum Fate {
     Done,
     Failed,
     /// The action takes effect, but its answer is lost.
-    DoneUnheard,
+    DoneButAnswerLost,
     /// The action is lost on its way, and has no effect.
-    LostOnTheWay,
+    RequestLost,
     /// An acker has accepted an order of a later term, and refuses. Any other action fails.
     Stale,
 }
@@ -251,11 +251,11 @@ fn run(
         let answer = match fate(&act) {
             Fate::Done => world.apply(&act),
             Fate::Failed => ActionOutcome::Failed("no".to_owned()),
-            Fate::DoneUnheard => {
+            Fate::DoneButAnswerLost => {
                 world.apply(&act);
                 ActionOutcome::Unknown("timed out".to_owned())
             }
-            Fate::LostOnTheWay => ActionOutcome::Unknown("timed out".to_owned()),
+            Fate::RequestLost => ActionOutcome::Unknown("timed out".to_owned()),
             Fate::Stale => match &act {
                 RunAction::StopAcker { acker } | RunAction::ReadAcker { acker } => {
                     world.acker(acker, AckerStop::Refused { term: 7, seen: 4711 })
@@ -380,7 +380,7 @@ fn an_acker_that_the_proof_does_not_need_is_not_waited_for() {
 fn with_too_few_ackers_the_failover_is_refused_and_everything_is_undone() {
     let mut world = World::new(&[10, 9], &[(8, 8)], 1);
     let lost = |act: &RunAction| match act {
-        RunAction::StopAcker { acker } if acker == "relay1" => Fate::DoneUnheard,
+        RunAction::StopAcker { acker } if acker == "relay1" => Fate::DoneButAnswerLost,
         _ => Fate::Done,
     };
     let audit = run_with(&mut world, lost);
@@ -430,7 +430,7 @@ fn ackers_that_refuse_this_term_are_reported_and_need_no_undo() {
 fn if_a_candidate_fails_another_one_is_promoted() {
     let mut world = World::new(&[10, 10], &[(10, 9), (4, 4)], 1);
     let stuck = |act: &RunAction| match act {
-        RunAction::DrainRelayLog { server } if server == "s0" => Fate::LostOnTheWay,
+        RunAction::DrainRelayLog { server } if server == "s0" => Fate::RequestLost,
         _ => Fate::Done,
     };
     let audit = run_with(&mut world, stuck);
@@ -465,8 +465,8 @@ fn if_a_candidate_cannot_wait_for_acks_another_one_is_promoted() {
     // If the undo action for the failed candidate has no answer, it is listed as remaining. It does not delay
     // the run.
     let silent = |act: &RunAction| match act {
-        RunAction::EnableSemiSyncSource { server, .. } if server == "s0" => Fate::DoneUnheard,
-        RunAction::DisableSemiSyncSource { .. } => Fate::LostOnTheWay,
+        RunAction::EnableSemiSyncSource { server, .. } if server == "s0" => Fate::DoneButAnswerLost,
+        RunAction::DisableSemiSyncSource { .. } => Fate::RequestLost,
         _ => Fate::Done,
     };
     let mut world = World::new(&[10, 10], &[(10, 10), (4, 4)], 1);
@@ -502,8 +502,8 @@ fn if_a_candidate_cannot_wait_for_acks_another_one_is_promoted() {
 fn a_server_that_may_be_writable_keeps_the_old_primary_fenced() {
     let mut world = World::new(&[10, 10], &[(10, 10)], 1);
     let silent = |act: &RunAction| match act {
-        RunAction::MakeWritable { .. } => Fate::DoneUnheard,
-        RunAction::MakeReadOnly { .. } => Fate::LostOnTheWay,
+        RunAction::MakeWritable { .. } => Fate::DoneButAnswerLost,
+        RunAction::MakeReadOnly { .. } => Fate::RequestLost,
         _ => Fate::Done,
     };
     let audit = run_with(&mut world, silent);
@@ -519,7 +519,7 @@ fn an_acker_that_does_not_answer_does_not_keep_the_others_stopped() {
     let away = |act: &RunAction| match act {
         RunAction::StopAcker { acker } | RunAction::StartAcker { acker } if acker == "relay1" => {
             starts.set(starts.get() + usize::from(matches!(act, RunAction::StartAcker { .. })));
-            Fate::LostOnTheWay
+            Fate::RequestLost
         }
         _ => Fate::Done,
     };
@@ -537,9 +537,9 @@ fn an_acker_that_does_not_answer_does_not_keep_the_others_stopped() {
     // If the acker answers the second time, it is started then.
     starts.set(0);
     let late = |act: &RunAction| match act {
-        RunAction::StopAcker { acker } if acker == "relay1" => Fate::DoneUnheard,
+        RunAction::StopAcker { acker } if acker == "relay1" => Fate::DoneButAnswerLost,
         RunAction::StartAcker { acker } if acker == "relay1" && starts.replace(starts.get() + 1) == 0 => {
-            Fate::LostOnTheWay
+            Fate::RequestLost
         }
         _ => Fate::Done,
     };
@@ -595,8 +595,8 @@ fn any_fate() -> impl Strategy<Value = Fate> {
     prop_oneof![
         12 => Just(Fate::Done),
         1 => Just(Fate::Failed),
-        1 => Just(Fate::DoneUnheard),
-        1 => Just(Fate::LostOnTheWay),
+        1 => Just(Fate::DoneButAnswerLost),
+        1 => Just(Fate::RequestLost),
         1 => Just(Fate::Stale),
     ]
 }

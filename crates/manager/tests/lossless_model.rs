@@ -26,29 +26,29 @@ const ACKERS_MAX: usize = 3;
 enum Broken {
     Nothing,
     /// One acker less than the rule requires counts as enough.
-    OneLess,
+    OneAckerLess,
     /// Ackers acknowledge transactions that they have not synced, and report that they have synced them.
     AckBeforeDurable,
     /// A stopped acker captures again after a crash, although it reported that it would not.
-    StopForgotten,
+    StopNotPersistent,
     /// The log of an acker is read while the acker still captures.
     ReadBeforeStop,
     /// The report of an acker contains transactions that are not durable yet.
-    ReadsReceived,
+    ReportsReceived,
     /// The primary stops waiting and falls back to asynchronous replication.
     FallsBack,
     /// The primary restarts without semi-sync.
-    RestartsUnprotected,
+    RestartsWithoutSemiSync,
     /// An unconfigured semi-sync replica sends ACKs, and the manager does not observe it.
-    StrangerUnseen,
+    UnconfiguredReplicaNotObserved,
     /// The number of ACKs is lowered before the weaker policy is recorded.
-    LoweredUnnoted,
+    LoweredBeforeRecorded,
     /// After the number of ACKs is raised, it counts at once for transactions that were acknowledged before.
-    EarlierForgotten,
+    EarlierPolicyDropped,
     /// The manager still records observations while it stops ackers.
-    NotesWhileStopping,
+    RecordsWhileStopping,
     /// The failover continues from the log that holds the least.
-    ShortestTaken,
+    ShortestLogUsed,
 }
 
 /// The parameters of one exploration.
@@ -58,7 +58,7 @@ struct Setup {
     acks: u8,
     commits: u8,
     /// Whether an unconfigured replica sends ACKs without storing anything. The manager observes it.
-    stranger: bool,
+    unconfigured_replica: bool,
     /// How often the number of ACKs may change.
     changes: u8,
     /// Whether the ackers report that they are durable.
@@ -73,7 +73,7 @@ impl Setup {
             ackers,
             acks,
             commits,
-            stranger: false,
+            unconfigured_replica: false,
             changes: 0,
             durable: true,
             stop: AckerStop::Persistent,
@@ -103,7 +103,7 @@ struct AckerState {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct World {
     ackers: [AckerState; ACKERS_MAX],
-    stranger_seen: u8,
+    unconfigured_seen: u8,
     alive: bool,
     waits: bool,
     acks: u8,
@@ -123,15 +123,15 @@ enum Action {
     Sync(usize),
     Ack(usize),
     Deliver(usize),
-    StrangerAcks,
+    UnconfiguredReplicaAcks,
     TimeOut,
     Crash(usize),
     Die,
     Return,
     Stop(usize),
-    Hear(usize),
+    ReadReport(usize),
     Raise,
-    NoteLower,
+    RecordLower,
     Lower,
     Look,
     Promote,
@@ -177,7 +177,7 @@ impl Explorer {
     }
 
     fn waiting(&self, acks: u8) -> SemiSyncWait {
-        let less = u32::from(self.setup.broken == Broken::OneLess);
+        let less = u32::from(self.setup.broken == Broken::OneAckerLess);
         SemiSyncWait {
             active: true,
             after_sync: true,
@@ -198,12 +198,13 @@ impl Explorer {
         let names: BTreeSet<String> = (0..self.setup.ackers).map(name).collect();
         let holds: BTreeMap<String, GtidSet> =
             (0..self.setup.ackers).map(|acker| (name(acker), set(durable[acker]))).collect();
-        let forgets = self.setup.broken == Broken::EarlierForgotten;
+        let forgets = self.setup.broken == Broken::EarlierPolicyDropped;
         let look = PolicyObservation {
             waiting: &self.waiting(acks),
             ackers: &names,
             unconfigured_replicas: u32::from(
-                self.setup.stranger && self.setup.broken != Broken::StrangerUnseen,
+                self.setup.unconfigured_replica
+                    && self.setup.broken != Broken::UnconfiguredReplicaNotObserved,
             ),
             executed: &set(if forgets { 0 } else { executed }),
             holds: &holds,
@@ -258,7 +259,7 @@ impl Explorer {
         let shortest = heard.iter().flatten().min().copied();
         let end = match verdict.is_complete() {
             false => None,
-            true if self.setup.broken == Broken::ShortestTaken => shortest,
+            true if self.setup.broken == Broken::ShortestLogUsed => shortest,
             true => verdict.holds.as_ref().map(position),
         };
         self.verdicts.insert((heard, ack_policies), end);
@@ -269,7 +270,7 @@ impl Explorer {
         let ack_policies = self.look(None, self.setup.acks, 0, [0; ACKERS_MAX]);
         World {
             ackers: [AckerState::default(); ACKERS_MAX],
-            stranger_seen: 0,
+            unconfigured_seen: 0,
             alive: true,
             waits: true,
             acks: self.setup.acks,
@@ -291,17 +292,17 @@ impl Explorer {
                 Action::Deliver(acker),
                 Action::Crash(acker),
                 Action::Stop(acker),
-                Action::Hear(acker),
+                Action::ReadReport(acker),
             ]);
         }
-        if self.setup.stranger {
-            actions.push(Action::StrangerAcks);
+        if self.setup.unconfigured_replica {
+            actions.push(Action::UnconfiguredReplicaAcks);
         }
         if self.setup.broken == Broken::FallsBack {
             actions.push(Action::TimeOut);
         }
         if self.setup.changes > 0 {
-            actions.extend([Action::Raise, Action::NoteLower, Action::Lower, Action::Look]);
+            actions.extend([Action::Raise, Action::RecordLower, Action::Lower, Action::Look]);
         }
         actions
     }
@@ -316,17 +317,17 @@ impl Explorer {
                 // The restart loses the ACKs that the primary had received, but not the commits that it had
                 // written.
                 next.alive = true;
-                next.stranger_seen = 0;
+                next.unconfigured_seen = 0;
                 next.ackers.iter_mut().for_each(|acker| acker.seen = 0);
-                next.waits = self.setup.broken != Broken::RestartsUnprotected;
+                next.waits = self.setup.broken != Broken::RestartsWithoutSemiSync;
             }
-            Action::StrangerAcks if world.alive => next.stranger_seen = world.written,
+            Action::UnconfiguredReplicaAcks if world.alive => next.unconfigured_seen = world.written,
             Action::TimeOut if world.alive => next.acknowledged = world.written,
             Action::Raise if world.acks < 2 && world.changed < self.setup.changes => {
                 next.acks += 1;
                 next.changed += 1;
             }
-            Action::NoteLower if world.acks > 1 && self.may_note(&world) => {
+            Action::RecordLower if world.acks > 1 && self.may_record(&world) => {
                 let mut ack_policies = self.notes[usize::from(world.ack_policies)].clone();
                 ack_policies.announce_weaker(u32::from(world.acks) - 1, &set(world.acknowledged));
                 next.ack_policies = self.note(ack_policies);
@@ -337,7 +338,7 @@ impl Explorer {
                 next.acks -= 1;
                 next.changed += 1;
             }
-            Action::Look if world.alive && self.may_note(&world) => {
+            Action::Look if world.alive && self.may_record(&world) => {
                 let durable = world.ackers.map(|acker| acker.durable);
                 next.ack_policies =
                     self.look(Some(world.ack_policies), world.acks, world.acknowledged, durable);
@@ -352,20 +353,20 @@ impl Explorer {
             | Action::Deliver(a)
             | Action::Crash(a)
             | Action::Stop(a)
-            | Action::Hear(a) => self.acker(&world, &mut next.ackers[a], action)?,
+            | Action::ReadReport(a) => self.acker(&world, &mut next.ackers[a], action)?,
             _ => return None,
         }
         self.acknowledge(&mut next);
         (next != world).then_some(next)
     }
 
-    fn may_note(&self, world: &World) -> bool {
-        self.setup.broken == Broken::NotesWhileStopping || world.ackers.iter().all(|acker| !acker.stopped)
+    fn may_record(&self, world: &World) -> bool {
+        self.setup.broken == Broken::RecordsWhileStopping || world.ackers.iter().all(|acker| !acker.stopped)
     }
 
     fn may_lower(&self, world: &World) -> bool {
         let noted = &self.notes[usize::from(world.ack_policies)].current().acks;
-        self.setup.broken == Broken::LoweredUnnoted
+        self.setup.broken == Broken::LoweredBeforeRecorded
             || *noted == AckRequirement::Required(u32::from(world.acks) - 1)
     }
 
@@ -383,11 +384,12 @@ impl Explorer {
             Action::Deliver(_) if world.alive => acker.seen = acker.ack,
             Action::Crash(_) => {
                 acker.received = acker.durable;
-                acker.stopped &= broken != Broken::StopForgotten && self.setup.stop == AckerStop::Persistent;
+                acker.stopped &=
+                    broken != Broken::StopNotPersistent && self.setup.stop == AckerStop::Persistent;
             }
             Action::Stop(_) => acker.stopped = true,
-            Action::Hear(_) if acker.stopped || broken == Broken::ReadBeforeStop => {
-                let held = if broken == Broken::ReadsReceived { acker.received } else { acker.durable };
+            Action::ReadReport(_) if acker.stopped || broken == Broken::ReadBeforeStop => {
+                let held = if broken == Broken::ReportsReceived { acker.received } else { acker.durable };
                 acker.heard = Some(held);
             }
             _ => return None,
@@ -403,8 +405,8 @@ impl Explorer {
         let acked = if world.waits {
             let mut seen: Vec<u8> =
                 world.ackers[..self.setup.ackers].iter().map(|acker| acker.seen).collect();
-            if self.setup.stranger {
-                seen.push(world.stranger_seen);
+            if self.setup.unconfigured_replica {
+                seen.push(world.unconfigured_seen);
             }
             seen.sort_unstable_by(|a, b| b.cmp(a));
             seen.get(usize::from(world.acks) - 1).copied().unwrap_or(0)
@@ -508,9 +510,9 @@ fn no_acknowledged_commit_is_lost_with_three_ackers() {
 
 #[test]
 fn an_observed_unconfigured_replica_requires_one_more_stopped_acker() {
-    never_promotes(Setup { stranger: true, ..Setup::of(1, 1, 1) });
-    never_promotes(Setup { stranger: true, ..Setup::of(2, 1, 1) });
-    holds(Setup { stranger: true, ..Setup::of(2, 2, 2) });
+    never_promotes(Setup { unconfigured_replica: true, ..Setup::of(1, 1, 1) });
+    never_promotes(Setup { unconfigured_replica: true, ..Setup::of(2, 1, 1) });
+    holds(Setup { unconfigured_replica: true, ..Setup::of(2, 2, 2) });
 }
 
 #[test]
@@ -527,17 +529,20 @@ fn ackers_that_report_a_weakness_prove_nothing() {
 
 #[test]
 fn each_broken_guarantee_is_detected() {
-    loses(Setup::of(2, 1, 1).broken(Broken::OneLess));
-    loses(Setup::of(3, 2, 1).broken(Broken::OneLess));
+    loses(Setup::of(2, 1, 1).broken(Broken::OneAckerLess));
+    loses(Setup::of(3, 2, 1).broken(Broken::OneAckerLess));
     loses(Setup::of(2, 1, 1).broken(Broken::AckBeforeDurable));
-    loses(Setup::of(1, 1, 1).broken(Broken::StopForgotten));
+    loses(Setup::of(1, 1, 1).broken(Broken::StopNotPersistent));
     loses(Setup::of(2, 2, 1).broken(Broken::ReadBeforeStop));
-    loses(Setup::of(1, 1, 1).broken(Broken::ReadsReceived));
+    loses(Setup::of(1, 1, 1).broken(Broken::ReportsReceived));
     loses(Setup::of(2, 1, 1).broken(Broken::FallsBack));
-    loses(Setup::of(2, 1, 1).broken(Broken::RestartsUnprotected));
-    loses(Setup { stranger: true, ..Setup::of(2, 1, 1).broken(Broken::StrangerUnseen) });
-    loses(Setup { changes: 2, ..Setup::of(2, 2, 1).broken(Broken::LoweredUnnoted) });
-    loses(Setup { changes: 2, ..Setup::of(2, 1, 1).broken(Broken::EarlierForgotten) });
-    loses(Setup { changes: 2, ..Setup::of(2, 1, 1).broken(Broken::NotesWhileStopping) });
-    loses(Setup::of(2, 1, 1).broken(Broken::ShortestTaken));
+    loses(Setup::of(2, 1, 1).broken(Broken::RestartsWithoutSemiSync));
+    loses(Setup {
+        unconfigured_replica: true,
+        ..Setup::of(2, 1, 1).broken(Broken::UnconfiguredReplicaNotObserved)
+    });
+    loses(Setup { changes: 2, ..Setup::of(2, 2, 1).broken(Broken::LoweredBeforeRecorded) });
+    loses(Setup { changes: 2, ..Setup::of(2, 1, 1).broken(Broken::EarlierPolicyDropped) });
+    loses(Setup { changes: 2, ..Setup::of(2, 1, 1).broken(Broken::RecordsWhileStopping) });
+    loses(Setup::of(2, 1, 1).broken(Broken::ShortestLogUsed));
 }

@@ -60,8 +60,8 @@ fn any_fate() -> impl Strategy<Value = (Fate, u64)> {
     let fate = prop_oneof![
         12 => Just(Fate::Done),
         1 => Just(Fate::Failed),
-        2 => Just(Fate::DoneUnheard),
-        1 => Just(Fate::LostOnTheWay),
+        2 => Just(Fate::DoneButAnswerLost),
+        1 => Just(Fate::RequestLost),
     ];
     (fate, 0u64..15)
 }
@@ -105,11 +105,11 @@ proptest! {
                 let answer = match fates.next().expect("an endless iterator").0 {
                     Fate::Done => world.apply(act),
                     Fate::Failed if *act != RunAction::CheckLease => ActionOutcome::Failed("no".to_owned()),
-                    Fate::DoneUnheard if act.changes_state() => {
+                    Fate::DoneButAnswerLost if act.changes_state() => {
                         world.apply(act);
                         ActionOutcome::Unknown("timed out".to_owned())
                     }
-                    Fate::LostOnTheWay if *act != RunAction::CheckLease => ActionOutcome::Unknown("timed out".to_owned()),
+                    Fate::RequestLost if *act != RunAction::CheckLease => ActionOutcome::Unknown("timed out".to_owned()),
                     _ => world.apply(act),
                 };
                 world.live();

@@ -25,17 +25,17 @@ fn decided(term: u64, server: &str) -> RecordedPrimary {
 /// Returns the name of the primary in term 9, as far as it can be determined.
 fn leader(recorded: &RecordedPrimary, relays: &[RelayAssignment]) -> String {
     let decision = PrimaryRecord::of(recorded, relays, (1, LeaseToken(9)));
-    decision.map_or_else(|| "nobody knows".to_owned(), |decision| decision.server)
+    decision.map_or_else(|| "unknown".to_owned(), |decision| decision.server)
 }
 
 #[test]
 fn the_decision_of_the_latest_term_counts() {
     let nothing = RecordedPrimary::NeverChanged;
     let who = |relays: &[RelayAssignment]| leader(&nothing, relays);
-    assert_eq!(who(&[]), "nobody knows");
+    assert_eq!(who(&[]), "unknown");
     assert_eq!(
         who(&[assignment(0, "db1", 0), assignment(3, "db1", 0)]),
-        "nobody knows",
+        "unknown",
         "no relay has ever had an order"
     );
     // The second relay was unreachable when the primary changed.
@@ -47,17 +47,17 @@ fn the_decision_of_the_latest_term_counts() {
     // The two relays contradict each other. The record of this manager's last run decides, if it has the same
     // term.
     let relays = [assignment(7, "db2", 7), assignment(7, "db3", 7)];
-    assert_eq!(who(&relays), "nobody knows");
+    assert_eq!(who(&relays), "unknown");
     assert_eq!(leader(&decided(7, "db3"), &relays), "db3");
-    assert_eq!(leader(&decided(6, "db3"), &relays), "nobody knows");
-    assert_eq!(leader(&RecordedPrimary::Unfinished { term: LeaseToken(7) }, &relays[..1]), "nobody knows");
+    assert_eq!(leader(&decided(6, "db3"), &relays), "unknown");
+    assert_eq!(leader(&RecordedPrimary::Unfinished { term: LeaseToken(7) }, &relays[..1]), "unknown");
     assert_eq!(leader(&RecordedPrimary::Unfinished { term: LeaseToken(6) }, &relays[..1]), "db2");
     // All relays were unreachable, or are of a version that does not report the term.
     assert_eq!(leader(&decided(7, "db2"), &[assignment(6, "db1", 6), assignment(7, "db1", 0)]), "db2");
     // With two ACKs required, a failover may have stopped only one of two relays. This may be the other one.
     assert_eq!(PrimaryRecord::of(&decided(7, "db2"), &[assignment(7, "db2", 7)], (2, LeaseToken(9))), None);
     // Another manager has had the lease after this one.
-    assert_eq!(who(&[assignment(10, "db2", 7)]), "nobody knows");
+    assert_eq!(who(&[assignment(10, "db2", 7)]), "unknown");
 }
 
 #[test]
@@ -65,7 +65,7 @@ fn a_relay_that_a_run_has_stopped_is_not_started_before_the_run_has_ended() {
     let relays = [assignment(7, "db2", 7), stopped(assignment(7, "db1", 6))];
     assert_eq!(
         leader(&RecordedPrimary::NeverChanged, &relays),
-        "nobody knows",
+        "unknown",
         "another run of that term may have stopped the relay"
     );
     let decision = PrimaryRecord::of(&decided(7, "db2"), &relays, (1, LeaseToken(9))).expect("db2 leads");
@@ -77,12 +77,12 @@ fn a_relay_that_a_run_has_stopped_is_not_started_before_the_run_has_ended() {
     {
         assert_eq!(
             leader(&RecordedPrimary::NeverChanged, &[assignment(7, "db2", 7), since.clone()]),
-            "nobody knows",
+            "unknown",
             "{since:?}"
         );
     }
     for since in [stopped(assignment(8, "db2", 7)), stopped(assignment(8, "db1", 6))] {
-        assert_eq!(leader(&decided(7, "db2"), &[since]), "nobody knows");
+        assert_eq!(leader(&decided(7, "db2"), &[since]), "unknown");
     }
     // The relay was stopped by hand with the current term: an operator relies on that.
     let fenced = stopped(assignment(7, "db2", 7));

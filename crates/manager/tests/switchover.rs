@@ -162,7 +162,7 @@ fn an_undo_action_that_fails_is_repeated_once() {
         RunAction::MakeWritable { .. } => Fate::Failed,
         RunAction::RepointAcker { server, .. } if server == "old" && tried == 0 => {
             tried += 1;
-            Fate::LostOnTheWay
+            Fate::RequestLost
         }
         _ => Fate::Done,
     });
@@ -173,7 +173,7 @@ fn an_undo_action_that_fails_is_repeated_once() {
     let audit = run_with(&mut world, |act| match act {
         RunAction::MakeWritable { .. } => Fate::Failed,
         RunAction::RepointAcker { acker, server } if acker == "relay1" && server == "old" => {
-            Fate::LostOnTheWay
+            Fate::RequestLost
         }
         _ => Fate::Done,
     });
@@ -189,8 +189,8 @@ fn an_undo_action_that_fails_is_repeated_once() {
 fn a_candidate_that_may_be_writable_keeps_the_old_primary_read_only() {
     let mut world = World::new(1, 1, 1);
     let audit = run_with(&mut world, |act| match act {
-        RunAction::MakeWritable { .. } => Fate::DoneUnheard,
-        RunAction::MakeReadOnly { .. } => Fate::LostOnTheWay,
+        RunAction::MakeWritable { .. } => Fate::DoneButAnswerLost,
+        RunAction::MakeReadOnly { .. } => Fate::RequestLost,
         _ => Fate::Done,
     });
     check(&world, &audit);
@@ -275,7 +275,7 @@ fn a_switchover_whose_conditions_are_not_met_is_refused_and_changes_nothing() {
         "{why}"
     );
     let silent = |act: &RunAction| {
-        if matches!(act, RunAction::ReadAcker { .. }) { Fate::LostOnTheWay } else { Fate::Done }
+        if matches!(act, RunAction::ReadAcker { .. }) { Fate::RequestLost } else { Fate::Done }
     };
     let why = refused(&mut World::new(1, 1, 1), &|_| {}, &silent);
     assert!(matches!(&why, SafetyRefusal::NotReady { reasons, .. } if reasons.contains("relay0")), "{why}");
@@ -320,8 +320,8 @@ fn any_fate() -> impl Strategy<Value = (Fate, u64)> {
     let fate = prop_oneof![
         14 => Just(Fate::Done),
         1 => Just(Fate::Failed),
-        1 => Just(Fate::DoneUnheard),
-        1 => Just(Fate::LostOnTheWay),
+        1 => Just(Fate::DoneButAnswerLost),
+        1 => Just(Fate::RequestLost),
     ];
     (fate, prop_oneof![8 => 0u64..15, 1 => 0u64..300])
 }

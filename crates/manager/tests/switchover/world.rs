@@ -34,9 +34,9 @@ pub enum Fate {
     Done,
     Failed,
     /// The action takes effect, but its answer is lost.
-    DoneUnheard,
+    DoneButAnswerLost,
     /// The action is lost on its way, and has no effect.
-    LostOnTheWay,
+    RequestLost,
 }
 
 /// The model: the primary `old`, its ackers and its replicas. A position is a number of transactions.
@@ -285,7 +285,7 @@ pub fn run_until(
             under_way.push(UnderWay { ends_ms: std::cmp::Reverse(at_ms + takes_ms), number, act });
         }
         if is_last {
-            end_unheard(world, under_way, &fates);
+            end_without_manager(world, under_way, &fates);
             break;
         }
         let Some(UnderWay { ends_ms, number, act }) = under_way.pop() else { break };
@@ -307,11 +307,11 @@ pub fn run_until(
             }
             Fate::Done => world.apply(&act),
             Fate::Failed => ActionOutcome::Failed("no".to_owned()),
-            Fate::DoneUnheard => {
+            Fate::DoneButAnswerLost => {
                 world.apply(&act);
                 ActionOutcome::Unknown("timed out".to_owned())
             }
-            Fate::LostOnTheWay => ActionOutcome::Unknown("timed out".to_owned()),
+            Fate::RequestLost => ActionOutcome::Unknown("timed out".to_owned()),
         };
         check_primaries(world, switchover.audit());
         next = switchover.answer(at_ms, number, answer);
@@ -321,7 +321,7 @@ pub fn run_until(
             assert!(next.is_empty() && switchover.answer(at_ms, number, ActionOutcome::Done).is_empty());
             stored = Some(switchover.audit().clone());
             if !world.lease {
-                end_unheard(world, under_way, &fates);
+                end_without_manager(world, under_way, &fates);
             }
             break;
         }
@@ -330,9 +330,9 @@ pub fn run_until(
 }
 
 /// Lets the actions in flight take effect, or not, after the manager has disappeared.
-fn end_unheard(world: &mut World, under_way: BinaryHeap<UnderWay>, fates: &BTreeMap<u32, Fate>) {
+fn end_without_manager(world: &mut World, under_way: BinaryHeap<UnderWay>, fates: &BTreeMap<u32, Fate>) {
     for UnderWay { number, act, .. } in under_way {
-        if matches!(fates[&number], Fate::Done | Fate::DoneUnheard) {
+        if matches!(fates[&number], Fate::Done | Fate::DoneButAnswerLost) {
             world.apply(&act);
         }
     }
