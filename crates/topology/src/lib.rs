@@ -9,7 +9,7 @@
 //! The other modules are pure. From observations and the configuration they build a tree of the cluster. The
 //! tree shows which server replicates from which, how far behind each server is, and what is wrong.
 //!
-//! - [`plan`]: the configuration, and the state of a running daemon.
+//! - [`cluster_config`]: the configuration, and the state of a running daemon.
 //! - [`tree`]: the tree.
 //! - `tree_builder`: builds the tree.
 //! - `identity`: identifies servers in replication status and replica lists.

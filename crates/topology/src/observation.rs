@@ -1,4 +1,4 @@
-//! The state of a server at one time. Plain data: [`crate::probe`] produces it, [`crate::topology`] and
+//! The state of a server at one time. Plain data: [`crate::probe`] produces it, [`crate::build_tree`] and
 //! [`crate::analysis`] use it.
 
 use std::fmt;

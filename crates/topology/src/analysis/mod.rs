@@ -9,7 +9,7 @@
 //! - `non_primary_findings`: findings about replicas, relays, and other servers that take writes.
 //! - [`failover_guard`]: what follows a finding, and what holds a failover back.
 //! - [`finding`]: the result of the analysis; [`failover_readiness`]: whether a failover would succeed.
-//! - [`snapshot`]: the analysis of a single observation of each server.
+//! - [`single_observation`]: the analysis of a single observation of each server.
 //!
 //! docs/reference/failure-codes.md explains each code.
 
