@@ -1,5 +1,5 @@
-//! The files of a dump in S3: uploaded in parts while they are written, and downloaded in ranges, with
-//! bounded memory.
+//! The files of a dump in S3. Files are uploaded in parts while they are written, and downloaded in ranges,
+//! so memory is bounded.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -18,31 +18,32 @@ use tokio::task::JoinHandle;
 
 use crate::archive::{ArchiveAddress, ObjectArchive};
 
-/// Parts of an upload. S3 takes 10,000 of them, so later ones are larger: a file may have 300 GB.
+/// Size of the first parts of an upload, in bytes. S3 accepts at most 10,000 parts, so later parts are
+/// larger: a file may have 300 GB.
 const PART_BYTES_FIRST: usize = 8 << 20;
 const PARTS_OF_A_SIZE: usize = 2500;
 
-/// Parts of one file that are uploaded at the same time.
+/// Maximum number of parts of one file that are uploaded at the same time.
 const PARTS_MAX: usize = 2;
 
-/// Bytes of one range when a file is read, and ranges that are downloaded at the same time.
+/// Size of a download range in bytes, and maximum number of ranges that are downloaded at the same time.
 const RANGE_BYTES: u64 = 4 << 20;
 const RANGES_MAX: usize = 2;
 
-/// How often a range is requested again after its response broke off. The retries of the client come on top.
+/// Maximum number of requests for one range whose responses break off. The client also retries each request.
 const RANGE_TRIES_MAX: u32 = 5;
 
-/// The files of a dump in a bucket, below a prefix.
+/// The files of a dump in a bucket, under a prefix.
 #[derive(Debug)]
 pub struct ObjectFiles {
     archive: Arc<ObjectArchive>,
 }
 
 impl ObjectFiles {
-    /// The files at `s3://BUCKET/PREFIX`. Sends no request.
+    /// Opens the files at `s3://BUCKET/PREFIX` without sending a request.
     ///
     /// # Errors
-    /// `InvalidInput` for an invalid address; the system's error for a thread.
+    /// `InvalidInput` for an invalid address; the operating system's error if a thread cannot be started.
     pub fn open(url: &str) -> io::Result<Self> {
         Ok(Self { archive: Arc::new(ObjectArchive::open_existing(&ArchiveAddress::at(url))?) })
     }
@@ -97,7 +98,7 @@ impl FileStore for ObjectFiles {
     }
 }
 
-/// An object during its upload. It becomes visible when it is complete.
+/// An object while it is uploaded. It becomes visible in the bucket when the upload is complete.
 struct NewObject {
     archive: Arc<ObjectArchive>,
     path: ObjectPath,
@@ -105,7 +106,7 @@ struct NewObject {
     /// Number of uploaded parts.
     parts: usize,
     bytes: u64,
-    /// Present as soon as the object is larger than a part.
+    /// The multipart upload; present once the object is larger than one part.
     upload: Option<Box<dyn MultipartUpload>>,
     requests: VecDeque<JoinHandle<object_store::Result<()>>>,
 }
@@ -180,7 +181,8 @@ impl NewFile for NewObject {
 
 impl Drop for NewObject {
     fn drop(&mut self) {
-        // The parts of a killed process take space until the lifecycle rules of the bucket remove them.
+        // The parts that a killed process uploaded use storage until the bucket's lifecycle rules remove
+        // them.
         if let Some(mut upload) = self.upload.take() {
             let requests = std::mem::take(&mut self.requests);
             let abort = async move {
@@ -220,7 +222,7 @@ impl Read for ObjectReader {
         if self.piece.is_empty() {
             self.request_ranges()?;
             let Some(next) = self.requests.pop_front() else { return Ok(0) };
-            // A separate kind: a network failure does not mean that the file is damaged.
+            // A network failure has its own error kind, because it does not mean that the file is damaged.
             let failed = |error: io::Error| match error.kind() {
                 ErrorKind::Other => io::Error::new(ErrorKind::ConnectionAborted, error),
                 _ => error,
@@ -233,7 +235,7 @@ impl Read for ObjectReader {
     }
 }
 
-/// A range of an object. It is requested again if the response breaks off.
+/// Downloads a range of an object. Requests it again if the response breaks off.
 async fn fetch(
     store: Arc<dyn ObjectStore>,
     path: ObjectPath,

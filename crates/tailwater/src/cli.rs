@@ -1,4 +1,5 @@
-//! The command line: noun, then verb. The doc comments below are the help texts and the reference.
+//! The command-line arguments. A command is a noun, then a verb: `tailwater log verify`. The doc comments
+//! below are the help texts.
 
 #![allow(
     missing_docs,
@@ -44,33 +45,35 @@ pub struct Cli {
     /// Output format.
     #[arg(long, global = true, value_enum, default_value_t = Output::Text)]
     pub output: Output,
-    /// Show row values in error messages and in reported differences. Keys are always shown, secrets never.
+    /// Show row values in error messages and in reported differences. Key values are always shown; passwords
+    /// are never shown.
     #[arg(long, global = true)]
     pub show_values: bool,
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// Output format.
+/// Format of the results on standard output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Output {
     /// Readable text.
     Text,
-    /// JSON: one object, or one object per line where there are many.
+    /// JSON: one object, or one object per line if there are several results.
     Json,
 }
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
     #[cfg(feature = "lab")]
-    /// Run the whole chain on servers started locally: capture, faults, failover, replicas, apply.
+    /// Demonstrate capture, failover, binlog serving and apply on servers that this command starts locally,
+    /// with injected faults.
     Demo(DemoArgs),
     #[cfg(feature = "lab")]
     /// Start and stop MariaDB and MySQL test servers on this machine.
     #[command(subcommand)]
     Sandbox(SandboxCommand),
-    /// Run the daemon: capture every configured source, serve and apply the log, and manage clusters, until
-    /// SIGTERM or SIGINT.
+    /// Run the daemon until SIGTERM or SIGINT: it captures every configured source, serves and applies the
+    /// logs, and manages the clusters.
     Run(ConfigFile),
     /// Check the configuration file.
     #[command(subcommand)]
@@ -81,52 +84,53 @@ pub enum Command {
     /// Control the channels of the running daemon, which apply the log to targets.
     #[command(subcommand)]
     Channel(ChannelCommand),
-    /// Show the replication topology of each source as a tree, with problems: primary, Tailwater, replicas
-    /// and targets.
+    /// Show the replication topology of each source as a tree with its problems: the primary, Tailwater's
+    /// relays, the replicas and the targets.
     Topology(TopologyArgs),
-    /// Promote another server in place of a failed primary, unless acknowledged commits would be lost. Exit
-    /// code 4: a safety rule refused, and nothing was changed.
+    /// Promote another server because the primary has failed, unless acknowledged commits would be lost. Exit
+    /// code 4: a safety rule refused the failover, and nothing was changed.
     Failover(FailoverArgs),
-    /// Promote another server in place of a primary that is alive, with an upper bound on the time without
-    /// writes. Exit code 4: the bound cannot be kept or a safety rule refused, and the cluster is as it was
+    /// Promote another server while the primary is alive. Clients cannot write for a limited time. Exit code
+    /// 4: the limit would be exceeded or a safety rule refused the switchover, and the cluster is as it was
     /// before.
     Switchover(SwitchoverArgs),
-    /// Make a former primary a replica again: undo the transactions that only it has, apply those that it
-    /// lost from the log, and compare its rows with the primary's. Exit code 3: rows differ; 4: the server
-    /// cannot be rejoined.
+    /// Make a former primary a replica again: undo the transactions that only this server has, apply the
+    /// transactions that it lost from the log, and compare its rows with the rows of the primary. Exit code
+    /// 3: rows differ; 4: the server cannot be rejoined.
     Rejoin(RejoinArgs),
-    /// Show and control the daemon's manager: status, pause, downtime, acknowledge.
+    /// Show and control the manager of the daemon: status, pause, downtime, acknowledgment of a failover.
     #[command(subcommand)]
     Manager(ManagerCommand),
-    /// Dump databases into a folder or S3: several connections, one consistent snapshot, the shortest lock
-    /// that the server allows.
+    /// Dump databases into a folder or S3, on several connections that see one consistent snapshot. The lock
+    /// that starts the snapshot is the shortest that the server allows.
     Dump(DumpArgs),
-    /// Load a dump into a server on several connections. An interrupted load can be resumed: each file and
-    /// its progress record commit together.
+    /// Load a dump into a server on several connections. An interrupted load can be resumed, because each
+    /// file and its progress record are committed together.
     Load(LoadArgs),
-    /// Copy databases from one server to another without files in between: dump and load at the same time.
+    /// Copy databases from one server to another without files in between: dump and load run at the same
+    /// time.
     Copy(CopyArgs),
-    /// Compare the data of a source and its replica or target while they are written to: no locks, no writes.
-    /// Exit code 3: something differs.
+    /// Compare the data of a source and of its replica or target while clients write to them. Takes no locks
+    /// and changes no rows. Exit code 3: something differs.
     Check(CheckArgs),
-    /// Change differing rows of the target to those of the source, and compare them again. Exit code 3:
+    /// Change each row of the target that differs from the source, then compare the row again. Exit code 3:
     /// differences remain.
     Repair(RepairArgs),
     /// Print the GRANT statements for capture, apply, dump, load, check, repair and failover.
     Grants {
-        /// Server family. Default: both.
+        /// Print only the statements for this server family: mysql or mariadb. Default: both.
         #[arg(long, value_parser = families())]
         server: Option<Flavour>,
-        /// Account in the GRANT statements.
+        /// Account that the GRANT statements are for.
         #[arg(long, value_name = "ACCOUNT", default_value = "'tailwater'@'%'")]
         account: String,
     },
     #[cfg(feature = "lab")]
-    /// Run the benchmarks behind the published figures, against other tools in the same run.
+    /// Run the benchmarks of the published figures. Each run also measures other tools.
     #[command(subcommand)]
     Bench(BenchCommand),
     #[cfg(feature = "lab")]
-    /// Test suites for developers of Tailwater.
+    /// Run test suites; for developers of Tailwater.
     #[command(subcommand, hide = true)]
     Trial(TrialCommand),
 }
@@ -142,7 +146,7 @@ pub struct ConfigFile {
 pub struct TopologyArgs {
     #[command(flatten)]
     pub file: ConfigFile,
-    /// Refresh every N seconds until interrupted. With --output json: one object per line.
+    /// Repeat every N seconds until interrupted. With --output json, each refresh prints one object per line.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub watch: Option<u64>,
     /// Timeout for one server, in milliseconds.
@@ -152,11 +156,11 @@ pub struct TopologyArgs {
 
 #[derive(Debug, Subcommand)]
 pub enum ConfigCommand {
-    /// Check a configuration file and report what is wrong.
+    /// Check a configuration file and report its errors.
     Check(ConfigFile),
 }
 
-/// Connection options; unset ones come from the option file and the environment.
+/// Connection options. An option that is not given comes from the option file or the environment.
 #[derive(Debug, Args)]
 pub struct ServerArgs {
     /// Option file with a [client] group, instead of ~/.my.cnf.
@@ -189,7 +193,7 @@ pub struct ServerArgs {
     pub ssl_key: Option<PathBuf>,
 }
 
-/// Parser for server families by name.
+/// Returns the clap parser for the name of a server family.
 fn families() -> impl TypedValueParser<Value = Flavour> {
     PossibleValuesParser::new(["mariadb", "mysql"]).map(|name| match name.as_str() {
         "mariadb" => Flavour::MariaDb,
@@ -198,8 +202,8 @@ fn families() -> impl TypedValueParser<Value = Flavour> {
 }
 
 impl Cli {
-    /// The clap definition. `-h` is the host, as in the servers' own programs, and never help: a backup
-    /// script that passes `-h` must not get a help text and exit code 0.
+    /// Returns the clap definition. `-h` means the host, as in the mysql client, and never the help.
+    /// Otherwise a backup script that passes `-h HOST` would get the help text and exit code 0.
     pub fn definition() -> clap::Command {
         without_short_help(Self::command())
     }
@@ -214,8 +218,8 @@ fn without_short_help(command: clap::Command) -> clap::Command {
 mod tests {
     use super::*;
 
-    /// The command lines in the code blocks of a page: lines that begin with the program's name. Lines with
-    /// `...` are skipped.
+    /// Returns the command lines in the code blocks of a documentation page: the lines that begin with
+    /// `tailwater`. Lines with `...` are skipped.
     fn command_lines(page: &str) -> Vec<String> {
         let code = page.lines().scan(false, |fenced, line| {
             *fenced ^= line.starts_with("```");
@@ -224,7 +228,7 @@ mod tests {
         let lines = code.flatten().map(|line| line.trim_start_matches([' ', '>', '$']));
         let commands = lines.filter(|line| line.starts_with("tailwater ") && !line.contains("..."));
         let cut = |line: &str| {
-            // Cut at a pipe, a comment, or the next column of a table.
+            // The command ends before a pipe, a shell comment, or the next column of a table.
             let ends = [" | ", " # ", "   ", " > ", " && ", " &"];
             let end = ends.iter().filter_map(|end| line.trim_end().find(end)).min().unwrap_or(line.len());
             line.get(..end).unwrap_or(line).to_owned()
@@ -232,7 +236,7 @@ mod tests {
         commands.map(cut).collect()
     }
 
-    /// Splits a command line as a shell does, as far as the pages need.
+    /// Splits a command line into words like a shell. Supports only the quotes that the pages use.
     fn words(line: &str) -> Vec<String> {
         let mut words = Vec::new();
         let (mut word, mut quote) = (String::new(), None);
@@ -281,7 +285,7 @@ mod tests {
                 parse(new).map_err(|error| error.kind()),
                 "{old}"
             );
-            // Only the required arguments that both lines leave out may be missing.
+            // Both lines may lack required arguments. Any other parse error is a failure.
             if let Err(error) = parse(old) {
                 assert_eq!(error.kind(), clap::error::ErrorKind::MissingRequiredArgument, "{error}");
             }

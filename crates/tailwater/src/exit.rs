@@ -2,14 +2,14 @@
 
 use std::process::ExitCode;
 
-/// How a command ended.
+/// The exit code of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
-    /// 0: done.
+    /// 0: the command succeeded.
     Done,
-    /// 3: differences or damage found.
+    /// 3: differences or damage were found.
     ProblemsFound,
-    /// 4: refused because unsafe; the reason is on standard error.
+    /// 4: the command refused because the action would be unsafe. The reason is on standard error.
     Refused,
 }
 

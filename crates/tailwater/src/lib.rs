@@ -1,7 +1,7 @@
-//! The parts of the binary: the command line and what each command prints. A library only so that the tests
-//! can use them.
+//! The parts of the binary: the command line and what each command prints. They are a library only so that
+//! the tests can use them.
 //!
-//! The map:
+//! Modules:
 //! - [`cli`]: every command and flag.
 //! - [`commands`]: one module per noun.
 //! - [`exit`]: the exit codes.

@@ -1,4 +1,5 @@
-//! The command line's entry: parse, dispatch, print errors with their codes, exit as documented.
+//! The entry point: parses the command line, runs the command, and prints an error with its code. The exit
+//! codes are documented in docs/reference/exit-codes.md.
 
 use std::process::ExitCode;
 
@@ -9,7 +10,7 @@ use tailwater::commands;
 fn main() -> ExitCode {
     let parsed = Cli::definition().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));
     let cli = parsed.unwrap_or_else(|error| error.exit());
-    // The daemon's log is read by many, so it never shows row values.
+    // Many people read the daemon's log, so the daemon never prints row values.
     let is_daemon = matches!(cli.command, Command::Run(_));
     let show_values = cli.show_values && !is_daemon;
     match commands::dispatch(cli) {

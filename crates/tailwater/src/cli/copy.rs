@@ -1,4 +1,4 @@
-//! Arguments of `copy`, and those that other commands share with it.
+//! Arguments of `copy`, some of which other commands share.
 
 use std::path::PathBuf;
 
@@ -27,16 +27,17 @@ pub struct CopyArgs {
     pub exclude_table: Vec<String>,
     #[command(flatten)]
     pub how: CopyHowArgs,
-    /// Afterwards set gtid_purged or gtid_slave_pos on the target to the GTIDs of the copy.
+    /// After the copy, set gtid_purged (MySQL) or gtid_slave_pos (MariaDB) on the target to the GTIDs of the
+    /// copy.
     #[arg(long)]
     pub set_gtid: bool,
-    /// Do not write the copy to the target's binlog (its replicas do not get it).
+    /// Do not write the copied rows to the target's binlog. The target's replicas do not get them.
     #[arg(long)]
     pub no_binlog: bool,
-    /// Resume an interrupted copy: keep finished tables, copy the others from a new snapshot.
+    /// Resume an interrupted copy: keep the finished tables, and copy the others from a new snapshot.
     #[arg(long, conflicts_with = "restart")]
     pub resume: bool,
-    /// Create scheduled events disabled, as on a replica.
+    /// Create scheduled events in a disabled state, as on a replica.
     #[arg(long)]
     pub disable_events: bool,
     /// Load with INSERT statements, for a target with local_infile=OFF (slower).
@@ -44,7 +45,7 @@ pub struct CopyArgs {
     pub inserts: bool,
     #[command(flatten)]
     pub binary: CopyBinaryArgs,
-    /// Only print the snapshot statements and the tables that would be copied.
+    /// Only print the statements that take the snapshot, and the tables that would be copied.
     #[arg(long)]
     pub dry_run: bool,
 }
@@ -52,7 +53,7 @@ pub struct CopyArgs {
 /// Options of a physical copy.
 #[derive(Debug, Args)]
 pub struct CopyBinaryArgs {
-    /// Physical copy of the whole server, accounts included: MySQL with CLONE into the target, MariaDB with
+    /// Physical copy of the whole server, accounts included. MySQL: CLONE into the target. MariaDB:
     /// mariadb-backup into a folder.
     #[arg(
         long,
@@ -61,13 +62,14 @@ pub struct CopyBinaryArgs {
     pub binary: bool,
     #[command(flatten)]
     pub clone: CloneArgs,
-    /// Folder that becomes the data directory (MariaDB).
+    /// Folder that receives the data files and becomes the new server's data directory (MariaDB).
     #[arg(long, value_name = "DIR", requires = "binary")]
     pub to_directory: Option<PathBuf>,
-    /// mariadb-backup program of the server's release series (MariaDB).
+    /// Path of a mariadb-backup program of the same release series as the server (MariaDB).
     #[arg(long, value_name = "PROGRAM", requires = "binary", default_value = "mariadb-backup")]
     pub backup_program: PathBuf,
-    /// Memory for --prepare, which applies the redo log written during the backup (MariaDB).
+    /// Memory for mariadb-backup --prepare, which applies the redo log that was written during the backup, in
+    /// bytes (MariaDB).
     #[arg(long, value_name = "BYTES", requires = "binary", default_value_t = 256 << 20)]
     pub prepare_memory_bytes: u64,
 }
@@ -75,15 +77,15 @@ pub struct CopyBinaryArgs {
 /// Options of MySQL's CLONE.
 #[derive(Debug, Args)]
 pub struct CloneArgs {
-    /// Address of the source as seen from the target, if it differs from here (MySQL).
+    /// Address of the source for the target, if it differs from the address for this command (MySQL).
     #[arg(long, value_name = "HOST:PORT", requires = "binary", value_parser = host_and_port)]
     pub source_address: Option<(String, u16)>,
-    /// Maximum wait for the target to restart with the new data (MySQL).
+    /// Maximum wait for the target to restart with the new data, in seconds (MySQL).
     #[arg(long, value_name = "SECONDS", requires = "binary", default_value_t = 600)]
     pub restart_wait_max_s: u64,
 }
 
-/// Reads HOST:PORT.
+/// Parses HOST:PORT.
 fn host_and_port(text: &str) -> Result<(String, u16), String> {
     let wrong = || format!("{text:?} is not HOST:PORT");
     let (host, port) = text.rsplit_once(':').ok_or_else(wrong)?;
@@ -98,13 +100,13 @@ pub struct CopyHowArgs {
     /// Number of connections to source and to target.
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub workers: u16,
-    /// Approximate bytes of rows in one transaction on the target.
+    /// Approximate maximum of row data in one transaction on the target, in bytes.
     #[arg(long, value_name = "N", default_value_t = 32 << 20, value_parser = clap::value_parser!(u64).range(1..))]
     pub chunk_bytes_max: u64,
-    /// Maximum wait for a lock on the source, during which writers wait too.
+    /// Maximum wait for a lock on the source, in seconds. Writers on the source wait meanwhile.
     #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub lock_wait_max_s: u64,
-    /// Whether secondary indexes are created after the rows are loaded, which is faster for large tables.
+    /// Whether secondary indexes are created after the rows are loaded. This is faster for large tables.
     #[arg(long, value_enum, default_value_t = DeferIndexesArg::Auto)]
     pub defer_indexes: DeferIndexesArg,
     /// Drop everything that an interrupted copy created (tables, views, routines, events, sequences), and
@@ -113,7 +115,8 @@ pub struct CopyHowArgs {
     pub restart: bool,
 }
 
-/// Connection options of the source; unset ones come from its option file and the environment.
+/// Connection options of the source. An option that is not given comes from the source's option file or the
+/// environment.
 #[derive(Debug, Args)]
 pub struct SourceServerArgs {
     /// Option file with a [client] group for the source, instead of ~/.my.cnf.
@@ -146,7 +149,8 @@ pub struct SourceServerArgs {
     pub source_ssl_key: Option<PathBuf>,
 }
 
-/// Connection options of the target; unset ones come from its option file and the environment.
+/// Connection options of the target. An option that is not given comes from the target's option file or the
+/// environment.
 #[derive(Debug, Args)]
 pub struct TargetServerArgs {
     /// Option file with a [client] group for the target, instead of ~/.my.cnf.
@@ -211,7 +215,7 @@ impl From<&TargetServerArgs> for ServerArgs {
     }
 }
 
-/// Which tables get their secondary indexes after the rows.
+/// Which tables get their secondary indexes after their rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum DeferIndexesArg {
     /// Large tables.

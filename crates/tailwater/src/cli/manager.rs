@@ -8,15 +8,16 @@ use super::ConfigFile;
 pub struct FailoverArgs {
     #[command(flatten)]
     pub file: ConfigFile,
-    /// Name of the source with the failed primary.
+    /// Name of the source whose primary has failed.
     pub source: String,
     /// Promote only this server. Default: the best candidate.
     #[arg(long, value_name = "SERVER")]
     pub to: Option<String>,
-    /// Check all rules and print the plan with the expected time; nothing is changed.
+    /// Check all rules and print the plan with the expected duration, without changing anything.
     #[arg(long)]
     pub dry_run: bool,
-    /// Fail over even without proof that every acknowledged commit is preserved; prints what may be lost.
+    /// Fail over even if it is not proved that every acknowledged commit is preserved. Prints what may be
+    /// lost.
     #[arg(long)]
     pub allow_data_loss: bool,
     /// Also allow a candidate in another region.
@@ -33,10 +34,11 @@ pub struct SwitchoverArgs {
     /// Promote only this server. Default: the best candidate.
     #[arg(long, value_name = "SERVER")]
     pub to: Option<String>,
-    /// Maximum time without writes; the switchover is rolled back if it takes longer.
+    /// Maximum time in which clients cannot write, in milliseconds. A switchover that takes longer is rolled
+    /// back.
     #[arg(long, value_name = "MILLISECONDS", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(10..=60_000))]
     pub max_write_pause_ms: u64,
-    /// Check all rules and print the plan with the expected time; nothing is changed.
+    /// Check all rules and print the plan with the expected duration, without changing anything.
     #[arg(long)]
     pub dry_run: bool,
     /// Also allow a candidate in another region.
@@ -50,40 +52,43 @@ pub struct RejoinArgs {
     pub file: ConfigFile,
     /// Name of the source whose cluster the server belongs to.
     pub source: String,
-    /// The former primary: name of a [[server]], or of the [[source]] that was primary before.
+    /// The former primary: the name of a [[server]], or of the [[source]] that was the primary before.
     pub server: String,
-    /// Print which transactions would be undone and which applied again; nothing is changed.
+    /// Print which transactions would be undone and which would be applied again, without changing anything.
     #[arg(long)]
     pub dry_run: bool,
-    /// Drop all its databases and copy those of the primary; requires --yes.
+    /// Drop all databases of the former primary and copy the databases of the primary instead. Requires
+    /// --yes.
     #[arg(long, conflicts_with = "dry_run")]
     pub copy: bool,
-    /// Confirm that the databases may be dropped.
+    /// Confirm --copy: the databases of the former primary may be dropped.
     #[arg(long, requires = "copy")]
     pub yes: bool,
-    /// Do not compare its rows with those of the primary.
+    /// Do not compare the rows of the rejoined server with the rows of the primary.
     #[arg(long)]
     pub no_check: bool,
-    /// How far before the end of its binlog commits may be missing from its tables. Default: 60 with reduced
-    /// durability, else 0.
+    /// Number of seconds before the end of the former primary's binlog whose commits may be missing from its
+    /// tables. Default: 60 if the server runs with reduced durability, else 0.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(0..=86_400))]
     pub window: Option<u64>,
 }
 
 #[derive(Debug, Subcommand)]
 pub enum ManagerCommand {
-    /// Show problems of each cluster, the lease, and what blocks automatic failover.
+    /// Show the problems of each cluster, the lease, and what prevents automatic failover.
     Status(ConfigFile),
-    /// Disable automatic failover until `resume`; `tailwater failover` still works.
+    /// Disable automatic failover until `resume`. `tailwater failover` still works.
     Pause(ManagerScope),
     /// Enable automatic failover again.
     Resume(ManagerScope),
-    /// Put a server or a cluster in maintenance: no failover and no problem reports for it.
+    /// Put a server or a whole cluster in maintenance. The manager does not fail it over and reports no
+    /// problems of it.
     Downtime(DowntimeArgs),
-    /// Acknowledge the last failover, so that the next automatic one may follow at once.
+    /// Acknowledge the last failover, so that the next automatic failover is allowed at once.
     Acknowledge(ManagerScope),
-    /// Raise the lease term after etcd was recreated: relays refuse its terms, which are below those they
-    /// have accepted. Only safe while no other manager holds a lease.
+    /// Raise the term of the lease after etcd was recreated. The new etcd counts terms from the start, and
+    /// relays refuse orders with a term lower than one they have accepted. Only safe while no other manager
+    /// holds a lease.
     RaiseTerms(RaiseTermsArgs),
 }
 
@@ -109,16 +114,16 @@ pub struct DowntimeArgs {
     pub file: ConfigFile,
     /// Name of the source whose cluster the server belongs to.
     pub source: String,
-    /// Name of the server. Default: the whole cluster.
+    /// Name of the server. Default: all servers of the cluster.
     #[arg(long, value_name = "SERVER")]
     pub server: Option<String>,
-    /// Duration from now: 15min, 2h.
+    /// Duration of the downtime from now: 15min, 2h.
     #[arg(long = "for", value_name = "DURATION", value_parser = humantime::parse_duration, required_unless_present = "end")]
     pub duration: Option<std::time::Duration>,
-    /// End the downtime now.
+    /// End the downtime at once.
     #[arg(long, conflicts_with = "duration")]
     pub end: bool,
-    /// Reason, shown in the status.
+    /// Reason for the downtime, shown by `manager status`.
     #[arg(long, default_value = "")]
     pub reason: String,
 }

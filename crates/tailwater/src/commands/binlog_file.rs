@@ -1,4 +1,4 @@
-//! Reads one binlog file event by event: a server's file, or a segment given by its path.
+//! Reads one binlog file event by event: a binlog file of a server, or a segment given by its path.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::{Context, bail};
 use tailwater_wire::event::{BINLOG_MAGIC, EVENT_HEADER_BYTES, EventHeader};
 
-/// Maximum event size in bytes: the servers' limit of `max_allowed_packet`.
+/// Maximum size of an event in bytes: the largest `max_allowed_packet` of the servers.
 const EVENT_BYTES_MAX: u64 = 1 << 30;
 
 /// An open binlog file, positioned at an event.
@@ -17,23 +17,23 @@ pub struct BinlogFile {
     offset: u64,
 }
 
-/// The next item of a file.
+/// What follows in a binlog file.
 pub enum NextEvent {
     /// A complete event.
     Event {
-        /// Offset of its first byte.
+        /// Offset of the first byte of the event.
         offset: u64,
-        /// Its header.
+        /// Header of the event.
         header: EventHeader,
     },
-    /// End of file, or the preallocated space of a segment that is being written or was when its process
-    /// died.
+    /// The end of the file. The preallocated space of an open segment, or of a segment whose relay was
+    /// killed, counts as the end too.
     End,
     /// Invalid or truncated data; nothing after it can be read.
     Broken {
-        /// Offset of its first byte.
+        /// Offset of the first byte that is invalid.
         offset: u64,
-        /// The problem.
+        /// What is wrong with the data.
         reason: String,
     },
 }
@@ -42,7 +42,7 @@ impl BinlogFile {
     /// Opens the file at `path`.
     ///
     /// # Errors
-    /// If it cannot be read, or does not start with the magic number of a binlog.
+    /// If it cannot be read, or does not start with the magic number of a binlog file.
     pub fn open(path: &Path) -> anyhow::Result<Self> {
         let name = path.display().to_string();
         let file = File::open(path).with_context(|| format!("open {name}"))?;
@@ -56,7 +56,7 @@ impl BinlogFile {
         Ok(Self { name, input, offset: BINLOG_MAGIC.len() as u64 })
     }
 
-    /// The path as given.
+    /// Returns the path as it was given.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -66,19 +66,19 @@ impl BinlogFile {
     /// # Errors
     /// If the file cannot be read.
     pub fn seek(&mut self, offset: u64) -> anyhow::Result<()> {
-        // Inside the buffer if possible, so that neighbouring transactions are not read twice.
+        // Within the read buffer if possible, so that neighbouring transactions are not read from disk twice.
         let distance = offset as i64 - self.offset as i64;
         self.input.seek_relative(distance).with_context(|| format!("read {}", self.name))?;
         self.offset = offset;
         Ok(())
     }
 
-    /// Everything after the magic number, unchanged, if nothing was read yet.
+    /// Returns a reader of everything after the magic number. Call it before any event is read.
     pub fn into_rest(self) -> impl Read {
         self.input
     }
 
-    /// Reads the next event into `event`, header and checksum included.
+    /// Reads the next event with its header and checksum into `event`.
     ///
     /// # Errors
     /// If the file cannot be read.
@@ -96,10 +96,11 @@ impl BinlogFile {
         };
         let length = u64::from(header.event_length);
         if length > EVENT_BYTES_MAX {
-            return broken(format!("an event that claims {length} bytes"));
+            return broken(format!("the event header has an impossible length: {length} bytes"));
         }
         let body = length.saturating_sub(EVENT_HEADER_BYTES as u64);
-        // The buffer grows with the data read, not with the length that the header claims.
+        // The buffer grows with the bytes that are read. The length in the header may be wrong, so it is not
+        // allocated in advance.
         let read = self.fill(event, body)?;
         if read < body {
             return broken(format!("the event is cut short: {read} of {body} bytes after its header"));

@@ -1,4 +1,5 @@
-//! Shows the progress of bulk work: a bar on a terminal, text lines elsewhere, JSON lines for programs.
+//! Shows the progress of dump, load, copy, check and repair: a bar on a terminal, text lines otherwise, JSON
+//! lines for programs.
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::Arc;
@@ -14,15 +15,15 @@ use tokio_util::sync::CancellationToken;
 use super::progress_text::{ProgressLine, ProgressText};
 use crate::cli::Output;
 
-/// Version of the JSON lines.
+/// Version of the format of the JSON lines.
 pub(super) const SCHEMA_VERSION: u32 = 1;
 
-/// Where JSON lines go.
+/// Where the JSON lines are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum JsonOutput {
     /// Standard output.
     Stdout,
-    /// Standard error, because standard output carries the dump.
+    /// Standard error, because the dump is written to standard output.
     Stderr,
 }
 
@@ -35,17 +36,17 @@ impl JsonOutput {
     }
 }
 
-/// Interval between updates.
+/// Time between two updates of the bar.
 const UPDATE_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Interval between text lines without a terminal.
+/// Time between two text lines if there is no terminal.
 const LINE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// How progress is displayed.
 enum ProgressDisplay {
     /// A bar on a terminal.
     Bar(ProgressBar),
-    /// Text lines on standard error; the time of the last one.
+    /// Text lines on standard error. The value is the time of the last line.
     Lines(Duration),
     /// JSON lines.
     Json,
@@ -61,7 +62,7 @@ impl ProgressDisplay {
     }
 }
 
-/// Runs the work and shows its progress.
+/// Runs `work` and shows its progress.
 ///
 /// # Errors
 /// Errors of the work, or if the output cannot be written.
@@ -115,10 +116,10 @@ pub(super) async fn show_progress<T, E>(
     Ok(done)
 }
 
-/// A token that SIGTERM and SIGINT cancel.
+/// Returns a token that SIGTERM and SIGINT cancel.
 ///
 /// # Errors
-/// If signal handlers cannot be installed.
+/// If the signal handlers cannot be installed.
 pub(super) fn stop_on_signal() -> io::Result<CancellationToken> {
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let stop = CancellationToken::new();

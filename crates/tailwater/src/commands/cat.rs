@@ -1,4 +1,5 @@
-//! `tailwater log cat`: prints events of logs and binlog files, of all or of selected transactions.
+//! `tailwater log cat`: prints the events of logs and binlog files, all of them or those of selected
+//! transactions.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -19,11 +20,11 @@ use super::log_source::logs_of;
 use crate::cli::{CatArgs, Output};
 use crate::exit::Exit;
 
-/// Prints events as the arguments specify.
+/// Prints the events that the arguments select.
 ///
 /// # Errors
-/// If input cannot be read or decoded, output cannot be written, or a transaction given by GTID does not
-/// exist.
+/// If the input cannot be read or decoded, the output cannot be written, or a transaction given by GTID does
+/// not exist.
 pub(super) fn cat(arguments: &CatArgs, output: Output) -> anyhow::Result<Exit> {
     let mut out = io::BufWriter::with_capacity(1 << 16, io::stdout().lock());
     let result = match binlog_file(&arguments.source) {
@@ -40,12 +41,12 @@ pub(super) fn cat(arguments: &CatArgs, output: Output) -> anyhow::Result<Exit> {
             })
         }
     };
-    // The output before an error is complete and valid.
+    // What was printed before an error is complete and valid.
     out.flush()?;
     result
 }
 
-/// The GTIDs that are printed.
+/// The GTIDs whose transactions are printed.
 enum GtidSelection {
     All,
     MySql(MysqlGtidSet),
@@ -74,7 +75,7 @@ impl GtidSelection {
         }
     }
 
-    /// The GTID, if exactly one is selected.
+    /// Returns the GTID if exactly one is selected.
     fn only(&self) -> Option<Gtid> {
         match self {
             Self::MySql(set) if set.count() == 1 => {
@@ -95,15 +96,16 @@ impl GtidSelection {
     }
 }
 
-/// Prints one log or file.
+/// Prints the selected events of one log or file.
 struct LogPrinter<'a> {
     arguments: &'a CatArgs,
     printer: Box<dyn EventPrinter>,
     out: &'a mut dyn Write,
-    /// With `--table`: whether a transaction changes the table is known only at its end.
+    /// State for `--table`. Only at the end of a transaction is it known whether the transaction changes the
+    /// table.
     scan: Option<TableScan>,
     wanted: GtidSelection,
-    /// Whether a transaction given by GTID was found.
+    /// Whether the transaction given by GTID was found.
     found: bool,
     /// Number of events that could not be printed.
     left_out: u64,
@@ -137,14 +139,14 @@ impl<'a> LogPrinter<'a> {
         })
     }
 
-    /// Whether only some transactions are printed. Then events between transactions are left out, except
-    /// format descriptions, which every printer needs.
+    /// Whether only some transactions are printed. If so, events between transactions are not printed, except
+    /// format descriptions, which every output format needs.
     fn is_selective(&self) -> bool {
         let time = &self.arguments.time;
         self.scan.is_some() || time.since.is_some() || time.until.is_some() || self.arguments.gtid.is_some()
     }
 
-    /// Whether a transaction is selected by its GTID and its commit time.
+    /// Whether the GTID and the commit time of a transaction are selected.
     fn selects(&mut self, gtid: Option<&Gtid>, commit_time_us: u64) -> bool {
         let time = &self.arguments.time;
         let named = self.wanted.has(gtid);
@@ -191,8 +193,8 @@ impl<'a> LogPrinter<'a> {
             self.wanted = GtidSelection::parse(self.arguments.gtid.as_deref(), flavour)?;
         }
         if let Some(only) = self.wanted.only() {
-            // Found with the index, without reading earlier entries; the segment's first event is its format
-            // description.
+            // The index finds the transaction without reading earlier entries. The first event of a segment
+            // is its format description, which is needed to decode the rest.
             if let Some(entry) = log.find(&only)? {
                 let head = LogPosition { segment: entry.position.segment, offset: BINLOG_MAGIC.len() as u64 };
                 self.entries(log, head, 1)?;
@@ -204,12 +206,12 @@ impl<'a> LogPrinter<'a> {
         self.finish()
     }
 
-    /// Prints the selected ones of `count` entries. Entries excluded by GTID or time are skipped with the
-    /// index alone.
+    /// Prints those of the next `count` entries that are selected. Entries that their GTID or time excludes
+    /// are skipped with the index alone.
     fn entries(&mut self, log: &LogDir, from: LogPosition, count: u64) -> anyhow::Result<()> {
         let selective = self.is_selective();
         let mut reader = log.reader(from)?;
-        // Reads one entry ahead if tables are selected.
+        // With `--table`, reads one entry ahead.
         let mut lookahead = match self.scan {
             Some(_) => Some(log.reader(from)?),
             None => None,
@@ -245,7 +247,8 @@ impl<'a> LogPrinter<'a> {
                     return Err(error)
                         .with_context(|| format!("event at {}:{offset}", source_file(lookahead)));
                 }
-                // It may change the table. The printer reports what is wrong with it.
+                // The transaction may change the table, so it is printed. The printer reports what is wrong
+                // with the event.
                 is_unknown = true;
             }
         }
@@ -265,7 +268,7 @@ impl<'a> LogPrinter<'a> {
         Ok(())
     }
 
-    /// Prints a binlog file outside of a log: a server's file, or a segment given by its path.
+    /// Prints a binlog file outside a log: a binlog file of a server, or a segment given by its path.
     fn file(mut self, path: &Path) -> anyhow::Result<Exit> {
         let mut file = BinlogFile::open(path)?;
         let short = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
@@ -282,13 +285,13 @@ impl<'a> LogPrinter<'a> {
         }
     }
 
-    /// Prints the selected transactions of a file. Without an index, the time and tables of a transaction are
-    /// known only at its end; selected ones are read a second time.
+    /// Prints the selected transactions of a file. The file has no index, so the time and tables of a
+    /// transaction are known only at its end. Selected transactions are therefore read a second time.
     fn selected_of_file(&mut self, path: &Path, file: &mut BinlogFile, short: &str) -> anyhow::Result<()> {
         let mut again = BinlogFile::open(path)?;
         let mut stream: Option<(FormatDescription, TransactionTracker)> = None;
         let mut open: Option<OpenTransaction> = None;
-        // An event of the transaction could not be decoded: it may change the table.
+        // Whether an event of the transaction could not be decoded. Such a transaction may change the table.
         let mut is_unknown = false;
         loop {
             let (offset, header) = match file.next(&mut self.event)? {
@@ -371,7 +374,7 @@ impl<'a> LogPrinter<'a> {
 struct OpenTransaction {
     offset: u64,
     gtid: Option<Gtid>,
-    /// 0 if its first event has no commit time.
+    /// Commit time in microseconds; 0 if the first event of the transaction has none.
     commit_time_us: u64,
 }
 

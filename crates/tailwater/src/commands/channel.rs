@@ -13,10 +13,10 @@ use tailwater_daemon::api::commands::{ControlAnswer, ControlCommand};
 use tailwater_daemon::config::{Config, parse_toml};
 use tailwater_daemon::socket::{ask, socket_of};
 
-/// Sends the request to the daemon, and prints the state of the channels afterwards.
+/// Runs `tailwater channel ...`: sends the request to the daemon, then prints the state of the channels.
 ///
 /// # Errors
-/// If no daemon runs with that configuration, or it refuses the request.
+/// If no daemon runs with that configuration, or the daemon refuses the request.
 pub fn channel(command: ChannelCommand, output: Output, show_values: bool) -> anyhow::Result<Exit> {
     if let ChannelCommand::Add(arguments) = &command {
         return super::on_runtime(super::channel_add::add(arguments, output));
@@ -44,7 +44,7 @@ pub fn channel(command: ChannelCommand, output: Output, show_values: bool) -> an
     print(&channels, only.as_deref(), output)
 }
 
-/// Sends a request to the daemon, and returns the state of its channels afterwards.
+/// Sends a request to the daemon, and returns the state of the channels after it.
 ///
 /// # Errors
 /// If no daemon runs with that configuration, or it refuses the request.
@@ -52,7 +52,7 @@ pub(super) fn send(config: &Config, request: &ControlCommand) -> anyhow::Result<
     channels_of(ask(&socket_of(&config.log.directory), request)?)
 }
 
-/// The channels in a daemon's answer.
+/// Returns the channels in the daemon's answer.
 ///
 /// # Errors
 /// If the daemon reports a failure.
@@ -62,14 +62,14 @@ pub(super) fn channels_of(answer: ControlAnswer) -> anyhow::Result<Vec<ChannelSt
         ControlAnswer::Failed { code, message } => {
             bail!("{}{message}", code.map(|code| format!("{code}: ")).unwrap_or_default())
         }
-        _ => bail!("unexpected answer from the daemon; it may be of another version"),
+        _ => bail!("unexpected answer; the daemon may run another version of Tailwater"),
     }
 }
 
-/// Prints channels, or one of them.
+/// Prints all channels, or only the channel named `only`.
 ///
 /// # Errors
-/// If one cannot be written as JSON.
+/// If a channel cannot be written as JSON.
 pub(super) fn print(channels: &[ChannelStatus], only: Option<&str>, output: Output) -> anyhow::Result<Exit> {
     let shown = channels.iter().filter(|channel| only.is_none_or(|only| only == channel.name));
     match output {
@@ -138,7 +138,7 @@ fn request(command: ChannelCommand) -> anyhow::Result<ChannelRequest> {
     })
 }
 
-/// The plan, for a command that requires `--yes`.
+/// Returns what a command that requires `--yes` would do, as text.
 fn plan(command: &ChannelCommand) -> Option<String> {
     match command {
         ChannelCommand::Skip { channel, gtid, yes: false } => Some(format!(
@@ -152,7 +152,7 @@ fn plan(command: &ChannelCommand) -> Option<String> {
     }
 }
 
-/// Reads filters in the format of `[channel.filters]` from a TOML file; `-` reads standard input.
+/// Reads filters in the format of `[channel.filters]` from a TOML file. `-` means standard input.
 fn read_filters(path: &Path) -> anyhow::Result<FilterSet> {
     let text = match path.to_str() {
         Some("-") => std::io::read_to_string(std::io::stdin()).context("read standard input")?,
@@ -162,7 +162,7 @@ fn read_filters(path: &Path) -> anyhow::Result<FilterSet> {
     parse_toml(&text).map_err(|reason| anyhow!("{}: {reason}", path.display()))
 }
 
-/// Formats one line for each channel, followed by its errors.
+/// Formats one line for each channel, followed by the errors of the channel.
 fn table<'a>(channels: impl Iterator<Item = &'a ChannelStatus>) -> String {
     let mut text = format!(
         "{:<16} {:<10} {:>9} {:>10} {:>12} {:>7} {}\n",
@@ -215,7 +215,7 @@ mod tests {
     use tailwater_apply::channel::ChannelFault;
 
     #[test]
-    fn a_fault_stands_below_its_channel() {
+    fn an_error_is_listed_below_its_channel() {
         let fault = ChannelFault {
             code: "TW-APP-0002".into(),
             message: "row 7\nrunning".into(),

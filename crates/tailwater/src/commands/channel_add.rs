@@ -1,5 +1,5 @@
-//! `tailwater channel add NAME --provision`: copies the source to an empty target, and starts the channel
-//! after the copy.
+//! `tailwater channel add NAME --provision`: copies the source to an empty target, then starts the channel
+//! from the position of the copy.
 
 use std::time::{Duration, Instant};
 
@@ -21,11 +21,11 @@ use tailwater_daemon::api::commands::ControlCommand;
 use tailwater_daemon::config::{ChannelConfig, Config, ServerAddress};
 use tailwater_daemon::wiring::connect_options;
 
-/// Time limit for the channel to start.
+/// Time limit for the channel to start after the copy.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Copies, and starts the channel. The log is retained from before the copy's snapshot, and the target gets
-/// the GTIDs of the copy, so the channel starts exactly after it.
+/// Copies the source to the target, then starts the channel. The log is retained from before the snapshot of
+/// the copy, and the target gets the GTIDs of the copy. Therefore the channel starts exactly after the copy.
 ///
 /// # Errors
 /// If the configuration or the daemon is unsuitable, or the copy or the channel fails.
@@ -42,7 +42,7 @@ pub(super) async fn add(arguments: &ChannelAdd, output: Output) -> anyhow::Resul
 
     if arguments.binary {
         refuse_running_events(&source, &target).await?;
-        // The target then has the source's GTIDs, and the channel starts after them.
+        // After the clone, the target has the GTIDs of the source, and the channel starts after them.
         let cloned = clone_server(&clone_options(source, target, &arguments.clone), output).await;
         let exit = cloned.map_err(|error| with_start_hint(error, name))?;
         return if exit == Exit::Done { start(&config, name, output).await } else { Ok(exit) };
@@ -60,15 +60,15 @@ pub(super) async fn add(arguments: &ChannelAdd, output: Output) -> anyhow::Resul
     if let Some(gtids) = report.load.gtid_set
         && has_progress(&target, name).await?
     {
-        // The old progress belongs to the replaced data.
+        // The progress that the target holds belongs to the data that was replaced.
         send(&config, &ControlCommand::Seek { channel: name.clone(), gtids })?;
     }
     start(&config, name, output).await
 }
 
-/// Whether the target has progress of a channel of that name.
+/// Whether the target holds progress of a channel with this name.
 async fn has_progress(target: &ConnectOptions, name: &str) -> anyhow::Result<bool> {
-    /// Errors of a server without progress tables: no such database, no such table.
+    /// Error codes of a server without the progress tables: no such database, no such table.
     const NOT_THERE: [u16; 2] = [1049, 1146];
     let mut target = Connection::connect(target).await.context("the target")?;
     let mut begun = false;
@@ -91,7 +91,7 @@ async fn start(config: &Config, name: &str, output: Output) -> anyhow::Result<Ex
     print(&channels, Some(name), output)
 }
 
-/// Adds the remaining step to the error if the target has all of the clone.
+/// If the clone is complete but the target is down, adds to the error how to start the channel.
 fn with_start_hint(error: anyhow::Error, name: &str) -> anyhow::Error {
     match error.downcast_ref() {
         Some(BulkError::RecipientDown { .. }) => error.context(format!(
@@ -101,7 +101,8 @@ fn with_start_hint(error: anyhow::Error, name: &str) -> anyhow::Error {
     }
 }
 
-/// Refuses a clone while the source has enabled events: the clone has them, too, and they would run on both.
+/// Refuses a clone if the source has enabled events and the target runs its event scheduler. The clone
+/// contains the events, so they would run on both servers.
 async fn refuse_running_events(source: &ConnectOptions, target: &ConnectOptions) -> anyhow::Result<()> {
     let mut target = Connection::connect(target).await.context("the target")?;
     let runs = target.query("SELECT @@global.event_scheduler").await?.scalar() == Some("ON");
@@ -122,7 +123,7 @@ async fn refuse_running_events(source: &ConnectOptions, target: &ConnectOptions)
     Ok(())
 }
 
-/// The configuration that is missing.
+/// Formats the error for a channel that is not configured, with the configuration to add.
 fn not_configured(config: &Config, name: &str) -> String {
     let source = config.sources.first().map_or("primary", |source| source.name.as_str());
     format!(
@@ -146,7 +147,7 @@ fn check(channel: &ChannelConfig) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The connection options of the source for the copy.
+/// Returns the connection options of the source for the copy.
 fn source(
     config: &Config,
     channel: &ChannelConfig,
@@ -158,12 +159,12 @@ fn source(
     let user = arguments.source_user.as_deref();
     Ok(match &arguments.source_defaults_file {
         None => connect_options(ServerAddress { user: user.or(server.user), ..server })?,
-        // Not the capture account.
+        // The given file replaces the capture account.
         Some(file) => connect_options(ServerAddress { user, defaults_file: Some(file), ..server })?,
     })
 }
 
-/// Source and target must be of the same family, because their GTIDs differ.
+/// Refuses a source and a target of different families, because their GTIDs are not compatible.
 async fn ensure_same_family(source: &ConnectOptions, target: &ConnectOptions) -> anyhow::Result<()> {
     let source = Connection::connect(source).await.context("the source")?;
     let target = Connection::connect(target).await.context("the target")?;
@@ -174,7 +175,7 @@ async fn ensure_same_family(source: &ConnectOptions, target: &ConnectOptions) ->
     Ok(())
 }
 
-/// Waits until the channel is running.
+/// Waits until the channel runs.
 async fn wait_running(config: &Config, name: &str) -> anyhow::Result<Vec<ChannelStatus>> {
     let begin = Instant::now();
     loop {
@@ -186,11 +187,11 @@ async fn wait_running(config: &Config, name: &str) -> anyhow::Result<Vec<Channel
                 let fault = channel.and_then(|channel| channel.fault.as_ref());
                 let fault =
                     fault.map(|fault| format!("{}: {}", fault.code, fault.message)).unwrap_or_default();
-                bail!("the target is copied, and channel {name} has failed: {fault}");
+                bail!("the copy to the target is complete, but channel {name} has failed: {fault}");
             }
             _ if begin.elapsed() > START_TIMEOUT => {
                 bail!(
-                    "the target is copied, and channel {name} does not run yet: `tailwater channel list` shows it"
+                    "the copy to the target is complete, but channel {name} does not run yet: see `tailwater channel list`"
                 )
             }
             _ => tokio::time::sleep(Duration::from_millis(100)).await,
@@ -213,7 +214,7 @@ mod tests {
             "{said}"
         );
         assert!(said.contains("db2 has all data"), "{said}");
-        // After this error the same command is repeated.
+        // This error asks the operator to repeat the copy, so it must not name `channel start`.
         let cut = BulkError::BinaryInterrupted { left: "run the same again".into() };
         let said = render_error(&with_start_hint(cut.into(), "replica"));
         assert!(!said.contains("channel start"), "{said}");

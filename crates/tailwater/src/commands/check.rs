@@ -23,13 +23,13 @@ use crate::cli::{CheckArgs, CompareArgs, DigestsArg, Output, WaitArg};
 use crate::exit::Exit;
 use tailwater_daemon::wiring::applied_progress::AppliedProgress;
 
-/// Differences in text output; JSON output has all.
+/// Maximum number of differences in text output. JSON output has all of them.
 const ROWS_SHOWN: usize = 100;
 
-/// Compares two servers.
+/// Runs `tailwater check`: compares two servers.
 ///
 /// # Errors
-/// The error that ended it. Progress is kept if a state file is given.
+/// The error that ended the check. If a state file is given, the check can be resumed.
 pub(super) async fn check(arguments: &CheckArgs, output: Output, show_values: bool) -> anyhow::Result<Exit> {
     super::init_messages_as(output);
     let options = CheckOptions { show_values, ..options(&arguments.what)? };
@@ -52,7 +52,7 @@ pub(super) async fn check(arguments: &CheckArgs, output: Output, show_values: bo
     Ok(if report.is_equal() { Exit::Done } else { Exit::ProblemsFound })
 }
 
-/// The check options given on the command line.
+/// Builds the check options from the command line.
 ///
 /// # Errors
 /// If an option file cannot be read, or a table name is invalid.
@@ -96,7 +96,7 @@ pub(super) fn is_refusal(error: &BulkError) -> bool {
     )
 }
 
-/// A difference as a JSON object.
+/// Returns a difference as a JSON object.
 pub(super) fn difference_object(difference: &RowDifference, show_values: bool) -> Map<String, Value> {
     let key: Vec<_> = difference.key.iter().map(|literal| literal.0.as_str()).collect();
     let mut object = Map::new();
@@ -128,7 +128,7 @@ pub(super) fn difference_object(difference: &RowDifference, show_values: bool) -
     object
 }
 
-/// A finding about a table: table name, kind, and message.
+/// Returns the table name, kind and message of a finding about a table.
 pub(super) fn finding(finding: &TableFinding) -> (String, &'static str, String) {
     match finding {
         TableFinding::OnlySource(table) => {
@@ -210,7 +210,7 @@ fn print_table(out: &mut impl Write, report: &CheckReport, show_values: bool) ->
             DifferenceKind::Changed { columns } => columns.join(", "),
             DifferenceKind::Missing => "not on the target".into(),
             DifferenceKind::Extra => "not on the source".into(),
-            DifferenceKind::Undecided => "changes too often to be sure".into(),
+            DifferenceKind::Undecided => "changes too often to be compared".into(),
             DifferenceKind::Count { hash, source, target } => {
                 format!("rows like {hash:016x}: {source} on the source, {target} on the target")
             }
@@ -263,7 +263,7 @@ fn print_values(out: &mut impl Write, difference: &RowDifference) -> io::Result<
     Ok(())
 }
 
-/// A value as text if it is valid text, else in hexadecimal.
+/// Returns a value as it is if it is valid text, else in hexadecimal.
 fn value_text(value: &[u8]) -> String {
     match str::from_utf8(value) {
         Ok(text) if !text.chars().any(|letter| letter.is_control() && !letter.is_whitespace()) => {

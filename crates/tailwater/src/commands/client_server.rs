@@ -1,11 +1,11 @@
-//! Connection options of a command that connects as a client.
+//! Connection options of commands that connect to a server as a client.
 
 use tailwater_session::ConnectOptions;
 use tailwater_session::option_file::{ClientOptions, OptionSources};
 
 use crate::cli::ServerArgs;
 
-/// The command line overrides the option file and the environment.
+/// Returns the connection options. The command line overrides the option file and the environment.
 ///
 /// # Errors
 /// If the option file cannot be read.
@@ -23,7 +23,7 @@ pub(super) fn connect_options(arguments: &ServerArgs) -> anyhow::Result<ConnectO
         tls_key: arguments.ssl_key.clone(),
         ..ClientOptions::default()
     });
-    // A port without a socket means TCP.
+    // As in the mysql client, a port without a socket means TCP.
     if arguments.port.is_some() && arguments.socket.is_none() {
         options.socket = None;
     }

@@ -13,8 +13,8 @@ use crate::exit::Exit;
 use tailwater_daemon::config::{Config, ConfigError};
 use tailwater_daemon::wiring::ResolvedConfig;
 
-/// Time limit for a source to answer. An unreachable source is not an error, so that a configuration can be
-/// checked where its servers cannot be reached.
+/// Time limit for a source to answer. An unreachable source is not an error: a configuration can be checked
+/// on a machine from which its servers cannot be reached.
 const SERVER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Runs `tailwater config ...`.
@@ -44,7 +44,7 @@ pub fn config(command: &ConfigCommand, output: Output) -> anyhow::Result<Exit> {
                     }
                 );
                 if let Some(reason) = not_asked.get(&capture.name) {
-                    println!("  not asked, so its server_id is not compared: {reason}");
+                    println!("  its server_id is not compared, because the source cannot be read: {reason}");
                 }
             }
         }
@@ -61,7 +61,8 @@ pub fn config(command: &ConfigCommand, output: Output) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// Reads the `server_id` of all sources in parallel; returns why a source was not read.
+/// Reads the `server_id` of all sources in parallel. Returns the names of the sources that could not be read,
+/// each with the reason.
 async fn ask_sources(captures: &[CaptureOptions]) -> anyhow::Result<BTreeMap<String, String>> {
     let asking = captures.iter().map(|capture| async move { (capture, server_id(&capture.connect).await) });
     let mut not_asked = BTreeMap::new();

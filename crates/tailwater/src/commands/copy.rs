@@ -25,7 +25,7 @@ use crate::exit::Exit;
 /// Copies databases from one server to another, or prints the plan.
 ///
 /// # Errors
-/// The error that ended it. A refusal before any change is [`Exit::Refused`], not an error.
+/// The error that ended the copy. A refusal before any change is [`Exit::Refused`], not an error.
 pub(super) async fn copy(arguments: &CopyArgs, output: Output) -> anyhow::Result<Exit> {
     if arguments.binary.binary {
         return copy_binary(arguments, output).await;
@@ -60,7 +60,7 @@ pub(super) async fn copy(arguments: &CopyArgs, output: Output) -> anyhow::Result
     }
 }
 
-/// The copy options given on the command line.
+/// Builds the copy options from the command line.
 pub(super) fn options(
     how: &CopyHowArgs,
     source: ConnectOptions,
@@ -76,10 +76,10 @@ pub(super) fn options(
     options
 }
 
-/// Copies and shows the progress. `None`: refused, and the reason was printed.
+/// Copies and shows the progress. Returns `None` if the copy was refused; the reason has then been printed.
 ///
 /// # Errors
-/// The error that ended it.
+/// The error that ended the copy.
 pub(super) async fn run(options: &CopyOptions, output: Output) -> anyhow::Result<Option<CopyReport>> {
     let progress = Arc::new(BulkProgress::default());
     let stop = stop_on_signal()?;
@@ -94,10 +94,10 @@ pub(super) async fn run(options: &CopyOptions, output: Output) -> anyhow::Result
     }
 }
 
-/// Prints the report.
+/// Prints what was copied.
 ///
 /// # Errors
-/// If standard output cannot be written to.
+/// If standard output cannot be written.
 pub(super) fn print_report(report: &CopyReport, output: Output) -> io::Result<()> {
     let CopyReport { load, tables_before, point, method, stall, elapsed, not_in_snapshot, left_out } = report;
     let seconds = elapsed.as_secs_f64();
@@ -133,14 +133,14 @@ pub(super) fn print_report(report: &CopyReport, output: Output) -> io::Result<()
     if *tables_before > 0 {
         writeln!(
             out,
-            "{tables_before} tables were copied before the interruption, and stand at another point in time"
+            "{tables_before} tables were copied before the interruption, from another snapshot than the rest"
         )?;
     }
     if let Some(set) = &load.gtid_set {
         writeln!(out, "the target now has the transactions {set}")?;
     }
     for table in not_in_snapshot {
-        writeln!(out, "{table} is outside of the snapshot: its engine has none")?;
+        writeln!(out, "{table} is not part of the snapshot: its storage engine has no snapshots")?;
     }
     for Omission { of, what } in left_out {
         writeln!(out, "left out of {}: {}", printable(of), what.words())?;

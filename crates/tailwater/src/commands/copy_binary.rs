@@ -21,7 +21,7 @@ use crate::exit::Exit;
 /// Makes a physical copy of a whole server, or prints the plan.
 ///
 /// # Errors
-/// The error that ended it. A refusal before any change is [`Exit::Refused`], not an error.
+/// The error that ended the copy. A refusal before any change is [`Exit::Refused`], not an error.
 pub(super) async fn copy_binary(arguments: &CopyArgs, output: Output) -> anyhow::Result<Exit> {
     if let Some(directory) = &arguments.binary.to_directory {
         return refused_or_done(into_folder(arguments, directory.clone(), output).await?);
@@ -47,7 +47,7 @@ pub(super) async fn copy_binary(arguments: &CopyArgs, output: Output) -> anyhow:
     clone_server(&options, output).await
 }
 
-/// The clone options given on the command line.
+/// Builds the clone options from the command line.
 pub(super) fn clone_options(
     donor: ConnectOptions,
     recipient: ConnectOptions,
@@ -61,10 +61,10 @@ pub(super) fn clone_options(
     }
 }
 
-/// Clones and shows the progress.
+/// Clones the source into the target, and shows the progress.
 ///
 /// # Errors
-/// The error that ended it.
+/// The error that ended the clone.
 pub(super) async fn clone_server(options: &CloneOptions, output: Output) -> anyhow::Result<Exit> {
     super::init_messages_as(output);
     let progress = Arc::new(BulkProgress::default());
@@ -138,13 +138,15 @@ async fn into_folder(
             let to = options.directory.display().to_string();
             print_report(&to, &done.point, done.bytes, done.elapsed, output)?;
             if output == Output::Text {
-                let start = "start a server on it (its files must belong to the server's user)";
+                let start =
+                    "start a server on it (its files must belong to the operating system user of the server)";
                 match &done.point.gtid_set {
                     Some(gtids) => {
                         println!("{start}, and set its replication position:");
                         println!("  SET GLOBAL gtid_slave_pos = '{gtids}'");
                     }
-                    // With an empty set it would replicate from the beginning.
+                    // With an empty GTID position, a replica would request the source's binlog from its
+                    // beginning.
                     None => println!("{start}; it cannot replicate with GTIDs, because the source had none"),
                 }
             }

@@ -21,10 +21,10 @@ use super::throttle::throttle;
 use crate::cli::{CompressionArg, DumpArgs, FormatArg, Output};
 use crate::exit::Exit;
 
-/// The destination that means standard output.
+/// The destination argument that means standard output.
 const STREAM: &str = "-";
 
-/// Dumps databases into a folder, or prints the plan.
+/// Runs `tailwater dump`: dumps databases into a folder, or prints the plan.
 ///
 /// # Errors
 /// The error that ended the dump. Finished files are kept.
@@ -37,7 +37,8 @@ pub(super) fn dump(arguments: &DumpArgs, output: Output) -> anyhow::Result<Exit>
         let plain = matches!(arguments.compression, None | Some(CompressionArg::None));
         ensure!(plain, "a dump to standard output is not compressed: pipe it through zstd");
     }
-    // Each connection compresses what it reads, and waits for the network or the disk.
+    // Each connection needs a thread: it compresses the rows that it reads, and waits for the network or the
+    // disk.
     let threads = options.connections + 1;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build()?;
     runtime.block_on(async {
@@ -45,14 +46,14 @@ pub(super) fn dump(arguments: &DumpArgs, output: Output) -> anyhow::Result<Exit>
             let plan = dump::dry_run(&options).await?;
             return print_plan(options.connections, &plan, output);
         }
-        // For warnings about the data, such as tables outside of the snapshot.
+        // Shows warnings about the data, for example about tables that are not part of the snapshot.
         super::init_messages_as(output);
         options.throttle = Arc::new(throttle(&arguments.throttle, &options.connect)?);
         let progress = Arc::new(BulkProgress::default());
         let stop = stop_on_signal()?;
         let paused = PausedChannels::stop(arguments)?;
         if arguments.place == STREAM {
-            // Standard output carries the dump.
+            // The dump is written to standard output, so the progress is written to standard error.
             let out = Box::new(io::stdout());
             let work = async {
                 let dumping = dump::dump_stream(options.clone(), out, Arc::clone(&progress), stop);
@@ -107,7 +108,7 @@ fn options(arguments: &DumpArgs) -> anyhow::Result<DumpOptions> {
     })
 }
 
-/// The databases and tables that the command line selects.
+/// Returns the databases and tables that the command line selects.
 ///
 /// # Errors
 /// If a table name has no database.
@@ -121,7 +122,7 @@ pub(super) fn selection(
 }
 
 fn table_name(name: &str) -> anyhow::Result<TableName> {
-    let (schema, table) = name.split_once('.').with_context(|| format!("{name}: want SCHEMA.TABLE"))?;
+    let (schema, table) = name.split_once('.').with_context(|| format!("{name}: expected SCHEMA.TABLE"))?;
     Ok(TableName::new(schema, table))
 }
 
@@ -161,9 +162,15 @@ pub(super) fn print_plan(workers: usize, plan: &DumpPlan, output: Output) -> any
             }
             writeln!(out, "\n{} tables, in this order:", plan.tables.len())?;
             for table in &plan.tables {
-                let key = table.key.as_ref().map_or("in one piece".to_owned(), |key| format!("along {key}"));
-                let outside =
-                    if table.in_snapshot { "" } else { ", outside of the snapshot: its engine has none" };
+                let key = table
+                    .key
+                    .as_ref()
+                    .map_or("as a single chunk (no key)".to_owned(), |key| format!("along {key}"));
+                let outside = if table.in_snapshot {
+                    ""
+                } else {
+                    ", not part of the snapshot: its storage engine has no snapshots"
+                };
                 let (rows, bytes) = (table.rows_estimate, table.bytes_estimate);
                 writeln!(out, "  {}: about {rows} rows, {bytes} bytes, {key}{outside}", table.name)?;
             }
@@ -172,7 +179,7 @@ pub(super) fn print_plan(workers: usize, plan: &DumpPlan, output: Output) -> any
     Ok(Exit::Done)
 }
 
-/// What a dump or copy left out, as JSON.
+/// Returns what a dump or copy left out, as JSON.
 pub(super) fn left_out_json(left_out: &[Omission]) -> Vec<serde_json::Value> {
     left_out.iter().map(|Omission { of, what }| json!({"of": of, "what": what.name()})).collect()
 }
@@ -224,14 +231,14 @@ fn print_report(report: &DumpReport, output: Output, out: &mut dyn Write) -> io:
         writeln!(out, "the dump was interrupted and resumed: its tables are from several snapshots")?;
     }
     for table in not_in_snapshot {
-        writeln!(out, "{table} is outside of the snapshot: its engine has none")?;
+        writeln!(out, "{table} is not part of the snapshot: its storage engine has no snapshots")?;
     }
     for Omission { of, what } in left_out {
         writeln!(out, "left out of {}: {}", printable(of), what.words())?;
     }
     for ((schema, table, column), values) in manifest.nulled() {
         let [schema, table, column] = [schema, table, column].map(|name| printable(name));
-        writeln!(out, "invalid dates, NULL in the files: {values} values in {schema}.{table}.{column}")?;
+        writeln!(out, "invalid dates were written as NULL: {values} values in {schema}.{table}.{column}")?;
     }
     Ok(())
 }

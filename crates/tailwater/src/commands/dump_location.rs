@@ -1,4 +1,4 @@
-//! The location of a dump as given on the command line: a folder or an object store.
+//! Opens a dump location given on the command line: a folder or an S3 address.
 
 use std::sync::Arc;
 
@@ -16,6 +16,6 @@ pub(super) fn open_dump(place: &str) -> anyhow::Result<Arc<dyn FileStore>> {
         return Ok(Arc::new(ObjectFiles::open(place).with_context(|| place.to_owned())?));
     }
     let folder = place.strip_prefix("file://").unwrap_or(place);
-    anyhow::ensure!(!folder.contains("://"), "{place}: want a folder or s3://BUCKET/PREFIX");
+    anyhow::ensure!(!folder.contains("://"), "{place}: expected a folder or s3://BUCKET/PREFIX");
     Ok(Arc::new(LocalFiles::new(folder)))
 }

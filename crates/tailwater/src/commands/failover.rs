@@ -1,5 +1,5 @@
-//! `tailwater failover`: starts a failover in the daemon, and prints its steps. The daemon continues even if
-//! this command ends.
+//! `tailwater failover`: starts a failover in the daemon, and prints its steps. If this command ends early,
+//! the daemon continues the failover.
 
 use std::time::Duration;
 
@@ -13,13 +13,13 @@ use tailwater_daemon::api::failovers::FailoverOptions;
 use tailwater_daemon::api::failovers::{ManagerAnswer, ManagerRequest};
 use tailwater_daemon::config::Config;
 
-/// Interval between queries for new steps.
+/// Time between two requests for new steps.
 const POLL_INTERVAL: Duration = Duration::from_millis(30);
 
 /// Starts a failover, prints its steps, and returns its outcome.
 ///
 /// # Errors
-/// If there is no daemon, it has no manager, or the failover is incomplete.
+/// If no daemon runs, the daemon has no manager, or the failover is incomplete.
 pub fn failover(arguments: FailoverArgs, output: Output) -> anyhow::Result<Exit> {
     let config = Config::load(&arguments.file.config)?;
     let source = arguments.source;
@@ -32,22 +32,24 @@ pub fn failover(arguments: FailoverArgs, output: Output) -> anyhow::Result<Exit>
     };
     let begin = ManagerRequest::FailOver { source: source.clone(), options };
     let ManagerAnswer::Begun { id } = send(&config, begin)? else {
-        bail!("the daemon's answer is not understood");
+        bail!("unexpected answer; the daemon may run another version of Tailwater");
     };
     follow(&config, &source, &id, output)
 }
 
-/// Prints the steps of a run until it ends, and returns its outcome.
+/// Prints the steps of a failover or switchover until it ends, and returns its outcome.
 ///
 /// # Errors
-/// If the daemon ends meanwhile, or the run is incomplete.
+/// If the daemon ends before the run, or the run is incomplete.
 pub(super) fn follow(config: &Config, source: &str, id: &str, output: Output) -> anyhow::Result<Exit> {
     let mut printed = 0;
     let audit = loop {
         let question = ManagerRequest::Audit { source: source.to_owned(), id: id.to_owned() };
         let answer = send(config, question)
-            .with_context(|| format!("{id} continues in the daemon, if that is running"))?;
-        let ManagerAnswer::Audit(audit) = answer else { bail!("the daemon's answer is not understood") };
+            .with_context(|| format!("if the daemon is still running, it continues {id}"))?;
+        let ManagerAnswer::Audit(audit) = answer else {
+            bail!("unexpected answer; the daemon may run another version of Tailwater")
+        };
         if let Some(audit) = audit {
             if output == Output::Text {
                 for step in audit.steps.iter().skip(printed) {
@@ -68,7 +70,8 @@ pub(super) fn follow(config: &Config, source: &str, id: &str, output: Output) ->
     exit_of(&audit)
 }
 
-/// 0 if a server was promoted or would be; 4 if a rule refused and the cluster is as before.
+/// Returns the exit code: 0 if a server was promoted, or would be with --dry-run; 4 if a rule refused and the
+/// cluster is unchanged.
 fn exit_of(audit: &Audit) -> anyhow::Result<Exit> {
     match &audit.outcome {
         Some(RunOutcome::Promoted { .. } | RunOutcome::Planned { .. }) => Ok(Exit::Done),

@@ -6,7 +6,7 @@ use tailwater_wire::Flavour;
 use crate::cli::Output;
 use crate::exit::Exit;
 
-/// Prints the statements for one server family or both.
+/// Prints the GRANT statements for one server family or for both.
 pub fn grants(server: Option<Flavour>, account: &str, output: Output) -> Exit {
     let families = [("mariadb", Flavour::MariaDb), ("mysql", Flavour::MySql)];
     for (name, flavour) in families.iter().filter(|(_, flavour)| server.is_none_or(|only| only == *flavour)) {
@@ -23,24 +23,25 @@ pub fn grants(server: Option<Flavour>, account: &str, output: Output) -> Exit {
     Exit::Done
 }
 
-/// AccountPurpose, on which server, statement.
+/// Returns for each purpose: its description, the server on which the account needs it, and the statement.
 fn statements(flavour: Flavour, account: &str) -> Vec<(&'static str, &'static str, String)> {
-    // For its replication status, registered replicas, and other binlog readers.
+    // The topology command reads the replication status, the registered replicas, and other clients that read
+    // the binlog.
     let looking = match flavour {
         Flavour::MySql => "REPLICATION CLIENT, REPLICATION SLAVE, PROCESS",
         Flavour::MariaDb => "BINLOG MONITOR, REPLICA MONITOR, REPLICATION MASTER ADMIN, PROCESS",
     };
     let mut all = vec![
-        ("capture its binlog", "source", grant_statement(AccountPurpose::Capture, flavour, account)),
+        ("capture the binlog", "source", grant_statement(AccountPurpose::Capture, flavour, account)),
         (
-            "look at it for `tailwater topology`",
+            "read the replication status for `tailwater topology`",
             "every server",
             format!("GRANT {looking} ON *.* TO {account}"),
         ),
         ("apply rows", "target", grant_statement(AccountPurpose::Apply, flavour, account)),
         ("keep progress", "target", format!("GRANT ALL ON tailwater.* TO {account}")),
         (
-            "change the data; for each database that is applied, or less by hand",
+            "change the data: once for each applied database; narrower grants are possible",
             "target",
             format!("GRANT ALL ON SCHEMA_NAME.* TO {account}"),
         ),
@@ -49,49 +50,58 @@ fn statements(flavour: Flavour, account: &str) -> Vec<(&'static str, &'static st
             "target",
             grant_statement(AccountPurpose::Publish, flavour, account),
         ),
-        ("dump all of it", "source", grant(DUMP, flavour, account)),
-        ("dump accounts, too (--users)", "source", format!("GRANT SELECT ON mysql.* TO {account}")),
-        ("load all of it", "target", grant(LOAD, flavour, account)),
-        ("keep a load out of its binlog (--no-binlog)", "target", grant(NO_BINLOG, flavour, account)),
-        ("tell it which transactions it has (--set-gtid)", "target", grant(SET_GTID, flavour, account)),
-        ("compare it (check, repair)", "source and target", format!("GRANT SELECT ON *.* TO {account}")),
+        ("dump the whole server", "source", grant(DUMP, flavour, account)),
+        ("also dump the accounts (--users)", "source", format!("GRANT SELECT ON mysql.* TO {account}")),
+        ("load a whole dump", "target", grant(LOAD, flavour, account)),
+        ("load without writing to the binlog (--no-binlog)", "target", grant(NO_BINLOG, flavour, account)),
+        ("set the GTIDs of the loaded data (--set-gtid)", "target", grant(SET_GTID, flavour, account)),
         (
-            "compare it by marks (--wait mark)",
+            "compare the data (check, repair)",
+            "source and target",
+            format!("GRANT SELECT ON *.* TO {account}"),
+        ),
+        (
+            "compare the data with marks (--wait mark)",
             "source",
             format!("GRANT SELECT, CREATE, INSERT, DELETE ON tailwater.* TO {account}"),
         ),
         ("repair it", "target", grant(REPAIR, flavour, account)),
-        ("repair it under read_only", "target", grant(UNDER_READ_ONLY, flavour, account)),
-        ("read its lag (--throttle-replica)", "the replica", grant(LAG, flavour, account)),
+        ("repair the data while read_only is on", "target", grant(UNDER_READ_ONLY, flavour, account)),
+        ("read the replica's lag (--throttle-replica)", "the replica", grant(LAG, flavour, account)),
         (
-            "make it a primary or a replica",
+            "make the server a primary or a replica",
             "every [[server]]",
             grant_statement(AccountPurpose::Failover, flavour, account),
         ),
         (
-            "bring it back after a failover (rejoin); of the primary SELECT, and with --copy what a dump needs",
+            "rejoin the server after a failover; the primary needs SELECT, and with --copy the privileges of a dump",
             "every [[server]]",
             format!("GRANT ALL ON *.* TO {account}"),
         ),
     ];
     if flavour == Flavour::MySql {
         let statement = format!("GRANT INSERT ON mysql.plugin TO {account}");
-        all.push(("load semi-sync where it is not loaded yet", "every [[server]]", statement));
+        all.push((
+            "load the semi-sync plugin if the server has not loaded it",
+            "every [[server]]",
+            statement,
+        ));
     }
     all
 }
 
-/// Global privileges of MySQL and of MariaDB.
+/// Global privileges: for MySQL, for MariaDB.
 type Privileges = (&'static str, &'static str);
 
 const DUMP: Privileges = (
     "SELECT, SHOW VIEW, TRIGGER, EVENT, SHOW_ROUTINE, RELOAD, PROCESS, BACKUP_ADMIN, REPLICATION CLIENT",
-    // MariaDB shows routines to accounts that may read mysql.proc.
+    // MariaDB shows the bodies of routines to accounts that may read mysql.proc.
     "SELECT, SHOW VIEW, TRIGGER, EVENT, RELOAD, PROCESS, BINLOG MONITOR, BINLOG ADMIN",
 );
 
-/// `SET_ANY_DEFINER` and the like are for objects with other or missing definers. SUPER is needed to create
-/// functions and triggers on a server with a binlog, unless `log_bin_trust_function_creators` is on.
+/// `SET_ANY_DEFINER` and similar privileges are for objects whose definer is another account or does not
+/// exist. SUPER is needed to create functions and triggers on a server with a binlog, unless
+/// `log_bin_trust_function_creators` is on.
 const LOAD: Privileges = (
     "SELECT, INSERT, UPDATE, DELETE, CREATE, DROP, ALTER, INDEX, REFERENCES, CREATE VIEW, SHOW VIEW, CREATE ROUTINE, \
      ALTER ROUTINE, EXECUTE, TRIGGER, EVENT, SYSTEM_USER, SET_ANY_DEFINER, ALLOW_NONEXISTENT_DEFINER, \
@@ -104,7 +114,7 @@ const NO_BINLOG: Privileges = ("SESSION_VARIABLES_ADMIN", "BINLOG ADMIN");
 
 const SET_GTID: Privileges = ("SYSTEM_VARIABLES_ADMIN", "REPLICATION SLAVE ADMIN");
 
-/// TRIGGER, to see whether a table has triggers: without it none are shown.
+/// The TRIGGER privilege shows whether a table has triggers. Without it the server shows none.
 const REPAIR: Privileges = (
     "SELECT, INSERT, UPDATE, DELETE, TRIGGER, SESSION_VARIABLES_ADMIN",
     "SELECT, INSERT, UPDATE, DELETE, TRIGGER, BINLOG ADMIN",

@@ -1,5 +1,5 @@
-//! `tailwater demo`, `sandbox`, `bench` and `trial`: calls into the crates `lab` and `server_suites`, and
-//! their exit codes.
+//! `tailwater demo`, `sandbox`, `bench` and `trial`: calls the crates `lab` and `server_suites`, and maps
+//! their results to exit codes.
 
 use tailwater_lab::args::{BenchCommand, DemoArgs, SandboxCommand};
 use tailwater_lab::{bench, demo, sandbox_command};

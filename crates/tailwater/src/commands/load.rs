@@ -18,10 +18,10 @@ use super::throttle::throttle;
 use crate::cli::{LoadArgs, Output};
 use crate::exit::Exit;
 
-/// Loads a dump into a server.
+/// Runs `tailwater load`: loads a dump into a server.
 ///
 /// # Errors
-/// The error that ended it. A refusal before any change is [`Exit::Refused`], not an error.
+/// The error that ended the load. A refusal before any change is [`Exit::Refused`], not an error.
 pub(super) async fn load(arguments: &LoadArgs, output: Output) -> anyhow::Result<Exit> {
     let options = load_options(arguments)?;
     let files = open_dump(&arguments.place)?;
@@ -65,7 +65,7 @@ fn load_options(arguments: &LoadArgs) -> anyhow::Result<LoadOptions> {
     })
 }
 
-/// Prints the result of a load that took `seconds`.
+/// Prints the result of a load. `seconds` is its duration.
 fn write_report(report: &LoadReport, seconds: f64, output: Output) -> io::Result<()> {
     let mut out = io::stdout();
     if let Output::Json = output {

@@ -18,7 +18,7 @@ use crate::exit::Exit;
 /// # Errors
 /// If the log cannot be read.
 pub fn log(command: &LogCommand, output: Output) -> anyhow::Result<Exit> {
-    // For warnings, such as a missing control file or a retried read.
+    // Shows warnings, such as a missing control file or a retried read.
     super::init_messages_as(output);
     let result = match command {
         LogCommand::Ls(source) => ls(source, output),
@@ -29,7 +29,7 @@ pub fn log(command: &LogCommand, output: Output) -> anyhow::Result<Exit> {
         LogCommand::Stats(arguments) => stats::stats(arguments, output),
     };
     match result {
-        // The reader of the pipe ended: `| head`.
+        // The program that reads the pipe has ended, as in `| head`.
         Err(error) if is_broken_pipe(&error) => Ok(Exit::Done),
         result => result,
     }
@@ -42,7 +42,7 @@ fn verify(source: &LogSource, output: Output) -> anyhow::Result<Exit> {
     }
 }
 
-/// The path, if it is a binlog file and not a log folder.
+/// Returns the path if it names a binlog file, not a log folder.
 pub(super) fn binlog_file(source: &LogSource) -> Option<&Path> {
     source.path.as_deref().filter(|path| path.is_file())
 }
@@ -54,7 +54,7 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
         .any(|cause| cause.kind() == io::ErrorKind::BrokenPipe)
 }
 
-/// What `ls` prints about a segment in addition to its summary.
+/// What `ls` prints about a segment after its summary.
 #[derive(Default)]
 struct SegmentContent {
     transactions: u64,
@@ -137,14 +137,15 @@ fn ls(source: &LogSource, output: Output) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// `YYYY-MM-DD hh:mm:ss`, or `-` for 0.
+/// Formats microseconds since 1970 as `YYYY-MM-DD hh:mm:ss` in UTC, or `-` for 0.
 fn utc(microseconds: u64) -> String {
     if microseconds == 0 {
         return "-".into();
     }
     let seconds = microseconds / 1_000_000;
     let (days, time) = (seconds / 86_400, seconds % 86_400);
-    // Days to date by Howard Hinnant's algorithm, for days since 1970 that are never negative here.
+    // Converts days since 1970 to a date with Howard Hinnant's algorithm. Here the number of days is never
+    // negative.
     let z = days + 719_468;
     let era = z / 146_097;
     let day_of_era = z % 146_097;
@@ -162,7 +163,7 @@ mod tests {
     use super::utc;
 
     #[test]
-    fn times_are_calendar_dates() {
+    fn times_are_formatted_as_calendar_dates() {
         assert_eq!(utc(0), "-");
         assert_eq!(utc(1_000_000), "1970-01-01 00:00:01");
         assert_eq!(utc(951_782_400_000_000), "2000-02-29 00:00:00");

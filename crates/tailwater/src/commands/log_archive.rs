@@ -13,11 +13,10 @@ use crate::cli::{ArchiveArgs, Output};
 use crate::exit::Exit;
 use tailwater_object_storage::archive::{ArchiveAddress, ObjectArchive};
 
-/// Archives every sealed segment of each log that is not archived yet.
+/// Runs `tailwater log archive`: archives each sealed segment of each log that the archive does not have yet.
 ///
 /// # Errors
-/// [`tailwater_log::LogError`] if a log cannot be read, or the archive keeps failing until the retries are
-/// used up.
+/// [`tailwater_log::LogError`] if a log cannot be read, or the archive still fails after the last retry.
 pub fn archive(arguments: &ArchiveArgs, output: Output) -> anyhow::Result<Exit> {
     let url = &arguments.to;
     let store = ObjectArchive::open(&ArchiveAddress::at(url));
@@ -36,7 +35,7 @@ fn archive_log(
     archive: &Archive,
     output: Output,
 ) -> anyhow::Result<ArchiveReport> {
-    // The bar hides itself if standard error is no terminal.
+    // indicatif hides the bar if standard error is not a terminal.
     let bar = ProgressBar::new(0).with_style(ProgressStyle::with_template(
         "{msg} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta}",
     )?);
@@ -52,7 +51,7 @@ fn archive_log(
     Ok(result?)
 }
 
-/// Each byte counts twice: once for the upload, once for the verification.
+/// Shows the progress. Each byte of a segment counts twice: once for the upload, once for the verification.
 fn tell(bar: &ProgressBar, folder: &Path, progress: &ArchiveProgress) {
     let ArchiveProgress { segment, step, segment_bytes, segment_bytes_total, bytes, bytes_total } = *progress;
     let (doing, done) = match step {

@@ -12,7 +12,7 @@ use crate::cli::{Output, PurgeArgs};
 use crate::exit::Exit;
 use tailwater_object_storage::archive::{ArchiveAddress, ObjectArchive};
 
-/// Prints which segments would be purged, and purges them with `--yes`.
+/// Runs `tailwater log purge`: prints which segments would be purged; with `--yes` purges them.
 ///
 /// # Errors
 /// If the log cannot be read, or the limit is invalid. A refusal is [`Exit::Refused`], not an error.
@@ -27,7 +27,8 @@ pub fn purge(arguments: &PurgeArgs, output: Output) -> anyhow::Result<Exit> {
     }
     let result = match arguments.yes {
         true => purge_now(arguments, archive, limit),
-        // The reader to be removed still counts in a plan, so there is none.
+        // Without --yes, the retention record of the reader still exists and would limit the plan. So no
+        // segments are planned.
         false if arguments.forget.is_some() => Ok(Purge::default()),
         false => limit.map_or(Ok(Purge::default()), |limit| log.plan_purge(limit, archive.as_ref())),
     };
@@ -73,7 +74,7 @@ fn archive(arguments: &PurgeArgs) -> anyhow::Result<Option<Archive>> {
     Ok(Some(Archive::new(Arc::new(store), &source_name(&arguments.path)?)))
 }
 
-/// The purge limit, if one is given.
+/// Returns the limit of the purge, if one is given.
 fn limit(arguments: &PurgeArgs, log: &LogDir) -> anyhow::Result<Option<PurgeLimit>> {
     let PurgeArgs { to, before, older_than, keep_bytes, .. } = arguments;
     if let Some(to) = to {
@@ -85,7 +86,9 @@ fn limit(arguments: &PurgeArgs, log: &LogDir) -> anyhow::Result<Option<PurgeLimi
     if let Some(older_than) = older_than {
         let duration =
             humantime::parse_duration(older_than).with_context(|| format!("--older-than {older_than}"))?;
-        let moment = SystemTime::now().checked_sub(duration).context("--older-than reaches too far back")?;
+        let moment = SystemTime::now()
+            .checked_sub(duration)
+            .context("the time that --older-than gives is too long ago")?;
         return Ok(Some(PurgeLimit::Before(moment)));
     }
     Ok(keep_bytes.map(PurgeLimit::Bytes))

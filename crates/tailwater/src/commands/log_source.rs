@@ -9,11 +9,11 @@ use tailwater_log::{Archive, ArchiveStore, LogDir, LogError};
 use crate::cli::LogSource;
 use tailwater_object_storage::archive::{ArchiveAddress, ObjectArchive};
 
-/// The logs at a path: a log folder, or each log in a folder of several; joined with their archived segments
-/// if an archive is given.
+/// Returns the logs at a path: a log folder, or each log in a folder with several of them. If an archive is
+/// given, each log includes its archived segments.
 ///
 /// # Errors
-/// [`LogError::NoLog`] if there is none, or the error of opening one.
+/// [`LogError::NoLog`] if there is no log, or the error of opening one.
 pub fn logs_of(source: &LogSource) -> anyhow::Result<Vec<(PathBuf, LogDir)>> {
     match (&source.path, &source.archive) {
         (Some(path), None) => logs_in(path),
@@ -28,19 +28,19 @@ fn open(url: &str) -> anyhow::Result<Arc<dyn ArchiveStore>> {
     Ok(Arc::new(store.map_err(|error| archive_error("open", url, error))?))
 }
 
-/// The error of an archive that cannot be accessed.
+/// Returns the error for an archive that cannot be accessed.
 pub fn archive_error(action: &'static str, url: &str, cause: std::io::Error) -> LogError {
     LogError::Archive { action, path: url.into(), cause }
 }
 
-/// The logs at a path: a log folder, or each log in a folder of several.
+/// Returns the logs at a path: a log folder, or each log in a folder with several of them.
 ///
 /// # Errors
 /// As [`logs_of`].
 pub fn logs_in(path: &Path) -> anyhow::Result<Vec<(PathBuf, LogDir)>> {
     anyhow::ensure!(
         !path.exists() || path.is_dir(),
-        "{} is neither a log folder nor a regular file; of what comes through a pipe, make a file first",
+        "{} is neither a log folder nor a regular file; write the output of a pipe to a file first",
         path.display()
     );
     match LogDir::open_read_only(path) {
@@ -72,12 +72,13 @@ fn folders_in(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
     Ok(folders)
 }
 
-/// The archive name of a log: the name of its folder, which is the source's name.
+/// Returns the name of a log in the archive: the name of its folder, which is the name of the source.
 ///
 /// # Errors
 /// If the path has no name.
 pub fn source_name(folder: &Path) -> anyhow::Result<String> {
-    // A deleted folder still has a name.
+    // The path is resolved to get a name for `.` and `..`. A folder that was deleted cannot be resolved, but
+    // still has a name.
     let folder = std::fs::canonicalize(folder).unwrap_or_else(|_| folder.to_owned());
     let name = folder.file_name().and_then(|name| name.to_str());
     Ok(name.with_context(|| format!("{} has no name to archive it under", folder.display()))?.to_owned())
@@ -94,13 +95,13 @@ fn logs_with_archive(path: &Path, store: &Arc<dyn ArchiveStore>) -> anyhow::Resu
             let several = !matches!(logs.as_slice(), [(folder, _)] if folder == path);
             let mut logs = logs.into_iter().map(open).collect::<anyhow::Result<Vec<_>>>()?;
             if several {
-                // Archived logs that no longer exist in the folder.
+                // Logs that only the archive has: their folders no longer exist locally.
                 let is_here = |source: &str| path.join(source).is_dir();
                 logs.extend(archived_logs(store, is_here).unwrap_or_default());
             }
             Ok(logs)
         }
-        // No local log is left.
+        // There are no local logs.
         Err(error) if is_missing(&error) || !path.exists() => {
             let log = with_archive(path)?;
             Ok(vec![(log.path().to_owned(), log)])
@@ -113,7 +114,7 @@ fn is_missing(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref::<LogError>(), Some(LogError::NoLog { .. }))
 }
 
-/// The logs in an archive, except those for which `is_here` is true.
+/// Returns the logs in an archive, except those for which `is_here` returns true.
 fn archived_logs(
     store: &Arc<dyn ArchiveStore>,
     is_here: impl Fn(&str) -> bool,

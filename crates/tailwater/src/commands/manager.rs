@@ -12,10 +12,10 @@ use tailwater_daemon::config::Config;
 use tailwater_daemon::socket::{ask, socket_of};
 use tailwater_manager::FailoverReadiness;
 
-/// Sends the request to the daemon, and prints the state of its clusters afterwards.
+/// Runs `tailwater manager ...`: sends the request to the daemon, then prints the state of the clusters.
 ///
 /// # Errors
-/// If there is no daemon, it has no manager, or the request fails.
+/// If no daemon runs, the daemon has no manager, or the request fails.
 pub fn manager(command: ManagerCommand, output: Output) -> anyhow::Result<Exit> {
     let (file, request) = match command {
         ManagerCommand::Status(file) => (file, ManagerRequest::Status),
@@ -43,7 +43,7 @@ pub fn manager(command: ManagerCommand, output: Output) -> anyhow::Result<Exit> 
     };
     let config = Config::load(&file.config)?;
     let ManagerAnswer::Clusters(clusters) = send(&config, request)? else {
-        anyhow::bail!("unexpected answer from the daemon; it may be of another version");
+        anyhow::bail!("unexpected answer; the daemon may run another version of Tailwater");
     };
     match output {
         Output::Json => println!("{}", serde_json::json!({ "clusters": clusters })),
@@ -55,13 +55,13 @@ pub fn manager(command: ManagerCommand, output: Output) -> anyhow::Result<Exit> 
 /// Sends a request to the manager of the daemon with this configuration.
 ///
 /// # Errors
-/// If there is no such daemon, or the request fails.
+/// If no daemon runs with that configuration, or the request fails.
 pub(super) fn send(config: &Config, request: ManagerRequest) -> anyhow::Result<ManagerAnswer> {
     match ask(&socket_of(&config.log.directory), &ControlCommand::Manager(request))? {
         ControlAnswer::Manager(answer) => Ok(answer),
         ControlAnswer::Failed { code: Some(code), message } => anyhow::bail!("{code}: {message}"),
         ControlAnswer::Failed { code: None, message } => anyhow::bail!("{message}"),
-        _ => anyhow::bail!("the daemon's answer is not understood"),
+        _ => anyhow::bail!("unexpected answer; the daemon may run another version of Tailwater"),
     }
 }
 
@@ -105,7 +105,10 @@ fn text(clusters: &[ClusterReport]) -> String {
 
 fn write_guard(text: &mut String, cluster: &ClusterReport) {
     if !cluster.guard_is_known {
-        let _ = writeln!(text, "  pause and downtimes are not read from etcd yet: no automatic failover");
+        let _ = writeln!(
+            text,
+            "  the pause and the downtimes have not been read from etcd yet: no automatic failover"
+        );
     }
     if cluster.guard.is_paused() {
         let _ = writeln!(text, "  paused: no automatic failover until `tailwater manager resume`");

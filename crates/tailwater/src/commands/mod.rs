@@ -1,4 +1,4 @@
-//! One module per noun of the command line.
+//! One module for each noun of the command line, such as `log` and `channel`.
 
 mod binlog_file;
 mod bulk_progress;
@@ -55,7 +55,7 @@ use tailwater_daemon::config::ConfigError;
 use tailwater_daemon::error_chain::ErrorChain;
 use tailwater_daemon::socket::ControlError;
 
-/// Runs the given command.
+/// Runs the command that was parsed from the command line.
 ///
 /// # Errors
 /// The error that ended the command; [`render_error`] formats it for the user.
@@ -91,17 +91,18 @@ fn on_runtime<T>(future: impl Future<Output = anyhow::Result<T>>) -> anyhow::Res
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?.block_on(future)
 }
 
-/// Formats an error as one line: the code of the innermost error of ours, then its context.
+/// Formats an error as one line: the code of the innermost Tailwater error, then the context.
 pub fn render_error(error: &anyhow::Error) -> String {
     let text = match error.chain().find_map(code_of) {
         Some(code) => format!("{code}: {}", ErrorChain(error)),
         None => ErrorChain(error).to_string(),
     };
-    // A cause may have several lines, but a name in it must not add more.
+    // The text of a cause may have several lines. A name in it must not add lines, so control characters are
+    // escaped.
     text.split('\n').map(tailwater_wire::printable).collect::<Vec<_>>().join("\n")
 }
 
-/// The part of an error that [`render_error`] hides because it may contain row values.
+/// Returns the part of an error that [`render_error`] hides because it may contain row values.
 pub fn private_detail(error: &anyhow::Error) -> Option<String> {
     error.chain().find_map(|error| {
         None.or_else(|| error.downcast_ref::<ApplyError>().and_then(ApplyError::private_detail))
@@ -139,13 +140,13 @@ fn code_of(error: &(dyn std::error::Error + 'static)) -> Option<&'static str> {
         .or_else(|| error.downcast_ref::<PrintError>().map(PrintError::code))
 }
 
-/// Sends the daemon's log to standard error: plain lines on a terminal, JSON lines otherwise.
+/// Sends the daemon's log to standard error: plain lines on a terminal, else JSON lines.
 pub fn init_messages() {
     init_messages_as(Output::Json);
 }
 
-/// Sends a command's log to standard error: JSON lines if the results are JSON and standard error is no
-/// terminal.
+/// Sends the log of a command to standard error: as JSON lines if the results are JSON and standard error is
+/// not a terminal.
 fn init_messages_as(output: Output) {
     let filter = tracing_subscriber::EnvFilter::try_from_env("TAILWATER_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));

@@ -1,4 +1,4 @@
-//! Pauses channels until a dump of their target has its snapshot.
+//! Pauses the channels that write to a server until a dump of that server has taken its snapshot.
 
 use anyhow::{Context, bail, ensure};
 use tailwater_apply::channel::ChannelState;
@@ -11,7 +11,8 @@ use tailwater_daemon::api::commands::ControlCommand;
 use tailwater_daemon::config::Config;
 use tailwater_daemon::socket::{ControlConnection, socket_of};
 
-/// Paused channels. The daemon resumes them when the connection closes, also if this process is killed.
+/// Channels that this command has paused. The daemon resumes them when the connection closes, even if this
+/// process is killed.
 #[derive(Debug)]
 pub(super) struct PausedChannels {
     connection: Option<ControlConnection>,
@@ -19,11 +20,12 @@ pub(super) struct PausedChannels {
 }
 
 impl PausedChannels {
-    /// Pauses the channels: running transactions have committed, and the target knows their GTIDs.
+    /// Pauses the channels. When it returns, their running transactions have committed, and their GTIDs are
+    /// published to the target.
     ///
     /// # Errors
-    /// If no daemon runs with that configuration, it has no such channel, or the target does not know its
-    /// GTIDs.
+    /// If no daemon runs with that configuration, the daemon has no such channel, or the GTIDs of a channel
+    /// are not published to its target.
     pub(super) fn stop(arguments: &DumpArgs) -> anyhow::Result<Self> {
         let mut paused = Self { connection: None, names: Vec::new() };
         let Some(config) = &arguments.config else { return Ok(paused) };
@@ -35,11 +37,11 @@ impl PausedChannels {
             let channel = channel.with_context(|| format!("the daemon has no channel {name:?}"))?;
             ensure!(
                 channel.state == ChannelState::Stopped,
-                "channel {name} has failed, and its target may not know what it has: see `tailwater channel list`"
+                "channel {name} has failed, so its target's GTIDs may not match the data: see `tailwater channel list`"
             );
-            // The dump records the target's GTIDs, so they must match its data.
+            // The dump records the target's GTIDs, so they must match the target's data.
             if let Some(reason) = &channel.gtids_unpublished_reason {
-                bail!("channel {name}: its target does not know the GTIDs of what it has: {reason}");
+                bail!("channel {name}: the applied GTIDs are not published to its target: {reason}");
             }
             info!(channel = name, "paused until the snapshot is taken");
             paused.names.push(name.clone());
@@ -48,7 +50,7 @@ impl PausedChannels {
         Ok(paused)
     }
 
-    /// Runs the work, and resumes the channels when `snapshot_taken` is cancelled or the work ends.
+    /// Runs the work. Resumes the channels when `snapshot_taken` is cancelled or the work ends.
     pub(super) async fn until<T>(
         mut self,
         snapshot_taken: &CancellationToken,

@@ -1,42 +1,43 @@
-//! Formats the progress of bulk work as text. No I/O and no clock.
+//! Formats the progress of dump, load, copy, check and repair as text. This module does no I/O and reads no
+//! clock.
 
 use std::time::Duration;
 
 use tailwater_binlog_stats::humanize::{bytes as size, duration, grouped};
 use tailwater_tables::progress::ProgressFigures;
 
-/// Time after which the rate is shown.
+/// Time after the first rows from which the rate is shown.
 const RATE_KNOWN_AFTER: Duration = Duration::from_secs(3);
 
-/// The remaining time rises only if the estimate exceeds the shown value by this much, in percent and
-/// seconds; otherwise it would fluctuate.
+/// The shown remaining time increases only if the new estimate exceeds it by this much, in percent and in
+/// seconds. Otherwise it would fluctuate.
 const CLIMB_PERCENT: u32 = 25;
 const CLIMB_SECONDS: Duration = Duration::from_secs(10);
 
-/// State of the display: what was shown before.
+/// What the display has shown so far.
 #[derive(Debug, Default)]
 pub(super) struct ProgressText {
-    /// Expected total when the first rows arrived. It does not grow afterwards.
+    /// Expected total when the first rows arrived. It does not increase after that.
     total: u64,
     /// Time of the first rows, and their number.
     flowing_since: Option<(Duration, u64)>,
-    /// Remaining time shown last, and when.
+    /// The remaining time that was shown last, and when it was shown.
     left: Option<(Duration, Duration)>,
 }
 
-/// A line of progress.
+/// One line that shows the progress.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ProgressLine {
     /// The text.
     pub(super) text: String,
-    /// Done and total amount, if known.
+    /// Amount that is done and total amount, if the total is known.
     pub(super) bar: Option<(u64, u64)>,
 }
 
 impl ProgressText {
-    /// The line at a time since the start of the work.
+    /// Returns the line to show at `elapsed` since the start of the work.
     pub(super) fn next(&mut self, figures: &ProgressFigures, elapsed: Duration) -> ProgressLine {
-        // Physical copies count bytes instead of rows.
+        // Physical copies report bytes, not rows.
         let in_bytes = figures.bytes_total > 0;
         let (done, total) = match in_bytes {
             true => (figures.bytes, figures.bytes_total),
@@ -78,9 +79,9 @@ impl ProgressText {
         ProgressLine { text, bar }
     }
 
-    /// Estimated remaining time at the rate so far.
+    /// Returns the estimated remaining time at the rate so far.
     fn left(&mut self, done: u64, flowed: u64, flowing: Duration, elapsed: Duration) -> Option<Duration> {
-        // If there is more than expected, the rest is unknown.
+        // If more is done than was expected, the remaining amount is unknown.
         let rest = self.total.checked_sub(done).filter(|rest| *rest > 0 && flowed > 0)?;
         let now = flowing.mul_f64(rest as f64 / flowed as f64);
         let expected = self.left.map(|(left, at)| left.saturating_sub(elapsed.saturating_sub(at)));
@@ -118,17 +119,17 @@ mod tests {
     }
 
     #[test]
-    fn there_is_no_bar_of_nothing() {
+    fn no_bar_is_shown_for_an_unknown_total() {
         let mut text = ProgressText::default();
         let shown = text.next(&rows(0, 0, 0), at(0));
         assert_eq!((shown.text.as_str(), shown.bar), ("preparing", None));
-        // The total is not known.
+        // The total number of rows is not known.
         let shown = text.next(&rows(7, 0, 70), at(1));
         assert_eq!((shown.text.as_str(), shown.bar), ("7 rows, 70 B", None));
     }
 
     #[test]
-    fn the_total_does_not_grow_once_rows_flow() {
+    fn the_total_does_not_increase_after_the_first_rows() {
         let mut text = ProgressText::default();
         assert_eq!(text.next(&rows(0, 500, 0), at(0)).bar, Some((0, 500)));
         assert_eq!(text.next(&rows(0, 1000, 0), at(1)).bar, Some((0, 1000)));
@@ -141,11 +142,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_does_not_climb_while_the_pace_is_about_the_same() {
+    fn the_remaining_time_does_not_increase_while_the_rate_is_nearly_constant() {
         let mut text = ProgressText::default();
         let mut before = None;
         for second in 0..100u64 {
-            // A bit slower all the time.
+            // The rate decreases slightly all the time.
             let done = 10_000 * second - 2 * second * second;
             let shown = text.next(&rows(done, 1_000_000, 100 * done), at(second));
             let left = text.left.map(|(left, _)| left);
@@ -153,7 +154,7 @@ mod tests {
             before = left.or(before);
         }
         assert!(before.is_some());
-        // Standing still shows.
+        // If no more rows arrive, the remaining time increases.
         let left = |text: &mut ProgressText, second| {
             text.next(&rows(800_000, 1_000_000, 80_000_000), at(second));
             text.left.unwrap().0
@@ -162,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_counted_in_bytes() {
+    fn physical_copies_are_shown_in_bytes() {
         let figures = ProgressFigures { bytes: 1 << 30, bytes_total: 4 << 30, ..ProgressFigures::default() };
         let shown = ProgressText::default().next(&figures, at(1));
         assert_eq!((shown.text.as_str(), shown.bar), ("1.0 GiB of about 4.0 GiB", Some((1 << 30, 4 << 30))));

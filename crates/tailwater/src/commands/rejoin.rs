@@ -12,13 +12,13 @@ use crate::exit::Exit;
 use tailwater_daemon::config::Config;
 use tailwater_daemon::manager::former_primary::{FormerPrimary, RejoinReport, RejoinRequest};
 
-/// GTIDs in text output; JSON output has all.
+/// Maximum number of GTIDs in text output. JSON output has all of them.
 const GTIDS_SHOWN: usize = 20;
 
 /// Rejoins a former primary, or prints the plan.
 ///
 /// # Errors
-/// The error that ended it. A refusal is [`Exit::Refused`], not an error.
+/// The error that ended the rejoin. A refusal is [`Exit::Refused`], not an error.
 pub async fn rejoin(arguments: &RejoinArgs, output: Output) -> anyhow::Result<Exit> {
     super::init_messages_as(output);
     let config = Config::load(&arguments.file.config)?;
@@ -31,7 +31,7 @@ pub async fn rejoin(arguments: &RejoinArgs, output: Output) -> anyhow::Result<Ex
         copy: arguments.copy,
         check: !arguments.no_check,
         window: arguments.window.map(Duration::from_secs),
-        // The operator decides.
+        // The operator runs this command, and so permits the undo.
         may_undo: true,
     };
     let former = FormerPrimary::new(&config, source, request)?;
@@ -46,7 +46,7 @@ pub async fn rejoin(arguments: &RejoinArgs, output: Output) -> anyhow::Result<Ex
     }
     if arguments.copy && !arguments.yes {
         eprintln!(
-            "tailwater: all databases of {} would be removed, and those of the primary copied there; say --yes",
+            "tailwater: all databases of {} would be dropped and replaced with a copy of the primary's; confirm with --yes",
             arguments.server
         );
         return Ok(Exit::Refused);
@@ -60,7 +60,7 @@ pub async fn rejoin(arguments: &RejoinArgs, output: Output) -> anyhow::Result<Ex
     }
 }
 
-/// Prints a refusal; returns any other error.
+/// Prints a refusal. Returns any other error.
 fn refused(error: anyhow::Error) -> anyhow::Result<Exit> {
     match error.downcast_ref::<RejoinError>() {
         Some(refusal) if refusal.is_refusal() => {
@@ -96,7 +96,7 @@ fn print_plan(server: &str, plan: &RejoinPlan, output: Output) -> io::Result<()>
         writeln!(out, "an earlier rejoin was interrupted, and would be resumed")?;
     }
     match own.len() {
-        0 => writeln!(out, "the log has all of it: nothing to undo")?,
+        0 => writeln!(out, "all transactions of this server are in the log: nothing to undo")?,
         count => {
             writeln!(
                 out,
@@ -108,7 +108,7 @@ fn print_plan(server: &str, plan: &RejoinPlan, output: Output) -> io::Result<()>
     match again {
         true => writeln!(
             out,
-            "the log from {} to {} would be applied again; the server has lost {} transactions of it",
+            "the log from {} to {} would be applied again; the server has lost {} of its transactions",
             redo.from, redo.until, redo.lost
         ),
         false => writeln!(out, "nothing to apply again"),
@@ -140,7 +140,7 @@ fn print_report(report: &RejoinReport, output: Output) -> io::Result<()> {
         if repair.transactions_again > 0 {
             writeln!(
                 out,
-                "applied again: {} transactions of the log, of which the server had lost at least {}",
+                "applied again: {} transactions of the log; the server had lost at least {} of them",
                 repair.transactions_again, repair.transactions_lost
             )?;
         }

@@ -15,10 +15,10 @@ use super::throttle::throttle;
 use crate::cli::{Output, RepairArgs};
 use crate::exit::Exit;
 
-/// Changes differing rows of the target to those of the source.
+/// Runs `tailwater repair`: changes the target's rows that differ from the source's.
 ///
 /// # Errors
-/// The error that ended it. Repaired rows stay repaired.
+/// The error that ended the repair. Rows that were repaired before it stay repaired.
 pub(super) async fn repair(arguments: &RepairArgs, output: Output) -> anyhow::Result<Exit> {
     super::init_messages_as(output);
     let options = RepairOptions {

@@ -6,11 +6,11 @@ use tailwater_daemon::config::Config;
 
 use crate::exit::Exit;
 
-/// Runs the daemon with the configuration in the file at `path` until SIGTERM or SIGINT, or until no capture
-/// is left.
+/// Runs the daemon with the configuration file at `path`. It ends on SIGTERM, on SIGINT, or when no capture
+/// runs any more.
 ///
 /// # Errors
-/// A configuration that cannot be read, and those of [`tailwater_daemon::run::run`].
+/// If the configuration cannot be read, and the errors of [`tailwater_daemon::run::run`].
 pub fn run(path: &Path) -> anyhow::Result<Exit> {
     let config = Config::load(path)?;
     super::init_messages();

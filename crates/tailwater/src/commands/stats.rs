@@ -19,13 +19,16 @@ use crate::exit::Exit;
 /// Runs `tailwater log stats`.
 ///
 /// # Errors
-/// If input cannot be read or decoded; the message names the position.
+/// If the input cannot be read or decoded. The message names the position.
 pub fn stats(arguments: &StatsArgs, output: Output) -> anyhow::Result<Exit> {
     let options = options(arguments)?;
     let result = collect(arguments, &options)?;
     if let Some(path) = &arguments.html {
         let [only] = result.as_slice() else {
-            bail!("--html makes a page of one log: name one of the {} logs found", result.len());
+            bail!(
+                "--html writes a page about one log: name one of the {} logs that were found",
+                result.len()
+            );
         };
         let page = tailwater_admin::stats_page(only);
         tailwater_files::write_atomically(path, page.as_bytes(), 0o666)
@@ -108,7 +111,7 @@ fn collect(arguments: &StatsArgs, options: &CollectorOptions) -> anyhow::Result<
     }
     let mut result = Vec::new();
     for path in paths {
-        ensure!(!path.is_file(), "{} is a file: name only files, or only log folders", path.display());
+        ensure!(!path.is_file(), "{} is a file: give only binlog files, or only log folders", path.display());
         for (folder, log) in logs_in(path)? {
             let mut collector = Collector::new(options.clone());
             read_log(&log, &folder, options, &mut collector, &mut ReadProgressBar::new()?)?;
@@ -121,10 +124,10 @@ fn collect(arguments: &StatsArgs, options: &CollectorOptions) -> anyhow::Result<
 /// Parses FILE:POS.
 fn start_position(text: &str) -> anyhow::Result<(String, u64)> {
     let parsed = text.rsplit_once(':').and_then(|(file, at)| Some((file.to_owned(), at.parse().ok()?)));
-    parsed.with_context(|| format!("--start {text}: want FILE:POS, such as binlog.000042:4"))
+    parsed.with_context(|| format!("--start {text}: expected FILE:POS, such as binlog.000042:4"))
 }
 
-/// Shows the progress of reading on standard error. indicatif hides it if that is no terminal.
+/// Shows on standard error how much has been read. indicatif hides the bar if that is not a terminal.
 struct ReadProgressBar(ProgressBar);
 
 impl ReadProgressBar {

@@ -13,7 +13,7 @@ use tailwater_daemon::config::Config;
 /// Starts a switchover, prints its steps, and returns its outcome.
 ///
 /// # Errors
-/// If there is no daemon, it has no manager, or the switchover is incomplete.
+/// If no daemon runs, the daemon has no manager, or the switchover is incomplete.
 pub fn switchover(arguments: SwitchoverArgs, output: Output) -> anyhow::Result<Exit> {
     let config = Config::load(&arguments.file.config)?;
     let source = arguments.source;
@@ -25,7 +25,7 @@ pub fn switchover(arguments: SwitchoverArgs, output: Output) -> anyhow::Result<E
     };
     let begin = ManagerRequest::SwitchOver { source: source.clone(), options };
     let ManagerAnswer::Begun { id } = send(&config, begin)? else {
-        bail!("the daemon's answer is not understood");
+        bail!("unexpected answer; the daemon may run another version of Tailwater");
     };
     follow(&config, &source, &id, output)
 }

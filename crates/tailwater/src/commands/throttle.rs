@@ -1,4 +1,4 @@
-//! The throttle given on the command line.
+//! The throttle conditions given on the command line.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use tailwater_tables::{Throttle, ThrottleQuery, ThrottleRules};
 
 use crate::cli::ThrottleArgs;
 
-/// Starts the throttle checks; `server` is the server where the work is done.
+/// Starts the checks that pause the work. `server` is the server on which the work runs.
 ///
 /// # Errors
 /// If the address of a replica is invalid.
@@ -34,16 +34,17 @@ pub(super) fn throttle(arguments: &ThrottleArgs, server: &ConnectOptions) -> any
 fn endpoint(name: &str) -> anyhow::Result<Endpoint> {
     const PORT: u16 = 3306;
     if let Some(rest) = name.strip_prefix('[') {
-        let (host, port) = rest.split_once(']').with_context(|| format!("{name}: want [ADDRESS]:PORT"))?;
+        let (host, port) =
+            rest.split_once(']').with_context(|| format!("{name}: expected [ADDRESS]:PORT"))?;
         let port = match port.strip_prefix(':') {
-            Some(port) => port.parse().with_context(|| format!("{name}: {port:?} is no port"))?,
+            Some(port) => port.parse().with_context(|| format!("{name}: {port:?} is not a port number"))?,
             None => PORT,
         };
         return Ok(Endpoint::tcp(host, port));
     }
     match name.split_once(':') {
         Some((host, port)) => {
-            let port = port.parse().with_context(|| format!("{name}: {port:?} is no port"))?;
+            let port = port.parse().with_context(|| format!("{name}: {port:?} is not a port number"))?;
             Ok(Endpoint::tcp(host, port))
         }
         None => Ok(Endpoint::tcp(name, PORT)),

@@ -11,8 +11,8 @@ use tailwater_daemon::config::Config;
 use tailwater_daemon::manager::remote;
 use tailwater_daemon::wiring::{self, ClusterWiring};
 
-/// Queries every server of the configuration and prints the result, repeatedly with `--watch`. An unreachable
-/// server is part of the result and no error.
+/// Queries each server of the configuration and prints the topology, repeatedly with `--watch`. An
+/// unreachable server is shown as such and is not an error.
 ///
 /// # Errors
 /// If the configuration, or an option file with credentials, cannot be read.
@@ -22,7 +22,7 @@ pub async fn topology(arguments: &TopologyArgs, output: Output) -> anyhow::Resul
     let timeout = Duration::from_millis(arguments.timeout_ms);
     loop {
         let text = observe(&config, clusters.clone(), timeout, output, arguments.watch.is_some()).await?;
-        // The reader of the pipe ended.
+        // The program that reads the pipe has ended.
         if std::io::stdout().write_all(text.as_bytes()).and_then(|()| std::io::stdout().flush()).is_err() {
             return Ok(Exit::Done);
         }
@@ -44,7 +44,7 @@ async fn observe(
     for cluster in &clusters {
         observations.push(wiring::observe(cluster, timeout).await);
     }
-    // Last, so that the log's own state is the newest.
+    // The daemon is asked after the servers, so that the shown state of the log is the newest.
     wiring::ask_daemon(config, &mut clusters);
     remote::ask_others(config, &mut clusters).await;
     let mut readiness = wiring::ask_readiness(config);
@@ -59,7 +59,8 @@ async fn observe(
     let is_terminal = std::io::stdout().is_terminal();
     let is_plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     let style = if is_terminal && !is_plain { TextStyle::Colours } else { TextStyle::Plain };
-    // Cursor home and clear: no flicker, and the scroll-back does not fill up.
+    // Escape codes: cursor to the top left, then clear. The screen does not flicker, and the scroll-back does
+    // not fill.
     let mut text = if is_watching && is_terminal { "\x1b[H\x1b[2J".to_owned() } else { String::new() };
     for (index, ClusterView { cluster, findings, readiness }) in shown.iter().enumerate() {
         if index > 0 {

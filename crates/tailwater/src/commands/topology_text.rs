@@ -4,7 +4,7 @@ use tailwater_manager::FailoverReadiness;
 use tailwater_topology::analysis::{ClusterFinding, FailureCode};
 use tailwater_topology::{Cluster, NodeRole, Promotion, TopologyNode};
 
-/// Whether output has colours.
+/// Whether the output has colours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TextStyle {
     Plain,
@@ -30,14 +30,15 @@ impl TextStyle {
 
 /// One line of the tree, before its columns are aligned.
 struct TreeLine<'a> {
-    /// Branch characters before the name.
+    /// Branch characters of the tree before the server's name.
     before: String,
-    /// Branch characters before lines that belong to it.
+    /// Branch characters before the lines below it that belong to the same server.
     below: String,
     node: &'a TopologyNode,
 }
 
-/// Writes the cluster's name, its failures, and a line for each member with its problems below.
+/// Writes the cluster's name, its failures, and a line for each server. The problems of a server follow on
+/// the lines below it.
 pub(super) fn write_cluster(
     text: &mut String,
     cluster: &Cluster,
@@ -57,7 +58,7 @@ pub(super) fn write_cluster(
         let told = format!("{}: {}: {}", finding.code, finding.server, finding.evidence.join("; "));
         text.push_str(&format!("! {}\n", style.red(&told)));
     }
-    // A rule that would refuse is among the findings already.
+    // If a rule would refuse a failover, that is among the findings already.
     if let Some(readiness) = readiness.filter(|readiness| readiness.rule().is_none()) {
         text.push_str(&format!("failover: {readiness}\n"));
     }
@@ -81,7 +82,7 @@ pub(super) fn write_cluster(
     }
 }
 
-/// Whether the same finding is shown below the server's own line.
+/// Whether the tree shows this finding below the server's own line.
 fn is_shown_at_node(code: FailureCode) -> bool {
     matches!(
         code,
@@ -114,7 +115,7 @@ fn role(role: NodeRole) -> &'static str {
     }
 }
 
-/// Facts about a node, shortest first.
+/// Returns the facts about a server, shortest first.
 fn facts(node: &TopologyNode) -> Vec<String> {
     let mut facts = Vec::new();
     facts.extend(node.version.clone());
@@ -157,7 +158,7 @@ fn facts(node: &TopologyNode) -> Vec<String> {
     facts
 }
 
-/// Maximum characters of a GTID set in a line; JSON has all of it.
+/// Maximum number of characters of a GTID set in a line. JSON output has the whole set.
 const GTIDS_CHARACTERS_MAX: usize = 60;
 
 fn shortened(gtids: &str) -> String {
@@ -201,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn tree_is_formatted() {
+    fn a_cluster_is_formatted_as_a_tree() {
         let mut text = String::new();
         write_cluster(&mut text, &cluster(), &[], None, TextStyle::Plain);
         let expected = "\

@@ -17,11 +17,12 @@ use crate::exit::Exit;
 /// Verifies each log in turn, and prints each problem with its file and offset to standard output.
 ///
 /// # Errors
-/// If a log cannot be read, or the output cannot be written. Damage is [`Exit::ProblemsFound`], not an error.
+/// If a log cannot be read, or the output cannot be written. Damage is not an error but
+/// [`Exit::ProblemsFound`].
 pub fn logs(logs: Vec<(PathBuf, LogDir)>, output: Output) -> anyhow::Result<Exit> {
     let mut exit = Exit::Done;
     for (folder, log) in logs {
-        // The bar hides itself if standard error is no terminal.
+        // indicatif hides the bar if standard error is not a terminal.
         let bar = ProgressBar::new(0).with_style(ProgressStyle::with_template(
             "{msg} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta}",
         )?);
@@ -32,7 +33,7 @@ pub fn logs(logs: Vec<(PathBuf, LogDir)>, output: Output) -> anyhow::Result<Exit
         });
         bar.finish_and_clear();
         let found = match result {
-            // Damage after which nothing can be verified; to the operator it is one more problem with a
+            // Nothing after this damage can be verified. The operator sees it as one more problem with a
             // position.
             Err(LogError::Corrupt { path, offset, reason }) => Verification {
                 problems: vec![LogProblem { path, offset, reason }],
@@ -47,16 +48,17 @@ pub fn logs(logs: Vec<(PathBuf, LogDir)>, output: Output) -> anyhow::Result<Exit
     Ok(exit)
 }
 
-/// Verifies a binlog file outside of a log: lengths and checksums of all events.
+/// Verifies a binlog file outside a log: lengths and checksums of all events.
 ///
 /// # Errors
-/// If it cannot be read.
+/// If the file cannot be read.
 pub fn file(path: &Path, output: Output) -> anyhow::Result<Exit> {
     let mut found = Verification { segments: 1, ..Verification::default() };
     let mut problem =
         |offset, reason: String| found.problems.push(LogProblem { path: path.into(), offset, reason });
     let mut events = BinlogFile::open(path)?;
-    // Until the format description is read. If that declares checksums, every event has one.
+    // Assumed until the format description is read. If the format description declares checksums, every event
+    // has one.
     let mut format = FormatDescription::assumed(Flavour::MySql, ChecksumAlgorithm::Off);
     let mut event = Vec::new();
     loop {
@@ -85,7 +87,7 @@ pub fn file(path: &Path, output: Output) -> anyhow::Result<Exit> {
     report(path, &found, output)
 }
 
-/// Prints the result, and returns the exit code.
+/// Prints the result of the verification, and returns the exit code.
 fn report(path: &Path, found: &Verification, output: Output) -> anyhow::Result<Exit> {
     let mut out = io::stdout().lock();
     for problem in &found.problems {
@@ -137,5 +139,5 @@ fn report(path: &Path, found: &Verification, output: Output) -> anyhow::Result<E
     Ok(if found.is_ok() { Exit::Done } else { Exit::ProblemsFound })
 }
 
-/// The code of damaged bytes on disk, as in [`LogError::Corrupt`].
+/// Error code for damaged bytes on disk, as in [`LogError::Corrupt`].
 const PROBLEM_CODE: &str = "TW-LOG-0003";
