@@ -81,7 +81,7 @@ pub fn is_skipped_in_ci(test: &str, other: &str) -> bool {
     let is_set = |name: &str| std::env::var_os(name).is_some();
     let is_spared = is_set("CI") && !is_set("TAILWATER_LONG");
     if is_spared {
-        eprintln!("SKIPPED {test} in CI: {other} is much like it");
+        eprintln!("SKIPPED {test} in CI, because {other} tests nearly the same");
     }
     is_spared
 }
@@ -105,7 +105,7 @@ macro_rules! on_each_server {
 
             #[tokio::test]
             async fn mariadb_118() -> anyhow::Result<()> {
-                if $crate::require::is_skipped_in_ci(concat!(stringify!($test), " on MariaDB 11.8"), "that on 10.11") {
+                if $crate::require::is_skipped_in_ci(concat!(stringify!($test), " on MariaDB 11.8"), "the same test on 10.11") {
                     return Ok(());
                 }
                 super::$test(ServerKind::Mariadb118).await

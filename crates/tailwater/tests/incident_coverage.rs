@@ -1,4 +1,4 @@
-//! Each case of docs/reference/failover-incidents.md names existing tests.
+//! Each case in docs/reference/failover-incidents.md names existing tests.
 
 use std::path::Path;
 
@@ -13,17 +13,17 @@ fn each_incident_has_existing_tests() -> Result<()> {
     for case in cases {
         let held_by = case.trim_end_matches(" |").rsplit(" | ").next().context("no cell")?;
         let named: Vec<_> = held_by.split('`').skip(1).step_by(2).collect();
-        ensure!(!named.is_empty(), "no test: {case}");
+        ensure!(!named.is_empty(), "this case names no test: {case}");
         for test in named {
             let (file, name) = test.split_once("::").unwrap_or((test, ""));
             let path = root.join(file);
-            ensure!(path.exists(), "{file} is not there");
+            ensure!(path.exists(), "the test file {file} does not exist");
             if !name.is_empty() {
                 let text = std::fs::read_to_string(&path)?;
-                // A function, a case of the nemesis, or a test made by a macro.
+                // The name is a test function, a fault of the nemesis, or a test that a macro generates.
                 let is_there = ["fn {}(", "    {}("].map(|form| text.contains(&form.replace("{}", name)));
                 let is_listed = text.contains(&format!("{name},\n")) || text.contains(&format!("({name}"));
-                ensure!(is_there.contains(&true) || is_listed, "{file} has no {name}");
+                ensure!(is_there.contains(&true) || is_listed, "{file} has no test {name}");
             }
         }
     }

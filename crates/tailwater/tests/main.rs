@@ -1,6 +1,6 @@
-//! Tests of the program from the outside, with real servers.
+//! Tests that run the `tailwater` program against real servers.
 
-// `on_each_server!` is used in all modules.
+// All test modules use the macro `on_each_server!`.
 #[macro_use]
 extern crate tailwater_sandbox;
 

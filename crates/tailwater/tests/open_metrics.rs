@@ -1,4 +1,4 @@
-//! A scrape of `/metrics`, parsed by the rules of OpenMetrics 1.0 for gauges, counters and infos.
+//! Parses the text of `/metrics` by the rules of OpenMetrics 1.0 for gauges, counters and infos.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
@@ -7,27 +7,27 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// Time limit of each wait; reached only on a failure.
+/// Time limit of each wait. A passing test never reaches it.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The samples of one scrape.
+/// The samples in one response of `/metrics`.
 #[derive(Debug)]
 pub struct Scrape {
-    /// The unchanged body.
+    /// The response body, unchanged.
     pub text: String,
-    /// Values by name and labels, sorted by label name: `name{a="b",c="d"}`.
+    /// Values by sample name and labels. The labels are sorted by name: `name{a="b",c="d"}`.
     samples: BTreeMap<String, f64>,
 }
 
 impl Scrape {
-    /// Scrapes the daemon at `address` (`host:port`).
+    /// Requests `/metrics` from the daemon at `address` (`host:port`).
     pub fn of(address: &str) -> Result<Self> {
         let mut stream = TcpStream::connect(address)?;
         stream.set_read_timeout(Some(TIMEOUT))?;
         stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer)?;
-        let (head, body) = answer.split_once("\r\n\r\n").context("a head and a body")?;
+        let (head, body) = answer.split_once("\r\n\r\n").context("the response has no headers and body")?;
         ensure!(head.starts_with("HTTP/1.1 200 "), "{answer}");
         let content_type = "content-type: application/openmetrics-text; version=1.0.0; charset=utf-8";
         ensure!(head.lines().any(|line| line.eq_ignore_ascii_case(content_type)), "{head}");
@@ -44,7 +44,10 @@ impl Scrape {
                 let (keyword, rest) = comment.split_once(' ').with_context(|| line.to_owned())?;
                 let (name, value) = rest.split_once(' ').with_context(|| line.to_owned())?;
                 if name != family.name {
-                    ensure!(is_name(name) && families.insert(name.to_owned()), "again or no name: {line}");
+                    ensure!(
+                        is_name(name) && families.insert(name.to_owned()),
+                        "the metric name is missing or repeated: {line}"
+                    );
                     family = Family { name: name.to_owned(), ..Family::default() };
                 }
                 family.describe(keyword, value).with_context(|| line.to_owned())?;
@@ -57,18 +60,18 @@ impl Scrape {
         Ok(Self { text: text.to_owned(), samples })
     }
 
-    /// The value of a sample, such as `tailwater_manager_leader{cluster="orders"}`.
+    /// Returns the value of a sample, such as `tailwater_manager_leader{cluster="orders"}`.
     pub fn value(&self, series: &str) -> Option<f64> {
         self.samples.get(series).copied()
     }
 
-    /// Whether a sample of that name exists.
+    /// Whether there is a sample of that name.
     pub fn has(&self, name: &str) -> bool {
         self.samples.keys().any(|series| series.split('{').next() == Some(name))
     }
 }
 
-/// The metadata of a family so far.
+/// The metadata of a metric family that has been parsed so far.
 #[derive(Default)]
 struct Family {
     name: String,
@@ -79,12 +82,17 @@ struct Family {
 
 impl Family {
     fn describe(&mut self, keyword: &str, value: &str) -> Result<()> {
-        ensure!(!self.has_samples, "after a sample");
+        ensure!(!self.has_samples, "metadata after a sample");
         ensure!(self.keywords.insert(keyword.to_owned()), "twice");
         match keyword {
-            "HELP" => ensure!(!value.is_empty() && !value.contains('\\'), "no plain help"),
+            "HELP" => {
+                ensure!(!value.is_empty() && !value.contains('\\'), "the help text is empty or has escapes")
+            }
             "TYPE" => value.clone_into(&mut self.metric_type),
-            "UNIT" => ensure!(self.name.ends_with(&format!("_{value}")), "the name lacks the unit"),
+            "UNIT" => ensure!(
+                self.name.ends_with(&format!("_{value}")),
+                "the metric name does not end with its unit"
+            ),
             _ => bail!("an unknown keyword"),
         }
         Ok(())
@@ -99,22 +107,23 @@ impl Family {
             other => bail!("type {other:?}"),
         };
         let rest = line.strip_prefix(&self.name).and_then(|rest| rest.strip_prefix(suffix));
-        let rest = rest.and_then(|rest| rest.strip_prefix('{')).context("not of this family")?;
+        let rest =
+            rest.and_then(|rest| rest.strip_prefix('{')).context("the sample belongs to another family")?;
         let (labels, rest) = labels(rest)?;
         let value: f64 = rest.strip_prefix(' ').context("no value")?.parse()?;
         ensure!(value.is_finite() && (suffix.is_empty() || value >= 0.0), "the value");
-        ensure!(suffix != "_info" || value == 1.0, "an info is 1");
+        ensure!(suffix != "_info" || value == 1.0, "the value of an info is always 1");
         let labels: Vec<_> = labels.iter().map(|(name, value)| format!("{name}=\"{value}\"")).collect();
         Ok((format!("{}{suffix}{{{}}}", self.name, labels.join(",")), value))
     }
 }
 
-/// The labels up to the closing brace, and the rest of the line.
+/// Returns the labels up to the closing brace, and the text after it.
 fn labels(mut rest: &str) -> Result<(BTreeMap<&str, String>, &str)> {
     let mut labels = BTreeMap::new();
     loop {
         let (name, after) = rest.split_once("=\"").context("a label has no value")?;
-        ensure!(is_name(name) && !name.contains(':'), "label name {name:?}");
+        ensure!(is_name(name) && !name.contains(':'), "invalid label name {name:?}");
         let mut value = String::new();
         let mut characters = after.char_indices();
         let end = loop {
@@ -127,7 +136,7 @@ fn labels(mut rest: &str) -> Result<(BTreeMap<&str, String>, &str)> {
                 (_, character) => value.push(character),
             }
         };
-        ensure!(labels.insert(name, value).is_none(), "label {name} twice");
+        ensure!(labels.insert(name, value).is_none(), "label {name} occurs twice");
         let after = &after[end + 1..];
         match after.strip_prefix(',') {
             Some(more) => rest = more,

@@ -1,10 +1,10 @@
-//! Holds the direction of dependencies between the rooms: `wire <- session, log <- engines <- daemon <- lab
-//! <- server_suites, tailwater`.
+//! Checks the direction of the dependencies between groups of crates, which ARCHITECTURE.md calls rooms:
+//! `wire <- session, log <- engines <- daemon <- lab <- server_suites, tailwater`.
 
 use std::collections::BTreeMap;
 use std::process::Command;
 
-/// The rooms and their allowed dependencies, as ARCHITECTURE.md lists them.
+/// The rooms (groups of crates) and the rooms that each may depend on, as ARCHITECTURE.md lists them.
 const ROOMS: &[(&str, &[&str])] = &[
     ("tailwater-wire", &[]),
     ("tailwater-files", &[]),
@@ -98,7 +98,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Dependencies that a room must never have directly, except for tests.
+/// Crates that a room must never depend on directly. Dependencies for tests only are allowed.
 const FORBIDDEN: &[(&str, &[&str])] =
     &[("tailwater-wire", &["tokio", "rustls", "rustix"]), ("tailwater-log", &["tokio-rustls", "rustls"])];
 
@@ -119,7 +119,7 @@ fn dependencies_follow_the_architecture() {
             .as_array()
             .expect("dependencies")
             .iter()
-            // Tests may start servers; only dependencies of the shipped code count.
+            // Only dependencies of the shipped code count. Tests may depend on crates that start servers.
             .filter(|dependency| dependency["kind"].is_null())
             .map(|dependency| dependency["name"].as_str().expect("name").to_owned())
             .collect();

@@ -1,4 +1,5 @@
-//! An S3 server on loopback that stores objects in a folder, and that can fail like stores and networks do.
+//! An S3 server on the loopback address that stores objects in a folder. It can fail in the ways in which
+//! object stores and networks fail.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -30,24 +31,24 @@ pub const BUCKET: &str = "archive";
 
 pub struct S3Server {
     folder: TempDir,
-    /// Number of requests that are still answered with 503.
+    /// Number of further requests to answer with error 503.
     failing: Arc<AtomicUsize>,
     /// Number of requests so far.
     requests: Arc<AtomicUsize>,
-    /// The link in front of the server.
+    /// The network link between the clients and the server.
     pub link: Link,
     authority: Option<PathBuf>,
-    // Dropped last: the other fields run on it.
+    // Declared last so that it is dropped last: the other fields use it.
     _runtime: Runtime,
 }
 
 impl S3Server {
-    /// A server with plain HTTP.
+    /// Starts a server that uses plain HTTP.
     pub fn start() -> Result<Self> {
         Self::serve(false)
     }
 
-    /// A server with HTTPS, whose certificate only [`Self::authority`] confirms.
+    /// Starts a server that uses HTTPS. Only the certificate [`Self::authority`] verifies it.
     pub fn start_tls() -> Result<Self> {
         Self::serve(true)
     }
@@ -76,23 +77,23 @@ impl S3Server {
         Ok(Self { folder, failing, requests, link, authority, _runtime: runtime })
     }
 
-    /// URL for clients.
+    /// Returns the URL for clients.
     pub fn endpoint(&self) -> String {
         let scheme = if self.authority.is_some() { "https" } else { "http" };
         format!("{scheme}://localhost:{}", self.link.port())
     }
 
-    /// A PEM file of the authority that signed its certificate.
+    /// Returns the PEM file of the authority that signed the server's certificate.
     pub fn authority(&self) -> Option<&Path> {
         self.authority.as_deref()
     }
 
-    /// Answers the next requests with 503.
+    /// Answers the next `requests` requests with error 503.
     pub fn fail_next(&self, requests: usize) {
         self.failing.store(requests, Ordering::SeqCst);
     }
 
-    /// Whether all ordered failures have happened.
+    /// Whether all requested failures have happened.
     pub fn has_failed(&self) -> bool {
         self.failing.load(Ordering::SeqCst) == 0
     }
@@ -101,14 +102,15 @@ impl S3Server {
         self.requests.load(Ordering::SeqCst)
     }
 
-    /// The file of an object.
+    /// Returns the file that stores an object.
     pub fn file(&self, name: &str) -> PathBuf {
         self.folder.path().join(BUCKET).join(name)
     }
 
-    /// Whether an incomplete upload of an object has parts.
+    /// Whether an unfinished multipart upload of an object has stored parts.
     pub fn has_parts(&self) -> Result<bool> {
-        let mut entries = std::fs::read_dir(self.folder.path()).context("the server's folder")?;
+        let mut entries =
+            std::fs::read_dir(self.folder.path()).context("the server's folder cannot be read")?;
         Ok(entries
             .any(|entry| entry.is_ok_and(|entry| entry.file_name().to_string_lossy().contains(".part-"))))
     }
@@ -156,7 +158,7 @@ async fn answer(
             Ok::<_, Infallible>(response)
         }
     });
-    // A broken connection is the client's concern.
+    // If the connection breaks, the client reports it.
     let _ = Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(socket), respond).await;
 }
 
@@ -166,7 +168,7 @@ fn status(status: StatusCode) -> Response<Body> {
     response
 }
 
-/// A self-signed certificate for `localhost`, which is written to `authority`.
+/// Creates a self-signed certificate for `localhost`, and writes it to `authority`.
 fn acceptor(authority: &Path) -> Result<TlsAcceptor> {
     let certified = rcgen::generate_simple_self_signed(["localhost".to_owned()])?;
     std::fs::write(authority, certified.cert.pem())?;

@@ -1,4 +1,5 @@
-//! Tests that read like shell sessions: a folder, command lines of the program, and their expected output.
+//! A helper for tests that read like shell sessions: a folder, command lines of the program, and the expected
+//! output.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -10,14 +11,14 @@ use tempfile::TempDir;
 /// The program under test.
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_tailwater");
 
-/// The program that tests start and kill before the program under test continues its work: the earlier build
-/// named by `TAILWATER_EARLIER_BUILD`, so that each of them tests an upgrade too; otherwise the program under
-/// test.
+/// Returns the program that tests start and kill before the program under test continues its work. If
+/// `TAILWATER_EARLIER_BUILD` names an earlier build, it is that build, so each of these tests also tests an
+/// upgrade. Otherwise it is the program under test.
 pub fn earlier_program() -> PathBuf {
     std::env::var_os(EARLIER_BUILD).map_or_else(|| PROGRAM.into(), PathBuf::from)
 }
 
-/// Name of the variable with the path of an earlier build.
+/// Environment variable with the path of an earlier build.
 pub const EARLIER_BUILD: &str = "TAILWATER_EARLIER_BUILD";
 
 /// A folder in which the program runs.
@@ -43,12 +44,12 @@ impl Shell {
         std::fs::write(self.path().join(name), text).context(name.to_owned())
     }
 
-    /// Runs `tailwater` with these arguments, separated by spaces, in the folder.
+    /// Runs `tailwater` in the folder with these arguments, separated by spaces.
     pub fn run(&self, words: &str) -> Result<Ran> {
         self.finish(Command::new(PROGRAM).args(words.split_whitespace()), words)
     }
 
-    /// Runs a shell command in which `tailwater` is the program.
+    /// Runs a shell command in which the word `tailwater` runs the program under test.
     pub fn bash(&self, line: &str) -> Result<Ran> {
         let script = format!("set -o pipefail; tailwater() {{ '{PROGRAM}' \"$@\"; }}; {line}");
         self.finish(Command::new("bash").arg("-c").arg(script), line)
@@ -61,7 +62,7 @@ impl Shell {
     }
 }
 
-/// A finished command.
+/// A command that has ended.
 #[derive(Debug)]
 pub struct Ran {
     words: String,
@@ -81,7 +82,7 @@ impl Ran {
         String::from_utf8_lossy(&self.output.stderr).into_owned()
     }
 
-    /// Standard output, one JSON object per line.
+    /// Parses standard output as one JSON object per line.
     pub fn json(&self) -> Result<Vec<Value>> {
         let lines = self.text();
         let parse =
@@ -102,32 +103,41 @@ impl Ran {
         self
     }
 
-    /// Checks that each of these texts is in standard output.
+    /// Checks that standard output contains each of these texts.
     #[track_caller]
     pub fn says(self, all: &[&str]) -> Self {
         let text = self.text();
         for wanted in all {
-            assert!(text.contains(wanted), "{} does not say {wanted:?}: {}", self.words, self.start());
+            assert!(
+                text.contains(wanted),
+                "{}: standard output does not contain {wanted:?}: {}",
+                self.words,
+                self.start()
+            );
         }
         self
     }
 
-    /// Checks that each of these texts is in standard error.
+    /// Checks that standard error contains each of these texts.
     #[track_caller]
     pub fn stderr_has(self, all: &[&str]) -> Self {
         let text = self.errors();
         for wanted in all {
-            assert!(text.contains(wanted), "{} does not complain {wanted:?}: {text}", self.words);
+            assert!(
+                text.contains(wanted),
+                "{}: standard error does not contain {wanted:?}: {text}",
+                self.words
+            );
         }
         self
     }
 
-    /// Checks that none of these texts is in standard output.
+    /// Checks that standard output contains none of these texts.
     #[track_caller]
     pub fn stdout_lacks(self, all: &[&str]) -> Self {
         let text = self.text();
         for unwanted in all {
-            assert!(!text.contains(unwanted), "{} says {unwanted:?}", self.words);
+            assert!(!text.contains(unwanted), "{}: standard output contains {unwanted:?}", self.words);
         }
         self
     }

@@ -1,17 +1,18 @@
-//! Checks the names and the language of the sources: each type name has one meaning, files have distinct
-//! names that are nouns, and comments and pages use plain English.
+//! Checks the names and the language of the sources: a type name has one meaning, file names are distinct
+//! nouns, and comments and documentation use plain English.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Words that comments, pages and function names do not use, because readers stumble over them.
+/// Words that are not used in comments, documentation and function names, because readers find them hard to
+/// read.
 const AVOIDED: &[&str] = &["anew", "somebody", "whoever", "amid"];
 
-/// File names of one folder must differ by more than one of these endings (not `watch` and `watching`).
+/// Two file names in one folder must differ by more than one of these endings (not `watch` and `watching`).
 const ENDINGS: &[&str] = &["ing", "ed", "er", "s"];
 
-/// Modules that end like a gerund or a participle, and are nouns or adjectives of the field all the same.
+/// Module names that end like a gerund or a participle, but are established nouns or adjectives.
 const NOUNS: &[&str] = &[
     "compressed",
     "detached",
@@ -31,14 +32,15 @@ const NOUNS: &[&str] = &[
     "wiring",
 ];
 
-/// Maximum width of a comment line, as of code (rustfmt.toml).
+/// Maximum width of a comment line in columns: the same as for code (rustfmt.toml).
 const COMMENT_COLUMNS_MAX: usize = 110;
 
 fn workspace() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the workspace exists")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the workspace folder exists")
 }
 
-/// All files below `folder` with one of `extensions`, sorted, without build products and hidden folders.
+/// Returns all files below `folder` that have one of `extensions`, sorted. Build output and hidden folders
+/// are skipped.
 fn files(folder: &Path, extensions: &[&str]) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut folders = vec![folder.to_owned()];
@@ -59,12 +61,12 @@ fn files(folder: &Path, extensions: &[&str]) -> Vec<PathBuf> {
     found
 }
 
-/// Path relative to the workspace, for messages.
+/// Returns the path relative to the workspace, for messages.
 fn shown(path: &Path) -> String {
     path.strip_prefix(workspace()).unwrap_or(path).display().to_string()
 }
 
-/// The sources of the crates, without tests.
+/// Returns the source files of the crates, without tests.
 fn sources() -> Vec<PathBuf> {
     let all = files(&workspace().join("crates"), &["rs"]);
     let is_part = |path: &Path, name: &str| path.components().any(|part| part.as_os_str() == name);
@@ -77,7 +79,7 @@ fn stem(path: &Path) -> &str {
     path.file_stem().and_then(|stem| stem.to_str()).expect("file names are UTF-8")
 }
 
-/// The type that a line at the top level of a module defines.
+/// Returns the name of the type that the line defines, if it does so at the top level of a module.
 fn defined_type(line: &str) -> Option<&str> {
     let line = match line.strip_prefix("pub") {
         Some(rest) if rest.starts_with('(') => rest.split_once(')')?.1,
@@ -92,8 +94,8 @@ fn defined_type(line: &str) -> Option<&str> {
         .filter(|name| !name.is_empty())
 }
 
-/// The words of a line of a source or a page that are English: a comment, the name of a function, or text
-/// outside of code spans.
+/// Returns the words of a line that are English: the words of a comment or of a function's name in a source,
+/// the text outside code spans in a documentation page.
 fn english_words(line: &str, is_source: bool) -> Vec<&str> {
     let (name, text) = match (is_source, line.find("//")) {
         (false, _) => ("", line),
@@ -110,7 +112,7 @@ fn english_words(line: &str, is_source: bool) -> Vec<&str> {
 }
 
 #[test]
-fn a_type_name_means_one_thing() {
+fn a_type_name_has_one_meaning() {
     let mut places: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for path in sources() {
         let text = fs::read_to_string(&path).expect("a source can be read");
@@ -133,7 +135,7 @@ fn a_type_name_means_one_thing() {
 }
 
 #[test]
-fn files_of_a_folder_differ_by_more_than_an_ending() {
+fn file_names_of_a_folder_differ_by_more_than_an_ending() {
     let mut folders: BTreeMap<PathBuf, Vec<String>> = BTreeMap::new();
     for path in sources() {
         let folder = path.parent().expect("a file has a folder");
@@ -153,7 +155,7 @@ fn files_of_a_folder_differ_by_more_than_an_ending() {
 }
 
 #[test]
-fn files_are_named_by_nouns() {
+fn file_names_are_nouns() {
     let is_noun = |path: &Path| {
         let stem = stem(path);
         NOUNS.contains(&stem) || !(stem.ends_with("ing") || stem.ends_with("ed"))
@@ -161,13 +163,13 @@ fn files_are_named_by_nouns() {
     let verbs: Vec<String> = sources().iter().filter(|path| !is_noun(path)).map(|path| shown(path)).collect();
     assert!(
         verbs.is_empty(),
-        "files that a noun would name better (exceptions are in NOUNS):\n{}",
+        "files that are not named by a noun (add exceptions to NOUNS):\n{}",
         verbs.join("\n")
     );
 }
 
 #[test]
-fn comments_and_pages_are_plain_english() {
+fn comments_and_documentation_are_plain_english() {
     let mut found = Vec::new();
     for path in files(&workspace(), &["rs", "md"]).iter().filter(|path| !path.ends_with("tests/words.rs")) {
         let text = fs::read_to_string(path).expect("a source can be read");
@@ -190,7 +192,7 @@ fn comments_are_not_wider_than_code() {
         let text = fs::read_to_string(&path).expect("a source can be read");
         for (number, line) in text.lines().enumerate() {
             let comment = line.trim_start();
-            // A table of Markdown cannot be wrapped.
+            // Rows of a Markdown table cannot be wrapped.
             let is_text =
                 comment.starts_with("//") && !comment.contains("// |") && !comment.contains("//! |");
             if is_text && line.chars().count() > COMMENT_COLUMNS_MAX {

@@ -39,7 +39,7 @@ fn statements(flavour: Flavour, account: &str) -> Vec<(&'static str, &'static st
             format!("GRANT {looking} ON *.* TO {account}"),
         ),
         ("apply rows", "target", grant_statement(AccountPurpose::Apply, flavour, account)),
-        ("keep progress", "target", format!("GRANT ALL ON tailwater.* TO {account}")),
+        ("store the progress of a channel", "target", format!("GRANT ALL ON tailwater.* TO {account}")),
         (
             "change the data: once for each applied database; narrower grants are possible",
             "target",
@@ -65,7 +65,7 @@ fn statements(flavour: Flavour, account: &str) -> Vec<(&'static str, &'static st
             "source",
             format!("GRANT SELECT, CREATE, INSERT, DELETE ON tailwater.* TO {account}"),
         ),
-        ("repair it", "target", grant(REPAIR, flavour, account)),
+        ("repair the data", "target", grant(REPAIR, flavour, account)),
         ("repair the data while read_only is on", "target", grant(UNDER_READ_ONLY, flavour, account)),
         ("read the replica's lag (--throttle-replica)", "the replica", grant(LAG, flavour, account)),
         (

@@ -1,4 +1,4 @@
-//! Channels of a running daemon, as an operator lists and controls them.
+//! The commands with which an operator lists and controls the channels of a running daemon.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -94,7 +94,7 @@ fn channel_commands_need_a_daemon() -> Result<()> {
 }
 
 #[tokio::test]
-async fn channels_obey_operator_commands() -> Result<()> {
+async fn channels_are_controlled_by_operator_commands() -> Result<()> {
     let kind = ServerKind::Mariadb1011;
     if require(kind).is_none() {
         return Ok(());
@@ -132,7 +132,7 @@ async fn channels_obey_operator_commands() -> Result<()> {
     trial.stop_relay().await
 }
 
-/// The channel in the JSON of `channel list`.
+/// Returns the channel as `channel list` reports it in JSON.
 fn status(shell: &Shell) -> Result<Value> {
     let lines = shell.run("channel list -c tailwater.toml --output json")?.exits(0).json()?;
     lines.into_iter().next().context("no channel")
@@ -145,21 +145,21 @@ async fn until(shell: &Shell, state: &str) -> Result<Value> {
         if status["state"] == state {
             return Ok(status);
         }
-        ensure!(begun.elapsed() < PATIENCE, "it is not {state}: {status}");
+        ensure!(begun.elapsed() < PATIENCE, "the channel is not {state}: {status}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 
-/// Waits until the target's table has exactly these ids.
+/// Waits until the table on the target has exactly these ids.
 async fn holds(target: &Server, ids: &str) -> Result<()> {
     let begun = Instant::now();
     loop {
-        // The table does not exist at first.
+        // At first the table does not exist.
         let found = target.sql("SELECT GROUP_CONCAT(id ORDER BY id) FROM shop.t").await.unwrap_or_default();
         if found == [ids] {
             return Ok(());
         }
-        ensure!(begun.elapsed() < PATIENCE, "{found:?} and not {ids}");
+        ensure!(begun.elapsed() < PATIENCE, "the target has the ids {found:?}, expected {ids}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
@@ -193,7 +193,7 @@ async fn stop_and_start(shell: &Shell, trial: &Trial, target: &Server) -> Result
     until(shell, "stopped").await?;
     holds(target, "1,2").await?;
 
-    // The target contains its applied GTIDs, and the channel can be started from them.
+    // `channel stop` has published the applied GTIDs to the target. The channel can be started from them.
     let told = target.sql("SELECT @@GLOBAL.gtid_slave_pos").await?;
     ensure!(told == [second.clone()], "{told:?}");
     target.sql("DELETE FROM shop.t WHERE id = 2").await?;
@@ -213,7 +213,7 @@ async fn fail_and_skip(shell: &Shell, trial: &Trial, target: &Server) -> Result<
     trial.primary.sql("INSERT INTO shop.t VALUES (5)").await?;
     let failed = until(shell, "failed").await?;
     ensure!(failed["fault"]["code"] == "TW-APP-0002", "{failed}");
-    // The lag is unknown, not 0 s.
+    // The lag of a failed channel is unknown; it is not reported as 0 s.
     ensure!(failed["lag_seconds"].is_null() && failed["stopped_because"].is_null(), "{failed}");
     let text = shell.run("channel list -c tailwater.toml")?.exits(0);
     text.says(&[

@@ -1,7 +1,8 @@
-//! The daemon and the target of its channel are killed under load at random moments; the target is equal at
-//! the end.
+//! The daemon, and the target of its channel, are killed under load at random moments. At the end the target
+//! equals the source.
 //!
-//! A run prints its seed; `TAILWATER_SEED=n` repeats its choices. `TAILWATER_LONG=1` kills more often.
+//! A run prints its random seed. `TAILWATER_SEED=n` repeats the random choices of that run.
+//! `TAILWATER_LONG=1` kills more often.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -18,12 +19,12 @@ use tokio_util::sync::CancellationToken;
 
 use crate::shell::{PROGRAM, earlier_program};
 
-/// Time limit of each wait; reached only on a failure.
+/// Time limit of each wait. A passing test never reaches it.
 const PATIENCE: Duration = Duration::from_secs(90);
 
 const CLIENTS: u64 = 4;
 
-/// Data that would change if a transaction were applied twice or never.
+/// Queries whose result changes if a transaction is applied twice or never.
 const SUMS: &str = "SELECT SUM(n) FROM tally.hot; SELECT COUNT(*) FROM tally.notes; \
                     CHECKSUM TABLE tally.hot, tally.notes EXTENDED";
 
@@ -37,7 +38,8 @@ async fn a_killed_daemon_applies_each_transaction_once_to_mysql() -> Result<()> 
     killed(ServerKind::Mysql97, true).await
 }
 
-/// Here only the channel waits for syncs of the log, which another thread makes.
+/// The source does not wait for ACKs. Another thread syncs the log to disk, and only the channel waits for
+/// that.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_killed_daemon_applies_each_transaction_of_an_asynchronous_source_once() -> Result<()> {
     killed(ServerKind::Mariadb1011, false).await?;
@@ -53,7 +55,7 @@ async fn killed(kind: ServerKind, semi_sync: bool) -> Result<()> {
     eprintln!("{kind}: TAILWATER_SEED={seed}");
     let mut random = StdRng::seed_from_u64(seed);
     let folder = TrialFolder::new(None)?;
-    // The target loses its newest commits when it is killed.
+    // With these options, the target loses its newest commits when it is killed.
     let forgetful = ["--innodb-flush-log-at-trx-commit=0", "--sync-binlog=0", "--server-id=2"];
     let mut target = Server::start(ServerSpec::new(kind).name("target").options(forgetful)).await?;
     let mut trial = start(kind, &folder, &target, random.random()).await?;
@@ -101,11 +103,14 @@ async fn killed(kind: ServerKind, semi_sync: bool) -> Result<()> {
     wait_equal(&mut trial, &target).await?;
     let sums = target.sql(SUMS).await?;
     let wanted = committed.to_string();
-    ensure!(sums.starts_with(&[wanted.clone(), wanted]), "{sums:?} of {committed}");
+    ensure!(
+        sums.starts_with(&[wanted.clone(), wanted]),
+        "the target has {sums:?} after {committed} committed transactions"
+    );
     trial.stop_relay().await
 }
 
-/// A primary and a daemon whose channel applies to `target`.
+/// Starts a primary, and configures a daemon whose channel applies to `target`.
 async fn start(kind: ServerKind, folder: &TrialFolder, target: &Server, workers: u8) -> Result<Trial> {
     let spec = TrialSpec {
         kind,
@@ -127,8 +132,8 @@ async fn start(kind: ServerKind, folder: &TrialFolder, target: &Server, workers:
     Ok(trial)
 }
 
-/// Repeatedly increments a row that other clients change, too, and inserts a row without a key. Returns the
-/// number of transactions.
+/// Repeatedly increments a row that other clients increment too, and inserts a row into a table without a
+/// key. Returns the number of committed transactions.
 async fn count(source: ConnectOptions, client: u64, seed: u64, enough: CancellationToken) -> Result<u64> {
     let mut random = StdRng::seed_from_u64(seed);
     let mut connection = Connection::connect(&source).await?;
@@ -144,7 +149,7 @@ async fn count(source: ConnectOptions, client: u64, seed: u64, enough: Cancellat
     Ok(done)
 }
 
-/// Waits until the target has what the primary has.
+/// Waits until the target has the same data as the primary.
 async fn wait_equal(trial: &mut Trial, target: &Server) -> Result<()> {
     let wanted = trial.primary.sql(SUMS).await?;
     let begun = Instant::now();
@@ -154,9 +159,12 @@ async fn wait_equal(trial: &mut Trial, target: &Server) -> Result<()> {
             return Ok(());
         }
         let words = trial.relay_log_tail();
-        ensure!(trial.relay().context("the daemon was started")?.is_running(), "the daemon ended: {words}");
+        ensure!(
+            trial.relay().context("the daemon is not running")?.is_running(),
+            "the daemon ended: {words}"
+        );
         if begun.elapsed() > PATIENCE {
-            bail!("the target has {found:?} of {wanted:?}: {words}");
+            bail!("the target has {found:?}, expected {wanted:?}: {words}");
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }

@@ -1,7 +1,7 @@
-//! A transaction and a row that are larger than the daemon's memory limits: its peak memory is measured.
+//! Measures the peak memory of the daemon for a transaction and a row that are larger than its memory limits.
 //!
 //! The peak covers capture, log and channel together. `TAILWATER_LONG=1` uses a transaction of 1 GiB and a
-//! row of 64 MiB, both flavours in both commit orders.
+//! row of 64 MiB, and tests both flavours in both commit orders.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -14,35 +14,37 @@ use tailwater_wire::Flavour;
 
 use crate::shell::PROGRAM;
 
-/// Time limit of each wait on a busy machine; reached only on a failure.
+/// Time limit of each wait on a busy machine. A passing test never reaches it.
 const PATIENCE: Duration = Duration::from_secs(1800);
 
 const MIB: u64 = 1 << 20;
 
-/// Memory of the daemon for a transaction of any length with short rows, and memory besides the images of a
-/// long row, in bytes.
+/// Maximum memory of the daemon in bytes for a transaction of any length with short rows. For a long row, the
+/// memory for its images comes on top.
 const BASE_BYTES_MAX: u64 = 56 * MIB;
 
-/// The event of an updated row has two images. Its statement, an event or SQL, is never in memory as a whole.
+/// Number of images of a long row in memory. The event of an updated row has two images. The statement that
+/// applies the row, a BINLOG event or SQL, is never in memory as a whole.
 const LONG_ROW_COPIES_MAX: u64 = 2;
 
-/// With SQL, the allocator keeps freed memory of an earlier row, if that was less than 32 MiB.
+/// The same if the row is applied by SQL. The allocator keeps the freed memory of an earlier row if that was
+/// less than 32 MiB.
 const LONG_ROW_COPIES_BY_SQL_MAX: u64 = 3;
 
-/// Upper limit of the measured memory.
+/// Maximum for each measured peak, in bytes.
 const DAEMON_BYTES_MAX: u64 = 256 * MIB;
 
-/// Data that would change if a transaction were applied twice, never, or partly.
+/// Queries whose result changes if a transaction is applied twice, never, or partly.
 const SUMS: [&str; 3] = [
     "SELECT COUNT(*), SUM(n) FROM large.hot",
     "SELECT COUNT(*), SUM(n) FROM large.notes",
     "SELECT COUNT(*), SUM(id), SUM(LENGTH(body)), SUM(CRC32(body)) FROM large.t",
 ];
 
-/// The row length of the transaction.
+/// Length of each row of the large transaction, in bytes.
 const SHORT_ROW_BYTES: u64 = 128 << 10;
 
-/// The size of the transaction.
+/// Sizes of the large transaction and of the large row.
 #[derive(Debug, Clone, Copy)]
 struct Size {
     /// The transaction has `2^doublings` rows.
@@ -62,7 +64,7 @@ fn size() -> Size {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn mariadb_takes_bounded_memory_for_anything_large() -> Result<()> {
+async fn memory_is_bounded_for_large_transactions_and_rows_mariadb() -> Result<()> {
     if is_long() {
         measured(ServerKind::Mariadb1011, "independent").await?;
     }
@@ -70,7 +72,7 @@ async fn mariadb_takes_bounded_memory_for_anything_large() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn mysql_takes_bounded_memory_for_anything_large() -> Result<()> {
+async fn memory_is_bounded_for_large_transactions_and_rows_mysql() -> Result<()> {
     if is_long() {
         measured(ServerKind::Mysql97, "source").await?;
     }
@@ -78,7 +80,7 @@ async fn mysql_takes_bounded_memory_for_anything_large() -> Result<()> {
 }
 
 fn options(kind: ServerKind) -> Vec<String> {
-    // MySQL requires a redo log of ten times the row.
+    // MySQL requires a redo log that is ten times as large as the row.
     let redo = match kind.flavour() {
         Flavour::MySql => "--innodb-redo-log-capacity=2G",
         Flavour::MariaDb => "--innodb-log-file-size=1G",
@@ -117,7 +119,8 @@ async fn measured(kind: ServerKind, order: &str) -> Result<()> {
     ];
     let wide: Vec<&str> = wide.iter().map(String::as_str).collect();
     let row = stage(&mut trial, &target, "DO 1", &wide).await?;
-    // The same again; now the table has another definition and gets its rows by SQL.
+    // Apply the same rows again. Now the target's table has one more column, so the channel applies the rows
+    // by SQL.
     let wide: Vec<&str> = std::iter::once("DELETE FROM large.t WHERE id > 1000000").chain(wide).collect();
     let by_sql =
         stage(&mut trial, &target, "SET SESSION sql_log_bin=0; ALTER TABLE large.t ADD extra INT", &wide)
@@ -130,15 +133,19 @@ async fn measured(kind: ServerKind, order: &str) -> Result<()> {
         row / MIB,
         by_sql / MIB
     );
-    ensure!(rows < BASE_BYTES_MAX, "{} MiB for a large transaction", rows / MIB);
+    ensure!(rows < BASE_BYTES_MAX, "the daemon used {} MiB for a large transaction", rows / MIB);
     let row_max = BASE_BYTES_MAX + LONG_ROW_COPIES_MAX * size.row_bytes;
-    ensure!(row < row_max.min(DAEMON_BYTES_MAX), "{} MiB for a large row", row / MIB);
+    ensure!(row < row_max.min(DAEMON_BYTES_MAX), "the daemon used {} MiB for a large row", row / MIB);
     let by_sql_max = BASE_BYTES_MAX + LONG_ROW_COPIES_BY_SQL_MAX * size.row_bytes;
-    ensure!(by_sql < by_sql_max.min(DAEMON_BYTES_MAX), "{} MiB for a large row by SQL", by_sql / MIB);
+    ensure!(
+        by_sql < by_sql_max.min(DAEMON_BYTES_MAX),
+        "the daemon used {} MiB for a large row by SQL",
+        by_sql / MIB
+    );
     trial.stop_relay().await
 }
 
-/// A primary and a daemon whose channel applies to `target`, with default memory limits.
+/// Starts a primary, and configures a daemon with default memory limits whose channel applies to `target`.
 async fn start(kind: ServerKind, folder: &TrialFolder, target: &Server, order: &str) -> Result<Trial> {
     let mut trial = Trial::start(TrialSpec {
         kind,
@@ -159,8 +166,8 @@ async fn start(kind: ServerKind, folder: &TrialFolder, target: &Server, order: &
     Ok(trial)
 }
 
-/// Changes the target, runs a new daemon that applies these transactions, and returns its peak memory in
-/// bytes.
+/// Runs `change` on the target, then runs a new daemon that applies these transactions. Returns the peak
+/// memory of the daemon in bytes.
 async fn stage(trial: &mut Trial, target: &Server, change: &str, transactions: &[&str]) -> Result<u64> {
     trial.stop_relay().await?;
     target.sql(change).await?;
@@ -179,16 +186,19 @@ async fn wait_equal(trial: &mut Trial, target: &Server) -> Result<()> {
     let wanted = trial.primary.sql(&sums).await?;
     let begun = Instant::now();
     loop {
-        // The last transaction is checked first, because there is less to read.
+        // The result for the last transaction is read first, because it is the smallest.
         if target.sql(SUMS[0]).await.unwrap_or_default() == wanted[..1] {
             let found = target.sql(&sums).await?;
-            ensure!(found == wanted, "the target has {found:?} of {wanted:?}");
+            ensure!(found == wanted, "the target has {found:?}, expected {wanted:?}");
             return Ok(());
         }
         let words = trial.relay_log_tail();
-        ensure!(trial.relay().context("the daemon was started")?.is_running(), "the daemon ended: {words}");
+        ensure!(
+            trial.relay().context("the daemon is not running")?.is_running(),
+            "the daemon ended: {words}"
+        );
         if begun.elapsed() > PATIENCE || words.contains("the channel has stopped") {
-            bail!("the target does not get {wanted:?}: {words}");
+            bail!("the target does not reach {wanted:?}: {words}");
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }

@@ -1,5 +1,5 @@
-//! Passwords and row values in statements at which a channel fails. Passwords are never shown; values only to
-//! an operator who asks for them on the daemon's machine.
+//! A channel fails at a statement that contains a password or row values. Passwords are never shown. Row
+//! values are shown only to an operator who asks for them on the daemon's machine.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use tailwater_wire::Flavour;
 use crate::cli::http::{Http, daemon};
 use crate::shell::Shell;
 
-/// Time limit of each wait; reached only on a failure.
+/// Time limit of each wait. A passing test never reaches it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 const PASSWORD: &str = "Correct-Horse-7";
@@ -35,7 +35,7 @@ async fn failed_statements_do_not_show_secrets(kind: ServerKind) -> Result<()> {
     let http = Http { port: port.number() };
     trial.primary.sql("CREATE DATABASE shop; CREATE TABLE shop.t (a VARCHAR(40) PRIMARY KEY)").await?;
 
-    // The account exists, so the statement fails on the target.
+    // The account already exists on the target, so the statement fails there.
     let unlogged = "SET sql_log_bin = 0";
     target.sql(&format!("{unlogged}; CREATE USER ann@localhost IDENTIFIED BY 'another'")).await?;
     trial.primary.sql(&format!("CREATE USER ann@localhost IDENTIFIED BY '{PASSWORD}'")).await?;
@@ -50,7 +50,7 @@ async fn failed_statements_do_not_show_secrets(kind: ServerKind) -> Result<()> {
     let hidden = [PASSWORD, hash.get(..20).unwrap_or_default()];
     let gtid = failed(&shell, "CREATE USER").await?;
     is_hidden(&shell, &http, &trial, &hidden)?;
-    // A password is shown nowhere.
+    // No output shows a password, even with --show-values.
     let shown = shell.run("channel list -c tailwater.toml --output json --show-values")?.exits(0);
     shown.says(&["ann"]).stdout_lacks(&hidden);
 
@@ -63,7 +63,7 @@ async fn failed_statements_do_not_show_secrets(kind: ServerKind) -> Result<()> {
     trial.stop_relay().await
 }
 
-/// Waits until the channel has failed, and returns the GTID.
+/// Waits until the channel has failed at `at`, and returns the GTID of the failed transaction.
 async fn failed(shell: &Shell, at: &str) -> Result<String> {
     let started = Instant::now();
     loop {
@@ -73,12 +73,12 @@ async fn failed(shell: &Shell, at: &str) -> Result<String> {
             let gtid = message.split("transaction ").nth(1).and_then(|rest| rest.split(": ").next());
             return Ok(gtid.unwrap_or_default().to_owned());
         }
-        ensure!(started.elapsed() < PATIENCE, "it has not failed at {at}: {status}");
+        ensure!(started.elapsed() < PATIENCE, "the channel has not failed at {at}: {status}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 
-/// Checks all output that does not ask for values.
+/// Checks all outputs that do not show values by default.
 fn is_hidden(shell: &Shell, http: &Http, trial: &Trial, hidden: &[&str]) -> Result<()> {
     for words in ["channel list", "channel list --output json", "topology", "topology --output json"] {
         let ran = shell.run(&format!("{words} -c tailwater.toml"))?;

@@ -1,4 +1,4 @@
-//! A channel of a daemon asks its source for what the binlog does not contain.
+//! A channel queries its source for column metadata that the binlog does not contain.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -11,12 +11,13 @@ use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
 
 use crate::shell::{PROGRAM, Shell};
 
-/// Time limit of each wait; reached only on a failure.
+/// Time limit of each wait. A passing test never reaches it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// It uses the account of the `[[source]]`, and waits until that account may read the table.
+/// The channel uses the account of the `[[source]]`. It waits until that account is allowed to read the
+/// table.
 #[tokio::test(flavor = "multi_thread")]
-async fn digits_of_old_temporal_columns_are_asked_of_the_source() -> Result<()> {
+async fn fractional_digits_of_old_temporal_columns_are_queried_from_the_source() -> Result<()> {
     let kind = ServerKind::Mariadb118;
     if require(kind).is_none() {
         return Ok(());
@@ -56,7 +57,7 @@ async fn digits_of_old_temporal_columns_are_asked_of_the_source() -> Result<()> 
             ensure!(message.contains("shop.t") && message.contains("GRANT SELECT"), "{fault}");
             break;
         }
-        ensure!(started.elapsed() < PATIENCE, "it does not wait: {lines:?}");
+        ensure!(started.elapsed() < PATIENCE, "the channel does not report TW-APP-0055: {lines:?}");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     ensure!(target.sql("SELECT COUNT(*) FROM shop.t").await? == ["0"]);
@@ -64,7 +65,7 @@ async fn digits_of_old_temporal_columns_are_asked_of_the_source() -> Result<()> 
     let wanted = trial.primary.sql("SELECT * FROM shop.t").await?;
     let started = Instant::now();
     while target.sql("SELECT * FROM shop.t").await? != wanted {
-        ensure!(started.elapsed() < PATIENCE, "it is not applied: {}", trial.relay_log_tail());
+        ensure!(started.elapsed() < PATIENCE, "the row is not applied: {}", trial.relay_log_tail());
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     trial.stop_relay().await

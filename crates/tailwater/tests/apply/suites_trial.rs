@@ -1,4 +1,5 @@
-//! The trial of the servers' test suites must find differences.
+//! `tailwater trial suites`, which runs the servers' test suites, must find a difference between source and
+//! target.
 
 use anyhow::{Result, ensure};
 use tailwater_sandbox::{ServerKind, require};
@@ -19,9 +20,10 @@ drop view v1;
 drop table t1;
 ";
 
-/// Equal servers are reported as equal, and a row that another client deletes on the target is reported.
+/// Equal servers are reported as equal. If another client deletes a row on the target, the missing row is
+/// reported.
 #[test]
-fn a_row_that_differs_on_the_target_is_reported() -> Result<()> {
+fn a_row_that_is_missing_on_the_target_is_reported() -> Result<()> {
     if require(ServerKind::Mariadb1011).is_none() {
         return Ok(());
     }
@@ -29,8 +31,8 @@ fn a_row_that_differs_on_the_target_is_reported() -> Result<()> {
     shell.write("mine.test", SCRIPT)?;
     let lines = shell.run("trial suites --script mine.test --output json")?.exits(0).json()?;
     let [report] = lines.as_slice() else { anyhow::bail!("{lines:?}") };
-    // Once before the view is dropped, and at the end. The table is dropped too soon after the view for
-    // another comparison.
+    // The servers are compared before the view is dropped, and at the end. The table is dropped too soon
+    // after the view for a third comparison.
     ensure!(report["differences"].as_array().is_some_and(Vec::is_empty), "{report}");
     ensure!(report["statements"] == 9 && report["checkpoints"].as_u64() >= Some(2), "{report}");
 

@@ -1,5 +1,5 @@
-//! A daemon whose capture is ordered over the control socket to stop and to follow another server, and that
-//! is killed in between.
+//! A daemon gets orders over its control socket: its capture stops, and then follows another server. The
+//! daemon is killed in between.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -17,16 +17,16 @@ use tailwater_wire::Flavour;
 
 use crate::shell::{PROGRAM, Shell};
 
-/// Time limit of each wait; reached only on a failure.
+/// Time limit of each wait. A passing test never reaches it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn daemon_follows_acker_orders_mariadb() -> Result<()> {
+async fn capture_obeys_acker_orders_mariadb() -> Result<()> {
     daemon_follows_acker_orders(ServerKind::Mariadb1011).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn daemon_follows_acker_orders_mysql() -> Result<()> {
+async fn capture_obeys_acker_orders_mysql() -> Result<()> {
     daemon_follows_acker_orders(ServerKind::Mysql97).await
 }
 
@@ -64,7 +64,7 @@ impl Cluster {
         Ok(Self { trial, shell, second, acker })
     }
 
-    /// Starts the daemon and waits until it answers.
+    /// Starts the daemon, waits until it answers, and returns what its acker reports.
     async fn run(&mut self) -> Result<AckerReport> {
         self.trial.start_relay()?;
         let begin = Instant::now();
@@ -79,7 +79,7 @@ impl Cluster {
         }
     }
 
-    /// SIGKILLs the daemon and starts it again.
+    /// Kills the daemon with SIGKILL and starts it again.
     async fn kill_and_run(&mut self) -> Result<AckerReport> {
         self.trial.kill_relay().await?;
         match self.acker.read().await {
@@ -94,7 +94,7 @@ impl Cluster {
         Ok(looks.first().context("nothing printed")?["clusters"][0].clone())
     }
 
-    /// A commit in flight on the primary.
+    /// Starts a commit on the primary that waits for an ACK.
     fn commit(&self, id: u32) -> tokio::task::JoinHandle<Result<()>> {
         let options = self.trial.primary.connect_options();
         tokio::spawn(async move {
@@ -112,7 +112,7 @@ impl Cluster {
             if waiting.ends_with("\t1") {
                 return Ok(());
             }
-            ensure!(begin.elapsed() < PATIENCE, "no commit waits: {waiting}");
+            ensure!(begin.elapsed() < PATIENCE, "no commit waits for an ACK: {waiting}");
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
@@ -129,9 +129,9 @@ async fn daemon_follows_acker_orders(kind: ServerKind) -> Result<()> {
     cluster.second.replicate_from(&cluster.trial.primary).await?;
     cluster.trial.primary.sql("CREATE DATABASE shop; CREATE TABLE shop.t (id INT PRIMARY KEY)").await?;
 
-    // It stops, and is still stopped after a kill.
+    // The acker stops. It is still stopped after the daemon was killed and started again.
     let report = cluster.acker.stop(LeaseToken(3)).await.map_err(display)?;
-    let held = report.acker.holds.clone().context("it holds nothing")?;
+    let held = report.acker.holds.clone().context("the acker reports no GTIDs")?;
     ensure!(report.acker.stop == AckerStop::Persistent && report.before.is_subset_of(&held), "{report:?}");
     let commit = cluster.commit(1);
     cluster.wait_for_waiting_commit().await?;
@@ -140,7 +140,7 @@ async fn daemon_follows_acker_orders(kind: ServerKind) -> Result<()> {
         Err(AckerError::Refused(reason)) if reason.starts_with("TW-RELAY-0015: ") => {}
         other => bail!("{other:?}"),
     }
-    // The order was answered, so the capture has had time to react.
+    // The daemon has answered the order, so the capture has had time to react.
     cluster.acker.stop(LeaseToken(3)).await.map_err(display)?;
     cluster.wait_for_waiting_commit().await?;
     ensure!(!commit.is_finished());
@@ -157,7 +157,7 @@ async fn daemon_follows_acker_orders(kind: ServerKind) -> Result<()> {
     cluster.acker.start(LeaseToken(4)).await.map_err(display)?;
     commit.await??;
 
-    // It follows another server, and still does after a kill.
+    // The acker follows another server. It still does so after the daemon was killed and started again.
     ensure!(cluster.second.wait_for_gtids(&written_by(&cluster.trial.primary).await?, PATIENCE).await?);
     cluster.acker.stop(LeaseToken(5)).await.map_err(display)?;
     let forget = match kind.flavour() {
@@ -184,9 +184,10 @@ async fn daemon_follows_acker_orders(kind: ServerKind) -> Result<()> {
     cluster.second.sql("INSERT INTO shop.t VALUES (3)").await?;
     let status = cluster.second.semi_sync_status().await?;
     ensure!(status.acknowledged >= 2 && status.unacknowledged == 0, "{status:?}");
-    let held = cluster.acker.read().await.map_err(display)?.acker.holds.context("it holds nothing")?;
+    let held =
+        cluster.acker.read().await.map_err(display)?.acker.holds.context("the acker reports no GTIDs")?;
     let written = written_by(&cluster.second).await?;
-    ensure!(held.to_string() == written, "it holds {held}, and there is {written}");
+    ensure!(held.to_string() == written, "the log has {held}, the server has written {written}");
     cluster.shell.run("log verify log/primary")?.exits(0);
     cluster.trial.stop_relay().await
 }

@@ -1,4 +1,5 @@
-//! The binlogs of a real server, captured, archived in S3 and in a folder, purged, and read as before.
+//! The binlogs of a real server are captured, archived in S3 and in a folder, and purged. Afterwards they can
+//! be read as before.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -15,8 +16,8 @@ use crate::shell::{PROGRAM, Shell};
 
 const LOG: &str = "log/primary";
 
-/// Number of sealed source files in the log. Each but the last needs more than one part of an upload, and
-/// hardly compresses.
+/// Number of sealed binlog files in the log. Each except the last compresses badly, and needs more than one
+/// part of a multipart upload.
 const SEALED: usize = 3;
 
 #[test]
@@ -45,7 +46,7 @@ fn archived_segments_are_read_from_s3_and_from_a_folder() -> Result<()> {
 
     runtime.block_on(run_archives_in_the_background(&shell, &mut trial))?;
 
-    // All segments were purged from the log folder.
+    // All segments are purged from the log folder, so they are read from the archive.
     std::fs::remove_dir_all(shell.path().join("log"))?;
     for path in ["", LOG] {
         let raw = shell.run(&format!("log cat {path} {archive} --raw"))?.exits(0);
@@ -59,7 +60,7 @@ fn archived_segments_are_read_from_s3_and_from_a_folder() -> Result<()> {
     Ok(())
 }
 
-/// Captures a server into `log/primary`.
+/// Captures the binlog of a server into `log/primary`.
 async fn capture(shell: &Shell) -> Result<Trial> {
     let spec = TrialSpec {
         kind: ServerKind::Mariadb1011,
@@ -77,7 +78,7 @@ async fn capture(shell: &Shell) -> Result<Trial> {
         .sql("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY AUTO_INCREMENT, b BLOB)")
         .await?;
     for file in 1..=SEALED {
-        // A thousand random bytes a row.
+        // Each row has a thousand random bytes.
         let rows = if file < SEALED { 12_000 } else { 100 };
         let insert = format!("INSERT INTO d.t (b) SELECT RANDOM_BYTES(1000) FROM d.seq_1_to_{rows}");
         trial.primary.sql(&insert).await?;
@@ -96,13 +97,13 @@ fn segments(shell: &Shell) -> Result<usize> {
 async fn wait_for(mut done: impl FnMut() -> Result<bool>) -> Result<()> {
     let deadline = Instant::now() + Duration::from_secs(60);
     while !done()? {
-        ensure!(Instant::now() < deadline, "it does not come");
+        ensure!(Instant::now() < deadline, "the binlog file does not arrive in the log");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     Ok(())
 }
 
-/// What every reading command prints of a log.
+/// The output of each command that reads a log.
 struct Seen {
     raw: Vec<u8>,
     listed: Vec<serde_json::Value>,
@@ -113,7 +114,7 @@ impl Seen {
     fn of(shell: &Shell, log: &str, archive: &str) -> Result<Self> {
         let raw = shell.run(&format!("log cat {log} --raw {archive}"))?.exits(0).bytes().to_vec();
         let mut listed = shell.run(&format!("log ls {log} --output json {archive}"))?.exits(0).json()?;
-        // The place of a segment differs.
+        // A local and an archived segment have different paths.
         listed.iter_mut().for_each(|line| drop(line.as_object_mut().and_then(|line| line.remove("path"))));
         let verified = shell.run(&format!("log verify {log} --output json {archive}"))?.exits(0).json()?;
         Ok(Self { raw, listed, verified: verified.into_iter().next_back().context("a verdict")? })
@@ -150,7 +151,7 @@ fn wrong_archives_are_refused(shell: &Shell) -> Result<()> {
     Ok(())
 }
 
-/// SIGKILL between two parts of an upload.
+/// SIGKILL between two parts of a multipart upload.
 fn a_killed_upload_leaves_no_segment(shell: &Shell, server: &S3Server) -> Result<()> {
     server.link.set_bandwidth(Some(8 << 20));
     let mut upload = Command::new(PROGRAM)
@@ -162,7 +163,10 @@ fn a_killed_upload_leaves_no_segment(shell: &Shell, server: &S3Server) -> Result
         .spawn()?;
     let deadline = Instant::now() + Duration::from_secs(60);
     while !server.has_parts()? {
-        ensure!(upload.try_wait()?.is_none() && Instant::now() < deadline, "it ended without parts");
+        ensure!(
+            upload.try_wait()?.is_none() && Instant::now() < deadline,
+            "the upload ended before it had stored a part"
+        );
         thread::sleep(Duration::from_millis(1));
     }
     upload.kill()?;
@@ -173,7 +177,8 @@ fn a_killed_upload_leaves_no_segment(shell: &Shell, server: &S3Server) -> Result
     Ok(())
 }
 
-/// 503s, connections that are reset during requests and answers, a slow link: it takes longer, but succeeds.
+/// The S3 server answers some requests with 503, resets connections during requests and responses, and its
+/// link is slow. The upload takes longer, but succeeds.
 fn a_faulty_link_is_survived(shell: &Shell, server: &S3Server) -> Result<()> {
     server.fail_next(3);
     server.link.set_bandwidth(Some(16 << 20));
@@ -182,7 +187,7 @@ fn a_faulty_link_is_survived(shell: &Shell, server: &S3Server) -> Result<()> {
     let archived = thread::scope(|scope| -> Result<_> {
         let upload = scope.spawn(|| shell.run(&words));
         for reset in 1..=5 {
-            // At any moment within the exchange.
+            // Reset the connection at any moment of a request or its response.
             while server.requests() < requests + 3 + reset * 2 && !upload.is_finished() {
                 thread::sleep(Duration::from_millis(1));
             }
@@ -206,7 +211,7 @@ fn a_faulty_link_is_survived(shell: &Shell, server: &S3Server) -> Result<()> {
         let index = std::fs::read(server.file(&format!("backup/primary/{number:010}.index")))?;
         ensure!(index == std::fs::read(shell.path().join(format!("{LOG}/{number:010}.index")))?);
     }
-    // Nothing is uploaded twice, and the text output is readable.
+    // The repeated command uploads nothing a second time. Its text output is readable.
     let again = shell.run(&format!("log archive log --to s3://{BUCKET}/backup"))?.exits(0);
     again
         .says(&["log/primary: 0 segments archived in s3://archive/backup/primary", "3 were archived before"]);
@@ -273,7 +278,7 @@ fn damage_is_found(shell: &Shell, server: &S3Server) -> Result<()> {
     Ok(())
 }
 
-/// The daemon, with a folder as archive and no retention.
+/// The daemon archives into a folder, with no retention in the local log.
 async fn run_archives_in_the_background(shell: &Shell, trial: &mut Trial) -> Result<()> {
     let config = std::fs::read_to_string(shell.path().join("tailwater.toml"))?;
     let with_archive = config.replace("[log]\n", "[log]\narchive = \"kept\"\narchive_interval_ms = 100\n");
@@ -290,7 +295,7 @@ async fn run_archives_in_the_background(shell: &Shell, trial: &mut Trial) -> Res
         .exits(0)
         .says(&["segments 4 to 4"]);
     shell.run(&format!("log verify {LOG} --archive kept"))?.exits(0);
-    // Only that segment precedes the local ones: the older ones are in the other archive.
+    // Only that segment is listed before the local ones. The older segments are in the other archive.
     let listed =
         shell.run(&format!("log ls {LOG} --archive file://{}/kept --output json", shell.path().display()))?;
     let numbers: Vec<_> = listed.exits(0).json()?.iter().map(|line| line["segment"].as_u64()).collect();
@@ -299,7 +304,7 @@ async fn run_archives_in_the_background(shell: &Shell, trial: &mut Trial) -> Res
 }
 
 #[test]
-fn https_is_spoken_and_certificates_are_checked() -> Result<()> {
+fn https_is_used_and_certificates_are_verified() -> Result<()> {
     let server = S3Server::start_tls()?;
     let mut shell = Shell::new()?;
     use_server(&mut shell, &server);

@@ -1,4 +1,5 @@
-//! A log captured from each server, read in every way: by Tailwater and by the server's own tools.
+//! A log is captured from each server, and read with each command of Tailwater and with the server's own
+//! tools.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -13,7 +14,8 @@ use tailwater_wire::Flavour;
 
 use crate::shell::{PROGRAM, Shell};
 
-/// The text of one row is longer than the buffer of a pipe, so that a closed pipe is noticed.
+/// The text of one row is longer than the buffer of a pipe. So a command notices if the reader closes the
+/// pipe.
 const STATEMENTS: [&str; 3] = [
     "CREATE DATABASE shop;
      CREATE TABLE shop.orders (id INT PRIMARY KEY, note VARCHAR(40));
@@ -26,21 +28,21 @@ const STATEMENTS: [&str; 3] = [
      COMMIT;",
     "DELETE FROM shop.orders WHERE id = 1;",
 ];
-/// One file for each of the statements, and the newest.
+/// Number of binlog files: one for each of the statements, and the newest one.
 const FILES: usize = STATEMENTS.len() + 1;
 
 #[tokio::test]
-async fn mysql() -> Result<()> {
+async fn a_captured_log_is_readable_mysql() -> Result<()> {
     capture_and_read(ServerKind::Mysql97).await
 }
 
 #[tokio::test]
-async fn mariadb_10_11() -> Result<()> {
+async fn a_captured_log_is_readable_mariadb_10_11() -> Result<()> {
     capture_and_read(ServerKind::Mariadb1011).await
 }
 
 #[tokio::test]
-async fn mariadb_11_8() -> Result<()> {
+async fn a_captured_log_is_readable_mariadb_11_8() -> Result<()> {
     capture_and_read(ServerKind::Mariadb118).await
 }
 
@@ -51,7 +53,7 @@ async fn capture_and_read(kind: ServerKind) -> Result<()> {
     let shell = Shell::new()?;
     let spec = TrialSpec {
         kind,
-        // Without fsync: no test here crashes a machine.
+        // The servers need no fsync, because no test here crashes the machine.
         durability: TrialDurability::Reduced,
         options: Vec::new(),
         ack: AckMode::Durable,
@@ -63,12 +65,12 @@ async fn capture_and_read(kind: ServerKind) -> Result<()> {
     trial.wait_captured().await?;
     only_one_runs(&shell, &mut trial)?;
     for statements in STATEMENTS {
-        // With semi-sync: when this returns, the log has it.
+        // With semi-sync the statement returns after the log has it.
         trial.primary.sql(statements).await?;
         trial.primary.sql("FLUSH BINARY LOGS").await?;
     }
     newest_file_captured(&trial).await?;
-    // `run` ends cleanly on SIGTERM, with exit code 0.
+    // On SIGTERM, `run` ends cleanly with exit code 0.
     trial.stop_relay().await?;
 
     let files = source_files(&shell, &trial.primary).await?;
@@ -76,17 +78,18 @@ async fn capture_and_read(kind: ServerKind) -> Result<()> {
     let gtids = ls(&shell, &files)?;
     cat(&shell, &gtids[1])?;
     raw(&shell, &files)?;
-    a_closed_pipe_is_no_error(&shell)?;
+    a_closed_pipe_is_not_an_error(&shell)?;
     verify(&shell, &files)?;
     Ok(())
 }
 
-/// Waits until the log has started the source's newest file.
+/// Waits until the log has a segment for the source's newest binlog file.
 async fn newest_file_captured(trial: &Trial) -> Result<()> {
     let deadline = Instant::now() + Duration::from_secs(30);
     loop {
         let files = trial.primary.sql("SHOW BINARY LOGS").await?;
-        let newest = files.last().and_then(|line| line.split('\t').next()).context("the newest file")?;
+        let newest =
+            files.last().and_then(|line| line.split('\t').next()).context("the source has no binlog file")?;
         let segments = LogDir::open_read_only(&trial.log_directory())?.segments()?;
         if segments.last().is_some_and(|segment| segment.source_file == newest) {
             return Ok(());
@@ -96,9 +99,9 @@ async fn newest_file_captured(trial: &Trial) -> Result<()> {
     }
 }
 
-/// The source's binlog files and their contents, oldest first: those with the statements, and the newest one
-/// as far as the log has it. MariaDB writes checkpoints to the newest file in the background, even after the
-/// relay has ended.
+/// Returns the paths and contents of the source's binlog files, oldest first: those with the statements, and
+/// the newest file as far as the log has it. MariaDB writes checkpoint events to the newest file in the
+/// background, even after the relay has ended.
 async fn source_files(shell: &Shell, server: &Server) -> Result<Vec<(PathBuf, Vec<u8>)>> {
     let mut files = Vec::new();
     for line in server.sql("SHOW BINARY LOGS").await? {
@@ -106,11 +109,16 @@ async fn source_files(shell: &Shell, server: &Server) -> Result<Vec<(PathBuf, Ve
         let bytes = std::fs::read(&path).with_context(|| format!("read {}", path.display()))?;
         files.push((path, bytes));
     }
-    // A server may have created files before it accepted connections.
+    // The server may have created further binlog files before it accepted connections. They are skipped.
     let mut files = files.split_off(files.len() - FILES);
     if let Some((path, bytes)) = files.last_mut() {
         let captured = std::fs::metadata(segment(shell, FILES))?.len() as usize;
-        ensure!(captured <= bytes.len(), "{captured} bytes of {}, which has {}", path.display(), bytes.len());
+        ensure!(
+            captured <= bytes.len(),
+            "the log has {captured} bytes of {}, which has {}",
+            path.display(),
+            bytes.len()
+        );
         bytes.truncate(captured);
         *path = shell.path().join(path.file_name().unwrap_or_default());
         std::fs::write(path, bytes)?;
@@ -122,8 +130,8 @@ fn segment(shell: &Shell, number: usize) -> PathBuf {
     shell.path().join(format!("log/primary/{number:010}.binlog"))
 }
 
-/// A second `run` on the same log is refused, and the first one continues. Its command line contains no
-/// secret.
+/// A second `run` on the same log is refused, and the first one continues. The error names the process of the
+/// first one; no secret is on its command line.
 fn only_one_runs(shell: &Shell, trial: &mut Trial) -> Result<()> {
     shell.run("run -c tailwater.toml")?.exits(1).stderr_has(&["TW-CTL-0003", "in use by process"]);
     let relay = trial.relay().context("the relay")?;
@@ -133,13 +141,14 @@ fn only_one_runs(shell: &Shell, trial: &mut Trial) -> Result<()> {
     Ok(())
 }
 
-/// Nothing follows the last event, and the server's own tool prints each segment like the file.
+/// No bytes follow the last event of a segment. The server's own tool prints each segment like the binlog
+/// file.
 fn segments_are_the_files(shell: &Shell, trial: &Trial, files: &[(PathBuf, Vec<u8>)]) -> Result<()> {
     for (number, (path, bytes)) in (1..).zip(files) {
         let ours = segment(shell, number);
         ensure!(
             std::fs::metadata(&ours)?.len() == bytes.len() as u64,
-            "{} and {}",
+            "{} differs from {}",
             ours.display(),
             path.display()
         );
@@ -153,8 +162,8 @@ fn segments_are_the_files(shell: &Shell, trial: &Trial, files: &[(PathBuf, Vec<u
     Ok(())
 }
 
-/// Output of `mysqlbinlog` or `mariadb-binlog`. The tool of MariaDB 10.11 reads for 11.8, too, which may lack
-/// it.
+/// Returns the output of `mysqlbinlog` or `mariadb-binlog`. An installation of MariaDB 11.8 may lack the
+/// tool; then the tool of MariaDB 10.11 is used.
 fn printed_by_tool(server: &Server, file: &Path) -> Result<Option<String>> {
     let name = match server.kind().flavour() {
         Flavour::MySql => "mysqlbinlog",
@@ -167,7 +176,8 @@ fn printed_by_tool(server: &Server, file: &Path) -> Result<Option<String>> {
             None => return Ok(None),
         },
     };
-    // Without the base64 format description: in an open file it has a flag that says so.
+    // The option omits the base64 form of the format description. In an open binlog file, that has a flag for
+    // being open.
     let output = command.args(["--no-defaults", "-vv", "--base64-output=decode-rows"]).arg(file).output()?;
     ensure!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8_lossy(&output.stdout);
@@ -175,7 +185,8 @@ fn printed_by_tool(server: &Server, file: &Path) -> Result<Option<String>> {
     Ok(Some(text.lines().filter(|line| !line.contains(open)).collect::<Vec<_>>().join("\n")))
 }
 
-/// `log ls` of the source's folder and of its parent folder. Returns the last GTID of each segment.
+/// Checks `log ls` of the source's log folder and of its parent folder. Returns the last GTID of each
+/// segment.
 fn ls(shell: &Shell, files: &[(PathBuf, Vec<u8>)]) -> Result<Vec<String>> {
     let name = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let names: Vec<String> = files.iter().map(|(path, _)| name(path)).collect();
@@ -194,7 +205,7 @@ fn ls(shell: &Shell, files: &[(PathBuf, Vec<u8>)]) -> Result<Vec<String>> {
     Ok(gtids)
 }
 
-/// `log cat` of everything, of one transaction, of one table; as text and as JSON.
+/// Checks `log cat` of all events, of one transaction and of one table, as text and as JSON.
 fn cat(shell: &Shell, gtid: &str) -> Result<()> {
     let all = [
         "### INSERT INTO `shop`.`orders`",
@@ -211,7 +222,7 @@ fn cat(shell: &Shell, gtid: &str) -> Result<()> {
     let unknown = format!("log cat log/primary --gtid {}", another(gtid));
     shell.run(&unknown)?.exits(1).stderr_has(&["was not found"]);
     shell.run("log cat log/primary --gtid nonsense")?.exits(1).stderr_has(&["--gtid nonsense"]);
-    // A binlog file has no index, so all of it is read.
+    // A binlog file has no index, so the command reads the whole file.
     let file = "log cat log/primary/0000000001.binlog";
     shell.run(&format!("{file} --gtid {gtid}"))?.exits(1).stderr_has(&["was not found"]);
     let second = shell.run(&format!("log cat log/primary/0000000002.binlog --gtid {gtid}"))?.exits(0);
@@ -256,13 +267,13 @@ fn cat(shell: &Shell, gtid: &str) -> Result<()> {
     times(shell, gtid)
 }
 
-/// `--since` and `--until` of the log with its index, and of its files without one: together they cover
-/// everything.
+/// `--since` and `--until` for the log, which has an index, and for its files without one. The two outputs
+/// together contain everything.
 fn times(shell: &Shell, gtid: &str) -> Result<()> {
     let lines = shell.run("log stats log/primary --top 100 --output json")?.exits(0).json()?;
     let all = lines[0]["biggest"].as_array().context("transactions")?;
     let second = all.iter().find(|one| one["gtid"] == gtid).context("the second transaction")?;
-    // A time in seconds covers the whole second.
+    // A time in whole seconds covers the whole second.
     let commit_us = second["commit_us"].as_u64().context("a time")?;
     let exact = lines[0]["span"]["exact_clock"] == true;
     let after = if exact { commit_us + 1 } else { commit_us + 1_000_000 };
@@ -291,19 +302,19 @@ fn times(shell: &Shell, gtid: &str) -> Result<()> {
     Ok(())
 }
 
-/// A GTID that the log does not contain.
+/// Returns a GTID that the log does not contain.
 fn another(gtid: &str) -> String {
     format!("{gtid}77777")
 }
 
-/// `log cat --raw`: the source's file byte for byte, except for the flag of the newest file that marks it as
-/// open.
+/// `log cat --raw` returns the source's binlog file byte for byte. Only one flag differs: in the newest file
+/// of the source it marks the file as open.
 fn raw(shell: &Shell, files: &[(PathBuf, Vec<u8>)]) -> Result<()> {
     let all = shell.run("log cat --raw log/primary")?.exits(0);
     let mut rest = all.bytes();
     for (number, (path, bytes)) in (1..).zip(files) {
         let mut bytes = bytes.clone();
-        // Low byte of the flags of the format description event: LOG_EVENT_BINLOG_IN_USE_F.
+        // The low byte of the flags of the format description event. The flag is LOG_EVENT_BINLOG_IN_USE_F.
         bytes[4 + 17] &= !1;
         let one = shell.run(&format!("log cat --raw log/primary/{number:010}.binlog"))?.exits(0);
         ensure!(one.bytes() == bytes, "segment {number} is not {}", path.display());
@@ -314,8 +325,8 @@ fn raw(shell: &Shell, files: &[(PathBuf, Vec<u8>)]) -> Result<()> {
     Ok(())
 }
 
-/// `| head`: the reader closes the pipe early.
-fn a_closed_pipe_is_no_error(shell: &Shell) -> Result<()> {
+/// With `| head`, the reader closes the pipe early.
+fn a_closed_pipe_is_not_an_error(shell: &Shell) -> Result<()> {
     for words in ["log cat log", "log cat --output json log", "log cat --raw log"] {
         let ran = shell.bash(&format!("tailwater {words} | head -c 10"))?.exits(0);
         ensure!(ran.errors().is_empty() && ran.bytes().len() == 10, "{ran:?}");
@@ -323,7 +334,7 @@ fn a_closed_pipe_is_no_error(shell: &Shell) -> Result<()> {
     Ok(())
 }
 
-/// `log verify` of an intact log, and of one with a damaged byte.
+/// `log verify` of an undamaged log, and of a log with one damaged byte.
 fn verify(shell: &Shell, files: &[(PathBuf, Vec<u8>)]) -> Result<()> {
     shell
         .run("log verify log")?
@@ -335,12 +346,12 @@ fn verify(shell: &Shell, files: &[(PathBuf, Vec<u8>)]) -> Result<()> {
     let file = files[0].0.display().to_string();
     shell.run(&format!("log verify {file}"))?.exits(0).says(&["nothing is wrong: 1 segments"]);
 
-    // In the row of the second file that contains the statement's text.
+    // Damage the row in the second file that contains the text from the statement.
     let damaged = segment(shell, 2);
     let events = shell.run(&format!("log cat {} --output json", damaged.display()))?.exits(0).json()?;
     let row = events.iter().find(|event| event["event"] == "insert").context("an insert")?;
     let mut bytes = std::fs::read(&damaged)?;
-    // The last occurrence, because MariaDB logs the statement's text before the row.
+    // The last occurrence is in the row. MariaDB logs the text of the statement before the row.
     let found = bytes.windows(19).rposition(|window| window == b"order 2 was changed").context("the row")?;
     bytes[found] ^= 0x20;
     std::fs::write(&damaged, &bytes)?;
@@ -355,7 +366,10 @@ fn verify(shell: &Shell, files: &[(PathBuf, Vec<u8>)]) -> Result<()> {
             && problem["path"].as_str().is_some_and(|path| path.ends_with(&name))
     );
     let offset = problem["offset"].as_u64().context("an offset")?;
-    ensure!(row["offset"] == offset && offset < found as u64, "{problem}, and the row is in {row}");
+    ensure!(
+        row["offset"] == offset && offset < found as u64,
+        "the reported problem is {problem}, but the damaged row is in {row}"
+    );
     ensure!(text.contains(&format!("at offset {offset}: ")), "{text}");
     let alone = shell.run(&format!("log verify log/primary/{name}"))?.exits(3);
     alone.says(&["TW-LOG-0003", &name, &format!("at offset {offset}: ")]);

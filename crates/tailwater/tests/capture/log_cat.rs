@@ -1,10 +1,9 @@
-//! Compares printed events with the servers' own tools: every column type, under the settings that shape row
-//! events.
+//! Compares the rows that `log cat` prints with the output of the servers' own tools, for each column type
+//! and under the settings that change the form of row events.
 //!
 //! Each server runs the statements of `log_cat/*.sql` once per combination of settings, each time into a
-//! separate binlog file. The rows that Tailwater prints of the file must equal, line by line, those of
-//! `mysqlbinlog -vv` or `mariadb-binlog -vv`. The fixtures of `crates/wire/tests/fixtures/rows` are such
-//! files.
+//! separate binlog file. The rows that Tailwater prints of the file must equal those of `mysqlbinlog -vv` or
+//! `mariadb-binlog -vv` line by line. The fixtures in `crates/wire/tests/fixtures/rows` are such files.
 
 use std::path::Path;
 
@@ -22,7 +21,7 @@ const MYSQL_GEOMETRY: &str = include_str!("log_cat/mysql_geometry.sql");
 const MARIADB: &str = include_str!("log_cat/mariadb.sql");
 const MARIADB_11: &str = include_str!("log_cat/mariadb_11.sql");
 
-/// Settings of the runs. Together they have every value that matters.
+/// Settings of the runs. Together they contain each value that changes the form of row events.
 const MYSQL_SETTINGS: [[&str; 4]; 4] = [
     ["FULL", "FULL", "''", "OFF"],
     ["FULL", "FULL", "PARTIAL_JSON", "OFF"],
@@ -36,7 +35,7 @@ const MARIADB_SETTINGS: [[&str; 3]; 4] = [
     ["FULL", "FULL", "ON"],
 ];
 
-/// Whether every combination of settings is tested.
+/// Whether each combination of settings is tested.
 fn long() -> bool {
     std::env::var_os("TAILWATER_LONG").is_some()
 }
@@ -88,13 +87,13 @@ fn mariadb_settings(kind: ServerKind) -> Vec<String> {
 }
 
 async fn start(kind: ServerKind) -> Result<Server> {
-    // Without fsync: no test here crashes a machine.
+    // The server needs no fsync, because no test here crashes the machine.
     let spec = ServerSpec::new(kind).name(format!("log_cat {kind}")).options(["--sync-binlog=0"]);
     Ok(Server::start(spec).await?)
 }
 
-/// Runs statements in a new database and returns their binlog file, which contains nothing else and is
-/// closed.
+/// Runs statements in a new database, and returns the contents of their binlog file. The file contains
+/// nothing else and is closed.
 async fn logged(server: &Server, settings: &str, statements: &str) -> Result<Vec<u8>> {
     server.sql("DROP DATABASE IF EXISTS tt; FLUSH BINARY LOGS").await?;
     let logs = server.sql("SHOW BINARY LOGS").await?;
@@ -108,7 +107,7 @@ async fn logged(server: &Server, settings: &str, statements: &str) -> Result<Vec
     std::fs::read(&path).with_context(|| format!("reading {}", path.display()))
 }
 
-/// Output of a printer for all events of a binlog file.
+/// Returns what a printer writes for all events of a binlog file.
 fn printed(printer: &mut dyn EventPrinter, file: &[u8]) -> Result<Vec<u8>> {
     let (mut out, mut offset) = (Vec::new(), BINLOG_MAGIC.len());
     while offset < file.len() {
@@ -121,8 +120,8 @@ fn printed(printer: &mut dyn EventPrinter, file: &[u8]) -> Result<Vec<u8>> {
     Ok(out)
 }
 
-/// Output of the flavour's own tool. The newest MariaDB may lack it; the tool of the older one prints the
-/// same.
+/// Returns the output of the flavour's own tool. An installation of the newest MariaDB may lack it; the tool
+/// of the older MariaDB prints the same.
 fn printed_by_tool(server: &Server, file: &Path) -> Result<Option<Vec<u8>>> {
     let name = match server.kind().flavour() {
         Flavour::MySql => "mysqlbinlog",
@@ -161,7 +160,12 @@ pub fn compare_with_tool(server: &Server, file: &[u8], what: &str) -> Result<usi
             String::from_utf8_lossy(their)
         );
     }
-    ensure!(ours.len() == theirs.len(), "{what}: {} lines of ours, {} of theirs", ours.len(), theirs.len());
+    ensure!(
+        ours.len() == theirs.len(),
+        "{what}: Tailwater prints {} lines, the server's tool {}",
+        ours.len(),
+        theirs.len()
+    );
     Ok(ours.len())
 }
 
@@ -174,7 +178,7 @@ struct JsonRow {
     after: Vec<Value>,
 }
 
-/// The changed rows of a file.
+/// Returns the changed rows of a binlog file.
 fn json_rows(file: &[u8]) -> Result<Vec<JsonRow>> {
     let values = |image: &Value| -> Vec<Value> {
         image.as_object().map(|object| object.values().cloned().collect()).unwrap_or_default()
@@ -218,7 +222,8 @@ async fn log_cat_prints_rows_as_mariadb_1011_does() -> Result<()> {
 
 #[tokio::test]
 async fn log_cat_prints_rows_as_mariadb_118_does() -> Result<()> {
-    if is_skipped_in_ci("capture::log_cat::log_cat_prints_rows_as_mariadb_118_does", "that on 10.11") {
+    if is_skipped_in_ci("capture::log_cat::log_cat_prints_rows_as_mariadb_118_does", "the same test on 10.11")
+    {
         return Ok(());
     }
     mariadb(ServerKind::Mariadb118).await
@@ -240,13 +245,14 @@ async fn log_cat_prints_rows_as_mysql_97_does() -> Result<()> {
         ensure!(lines > 1000, "only {lines} lines with {settings}");
         rows.push(json_rows(&file)?);
     }
-    // The second run logs only changed parts of documents; after application the rows are the same.
+    // In the second run the server logs only the changed parts of documents. The rows that result are the
+    // same.
     ensure!(rows[0].len() > 100 && rows[0].len() == rows[1].len());
     for (whole, partial) in rows[0].iter().zip(&rows[1]) {
         ensure!(whole == partial, "whole: {whole:?}\npartial: {partial:?}");
     }
 
-    // `mysqlbinlog` fails at GEOMETRY, so here the values are compared with the inserted ones.
+    // `mysqlbinlog` fails at GEOMETRY columns, so the printed values are compared with the inserted ones.
     let geometry = logged(&server, &all_settings[0], MYSQL_GEOMETRY).await?;
     let rows = json_rows(&geometry)?;
     let point = serde_json::json!({"base64": "AAAAAAEBAAAAAAAAAAAA8D8AAAAAAAAAQA=="});

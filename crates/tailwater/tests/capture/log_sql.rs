@@ -1,5 +1,5 @@
-//! Replays `log cat --sql` into a second server with the stock client. All tables must be equal, by the
-//! servers' own checksums and by their contents.
+//! Executes the output of `log cat --sql` on a second server with the stock client. All tables must then be
+//! equal, by `CHECKSUM TABLE` and by their contents.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -16,7 +16,7 @@ const MYSQL_GEOMETRY: &str = include_str!("log_cat/mysql_geometry.sql");
 const MARIADB: &str = include_str!("log_cat/mariadb.sql");
 const MARIADB_11: &str = include_str!("log_cat/mariadb_11.sql");
 
-/// JSON documents of every kind that SQL can express, and partial updates of them.
+/// JSON documents of each kind that SQL can express, and partial updates of these documents.
 const MYSQL: &str = r#"
 SET SESSION sql_mode = '';
 CREATE TABLE docs (id INT NOT NULL PRIMARY KEY, a JSON, b JSON);
@@ -37,7 +37,7 @@ INSERT INTO multi VALUES (1, '{"a": [1, 2, 3]}');
 UPDATE multi SET j = '{"a": [4]}';
 "#;
 
-/// Statements that depend on their session in several ways.
+/// Statements whose effect depends on settings of the session.
 const STATEMENTS: &str = "
 SET SESSION binlog_format = STATEMENT; SET SESSION sql_mode = 'ANSI_QUOTES,NO_AUTO_VALUE_ON_ZERO'; SET SESSION time_zone = '+03:00';
 CREATE TABLE st (id INT PRIMARY KEY AUTO_INCREMENT, t TIMESTAMP(6) NULL, s VARCHAR(100) CHARACTER SET utf8mb4, n DOUBLE);
@@ -51,7 +51,8 @@ SET SESSION sql_mode = '', time_zone = '+00:00', binlog_format = ROW; SET TIMEST
 
 fn workload(kind: ServerKind) -> String {
     let common = COMMON
-        // The binlog does not mark generated columns, and no client can write to them.
+        // The binlog does not mark generated columns, and a client cannot write to them. So these columns are
+        // ordinary here.
         .replace(
             "g INT GENERATED ALWAYS AS (`c ``1` + 1) STORED, v INT GENERATED ALWAYS AS (`c ``1` + 2) VIRTUAL",
             "g INT, v INT",
@@ -59,8 +60,9 @@ fn workload(kind: ServerKind) -> String {
     match kind.flavour() {
         Flavour::MySql => format!("{common}\n{MYSQL}\n{MYSQL_GEOMETRY}\n{STATEMENTS}"),
         Flavour::MariaDb => {
-            // No client can write the history of a versioned table, and a global setting belongs to the
-            // server. A server rejects part of a sequence's row, as a minimal image has it.
+            // Omitted: versioned tables, because no client can write their history; a global setting, because
+            // it applies to the whole server; and sequences, because with a minimal row image the server
+            // rejects part of a sequence's row.
             let left_out = |line: &str| {
                 ["versioned", "mysql56_temporal_format", "numbers"].iter().any(|word| line.contains(word))
             };
@@ -95,7 +97,7 @@ async fn replayed(kind: ServerKind) -> Result<()> {
     let target = Server::start(ServerSpec::new(kind).name("sql target").options(options)).await?;
     let shell = Shell::new()?;
     let whole = workload(kind);
-    // Rows that are deleted later would show no difference.
+    // The first workload keeps all rows, because rows that are deleted later would hide a difference.
     let kept: String =
         whole.lines().filter(|line| !line.starts_with("DELETE")).map(|line| format!("{line}\n")).collect();
     for settings in settings(kind.flavour()) {
@@ -105,7 +107,7 @@ async fn replayed(kind: ServerKind) -> Result<()> {
             let (ours, theirs) = (tables(&source).await?, tables(&target).await?);
             ensure!(ours.len() >= 15, "{} tables", ours.len());
             for (our, their) in ours.iter().zip(&theirs) {
-                ensure!(our == their, "with {settings}\n ours: {our}\ntheirs: {their}");
+                ensure!(our == their, "with {settings}\nsource: {our}\ntarget: {their}");
             }
             ensure!(ours.len() == theirs.len());
         }
@@ -113,7 +115,7 @@ async fn replayed(kind: ServerKind) -> Result<()> {
     Ok(())
 }
 
-/// Runs statements in a new database and returns their binlog file.
+/// Runs statements in a new database, and returns the path of their binlog file.
 async fn logged(server: &Server, settings: &str, statements: &str) -> Result<PathBuf> {
     server.sql("DROP DATABASE IF EXISTS tt; FLUSH BINARY LOGS").await?;
     let logs = server.sql("SHOW BINARY LOGS").await?;
@@ -142,13 +144,14 @@ fn replay(shell: &Shell, file: &Path, target: &Server) -> Result<()> {
     Ok(())
 }
 
-/// Checksum and contents of each table of the database.
+/// Returns the checksum and contents of each table of the database.
 async fn tables(server: &Server) -> Result<Vec<String>> {
     let names = server.sql("SELECT table_name FROM information_schema.tables WHERE table_schema = 'tt' AND table_type = 'BASE TABLE' ORDER BY 1").await?;
     let mut all = Vec::new();
     for name in names {
         let quoted = format!("tt.`{}`", name.replace('`', "``"));
-        // The checksum of the hidden column of a multi-valued index is not reliable.
+        // The checksum of a table with a multi-valued index is not reliable, because the index has a hidden
+        // column.
         let checksum = match name.as_str() {
             "multi" => Vec::new(),
             _ => server.sql(&format!("CHECKSUM TABLE {quoted} EXTENDED")).await?,
@@ -172,16 +175,16 @@ async fn sql_replays_on_mariadb_1011() -> Result<()> {
 
 #[tokio::test]
 async fn sql_replays_on_mariadb_118() -> Result<()> {
-    if is_skipped_in_ci("capture::log_sql::sql_replays_on_mariadb_118", "that on 10.11") {
+    if is_skipped_in_ci("capture::log_sql::sql_replays_on_mariadb_118", "the same test on 10.11") {
         return Ok(());
     }
     replayed(ServerKind::Mariadb118).await
 }
 
-/// A transaction that SQL cannot express exactly is named with its position, and all output before it is
+/// A transaction that SQL cannot express exactly is reported with its position. All output before it is
 /// complete.
 #[tokio::test]
-async fn inexpressible_transactions_are_refused() -> Result<()> {
+async fn transactions_that_sql_cannot_express_are_refused() -> Result<()> {
     let kind = ServerKind::Mysql97;
     if require(kind).is_none() {
         return Ok(());
@@ -217,15 +220,15 @@ async fn inexpressible_transactions_are_refused() -> Result<()> {
     Ok(())
 }
 
-/// Without `--strict` a comment names what is left out, nothing of its transaction is executed, and the rest
-/// is correct.
+/// Without `--strict`, a comment in the output names each omitted transaction and the reason. No statement of
+/// that transaction is executed, and the rest of the output is correct.
 fn continues_after_it(shell: &Shell, file: &Path, reason: &str) -> Result<()> {
     let ran = shell.run(&format!("log cat --sql {}", file.display()))?.exits(3);
     let ran = ran.says(&["is left out: ", reason, "TW-WIRE-0007", "TABLE later"]);
     let ran = ran.stderr_has(&["could not be printed; the output names"]);
     let text = ran.text();
     ensure!(text.ends_with("DELIMITER ;\n"), "{text}");
-    // Each transaction that began has ended, an omitted one with ROLLBACK.
+    // Each transaction that begins also ends; an omitted one ends with ROLLBACK.
     let mut open = false;
     for line in text.lines() {
         match line {

@@ -1,5 +1,6 @@
-//! `log stats` on real servers. A big transaction that is followed by a gap must be reported with its table
-//! and the gap. The figures must be equal for a log, for the server's files and for the server itself.
+//! `log stats` on real servers. A big transaction that is followed by a pause must be reported with its table
+//! and the gap between commits. The figures must be equal for the log, for the server's binlog files and for
+//! the server itself.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -15,7 +16,7 @@ use crate::shell::{PROGRAM, Shell};
 
 const SMALL: u64 = 60;
 const BIG: u64 = 200_000;
-/// The gap without commits. MariaDB's binlog has commit times in seconds.
+/// Duration of the pause without commits. Commit times in MariaDB's binlog are whole seconds.
 const PAUSE: Duration = Duration::from_millis(4200);
 
 const TABLES: &str = "CREATE DATABASE shop;
@@ -24,22 +25,22 @@ const TABLES: &str = "CREATE DATABASE shop;
     CREATE TABLE shop.keyless (a INT, b INT);";
 
 #[tokio::test]
-async fn stats_of_mysql() -> Result<()> {
+async fn statistics_of_mysql() -> Result<()> {
     stats_are_equal_for_all_inputs(ServerKind::Mysql97, false).await
 }
 
 #[tokio::test]
-async fn stats_of_mysql_compressed() -> Result<()> {
+async fn statistics_of_mysql_compressed() -> Result<()> {
     stats_are_equal_for_all_inputs(ServerKind::Mysql97, true).await
 }
 
 #[tokio::test]
-async fn stats_of_mariadb_10_11() -> Result<()> {
+async fn statistics_of_mariadb_10_11() -> Result<()> {
     stats_are_equal_for_all_inputs(ServerKind::Mariadb1011, false).await
 }
 
 #[tokio::test]
-async fn stats_of_mariadb_11_8_compressed() -> Result<()> {
+async fn statistics_of_mariadb_11_8_compressed() -> Result<()> {
     stats_are_equal_for_all_inputs(ServerKind::Mariadb118, true).await
 }
 
@@ -79,7 +80,7 @@ async fn stats_are_equal_for_all_inputs(kind: ServerKind, compressed: bool) -> R
         files.iter().map(|file| trial.primary.data().join(file).display().to_string()).collect();
     let server =
         format!("--host 127.0.0.1 --port {} --user root --start {}:4", trial.primary.port(), files[0]);
-    // MariaDB writes checkpoints in the background.
+    // MariaDB writes checkpoint events in the background, so the figures may differ for a moment.
     let mut of_files = json(&shell, &format!("log stats {}", paths.join(" ")))?;
     let mut of_server = json(&shell, &format!("log stats {server}"))?;
     for _ in 0..10 {
@@ -98,7 +99,8 @@ async fn stats_are_equal_for_all_inputs(kind: ServerKind, compressed: bool) -> R
     damaged(&shell, &paths[0])
 }
 
-/// A changed byte is an error, in a log and in a file. Segments without a control file are read.
+/// A damaged byte is reported as an error, in a log and in a binlog file. Segments without a control file are
+/// readable.
 fn damaged(shell: &Shell, file: &str) -> Result<()> {
     let change = |path: &std::path::Path| -> Result<()> {
         let mut bytes = std::fs::read(path)?;
@@ -120,7 +122,7 @@ fn damaged(shell: &Shell, file: &str) -> Result<()> {
     Ok(())
 }
 
-/// Small commits, a big one, a pause, and small ones again.
+/// Writes small transactions, a big one, and after a pause small ones again.
 async fn write(trial: &Trial) -> Result<()> {
     let server = &trial.primary;
     server.sql(TABLES).await?;
@@ -128,7 +130,7 @@ async fn write(trial: &Trial) -> Result<()> {
         "INSERT INTO shop.orders (note, paid, at) VALUES ('an order', 12.50, NOW(3));".repeat(SMALL as usize);
     server.sql(&small).await?;
     let doubled = BIG / 8;
-    // The servers' limits on recursion differ, so the rows are a join of smaller sets.
+    // The servers limit recursion differently, so the rows come from a join of smaller sets.
     server
         .sql(&format!(
             "USE shop; SET SESSION {} = 1000000;
@@ -156,7 +158,7 @@ async fn write(trial: &Trial) -> Result<()> {
     Ok(())
 }
 
-/// The source's files in the log, once the log has the start of the newest.
+/// Returns the log's segments of the source's binlog files, after the log has the start of the newest file.
 async fn captured_files(trial: &Trial) -> Result<Vec<String>> {
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
@@ -167,7 +169,10 @@ async fn captured_files(trial: &Trial) -> Result<Vec<String>> {
         if captured.last().map(String::as_str) == listed.last().copied() {
             return Ok(captured);
         }
-        ensure!(Instant::now() < deadline, "the source has {listed:?}, the log {captured:?}");
+        ensure!(
+            Instant::now() < deadline,
+            "the source has the binlog files {listed:?}, the log has {captured:?}"
+        );
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
@@ -180,7 +185,8 @@ fn json(shell: &Shell, words: &str) -> Result<Value> {
     Ok(line)
 }
 
-/// The report without the figures of events between transactions, which an idle source may write.
+/// Returns the report without the figures of events between transactions. An idle source may write such
+/// events.
 fn transactions(mut report: Value) -> Value {
     for name in ["other_bytes", "event_types", "kinds"] {
         report[name].take();
@@ -203,7 +209,7 @@ fn check_report(report: &Value, kind: ServerKind, compressed: bool) -> Result<()
     ensure!(rows(&table("keyless")?["rows"]) == [1500, 1500, 1]);
     ensure!(table("keyless")?["primary_key"] == false && table("audit")?["primary_key"] == true);
 
-    // The statement ran for a while, too, without a commit.
+    // The big statement itself also ran for a while in which nothing was committed.
     let gaps = report["gaps"].as_array().context("gaps")?;
     let gap = gaps.iter().find(|gap| gap["during"]["gtid"] == big["gtid"]).context("the gap")?;
     ensure!(gap["seconds"].as_f64() >= Some(3.0), "{gap}");
@@ -213,7 +219,7 @@ fn check_report(report: &Value, kind: ServerKind, compressed: bool) -> Result<()
     let big = findings.iter().find(|finding| finding["kind"] == "big_transaction").context("a finding")?;
     let text = big["text"].as_str().unwrap_or_default();
     for part in [gtid, "200,000 rows inserted in shop.audit", "no other commit got through for "] {
-        ensure!(text.contains(part) && big["weight"] == "alarm", "no {part:?} in {texts:?}");
+        ensure!(text.contains(part) && big["weight"] == "alarm", "{part:?} is not in the findings {texts:?}");
     }
     ensure!(texts.iter().any(|text| text.contains("shop.keyless has no primary key")), "{texts:?}");
     ensure!(
@@ -236,7 +242,7 @@ fn check_page(shell: &Shell, report: &Value) -> Result<()> {
     let page = std::fs::read_to_string(shell.path().join("page.html"))?;
     let gtid = report["biggest"][0]["gtid"].as_str().context("a GTID")?;
     for part in ["<!DOCTYPE html>", gtid, "class=\"gap\"", "shop.audit", "</html>"] {
-        ensure!(page.contains(part), "no {part:?} in the page");
+        ensure!(page.contains(part), "{part:?} is not in the page");
     }
     ensure!(!page.contains("http://") && !page.contains("https://"));
     Ok(())

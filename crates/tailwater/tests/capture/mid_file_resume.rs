@@ -1,4 +1,4 @@
-//! Capture resumes in the middle of a file, under settings that change what the source sends there.
+//! Capture resumes in the middle of a binlog file. Some settings of the source change what it sends there.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,9 +10,9 @@ use tailwater_sandbox::{ServerKind, require};
 
 use crate::shell::PROGRAM;
 
-/// A source without checksums repeats a format description with a wrong checksum.
+/// If binlog checksums are off, the source repeats the format description with a wrong checksum.
 #[tokio::test]
-async fn a_source_without_checksums() -> Result<()> {
+async fn capture_resumes_from_a_source_without_checksums() -> Result<()> {
     for kind in ServerKind::ALL {
         if require(kind).is_some() {
             resume(kind, &["--binlog-checksum=NONE"]).await.with_context(|| kind.to_string())?;
@@ -35,10 +35,12 @@ async fn resume(kind: ServerKind, options: &[&str]) -> Result<()> {
     for name in ["one", "two"] {
         trial.start_relay()?;
         trial.wait_captured().await?;
-        // With semi-sync: it returns when the log has it.
+        // With semi-sync, the statement returns after the log has it.
         let statement = format!("CREATE DATABASE {name}");
         let created = tokio::time::timeout(Duration::from_secs(60), trial.primary.sql(&statement)).await;
-        created.with_context(|| format!("{name}: no acknowledgement: {}", trial.relay_log_tail()))??;
+        created.with_context(|| {
+            format!("{name}: the relay did not acknowledge the commit: {}", trial.relay_log_tail())
+        })??;
         trial.kill_relay().await?;
     }
     let segments = LogDir::open_read_only(&trial.log_directory())?.segments()?;

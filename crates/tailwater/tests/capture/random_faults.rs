@@ -1,12 +1,13 @@
-//! Random faults on real servers under load: SIGKILL and SIGSTOP of relay and primary, alone and together, a
-//! link between them that goes silent or is reset, rotations.
+//! Injects random faults on real servers under load: SIGKILL and SIGSTOP of relay and primary, alone and
+//! together; a link between them that loses all bytes or is reset; rotation of the binlog.
 //!
-//! Clients keep a ledger of the server's answers. Whatever happened to relay and primary, at the end every
-//! acknowledged transaction is in the log, complete and once, and the log equals the primary's own binlog
+//! The clients keep a ledger of the server's answers. Whatever happened to relay and primary, at the end the
+//! log has each acknowledged transaction completely and exactly once. The log equals the primary's binlog
 //! byte for byte.
 //!
-//! A run prints its seed; `TAILWATER_SEED=n` repeats its choices (not the servers' timing, so not always its
-//! outcome). CI makes a few kills; with `TAILWATER_LONG=1` there are at least sixty.
+//! A run prints its random seed. `TAILWATER_SEED=n` repeats the random choices of that run. It does not
+//! repeat the timing of the servers, so the outcome may differ. CI makes a few kills; with `TAILWATER_LONG=1`
+//! there are at least sixty.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -28,27 +29,28 @@ use tailwater_wire::Flavour;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_tailwater");
 
-/// Time limit of each wait; reached only on a failure.
+/// Time limit of each wait. A passing test never reaches it.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// A fault under load.
+/// A fault that is injected under load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
     KillRelay,
-    /// Once more while it recovers its position.
+    /// The relay is killed, and killed again while it recovers its position.
     KillRelayTwice,
-    /// The primary restarts on its data with semi-sync; the relay keeps running.
+    /// The primary is killed and restarts on its data with semi-sync. The relay keeps running.
     KillPrimary,
-    /// Both at the same moment; they restart in random order.
+    /// Primary and relay are killed at the same moment. They restart in random order.
     KillBoth,
-    /// What the primary had sent waits in the socket of the frozen relay, which reads it later.
+    /// The relay is frozen while the primary is killed. What the primary has sent waits in the relay's
+    /// socket, and the relay reads it later.
     KillPrimaryBehindRelay,
     PauseRelay,
     PausePrimary,
-    /// The link loses all bytes in one direction or both, without an error.
+    /// The link loses all bytes in one direction or in both, without an error.
     CutLink,
     ResetLink,
-    /// FLUSH BINARY LOGS
+    /// The primary starts a new binlog file: FLUSH BINARY LOGS.
     Rotate,
 }
 
@@ -83,22 +85,23 @@ impl Kills {
     }
 }
 
-/// One server, one workload, and their faults.
+/// The server, the workload and the faults of one round.
 #[derive(Debug)]
 struct Plan {
     kind: ServerKind,
     durability: TrialDurability,
     options: Vec<String>,
     clients: u32,
-    /// The longest text in a row: a kill during a big transaction is likely to leave it half written.
+    /// Maximum length of a text in a row. A kill during a big transaction is likely to leave it half written.
     body_bytes_max: usize,
     workload_seed: u64,
     faults: Vec<Fault>,
 }
 
 impl Plan {
-    /// A plan with this number of kills. With reduced durability, a killed primary restarts with tables older
-    /// than its binlog, which the clients' next changes would not match; so there its kill is the last fault.
+    /// Draws a plan with this number of kills. With reduced durability, a killed primary restarts with tables
+    /// that are older than its binlog. The clients' next changes would not match these tables. So there the
+    /// kill of the primary is the last fault.
     fn random(
         random: &mut StdRng,
         kind: ServerKind,
@@ -140,7 +143,7 @@ impl Plan {
     }
 }
 
-/// Server options that change the contents of its binlog.
+/// Draws server options that change the contents of the binlog.
 fn random_options(random: &mut StdRng, kind: ServerKind) -> Vec<String> {
     let compression = match kind.flavour() {
         Flavour::MySql => "--binlog-transaction-compression=ON",
@@ -159,7 +162,7 @@ fn random_options(random: &mut StdRng, kind: ServerKind) -> Vec<String> {
         .collect()
 }
 
-/// Faults and results of all rounds.
+/// Counts of the faults and results of all rounds.
 #[derive(Debug, Default)]
 struct Summary {
     rounds: u32,
@@ -210,10 +213,11 @@ async fn no_acknowledged_commit_is_lost_by_kills() -> Result<()> {
         let round = summary.rounds as usize;
         let kind = match long || round == 0 {
             true => kinds[round % kinds.len()],
-            // The short run has two rounds: one of each family.
+            // The short run has two rounds, one for each server family.
             false => *kinds[1..].choose(&mut random).unwrap_or(&kinds[0]),
         };
-        // Each kind of fault in every third round of the long run, or in one of the two short rounds.
+        // Durability is reduced for each server version in every third of its rounds of the long run, or in
+        // one of the two rounds of the short run.
         let reduced = if long { round / kinds.len() % 3 == 1 } else { (round % 2 == 1) == second_reduced };
         let durability = if reduced { TrialDurability::Reduced } else { TrialDurability::Full };
         let sizes: &[usize] = if long { &[8 << 10, 256 << 10, 3 << 20] } else { &[8 << 10, 256 << 10] };
@@ -231,8 +235,8 @@ async fn no_acknowledged_commit_is_lost_by_kills() -> Result<()> {
     Ok(())
 }
 
-/// Prints to standard error directly, because the harness hides the output of passing tests, and a run of
-/// minutes should show its progress.
+/// Prints to standard error directly. The test harness hides the output of passing tests, but a run that
+/// takes minutes should show its progress.
 fn say(text: &str) {
     use std::io::Write;
     let _ = writeln!(std::io::stderr(), "{text}");
@@ -241,12 +245,13 @@ fn say(text: &str) {
 struct Round<'a> {
     random: &'a mut StdRng,
     trial: Trial,
-    /// The link between relay and primary.
+    /// The network link between relay and primary.
     link: Link,
     ledger: Arc<Ledger>,
-    /// `None` (after `abort`) after the last fault of a round with reduced durability.
+    /// The clients. `None` after the last fault of a round with reduced durability.
     workload: Option<Workload>,
-    /// Binlog files of the primary that may be torn, because they were open when it was killed.
+    /// Binlog files of the primary that may end with a torn write, because the primary was killed while they
+    /// were open.
     torn: BTreeSet<String>,
 }
 
@@ -287,10 +292,12 @@ impl Round<'_> {
         if let Err(error) = result {
             let words = round.trial.relay_log_tail();
             let server = tail(round.trial.primary.error_log());
-            return Err(error.context(format!("the relay's last words: {words}\nthe primary's: {server}")));
+            return Err(error.context(format!(
+                "the end of the relay's log: {words}\nthe end of the primary's log: {server}"
+            )));
         }
         let finished = round.end(plan, summary).await;
-        finished.with_context(|| format!("the relay's last words: {}", round.trial.relay_log_tail()))
+        finished.with_context(|| format!("the end of the relay's log: {}", round.trial.relay_log_tail()))
     }
 
     async fn faults(&mut self, plan: &Plan, summary: &mut Summary) -> Result<()> {
@@ -307,7 +314,7 @@ impl Round<'_> {
         Ok(())
     }
 
-    /// Waits for some further acknowledgements, and a little longer, so that faults hit random moments.
+    /// Waits for some further acknowledgements and then for a short time, so that faults hit random moments.
     async fn progress(&mut self) -> Result<()> {
         let Some(workload) = &mut self.workload else { return Ok(()) };
         let counters = Arc::clone(workload.counters());
@@ -393,7 +400,8 @@ impl Round<'_> {
             }
             Fault::PausePrimary => {
                 self.trial.primary.pause()?;
-                // Shorter and longer than what the relay takes for a broken link, which is three heartbeats.
+                // The pause may be shorter or longer than the three heartbeats after which the relay treats
+                // the link as broken.
                 self.pause(0..3000).await;
                 self.trial.primary.resume()?;
             }
@@ -423,19 +431,20 @@ impl Round<'_> {
 
     async fn stop_load(&mut self, stop: bool) {
         if stop && let Some(workload) = self.workload.take() {
-            // The report contains errors of clients that no longer found a server.
+            // The report contains the errors of clients that could not reach a server any more.
             let _ = workload.abort().await;
         }
     }
 
-    /// The primary is dead and might never come back: everything acknowledged is in the log now, and not only
-    /// after the primary has sent it once more.
+    /// The primary is dead and might never restart. So the log must already contain everything acknowledged,
+    /// before the primary sends it again.
     async fn log_is_complete_without_primary(&mut self) -> Result<()> {
         self.nothing_is_acknowledged().await?;
         if self.trial.relay().is_none() {
             let said = self.relay_log().len();
             self.trial.start_relay()?;
-            // It reads what it had when it was killed, and then finds no primary.
+            // At its start, the relay reads what it had received before it was killed. Then it cannot connect
+            // to the primary.
             let deadline = Instant::now() + PATIENCE;
             while !self.relay_log().get(said..).is_some_and(|words| words.contains("capture interrupted")) {
                 ensure!(Instant::now() < deadline, "the relay does not start");
@@ -448,7 +457,7 @@ impl Round<'_> {
             check.file(&segment.path)?;
         }
         let found = check.finish();
-        ensure!(found.is_ok(), "with the primary dead, the log: {found:?}");
+        ensure!(found.is_ok(), "while the primary is dead, the log is incomplete: {found:?}");
         self.trial.start_relay()
     }
 
@@ -456,12 +465,12 @@ impl Round<'_> {
         std::fs::read_to_string(self.trial.relay_output()).unwrap_or_default()
     }
 
-    /// Without a relay, no client gets an acknowledgement.
+    /// Checks that no client gets an acknowledgement while no relay runs.
     async fn nothing_is_acknowledged(&self) -> Result<()> {
         let Some(workload) = &self.workload else { return Ok(()) };
         let acknowledged = || workload.counters().snapshot().acknowledged;
-        // Earlier acknowledgements are still on their way to the clients. If new ones came, the counter would
-        // not stop.
+        // Answers to earlier commits may still be on their way to the clients. If new commits were
+        // acknowledged, the counter would not stop.
         let deadline = Instant::now() + PATIENCE;
         let mut before = acknowledged();
         loop {
@@ -478,14 +487,16 @@ impl Round<'_> {
     async fn end(&mut self, plan: &Plan, summary: &mut Summary) -> Result<()> {
         if let Some(workload) = self.workload.take() {
             let report =
-                tokio::time::timeout(PATIENCE, workload.finish()).await.context("clients are stuck")?;
+                tokio::time::timeout(PATIENCE, workload.finish()).await.context("the clients do not end")?;
             ensure!(report.errors.is_empty(), "clients gave up: {:?}", report.errors);
         }
-        // The last commit may have filled its file: the relay must still receive the next file's name.
+        // The last commit may have filled its binlog file. Then the relay must still receive the name of the
+        // next file.
         self.catch_up().await?;
         self.trial.stop_relay().await?;
         if plan.durability == TrialDurability::Full {
-            // The server's own promise. If it were broken, the test would be wrong about the server.
+            // The server itself must have each acknowledged commit. If it lacks one, the test is wrong about
+            // the server, not about the relay.
             let on_server = self.ledger.compare_with_server(&self.trial.primary.connect_options()).await?;
             ensure!(
                 on_server.missing.is_empty() && on_server.altered.is_empty(),
@@ -519,27 +530,30 @@ impl Round<'_> {
         let newest = files.last().context("the primary has no binlog")?;
         let deadline = Instant::now() + PATIENCE;
         loop {
-            // Its restart began a new file, and no client writes: the log is complete when it has started
-            // that file.
+            // The restarted primary began a new binlog file, and no client writes. So the log is complete
+            // when it has a segment for that file.
             let segments = LogDir::open_read_only(&self.trial.log_directory())?.segments()?;
             if segments.last().is_some_and(|segment| segment.source_file == *newest) {
                 return Ok(());
             }
-            ensure!(Instant::now() < deadline, "the log does not get to {newest}: {segments:?}");
+            ensure!(
+                Instant::now() < deadline,
+                "the log does not reach the binlog file {newest}: {segments:?}"
+            );
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
 
-    /// Every binlog file of the primary is a segment, from the first to the last and to its last byte. More
-    /// bytes are allowed only after the last complete transaction of a torn file, and in the newest file,
-    /// which was closed after the relay ended.
+    /// Checks that each binlog file of the primary is a segment of the log, from the first file to the last
+    /// byte of the last one. The primary's file may have more bytes in two cases: after the last complete
+    /// transaction of a torn file, and in the newest file, which was closed after the relay ended.
     fn compare_files(&self, log: &Path) -> Result<()> {
         let data = self.trial.primary.data();
         let segments = LogDir::open_read_only(log)?.segments()?;
         let captured: Vec<_> = segments.iter().map(|segment| segment.source_file.as_str()).collect();
         let first = captured.first().context("the log is empty")?;
         let files: Vec<_> = binlog_files(data)?.into_iter().skip_while(|file| file != first).collect();
-        ensure!(captured == files, "the log has {captured:?}, the primary {files:?}");
+        ensure!(captured == files, "the log has the files {captured:?}, the primary has {files:?}");
         for segment in &segments {
             if let Some(offset) = compare_with_source(segment, data)? {
                 bail!("{} differs at {offset}", segment.source_file);
@@ -549,7 +563,7 @@ impl Round<'_> {
                 self.torn.contains(&segment.source_file) || Some(&segment.source_file) == files.last();
             ensure!(
                 segment.bytes == size || open_end,
-                "{} has {size} bytes, the log {segment:?}",
+                "{} has {size} bytes, the log has {segment:?}",
                 segment.source_file
             );
         }
@@ -557,7 +571,7 @@ impl Round<'_> {
     }
 }
 
-/// Names of the binlog files in a data directory, oldest first.
+/// Returns the names of the binlog files in a data directory, oldest first.
 fn binlog_files(data: &Path) -> Result<Vec<String>> {
     let mut files = Vec::new();
     for entry in std::fs::read_dir(data)? {

@@ -1,5 +1,5 @@
-//! The daemon's wall clock differs from its source's, and is set: replicas and channels still report their
-//! true lag.
+//! The wall clock of the daemon differs from the clock of its source, and is set while the daemon runs.
+//! Replicas and channels must still report their true lag.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -13,10 +13,11 @@ use tailwater_wire::Flavour;
 
 use crate::shell::{PROGRAM, Shell};
 
-/// Time limit of each wait; reached only on a failure.
+/// Time limit of each wait. A passing test never reaches it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How far the clock is set, and how much of it a replica or channel may show.
+/// How far the clock is set wrong, in milliseconds. Below that, the maximum lag in seconds that a replica or
+/// channel may report.
 const BESIDE_MS: i64 = 1_000_000;
 const LAG_SECONDS_MAX: u64 = 500;
 
@@ -74,9 +75,9 @@ async fn lag_is_correct_under_clock_steps(kind: ServerKind) -> Result<()> {
     clock.set_offset_ms(0)?;
     check_replica_lag(&trial, &replica).await?;
     check_channel_lag(&trial, &shell, &target).await?;
-    ensure!(disconnections(&trial)? == 0, "no replica has read a wrong time");
+    ensure!(disconnections(&trial)? == 0, "a replica was disconnected, although none has read a wrong time");
 
-    // While the source is away its clock is unknown, and the replica gets the daemon's.
+    // While the source is down its clock is unknown, so the replica gets the time of the daemon's clock.
     trial.stop_relay().await?;
     trial.primary.stop().await?;
     clock.set_offset_ms(BESIDE_MS)?;
@@ -94,7 +95,7 @@ async fn lag_is_correct_under_clock_steps(kind: ServerKind) -> Result<()> {
     trial.stop_relay().await
 }
 
-/// How often a replica was disconnected because of the clock.
+/// Returns how often a replica was disconnected because of the clock.
 fn disconnections(trial: &Trial) -> Result<usize> {
     Ok(std::fs::read_to_string(trial.relay_output())?
         .matches("disconnecting the replica so that it reads")
@@ -113,13 +114,13 @@ async fn wait_until_streaming(trial: &Trial) -> Result<()> {
                 return Ok(());
             }
         }
-        ensure!(begin.elapsed() < PATIENCE, "no replica comes: {}", trial.relay_log_tail());
+        ensure!(begin.elapsed() < PATIENCE, "no replica connects: {}", trial.relay_log_tail());
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
 
-/// Makes the replica unable to apply for a while, and checks the lag that it reports. A replica that has
-/// applied everything always reports 0.
+/// Blocks the replica for a while so that it cannot apply, and checks the lag that it reports. A replica that
+/// has applied everything always reports 0.
 async fn check_replica_lag(trial: &Trial, replica: &Server) -> Result<()> {
     let behind = match replica.kind().flavour() {
         Flavour::MySql => ("SHOW REPLICA STATUS", "Seconds_Behind_Source"),
@@ -127,7 +128,11 @@ async fn check_replica_lag(trial: &Trial, replica: &Server) -> Result<()> {
     };
     let begin = Instant::now();
     while replica.sql("SELECT COUNT(*) FROM shop.t").await.is_err() {
-        ensure!(begin.elapsed() < PATIENCE, "it does not replicate: {:?}", replica.replica_status().await?);
+        ensure!(
+            begin.elapsed() < PATIENCE,
+            "the replica does not replicate: {:?}",
+            replica.replica_status().await?
+        );
     }
     let mut holding = Connection::connect(&replica.connect_options()).await?;
     holding.execute("LOCK TABLES shop.t READ").await?;
@@ -137,23 +142,27 @@ async fn check_replica_lag(trial: &Trial, replica: &Server) -> Result<()> {
     while true_lags < 10 {
         let status = asking.query(behind.0).await?;
         let lag = status.column(behind.1).and_then(|column| status.first()?.get_u64(column));
-        ensure!(lag.is_none_or(|lag| lag <= LAG_SECONDS_MAX), "it shows a lag of {lag:?} s");
-        // It also reports 0 when it does not read a clock.
+        ensure!(lag.is_none_or(|lag| lag <= LAG_SECONDS_MAX), "the replica reports a lag of {lag:?} s");
+        // The replica also reports 0 if it does not read the source's clock.
         true_lags += usize::from(lag.is_some_and(|lag| lag > 0));
-        ensure!(begin.elapsed() < PATIENCE, "no lag is shown: {:?}", replica.replica_status().await?);
+        ensure!(
+            begin.elapsed() < PATIENCE,
+            "the replica never reports a lag: {:?}",
+            replica.replica_status().await?
+        );
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     holding.close().await;
     let gtids = written(&trial.primary).await?;
-    ensure!(replica.wait_for_gtids(&gtids, PATIENCE).await?, "it does not come to {gtids}");
+    ensure!(replica.wait_for_gtids(&gtids, PATIENCE).await?, "the replica does not reach {gtids}");
     Ok(())
 }
 
-/// The same for a channel, in `channel list`.
+/// Checks the same for a channel, with `channel list`.
 async fn check_channel_lag(trial: &Trial, shell: &Shell, target: &Server) -> Result<()> {
     let begin = Instant::now();
     while target.sql("SELECT COUNT(*) FROM shop.t").await.is_err() {
-        ensure!(begin.elapsed() < PATIENCE, "the channel does not follow: {}", trial.relay_log_tail());
+        ensure!(begin.elapsed() < PATIENCE, "the channel does not apply: {}", trial.relay_log_tail());
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     let mut holding = Connection::connect(&target.connect_options()).await?;
@@ -162,11 +171,11 @@ async fn check_channel_lag(trial: &Trial, shell: &Shell, target: &Server) -> Res
     loop {
         let listed = shell.run("channel list -c tailwater.toml --output json")?.exits(0).json()?;
         let lag = listed.first().and_then(|channel| channel["lag_seconds"].as_f64()).context("no lag")?;
-        ensure!(lag <= LAG_SECONDS_MAX as f64, "it shows a lag of {lag} s");
+        ensure!(lag <= LAG_SECONDS_MAX as f64, "the channel reports a lag of {lag} s");
         if lag > 0.0 {
             break;
         }
-        ensure!(begin.elapsed() < PATIENCE, "no lag is shown: {}", trial.relay_log_tail());
+        ensure!(begin.elapsed() < PATIENCE, "the channel never reports a lag: {}", trial.relay_log_tail());
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     holding.close().await;

@@ -1,4 +1,4 @@
-//! The first commands of a new user: the demo, and servers of the sandbox.
+//! The first commands of a new user: `demo`, and servers of `sandbox`.
 
 use std::os::unix::fs::symlink;
 
@@ -25,7 +25,8 @@ fn the_demo_reports_what_is_documented() -> Result<()> {
     Ok(())
 }
 
-/// A shell with its own cache folder, so that other sandbox servers of this machine are not touched.
+/// Returns a shell with its own cache folder, so that the test does not touch other sandbox servers of this
+/// machine.
 pub fn shell_with_cache() -> Result<(Shell, Cache)> {
     let mut shell = Shell::new()?;
     let (real, own) = (Cache::locate()?, Cache::at(shell.path().join("cache")));
@@ -37,18 +38,18 @@ pub fn shell_with_cache() -> Result<(Shell, Cache)> {
     Ok((shell, own))
 }
 
-/// Stops the servers of a test that failed.
+/// Stops the sandbox servers if a test fails.
 pub struct Down<'a>(pub &'a Shell);
 
 impl Drop for Down<'_> {
     fn drop(&mut self) {
-        // The test has reported the failure; this only cleans up.
+        // The test reports the failure; this only cleans up.
         let _ = self.0.run("sandbox down");
     }
 }
 
 #[test]
-fn sandbox_servers_go_up_are_listed_and_go_down() -> Result<()> {
+fn sandbox_servers_are_started_listed_and_stopped() -> Result<()> {
     if require(ServerKind::Mariadb1011).is_none() {
         return Ok(());
     }
@@ -59,7 +60,7 @@ fn sandbox_servers_go_up_are_listed_and_go_down() -> Result<()> {
     let up = shell.run("sandbox up --server mariadb --version 10.11 -- --max-connections=67")?.exits(0);
     let up = up.says(&["mariadb-10.11-1: 10.11.", "on 127.0.0.1:", "SQL:", "binlog:", "data:"]).text();
     shell.run("sandbox list")?.exits(0).says(&[&up]);
-    // As a user would paste it.
+    // The command is run as a user would paste it.
     let sql = up.lines().find_map(|line| line.trim().strip_prefix("SQL:")).context("a command")?.trim();
     let answer = shell.bash(&format!("{sql} -N -e 'SELECT @@max_connections'"))?.exits(0);
     ensure!(answer.text().trim() == "67", "{answer:?}");
@@ -72,7 +73,7 @@ fn sandbox_servers_go_up_are_listed_and_go_down() -> Result<()> {
     let port = server["port"].as_u64().context("a port")?;
     ensure!(runs(pid));
 
-    // Data, port and options survive a stop and a crash.
+    // Data, port and options are preserved over a stop and over a crash.
     shell
         .bash(&format!("{sql} -e 'CREATE DATABASE d; SET GLOBAL local_infile = @@GLOBAL.local_infile'"))?
         .exits(0);
@@ -93,17 +94,17 @@ fn sandbox_servers_go_up_are_listed_and_go_down() -> Result<()> {
     shell.run(&taken)?.exits(1).stderr_has(&["TW-SBX-0022", &port.to_string()]);
     shell.run("sandbox up --server mariadb --port 65535 --count 2")?.exits(1).stderr_has(&["TW-SBX-0023"]);
     let lines = shell.run("sandbox list --output json")?.exits(0).json()?;
-    ensure!(lines.len() == 1, "what was refused leaves nothing: {lines:?}");
+    ensure!(lines.len() == 1, "a refused command left servers behind: {lines:?}");
     let pid = lines[0]["pid"].as_u64().context("a process id")?;
 
     shell.run("sandbox down mariadb-10.11-7")?.exits(1).stderr_has(&["TW-SBX-", "mariadb-10.11-7"]);
     ensure!(runs(pid));
     shell.run("sandbox down")?.exits(0).says(&["mariadb-10.11-1: stopped"]);
-    ensure!(!runs(pid), "the server lives on");
-    ensure!(std::net::TcpStream::connect(("127.0.0.1", port as u16)).is_err(), "the port is still taken");
+    ensure!(!runs(pid), "the server is still running");
+    ensure!(std::net::TcpStream::connect(("127.0.0.1", port as u16)).is_err(), "the port is still in use");
     let left: Vec<_> =
         std::fs::read_dir(own.up())?.map(|entry| entry.map(|entry| entry.file_name())).collect();
-    ensure!(left.len() == 1, "more than the lock file stays: {left:?}");
+    ensure!(left.len() == 1, "more than the lock file is left: {left:?}");
     shell.run("sandbox down")?.exits(0).stdout_lacks(&["stopped"]);
     ensure!(shell.run("sandbox list --output json")?.exits(0).json()? == Vec::<Value>::new());
     Ok(())

@@ -1,4 +1,4 @@
-//! Requests of load balancers and monitoring to the daemon's HTTP listener.
+//! Requests of load balancers and monitoring systems to the daemon's HTTP listener.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -21,16 +21,16 @@ use tailwater_wire::Flavour;
 
 use crate::shell::{PROGRAM, Shell};
 
-/// Time limit of each wait; reached only on a failure.
+/// Time limit of each wait. A passing test never reaches it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[tokio::test]
-async fn checks_follow_the_servers_mariadb() -> Result<()> {
+async fn http_checks_reflect_the_state_of_the_servers_mariadb() -> Result<()> {
     checks_follow_the_servers(ServerKind::Mariadb1011).await
 }
 
 #[tokio::test]
-async fn checks_follow_the_servers_mysql() -> Result<()> {
+async fn http_checks_reflect_the_state_of_the_servers_mysql() -> Result<()> {
     checks_follow_the_servers(ServerKind::Mysql97).await
 }
 
@@ -60,7 +60,7 @@ async fn checks_follow_the_servers(kind: ServerKind) -> Result<()> {
     ensure!(http.ask("GET", "/healthz")?.0 == 200);
     let (code, body) = http.ask("GET", "/status")?;
     ensure!(code == 200 && body["clusters"][0]["nodes"][0]["role"] == "primary", "{body}");
-    // Load balancers use these methods.
+    // Some load balancers send these methods.
     for method in ["HEAD", "OPTIONS"] {
         ensure!(http.ask(method, "/primary/primary")?.0 == 200, "{method}");
     }
@@ -68,7 +68,7 @@ async fn checks_follow_the_servers(kind: ServerKind) -> Result<()> {
     ensure!(http.ask("GET", "/primary/absent")?.0 == 404);
     ensure!(http.ask("GET", "/replica/db2?lag=soon")?.0 == 400);
 
-    // A writable server is not necessarily the primary: a former primary that comes back is writable, too.
+    // A writable server is not necessarily the primary: a former primary that restarts is writable too.
     beside.sql(&format!("{} SET GLOBAL read_only = 0", unlock(kind))).await?;
     trial.primary.sql("SET GLOBAL read_only = 1").await?;
     http.until("/primary/primary", 503, |body| body["reason"] == "it is read-only")?;
@@ -89,9 +89,10 @@ async fn checks_follow_the_servers(kind: ServerKind) -> Result<()> {
     trial.kill_relay().await
 }
 
-/// With a manager and `[http]` each server is probed once an interval, over one connection at a time.
+/// With a manager and `[http]`, the daemon probes each server only once per interval, over one connection at
+/// a time.
 #[tokio::test]
-async fn manager_and_http_share_their_probes() -> Result<()> {
+async fn manager_and_http_listener_share_their_probes() -> Result<()> {
     const INTERVAL_MS: u128 = 100;
     let kind = ServerKind::Mysql97;
     if require(kind).is_none() {
@@ -104,7 +105,7 @@ async fn manager_and_http_share_their_probes() -> Result<()> {
     trial.add_channel(&format!("\n[manager]\n[manager.pace]\npoll_ms = {INTERVAL_MS}\n"))?;
     trial.start_relay()?;
     trial.wait_captured().await?;
-    // A probe executes this statement once.
+    // A probe executes this status query exactly once.
     let count = async || -> Result<(u128, u128)> {
         let variables = "'Com_show_replica_status', 'Connections'";
         let rows = beside.sql(&format!("SHOW GLOBAL STATUS WHERE Variable_name IN ({variables})")).await?;
@@ -131,16 +132,19 @@ async fn manager_and_http_share_their_probes() -> Result<()> {
         }
         let (probes, connections) = (count().await?.0 - probes, count().await?.1 - connections);
         let limit = begun.elapsed().as_millis() / INTERVAL_MS + 2;
-        ensure!(probes > 0 && probes <= limit, "{asks}: {probes} probes, {limit} at most");
-        // And those of the counts themselves.
-        ensure!(connections <= limit + 3, "{asks}: {connections} connections, {limit} probes at most");
+        ensure!(probes > 0 && probes <= limit, "{asks}: {probes} probes, expected at most {limit}");
+        // The queries that count the probes use connections too.
+        ensure!(
+            connections <= limit + 3,
+            "{asks}: {connections} connections, expected at most {limit} probes"
+        );
     }
     trial.kill_relay().await
 }
 
-/// The daemon's capture, as the manager of another machine sees it.
+/// The acker of the daemon, as a manager on another machine sees it over HTTP.
 #[tokio::test]
-async fn remote_relay_accepts_orders() -> Result<()> {
+async fn a_relay_accepts_orders_over_http() -> Result<()> {
     let kind = ServerKind::Mysql97;
     if require(kind).is_none() {
         return Ok(());
@@ -178,7 +182,7 @@ async fn remote_relay_accepts_orders() -> Result<()> {
 
     let reason = refused(relay(url.clone(), "other.token", 4201)?.stop(LeaseToken(1)).await.map(drop))?;
     ensure!(reason.contains("401"), "{reason}");
-    // A relay that reports another name is not believed.
+    // A relay that reports another name than the configured one is rejected.
     let answer = relay(url.clone(), "http.token", 4202)?.read().await;
     let is_told = |reason: &str| reason.contains("server_id 4201") && reason.contains("4202");
     ensure!(matches!(&answer, Err(AckerError::Unknown(reason)) if is_told(reason)), "{answer:?}");
@@ -189,9 +193,9 @@ async fn remote_relay_accepts_orders() -> Result<()> {
     ensure!(report.acker.name == "relay2" && report.acker.stop == AckerStop::Unknown, "{report:?}");
     let report = right.stop(LeaseToken(3)).await.map_err(|error| anyhow!("{error:?}"))?;
     ensure!(report.acker.stop == AckerStop::Persistent && report.acker.durable, "{report:?}");
-    let held = report.acker.holds.context("it holds nothing")?;
+    let held = report.acker.holds.context("the acker reports no GTIDs")?;
     ensure!(held.to_string().replace('\n', "") == written_by(&trial.primary).await?, "{held}");
-    // No further commit is acknowledged.
+    // The stopped acker acknowledges no further commit.
     let mut client = Connection::connect(&trial.primary.connect_options()).await?;
     let commit = tokio::spawn(async move { client.execute("INSERT INTO shop.t VALUES (1)").await.map(drop) });
     let http = Http { port: port.number() };
@@ -209,8 +213,8 @@ async fn remote_relay_accepts_orders() -> Result<()> {
     trial.kill_relay().await
 }
 
-/// A connection that sends nothing or too much occupies one place for a limited time, and others are
-/// answered.
+/// A connection that sends nothing, or too much, occupies one slot for a limited time. Other clients are
+/// answered meanwhile.
 #[test]
 fn invalid_http_requests_are_answered_or_closed() -> Result<()> {
     let shell = Shell::new()?;
@@ -256,7 +260,7 @@ fn invalid_http_requests_are_answered_or_closed() -> Result<()> {
     Ok(())
 }
 
-/// A primary, and a daemon with `[http]` that is not started yet.
+/// Starts a primary, and configures a daemon with `[http]`. The daemon is not started.
 pub async fn daemon(shell: &Shell, kind: ServerKind, http: &str) -> Result<(Trial, ReservedPort)> {
     let mut trial = Trial::start(TrialSpec {
         kind,
@@ -286,7 +290,7 @@ pub async fn follower(kind: ServerKind, id: u32, name: &str) -> Result<Server> {
     Ok(Server::start(ServerSpec::new(kind).name(name).options(options)).await?)
 }
 
-/// GTID set of everything that a server has written.
+/// Returns the GTID set of everything that a server has written.
 pub async fn written_by(server: &Server) -> Result<String> {
     let variable = match server.kind().flavour() {
         Flavour::MySql => "gtid_executed",
@@ -295,7 +299,7 @@ pub async fn written_by(server: &Server) -> Result<String> {
     Ok(server.sql(&format!("SELECT @@global.{variable}")).await?.concat().replace("\\n", ""))
 }
 
-/// A `[[server]]` of the trial's cluster.
+/// Returns the configuration of a `[[server]]` of the trial's cluster.
 pub fn member(name: &str, server: &Server) -> String {
     format!(
         "\n[[server]]\nname = \"{name}\"\nsource = \"primary\"\nhost = \"127.0.0.1\"\nport = {}\nuser = \"root\"\ntls = \"off\"\n",
@@ -303,7 +307,7 @@ pub fn member(name: &str, server: &Server) -> String {
     )
 }
 
-/// What must be switched off before `read_only`.
+/// Returns the statement that must run before `read_only` can be switched off.
 pub fn unlock(kind: ServerKind) -> &'static str {
     match kind {
         ServerKind::Mysql97 => "SET GLOBAL super_read_only = 0;",
@@ -317,7 +321,7 @@ pub struct Http {
 }
 
 impl Http {
-    /// Returns the status and the body.
+    /// Sends a request, and returns the status code and the body.
     pub fn ask(&self, method: &str, path: &str) -> Result<(u16, Value)> {
         self.say(&format!("{method} {path} HTTP/1.0\r\n\r\n"))
     }
@@ -344,7 +348,7 @@ impl Http {
             {
                 return Ok(body.clone());
             }
-            ensure!(begun.elapsed() < PATIENCE, "waited for {wanted} of {path}: {answer:?}");
+            ensure!(begun.elapsed() < PATIENCE, "{path} does not answer with {wanted}: {answer:?}");
             std::thread::sleep(Duration::from_millis(30));
         }
     }

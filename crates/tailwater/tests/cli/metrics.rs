@@ -1,4 +1,5 @@
-//! Metrics of a running daemon: captures and channels. The metrics of the manager are in `sandbox_cluster`.
+//! The metrics of captures and channels of a running daemon. `sandbox_cluster` tests the metrics of the
+//! manager.
 
 use std::time::{Duration, Instant};
 
@@ -10,16 +11,16 @@ use crate::cli::http::{Http, daemon, follower, written_by};
 use crate::open_metrics::Scrape;
 use crate::shell::Shell;
 
-/// Time limit of each wait; reached only on a failure.
+/// Time limit of each wait. A passing test never reaches it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[tokio::test]
-async fn metrics_follow_captures_and_channels_mariadb() -> Result<()> {
+async fn metrics_reflect_captures_and_channels_mariadb() -> Result<()> {
     metrics_follow_captures_and_channels(ServerKind::Mariadb1011).await
 }
 
 #[tokio::test]
-async fn metrics_follow_captures_and_channels_mysql() -> Result<()> {
+async fn metrics_reflect_captures_and_channels_mysql() -> Result<()> {
     metrics_follow_captures_and_channels(ServerKind::Mysql97).await
 }
 
@@ -44,7 +45,7 @@ async fn metrics_follow_captures_and_channels(kind: ServerKind) -> Result<()> {
     let applied = r#"tailwater_apply_transactions_total{channel="reports",source="primary"}"#;
     let lag = r#"tailwater_apply_lag_seconds{channel="reports",source="primary"}"#;
     let in_force = r#"tailwater_capture_semi_sync_in_force{source="primary"}"#;
-    let running = until(&address, "a channel in step", |scrape| {
+    let running = until(&address, "a channel without lag", |scrape| {
         is(scrape, r#"tailwater_apply_state{channel="reports",source="primary",state="running"}"#, 1.0)
             && is(scrape, applied, 3.0)
             && is(scrape, lag, 0.0)
@@ -101,7 +102,8 @@ async fn metrics_follow_captures_and_channels(kind: ServerKind) -> Result<()> {
     trial.kill_relay().await
 }
 
-/// A scrape makes no connection to a server. `/status` shows that the count would notice one.
+/// A request of `/metrics` opens no connection to a server. A request of `/status` does, which shows that the
+/// count would notice one.
 async fn connects_to_no_server(address: &str, target: &Server) -> Result<()> {
     let connections = async || -> Result<u64> {
         let shown = target.sql("SHOW GLOBAL STATUS LIKE 'Connections'").await?.concat();
@@ -114,7 +116,10 @@ async fn connects_to_no_server(address: &str, target: &Server) -> Result<()> {
         Scrape::of(address)?;
     }
     let third = connections().await?;
-    ensure!(third - second == of_one_look, "{first} {second} {third}");
+    ensure!(
+        third - second == of_one_look,
+        "connections: {first}, {second}, after the requests of /metrics {third}"
+    );
     let port = address.rsplit(':').next().unwrap_or_default().parse()?;
     ensure!(Http { port }.ask("GET", "/status")?.0 == 200);
     let fourth = connections().await?;
@@ -122,7 +127,7 @@ async fn connects_to_no_server(address: &str, target: &Server) -> Result<()> {
     Ok(())
 }
 
-/// Scrapes until the metrics satisfy the condition.
+/// Requests the metrics until they satisfy the condition.
 fn until(address: &str, what: &str, condition: impl Fn(&Scrape) -> bool) -> Result<Scrape> {
     let started = Instant::now();
     loop {
@@ -130,7 +135,7 @@ fn until(address: &str, what: &str, condition: impl Fn(&Scrape) -> bool) -> Resu
         match scrape {
             Ok(scrape) if condition(&scrape) => return Ok(scrape),
             scrape => {
-                ensure!(started.elapsed() < PATIENCE, "waited for {what}: {scrape:#?}");
+                ensure!(started.elapsed() < PATIENCE, "the metrics never showed {what}: {scrape:#?}");
                 std::thread::sleep(Duration::from_millis(30));
             }
         }

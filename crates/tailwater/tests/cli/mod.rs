@@ -1,4 +1,4 @@
-//! The command line, and the daemon's HTTP listener.
+//! The command line and the daemon's HTTP listener.
 
 pub mod demo_and_sandbox;
 pub mod http;

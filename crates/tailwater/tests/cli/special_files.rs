@@ -1,5 +1,5 @@
-//! Links, pipes and devices in place of expected files: nothing is overwritten through them, and nothing
-//! hangs.
+//! Symbolic links, pipes and devices where files are expected. Commands overwrite nothing through them and do
+//! not hang.
 
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -11,7 +11,7 @@ use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
 
 use crate::shell::Shell;
 
-/// Time limit of each wait; reached only on a failure.
+/// Time limit of each wait. A passing test never reaches it.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 #[tokio::test]
@@ -29,7 +29,7 @@ async fn special_files_are_refused() -> Result<()> {
     shell.run(&format!("dump dumped {at}"))?.exits(0);
     server.sql("DROP DATABASE shop").await?;
 
-    // Each file of a dump in turn is replaced by a pipe without a writer, or by an endless device.
+    // Replace each file of a dump in turn with a pipe that has no writer, or with an endless device.
     let folder = shell.path().join("dumped");
     for file in files(&folder)? {
         let aside = shell.path().join("aside");
@@ -52,7 +52,7 @@ async fn special_files_are_refused() -> Result<()> {
     shell.run(&format!("load dumped {at}"))?.exits(0);
     ensure!(server.sql("SELECT a FROM shop.t").await? == ["1"]);
 
-    // A page replaces a link, and the target of the link is unchanged.
+    // The page replaces the symbolic link. The file that the link points to is unchanged.
     let victim = shell.path().join("victim");
     std::fs::write(&victim, "precious")?;
     let page = shell.path().join("page.html");

@@ -1,4 +1,4 @@
-//! `tailwater topology` with and without a running daemon.
+//! `tailwater topology`, with and without a running daemon.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -11,21 +11,21 @@ use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
 
 use crate::shell::{PROGRAM, Shell};
 
-/// Time limit of each wait; reached only on a failure.
+/// Time limit of each wait. A passing test never reaches it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[tokio::test]
-async fn a_cluster_is_shown_mariadb() -> Result<()> {
+async fn topology_shows_a_cluster_mariadb() -> Result<()> {
     a_cluster_is_shown(ServerKind::Mariadb1011).await
 }
 
 #[tokio::test]
-async fn a_cluster_is_shown_mysql() -> Result<()> {
+async fn topology_shows_a_cluster_mysql() -> Result<()> {
     a_cluster_is_shown(ServerKind::Mysql97).await
 }
 
 #[test]
-fn topology_without_servers_and_daemon() -> Result<()> {
+fn topology_shows_unreachable_servers_without_a_daemon() -> Result<()> {
     let shell = Shell::new()?;
     shell.write(
         "tailwater.toml",
@@ -83,7 +83,7 @@ async fn a_cluster_is_shown(kind: ServerKind) -> Result<()> {
     let ran = shell.run("topology -c tailwater.toml")?.exits(0);
     ran.says(&["RelayNotRunning", "SemiSyncTooFew"]);
 
-    // The grants of `tailwater grants`.
+    // The account has exactly the privileges that `tailwater grants` prints.
     let grants = shell.run("grants --account tailwater@'%' --output json")?.exits(0).json()?;
     let flavour = kind.flavour().to_string();
     let grant = grants.iter().find(|grant| grant["server"] == flavour && grant["on"] == "every server");
@@ -94,7 +94,7 @@ async fn a_cluster_is_shown(kind: ServerKind) -> Result<()> {
     below_relay.replicate(&trial.replica_of_relay()).await?;
     beside.replicate_from(&trial.primary).await?;
     trial.primary.sql("CREATE DATABASE shop; CREATE TABLE shop.t (id INT PRIMARY KEY)").await?;
-    let cluster = until(&shell, "everybody to be in step", |cluster| {
+    let cluster = until(&shell, "all servers to have no lag", |cluster| {
         let relay = child(cluster_primary(cluster), "tailwater");
         let replica = relay.and_then(|relay| child(relay, "db2"));
         replica.is_some_and(|replica| replica["gtid_state"]["behind"] == 0 && replica["lag_seconds"] == 0.0)
@@ -134,7 +134,7 @@ async fn a_cluster_is_shown(kind: ServerKind) -> Result<()> {
     ]);
 
     trial.primary.kill().await?;
-    let cluster = until(&shell, "the relay to have noticed", |cluster| {
+    let cluster = until(&shell, "the relay to report it", |cluster| {
         let findings = cluster["findings"].as_array();
         findings.is_some_and(|findings| findings.iter().any(|finding| finding["code"] == "DeadPrimary"))
     })?;

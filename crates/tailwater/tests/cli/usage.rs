@@ -1,4 +1,4 @@
-//! The command line without a server: configuration, usage, and immediate refusals.
+//! The command line without a server: configuration checks, usage errors, and refusals before any connection.
 
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
@@ -22,7 +22,7 @@ server_id = 4201
 "#;
 
 #[test]
-fn a_configuration_is_checked() -> Result<()> {
+fn a_configuration_file_is_checked() -> Result<()> {
     let shell = Shell::new()?;
     shell.write("good.toml", GOOD)?;
     shell.run("config check -c good.toml")?.exits(0).says(&[
@@ -34,7 +34,7 @@ fn a_configuration_is_checked() -> Result<()> {
     let ack = serde_json::json!({ "orders": "durable" });
     assert_eq!((answer[0]["ok"].as_bool(), &answer[0]["ack"]), (Some(true), &ack));
     assert_eq!(answer[0]["sources"], serde_json::json!(["orders"]));
-    // The port is closed, so no server was asked.
+    // No server listens on the port, so the server_id of the source is not compared.
     assert!(
         answer[0]["not_asked"]["orders"].as_str().is_some_and(|why| why.contains("TW-SES-0001")),
         "{answer:?}"
@@ -62,9 +62,9 @@ fn a_configuration_is_checked() -> Result<()> {
     Ok(())
 }
 
-/// `config check` refuses what `run` refuses, with the same code.
+/// `config check` refuses the same configurations as `run`, with the same error code.
 #[test]
-fn config_check_rejects_what_run_rejects() -> Result<()> {
+fn config_check_refuses_what_run_refuses() -> Result<()> {
     let shell = Shell::new()?;
     shell.write("empty", "\n")?;
     shell.write("short", "abcde\n")?;
@@ -116,14 +116,14 @@ fn config_check_rejects_what_run_rejects() -> Result<()> {
     }
     shell.write("bad.toml", &GOOD.replace("\"orders\"", "\"rejoin\""))?;
     shell.run("config check -c bad.toml")?.exits(1).stderr_has(&["TW-CFG-0003", "rejoin"]);
-    ensure!(!shell.path().join("log").exists(), "nothing was opened");
+    ensure!(!shell.path().join("log").exists(), "a log was created");
     Ok(())
 }
 
-/// `-h`, `-P`, `-u` and `-S` have the meaning of the servers' own programs, in every command that connects to
-/// a server.
+/// `-h`, `-P`, `-u` and `-S` have the same meaning as in the servers' own clients, in each command that
+/// connects to a server.
 #[test]
-fn short_options_match_the_stock_clients() -> Result<()> {
+fn short_options_mean_the_same_as_in_the_stock_clients() -> Result<()> {
     let shell = Shell::new()?;
     for command in ["dump dir", "load dir", "log stats"] {
         let asked = shell.run(&format!("{command} -h 127.0.0.1 -P 1 -u nobody --ssl-mode DISABLED"))?;
@@ -135,7 +135,7 @@ fn short_options_match_the_stock_clients() -> Result<()> {
     }
     shell.run("dump dir -S absent.sock -u nobody")?.exits(1).stderr_has(&["absent.sock"]);
     shell.run("dump dir -h 127.0.0.1 -P 1 --ssl-ca absent.pem")?.exits(1).stderr_has(&["127.0.0.1:1"]);
-    // With two servers a short option would be ambiguous.
+    // With two servers, a short option would be ambiguous.
     for command in ["copy", "check", "repair"] {
         shell.run(&format!("{command} -h 127.0.0.1"))?.exits(2).stderr_has(&["unexpected argument '-h'"]);
         shell.run(&format!("{command} --help"))?.exits(0).says(&["--source-ssl-ca", "--target-ssl-mode"]);
@@ -147,9 +147,9 @@ fn short_options_match_the_stock_clients() -> Result<()> {
     Ok(())
 }
 
-/// A log folder has one daemon, whatever the names of its sources are.
+/// Only one daemon can use a log folder, even if the names of the sources differ.
 #[tokio::test]
-async fn a_log_folder_has_one_daemon() -> Result<()> {
+async fn a_log_folder_is_used_by_one_daemon() -> Result<()> {
     let shell = Shell::new()?;
     shell.write("tailwater.toml", GOOD)?;
     shell.write("other.toml", &GOOD.replace("orders", "stock"))?;
@@ -164,10 +164,10 @@ async fn a_log_folder_has_one_daemon() -> Result<()> {
     let refused = shell.run("run -c other.toml")?.exits(1);
     refused.stderr_has(&["TW-CTL-0003", &format!("process {}", run.pid())]);
     ensure!(!shell.path().join("log/stock").exists(), "the source of the second daemon was started");
-    // The first daemon still has its socket.
+    // The first daemon still has its control socket.
     shell.run("topology -c tailwater.toml --timeout-ms 200")?;
     shell.run("channel list -c tailwater.toml")?.exits(0);
-    // A killed daemon leaves nothing that blocks the next one.
+    // A killed daemon leaves nothing behind that prevents the start of the next one.
     run.kill().await?;
     let mut next = ChildProcess::start(PROGRAM, arguments, &shell.path().join("next"))?;
     while !std::fs::read_to_string(shell.path().join("next"))?.contains("capture interrupted") {
@@ -183,7 +183,7 @@ async fn a_log_folder_has_one_daemon() -> Result<()> {
 }
 
 #[test]
-fn a_wrong_command_line_is_a_usage_error() -> Result<()> {
+fn an_invalid_command_line_is_a_usage_error() -> Result<()> {
     let shell = Shell::new()?;
     shell.run("")?.exits(2).stderr_has(&["Usage: tailwater"]);
     for (words, complaint) in [
@@ -195,7 +195,8 @@ fn a_wrong_command_line_is_a_usage_error() -> Result<()> {
         ("sandbox up", "--server"),
         ("sandbox up --server postgres", "[possible values: mariadb, mysql]"),
         ("sandbox up --server mysql --count 0", "--count"),
-        // All users of the machine can read secrets on a command line: there is no such option.
+        // All users of a machine can see command lines, and so the secrets on them. Therefore there is no
+        // such option.
         ("run -c x.toml --password secret", "unexpected argument '--password'"),
     ] {
         shell.run(words)?.exits(2).stderr_has(&[complaint]);
@@ -211,7 +212,7 @@ fn run_reports_configuration_errors_at_once() -> Result<()> {
     shell.write("bad.toml", &GOOD.replace("server_id", "serverid"))?;
     shell.run("run -c bad.toml")?.exits(1).stderr_has(&["TW-CFG-0002", "line 11", "serverid"]);
 
-    // Even the superuser cannot create a folder inside a file.
+    // Even the superuser cannot create a folder below a file.
     shell.write("file", "")?;
     shell.write("unwritable.toml", &GOOD.replace("\"log\"", "\"file/log\""))?;
     shell.run("run -c unwritable.toml")?.exits(1).stderr_has(&[
@@ -225,8 +226,7 @@ fn run_reports_configuration_errors_at_once() -> Result<()> {
     Ok(())
 }
 
-/// A source that refuses connections, and one that accepts them and sends nothing: `run` keeps trying until
-/// SIGTERM.
+/// One source refuses connections, another one accepts them and sends nothing. `run` retries until SIGTERM.
 #[tokio::test]
 async fn run_without_a_source_runs_until_sigterm() -> Result<()> {
     let silent = TcpListener::bind("127.0.0.1:0")?;
@@ -242,11 +242,11 @@ async fn run_without_a_source_runs_until_sigterm() -> Result<()> {
             ensure!(run.is_running() && Instant::now() < deadline, "{}", std::fs::read_to_string(&messages)?);
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        // Several further attempts fail in the same way: that is reported once.
+        // Further attempts fail in the same way. The error is logged only once.
         if !sign.is_empty() {
             tokio::time::sleep(Duration::from_millis(700)).await;
             let told = std::fs::read_to_string(&messages)?.matches(sign).count();
-            ensure!(told == 1, "{sign:?} is reported {told} times");
+            ensure!(told == 1, "{sign:?} is logged {told} times");
         }
         let status = run.terminate(Duration::from_secs(30)).await?;
         ensure!(status.code() == Some(0), "{status}: {}", std::fs::read_to_string(&messages)?);
@@ -254,9 +254,9 @@ async fn run_without_a_source_runs_until_sigterm() -> Result<()> {
     Ok(())
 }
 
-/// A request to a frozen daemon fails within a limited time.
+/// A request to a frozen daemon fails after a limited time.
 #[tokio::test]
-async fn frozen_daemon_times_out() -> Result<()> {
+async fn a_request_to_a_frozen_daemon_times_out() -> Result<()> {
     let shell = Shell::new()?;
     shell.write("tailwater.toml", GOOD)?;
     shell.run("channel list -c tailwater.toml")?.exits(1).stderr_has(&["TW-CTL-0001", "no daemon listens"]);
@@ -294,7 +294,7 @@ fn commands_report_that_there_is_no_log() -> Result<()> {
     for verb in ["cat", "cat --raw", "verify"] {
         shell.run(&format!("log {verb} text"))?.exits(1).stderr_has(&["text is not a binlog file"]);
     }
-    // The length of a file may be wrong: no memory is allocated before its bytes are read.
+    // The length in the file may be wrong. No memory is allocated before the bytes are read.
     let event =
         [[0; 4].as_slice(), &[2], &[1, 0, 0, 0], &0x3fff_ffff_u32.to_le_bytes(), &[0; 6], b"rest"].concat();
     std::fs::write(shell.path().join("cut"), [b"\xfebin".as_slice(), &event].concat())?;
@@ -304,7 +304,7 @@ fn commands_report_that_there_is_no_log() -> Result<()> {
 }
 
 #[test]
-fn run_fails_before_capture_if_an_address_is_taken() -> Result<()> {
+fn run_fails_before_capture_if_an_address_is_in_use() -> Result<()> {
     let (taken, source) = (TcpListener::bind("127.0.0.1:0")?, TcpListener::bind("127.0.0.1:0")?);
     let (address, port) = (taken.local_addr()?.to_string(), source.local_addr()?.port());
     let shell = Shell::new()?;

@@ -1,6 +1,7 @@
-//! A relay that is down while another server becomes primary, and starts again when no manager remembers the
-//! failover. The manager repoints it all the same, by what the records and the relays report. Until then it
-//! follows the former primary, and reports that one to load balancers.
+//! A relay is down while another server becomes primary. When it starts again, no manager remembers the
+//! failover. The manager still repoints the relay, because of the audit records and of what the relays
+//! report. Until then the relay follows the former primary, and reports that server as the primary to load
+//! balancers.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,37 +14,39 @@ use tailwater_sandbox::{Etcd, ServerKind, Workload, WorkloadSpec, require};
 use crate::cli::http::Http;
 use crate::failover::two_relays::{Pair, acts, check_ledger, until};
 
-/// Time limit of each wait; reached only on a failure.
+/// Time limit of each wait. A passing test never reaches it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The manager has been restarted: only its records show what it did.
+/// The manager was restarted. It knows what it did only from its audit records.
 #[tokio::test(flavor = "multi_thread")]
-async fn restarted_manager_repoints_an_absent_relay() -> Result<()> {
+async fn a_restarted_manager_repoints_a_relay_that_was_down() -> Result<()> {
     let Some((mut pair, http)) = failed_over_without_second_relay().await? else { return Ok(()) };
     pair.trial.start_relay()?;
-    until(&pair.shell, "the first to act", acts).await?;
+    until(&pair.shell, "the first manager to act", acts).await?;
     pair.second.start()?;
     check_repointed(pair, &http).await
 }
 
-/// The relay that was down holds the lease itself after its restart, and has no record of what the other
-/// manager did.
+/// The relay that was down restarts, and its manager gets the lease. That manager has no record of what the
+/// other manager did.
 #[tokio::test(flavor = "multi_thread")]
-async fn manager_with_an_absent_relay_learns_the_primary() -> Result<()> {
+async fn the_manager_of_a_relay_that_was_down_finds_the_new_primary() -> Result<()> {
     let Some((mut pair, http)) = failed_over_without_second_relay().await? else { return Ok(()) };
     pair.second.start()?;
-    until(&pair.second.shell, "the second to act", acts).await?;
-    // No other manager can report it.
+    until(&pair.second.shell, "the second manager to act", acts).await?;
+    // No other manager runs that could report the new primary.
     http.until("/primary/db1", 200, |_| true)?;
     http.until("/primary/db2", 503, |body| body["reason"] == "the log follows db1")?;
     pair.trial.start_relay()?;
     check_repointed(pair, &http).await
 }
 
-/// The primary needs the ACKs of both relays, so that stopping one relay proves everything. While the second
-/// relay is down, the first manager replaces the primary, which then rejoins; then the first manager is
-/// stopped. No transaction is in flight when the primary dies: a transaction that only it has would keep a
-/// relay that reads it from following another server.
+/// Runs a failover while the second relay is down. The primary needs the ACKs of both relays, so stopping one
+/// relay suffices for fencing.
+///
+/// The first manager replaces the primary, which then rejoins; then the first manager is stopped. No
+/// transaction is in flight when the primary dies. Otherwise a relay could have read a transaction that only
+/// the former primary has, and such a relay cannot follow another server.
 async fn failed_over_without_second_relay() -> Result<Option<(Pair, Http)>> {
     let kind = ServerKind::Mysql97;
     let (Some(_), Some(program)) = (require(kind), Etcd::require()) else { return Ok(None) };
@@ -65,17 +68,20 @@ async fn failed_over_without_second_relay() -> Result<Option<(Pair, Http)>> {
     Ok(Some((pair, http)))
 }
 
-/// Replaces the load by one of the follower.
+/// Stops the load on the primary, and starts one on the follower.
 fn replace_load(pair: &mut Pair, spec: &WorkloadSpec) -> Workload {
     let load = Workload::start(pair.follower.connect_options(), spec, Arc::clone(&pair.ledger));
     std::mem::replace(&mut pair.load, load)
 }
 
-/// Both relays follow the new primary, which needs both ACKs, and nothing is lost.
+/// Checks that both relays follow the new primary, which needs both ACKs, and that no transaction is lost.
 async fn check_repointed(mut pair: Pair, http: &Http) -> Result<()> {
     http.until("/primary/db2", 200, |_| true)?;
     http.until("/primary/db1", 503, |body| body["reason"] == "the log follows db2")?;
-    until(&pair.second.shell, "the second to know", |status| status["primary"] == "db2").await?;
+    until(&pair.second.shell, "the second manager to know the new primary", |status| {
+        status["primary"] == "db2"
+    })
+    .await?;
     let started = Instant::now();
     while pair.follower.semi_sync_status().await?.replicas < 2 {
         ensure!(started.elapsed() < PATIENCE, "{:?}", pair.follower.semi_sync_status().await?);

@@ -1,5 +1,5 @@
-//! The manager in the daemon, on real servers under load: it replaces a killed primary automatically, no
-//! acknowledged transaction is lost, and a refusal names its rule.
+//! The manager of the daemon on real servers under load. It replaces a killed primary automatically, no
+//! acknowledged transaction is lost, and a refusal names its safety rule.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,24 +17,24 @@ use tailwater_session::Connection;
 
 use crate::shell::{PROGRAM, Shell};
 
-/// Time limit of each wait; reached only on a failure.
+/// Time limit of each wait. A passing test never reaches it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn killed_primaries_are_replaced_mariadb() -> Result<()> {
+async fn a_killed_primary_is_replaced_mariadb() -> Result<()> {
     killed_primaries_are_replaced(ServerKind::Mariadb1011).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn killed_primaries_are_replaced_mysql() -> Result<()> {
-    if is_skipped_in_ci("killed_primaries_are_replaced_mysql", "the demo on MySQL") {
+async fn a_killed_primary_is_replaced_mysql() -> Result<()> {
+    if is_skipped_in_ci("a_killed_primary_is_replaced_mysql", "the demo on MySQL") {
         return Ok(());
     }
     killed_primaries_are_replaced(ServerKind::Mysql97).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn blocked_and_refused_failovers() -> Result<()> {
+async fn a_paused_or_unsafe_failover_does_not_run() -> Result<()> {
     blocked_and_refused(ServerKind::Mysql97).await
 }
 
@@ -44,23 +44,24 @@ async fn a_silent_primary_is_fenced_before_it_is_replaced() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn short_detection_time_replaces_a_silent_primary_but_not_a_stalled_one() -> Result<()> {
+async fn a_short_detection_time_replaces_a_silent_primary_but_not_a_stalled_one() -> Result<()> {
     replace_silent_primary(ServerKind::Mysql97, "automatic = true\n[manager.analysis]\nagreed_after_ms = 800")
         .await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn partitioned_manager_does_not_fail_over() -> Result<()> {
+async fn a_manager_that_reaches_no_server_does_not_fail_over() -> Result<()> {
     partitioned_manager(ServerKind::Mariadb1011).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn candidate_without_semi_sync_is_replaced_by_another() -> Result<()> {
+async fn a_candidate_without_semi_sync_is_replaced_by_another_candidate() -> Result<()> {
     let kind = ServerKind::Mysql97;
     if require(kind).is_none() {
         return Ok(());
     }
-    // Only the attempt shows that the server has no such plugin file.
+    // The plan does not show that the candidate lacks the plugin file. Only the attempt to load the plugin
+    // shows it.
     let plugins = tempfile::tempdir()?;
     let options = [format!("--plugin-dir={}", plugins.path().display())];
     let mut led = Led::start_with_links(kind, "automatic = true", &[], &options).await?;
@@ -79,7 +80,7 @@ async fn candidate_without_semi_sync_is_replaced_by_another() -> Result<()> {
     {
         ensure!(record.contains(part), "{part:?}: {record}");
     }
-    // The other server replicates again.
+    // Replication of the other server has been started again.
     let load = led.load(led.follower("db3")?, 11);
     more_commits(&load, 50).await?;
     let report = load.finish().await;
@@ -88,15 +89,15 @@ async fn candidate_without_semi_sync_is_replaced_by_another() -> Result<()> {
     led.trial.stop_relay().await
 }
 
-/// In these tests no server restarts by itself. MariaDB can be made to wait for ACKs after a restart only by
-/// its option file.
+/// A fence hook that confirms that the old primary is down. In these tests no server restarts on its own.
+/// Without the hook, MariaDB needs an option file that makes it wait for ACKs after a restart.
 pub const GONE: &str = r#"
 [[manager.fence_hook]]
 name = "gone"
 command = ["bash", "-c", "! : > /dev/tcp/$TAILWATER_OLD_HOST/$TAILWATER_OLD_PORT"]
 "#;
 
-/// A primary, two replicas that read from the log, and a relay with a manager.
+/// A cluster under test: a primary, two replicas that read from the log, and a relay with a manager.
 pub struct Led {
     pub shell: Shell,
     pub trial: Trial,
@@ -109,8 +110,8 @@ impl Led {
         Self::start_with_links(kind, manager, &[], &[]).await
     }
 
-    /// With a link between the relay and each server, the primary first, if `links` is set; `options` are of
-    /// db2.
+    /// Starts the cluster. If `links` is set, there is a link between the relay and each server, the primary
+    /// first. `options` are server options of db2.
     async fn start_with_links(
         kind: ServerKind,
         manager: &str,
@@ -121,7 +122,7 @@ impl Led {
         let spec = TrialSpec {
             kind,
             durability: TrialDurability::Reduced,
-            // So that it can become primary again.
+            // The former primary needs this option to become primary again.
             options: vec!["--log-slave-updates=1".to_owned()],
             ack: AckMode::Durable,
             program: PathBuf::from(PROGRAM),
@@ -161,7 +162,7 @@ impl Led {
         Workload::start(server.connect_options(), &spec, Arc::clone(&self.ledger))
     }
 
-    /// Waits until both replicas have what a server has, and compares all of them with the ledger.
+    /// Waits until the replicas have what `primary` has, and compares each server with the ledger.
     pub async fn compare(&self, primary: &Server, servers: &[&Server]) -> Result<()> {
         let lines = primary.sql("SELECT COUNT(*), COALESCE(SUM(CRC32(CONCAT_WS('#', worker, sequence))), 0) FROM tw_load.tw_ledger").await?;
         for server in servers {
@@ -182,7 +183,7 @@ impl Led {
         Ok(())
     }
 
-    /// The record of the last finished run, as text.
+    /// Returns the audit record of the last finished run as text.
     fn record(&self) -> Result<String> {
         let folder = std::fs::read_dir(self.shell.path().join("log/manager/primary"))?;
         let paths = folder.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
@@ -190,7 +191,7 @@ impl Led {
         Ok(std::fs::read_to_string(newest.context("no record")?)?)
     }
 
-    /// Waits until `tailwater manager status` contains this.
+    /// Waits until the output of `tailwater manager status` contains `wanted`.
     pub async fn wait_for_status(&self, wanted: &str) -> Result<()> {
         let begun = Instant::now();
         loop {
@@ -208,7 +209,7 @@ impl Led {
     }
 }
 
-/// Waits until this many further commits are acknowledged.
+/// Waits until `more` further commits are acknowledged.
 pub async fn more_commits(load: &Workload, more: u64) -> Result<()> {
     let wanted = load.counters().snapshot().acknowledged + more;
     let begun = Instant::now();
@@ -243,14 +244,14 @@ async fn killed_primaries_are_replaced(kind: ServerKind) -> Result<()> {
     let first = led.trial.wait_failed_over(PRIMARY_NAME).await?;
     load.redirect(led.follower(&first)?.connect_options());
     more_commits(&load, 100).await?;
-    println!("{kind:?}: {first} took writes within {:?} of the kill\n{}", killed.elapsed(), led.record()?);
+    println!("{kind:?}: {first} accepted writes {:?} after the kill\n{}", killed.elapsed(), led.record()?);
     let report = load.finish().await;
     ensure!(report.errors.is_empty(), "{:?}", report.errors);
     let new = led.follower(&first)?;
     led.compare(new, &led.followers.iter().collect::<Vec<_>>()).await?;
     led.tailwater("manager status")?.exits(0).says(&[&format!("primary {first}"), "not acknowledged"]);
 
-    // The next failover waits until a person has acknowledged this one.
+    // No further automatic failover starts until an operator has acknowledged this one.
     led.trial.wait_until_observed().await?;
     led.tailwater("manager acknowledge primary")?.exits(0).stdout_lacks(&["not acknowledged"]);
     let load = led.load(led.follower(&first)?, 11);
@@ -265,7 +266,7 @@ async fn killed_primaries_are_replaced(kind: ServerKind) -> Result<()> {
     ensure!(report.errors.is_empty(), "{:?}", report.errors);
     led.compare(led.follower(&second)?, &[led.follower(&second)?]).await?;
 
-    // After a restart the daemon continues with the present primary.
+    // After a restart, the daemon continues with the current primary.
     led.trial.stop_relay().await?;
     led.shell.run("log verify log/primary")?.exits(0);
     led.trial.start_relay()?;
@@ -289,7 +290,7 @@ async fn blocked_and_refused(kind: ServerKind) -> Result<()> {
     led.trial.primary.kill().await?;
     led.wait_for_status("DeadPrimary db1").await?;
     led.wait_for_status("held: failover is paused").await?;
-    // An operator may override the refusal where the failover is lossless; here it is not.
+    // An operator may override the pause if the failover is lossless. This one is not.
     led.tailwater("failover primary")?.exits(4).stderr_has(&["TW-MGR-0030", "time-out is too short"]);
     let record = led.record()?;
     ensure!(record.contains("TW-MGR-0030"), "{record}");
@@ -310,7 +311,8 @@ async fn replace_silent_primary(kind: ServerKind, manager: &str) -> Result<()> {
     led.trial.primary.pause()?;
     let first = led.trial.wait_failed_over(PRIMARY_NAME).await?;
     load.redirect(led.follower(&first)?.connect_options());
-    // It wakes up and accepts writes. They wait forever, because no relay acknowledges them.
+    // The former primary continues and accepts writes. The commits wait forever, because no relay
+    // acknowledges them.
     led.trial.primary.resume()?;
     let behind = led.trial.primary.connect_options();
     let late = tokio::spawn(async move {
@@ -319,7 +321,8 @@ async fn replace_silent_primary(kind: ServerKind, manager: &str) -> Result<()> {
     });
     tokio::time::sleep(Duration::from_millis(500)).await;
     ensure!(!late.is_finished(), "the old primary has acknowledged the commit: {:?}", late.await);
-    // Sessions of the load that wait there end with the server, and continue on the new primary.
+    // Sessions of the load that still wait on the former primary end when it is killed. They continue on the
+    // new primary.
     led.trial.primary.kill().await?;
     ensure!(late.await?.is_err(), "the commit was acknowledged without a relay");
     more_commits(&load, 50).await?;
@@ -329,8 +332,8 @@ async fn replace_silent_primary(kind: ServerKind, manager: &str) -> Result<()> {
     led.trial.stop_relay().await
 }
 
-/// The primary is frozen for less than any time limit, and continues. The next silence has to last three
-/// times as long, which is also less than any limit.
+/// The primary is frozen for less than any time limit, and continues. The next silence must last three times
+/// as long before it counts; that is also less than any limit.
 async fn stall_primary(led: &mut Led, load: &Workload) -> Result<()> {
     let begun = Instant::now();
     led.trial.primary.pause()?;
@@ -340,7 +343,7 @@ async fn stall_primary(led: &mut Led, load: &Workload) -> Result<()> {
     more_commits(load, 50).await?;
     let cluster = led.trial.cluster().context("no answer")?;
     let is_replaced = cluster.primary != PRIMARY_NAME || led.record().is_ok();
-    ensure!(!is_replaced, "it was replaced after being frozen for {lasted:?}: {cluster:?}");
+    ensure!(!is_replaced, "the primary was replaced after it was frozen for {lasted:?}: {cluster:?}");
     Ok(())
 }
 

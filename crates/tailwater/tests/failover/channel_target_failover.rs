@@ -1,5 +1,5 @@
-//! The target of a channel is promoted: no acknowledged transaction is lost, the log continues after its
-//! GTIDs, and the channel does not apply to it what it has written itself.
+//! The target of a channel becomes primary. No acknowledged transaction is lost, the log continues after the
+//! target's GTIDs, and the channel does not apply to the target what the target itself has written.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,17 +15,17 @@ use tailwater_sandbox::{Ledger, Server, ServerKind, Workload, WorkloadSpec, requ
 
 use crate::shell::{PROGRAM, Shell};
 
-/// Time limit of each wait; reached only on a failure.
+/// Time limit of each wait. A passing test never reaches it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn channel_target_is_promoted_mariadb() -> Result<()> {
+async fn a_channel_target_is_promoted_mariadb() -> Result<()> {
     channel_target_is_promoted(ServerKind::Mariadb1011).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn channel_target_is_promoted_mysql() -> Result<()> {
-    if is_skipped_in_ci("channel_target_is_promoted_mysql", "that on MariaDB") {
+async fn a_channel_target_is_promoted_mysql() -> Result<()> {
+    if is_skipped_in_ci("a_channel_target_is_promoted_mysql", "the same test on MariaDB") {
         return Ok(());
     }
     channel_target_is_promoted(ServerKind::Mysql97).await
@@ -47,7 +47,7 @@ async fn channel_target_is_promoted(kind: ServerKind) -> Result<()> {
     let (trial, target) = tokio::join!(Trial::start(spec), start_candidate(kind, 2));
     let (mut trial, target) = (trial?, target?);
     if kind == ServerKind::Mysql97 {
-        // A channel writes although `read_only` is set; the setting stays.
+        // A channel can write although `read_only` is set. `read_only` stays set.
         target.sql("SET GLOBAL super_read_only = 0").await?;
     }
     trial.manage(&[&target], "automatic = true\nlease_ttl_ms = 10000")?;
@@ -71,17 +71,17 @@ async fn channel_target_is_promoted(kind: ServerKind) -> Result<()> {
     ensure!(first == "db2", "{first}");
     load.redirect(target.connect_options());
     more_commits(&load, 100).await?;
-    println!("{kind:?}: a channel's target took writes within {:?} of the kill", killed.elapsed());
+    println!("{kind:?}: a channel's target accepted writes {:?} after the kill", killed.elapsed());
     channel_stays_stopped(&shell)?;
     shell
         .run("channel start to-db2 -c tailwater.toml")?
         .exits(1)
         .stderr_has(&["its target is the primary now"]);
 
-    // The same after a restart of the daemon.
+    // The channel is also stopped after a restart of the daemon.
     trial.stop_relay().await?;
     trial.start_relay()?;
-    // The clients continue when it is back.
+    // The clients can commit again after the daemon has restarted.
     more_commits(&load, 50).await?;
     channel_stays_stopped(&shell)?;
     let report = load.finish().await;
@@ -90,7 +90,7 @@ async fn channel_target_is_promoted(kind: ServerKind) -> Result<()> {
     let wrong = report.missing.count + report.altered.count + report.failed_but_present.count;
     ensure!(wrong == 0 && report.unlisted == 0, "{report:?}");
 
-    // The log has everything: a new replica reads the whole history of both primaries from it.
+    // The log is complete: a new replica reads the whole history of both primaries from it.
     let replica = start_candidate(kind, 3).await?;
     replica.replicate(&trial.replica_of_relay()).await?;
     wait_equal_gtids(&target, &replica).await?;
@@ -102,7 +102,7 @@ async fn channel_target_is_promoted(kind: ServerKind) -> Result<()> {
 fn channel_stays_stopped(shell: &Shell) -> Result<()> {
     let channels = shell.run("channel list --output json -c tailwater.toml")?.exits(0).json()?;
     ensure!(channels[0]["state"] == "stopped", "{channels:#?}");
-    // No operator stopped it: its target is the primary.
+    // No operator has stopped the channel. It is stopped because its target is the primary.
     let because = channels[0]["stopped_because"].as_str().unwrap_or_default();
     ensure!(because.contains("its target"), "{channels:#?}");
     Ok(())
@@ -112,15 +112,19 @@ async fn wait_equal_gtids(server: &Server, replica: &Server) -> Result<()> {
     let question = "SELECT COUNT(*), SUM(CRC32(CONCAT_WS('#', worker, sequence))) FROM tw_load.tw_ledger";
     let lines = server.sql(question).await?;
     let started = Instant::now();
-    // The table does not exist at first.
+    // At first the table does not exist on the replica.
     while replica.sql(question).await.ok().as_ref() != Some(&lines) {
-        ensure!(started.elapsed() < PATIENCE, "not {lines:?}: {:?}", replica.replica_status().await?);
+        ensure!(
+            started.elapsed() < PATIENCE,
+            "the replica does not have {lines:?}: {:?}",
+            replica.replica_status().await?
+        );
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     Ok(())
 }
 
-/// Waits until this many further commits are acknowledged.
+/// Waits until `more` further commits are acknowledged.
 async fn more_commits(load: &Workload, more: u64) -> Result<()> {
     let wanted = load.counters().snapshot().acknowledged + more;
     let started = Instant::now();

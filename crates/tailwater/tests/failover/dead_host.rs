@@ -1,4 +1,5 @@
-//! The acting manager dies with the primary, on the same machine; another manager does the failover.
+//! The primary and the acting manager run on the same machine, and die together. Another manager does the
+//! failover.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,8 +17,8 @@ use crate::failover::automatic_failover::more_commits;
 use crate::failover::two_relays::{acts, until};
 use crate::shell::{PROGRAM, Shell};
 
-/// The daemon on the primary's machine. It captures and manages, but does not acknowledge, because its log
-/// would be lost with the machine.
+/// Starts the daemon on the primary's machine. It captures and manages, but does not acknowledge, because its
+/// log would be lost with that machine.
 fn start_beside_primary(first: &Shell, shell: &Shell, serve: u16) -> Result<ChildProcess> {
     for name in ["client.cnf", "root.cnf"] {
         std::fs::copy(first.path().join(name), shell.path().join(name))?;
@@ -38,7 +39,7 @@ fn start_beside_primary(first: &Shell, shell: &Shell, serve: u16) -> Result<Chil
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn manager_and_primary_die_with_one_host() -> Result<()> {
+async fn a_manager_on_another_machine_replaces_a_primary_that_died_with_its_manager() -> Result<()> {
     let kind = ServerKind::Mariadb1011;
     let (Some(_), Some(program)) = (require(kind), Etcd::require()) else { return Ok(()) };
     let (shell, beside, folder) = (Shell::new()?, Shell::new()?, tempfile::tempdir()?);
@@ -61,13 +62,13 @@ async fn manager_and_primary_die_with_one_host() -> Result<()> {
         ),
     )?;
     let dies = start_beside_primary(&shell, &beside, trial.serve_port())?;
-    until(&beside, "the manager beside the primary to act", acts).await?;
+    until(&beside, "the manager on the primary's machine to act", acts).await?;
     trial.start_relay()?;
     trial.wait_captured().await?;
     follower.replicate(&trial.replica_of_relay()).await?;
     prepare(&trial.primary.connect_options()).await?;
     let watched = |status: &serde_json::Value| status["lossless"] == "1 of tailwater must acknowledge";
-    let status = until(&shell, "the other manager to watch", watched).await?;
+    let status = until(&shell, "the other manager to observe the cluster", watched).await?;
     ensure!(!acts(&status), "{status:#}");
     let ledger = Arc::<Ledger>::default();
     let load = Workload::start(trial.primary.connect_options(), &WorkloadSpec::new(2), Arc::clone(&ledger));

@@ -1,5 +1,5 @@
-//! A former primary is fenced while clients keep connecting: no client gets an OK for a commit that only the
-//! former primary has.
+//! A former primary is fenced while clients keep connecting to it. No client gets an OK for a commit that
+//! only the former primary has.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,26 +15,30 @@ use tailwater_session::{ConnectOptions, Connection, Endpoint};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy};
 use tokio::net::{TcpListener, TcpStream};
 
-/// Time limit of each wait; reached only on a failure.
+/// Time limit of each wait. A passing test never reaches it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Delay of the statement that fences the clients.
+/// Delay of the statement that makes the former primary read-only.
 const LATE: Duration = Duration::from_secs(1);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn reconnecting_clients_get_no_false_acknowledgement_mariadb() -> Result<()> {
+async fn reconnecting_clients_get_no_ok_for_a_commit_that_only_the_former_primary_has_mariadb() -> Result<()>
+{
     reconnecting_clients_get_no_false_acknowledgement(ServerKind::Mariadb1011).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn reconnecting_clients_get_no_false_acknowledgement_mysql() -> Result<()> {
-    if is_skipped_in_ci("reconnecting_clients_get_no_false_acknowledgement_mysql", "that on MariaDB") {
+async fn reconnecting_clients_get_no_ok_for_a_commit_that_only_the_former_primary_has_mysql() -> Result<()> {
+    if is_skipped_in_ci(
+        "reconnecting_clients_get_no_ok_for_a_commit_that_only_the_former_primary_has_mysql",
+        "the same test on MariaDB",
+    ) {
         return Ok(());
     }
     reconnecting_clients_get_no_false_acknowledgement(ServerKind::Mysql97).await
 }
 
-/// Forwards connections to a server, and delays `SET GLOBAL read_only`, as a busy server does.
+/// Forwards connections to a server, and delays `SET GLOBAL read_only`, as happens on a busy server.
 async fn slow_proxy(server: SocketAddr) -> Result<u16> {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
     let port = listener.local_addr()?.port();
@@ -66,7 +70,7 @@ async fn forward(client: TcpStream, server: SocketAddr) -> std::io::Result<()> {
     }
 }
 
-/// Connects and writes repeatedly, and ignores errors.
+/// Connects and commits repeatedly, and ignores errors. Counts the acknowledged commits.
 async fn write_repeatedly(to: ConnectOptions, acknowledged: Arc<AtomicU64>, over: Arc<AtomicBool>) {
     while !over.load(Ordering::Relaxed) {
         if let Ok(mut connection) = Connection::connect(&to).await
@@ -81,7 +85,7 @@ async fn write_repeatedly(to: ConnectOptions, acknowledged: Arc<AtomicU64>, over
 async fn wait_until_clients_wait(server: &Server) -> Result<()> {
     let started = Instant::now();
     while !server.sql("SHOW PROCESSLIST").await?.iter().any(|line| line.contains("semi-sync ACK")) {
-        ensure!(started.elapsed() < PATIENCE, "no commit waits");
+        ensure!(started.elapsed() < PATIENCE, "no commit waits for an ACK");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     Ok(())
@@ -120,9 +124,12 @@ async fn reconnecting_clients_get_no_false_acknowledgement(kind: ServerKind) -> 
         tail_bytes_max: RejoinOptions::TAIL_BYTES_MAX,
         tail_file: folder.path().join("tail.binlog"),
     };
-    // The log does not contain what it needs for a repair. That is found out only when it is fenced.
+    // The log does not contain what the rejoin needs. That is only found after the server is fenced.
     let repaired = repair(&options, &LogDir::open_read_only(&folder.path().join("log"))?).await;
-    ensure!(old.sql("SELECT @@global.read_only").await? == ["1"], "it takes writes: {repaired:?}");
+    ensure!(
+        old.sql("SELECT @@global.read_only").await? == ["1"],
+        "the former primary accepts writes: {repaired:?}"
+    );
     over.store(true, Ordering::Relaxed);
     for client in clients {
         tokio::time::timeout(PATIENCE, client).await??;

@@ -1,4 +1,4 @@
-//! HAProxy sends clients to the primary that the daemon reports, with the configuration of
+//! HAProxy routes clients to the primary that the daemon reports. The test uses the configuration in
 //! docs/how-to/haproxy.md.
 
 use std::time::{Duration, Instant};
@@ -12,18 +12,18 @@ use tailwater_wire::Flavour;
 use crate::cli::http::{Http, daemon, follower, member, unlock, written_by};
 use crate::shell::Shell;
 
-/// Time limit of each wait; reached only on a failure.
+/// Time limit of each wait. A passing test never reaches it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 
 #[tokio::test]
-async fn clients_follow_the_primary_mariadb() -> Result<()> {
+async fn haproxy_routes_clients_to_the_primary_mariadb() -> Result<()> {
     clients_follow_the_primary(ServerKind::Mariadb1011).await
 }
 
 #[tokio::test]
-async fn clients_follow_the_primary_mysql() -> Result<()> {
+async fn haproxy_routes_clients_to_the_primary_mysql() -> Result<()> {
     clients_follow_the_primary(ServerKind::Mysql97).await
 }
 
@@ -33,7 +33,8 @@ async fn clients_follow_the_primary(kind: ServerKind) -> Result<()> {
     shell.write("http.token", TOKEN)?;
     let (mut trial, port) = daemon(&shell, kind, "token_file = \"http.token\"").await?;
     let second = follower(kind, 12, "second").await?;
-    // The first primary is listed, too, and a second daemon that does not run must not matter.
+    // The first primary is configured as a server too. The page also lists a second daemon; it does not run
+    // here, and that must not matter.
     trial.add_channel(&member("db1", &trial.primary))?;
     trial.add_channel(&member("db2", &second))?;
     trial.start_relay()?;
@@ -52,7 +53,7 @@ async fn clients_follow_the_primary(kind: ServerKind) -> Result<()> {
     wait_until_connected_to(&to(&ways.write), 1).await.with_context(|| logged(&haproxy))?;
     wait_until_connected_to(&to(&ways.read), 12).await.with_context(|| logged(&haproxy))?;
 
-    // A replica whose replication is stopped gets no readers.
+    // HAProxy routes no readers to a replica whose replication is stopped.
     second
         .sql(if kind == ServerKind::Mysql97 { "STOP REPLICA SQL_THREAD" } else { "STOP SLAVE SQL_THREAD" })
         .await?;
@@ -62,11 +63,12 @@ async fn clients_follow_the_primary(kind: ServerKind) -> Result<()> {
         .await?;
     wait_until_connected_to(&to(&ways.read), 12).await?;
 
-    // A session with the old primary, which must end.
+    // A session with the old primary. It must end during the failover.
     let (mut session, found) = connect_to(&to(&ways.write)).await?;
     ensure!(found == 1);
 
-    // What a failover does: first no server is primary, then another one is, and the log follows it.
+    // The steps of a failover: first no server is primary, then another server is primary and the log follows
+    // it.
     ensure!(http.order("stop", "0123456789abcdef-another-token", &json!({ "token": 7 }))?.0 == 401);
     let (code, body) = http.order("stop", TOKEN, &json!({ "token": 7 }))?;
     ensure!(code == 200 && body["acker"]["stopped_since_ms"].is_number(), "{body}");
@@ -74,7 +76,7 @@ async fn clients_follow_the_primary(kind: ServerKind) -> Result<()> {
     wait_for_end(&mut session).await?;
     ensure!(second.wait_for_gtids(&written_by(&trial.primary).await?, PATIENCE).await?);
     promote(&second).await?;
-    // Both accept writes now, and neither is primary before the log follows it.
+    // Both servers accept writes now. Neither is reported as primary until the log follows it.
     ensure!(http.ask("GET", "/primary/db1")?.0 == 503 && http.ask("GET", "/primary/db2")?.0 == 503);
     let (code, body) = http.order("follow", TOKEN, &json!({ "token": 6, "server": "db2" }))?;
     ensure!(code == 409 && body["code"] == "TW-RELAY-0015", "{code} {body}");
@@ -85,9 +87,9 @@ async fn clients_follow_the_primary(kind: ServerKind) -> Result<()> {
     );
     wait_until_connected_to(&to(&ways.write), 12).await.with_context(|| logged(&haproxy))?;
 
-    // The former primary comes back writable, and gets no clients.
+    // The former primary restarts and is writable. HAProxy routes no clients to it.
     if kind.flavour() == Flavour::MariaDb {
-        // It starts after a moment.
+        // The server needs a moment to start.
         trial.primary.kill().await?;
         trial.primary.start_again().await?;
     }
@@ -107,7 +109,7 @@ async fn clients_follow_the_primary(kind: ServerKind) -> Result<()> {
     trial.kill_relay().await
 }
 
-/// Promotes a replica that has applied everything: makes it writable, with semi-sync on.
+/// Promotes a replica that has applied everything: enables semi-sync and makes the replica writable.
 async fn promote(replica: &Server) -> Result<()> {
     let kind = replica.kind();
     replica
@@ -135,18 +137,18 @@ impl Ways {
         Ok(Self { write: pick()?, read: pick()?, daemons: pick()?, absent: pick()? })
     }
 
-    /// The page's configuration, with addresses of this test, and shorter times.
+    /// Returns the configuration of the page with the addresses of this test and shorter intervals.
     fn config(&self, db1: &Server, db2: &Server, daemon: u16) -> Result<String> {
         let page = include_str!("../../../../docs/how-to/haproxy.md");
         let config = page.split("```haproxy\n").nth(1).and_then(|rest| rest.split("```").next());
         let mut config = config.context("the page has no configuration")?.to_owned();
-        // The first daemon does not run: the second one is asked.
+        // The first daemon does not run, so HAProxy asks the second one.
         for (from, to) in [
             ("127.0.0.1:3300", format!("127.0.0.1:{}", self.write.number())),
             ("127.0.0.1:3301", format!("127.0.0.1:{}", self.read.number())),
             ("127.0.0.1:8079", format!("127.0.0.1:{}", self.daemons.number())),
             ("port 8079", format!("port {}", self.daemons.number())),
-            // Only to make the test shorter.
+            // Shorter intervals only shorten the test.
             ("inter 500ms fastinter 200ms downinter 500ms", "inter 100ms".to_owned()),
             ("db1.internal:3306", format!("127.0.0.1:{}", db1.port())),
             ("db2.internal:3306", format!("127.0.0.1:{}", db2.port())),
@@ -171,7 +173,7 @@ async fn server_id(connection: &mut Connection) -> Result<u32> {
     Ok(rows.rows.first().and_then(|row| row.get_str(0)).context("no row")?.parse()?)
 }
 
-/// Waits until a new client is connected to the server with this id.
+/// Waits until a new client is connected to the server with this server id.
 async fn wait_until_connected_to(there: &ConnectOptions, wanted: u32) -> Result<()> {
     let started = Instant::now();
     loop {
@@ -179,13 +181,13 @@ async fn wait_until_connected_to(there: &ConnectOptions, wanted: u32) -> Result<
         if found.as_ref().is_ok_and(|found| *found == wanted) {
             return Ok(());
         }
-        ensure!(started.elapsed() < PATIENCE, "waited for server {wanted}: {found:?}");
+        ensure!(started.elapsed() < PATIENCE, "new clients are not connected to server {wanted}: {found:?}");
         tokio::time::sleep(Duration::from_millis(30)).await;
     }
 }
 
-/// A session through HAProxy, and the id of its server. On a busy machine a check may exceed its limit of 0.1
-/// s, and clients are refused for a moment.
+/// Opens a session through HAProxy, and returns it with the id of its server. On a busy machine a health
+/// check may exceed its limit of 0.1 s; then clients are refused for a moment.
 async fn connect_to(there: &ConnectOptions) -> Result<(Connection, u32)> {
     let started = Instant::now();
     loop {
@@ -202,7 +204,7 @@ async fn connect_to(there: &ConnectOptions) -> Result<(Connection, u32)> {
     }
 }
 
-/// Waits until new clients are refused.
+/// Waits until HAProxy refuses new clients.
 async fn wait_until_refused(there: &ConnectOptions) -> Result<()> {
     let started = Instant::now();
     while Connection::connect(there).await.is_ok() {

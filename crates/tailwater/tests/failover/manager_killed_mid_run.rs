@@ -1,5 +1,5 @@
-//! The daemon is killed during a switchover or failover. The next one rolls that back or completes it, and no
-//! acknowledged transaction is lost.
+//! The daemon is killed during a switchover or failover. The restarted daemon rolls the run back or completes
+//! it, and no acknowledged transaction is lost.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -18,10 +18,10 @@ use crate::failover::automatic_failover::{Led, more_commits};
 use crate::failover::switchover::{as_app, lead_clients};
 use crate::shell::{PROGRAM, Shell};
 
-/// Time limit of each wait; reached only on a failure.
+/// Time limit of each wait. A passing test never reaches it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Hooks that kill the daemon that runs them, once, when a file asks for it. The log of the daemon shows the
+/// Hooks that kill the daemon that runs them, once, if a file requests it. The log of the daemon shows the
 /// kill.
 const DEADLY: &str = r#"automatic = true
 
@@ -35,13 +35,16 @@ command = ["bash", "-c", "if rm FOLDER/die-in-route 2>/dev/null; then kill -9 $P
 "#;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn killed_manager_leaves_no_incomplete_run_mariadb() -> Result<()> {
+async fn a_restarted_manager_completes_or_rolls_back_an_interrupted_run_mariadb() -> Result<()> {
     killed_mid_run(ServerKind::Mariadb1011).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn killed_manager_leaves_no_incomplete_run_mysql() -> Result<()> {
-    if is_skipped_in_ci("killed_manager_leaves_no_incomplete_run_mysql", "that on MariaDB") {
+async fn a_restarted_manager_completes_or_rolls_back_an_interrupted_run_mysql() -> Result<()> {
+    if is_skipped_in_ci(
+        "a_restarted_manager_completes_or_rolls_back_an_interrupted_run_mysql",
+        "the same test on MariaDB",
+    ) {
         return Ok(());
     }
     killed_mid_run(ServerKind::Mysql97).await
@@ -53,7 +56,7 @@ impl Led {
         while self.trial.relay().is_some_and(|relay| relay.is_running()) {
             ensure!(
                 started.elapsed() < PATIENCE,
-                "the hook does not kill it: {}",
+                "the hook does not kill the daemon: {}",
                 self.trial.relay_log_tail()
             );
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -61,8 +64,8 @@ impl Led {
         Ok(())
     }
 
-    /// Starts the daemon, waits until it has recorded the recovery of the interrupted run, and returns its
-    /// outcome.
+    /// Starts the daemon, waits until it has recorded how it recovered the interrupted run, and returns that
+    /// record.
     async fn restart_and_recover(&mut self) -> Result<serde_json::Value> {
         let folder = self.shell.path().join("log/manager/primary");
         let before = recoveries(&folder)?.len();
@@ -74,7 +77,7 @@ impl Led {
             }
             ensure!(
                 started.elapsed() < PATIENCE,
-                "nothing is done about it: {}",
+                "the daemon does not recover the interrupted run: {}",
                 self.trial.relay_log_tail()
             );
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -82,14 +85,14 @@ impl Led {
     }
 }
 
-/// Starts the command without waiting for it, because the daemon is killed before it answers.
+/// Starts the command without waiting for its end, because the daemon is killed before it answers.
 pub fn spawn(shell: &Shell, words: &str) -> Result<tokio::process::Child> {
     let mut command = tokio::process::Command::new(PROGRAM);
     command.args(words.split_whitespace()).args(["-c", "tailwater.toml"]).current_dir(shell.path());
     Ok(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true).spawn()?)
 }
 
-/// Records of recoveries that have completed their work, oldest first.
+/// Returns the records of completed recoveries, oldest first.
 pub fn recoveries(folder: &Path) -> Result<Vec<serde_json::Value>> {
     let paths = std::fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<Result<BTreeSet<_>>>()?;
     let mut recoveries = Vec::new();
@@ -103,12 +106,13 @@ pub fn recoveries(folder: &Path) -> Result<Vec<serde_json::Value>> {
     Ok(recoveries)
 }
 
-/// Waits until a session of the server runs a statement like this, or until none does.
+/// Waits until a session of the server runs a statement like this one. If `wanted` is false, waits until no
+/// session does.
 pub async fn wait_for_statement(server: &Server, like: &str, wanted: bool) -> Result<()> {
     let question = format!("SELECT COUNT(*) FROM information_schema.processlist WHERE info LIKE '{like}%'");
     let started = Instant::now();
     while (server.sql(&question).await? != ["0"]) != wanted {
-        ensure!(started.elapsed() < PATIENCE, "{like}: {wanted} does not come");
+        ensure!(started.elapsed() < PATIENCE, "sessions that run {like}: expected {wanted}");
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
     Ok(())
@@ -152,8 +156,8 @@ async fn killed_mid_run(kind: ServerKind) -> Result<()> {
     led.trial.stop_relay().await
 }
 
-/// A statement keeps the primary busy until the daemon has been killed. Then the primary becomes read-only,
-/// although no run wants it any more.
+/// A lock delays the statement that makes the primary read-only, until the daemon has been killed. Then the
+/// primary becomes read-only, although no switchover runs any more.
 async fn killed_while_fencing(led: &mut Led, kind: ServerKind) -> Result<()> {
     let mut holder = Connection::connect(&as_app(&led.trial.primary)).await?;
     holder.execute("LOCK TABLES tw_load.locked WRITE").await?;
@@ -163,7 +167,7 @@ async fn killed_while_fencing(led: &mut Led, kind: ServerKind) -> Result<()> {
     wait_for_statement(&led.trial.primary, &holds, true).await?;
     led.trial.kill_relay().await?;
     holder.execute("UNLOCK TABLES").await?;
-    // The statement has ended, or the server has ended it together with its connection.
+    // The statement has completed, or the server has aborted it when the connection was lost.
     wait_for_statement(&led.trial.primary, &holds, false).await?;
     let record = led.restart_and_recover().await?;
     ensure!(record["outcome"]["end"] == "undone" && record["kind"] == "switchover", "{record:#}");
@@ -171,8 +175,8 @@ async fn killed_while_fencing(led: &mut Led, kind: ServerKind) -> Result<()> {
     led.trial.wait_until_observed().await
 }
 
-/// The daemon is killed when db2 accepts writes, before clients are routed to it: the next daemon completes
-/// the failover.
+/// The daemon is killed when db2 accepts writes but clients are not routed to it yet. The restarted daemon
+/// completes the switchover.
 async fn killed_after_promotion(led: &mut Led, load: &Workload) -> Result<()> {
     led.shell.write("die-in-route", "")?;
     let _command = spawn(&led.shell, "switchover primary --to db2 --max-write-pause-ms 60000")?;
@@ -185,13 +189,13 @@ async fn killed_after_promotion(led: &mut Led, load: &Workload) -> Result<()> {
     led.trial.wait_for_primary("db2").await?;
     ensure!(
         led.trial.primary.sql("SELECT @@global.read_only").await? == ["1"],
-        "{PRIMARY_NAME} takes writes"
+        "{PRIMARY_NAME} accepts writes"
     );
     led.trial.wait_until_observed().await
 }
 
-/// The daemon is killed when the primary is dead and its ackers are stopped: they capture again, and the
-/// primary continues after its restart.
+/// The daemon is killed when the primary is dead and the ackers are stopped. After the restart, the ackers
+/// capture again, and the old primary continues when it has restarted.
 async fn killed_after_fence(led: &mut Led) -> Result<()> {
     led.shell.write("die-in-fence", "")?;
     let at = led.followers.iter().position(|server| server.name() == "db2").context("db2")?;

@@ -1,5 +1,5 @@
-//! Unusual global settings on all servers: none of them may prevent a failover or a switchover, or lose a
-//! commit.
+//! Unusual global settings on all servers. None of them may prevent a failover or a switchover, or cause the
+//! loss of a commit.
 
 use anyhow::{Result, ensure};
 use tailwater_lab::trial::managed_cluster::PRIMARY_NAME;
@@ -10,12 +10,12 @@ use tailwater_wire::Flavour;
 use crate::failover::automatic_failover::{GONE, Led, more_commits};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn primaries_are_replaced_under_odd_global_settings_mariadb() -> Result<()> {
+async fn primaries_are_replaced_under_unusual_global_settings_mariadb() -> Result<()> {
     primaries_are_replaced_under_odd_settings(ServerKind::Mariadb1011).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn primaries_are_replaced_under_odd_global_settings_mysql() -> Result<()> {
+async fn primaries_are_replaced_under_unusual_global_settings_mysql() -> Result<()> {
     primaries_are_replaced_under_odd_settings(ServerKind::Mysql97).await
 }
 
@@ -37,15 +37,15 @@ async fn primaries_are_replaced_under_odd_settings(kind: ServerKind) -> Result<(
     led.trial.primary.kill().await?;
     led.tailwater("failover primary --to db2")?.exits(0).says(&["db2"]);
     led.trial.wait_failed_over(PRIMARY_NAME).await?;
-    // Sessions of clients are outside of this test.
+    // The sessions of the clients need ordinary settings. The test is not about client sessions.
     commit_as_usual(&led, "db2", 11).await?;
     led.tailwater("switchover primary --to db3 --max-write-pause-ms 20000")?.exits(0).says(&["db3"]);
     commit_as_usual(&led, "db3", 21).await?;
     for follower in &led.followers {
         reset_odd_settings(follower).await?;
     }
-    // Replication threads of the servers take read-only transactions and memory limits from the global
-    // settings.
+    // The replication threads of the servers use the global settings for read-only transactions and memory
+    // limits. They are restarted to use the reset values.
     let again = match kind.flavour() {
         Flavour::MySql => "STOP REPLICA; START REPLICA",
         Flavour::MariaDb => "STOP SLAVE; START SLAVE",
@@ -55,7 +55,7 @@ async fn primaries_are_replaced_under_odd_settings(kind: ServerKind) -> Result<(
     led.trial.stop_relay().await
 }
 
-/// Some commits on a server whose settings are temporarily ordinary.
+/// Resets the settings of a server, commits some transactions, and applies the unusual settings again.
 async fn commit_as_usual(led: &Led, server: &str, first_worker: u32) -> Result<()> {
     let server = led.follower(server)?;
     reset_odd_settings(server).await?;

@@ -1,6 +1,6 @@
-//! Former primaries that come back after a failover on real servers: with tables behind their binlog under
-//! reduced durability and ahead of the log, with transactions that waited for an ACK; interrupted; with a
-//! definition that no other server has.
+//! Former primaries rejoin after a failover on real servers. Their tables may lack transactions of their
+//! binlog (reduced durability). Their binlog may have transactions that the log lacks, because the commits
+//! waited for an ACK. The rejoin may be interrupted. A table may have a definition that no other server has.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
@@ -21,25 +21,25 @@ use tokio::task::JoinHandle;
 
 use crate::shell::{PROGRAM, Shell};
 
-/// Time limit of each wait; reached only on a failure.
+/// Time limit of each wait. A passing test never reaches it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn former_primary_rejoins_mariadb() -> Result<()> {
+async fn a_former_primary_rejoins_mariadb() -> Result<()> {
     former_primary_rejoins(ServerKind::Mariadb1011).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn former_primary_rejoins_mysql() -> Result<()> {
-    if is_skipped_in_ci("former_primary_rejoins_mysql", "the demo on MySQL") {
+async fn a_former_primary_rejoins_mysql() -> Result<()> {
+    if is_skipped_in_ci("a_former_primary_rejoins_mysql", "the demo on MySQL") {
         return Ok(());
     }
     former_primary_rejoins(ServerKind::Mysql97).await
 }
 
-/// With `rejoin = true` the manager does it automatically.
+/// With `rejoin = true`, the manager rejoins the former primary automatically.
 #[tokio::test(flavor = "multi_thread")]
-async fn former_primary_rejoins_automatically() -> Result<()> {
+async fn a_former_primary_rejoins_automatically() -> Result<()> {
     let kind = ServerKind::Mariadb1011;
     if require(kind).is_none() {
         return Ok(());
@@ -57,9 +57,10 @@ async fn former_primary_rejoins_automatically() -> Result<()> {
     let rows = "SELECT COUNT(*), SUM(id) FROM shop.t";
     ensure!(trial.primary.sql(rows).await? == new.sql(rows).await?, "they differ");
     let mark = shell.path().join("log/rejoin/db1.half-way");
-    until("the end of it", async || Ok(!mark.exists())).await?;
+    until("the rejoin to end", async || Ok(!mark.exists())).await?;
 
-    // As if the daemon had been stopped before the comparison: the next one continues with it.
+    // The mark file makes it look as if the daemon had been stopped before the comparison. The restarted
+    // daemon continues with the comparison.
     trial.stop_relay().await?;
     std::fs::write(&mark, "")?;
     let old = &trial.primary;
@@ -68,16 +69,17 @@ async fn former_primary_rejoins_automatically() -> Result<()> {
     )
     .await?;
     trial.start_relay()?;
-    until("that it is not joined", async || {
+    until("the server not to replicate", async || {
         Ok(!mark.exists() && trial.primary.sql("SHOW ALL SLAVES STATUS").await?.is_empty())
     })
     .await?;
     trial.stop_relay().await
 }
 
-/// It is unknown whether its own transactions were acknowledged: an operator has to decide.
+/// It is unknown whether the transactions that only the former primary has were acknowledged. So an operator
+/// has to decide.
 #[tokio::test(flavor = "multi_thread")]
-async fn former_primary_without_a_record_keeps_its_own_transactions() -> Result<()> {
+async fn a_former_primary_without_an_audit_record_keeps_its_extra_transactions() -> Result<()> {
     let kind = ServerKind::Mariadb1011;
     if require(kind).is_none() {
         return Ok(());
@@ -88,24 +90,27 @@ async fn former_primary_without_a_record_keeps_its_own_transactions() -> Result<
     let alone =
         commit_without_acknowledgement(&trial.primary, &shell, "UPDATE shop.t SET v = v + 40").await?;
     trial.primary.kill().await?;
-    ensure!(alone.await?.is_err(), "it was acknowledged");
+    ensure!(alone.await?.is_err(), "the commit was acknowledged");
     restart_without_records(&mut trial, &new, &shell).await?;
-    until("that it is refused", async || {
+    until("the automatic rejoin to be refused", async || {
         let said = std::fs::read_to_string(trial.relay_output())?;
         Ok(said.contains("TW-MGR-0074") && said.contains("no audit record shows how db2 became primary"))
     })
     .await?;
     let old = &trial.primary;
-    ensure!(old.sql("SELECT GROUP_CONCAT(v ORDER BY id) FROM shop.t").await? == ["41,42"], "it was undone");
-    ensure!(old.sql("SELECT @@GLOBAL.read_only").await? == ["0"], "it was made to stand still");
+    ensure!(
+        old.sql("SELECT GROUP_CONCAT(v ORDER BY id) FROM shop.t").await? == ["41,42"],
+        "the transaction was undone"
+    );
+    ensure!(old.sql("SELECT @@GLOBAL.read_only").await? == ["0"], "the server was made read-only");
     shell.run("rejoin -c tailwater.toml primary db1")?.exits(0).says(&["undone: 1 transactions"]);
     follows(&new, old, "first").await?;
     trial.stop_relay().await
 }
 
-/// A server without transactions of its own loses nothing when it rejoins.
+/// A server that has no extra transactions loses nothing when it rejoins.
 #[tokio::test(flavor = "multi_thread")]
-async fn former_primary_without_a_record_rejoins_if_it_has_no_own_transactions() -> Result<()> {
+async fn a_former_primary_without_an_audit_record_rejoins_if_it_has_no_extra_transactions() -> Result<()> {
     let kind = ServerKind::Mariadb1011;
     if require(kind).is_none() {
         return Ok(());
@@ -119,7 +124,8 @@ async fn former_primary_without_a_record_rejoins_if_it_has_no_own_transactions()
     trial.stop_relay().await
 }
 
-/// The dead primary is replaced, and starts again after the records of the failover were deleted.
+/// Waits until the dead primary is replaced, deletes the records of the failover, and starts the dead primary
+/// again.
 async fn restart_without_records(trial: &mut Trial, new: &Server, shell: &Shell) -> Result<()> {
     ensure!(trial.wait_failed_over(PRIMARY_NAME).await? == new.name());
     wait_writable(new).await?;
@@ -132,13 +138,13 @@ async fn restart_without_records(trial: &mut Trial, new: &Server, shell: &Shell)
 pub async fn until(what: &str, mut condition: impl AsyncFnMut() -> Result<bool>) -> Result<()> {
     let begun = Instant::now();
     while !condition().await? {
-        ensure!(begun.elapsed() < PATIENCE, "waiting for {what}");
+        ensure!(begun.elapsed() < PATIENCE, "timed out while waiting for {what}");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     Ok(())
 }
 
-/// The answer of the daemon.
+/// Sends a request to the daemon, and returns the answer.
 fn ask(socket: &Path, request: &str) -> Result<String> {
     let mut stream = UnixStream::connect(socket)?;
     stream.write_all(request.as_bytes())?;
@@ -147,7 +153,7 @@ fn ask(socket: &Path, request: &str) -> Result<String> {
     Ok(answer)
 }
 
-/// Stops the relay's acknowledgements and lets a client commit: the transaction is only in the binlog of this
+/// Stops the relay's acknowledgements and starts a commit. Its transaction is only in the binlog of this
 /// server.
 pub async fn commit_without_acknowledgement(
     primary: &Server,
@@ -172,19 +178,19 @@ pub async fn commit_without_acknowledgement(
     Ok(writer)
 }
 
-/// Checks that everything written on `primary` arrives on `replica`, and that `replica` is read-only.
+/// Checks that a row written on `primary` arrives on `replica`, and that `replica` is read-only.
 async fn follows(primary: &Server, replica: &Server, table: &str) -> Result<()> {
     primary.sql(&format!("CREATE DATABASE {table}; CREATE TABLE {table}.t (id INT PRIMARY KEY)")).await?;
     primary.sql(&format!("INSERT INTO {table}.t VALUES (1)")).await?;
-    until("what the new primary writes", async || {
+    until("the row of the new primary", async || {
         Ok(replica.sql(&format!("SELECT COUNT(*) FROM {table}.t")).await.is_ok_and(|count| count == ["1"]))
     })
     .await?;
-    ensure!(replica.sql("SELECT @@GLOBAL.read_only").await? == ["1"], "it takes writes");
+    ensure!(replica.sql("SELECT @@GLOBAL.read_only").await? == ["1"], "the replica accepts writes");
     Ok(())
 }
 
-/// A primary, a replica that can be promoted, and a relay with a manager.
+/// Starts a primary, a replica that can be promoted, and a relay with a manager.
 async fn cluster(
     kind: ServerKind,
     shell: &Shell,
@@ -221,10 +227,10 @@ async fn former_primary_rejoins(kind: ServerKind) -> Result<()> {
     let load = Workload::start(trial.primary.connect_options(), &WorkloadSpec::new(4), Arc::clone(&ledger));
     until("commits", async || Ok(load.counters().snapshot().acknowledged > 300)).await?;
 
-    // It would not get into the binlog after commits that wait: servers write one group of them, the next
-    // one, and no more.
+    // While commits wait for an ACK, the next transaction would not be written to the binlog. A server writes
+    // one group of waiting commits and then the next one, but no more.
     load.abort().await;
-    until("commits not to wait", async || {
+    until("no commit to wait for an ACK", async || {
         let list = trial.primary.sql("SHOW PROCESSLIST").await?;
         Ok(!list.iter().any(|line| line.contains("semi-sync ACK") || line.contains("COMMIT")))
     })
@@ -233,7 +239,7 @@ async fn former_primary_rejoins(kind: ServerKind) -> Result<()> {
     let writer =
         commit_without_acknowledgement(&trial.primary, &shell, "UPDATE shop.t SET v = v + 40").await?;
     trial.primary.kill().await?;
-    ensure!(writer.await?.is_err(), "it was acknowledged");
+    ensure!(writer.await?.is_err(), "the commit was acknowledged");
     let leader = trial.wait_failed_over(PRIMARY_NAME).await?;
     ensure!(leader == new.name(), "{leader} leads");
     wait_writable(&new).await?;
@@ -251,7 +257,7 @@ async fn former_primary_rejoins(kind: ServerKind) -> Result<()> {
     let count = "SELECT COUNT(*) FROM tw_load.tw_ledger";
     let kept = old.sql(count).await?.concat();
 
-    // Killed at a random moment, and started again.
+    // The rejoin is killed at a random moment, and started again.
     let config = shell.path().join("tailwater.toml").display().to_string();
     let words = ["rejoin", "-c", &config, "primary", "db1"];
     let begun = ChildProcess::start(PROGRAM, words, &shell.path().join("rejoin.log"))?;
@@ -261,7 +267,7 @@ async fn former_primary_rejoins(kind: ServerKind) -> Result<()> {
     let rejoined = rejoined.says(&["all the same", "db1 is a replica, and reads from 127.0.0.1:"]);
     let (has, lost) = (old.sql(count).await?.concat(), found[0]["lost"].clone());
     println!(
-        "{kind:?}: {undone} to undo, {lost} lost, {kept} transactions kept, {has} in the end: {}",
+        "{kind:?}: {undone} to undo, {lost} lost, {kept} transactions before the rejoin, {has} after it: {}",
         rejoined.text()
     );
     ensure!(old.sql("SELECT GROUP_CONCAT(v ORDER BY id) FROM shop.t").await? == ["1,2,3"]);
@@ -271,9 +277,9 @@ async fn former_primary_rejoins(kind: ServerKind) -> Result<()> {
     shell.run("rejoin -c tailwater.toml primary db1 --no-check")?.exits(0).stdout_lacks(&["undone"]);
     let kept = std::fs::read_dir(shell.path().join("log/rejoin"))?.filter_map(|entry| entry.ok());
     let kept = kept.filter(|entry| entry.path().extension().is_some_and(|extension| extension == "binlog"));
-    ensure!(kept.count() >= 1, "what was undone is kept nowhere");
+    ensure!(kept.count() >= 1, "the undone transactions are not saved");
 
-    // It differs, and is not joined.
+    // A row differs, so the server is not made a replica.
     old.sql("SET sql_log_bin=0; SET GLOBAL read_only=0; UPDATE shop.t SET v = 9 WHERE id = 1").await?;
     let ran = shell.run("rejoin -c tailwater.toml primary db1")?.exits(3);
     ran.says(&["1 differences, in shop.t", "db1 was not joined", "--copy"]);
@@ -283,7 +289,7 @@ async fn former_primary_rejoins(kind: ServerKind) -> Result<()> {
     };
     ensure!(old.sql(status).await?.is_empty(), "it replicates");
 
-    // A definition that no other server has.
+    // A table that no other server has.
     old.sql("SET GLOBAL read_only=0; CREATE TABLE shop.errant (id INT)").await?;
     let ran = shell.run("rejoin -c tailwater.toml primary db1")?.exits(4);
     ran.stderr_has(&["TW-APP-0040", "CREATE TABLE shop.errant", "--copy"]);

@@ -1,6 +1,6 @@
-//! A cluster whose two daemons are upgraded one after the other, from an earlier build to this one. In
-//! between the builds share etcd records, orders to relays, and the cluster itself, and each of them replaces
-//! a primary.
+//! The two daemons of a cluster are upgraded one after the other, from an earlier build to this one.
+//! Meanwhile the two builds share the records in etcd, the orders to relays, and the cluster itself. The
+//! manager of each build replaces a primary.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use tailwater_wire::Flavour;
 use crate::failover::two_relays::{Pair, acts, check_ledger, until};
 use crate::shell::{EARLIER_BUILD, PROGRAM};
 
-/// Time limit of each wait; reached only on a failure.
+/// Time limit of each wait. A passing test never reaches it.
 const PATIENCE: Duration = Duration::from_secs(90);
 
 #[tokio::test(flavor = "multi_thread")]
@@ -40,9 +40,9 @@ async fn daemons_are_upgraded_one_by_one(kind: ServerKind) -> Result<()> {
     let mut pair = Pair::start_program(&earlier, kind, &etcd, settings, "", durability, Vec::new()).await?;
     pair.wait_for_more_commits().await?;
 
-    // The second daemon is upgraded; the first one, of the earlier build, replaces the primary.
+    // The second daemon is upgraded. The first daemon, of the earlier build, replaces the primary.
     pair.second.process.take().context("the second daemon runs")?.kill().await?;
-    until(&pair.shell, "the earlier build to act", acts).await?;
+    until(&pair.shell, "the manager of the earlier build to act", acts).await?;
     pair.second.program = PROGRAM.into();
     pair.second.start()?;
     pair.wait_until_observed().await?;
@@ -54,14 +54,15 @@ async fn daemons_are_upgraded_one_by_one(kind: ServerKind) -> Result<()> {
     pair.trial.primary.start_again().await?;
     wait_until_replica(&pair.trial.primary).await?;
 
-    // The upgraded daemon acts, with the audit records of the earlier build, and stops and starts its relay.
+    // The manager of the upgraded daemon becomes the acting one. It uses the audit records of the earlier
+    // build, and stops and starts the relay of that build.
     pair.trial.kill_relay().await?;
-    until(&pair.second.shell, "the new build to act", acts).await?;
+    until(&pair.second.shell, "the manager of the new build to act", acts).await?;
     pair.trial.start_relay()?;
     pair.wait_until_observed().await?;
     pair.wait_for_more_commits().await?;
-    // MariaDB waits for acknowledgements after a restart only if its option file says so, and db2's does not:
-    // a failover from it is refused (TW-MGR-0033).
+    // MariaDB waits for ACKs after a restart only if its option file says so. The option file of db2 does
+    // not, so a failover from db2 is refused (TW-MGR-0033).
     let fails_back = kind.flavour() == Flavour::MySql;
     if fails_back {
         pair.follower.kill().await?;
@@ -72,7 +73,7 @@ async fn daemons_are_upgraded_one_by_one(kind: ServerKind) -> Result<()> {
         wait_until_replica(&pair.follower).await?;
     }
 
-    // The first daemon is upgraded, too.
+    // The first daemon is upgraded too.
     pair.trial.kill_relay().await?;
     pair.trial.set_program(Path::new(PROGRAM));
     pair.trial.start_relay()?;
@@ -92,7 +93,7 @@ async fn daemons_are_upgraded_one_by_one(kind: ServerKind) -> Result<()> {
 async fn wait_until_replica(server: &Server) -> Result<()> {
     let begun = Instant::now();
     while server.sql("SHOW REPLICA STATUS").await?.is_empty() {
-        ensure!(begun.elapsed() < PATIENCE, "{} is not made a replica", server.name());
+        ensure!(begun.elapsed() < PATIENCE, "{} does not become a replica", server.name());
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     Ok(())

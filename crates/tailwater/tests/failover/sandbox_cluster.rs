@@ -1,5 +1,5 @@
-//! A cluster of the sandbox, managed with the unchanged configuration that `tailwater sandbox up --semi-sync`
-//! prints; and the rules that would refuse a failover, reported while the primary lives.
+//! The manager runs with the unchanged configuration that `tailwater sandbox up --semi-sync` prints, on a
+//! cluster of the sandbox. While the primary is alive, it reports the rules that would refuse a failover.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -16,22 +16,22 @@ use crate::cli::demo_and_sandbox::{Down, shell_with_cache};
 use crate::open_metrics::Scrape;
 use crate::shell::{PROGRAM, Shell};
 
-/// Time limit of each wait; reached only on a failure.
+/// Time limit of each wait. A passing test never reaches it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 on_each_server!(a_sandbox_cluster_is_managed);
 
 #[tokio::test]
-async fn readiness_names_the_refusing_rule_mariadb() -> Result<()> {
+async fn readiness_names_the_rule_that_would_refuse_mariadb() -> Result<()> {
     readiness_names_the_refusing_rule(ServerKind::Mariadb1011)
 }
 
 #[tokio::test]
-async fn readiness_names_the_refusing_rule_mysql() -> Result<()> {
+async fn readiness_names_the_rule_that_would_refuse_mysql() -> Result<()> {
     readiness_names_the_refusing_rule(ServerKind::Mysql97)
 }
 
-/// The daemon; stopped with this value.
+/// The daemon. It is stopped when this value is dropped.
 struct Daemon(Child);
 
 impl Daemon {
@@ -45,18 +45,18 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        // Stopped whatever the result of the test is.
+        // The daemon is stopped even if the test fails.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// Three servers, of which the first is the primary.
+/// Three servers. The first one is the primary.
 struct Cluster<'a> {
     shell: &'a Shell,
     cache: &'a Cache,
     kind: ServerKind,
-    /// What `sandbox up` printed.
+    /// The configuration that `sandbox up` printed.
     config: String,
 }
 
@@ -85,13 +85,13 @@ impl<'a> Cluster<'a> {
         Ok(self.shell.bash(&command)?.exits(0).text().trim().to_owned())
     }
 
-    /// The cluster as the manager reports it; `None` while the daemon does not answer.
+    /// Returns what the manager reports of the cluster; `None` if the daemon does not answer.
     fn status(&self) -> Option<Value> {
         let ran = self.shell.run("manager status -c tailwater.toml --output json").ok()?;
         ran.json().ok()?.first().map(|status| status["clusters"][0].clone())
     }
 
-    /// Waits for a state that satisfies the condition.
+    /// Waits until the manager's report satisfies the condition.
     fn until(&self, what: &str, condition: impl Fn(&Value) -> bool) -> Result<Value> {
         let started = Instant::now();
         loop {
@@ -114,7 +114,8 @@ impl<'a> Cluster<'a> {
                 && status["lease"].as_str().is_some_and(|lease| lease.starts_with("held"))
         };
         let status = self.until("a cluster that is ready", is_ready)?;
-        // A scrape and a status each rehearse the failover separately.
+        // A request of `/metrics` and a request of the status each check separately whether a failover is
+        // possible.
         self.scrape_until("a cluster that is ready", |scrape| {
             let value = |name| scrape.value(&format!("tailwater_manager_{name}{{cluster=\"sandbox\"}}"));
             value("failover_readiness_known") == Some(1.0)
@@ -126,7 +127,7 @@ impl<'a> Cluster<'a> {
         Ok(status)
     }
 
-    /// Waits until the rule is named with these words, and reported as a finding.
+    /// Waits until the manager reports the rule as a finding, with these words.
     fn wait_until_refused(&self, rule: &str, words: &[&str]) -> Result<()> {
         let is_told = |status: &Value| {
             let reason = status["readiness"]["reason"].as_str().unwrap_or_default();
@@ -146,7 +147,7 @@ impl<'a> Cluster<'a> {
         })
     }
 
-    /// Rewrites the option file of a server, and restarts it.
+    /// Changes the option file of a server, and restarts the server.
     fn restart_with(&self, server: &str, change: impl Fn(&str) -> String) -> Result<()> {
         let file = self.cache.up().join(server).join("my.cnf");
         fs::write(&file, change(&fs::read_to_string(&file)?))?;
@@ -155,7 +156,7 @@ impl<'a> Cluster<'a> {
         Ok(())
     }
 
-    /// Scrapes until the metrics satisfy the condition.
+    /// Requests the metrics until they satisfy the condition.
     fn scrape_until(&self, what: &str, condition: impl Fn(&Scrape) -> bool) -> Result<()> {
         let started = Instant::now();
         loop {
@@ -168,13 +169,13 @@ impl<'a> Cluster<'a> {
         }
     }
 
-    /// Where the daemon listens for HTTP.
+    /// Returns the address at which the daemon listens for HTTP.
     fn http_address(&self) -> Result<&str> {
         let listen = self.config.split("[http]").nth(1).and_then(|text| text.split('"').nth(1));
-        listen.context("where it listens")
+        listen.context("the configuration has no HTTP address")
     }
 
-    /// `GET /status`.
+    /// Requests `GET /status`.
     fn http_status(&self) -> Result<Value> {
         let mut stream = TcpStream::connect(self.http_address()?)?;
         stream.write_all(b"GET /status HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")?;
@@ -206,8 +207,8 @@ async fn a_sandbox_cluster_is_managed(kind: ServerKind) -> Result<()> {
     shell.run(&format!("switchover sandbox --to {two} -c tailwater.toml"))?.exits(0);
     cluster.sql(&two, "INSERT INTO d.t VALUES (2)")?;
     if kind.flavour() == Flavour::MariaDb {
-        // Only the option file could make it wait after a restart: MariaDB does not persist a global
-        // variable.
+        // After a restart, MariaDB waits for ACKs only if its option file says so, because it does not
+        // persist global variables.
         cluster.wait_until_refused("TW-MGR-0033", &[&two, "option file"])?;
         let told = cluster.http_status()?;
         let readiness = &told["clusters"][0]["readiness"];

@@ -1,5 +1,5 @@
-//! Switchovers of a living primary under load: to another server and back, and rolled back where the time
-//! limit is exceeded.
+//! Switchovers under load while the primary is alive: to another server, and back. A switchover that exceeds
+//! its time limit is rolled back.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,26 +12,26 @@ use tailwater_wire::Flavour;
 
 use crate::failover::automatic_failover::{Led, more_commits};
 
-/// Time limit of each wait; reached only on a failure.
+/// Time limit of each wait. A passing test never reaches it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn switchover_there_and_back_mariadb() -> Result<()> {
+async fn a_switchover_to_another_server_and_back_mariadb() -> Result<()> {
     switchover_there_and_back(ServerKind::Mariadb1011).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn switchover_there_and_back_mysql() -> Result<()> {
+async fn a_switchover_to_another_server_and_back_mysql() -> Result<()> {
     switchover_there_and_back(ServerKind::Mysql97).await
 }
 
-/// An account that `read_only` binds.
+/// Returns the connection options of an account that `read_only` prevents from writing.
 pub fn as_app(server: &Server) -> ConnectOptions {
     ConnectOptions { user: "app".into(), password: "app".into(), ..server.connect_options() }
 }
 
-/// Does the work of a proxy: as soon as the new primary accepts writes, clients are routed to it, and their
-/// sessions with the old one are killed.
+/// Acts as a proxy. As soon as the new primary accepts writes, routes the clients to it and kills their
+/// sessions on the old primary.
 pub async fn lead_clients(load: &Workload, from: &Server, to: &Server) -> Result<()> {
     let mut new = Connection::connect(&to.connect_options()).await?;
     let mut old = Connection::connect(&from.connect_options()).await?;
@@ -43,7 +43,7 @@ pub async fn lead_clients(load: &Workload, from: &Server, to: &Server) -> Result
     load.redirect(as_app(to));
     let sessions = old.query("SELECT id FROM information_schema.processlist WHERE user = 'app'").await?;
     for id in sessions.rows.iter().filter_map(|row| row.get_str(0)) {
-        // The session may have ended already.
+        // The session may already have ended.
         let _ = old.execute(&format!("KILL {id}")).await;
     }
     Ok(())
@@ -59,7 +59,7 @@ impl Led {
         all.find(named).context(name.to_owned())
     }
 
-    /// Waits until the manager has observed a new primary.
+    /// Waits until the manager has observed that `name` is the primary.
     async fn wait_until_observed(&self, name: &str) -> Result<()> {
         let started = Instant::now();
         loop {
@@ -67,12 +67,15 @@ impl Led {
             if cluster.as_ref().is_some_and(|cluster| cluster.primary == name && cluster.lossless.is_some()) {
                 return Ok(());
             }
-            ensure!(started.elapsed() < PATIENCE, "{name} is not seen as primary: {cluster:?}");
+            ensure!(
+                started.elapsed() < PATIENCE,
+                "the manager does not report {name} as primary: {cluster:?}"
+            );
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
 
-    /// Switches over while clients write, and returns the pause.
+    /// Runs a switchover while clients write. Returns the write pause in milliseconds.
     async fn switch_over(&self, load: &Workload, from: &str, to: &str) -> Result<u64> {
         let words = format!("switchover primary --to {to} --max-write-pause-ms 20000 --output json");
         let (ran, led) = tokio::join!(
@@ -100,7 +103,7 @@ async fn switchover_there_and_back(kind: ServerKind) -> Result<()> {
              CREATE TABLE tw_load.locked (id INT PRIMARY KEY)",
         )
         .await?;
-    // Slow enough that no client gives up while writes are refused.
+    // The clients write slowly enough that none gives up while writes are refused.
     let spec = WorkloadSpec { first_worker: 1, pause: Duration::from_millis(30), ..WorkloadSpec::new(8) };
     let load = Workload::start(as_app(&led.trial.primary), &spec, Arc::clone(&led.ledger));
     more_commits(&load, 50).await?;
@@ -108,20 +111,20 @@ async fn switchover_there_and_back(kind: ServerKind) -> Result<()> {
     led.tailwater("switchover primary --dry-run --to db3")?.exits(0).says(&["db3 would be primary"]);
     led.tailwater("switchover primary --to db9")?.exits(4).stderr_has(&["TW-MGR-0041"]);
 
-    // A session holds a lock, so that the primary cannot become read-only in time: the switchover is rolled
-    // back.
+    // A session holds a lock, so the primary cannot become read-only within the time limit. The switchover is
+    // rolled back.
     let mut holder = Connection::connect(&as_app(&led.trial.primary)).await?;
     holder.execute("LOCK TABLES tw_load.locked WRITE").await?;
     let ran = led.tailwater("switchover primary --max-write-pause-ms 400")?.exits(4);
-    // Either the time limit of the server or that of the whole run is reached first.
+    // Either the time limit of the statement or the time limit of the whole switchover is reached first.
     ran.stderr_has(&["pause writes"]);
     more_commits(&load, 50).await?;
     holder.execute("UNLOCK TABLES").await?;
 
     let pause_ms = led.switch_over(&load, PRIMARY_NAME, "db2").await?;
     more_commits(&load, 50).await?;
-    // After a restart MariaDB waits for ACKs only if its option file says so, and a switchover does not write
-    // it.
+    // After a restart, MariaDB waits for ACKs only if its option file says so. A switchover does not change
+    // the option file.
     let next = match kind.flavour() {
         Flavour::MySql => "nothing is wrong",
         Flavour::MariaDb => "not ready: every failover would be refused: TW-MGR-0033 db2",
@@ -131,7 +134,9 @@ async fn switchover_there_and_back(kind: ServerKind) -> Result<()> {
     led.wait_until_observed("db2").await?;
     let back_ms = led.switch_over(&load, "db2", PRIMARY_NAME).await?;
     more_commits(&load, 50).await?;
-    println!("{kind:?}: no client could write for {pause_ms} ms, and for {back_ms} ms on the way back");
+    println!(
+        "{kind:?}: no client could write for {pause_ms} ms during the first switchover, and for {back_ms} ms during the switchover back"
+    );
 
     let report = load.finish().await;
     ensure!(report.errors.is_empty(), "{:?}", report.errors);

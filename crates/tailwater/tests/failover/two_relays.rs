@@ -1,5 +1,5 @@
-//! Two relays that both acknowledge, each with a manager, and etcd, which decides which of them acts: the
-//! cluster of docs/how-to/production.md with other addresses.
+//! Two relays that both acknowledge, each with a manager. A lease in etcd decides which manager acts. This is
+//! the cluster of docs/how-to/production.md with other addresses.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,10 +21,10 @@ use crate::failover::manager_killed_mid_run::{recoveries, spawn, wait_for_statem
 use crate::failover::rejoin::commit_without_acknowledgement;
 use crate::shell::{PROGRAM, Shell};
 
-/// Time limit of each wait; reached only on a failure.
+/// Time limit of each wait. A passing test never reaches it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A hook that kills the daemon that runs it, once, when a file asks for it.
+/// A hook that kills the daemon that runs it, once, if a file requests it.
 const DEADLY: &str = r#"
 [[manager.fence_hook]]
 name = "fence"
@@ -32,15 +32,15 @@ command = ["bash", "-c", "if rm FOLDER/die-in-fence 2>/dev/null; then kill -9 $P
 "#;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn other_manager_takes_over_mariadb() -> Result<()> {
+async fn the_other_manager_takes_over_mariadb() -> Result<()> {
     other_manager_takes_over(ServerKind::Mariadb1011).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn other_manager_takes_over_mysql() -> Result<()> {
+async fn the_other_manager_takes_over_mysql() -> Result<()> {
     if std::env::var_os("TAILWATER_LONG").is_none() {
         eprintln!(
-            "SKIPPED other_manager_takes_over_mysql: as with MariaDB, and longer; set TAILWATER_LONG=1"
+            "SKIPPED the_other_manager_takes_over_mysql: slower than the same test on MariaDB; set TAILWATER_LONG=1 to run it"
         );
         return Ok(());
     }
@@ -48,30 +48,31 @@ async fn other_manager_takes_over_mysql() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn other_manager_rolls_back_a_switchover_mariadb() -> Result<()> {
+async fn the_other_manager_rolls_back_a_switchover_mariadb() -> Result<()> {
     other_manager_rolls_back_a_switchover(ServerKind::Mariadb1011).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn other_manager_rolls_back_a_failover_mariadb() -> Result<()> {
+async fn the_other_manager_rolls_back_a_failover_mariadb() -> Result<()> {
     other_manager_rolls_back_a_failover(ServerKind::Mariadb1011).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn other_manager_knows_the_accepted_data_loss_mariadb() -> Result<()> {
+async fn the_other_manager_knows_the_accepted_data_loss_mariadb() -> Result<()> {
     other_manager_knows_the_accepted_data_loss(ServerKind::Mariadb1011).await
 }
 
-/// The second relay.
+/// The second daemon: a relay with a manager.
 pub struct Second {
     pub shell: Shell,
     pub process: Option<ChildProcess>,
-    /// The `tailwater` program that it runs.
+    /// The `tailwater` program that this daemon runs.
     pub program: PathBuf,
 }
 
 impl Second {
-    /// The configuration of the trial's relay, with the roles of the two exchanged.
+    /// Writes the configuration of the second daemon: that of the first one, with the roles of the two relays
+    /// exchanged.
     fn new(
         first: &Shell,
         first_program: &Path,
@@ -112,11 +113,11 @@ impl Second {
     }
 }
 
-/// What a manager reports of the cluster.
+/// Returns what the manager reports of the cluster.
 fn status(shell: &Shell) -> Result<Value> {
     let ran = shell.run("manager status -c tailwater.toml --output json")?;
     let lines = ran.json().with_context(|| format!("{}{}", ran.text(), ran.errors()))?;
-    Ok(lines.first().context("it says nothing")?["clusters"][0].clone())
+    Ok(lines.first().context("no manager status")?["clusters"][0].clone())
 }
 
 pub async fn until(shell: &Shell, what: &str, condition: impl Fn(&Value) -> bool) -> Result<Value> {
@@ -129,7 +130,7 @@ pub async fn until(shell: &Shell, what: &str, condition: impl Fn(&Value) -> bool
             return Ok(said.clone());
         }
         let words = || std::fs::read_to_string(shell.path().join("relay.log")).unwrap_or_default();
-        ensure!(started.elapsed() < PATIENCE, "waited for {what}: {said:?}\n{}", words());
+        ensure!(started.elapsed() < PATIENCE, "timed out while waiting for {what}: {said:?}\n{}", words());
         tokio::time::sleep(Duration::from_millis(30)).await;
     }
 }
@@ -138,8 +139,9 @@ pub fn acts(status: &Value) -> bool {
     status["lease"].as_str().is_some_and(|lease| lease.starts_with("held"))
 }
 
-/// Both relays acknowledge, all earlier commits are acknowledged, and the primary no longer counts the old
-/// connection of a restarted relay, which looks like an unconfigured semi-sync replica.
+/// Whether both relays acknowledge, all earlier commits are acknowledged, and the primary no longer counts
+/// the old connection of a restarted relay. Such a connection looks like a semi-sync replica that is not
+/// configured.
 fn is_observed(status: &Value, both: &[&str]) -> bool {
     status["lossless"].as_str().is_some_and(|text| {
         text.ends_with("must acknowledge")
@@ -149,13 +151,13 @@ fn is_observed(status: &Value, both: &[&str]) -> bool {
     })
 }
 
-/// A primary under load, a follower, both relays, and etcd.
+/// A primary under load, a follower, both daemons, and etcd.
 pub struct Pair {
     pub shell: Shell,
     pub trial: Trial,
     pub follower: Server,
     pub second: Second,
-    /// HTTP addresses of the daemons, the first one's first.
+    /// HTTP ports of the first and the second daemon.
     pub ports: (ReservedPort, ReservedPort),
     pub ledger: Arc<Ledger>,
     pub load: Workload,
@@ -163,8 +165,8 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// Both managers watch, and both relays acknowledge. `hooks` are of the managers, in the first one's
-    /// folder; `options` are of the primary.
+    /// Starts the cluster, and waits until both managers observe it and both relays acknowledge. `hooks` are
+    /// hooks of the managers, in the folder of the first one. `options` are server options of the primary.
     pub async fn start(
         kind: ServerKind,
         etcd: &Path,
@@ -176,7 +178,7 @@ impl Pair {
         Self::start_program(Path::new(PROGRAM), kind, etcd, settings, hooks, durability, options).await
     }
 
-    /// The same with both daemons of another build.
+    /// Starts the same cluster. Both daemons run the build `program`.
     pub async fn start_program(
         program: &Path,
         kind: ServerKind,
@@ -229,7 +231,7 @@ impl Pair {
         Ok(pair)
     }
 
-    /// Waits until both managers see that both relays acknowledge.
+    /// Waits until both managers report that both relays acknowledge.
     pub async fn wait_until_observed(&self) -> Result<()> {
         for (shell, other) in [(&self.shell, "relay2"), (&self.second.shell, "relay1")] {
             let is_seen = |status: &Value| is_observed(status, &["tailwater", other]);
@@ -238,12 +240,12 @@ impl Pair {
         Ok(())
     }
 
-    /// Makes the first manager the acting one.
+    /// Makes the first manager the one that holds the lease.
     pub async fn make_first_active(&mut self) -> Result<()> {
         if !acts(&status(&self.shell)?) {
             until(&self.second.shell, "one of the managers to act", acts).await?;
             self.second.process.take().context("it runs")?.kill().await?;
-            until(&self.shell, "the first to act", acts).await?;
+            until(&self.shell, "the first manager to act", acts).await?;
             self.second.start()?;
             self.wait_until_observed().await?;
         }
@@ -269,23 +271,23 @@ async fn other_manager_takes_over(kind: ServerKind) -> Result<()> {
     let (Some(_), Some(program)) = (require(kind), Etcd::require()) else { return Ok(()) };
     let mut pair =
         Pair::start(kind, &program, "automatic = true", "", TrialDurability::Reduced, Vec::new()).await?;
-    // What the second daemon reports of a replica that reads from the first one's log.
+    // The second daemon reports on a replica that reads from the log of the first daemon.
     let (http_one, http_two) = (Http { port: pair.ports.0.number() }, Http { port: pair.ports.1.number() });
     http_one.until("/replica/db2?lag=60", 200, |_| true)?;
     http_two.until("/replica/db2?lag=60", 200, |_| true)?;
     let ran = pair.second.shell.run("topology -c tailwater.toml")?.exits(0);
     ran.says(&["relay1", "db2"]).stdout_lacks(&["UnknownSource"]);
 
-    // The acting manager is stopped; the other one acts as soon as the lease is free. The first daemon comes
-    // back as a relay.
+    // The acting manager is stopped. The other one acts as soon as the lease is free. Then the first daemon
+    // starts again as a relay.
     pair.make_first_active().await?;
     pair.trial.kill_relay().await?;
-    until(&pair.second.shell, "the second to act", acts).await?;
-    // One of two ackers is not enough for a proof.
+    until(&pair.second.shell, "the second manager to act", acts).await?;
+    // With one of two ackers down, it cannot be proved that the failover is lossless.
     let ran = pair.second.shell.run("failover primary --dry-run -c tailwater.toml")?.exits(4);
     ran.stderr_has(&["TW-MGR-0032", "relay1"]);
     pair.trial.start_relay()?;
-    until(&pair.second.shell, "both relays to be watched", |status| {
+    until(&pair.second.shell, "the manager to observe both relays", |status| {
         is_observed(status, &["tailwater", "relay1"])
     })
     .await?;
@@ -299,12 +301,13 @@ async fn other_manager_takes_over(kind: ServerKind) -> Result<()> {
     let report = pair.load.finish().await;
     ensure!(report.errors.is_empty(), "{:?}", report.errors);
     check_ledger(&pair.ledger, &pair.follower).await?;
-    // Both daemons name the same server, and both relays follow it.
+    // Both daemons report the same server as primary, and both relays follow it.
     for http in [&http_one, &http_two] {
         http.until("/primary/db2", 200, |_| true)?;
         http.until("/primary/db1", 503, |body| body["reason"] == "the log follows db2")?;
     }
-    until(&pair.shell, "the first to know", |status| status["primary"] == "db2").await?;
+    until(&pair.shell, "the first manager to know the new primary", |status| status["primary"] == "db2")
+        .await?;
     let started = Instant::now();
     while pair.follower.semi_sync_status().await?.replicas < 2 {
         ensure!(started.elapsed() < PATIENCE, "{:?}", pair.follower.semi_sync_status().await?);
@@ -320,7 +323,8 @@ async fn other_manager_rolls_back_a_switchover(kind: ServerKind) -> Result<()> {
         Pair::start(kind, &program, "automatic = false", "", TrialDurability::Reduced, Vec::new()).await?;
     pair.trial.primary.sql("CREATE TABLE tw_load.locked (id INT PRIMARY KEY)").await?;
     pair.make_first_active().await?;
-    // The primary cannot become read-only before its manager is killed, and becomes it afterwards.
+    // A lock delays the statement that makes the primary read-only until the manager has been killed. Then
+    // the primary becomes read-only.
     let mut holder = Connection::connect(&pair.trial.primary.connect_options()).await?;
     holder.execute("LOCK TABLES tw_load.locked WRITE").await?;
     let _command = spawn(&pair.shell, "switchover primary --to db2 --max-write-pause-ms 60000")?;
@@ -332,12 +336,15 @@ async fn other_manager_rolls_back_a_switchover(kind: ServerKind) -> Result<()> {
         let word = pair.trial.primary.sql("SELECT @@global.read_only").await?.concat();
         anyhow::Ok(word == "0" || word == "OFF")
     };
-    until(&pair.second.shell, "the second to act", acts).await?;
-    // The first relay is down, so that not everything can be undone yet: the primary accepts writes all the
-    // same.
+    until(&pair.second.shell, "the second manager to act", acts).await?;
+    // The first relay is down, so not everything can be undone yet. Still, the primary accepts writes again.
     let folder = pair.second.shell.path().join("log/manager/primary");
     while !(folder.exists() && recovery_recorded(&folder)? && takes_writes().await?) {
-        ensure!(started.elapsed() < PATIENCE, "nothing is done about it: {:?}", status(&pair.second.shell)?);
+        ensure!(
+            started.elapsed() < PATIENCE,
+            "the second manager does not undo the switchover: {:?}",
+            status(&pair.second.shell)?
+        );
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     pair.wait_for_more_commits().await?;
@@ -358,8 +365,8 @@ async fn other_manager_rolls_back_a_switchover(kind: ServerKind) -> Result<()> {
     pair.trial.kill_relay().await
 }
 
-/// The manager is killed when the ackers are stopped, and the old primary comes back: the other manager makes
-/// them acknowledge again.
+/// The manager is killed while the ackers are stopped, and the old primary restarts. The other manager makes
+/// the ackers acknowledge again.
 async fn other_manager_rolls_back_a_failover(kind: ServerKind) -> Result<()> {
     let (Some(_), Some(program)) = (require(kind), Etcd::require()) else { return Ok(()) };
     let mut pair =
@@ -369,14 +376,18 @@ async fn other_manager_rolls_back_a_failover(kind: ServerKind) -> Result<()> {
     pair.trial.primary.kill().await?;
     let _command = spawn(&pair.shell, "failover primary")?;
     let started = Instant::now();
-    // The hook runs when the ackers have stopped.
+    // The hook runs after the ackers have stopped.
     while pair.trial.relay().is_some_and(|relay| relay.is_running()) {
-        ensure!(started.elapsed() < PATIENCE, "the hook does not kill it: {:?}", status(&pair.shell)?);
+        ensure!(
+            started.elapsed() < PATIENCE,
+            "the hook does not kill the daemon: {:?}",
+            status(&pair.shell)?
+        );
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     pair.trial.primary.start_again().await?;
-    until(&pair.second.shell, "the second to act", acts).await?;
-    // Its own relay acknowledges again at once, the first one's after its restart.
+    until(&pair.second.shell, "the second manager to act", acts).await?;
+    // The relay of the second daemon acknowledges again at once, the first relay after its restart.
     pair.wait_for_more_commits().await?;
     pair.trial.start_relay()?;
     let folder = pair.second.shell.path().join("log/manager/primary");
@@ -396,7 +407,7 @@ async fn other_manager_rolls_back_a_failover(kind: ServerKind) -> Result<()> {
     pair.trial.kill_relay().await
 }
 
-/// A failover with `--allow-data-loss`, whose manager is killed before the old primary comes back.
+/// A failover with `--allow-data-loss`. Its manager is killed before the old primary restarts.
 async fn other_manager_knows_the_accepted_data_loss(kind: ServerKind) -> Result<()> {
     let (Some(_), Some(program)) = (require(kind), Etcd::require()) else { return Ok(()) };
     let settings = "automatic = false\nrejoin = true";
@@ -406,7 +417,7 @@ async fn other_manager_knows_the_accepted_data_loss(kind: ServerKind) -> Result<
     pair.wait_for_more_commits().await?;
     pair.load.abort().await;
     pair.second.process.take().context("it runs")?.kill().await?;
-    // The second relay may have acknowledged it.
+    // It is unknown whether the second relay has acknowledged the commit.
     let kept = commit_without_acknowledgement(
         &pair.trial.primary,
         &pair.shell,
@@ -414,13 +425,16 @@ async fn other_manager_knows_the_accepted_data_loss(kind: ServerKind) -> Result<
     )
     .await?;
     pair.trial.primary.kill().await?;
-    ensure!(kept.await?.is_err(), "it was acknowledged");
+    ensure!(kept.await?.is_err(), "the commit was acknowledged");
     let ran = pair.shell.run("failover primary --allow-data-loss -c tailwater.toml")?.exits(0);
     ran.says(&["db2 is primary", "may be lost"]);
     pair.second.start()?;
-    until(&pair.second.shell, "the second to know", |status| status["primary"] == "db2").await?;
+    until(&pair.second.shell, "the second manager to know the new primary", |status| {
+        status["primary"] == "db2"
+    })
+    .await?;
     pair.trial.kill_relay().await?;
-    until(&pair.second.shell, "the second to act", acts).await?;
+    until(&pair.second.shell, "the second manager to act", acts).await?;
     pair.trial.primary.start_again().await?;
     let started = Instant::now();
     let said = pair.second.shell.path().join("relay.log");
@@ -429,16 +443,16 @@ async fn other_manager_knows_the_accepted_data_loss(kind: ServerKind) -> Result<
         if said.contains("TW-MGR-0074") && said.contains("--allow-data-loss") {
             break;
         }
-        ensure!(started.elapsed() < PATIENCE, "it is not refused: {said}");
+        ensure!(started.elapsed() < PATIENCE, "the automatic rejoin is not refused: {said}");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     let old = &pair.trial.primary;
-    ensure!(old.sql("SELECT COUNT(*) FROM tw_load.kept").await? == ["1"], "it was undone");
+    ensure!(old.sql("SELECT COUNT(*) FROM tw_load.kept").await? == ["1"], "the transaction was undone");
     ensure!(old.sql("SHOW ALL SLAVES STATUS").await?.is_empty(), "it replicates");
     Ok(())
 }
 
-/// Whether there is a record of a recovery that has ended, with any outcome.
+/// Whether there is a record of a finished recovery, with any outcome.
 fn recovery_recorded(folder: &Path) -> Result<bool> {
     for entry in std::fs::read_dir(folder)? {
         let path = entry?.path();

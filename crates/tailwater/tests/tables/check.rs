@@ -1,4 +1,4 @@
-//! `tailwater check` and `tailwater repair`: exit codes, output, kills.
+//! Exit codes and output of `tailwater check` and `tailwater repair`, and checks that are killed and resumed.
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -9,16 +9,16 @@ use tailwater_wire::Flavour;
 
 use crate::shell::{Shell, earlier_program};
 
-/// Time limit of each wait; reached only on a failure.
+/// Time limit of each wait. A passing test never reaches it.
 const PATIENCE: Duration = Duration::from_secs(90);
 
 #[tokio::test]
-async fn killed_check_resumes_and_its_state_is_repaired_mysql() -> Result<()> {
+async fn a_killed_check_resumes_and_its_differences_are_repaired_mysql() -> Result<()> {
     killed_check_resumes_and_its_state_is_repaired(ServerKind::Mysql97).await
 }
 
 #[tokio::test]
-async fn killed_check_resumes_and_its_state_is_repaired_mariadb() -> Result<()> {
+async fn a_killed_check_resumes_and_its_differences_are_repaired_mariadb() -> Result<()> {
     killed_check_resumes_and_its_state_is_repaired(ServerKind::Mariadb1011).await
 }
 
@@ -31,7 +31,7 @@ const SCRIPT: &str = "
         FROM digits a, digits b, digits c, digits e;
 ";
 
-/// Changes rows on the target as a user who cannot disable the binlog.
+/// Changes rows on the target without writing the changes to its binlog.
 const PLANTED: &str = "SET sql_log_bin = 0; UPDATE shop.orders SET secret = 'hushed' WHERE id IN (5, 7000); \
      DELETE FROM shop.orders WHERE id = 4000; INSERT INTO shop.orders VALUES (-1, 'x', NULL)";
 
@@ -51,7 +51,7 @@ async fn killed_check_resumes_and_its_state_is_repaired(kind: ServerKind) -> Res
     shell.run(&format!("check {both}"))?.exits(0).says(&["compared 10010 rows of 2 tables", "all the same"]);
     target.sql(PLANTED).await?;
 
-    // One chunk at a time, so that there is time to kill it.
+    // The check compares one chunk at a time, so that there is time to kill it.
     let check = format!("check {both} --state state --workers 1 --chunk-rows-max 20");
     let mut child = Command::new(earlier_program())
         .args(check.split_whitespace())
@@ -61,8 +61,8 @@ async fn killed_check_resumes_and_its_state_is_repaired(kind: ServerKind) -> Res
         .spawn()?;
     let started = Instant::now();
     loop {
-        ensure!(started.elapsed() < PATIENCE, "it compares nothing");
-        ensure!(child.try_wait()?.is_none(), "it was done before it was killed");
+        ensure!(started.elapsed() < PATIENCE, "the check compares nothing");
+        ensure!(child.try_wait()?.is_none(), "the check ended before it was killed");
         let state = std::fs::read_to_string(shell.path().join("state")).unwrap_or_default();
         if state.matches("\"compared\"").count() >= 30 {
             break;
@@ -82,8 +82,14 @@ async fn killed_check_resumes_and_its_state_is_repaired(kind: ServerKind) -> Res
     let whats: Vec<_> = found.iter().map(|line| (&line["key"][0], &line["what"])).collect();
     ensure!(format!("{whats:?}").matches("changed").count() == 2 && found.len() == 4, "{whats:?}");
     let after = std::fs::read_to_string(shell.path().join("state"))?;
-    ensure!(after.starts_with(&before[..before.rfind('\n').context("no line")?]), "it began anew");
-    ensure!(!after.contains("hush") && !format!("{lines:?}").contains("hush"), "values got out");
+    ensure!(
+        after.starts_with(&before[..before.rfind('\n').context("no line")?]),
+        "the check started from scratch"
+    );
+    ensure!(
+        !after.contains("hush") && !format!("{lines:?}").contains("hush"),
+        "the output contains row values"
+    );
     let shown = shell.run(&format!("check {both} --show-values"))?.exits(3);
     let shown = shown.says(&["secret: hush on the source, hushed on the target", "4 differences"]);
     drop(shown);
@@ -124,10 +130,10 @@ async fn killed_check_resumes_and_its_state_is_repaired(kind: ServerKind) -> Res
     Ok(())
 }
 
-/// Control characters in names cannot forge lines, messages are readable, and a target without replication is
-/// not waited for.
+/// Control characters in names cannot forge lines of output, and messages are readable. By default the check
+/// does not wait for a target that does not replicate.
 #[tokio::test]
-async fn check_output_is_safe_for_terminals() -> Result<()> {
+async fn output_of_check_escapes_control_characters() -> Result<()> {
     for kind in [ServerKind::Mysql97, ServerKind::Mariadb1011] {
         if require(kind).is_none() {
             continue;
@@ -151,13 +157,16 @@ async fn check_output_is_safe_for_terminals() -> Result<()> {
         );
         let started = Instant::now();
         if kind.flavour() == Flavour::MariaDb {
-            // It was a replica before.
+            // The setting looks as if the target had been a replica before.
             target.sql("SET GLOBAL gtid_slave_pos = '7-7-7'").await?;
         }
         shell.run(&check)?.exits(4).stderr_has(&["TW-BULK-0041", "is not a replica", "--wait none"]);
-        ensure!(started.elapsed() < Duration::from_secs(60), "it waited without a replica");
+        ensure!(
+            started.elapsed() < Duration::from_secs(60),
+            "the check waited although the target is not a replica"
+        );
         if kind.flavour() == Flavour::MySql {
-            // If it is made to wait, it says what it waits for.
+            // With `--wait gtid` the check waits, and its message names what it waits for.
             shell.run(&format!("{check} --wait gtid --wait-max-s 11"))?.exits(1).stderr_has(&[
                 "checking: preparing, waiting: ",
                 "has not reached the source's position yet",

@@ -1,5 +1,5 @@
-//! Checks of channel targets with their own GTIDs, applied in any order: marks on the source show what they
-//! have applied.
+//! Checks of channel targets that have their own GTIDs and apply transactions in any order. Marks on the
+//! source show which transactions the target has applied.
 
 use std::path::PathBuf;
 
@@ -13,19 +13,22 @@ use tailwater_session::Connection;
 use crate::shell::{PROGRAM, Shell};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn out_of_order_mark_is_not_trusted_mariadb() -> Result<()> {
+async fn a_mark_that_is_applied_out_of_order_is_not_trusted_mariadb() -> Result<()> {
     out_of_order_mark_is_not_trusted(ServerKind::Mariadb1011).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn out_of_order_mark_is_not_trusted_mysql() -> Result<()> {
-    if is_skipped_in_ci("out_of_order_mark_is_not_trusted_mysql", "that on MariaDB") {
+async fn a_mark_that_is_applied_out_of_order_is_not_trusted_mysql() -> Result<()> {
+    if is_skipped_in_ci(
+        "a_mark_that_is_applied_out_of_order_is_not_trusted_mysql",
+        "the same test on MariaDB",
+    ) {
         return Ok(());
     }
     out_of_order_mark_is_not_trusted(ServerKind::Mysql97).await
 }
 
-/// Rows of the table of marks.
+/// Returns the rows of the table of marks.
 async fn marks(source: &Server) -> Result<Vec<String>> {
     Ok(source.sql("SELECT name FROM tailwater.check_marks ORDER BY name").await?)
 }
@@ -39,8 +42,8 @@ async fn out_of_order_mark_is_not_trusted(kind: ServerKind) -> Result<()> {
     let mut trial = Trial::start(TrialSpec {
         kind,
         durability: TrialDurability::Reduced,
-        // MariaDB's default. Marks are logged as rows all the same: a channel with filters cannot tell which
-        // tables a statement changes.
+        // The default of MariaDB. Marks are still logged as rows, because a channel with filters cannot find
+        // out which tables a statement changes.
         options: vec!["--binlog-format=MIXED".into()],
         ack: AckMode::Durable,
         program: PathBuf::from(PROGRAM),
@@ -67,7 +70,7 @@ async fn out_of_order_mark_is_not_trusted(kind: ServerKind) -> Result<()> {
         server("target", &target)
     );
     shell.run(&format!("check {both} --wait-max-s 60"))?.exits(0).says(&["compared 2 rows", "all the same"]);
-    // The next check deletes leftover marks, except those of concurrent checks.
+    // The next check deletes old marks, except the marks of concurrent checks.
     let primary = trial.primary.socket_options();
     let mut beside = Connection::connect(&primary).await?;
     beside.query("SELECT GET_LOCK('tailwater.check_marks.1-2-0', 0)").await?;
@@ -79,7 +82,8 @@ async fn out_of_order_mark_is_not_trusted(kind: ServerKind) -> Result<()> {
     beside.query("SELECT RELEASE_LOCK('tailwater.check_marks.1-2-0')").await?;
     beside.close().await;
 
-    // Transactions after the locked row are applied before it, including the mark.
+    // A lock blocks one row on the target. Transactions after that row's transaction are applied first; one
+    // of them has the mark.
     let mut holder = Connection::connect(&target.socket_options()).await?;
     holder.execute("BEGIN").await?;
     holder.execute("SELECT n FROM shop.t WHERE id = 1 FOR UPDATE").await?;
@@ -88,7 +92,7 @@ async fn out_of_order_mark_is_not_trusted(kind: ServerKind) -> Result<()> {
     shell.run(&format!("check {both} --wait-max-s 2"))?.exits(1).stderr_has(&behind);
     ensure!(
         marks(&trial.primary).await?.is_empty(),
-        "of a check that failed, and of the one that was beside"
+        "marks of the failed check and of the concurrent one are expected"
     );
     shell.run(&format!("repair {both} --wait-max-s 2"))?.exits(1).stderr_has(&behind);
     ensure!(marks(&trial.primary).await?.is_empty());

@@ -1,4 +1,5 @@
-//! `tailwater copy` and `tailwater channel add --provision`, under writes and with kills.
+//! `tailwater copy` and `tailwater channel add --provision` while clients write. The commands are killed and
+//! repeated.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -14,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::shell::{PROGRAM, Shell, earlier_program};
 
-/// Time limit of each wait; reached only on a failure.
+/// Time limit of each wait. A passing test never reaches it.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Number of concurrent writers.
@@ -35,22 +36,22 @@ const SCRIPT: &str = "
     CREATE EVENT spoil ON SCHEDULE EVERY 1 SECOND DO DELETE FROM shop.digits LIMIT 0;
 ";
 
-/// All tables that the writers change, and one that they do not.
+/// Queries of all tables that the writers change, and of one table that they do not change.
 const SUMS: &str = "SELECT * FROM shop.counters ORDER BY writer; SELECT writer, COUNT(*), MIN(n), MAX(n) FROM shop.steps \
                     GROUP BY writer ORDER BY writer; SELECT COUNT(*), SUM(CRC32(CONCAT(id, note))) FROM shop.orders; \
                     SELECT n FROM shop.counted";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn channel_starts_exactly_after_a_copy_mysql() -> Result<()> {
+async fn a_channel_starts_exactly_after_a_copy_mysql() -> Result<()> {
     channel_starts_exactly_after_a_copy(ServerKind::Mysql97).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn channel_starts_exactly_after_a_copy_mariadb() -> Result<()> {
+async fn a_channel_starts_exactly_after_a_copy_mariadb() -> Result<()> {
     channel_starts_exactly_after_a_copy(ServerKind::Mariadb1011).await
 }
 
-/// Increments a counter and inserts a row for each step, both in one transaction.
+/// In each step, increments a counter and inserts a row in the same transaction. Returns the number of steps.
 async fn write(options: ConnectOptions, writer: u32, stop: CancellationToken) -> Result<u64> {
     let mut connection = Connection::connect(&options).await?;
     let mut steps = 0;
@@ -116,7 +117,8 @@ async fn channel_starts_exactly_after_a_copy(kind: ServerKind) -> Result<()> {
         .collect();
     let add = "channel add -c tailwater.toml replica --provision --source-defaults-file root.cnf --chunk-bytes-max 20000";
     start_and_kill(&shell, &target, &link, add).await?;
-    // What the killed copy left is not accepted as a complete copy, and is not dropped without a request.
+    // The killed copy left an incomplete copy. The command does not accept it as complete, and drops it only
+    // with `--restart`.
     shell.run(add)?.exits(4).stderr_has(&["TW-BULK-0023", "--restart"]);
     let ran = shell.run(&format!("{add} --restart"))?.exits(0);
     ran.says(&["copied", "the target now has the transactions", "replica", "running"]);
@@ -132,8 +134,8 @@ async fn channel_starts_exactly_after_a_copy(kind: ServerKind) -> Result<()> {
     ensure!(["SLAVESIDE_DISABLED", "REPLICA_SIDE_DISABLED"].contains(&status.as_str()), "{status}");
     shell.run(add)?.exits(1).stderr_has(&["channel replica runs", "stopped = true"]);
 
-    // Once more, after the channel has applied transactions: it continues after the copy, and not at its
-    // former position.
+    // The same again after the channel has applied transactions. The channel must start after the new copy,
+    // not at its former position.
     shell.run("channel stop -c tailwater.toml replica")?.exits(0);
     target.sql("DROP DATABASE shop").await?;
     trial.primary.sql("INSERT INTO shop.steps VALUES (7, 1), (7, 2)").await?;
@@ -143,7 +145,7 @@ async fn channel_starts_exactly_after_a_copy(kind: ServerKind) -> Result<()> {
     trial.stop_relay().await
 }
 
-/// Waits until the target equals the primary, while no client writes.
+/// Waits until the target has the same data as the primary. No client writes meanwhile.
 async fn follows(shell: &Shell, primary: &Server, target: &Server) -> Result<()> {
     let wanted = primary.sql(SUMS).await?;
     let started = Instant::now();
@@ -154,14 +156,18 @@ async fn follows(shell: &Shell, primary: &Server, target: &Server) -> Result<()>
         }
         let status =
             || shell.run("channel list -c tailwater.toml --output json").and_then(|ran| ran.exits(0).json());
-        ensure!(started.elapsed() < PATIENCE, "{found:?} and not {wanted:?}: {:?}", status());
+        ensure!(
+            started.elapsed() < PATIENCE,
+            "the target has {found:?}, expected {wanted:?}: {:?}",
+            status()
+        );
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
 
-/// Like a clone, which has the accounts and GTIDs of the source.
+/// A clone has the accounts and the GTIDs of the source. The channel starts exactly after it.
 #[tokio::test]
-async fn channel_starts_exactly_after_a_clone() -> Result<()> {
+async fn a_channel_starts_exactly_after_a_clone() -> Result<()> {
     let kind = ServerKind::Mysql97;
     if require(kind).is_none() {
         return Ok(());
@@ -206,7 +212,7 @@ async fn channel_starts_exactly_after_a_clone() -> Result<()> {
         if let Some(status) = child.try_wait()? {
             break status;
         }
-        // After the clone no service manager restarts it.
+        // After the clone the server shuts down, and here no service manager restarts it.
         if !target.is_running() {
             target.set_options([target.options(), &["--event-scheduler=OFF".to_owned()]].concat());
             target.start_again().await?;
@@ -222,15 +228,15 @@ async fn channel_starts_exactly_after_a_clone() -> Result<()> {
     let wanted = trial.primary.sql(SUMS).await?;
     let started = Instant::now();
     while target.sql(SUMS).await? != wanted {
-        ensure!(started.elapsed() < PATIENCE, "the target does not become what the source is");
+        ensure!(started.elapsed() < PATIENCE, "the target does not get the data of the source");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     trial.stop_relay().await
 }
 
-/// The GTIDs that a server reports do not include what a channel writes past its binlog. A dump of it names
-/// no GTIDs unless the channel stops for the snapshot; then native replication continues exactly after the
-/// dump.
+/// The GTIDs that the target reports do not include what the channel applies without writing it to the
+/// target's binlog. A dump of the target therefore records no GTIDs, unless the channel is paused for the
+/// snapshot. With the recorded GTIDs, native replication continues exactly after the dump.
 async fn a_dump_of_a_target_names_the_gtids_of_its_data(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
@@ -256,7 +262,7 @@ async fn a_dump_of_a_target_names_the_gtids_of_its_data(kind: ServerKind) -> Res
     let started = Instant::now();
     while target.sql("SELECT COUNT(*) FROM shop.counters").await.unwrap_or_default() != [WRITERS.to_string()]
     {
-        ensure!(started.elapsed() < PATIENCE, "the channel does not follow");
+        ensure!(started.elapsed() < PATIENCE, "the channel does not apply the rows");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     let stop = CancellationToken::new();
@@ -270,19 +276,20 @@ async fn a_dump_of_a_target_names_the_gtids_of_its_data(kind: ServerKind) -> Res
         .run(&format!("dump paused {dump} --pause-channel none -c tailwater.toml"))?
         .exits(1)
         .stderr_has(&["no channel"]);
-    // Two channels that apply one source do not set the target's GTIDs: what it reports is not what it has.
+    // Two channels that apply the same source do not publish GTIDs to the target. The GTIDs that the target
+    // reports do not match its data.
     let other = "INSERT INTO tailwater.apply_channel SELECT 'other', 1, source, '', '', '[]' FROM tailwater.apply_channel";
     target.sql(other).await?;
     shell
         .run(&format!("dump paused {dump} --pause-channel replica -c tailwater.toml"))?
         .exits(1)
-        .stderr_has(&["does not know the GTIDs", "channel other applies the same source"]);
+        .stderr_has(&["GTIDs are not published", "channel other applies the same source"]);
     target.sql("DELETE FROM tailwater.apply_channel WHERE channel = 'other'").await?;
-    // From now on the channel records applied GTIDs on the target, with one of its next transactions.
+    // From now on the channel publishes applied GTIDs to the target again, with one of its next transactions.
     let paused = format!("dump paused {dump} --pause-channel replica -c tailwater.toml");
     let (started, mut ran) = (Instant::now(), shell.run(&paused)?);
-    while ran.errors().contains("does not know the GTIDs") {
-        ensure!(started.elapsed() < PATIENCE, "the channel does not record the GTIDs: {}", ran.errors());
+    while ran.errors().contains("GTIDs are not published") {
+        ensure!(started.elapsed() < PATIENCE, "the channel does not publish the GTIDs: {}", ran.errors());
         tokio::time::sleep(Duration::from_millis(50)).await;
         ran = shell.run(&paused)?;
     }
@@ -327,9 +334,9 @@ async fn a_dump_of_a_mariadb_target_names_the_gtids_of_its_data() -> Result<()> 
     a_dump_of_a_target_names_the_gtids_of_its_data(ServerKind::Mariadb1011).await
 }
 
-/// Starts a copy and kills it when the target has some rows.
+/// Starts a copy, and kills it when the target has some rows.
 async fn start_and_kill(shell: &Shell, target: &Server, link: &Link, words: &str) -> Result<()> {
-    // Too slow for the copy to end soon.
+    // The link is slow, so that the copy does not end before it is killed.
     link.set_bandwidth(Some(512 << 10));
     let mut child = Command::new(earlier_program())
         .args(words.split_whitespace())
@@ -339,12 +346,12 @@ async fn start_and_kill(shell: &Shell, target: &Server, link: &Link, words: &str
         .spawn()?;
     let started = Instant::now();
     loop {
-        ensure!(started.elapsed() < PATIENCE, "it copies nothing");
+        ensure!(started.elapsed() < PATIENCE, "the copy copies nothing");
         if child.try_wait()?.is_some() {
             let output = child.wait_with_output()?;
-            bail!("it has ended: {}", String::from_utf8_lossy(&output.stderr));
+            bail!("the copy has ended: {}", String::from_utf8_lossy(&output.stderr));
         }
-        // The table does not exist at first.
+        // At first the table does not exist.
         let chunks = target.sql("SELECT COUNT(*) FROM tailwater.load_chunks").await.unwrap_or_default();
         if chunks.first().and_then(|count| count.parse().ok()).is_some_and(|count: u64| count >= 10) {
             break;
@@ -357,7 +364,7 @@ async fn start_and_kill(shell: &Shell, target: &Server, link: &Link, words: &str
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn killed_copy_resumes() -> Result<()> {
+async fn a_killed_copy_resumes() -> Result<()> {
     let kind = ServerKind::Mariadb118;
     if require(kind).is_none() {
         return Ok(());

@@ -1,4 +1,4 @@
-//! `tailwater copy --binary`.
+//! `tailwater copy --binary`: a physical copy of a whole server.
 
 use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
@@ -9,14 +9,14 @@ use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
 
 use crate::shell::Shell;
 
-/// Time limit of each wait; reached only on a failure.
+/// Time limit of each wait. A passing test never reaches it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 const SCRIPT: &str = "CREATE DATABASE shop; CREATE TABLE shop.t (id INT PRIMARY KEY, n INT); \
                       INSERT INTO shop.t VALUES (1, 2), (3, 4)";
 
 #[tokio::test]
-async fn clone_into_an_unsupervised_server_is_complete() -> Result<()> {
+async fn a_clone_into_a_server_without_a_service_manager_is_complete() -> Result<()> {
     let kind = ServerKind::Mysql97;
     if require(kind).is_none() {
         return Ok(());
@@ -38,25 +38,25 @@ async fn clone_into_an_unsupervised_server_is_complete() -> Result<()> {
     }
     shell.run(&format!("{copy} --database shop"))?.exits(2);
     shell.run(&format!("{copy} --dry-run"))?.exits(0).says(&["clones 127.0.0.1:", "MySQL 9.7", "MiB"]);
-    // No service manager restarts it.
+    // No service manager restarts the server after the clone.
     let left = shell.run(&format!("{copy} --restart-wait-max-s 1"))?.exits(1);
     left.stderr_has(&["TW-BULK-0102", "start it"]);
     let started = Instant::now();
     while recipient.is_running() {
-        ensure!(started.elapsed() < PATIENCE, "it does not shut down");
+        ensure!(started.elapsed() < PATIENCE, "the target does not shut down");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     recipient.start_again().await?;
     ensure!(recipient.sql("SELECT SUM(n) FROM shop.t").await? == ["6"]);
-    // It is not empty any more.
+    // The target is not empty any more, so a second clone is refused.
     shell.run(&copy)?.exits(4).stderr_has(&["TW-BULK-0100", "shop"]);
     Ok(())
 }
 
 #[tokio::test]
-async fn mariadb_backup_creates_a_data_directory() -> Result<()> {
+async fn a_copy_with_mariadb_backup_creates_a_data_directory() -> Result<()> {
     let kind = ServerKind::Mariadb1011;
-    if is_skipped_in_ci("mariadb_backup_creates_a_data_directory", "mariadb_backup_creates_a_data_directory")
+    if is_skipped_in_ci("a_copy_with_mariadb_backup_creates_a_data_directory", "crates/dump/tests/binary.rs")
         || require(kind).is_none()
     {
         return Ok(());
@@ -82,7 +82,7 @@ async fn mariadb_backup_creates_a_data_directory() -> Result<()> {
     Ok(())
 }
 
-/// The server's own program with its libraries, as one executable file.
+/// Writes one executable file that runs the server's own backup program with its libraries.
 fn program(server: &Server, shell: &Shell) -> Result<()> {
     let tool = server.tool("mariadb-backup")?;
     let mut script = String::from("#!/bin/sh\n");

@@ -1,5 +1,5 @@
-//! `tailwater dump`: killed at random points (`TAILWATER_SEED=n` repeats them) and resumed, interrupted, only
-//! planned; and loaded.
+//! `tailwater dump`: killed at random points and resumed, interrupted, only planned; and the load of such a
+//! dump. `TAILWATER_SEED=n` repeats the random points.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -13,7 +13,7 @@ use tailwater_session::Connection;
 
 use crate::shell::{PROGRAM, Shell, earlier_program};
 
-/// Rows of each table.
+/// Number of rows in each table.
 const ROWS: usize = 40_000;
 
 async fn start(kind: ServerKind) -> Result<Option<Server>> {
@@ -62,7 +62,7 @@ fn command_of(program: &Path, port: u16, folder: &Path, more: &[&str]) -> Comman
     command
 }
 
-/// Starts a dump over a slow link, and waits until it has finished `chunks`.
+/// Starts a dump over a slow link, and waits until it has finished `chunks` chunks.
 async fn start_slow(link: &Link, folder: &Path, more: &[&str], chunks: usize) -> Result<Child> {
     link.set_bandwidth(Some(4 << 20));
     let first = more.is_empty();
@@ -71,14 +71,14 @@ async fn start_slow(link: &Link, folder: &Path, more: &[&str], chunks: usize) ->
     while finished(folder).len() < chunks {
         if child.try_wait()?.is_some() {
             let output = child.wait_with_output()?;
-            anyhow::bail!("it has ended: {}", String::from_utf8_lossy(&output.stderr));
+            anyhow::bail!("the dump has ended: {}", String::from_utf8_lossy(&output.stderr));
         }
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     }
     Ok(child)
 }
 
-/// Finished chunks: path, modification time and size of their files.
+/// Returns the path, modification time and size of the file of each finished chunk.
 fn finished(folder: &Path) -> Vec<(PathBuf, std::time::SystemTime, u64)> {
     let Ok(manifest) = DumpFolder::read(folder) else { return Vec::new() };
     let chunks = manifest.tables.into_iter().flat_map(|table| table.chunks);
@@ -96,7 +96,7 @@ async fn checksums(server: &Server) -> Result<Vec<String>> {
 }
 
 #[tokio::test]
-async fn killed_dump_resumes_and_loads() -> Result<()> {
+async fn a_killed_dump_resumes_and_its_dump_loads() -> Result<()> {
     for kind in [ServerKind::Mysql97, ServerKind::Mariadb118] {
         let Some(server) = start(kind).await? else { continue };
         fill(&server).await?;
@@ -118,7 +118,7 @@ async fn killed(server: &Server) -> Result<()> {
     {
         let more: &[&str] = if round == 0 { &[] } else { &["--resume"] };
         let mut child = start_slow(&link, &folder, more, chunks).await?;
-        // Two processes do not write to one folder.
+        // A second process is not allowed to write to the same folder.
         let second = command(server.port(), &folder, &["--resume"]).output()?;
         let said = String::from_utf8_lossy(&second.stderr).into_owned();
         ensure!(second.status.code() == Some(1) && said.contains("TW-BULK-0004"), "{said}");
@@ -126,14 +126,14 @@ async fn killed(server: &Server) -> Result<()> {
         child.wait()?;
         let before = finished(&folder);
         ensure!(before.len() >= chunks && before.len() < 80, "{} chunks", before.len());
-        // The next attempt does not touch finished files.
+        // The resumed dump does not change the files that are finished.
         let mut child = start_slow(&link, &folder, &["--resume"], chunks + 5).await?;
         child.kill()?;
         child.wait()?;
         let after = finished(&folder);
         ensure!(before.iter().all(|chunk| after.contains(chunk)), "{before:?}\n{after:?}");
     }
-    // Only with `--resume`.
+    // Without `--resume`, an interrupted dump is not continued.
     let refused = command(server.port(), &folder, &[]).output()?;
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     ensure!(refused.status.code() == Some(1) && said.contains("TW-BULK-0010"), "{said}");
@@ -149,7 +149,7 @@ async fn killed(server: &Server) -> Result<()> {
     let left = std::fs::read_dir(&folder)?.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
     ensure!(left.into_iter().all(|name| !name.ends_with(".partial")));
 
-    // No client wrote in between: the data of several points in time is the same as of one.
+    // No client wrote meanwhile, so all snapshots have the same data.
     let Some(target) = start(server.kind()).await? else { return Ok(()) };
     let port = target.port();
     let load = format!("load dump --host 127.0.0.1 --user root --port {port}");
@@ -160,7 +160,7 @@ async fn killed(server: &Server) -> Result<()> {
 }
 
 #[tokio::test]
-async fn interrupted_dump_names_resume() -> Result<()> {
+async fn an_interrupted_dump_names_the_option_to_resume() -> Result<()> {
     let Some(server) = start(ServerKind::Mariadb118).await? else { return Ok(()) };
     fill(&server).await?;
     let link = Link::open(server.address()).await?;
@@ -177,13 +177,13 @@ async fn interrupted_dump_names_resume() -> Result<()> {
     );
     ensure!(
         std::fs::read(folder.join("journal.jsonl"))?.is_empty(),
-        "the journal was not folded into the manifest"
+        "the journal was not merged into the manifest"
     );
     Ok(())
 }
 
 #[tokio::test]
-async fn a_plan_is_printed_and_nothing_is_written() -> Result<()> {
+async fn a_dry_run_prints_the_plan_and_writes_nothing() -> Result<()> {
     for (kind, expected) in [
         (ServerKind::Mysql97, "FLUSH TABLES WITH READ LOCK  [writers wait from here]"),
         (ServerKind::Mariadb118, "lock-free comparison:\n  BACKUP STAGE START"),
@@ -196,7 +196,7 @@ async fn a_plan_is_printed_and_nothing_is_written() -> Result<()> {
         let said = String::from_utf8(output.stdout)?;
         ensure!(output.status.success() && said.contains(expected), "{said}");
         ensure!(
-            said.contains("shop.t: about 0 rows") && said.contains("along PRIMARY, outside of the snapshot"),
+            said.contains("shop.t: about 0 rows") && said.contains("along PRIMARY, not part of the snapshot"),
             "{said}"
         );
         ensure!(!folder.exists());

@@ -1,4 +1,4 @@
-//! Dumps in S3: over faulty links, killed during uploads, resumed, and loaded.
+//! Dumps in S3: over links with faults, killed during uploads and resumed, and loaded.
 
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant, SystemTime};
@@ -14,10 +14,10 @@ use tokio::runtime::Runtime;
 use crate::s3_server::{ACCESS_KEY, BUCKET, S3Server, SECRET_KEY};
 use crate::shell::{PROGRAM, Shell};
 
-/// Time limit of each wait; reached only on a failure.
+/// Time limit of each wait. A passing test never reaches it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Rows of the table that is split into many files.
+/// Number of rows in the table that is split into many files.
 const ROWS: usize = 20_000;
 
 async fn started(kind: ServerKind) -> Result<Server> {
@@ -25,8 +25,8 @@ async fn started(kind: ServerKind) -> Result<Server> {
     Ok(Server::start(ServerSpec::new(kind).options(options)).await?)
 }
 
-/// A table with many files; one with a file that needs several parts of an upload; one whose name needs
-/// escaping in an object's name.
+/// Creates three tables: one with many files; one with a file that needs several parts of an upload; one
+/// whose name must be escaped in an object's name.
 async fn fill(server: &Server) -> Result<()> {
     let mut connection = Connection::connect(&server.socket_options()).await?;
     for statement in [
@@ -44,7 +44,7 @@ async fn fill(server: &Server) -> Result<()> {
         connection.execute(&format!("INSERT INTO shop.many VALUES {}", rows.join(","))).await?;
     }
     for row in 0..12 {
-        // Bytes that do not compress.
+        // These bytes do not compress.
         let bytes = format!("REPEAT(CONCAT(RANDOM_BYTES(1000), {row}), 1000)");
         connection.execute(&format!("INSERT INTO shop.large VALUES ({bytes})")).await?;
     }
@@ -55,7 +55,7 @@ struct Trial {
     shell: Shell,
     source: Server,
     s3: S3Server,
-    // Dropped last: servers run on it.
+    // Declared last so that it is dropped last: the servers run on it.
     runtime: Runtime,
 }
 
@@ -91,7 +91,7 @@ impl Trial {
             .spawn()?)
     }
 
-    /// Chunks in the journal: their files, and the times at which these were written.
+    /// Returns the files of the chunks that the journal lists, and the times at which they were written.
     fn recorded(&self) -> Result<Vec<(String, SystemTime)>> {
         let folder = self.s3.file("backups/1");
         let mut found = Vec::new();
@@ -112,7 +112,7 @@ impl Trial {
         Ok(found)
     }
 
-    /// Waits until a dump has reached a condition.
+    /// Waits until a dump satisfies the condition.
     fn wait_for(&self, child: &mut Child, there: impl Fn(&Self) -> Result<bool>) -> Result<()> {
         let deadline = Instant::now() + PATIENCE;
         while !there(self)? {
@@ -121,9 +121,9 @@ impl Trial {
                 if let Some(stderr) = &mut child.stderr {
                     std::io::Read::read_to_string(stderr, &mut said)?;
                 }
-                anyhow::bail!("it has ended, {status}: {said}");
+                anyhow::bail!("the dump has ended, {status}: {said}");
             }
-            ensure!(Instant::now() < deadline, "it gets nowhere");
+            ensure!(Instant::now() < deadline, "the dump makes no progress");
             std::thread::sleep(Duration::from_millis(1));
         }
         Ok(())
@@ -135,12 +135,12 @@ async fn sums(server: &Server) -> Result<Vec<String>> {
 }
 
 #[test]
-fn dump_to_s3_survives_kills_and_network_faults_mysql() -> Result<()> {
+fn a_dump_to_s3_survives_kills_and_network_faults_mysql() -> Result<()> {
     dump_to_s3_survives_kills_and_network_faults(ServerKind::Mysql97)
 }
 
 #[test]
-fn dump_to_s3_survives_kills_and_network_faults_mariadb() -> Result<()> {
+fn a_dump_to_s3_survives_kills_and_network_faults_mariadb() -> Result<()> {
     dump_to_s3_survives_kills_and_network_faults(ServerKind::Mariadb1011)
 }
 
@@ -153,7 +153,7 @@ fn dump_to_s3_survives_kills_and_network_faults(kind: ServerKind) -> Result<()> 
     let dump = trial.dump();
     shell.run(&dump.replace(BUCKET, "nobucket"))?.exits(1).stderr_has(&["TW-BULK-0001", "s3://nobucket"]);
 
-    // Killed during the upload of a file: that file does not exist.
+    // Killed during the upload of a file. The incomplete object must not exist.
     s3.link.set_bandwidth(Some(8 << 20));
     let mut child = trial.spawn(&dump)?;
     trial.wait_for(&mut child, |trial| trial.s3.has_parts())?;
@@ -162,7 +162,7 @@ fn dump_to_s3_survives_kills_and_network_faults(kind: ServerKind) -> Result<()> 
     ensure!(!s3.file("backups/1/shop.large.000000.tsv").exists());
     shell.run(&dump)?.exits(1).stderr_has(&["TW-BULK-0010", "s3://archive/backups/1"]);
 
-    // Killed when some chunks are recorded.
+    // Killed after the journal lists some chunks.
     let resume = format!("{dump} --resume");
     let mut child = trial.spawn(&resume)?;
     trial.wait_for(&mut child, |trial| Ok(trial.recorded()?.len() >= 60))?;
@@ -170,9 +170,9 @@ fn dump_to_s3_survives_kills_and_network_faults(kind: ServerKind) -> Result<()> 
     child.wait()?;
     let before = trial.recorded()?;
 
-    // Another dump takes over, and the former one notices it.
+    // A second dump takes over. The first dump notices that and ends.
     let mut first = trial.spawn(&resume)?;
-    // It has moved the recorded chunks to the manifest, and continues to record.
+    // The second dump has moved the listed chunks to the manifest, and adds further chunks to the journal.
     trial.wait_for(&mut first, |trial| Ok((1..before.len()).contains(&trial.recorded()?.len())))?;
     let requests = s3.requests();
     s3.fail_next(4);
@@ -198,7 +198,7 @@ fn dump_to_s3_survives_kills_and_network_faults(kind: ServerKind) -> Result<()> 
     let done = lines.last().context("no lines")?;
     ensure!(done["event"] == "done" && done["rows"] == ROWS + 14, "{done}");
 
-    // Recorded chunks were not dumped again, and the journal is removed.
+    // Chunks that were listed were not dumped again. The journal has been removed.
     for (file, modified) in &before {
         let now = std::fs::metadata(s3.file(&format!("backups/1/{file}")))?.modified()?;
         ensure!(now == *modified, "{file} was dumped again");
@@ -209,7 +209,7 @@ fn dump_to_s3_survives_kills_and_network_faults(kind: ServerKind) -> Result<()> 
     loaded(&trial)
 }
 
-/// Loads over a faulty link, and detects damage.
+/// Loads the dump over a link with faults, and checks that damage is detected.
 fn loaded(trial: &Trial) -> Result<()> {
     let Trial { shell, s3, source, runtime } = trial;
     let target = runtime.block_on(started(source.kind()))?;

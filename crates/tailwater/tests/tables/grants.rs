@@ -1,4 +1,4 @@
-//! The output of `tailwater grants` suffices for dump and load, check and repair.
+//! The privileges that `tailwater grants` prints suffice for dump, load, check and repair.
 
 use anyhow::{Context, Result, ensure};
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
@@ -27,7 +27,7 @@ async fn started(kind: ServerKind, id: u32) -> Result<Server> {
 }
 
 #[tokio::test]
-async fn grants_suffice_for_dump_and_load() -> Result<()> {
+async fn printed_grants_suffice_for_dump_and_load() -> Result<()> {
     for (kind, family) in [
         (ServerKind::Mysql97, "mysql"),
         (ServerKind::Mariadb1011, "mariadb"),
@@ -44,7 +44,7 @@ async fn grants_suffice_for_dump_and_load() -> Result<()> {
         for grant in grants.exits(0).json()? {
             let purpose = grant["purpose"].as_str().unwrap_or_default();
             let statement = grant["statement"].as_str().unwrap_or_default();
-            if purpose == "dump all of it" {
+            if purpose == "dump the whole server" {
                 source.sql(statement).await?;
             } else if purpose.contains("load") || purpose.contains("--set-gtid") {
                 target.sql(&format!("SET sql_log_bin = 0; {statement}")).await?;
@@ -54,7 +54,7 @@ async fn grants_suffice_for_dump_and_load() -> Result<()> {
         let dumped =
             shell.run(&format!("dump dumped {}", at(&source)))?.exits(0).stdout_lacks(&["table locks"]);
         ensure!(!dumped.errors().contains("may not see"), "{}", dumped.errors());
-        // An account that sees less gets an error.
+        // An account that cannot see all objects gets an error, not an incomplete dump.
         source.sql("CREATE USER reader; GRANT SELECT, SHOW VIEW, LOCK TABLES ON shop.* TO reader").await?;
         let less = shell.run(&format!("dump less {}", at(&source).replace("tailwater", "reader")))?.exits(1);
         less.stderr_has(&["TW-BULK-0105", "database shop", "TRIGGER, EVENT"]);
@@ -65,7 +65,7 @@ async fn grants_suffice_for_dump_and_load() -> Result<()> {
         let (one, other) = (source.sql(sums).await?, target.sql(sums).await?);
         ensure!(one == other, "{kind}: {one:?} {other:?}");
 
-        // Rows of another server are not appended to these.
+        // A dump of one server cannot be resumed with rows of another server.
         let refused = shell.run(&format!("dump dumped {} --resume", at(&target)))?;
         refused.exits(1).stderr_has(&["TW-BULK-0012", "it comes from the server"]);
     }
@@ -80,17 +80,17 @@ const CHECKED: &str = "
     INSERT INTO fired VALUES (1, 1, 0);
 ";
 
-/// Changes rows without logging them.
+/// Changes rows on the target without writing them to the binlog.
 const PLANTED: &str = "SET sql_log_bin = 0; UPDATE shop.plain SET n = 9 WHERE id = 2; DELETE FROM shop.plain WHERE id = 3; \
      UPDATE shop.fired SET n = 9, seen = 0";
 
 #[tokio::test]
-async fn grants_suffice_for_check_and_repair_mariadb() -> Result<()> {
+async fn printed_grants_suffice_for_check_and_repair_mariadb() -> Result<()> {
     grants_suffice_for_check_and_repair(ServerKind::Mariadb1011, "mariadb").await
 }
 
 #[tokio::test]
-async fn grants_suffice_for_check_and_repair_mysql() -> Result<()> {
+async fn printed_grants_suffice_for_check_and_repair_mysql() -> Result<()> {
     grants_suffice_for_check_and_repair(ServerKind::Mysql97, "mysql").await
 }
 
@@ -114,7 +114,7 @@ async fn grants_suffice_for_check_and_repair(kind: ServerKind, family: &str) -> 
     };
     for server in [&source, &target] {
         server.sql("SET sql_log_bin = 0; CREATE USER checker").await?;
-        grant(server, "compare it (").await?;
+        grant(server, "compare the data (").await?;
     }
     let server = |side: &str, server: &Server| {
         format!("--{side}-host 127.0.0.1 --{side}-port {} --{side}-user checker", server.port())
@@ -122,26 +122,27 @@ async fn grants_suffice_for_check_and_repair(kind: ServerKind, family: &str) -> 
     let both = format!("{} {} --database shop", server("source", &source), server("target", &target));
     shell.run(&format!("check {both}"))?.exits(0).says(&["all the same"]);
     shell.run(&format!("check {both} --wait mark"))?.exits(1).stderr_has(&["denied"]);
-    grant(&source, "compare it by marks").await?;
+    grant(&source, "compare the data with marks").await?;
     shell.run(&format!("check {both} --wait mark"))?.exits(0).says(&["all the same"]);
 
     target.sql("SET sql_log_bin = 0; CREATE TRIGGER shop.fires BEFORE UPDATE ON shop.fired FOR EACH ROW SET NEW.seen = 7").await?;
     target.sql(PLANTED).await?;
     let repair = format!("repair {both}");
     shell.run(&repair)?.exits(1).stderr_has(&["TW-BULK-0046", "--log-to-binlog"]);
-    grant(&target, "repair it").await?;
-    // An account that may not see triggers does not get the answer that there are none.
+    grant(&target, "repair the data").await?;
+    // Without the TRIGGER privilege the server shows no triggers. The command must not conclude that there
+    // are none.
     target.sql("SET sql_log_bin = 0; REVOKE TRIGGER ON *.* FROM checker").await?;
     let blind = shell.run(&repair)?.exits(3);
     blind.says(&["shop.plain (2) remains", "shop.fired (1) remains", "lacks TRIGGER", "0 rows repaired"]);
-    grant(&target, "repair it").await?;
+    grant(&target, "repair the data").await?;
     target.sql("SET GLOBAL read_only = 1").await?;
     shell.run(&repair)?.exits(1).stderr_has(&["TW-BULK-0046", "error 1290", "grant it"]);
-    grant(&target, "repair it under read_only").await?;
+    grant(&target, "repair the data while read_only").await?;
     let seen = shell.run(&repair)?.exits(3);
     seen.says(&["2 rows repaired", "shop.fired (1) remains", "has triggers that would fire on the target"]);
     ensure!(target.sql("SELECT n, seen FROM shop.fired").await? == ["9\t7"]);
-    // The trigger writes other values.
+    // The trigger changes the repaired value, so the row still differs.
     let fired = shell.run(&format!("{repair} --fire-triggers"))?.exits(3);
     fired.says(&["shop.fired (1) remains: it still differs"]);
     ensure!(target.sql("SELECT n, seen FROM shop.fired").await? == ["1\t7"]);
@@ -153,10 +154,10 @@ async fn grants_suffice_for_check_and_repair(kind: ServerKind, family: &str) -> 
         shell.run(&repair)?.exits(3).says(&["2 rows repaired"]);
     }
 
-    // A replica that a throttle asks.
+    // The target as the replica that the throttle queries.
     let throttled = format!("check {both} --throttle-replica 127.0.0.1:{}", target.port());
-    // Without the privilege it would wait forever.
-    grant(&target, "read its lag").await?;
+    // Without the privilege, the throttle would pause the check forever.
+    grant(&target, "read the replica's lag").await?;
     shell.bash(&format!("timeout 60 '{PROGRAM}' {throttled}"))?.exits(3).says(&["shop.fired"]);
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! `tailwater dump` and `tailwater load`, killed at a random point (`TAILWATER_SEED=n` repeats it).
+//! `tailwater dump`, and `tailwater load` killed at a random point. `TAILWATER_SEED=n` repeats the point.
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -11,16 +11,16 @@ use tailwater_wire::Flavour;
 
 use crate::shell::{Shell, earlier_program};
 
-/// Time limit of each wait; reached only on a failure.
+/// Time limit of each wait. A passing test never reaches it.
 const PATIENCE: Duration = Duration::from_secs(90);
 
 #[tokio::test]
-async fn killed_load_resumes_mysql() -> Result<()> {
+async fn a_killed_load_resumes_mysql() -> Result<()> {
     killed_load_resumes(ServerKind::Mysql97).await
 }
 
 #[tokio::test]
-async fn killed_load_resumes_mariadb() -> Result<()> {
+async fn a_killed_load_resumes_mariadb() -> Result<()> {
     killed_load_resumes(ServerKind::Mariadb1011).await
 }
 
@@ -70,9 +70,9 @@ async fn killed_load_resumes(kind: ServerKind) -> Result<()> {
     let enough = StdRng::seed_from_u64(seed).random_range(1..150);
     let started = Instant::now();
     loop {
-        ensure!(started.elapsed() < PATIENCE, "it loads nothing");
-        ensure!(child.try_wait()?.is_none(), "it was done before it was killed");
-        // The tables do not exist at first.
+        ensure!(started.elapsed() < PATIENCE, "the load loads nothing");
+        ensure!(child.try_wait()?.is_none(), "the load ended before it was killed");
+        // At first the tables do not exist.
         let chunks = target.sql("SELECT COUNT(*) FROM tailwater.load_chunks").await.unwrap_or_default();
         if chunks.first().and_then(|count| count.parse().ok()).is_some_and(|count: u64| count >= enough) {
             break;

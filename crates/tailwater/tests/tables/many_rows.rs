@@ -1,4 +1,4 @@
-//! Dump, load and check of many rows, with a limit on peak memory.
+//! Peak memory of dump, load and check with many rows.
 //!
 //! `TAILWATER_LONG=1` uses ten million rows.
 
@@ -10,16 +10,17 @@ use tailwater_sandbox::{ChildProcess, Server, ServerKind, ServerSpec, require};
 
 use crate::shell::PROGRAM;
 
-/// Time limit of each wait; reached only on a failure.
+/// Time limit of each wait. A passing test never reaches it.
 const PATIENCE: Duration = Duration::from_secs(3 * 3600);
 
-/// Limits of the commands' peak memory, in bytes.
+/// Maximum peak memory of each command, in bytes.
 const MEMORY_BYTES_MAX: u64 = 256 << 20;
 
 /// Number of rows that one statement inserts.
 const STEP: u64 = 250_000;
 
-/// Number of rows. Most have a number as key, some two columns, and some no key.
+/// Numbers of rows: of a table with a numeric key, of one with a key of two columns, and of one without a
+/// key.
 struct Rows {
     keyed: u64,
     paired: u64,
@@ -34,12 +35,12 @@ fn rows() -> Rows {
 }
 
 #[tokio::test]
-async fn many_rows_take_bounded_memory_mysql() -> Result<()> {
+async fn memory_is_bounded_for_many_rows_mysql() -> Result<()> {
     many_rows_take_bounded_memory(ServerKind::Mysql97).await
 }
 
 #[tokio::test]
-async fn many_rows_take_bounded_memory_mariadb() -> Result<()> {
+async fn memory_is_bounded_for_many_rows_mariadb() -> Result<()> {
     many_rows_take_bounded_memory(ServerKind::Mariadb1011).await
 }
 
@@ -61,7 +62,7 @@ async fn fill(source: &Server, rows: &Rows) -> Result<()> {
     let mut there = 1;
     while there < rows.keyed {
         let more = there.min(STEP).min(rows.keyed - there);
-        // Compresses as badly as the texts of sysbench.
+        // This text compresses as badly as the texts of sysbench.
         let sql = format!(
             "INSERT INTO many.keyed SELECT id + {there}, CRC32(id + {there}) DIV 2, LEFT(SHA2(id + {there}, 512), 119), \
              LEFT(SHA2(id + {there}, 224), 55) FROM many.keyed WHERE id <= {more}"
@@ -80,29 +81,33 @@ async fn fill(source: &Server, rows: &Rows) -> Result<()> {
     };
     let paired = "CONCAT('k', id DIV 100), id % 100, k / 7, NOW(6), c";
     source.sql(&each("paired", paired, rows.paired)).await?;
-    // Some rows are equal.
+    // In the table without a key, some rows are equal.
     source.sql(&each("keyless", "id DIV 2, LEFT(SHA2(id DIV 2, 224), 30)", rows.keyless)).await?;
     Ok(())
 }
 
-/// Runs the program to its end; returns its peak memory.
+/// Runs the program until it ends, and returns its peak memory in bytes.
 async fn run(folder: &Path, words: &str, code: i32) -> Result<u64> {
     let output = folder.join("output");
-    // Without output of the command before.
+    // Removes the output of the previous command.
     std::fs::write(&output, "")?;
     let started = Instant::now();
     let mut process = ChildProcess::start(PROGRAM, words.split_whitespace(), &output)?;
     let mut memory_bytes = 0;
     while process.is_running() {
         memory_bytes = process.memory_bytes_max().unwrap_or(memory_bytes);
-        ensure!(started.elapsed() < PATIENCE, "{words} does not end");
+        ensure!(started.elapsed() < PATIENCE, "{words} does not end in time");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     let status = process.wait(Duration::from_secs(1)).await?;
     let said = std::fs::read_to_string(&output)?;
     ensure!(status.code() == Some(code), "{words}: {status}: {said}");
     eprintln!("{} MiB, {:?}: {words}", memory_bytes >> 20, started.elapsed());
-    ensure!((1..MEMORY_BYTES_MAX).contains(&memory_bytes), "{} MiB for {words}", memory_bytes >> 20);
+    ensure!(
+        (1..MEMORY_BYTES_MAX).contains(&memory_bytes),
+        "{} MiB of memory for {words}",
+        memory_bytes >> 20
+    );
     Ok(memory_bytes)
 }
 
@@ -116,13 +121,13 @@ async fn many_rows_take_bounded_memory(kind: ServerKind) -> Result<()> {
     let temporary = tempfile::tempdir()?;
     let folder = temporary.path();
     let dumped = folder.join("dumped");
-    let dumped = dumped.to_str().context("the path is no text")?;
+    let dumped = dumped.to_str().context("the path is not valid UTF-8")?;
     let at = |side: &str, server: &Server| {
         format!("--{side}host 127.0.0.1 --{side}port {} --{side}user root", server.port())
     };
     run(folder, &format!("dump {dumped} {}", at("", &source)), 0).await?;
     let columns = folder.join("columns");
-    let columns = columns.to_str().context("the path is no text")?;
+    let columns = columns.to_str().context("the path is not valid UTF-8")?;
     run(folder, &format!("dump {columns} {} --format parquet", at("", &source)), 0).await?;
     run(folder, &format!("load {dumped} {}", at("", &target)), 0).await?;
     let check = format!("check {} {} --wait none", at("source-", &source), at("target-", &target));
@@ -132,7 +137,7 @@ async fn many_rows_take_bounded_memory(kind: ServerKind) -> Result<()> {
     let all = format!("compared {} rows of 3 tables", rows.keyed + rows.paired + rows.keyless);
     ensure!(said.contains(&all) && said.contains("all the same"), "{said}");
 
-    // One digit of one row is changed.
+    // One digit in one row of the target is changed.
     let planted = format!("UPDATE many.keyed SET k = k ^ 1 WHERE id = {}", rows.keyed * 2 / 3);
     target.sql(&planted).await?;
     for digests in ["quick", "client", "here", "servers"] {

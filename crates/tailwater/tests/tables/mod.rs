@@ -1,4 +1,4 @@
-//! Bulk work on tables: dump, load, copy, check and repair.
+//! The commands that process whole tables: dump, load, copy, check and repair.
 
 mod check;
 mod check_marks;

@@ -1,4 +1,5 @@
-//! Each bulk command pauses while a throttle holds it, at its start and later, and resumes afterwards.
+//! Each command that processes tables pauses while a throttle condition holds, at its start and later. It
+//! resumes afterwards.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -14,10 +15,10 @@ use crate::shell::PROGRAM;
 
 on_each_server!(throttle_pauses_and_resumes_all_bulk_work);
 
-/// Time limit of each wait; reached only on a failure.
+/// Time limit of each wait. A passing test never reaches it.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// How long the command must show no progress: the programs print their progress twice a second.
+/// How long a paused command must show no progress. The programs print their progress twice a second.
 const STANDS_STILL: Duration = Duration::from_millis(1600);
 
 const SCRIPT: &str = "
@@ -30,7 +31,7 @@ const SCRIPT: &str = "
         FROM digits a, digits b, digits c, digits e;
 ";
 
-/// A program that prints its progress in lines.
+/// A running command that prints its progress in lines.
 struct Running {
     child: Child,
     lines: Receiver<Value>,
@@ -59,11 +60,12 @@ impl Running {
         Ok(Self { child, lines })
     }
 
-    /// The next line that reports a throttle.
+    /// Returns the next line that reports the throttle condition.
     fn held(&self, words: &str) -> Result<Value> {
         loop {
-            let line = self.lines.recv_timeout(PATIENCE).with_context(|| format!("{words} says nothing"))?;
-            ensure!(line["event"] == "progress", "{words} was not held: {line}");
+            let line =
+                self.lines.recv_timeout(PATIENCE).with_context(|| format!("{words} prints nothing"))?;
+            ensure!(line["event"] == "progress", "{words} is not paused by the throttle: {line}");
             if line["held"].as_str().is_some_and(|held| held.contains("the throttle query is 1, more than 0"))
             {
                 return Ok(line);
@@ -71,14 +73,14 @@ impl Running {
         }
     }
 
-    /// Checks that it makes no progress.
+    /// Checks that the command makes no progress.
     fn makes_no_progress(&self, words: &str) -> Result<()> {
-        // Chunks that were running at the time of the throttle are finished.
+        // Chunks that were already running when the throttle paused the command are finished.
         let mut last = self.held(words)?;
         let started = Instant::now();
         let mut since = started;
         while since.elapsed() < STANDS_STILL {
-            ensure!(started.elapsed() < PATIENCE, "{words} continues: {last}");
+            ensure!(started.elapsed() < PATIENCE, "{words} makes progress while it is throttled: {last}");
             let line = self.held(words)?;
             if line["chunks"] != last["chunks"] || line["rows"] != last["rows"] {
                 since = Instant::now();
@@ -94,7 +96,7 @@ impl Running {
             if let Some(status) = self.child.try_wait()? {
                 break status;
             }
-            ensure!(started.elapsed() < PATIENCE, "{words} does not go on");
+            ensure!(started.elapsed() < PATIENCE, "{words} does not resume");
             std::thread::sleep(Duration::from_millis(20));
         };
         ensure!(status.code() == Some(code), "{words}: {status}");
@@ -104,7 +106,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It has ended already, after a failure.
+        // After a failure, the process may already have ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -121,7 +123,7 @@ async fn throttle_pauses_and_resumes_all_bulk_work(kind: ServerKind) -> Result<(
         Server::start(spec("--server-id=3"))
     )?;
     source.sql(SCRIPT).await?;
-    // Loads are throttled by their target.
+    // A load is throttled by its target.
     loaded.sql("CREATE DATABASE gauge; CREATE TABLE gauge.g (n INT); INSERT INTO gauge.g VALUES (0)").await?;
     let folder = tempfile::tempdir()?;
     let at = |side: &str, server: &Server| {

@@ -1,4 +1,4 @@
-//! Clients that follow the primary through a proxy, and clients that stay with one server.
+//! Clients that reach the primary through a proxy, and clients that stay connected to one server.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -18,13 +18,13 @@ use tokio::task::JoinHandle;
 use super::cluster::Cluster;
 use super::health::PATIENCE;
 
-/// How often the proxy asks the daemon for the primary.
+/// Time between two requests of the proxy for the name of the primary.
 const ASK: Duration = Duration::from_millis(50);
 
-/// Number of the first worker that stays with one server.
+/// Number of the first client that stays connected to one server.
 const STUBBORN_FIRST: u32 = 1000;
 
-/// The load on a cluster, recorded in one ledger.
+/// All clients of a cluster. They share one ledger.
 pub struct Clients {
     ledger: Arc<Ledger>,
     load: Workload,
@@ -32,7 +32,7 @@ pub struct Clients {
     next_stubborn: AtomicU32,
 }
 
-/// An account that `read_only` binds.
+/// Returns the connection options of an account that `read_only` prevents from writing.
 fn as_app(server: &Server) -> ConnectOptions {
     ConnectOptions { user: "app".into(), password: "app".into(), ..server.connect_options() }
 }
@@ -53,7 +53,7 @@ impl Clients {
         Ok(Self { ledger, load, router, next_stubborn: AtomicU32::new(STUBBORN_FIRST) })
     }
 
-    /// Clients that connect only to this server, whether it is the primary or not.
+    /// Starts clients that connect only to this server, whether it is the primary or not.
     pub fn load_of_server(&self, server: &Server) -> Workload {
         let connections = 4;
         let first_worker = self.next_stubborn.fetch_add(connections, Ordering::Relaxed);
@@ -63,7 +63,7 @@ impl Clients {
         Workload::start(as_app(server), &spec, Arc::clone(&self.ledger))
     }
 
-    /// Waits until this many further commits are acknowledged.
+    /// Waits until `more` further commits are acknowledged.
     pub async fn more_commits(&mut self, more: u64) -> Result<()> {
         let acknowledged = |load: &Workload| load.counters().snapshot().acknowledged;
         let wanted = acknowledged(&self.load) + more;
@@ -80,7 +80,7 @@ impl Clients {
         Ok(())
     }
 
-    /// Checks that everything acknowledged so far is on this server, while the load continues.
+    /// Checks that this server has everything acknowledged so far, while the clients continue.
     pub async fn compare(&self, server: &Server) -> Result<()> {
         let known = Ledger::new();
         self.ledger.for_each(|id, entry| known.record(id, entry));
@@ -93,15 +93,15 @@ impl Clients {
     /// Stops all clients, and returns their ledger.
     pub async fn finish(self) -> Result<Arc<Ledger>> {
         let Self { ledger, load, router, .. } = self;
-        let report = tokio::time::timeout(PATIENCE, load.finish()).await.context("clients are stuck")?;
+        let report = tokio::time::timeout(PATIENCE, load.finish()).await.context("the clients do not end")?;
         router.abort();
         ensure!(report.errors.is_empty(), "clients gave up: {:?}", report.errors);
         Ok(ledger)
     }
 }
 
-/// Does the work of a load balancer: asks for the primary, routes clients to it, and closes their connections
-/// to other servers. Without an answer of the daemon nothing changes.
+/// Acts as a load balancer: asks the daemon for the primary, routes the clients to it, and closes their
+/// connections to other servers. If the daemon does not answer, the routes do not change.
 async fn route(front: Arc<Link>, http: u16, servers: BTreeMap<String, SocketAddr>) {
     let mut leads: Option<String> = None;
     loop {
@@ -120,7 +120,7 @@ async fn route(front: Arc<Link>, http: u16, servers: BTreeMap<String, SocketAddr
     }
 }
 
-/// The name of the primary; `None` if there is none.
+/// Asks the daemon for the name of the primary. Returns `None` if there is no primary.
 async fn ask(port: u16) -> Result<Option<String>> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).await?;
     stream.write_all(b"GET /primary HTTP/1.0\r\n\r\n").await?;

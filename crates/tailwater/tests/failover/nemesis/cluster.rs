@@ -1,4 +1,4 @@
-//! Three servers, the daemon, and the links between them.
+//! A cluster of three servers and the daemon, with the network links between them.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -22,7 +22,8 @@ use super::disk::Disk;
 use super::health::PATIENCE;
 use crate::shell::{PROGRAM, Shell};
 
-/// Shorter than the defaults, so that rounds are short. A former primary rejoins automatically.
+/// Settings of the manager. Intervals are shorter than the defaults, so that rounds are short. A former
+/// primary rejoins automatically.
 const MANAGER: &str = r#"
 automatic = true
 rejoin = true
@@ -38,8 +39,9 @@ poll_timeout_ms = 1000
 poll_ms = 300
 "#;
 
-/// MariaDB can be made to wait for ACKs after a restart only by its option file, which no failover writes. A
-/// link accepts connections although its server is down, so this asks at the address of the server itself.
+/// Returns a fence hook that confirms that the old primary is down. Without the hook, MariaDB needs an option
+/// file that makes it wait for ACKs after a restart, and no failover writes that file. A link accepts
+/// connections even if its server is down, so the hook connects to the server itself.
 fn gone(addresses: &Path) -> String {
     let script = format!(
         "read -r port < {}/port-$TAILWATER_OLD_NAME && ! : > /dev/tcp/127.0.0.1/$port",
@@ -48,32 +50,32 @@ fn gone(addresses: &Path) -> String {
     format!("\n[[manager.fence_hook]]\nname = \"gone\"\ncommand = [\"bash\", \"-c\", \"{script}\"]\n")
 }
 
-/// A cluster in which any server can be the primary.
+/// A cluster in which each server can be the primary.
 pub struct Cluster {
     pub kind: ServerKind,
     pub durability: TrialDurability,
-    /// The trial with the first server and the daemon.
+    /// The first server and the daemon.
     pub trial: Trial,
     others: Vec<Server>,
-    /// Links from the daemon to each server.
+    /// Links from the daemon to each server, by the server's name.
     pub ways: BTreeMap<String, Link>,
-    /// Links from replicas to the daemon.
+    /// Link from the replicas to the daemon's binlog server.
     pub log_way: Link,
-    /// What clients connect to: a link to the present primary.
+    /// The link that clients connect to. It leads to the current primary.
     pub front: Arc<Link>,
-    /// The daemon's wall clock, if it can be set.
+    /// The daemon's wall clock, if this machine allows the test to set it.
     pub clock: Option<SteppedClock>,
     disks: BTreeMap<String, Disk>,
     http: ReservedPort,
     pub shell: Shell,
 }
 
-/// Folder of a server's binlog.
+/// Returns the folder of a server's binlog.
 fn binlog_folder(shell: &Shell, name: &str) -> PathBuf {
     shell.path().join(format!("binlog-{name}"))
 }
 
-/// Options of every server, primary or replica.
+/// Returns the options of every server, primary or replica.
 fn options(kind: ServerKind, durability: TrialDurability, number: u32, binlogs: &Path) -> Vec<String> {
     let mut options = primary_options(kind);
     options.retain(|option| !option.starts_with("--server-id") && !option.starts_with("--log-bin"));
@@ -91,13 +93,13 @@ fn options(kind: ServerKind, durability: TrialDurability, number: u32, binlogs: 
     options
 }
 
-/// Additional options of a primary, as an operator keeps them in its option file: it waits for ACKs after a
-/// restart, and accepts writes.
+/// Returns further options of a primary, as an operator has them in its option file. The primary waits for
+/// ACKs after a restart, and accepts writes.
 fn leading(kind: ServerKind) -> Vec<String> {
     ServerSpec::new(kind).semi_sync_source().options
 }
 
-/// Additional options of a replica.
+/// Returns further options of a replica.
 fn following(kind: ServerKind) -> Vec<String> {
     match kind.flavour() {
         Flavour::MySql => vec!["--read-only=1".into(), "--super-read-only=1".into()],
@@ -196,22 +198,22 @@ impl Cluster {
         }
     }
 
-    /// The names of all servers.
+    /// Returns the names of all servers.
     pub fn names(&self) -> Vec<String> {
         self.ways.keys().cloned().collect()
     }
 
-    /// The names of all servers except the primary.
+    /// Returns the names of all servers except `leader`.
     pub fn names_but(&self, leader: &str) -> Vec<String> {
         self.names().into_iter().filter(|name| name != leader).collect()
     }
 
-    /// The address of each server.
+    /// Returns the address of each server.
     pub fn addresses(&self) -> Result<BTreeMap<String, SocketAddr>> {
         self.names().into_iter().map(|name| Ok((name.clone(), self.server(&name)?.address()))).collect()
     }
 
-    /// The port on which the daemon answers load balancers.
+    /// Returns the port on which the daemon answers load balancers.
     pub fn http(&self) -> u16 {
         self.http.number()
     }
@@ -220,12 +222,12 @@ impl Cluster {
         self.disks.len() > self.others.len() + 1
     }
 
-    /// The disk of a server's binlog, or of the `log`.
+    /// Returns the disk of a server's binlog, or with `log` the disk of the daemon's log.
     pub fn disk(&self, name: &str) -> Result<&Disk> {
-        self.disks.get(name).with_context(|| format!("there is no disk of {name}"))
+        self.disks.get(name).with_context(|| format!("{name} has no small disk"))
     }
 
-    /// Starts a killed server again, as a primary or as a replica.
+    /// Starts a killed server again, as the primary if `leads` is true, else as a replica.
     pub async fn start_again(&mut self, name: &str, leads: bool) -> Result<()> {
         let number = name.trim_start_matches("db").parse()?;
         let mut all = options(self.kind, self.durability, number, &binlog_folder(&self.shell, name));
@@ -236,30 +238,30 @@ impl Cluster {
         Ok(())
     }
 
-    /// The manager's report; `None` if it does not answer.
+    /// Returns the manager's report; `None` if the daemon does not answer.
     pub async fn report(&self) -> Option<ClusterReport> {
         let config = self.shell.path().join("tailwater.toml");
         let asked = tokio::task::spawn_blocking(move || report(&config));
         tokio::time::timeout(Duration::from_secs(2), asked).await.ok()?.ok()?
     }
 
-    /// The last log lines of all processes, for a failure message.
+    /// Returns the last log lines of all processes, for a failure message.
     pub fn last_words(&self) -> String {
         let tail = |path: &Path, lines: usize| {
             let text = std::fs::read_to_string(path).unwrap_or_default();
             let lines: Vec<_> = text.lines().rev().take(lines).collect();
             lines.into_iter().rev().collect::<Vec<_>>().join("\n")
         };
-        let mut words = format!("the daemon's last words:\n{}", tail(&self.trial.relay_output(), 60));
+        let mut words = format!("the end of the daemon's log:\n{}", tail(&self.trial.relay_output(), 60));
         for name in self.names() {
             if let Ok(server) = self.server(&name) {
-                words += &format!("\nthe last words of {name}:\n{}", tail(server.error_log(), 10));
+                words += &format!("\nthe end of the log of {name}:\n{}", tail(server.error_log(), 10));
             }
         }
         words
     }
 
-    /// Checks that all servers have the same rows, those of the ledger.
+    /// Checks that all servers have the same rows, and that these are the rows of the ledger.
     pub async fn compare_all(&self, leader: &str, ledger: &Ledger) -> Result<()> {
         self.wait_equal_gtids(leader).await?;
         let mut expected = None;
@@ -272,12 +274,12 @@ impl Cluster {
                 .sql("CHECKSUM TABLE tw_load.tw_ledger, tw_load.orders, tw_load.items, tw_load.accounts, tw_load.documents")
                 .await?;
             let expected = expected.get_or_insert_with(|| sums.clone());
-            ensure!(*expected == sums, "{name} has {sums:?}, another {expected:?}");
+            ensure!(*expected == sums, "{name} has the checksums {sums:?}, another server has {expected:?}");
         }
         Ok(())
     }
 
-    /// Waits until all others have executed what the primary has now.
+    /// Waits until all other servers have executed what the primary has now.
     pub async fn wait_equal_gtids(&self, leader: &str) -> Result<()> {
         let variable = match self.kind.flavour() {
             Flavour::MySql => "gtid_executed",
@@ -288,7 +290,7 @@ impl Cluster {
         for name in self.names_but(leader) {
             let server = self.server(&name)?;
             let is_there = server.wait_for_gtids(&position, PATIENCE).await?;
-            ensure!(is_there, "{name} does not get to {position}: {:?}", server.replica_status().await?);
+            ensure!(is_there, "{name} does not reach {position}: {:?}", server.replica_status().await?);
         }
         Ok(())
     }
@@ -300,7 +302,7 @@ impl Cluster {
     }
 }
 
-/// Makes a server read-only for clients.
+/// Returns the statement that makes a server read-only for clients.
 fn read_only(kind: ServerKind) -> &'static str {
     match kind.flavour() {
         Flavour::MySql => "SET GLOBAL super_read_only = 1",

@@ -1,22 +1,23 @@
-//! Disks that can be filled: small file systems in memory, if this process may mount them.
+//! Disks that a test can fill: small file systems in memory. They exist only if this process is allowed to
+//! mount.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-/// More than a test writes.
+/// Size of a disk: more than a test writes.
 const ROOMY: &str = "2g";
 
-/// Free space of a full disk: less than a server writes at a commit, and more than a page.
+/// Free space of a full disk, in bytes. It is less than a server writes for a commit, and more than a page.
 const LEFT_BYTES: u64 = 16 << 10;
 
-/// A small file system, mounted as long as this value lives.
+/// A small file system. It is unmounted when this value is dropped.
 #[derive(Debug)]
 pub struct Disk(PathBuf);
 
 impl Disk {
-    /// Mounts one on a folder, which is created; `None` if mounting is not allowed.
+    /// Creates the folder and mounts a file system on it. Returns `None` if mounting is not allowed.
     pub fn mount(folder: &Path) -> Result<Option<Self>> {
         std::fs::create_dir_all(folder)?;
         let options = format!("size={ROOMY}");
@@ -24,14 +25,14 @@ impl Disk {
         Ok(mount.is_ok_and(|output| output.status.success()).then(|| Self(folder.to_owned())))
     }
 
-    /// Leaves almost no free space.
+    /// Fills the file system almost completely.
     pub fn fill(&self) -> Result<()> {
         let used = rustix::fs::statvfs(&self.0)?;
         let bytes = (used.f_blocks - used.f_bfree) * used.f_frsize + LEFT_BYTES;
         self.resize(&bytes.to_string())
     }
 
-    /// Makes space available again.
+    /// Frees the space again.
     pub fn make_room(&self) -> Result<()> {
         self.resize(ROOMY)
     }
@@ -46,7 +47,8 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        // Processes that write there have been killed, and may not have ended yet.
+        // The processes that write there have been killed, but may not have ended yet. The option -l unmounts
+        // anyway.
         let _ = Command::new("umount").arg("-l").arg(&self.0).status();
     }
 }

@@ -1,4 +1,4 @@
-//! The faults of the nemesis.
+//! The faults that the nemesis injects.
 
 use tailwater_lab::trial::TrialDurability;
 use tailwater_sandbox::link::{Direction, Link};
@@ -8,11 +8,11 @@ use super::cluster::Cluster;
 /// The direction in which a link loses bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
-    /// Both.
+    /// Both directions.
     Both,
-    /// To the server.
+    /// From the daemon to the server.
     There,
-    /// From the server.
+    /// From the server to the daemon.
     Back,
 }
 
@@ -26,29 +26,31 @@ impl Way {
     }
 }
 
-/// A fault. The primary is the one at that moment; the daemon is relay and manager in one process.
+/// A fault. "The primary" is the server that is primary at that moment. The daemon is relay and manager in
+/// one process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// SIGKILL of the primary. It starts again after it was replaced, rewound where its own durability is
-    /// reduced.
+    /// SIGKILL of the primary. It starts again after another server has replaced it. With reduced durability
+    /// it has then lost its newest commits.
     KillPrimary,
-    /// SIGKILL of the primary. It starts again at once, whether it is being replaced or not.
+    /// SIGKILL of the primary. It starts again after a short time, whether or not another server replaces it.
     KillPrimaryForAMoment,
-    /// SIGKILL of the primary, and of its successor while the former primary rejoins.
+    /// SIGKILL of the primary. While the former primary rejoins, SIGKILL of its successor.
     KillPrimaryAndItsSuccessor,
-    /// SIGSTOP of the primary. It wakes up with all its connections, whether it was replaced or not.
+    /// SIGSTOP of the primary. It continues later with all its connections, whether or not another server has
+    /// replaced it.
     FreezePrimary,
-    /// SIGKILL of primary and daemon; of the daemon at a random moment of the failover.
+    /// SIGKILL of the primary, and SIGKILL of the daemon at a random moment of the failover.
     KillPrimaryAndDaemon,
-    /// The primary dies while the daemon is frozen.
+    /// The primary is killed while the daemon is frozen.
     KillPrimaryBehindFrozenDaemon,
     KillReplica,
     FreezeReplica,
     KillDaemon,
     FreezeDaemon,
-    /// Cuts the link between daemon and primary: relay and manager lose it at once.
+    /// Cuts the link between daemon and primary. Relay and manager lose the primary at the same moment.
     CutDaemonFromPrimary(Way),
-    /// Cuts the links between daemon and all servers.
+    /// Cuts the links between the daemon and all servers.
     CutDaemonFromAll(Way),
     CutReplicasFromLog(Way),
     CutClients(Way),
@@ -56,13 +58,13 @@ pub enum Fault {
     FillDiskOfPrimary,
     /// Fills the disk of the log and of the manager's files.
     FillDiskOfLog,
-    /// The command that asked for a switchover is killed; the daemon continues the switchover.
+    /// The command `tailwater switchover` is killed. The daemon continues the switchover.
     SwitchOverAndKillCommand,
     /// The daemon is killed during a switchover.
     SwitchOverAndKillDaemon,
-    /// The daemon's wall clock is set, and then the primary is killed.
+    /// The daemon's wall clock is set, then the primary is killed.
     StepClockAndKillPrimary,
-    /// The primary is frozen, and then the daemon's wall clock is set, after the last sign of life.
+    /// The primary is frozen. Then, after the last sign of life, the daemon's wall clock is set.
     StepClockAndFreezePrimary,
 }
 
@@ -98,23 +100,24 @@ impl Fault {
         Self::StepClockAndFreezePrimary,
     ];
 
-    /// The name without the direction of the cut.
+    /// Returns the name of the fault without the direction of the cut.
     pub fn name(self) -> String {
         let name = format!("{self:?}");
         name.split('(').next().unwrap_or_default().to_owned()
     }
 
-    /// Whether the fault ends in seconds. A server checks only once a minute whether a full disk has space
-    /// again.
+    /// Whether the fault ends within seconds. A server checks only once a minute whether a full disk has
+    /// space again.
     pub fn is_quick(self) -> bool {
         self != Self::FillDiskOfPrimary
     }
 
-    /// Whether the fault is possible in that cluster, and breaks nothing that no manager can repair.
+    /// Whether this cluster allows the fault, and a manager can repair what the fault breaks.
     pub fn is_possible(self, cluster: &Cluster) -> bool {
         match self {
-            // With reduced durability, a server that restarts lacks transactions that it acknowledged or
-            // reported as executed. Native replication does so, too, and only a comparison shows it.
+            // With reduced durability, a server that restarts lacks transactions that it had acknowledged or
+            // reported as executed. That is also so with native replication, and only a comparison of the
+            // rows shows it.
             Self::KillPrimaryForAMoment | Self::KillPrimaryAndDaemon | Self::KillReplica => {
                 cluster.durability == TrialDurability::Full
             }

@@ -1,4 +1,4 @@
-//! Injects a fault, and ends it.
+//! Injects a fault into a cluster, and ends the fault.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -13,10 +13,10 @@ use super::cluster::Cluster;
 use super::fault::Fault;
 use crate::shell::PROGRAM;
 
-/// How long a manager may take to replace a primary that it can replace.
+/// Time limit for a manager to replace a primary, if the replacement is possible.
 const REPLACED: Duration = Duration::from_secs(60);
 
-/// How long to wait for a replacement that may be impossible or wrong.
+/// Time to wait for a replacement that may be impossible or wrong.
 const PERHAPS_REPLACED: Duration = Duration::from_secs(8);
 
 async fn pause(random: &mut StdRng, milliseconds: Range<u64>) -> u64 {
@@ -26,7 +26,8 @@ async fn pause(random: &mut StdRng, milliseconds: Range<u64>) -> u64 {
 }
 
 impl Cluster {
-    /// Injects the fault into the cluster with this primary, and ends it. Returns what happened in between.
+    /// Injects the fault into the cluster whose primary is `leader`, and ends the fault. Returns a
+    /// description of what happened.
     pub async fn inject(&mut self, fault: Fault, leader: &str, random: &mut StdRng) -> Result<String> {
         match fault {
             Fault::KillPrimary => {
@@ -162,7 +163,7 @@ impl Cluster {
         self.names_but(leader).choose(random).cloned().context("no replica")
     }
 
-    /// A killed primary is replaced, and then started again.
+    /// Waits until a killed primary is replaced, and then starts it again.
     async fn replaced_and_restarted(&mut self, leader: &str, random: &mut StdRng) -> Result<String> {
         ensure!(self.is_replaced(leader, REPLACED).await, "no server replaces {leader}");
         let after = pause(random, 0..1_000).await;
@@ -175,13 +176,14 @@ impl Cluster {
         self.frozen_until_replaced(leader, random).await
     }
 
-    /// MariaDB is not replaced if it might not wait after a restart, which cannot be ruled out while it is
-    /// frozen.
+    /// Waits until a frozen primary is replaced, then lets it continue. The manager does not replace a
+    /// MariaDB server that might not wait for ACKs after a restart. While the server is frozen, that cannot
+    /// be checked.
     async fn frozen_until_replaced(&mut self, leader: &str, random: &mut StdRng) -> Result<String> {
         let waits = self.report().await.and_then(|report| report.waits_after_restart).unwrap_or(false);
         let patience = if waits { REPLACED } else { PERHAPS_REPLACED };
         let replaced = self.is_replaced(leader, patience).await;
-        ensure!(replaced || !waits, "no server replaces it");
+        ensure!(replaced || !waits, "no server replaces the frozen primary");
         pause(random, 0..1_000).await;
         self.server_mut(leader)?.resume()?;
         Ok(if replaced { "replaced" } else { "not replaced" }.to_owned())
@@ -192,12 +194,12 @@ impl Cluster {
         let after = pause(random, 500..4_000).await;
         let ended = !self.trial.relay().context("no daemon")?.is_running();
         if ended {
-            // As a service manager does repeatedly; here one attempt fails.
+            // A service manager would start the daemon repeatedly. Here one attempt fails.
             self.trial.start_relay()?;
             pause(random, 0..1_000).await;
         }
         self.disk("log")?.make_room()?;
-        // A daemon that met the full disk may not have ended yet.
+        // A daemon that has met the full disk may end only now.
         for _ in 0..30 {
             if !self.trial.relay().context("no daemon")?.is_running() {
                 self.trial.start_relay()?;
@@ -211,7 +213,7 @@ impl Cluster {
         ))
     }
 
-    /// Starts a switchover to another server.
+    /// Starts the command for a switchover to another server.
     fn switch_over(&self) -> Result<ChildProcess> {
         let config = self.shell.path().join("tailwater.toml").display().to_string();
         let words = ["switchover", "-c", &config, "--max-write-pause-ms", "5000", "primary"];
@@ -222,6 +224,6 @@ impl Cluster {
         let farthest = *[2_000, 60_000, 3_600_000].choose(random).context("a step")?;
         let beside_ms = random.random_range(-farthest..=farthest);
         self.clock.as_ref().context("no clock")?.set_offset_ms(beside_ms)?;
-        Ok(format!("the clock {beside_ms} ms beside"))
+        Ok(format!("the clock was set wrong by {beside_ms} ms"))
     }
 }

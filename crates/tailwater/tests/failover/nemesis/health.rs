@@ -10,13 +10,13 @@ use tailwater_wire::Flavour;
 
 use super::cluster::Cluster;
 
-/// Time limit of each wait; reached only on a failure. A server that waits for disk space checks again after
-/// a minute.
+/// Time limit of each wait. A passing test never reaches it. A server that waits for disk space checks again
+/// after a minute.
 pub const PATIENCE: Duration = Duration::from_secs(150);
 
 impl Cluster {
-    /// Waits until one server is the primary, the others follow it and have applied everything, and the
-    /// manager is ready for the next fault. Returns the primary.
+    /// Waits until one server is the primary, the others replicate from it and have applied everything, and
+    /// the manager is ready for the next fault. Returns the name of the primary.
     pub async fn wait_until_healthy(&self) -> Result<String> {
         let started = Instant::now();
         loop {
@@ -25,7 +25,7 @@ impl Cluster {
                     self.wait_equal_gtids(&leader).await?;
                     return Ok(leader);
                 }
-                Ok((leader, problems)) => format!("{leader} leads; {}", problems.join("; ")),
+                Ok((leader, problems)) => format!("{leader} is the primary; {}", problems.join("; ")),
                 Err(error) => format!("{error:#}"),
             };
             if started.elapsed() > PATIENCE {
@@ -35,7 +35,7 @@ impl Cluster {
         }
     }
 
-    /// The primary, and what is not healthy yet.
+    /// Returns the name of the primary, and a list of what is not healthy yet.
     async fn problems(&self) -> Result<(String, Vec<String>)> {
         let mut problems = Vec::new();
         let Some(report) = self.report().await else { bail!("the manager does not answer") };
@@ -43,10 +43,10 @@ impl Cluster {
             problems.push(format!("the lease is {}", report.lease));
         }
         if report.lossless.as_deref() != Some("1 of tailwater must acknowledge") {
-            problems.push(format!("a failover would rest on: {:?}", report.lossless));
+            problems.push(format!("the report of the lossless rules is {:?}", report.lossless));
         }
         if let Some(run) = report.run.as_ref().filter(|run| self.is_under_way(run)) {
-            problems.push(format!("{run} is under way"));
+            problems.push(format!("{run} is still running"));
         }
         let findings = report.findings.iter();
         problems.extend(
@@ -57,12 +57,12 @@ impl Cluster {
             let leads = name == report.primary;
             let is_read_only = server.sql("SELECT @@global.read_only").await?.concat() != "0";
             match (leads, is_read_only) {
-                (true, true) => problems.push(format!("{name} takes no writes")),
-                (false, false) => problems.push(format!("{name} takes writes")),
+                (true, true) => problems.push(format!("the primary {name} accepts no writes")),
+                (false, false) => problems.push(format!("the replica {name} accepts writes")),
                 _ => {}
             }
             if !leads && self.would_wait_after_restart(server).await? {
-                problems.push(format!("{name} would wait for ACKs after a restart, as a replica"));
+                problems.push(format!("the replica {name} would wait for ACKs after a restart"));
             }
             match server.replica_status().await? {
                 Some(_) if leads => problems.push(format!("{name} replicates")),
@@ -76,20 +76,21 @@ impl Cluster {
         Ok((report.primary, problems))
     }
 
-    /// Whether a persisted setting makes it wait after a restart: MySQL persists it.
+    /// Whether a persisted variable makes the server wait for ACKs after a restart. Only MySQL persists
+    /// variables.
     async fn would_wait_after_restart(&self, server: &Server) -> Result<bool> {
         let kept = "SELECT COUNT(*) FROM performance_schema.persisted_variables WHERE variable_name IN \
                     ('rpl_semi_sync_source_enabled', 'rpl_semi_sync_master_enabled') AND variable_value = 'ON'";
         Ok(self.kind.flavour() == Flavour::MySql && server.sql(kept).await?.concat() != "0")
     }
 
-    /// Whether a run of this daemon has not ended yet.
+    /// Whether a failover, switchover or rejoin of this daemon is still running.
     fn is_under_way(&self, run: &str) -> bool {
         let records = AuditFolder::new(self.shell.path().join("log/manager").join(SOURCE_NAME));
         records.load(run).is_ok_and(|record| record.is_none_or(|record| record.outcome.is_none()))
     }
 
-    /// Waits until another server is the primary; false if that does not happen in time.
+    /// Waits until another server is the primary. Returns false if that does not happen in time.
     pub async fn is_replaced(&self, old: &str, patience: Duration) -> bool {
         let started = Instant::now();
         while started.elapsed() < patience {

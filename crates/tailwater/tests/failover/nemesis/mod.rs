@@ -1,19 +1,19 @@
-//! The nemesis: a whole cluster under load, and one fault after another.
+//! The nemesis runs a whole cluster under load, and injects one fault after another.
 //!
-//! There are three servers, of which any can be the primary; a daemon that captures, serves, manages
-//! (`automatic`, `rejoin`) and reports the primary over HTTP; clients that keep a ledger and are routed to
-//! the primary; and links between all of them that can be cut. Each round injects one fault, ends it, and
-//! waits until the cluster is healthy without help: one server accepts writes, the others have applied
-//! everything, and nothing is left to report. Some clients stay with the server that was the primary at the
-//! time of the fault, like clients without a proxy. What it acknowledges beside the next primary would be
-//! missing there.
+//! The cluster has three servers, and each can be the primary. A daemon captures, serves, manages
+//! (`automatic`, `rejoin`) and reports the primary over HTTP. Clients keep a ledger and are routed to the
+//! primary. The test can cut the links between all of them. Each round injects one fault, ends it, and waits
+//! until the cluster is healthy without help: one server accepts writes, the others have applied everything,
+//! and nothing is left to report. Some clients stay with the server that was the primary at the time of the
+//! fault, like clients without a proxy. If that server acknowledged a commit after its replacement, the
+//! commit would be missing on the new primary.
 //!
-//! After each round, everything that was acknowledged is on the primary. At the end all three servers have
-//! the same rows.
+//! After each round, the primary has every acknowledged commit. At the end all three servers have the same
+//! rows.
 //!
-//! A run prints its seed; `TAILWATER_SEED=n` repeats its choices (not the servers' timing). CI injects a few
-//! faults; with `TAILWATER_LONG=1` there are `TAILWATER_FAULTS` faults, over both families.
-//! `TAILWATER_ONLY=KillPrimary,CutClients` selects kinds of faults.
+//! A run prints its random seed. `TAILWATER_SEED=n` repeats the random choices of that run, but not the
+//! timing of the servers. CI injects a few faults. With `TAILWATER_LONG=1` there are `TAILWATER_FAULTS`
+//! faults, on both server families. `TAILWATER_ONLY=KillPrimary,CutClients` selects kinds of faults.
 
 mod clients;
 mod cluster;
@@ -37,10 +37,10 @@ use clients::Clients;
 use cluster::Cluster;
 use fault::Fault;
 
-/// Number of faults for one cluster.
+/// Number of faults that are injected into one cluster.
 const FAULTS_OF_A_CLUSTER: u32 = 25;
 
-/// Faults and results of all clusters.
+/// Counts of the faults and results of all clusters.
 #[derive(Debug, Default)]
 struct Summary {
     faults: BTreeMap<String, u32>,
@@ -104,20 +104,20 @@ async fn no_fault_loses_acknowledged_commits() -> Result<()> {
     Ok(())
 }
 
-/// Prints to standard error directly, because the harness hides the output of passing tests, and a run of
-/// minutes should show its progress.
+/// Prints to standard error directly. The test harness hides the output of passing tests, but a run that
+/// takes minutes should show its progress.
 fn say(text: &str) {
     use std::io::Write;
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 
-/// Whether the environment selects the fault.
+/// Whether `TAILWATER_ONLY` selects the fault.
 fn is_wanted(fault: Fault) -> bool {
     let only = std::env::var("TAILWATER_ONLY").unwrap_or_default();
     only.is_empty() || only.split(',').any(|name| name == fault.name())
 }
 
-/// Draws each kind of fault equally often, however many variants it has.
+/// Draws a fault. Each kind is equally likely, however many variants it has.
 fn choose(possible: &[Fault], random: &mut StdRng) -> Option<Fault> {
     let mut names: Vec<_> = possible.iter().map(|fault| fault.name()).collect();
     names.dedup();
@@ -125,7 +125,7 @@ fn choose(possible: &[Fault], random: &mut StdRng) -> Option<Fault> {
     possible.iter().copied().filter(|fault| fault.name() == *name).choose(random)
 }
 
-/// One cluster, from its start to the comparison of all its servers.
+/// Runs one cluster, from its start to the comparison of all its servers.
 async fn run_cluster(
     kind: ServerKind,
     durability: TrialDurability,
@@ -158,12 +158,12 @@ async fn rounds(
     let long = std::env::var_os("TAILWATER_LONG").is_some();
     let is_in = |fault: &Fault| is_wanted(*fault) && fault.is_possible(cluster) && (long || fault.is_quick());
     let possible: Vec<Fault> = Fault::ALL.into_iter().filter(is_in).collect();
-    ensure!(!possible.is_empty(), "TAILWATER_ONLY leaves no fault that is possible");
+    ensure!(!possible.is_empty(), "TAILWATER_ONLY selects no fault that this cluster allows");
     for round in 0..faults {
         let leader = cluster.wait_until_healthy().await?;
         clients.more_commits(random.random_range(20..200)).await?;
         let fault = choose(&possible, random).context("a fault")?;
-        let what = format!("{round}: {fault:?} of {leader}");
+        let what = format!("round {round}: {fault:?}, primary {leader}");
         let started = Instant::now();
         let stubborn = clients.load_of_server(cluster.server(&leader)?);
         let told = cluster.inject(fault, &leader, random).await.with_context(|| what.clone())?;
@@ -176,7 +176,9 @@ async fn rounds(
         *summary.faults.entry(fault.name()).or_default() += 1;
         summary.replaced += u32::from(now != leader);
         let (ended, healthy) = (ended.as_secs_f64(), started.elapsed().as_secs_f64());
-        say(&format!("{what}, over after {ended:.1} s; {now} is primary, healthy after {healthy:.1} s"));
+        say(&format!(
+            "{what}; the fault ended after {ended:.1} s; {now} is primary; healthy after {healthy:.1} s"
+        ));
     }
     Ok(())
 }
