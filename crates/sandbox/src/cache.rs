@@ -1,4 +1,4 @@
-//! Where servers, pristine data directories and running sandboxes live on disk.
+//! The folders in which installed servers, template data directories and running sandboxes are stored.
 
 use std::env;
 use std::ffi::OsString;
@@ -9,11 +9,11 @@ use rustix::fs::FlockOperation;
 
 use crate::error::{FileContext, SandboxError};
 
-/// The cache folder and its parts:
+/// The cache folder. It has these parts:
 ///
 /// - `servers/<kind>`: unpacked servers
-/// - `templates/<kind>-<version>`: pristine data directories, copied for each new server
-/// - `run/<pid>-<n>`: servers that live as long as a process of ours
+/// - `templates/<kind>-<version>`: template data directories, which are copied for each new server
+/// - `run/<pid>-<n>`: data of servers that end with the process that started them
 /// - `up`: servers started by `tailwater sandbox up`
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cache {
@@ -21,21 +21,21 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// The cache at `$TAILWATER_CACHE`, else `$XDG_CACHE_HOME/tailwater`, else `~/.cache/tailwater`.
+    /// Returns the cache at `$TAILWATER_CACHE`, else `$XDG_CACHE_HOME/tailwater`, else `~/.cache/tailwater`.
     ///
     /// # Errors
-    /// [`SandboxError::NoCacheFolder`] if none of them is set to an absolute path.
+    /// [`SandboxError::NoCacheFolder`] if none of the variables is set to an absolute path.
     pub fn locate() -> Result<Self, SandboxError> {
         Self::from_environment(|name| env::var_os(name))
     }
 
-    /// A cache at a given place, for tests and for `--cache`.
+    /// Returns the cache in a given folder, for tests and for `--cache`.
     pub fn at(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into() }
     }
 
     fn from_environment(variable: impl Fn(&str) -> Option<OsString>) -> Result<Self, SandboxError> {
-        // A relative path would mean another cache in every working directory.
+        // A relative path would name another cache in each working directory.
         let absolute = |name| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
         absolute("TAILWATER_CACHE")
             .or_else(|| absolute("XDG_CACHE_HOME").map(|path| path.join("tailwater")))
@@ -44,41 +44,41 @@ impl Cache {
             .ok_or(SandboxError::NoCacheFolder)
     }
 
-    /// The cache folder itself.
+    /// Returns the cache folder itself.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// Unpacked servers, a folder per kind.
+    /// Returns the folder of unpacked servers. It has a subfolder for each kind.
     pub fn servers(&self) -> PathBuf {
         self.root.join("servers")
     }
 
-    /// Pristine data directories.
+    /// Returns the folder of template data directories.
     pub fn templates(&self) -> PathBuf {
         self.root.join("templates")
     }
 
-    /// Data of servers that end with the process that started them.
+    /// Returns the folder for data of servers that end with the process that started them.
     pub fn run(&self) -> PathBuf {
         self.root.join("run")
     }
 
-    /// Data of servers that `tailwater sandbox up` left running.
+    /// Returns the folder for data of servers that `tailwater sandbox up` started.
     pub fn up(&self) -> PathBuf {
         self.root.join("up")
     }
 }
 
-/// An advisory lock on a file, held until dropped. The kernel lets go of it when the process ends, however it
-/// ends.
+/// An advisory lock on a file. It is released when this value is dropped. If the process ends in any other
+/// way, the kernel releases it.
 #[derive(Debug)]
 pub struct FileLock {
     _file: File,
 }
 
 impl FileLock {
-    /// Waits for the lock; `waiting` is called once if another process holds it.
+    /// Waits for the lock. Calls `waiting` once if another process has the lock.
     pub(crate) fn acquire(path: &Path, waiting: impl FnOnce()) -> Result<Self, SandboxError> {
         if let Some(lock) = Self::try_acquire(path)? {
             return Ok(lock);
@@ -90,7 +90,7 @@ impl FileLock {
         Ok(Self { _file: file })
     }
 
-    /// Takes the lock if it is free.
+    /// Acquires the lock if no other process has it, else returns `None`.
     pub(crate) fn try_acquire(path: &Path) -> Result<Option<Self>, SandboxError> {
         let file = Self::open(path)?;
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_most_specific_variable_wins() {
+    fn the_most_specific_environment_variable_wins() {
         let check = |set: &[(&str, &str)], want: Option<&str>| {
             let variable = |name: &str| set.iter().find(|(n, _)| *n == name).map(|(_, v)| OsString::from(v));
             let root = Cache::from_environment(variable).ok().map(|cache| cache.root);
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_excludes_until_dropped() {
+    fn a_lock_excludes_others_until_it_is_dropped() {
         let folder = tempfile::tempdir().expect("temporary folder");
         let path = folder.path().join("deep/lock");
         let held = FileLock::try_acquire(&path).expect("lock");

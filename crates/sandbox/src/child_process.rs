@@ -1,4 +1,5 @@
-//! Programs other than servers that must not outlive this process: relays under test, other tools.
+//! Child processes other than database servers that must not outlive this process: relays under test, and
+//! other tools.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -10,7 +11,7 @@ use rustix::process::Signal;
 use crate::error::SandboxError;
 use crate::process::{self, Lifetime, ProcessLimits, Program};
 
-/// A running program. The kernel kills it when this process ends; `Drop` kills it too.
+/// A running program. The kernel kills it when this process ends. Dropping this value kills it too.
 #[derive(Debug)]
 pub struct ChildProcess {
     name: String,
@@ -18,10 +19,10 @@ pub struct ChildProcess {
 }
 
 impl ChildProcess {
-    /// Starts `path` with `arguments`; its output is appended to `output`.
+    /// Starts the program `path` with `arguments`. Its output is appended to the file `output`.
     ///
     /// # Errors
-    /// [`SandboxError::Spawn`].
+    /// [`SandboxError::Spawn`] if the program cannot be started.
     pub fn start(
         path: impl Into<OsString>,
         arguments: impl IntoIterator<Item = impl Into<OsString>>,
@@ -30,10 +31,10 @@ impl ChildProcess {
         Self::start_with(path, arguments, [], output)
     }
 
-    /// [`Self::start`] with variables added to the program's environment.
+    /// Like [`Self::start`], with variables added to the program's environment.
     ///
     /// # Errors
-    /// [`SandboxError::Spawn`].
+    /// [`SandboxError::Spawn`] if the program cannot be started.
     pub fn start_with(
         path: impl Into<OsString>,
         arguments: impl IntoIterator<Item = impl Into<OsString>>,
@@ -50,20 +51,20 @@ impl ChildProcess {
         Ok(Self { name, child })
     }
 
-    /// Its process id.
+    /// Returns the process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Whether it still runs.
+    /// Whether the process is running.
     pub fn is_running(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Kills it (SIGKILL) and waits for its end.
+    /// Kills the process with SIGKILL, and waits until it has ended.
     ///
     /// # Errors
-    /// [`SandboxError::Spawn`] if it cannot be signalled or waited for.
+    /// [`SandboxError::Spawn`] if the process cannot be signalled or waited for.
     pub async fn kill(mut self) -> Result<ExitStatus, SandboxError> {
         if self.is_running() {
             self.signal(Signal::KILL)?;
@@ -71,10 +72,11 @@ impl ChildProcess {
         self.wait(Duration::from_secs(60)).await
     }
 
-    /// Sends SIGTERM and waits for the end; SIGKILL and an error if that takes longer than `patience`.
+    /// Sends SIGTERM and waits until the process has ended. If that takes longer than `patience`, sends
+    /// SIGKILL and returns an error.
     ///
     /// # Errors
-    /// [`SandboxError::Spawn`] if it cannot be signalled, or does not end.
+    /// [`SandboxError::Spawn`] if the process cannot be signalled, or does not end.
     pub async fn terminate(mut self, patience: Duration) -> Result<ExitStatus, SandboxError> {
         if self.is_running() {
             self.signal(Signal::TERM)?;
@@ -82,44 +84,46 @@ impl ChildProcess {
         self.wait(patience).await
     }
 
-    /// Waits for the end.
+    /// Waits until the process has ended.
     ///
     /// # Errors
-    /// [`SandboxError::Spawn`] if it does not end within `patience`.
+    /// [`SandboxError::Spawn`] if the process does not end within `patience`.
     pub async fn wait(&mut self, patience: Duration) -> Result<ExitStatus, SandboxError> {
         let failed = |source| SandboxError::Spawn { program: self.name.clone(), source };
         match process::wait_until(&mut self.child, Instant::now() + patience).await.map_err(failed)? {
             Some(status) => Ok(status),
-            None => Err(failed(std::io::Error::other(format!("still runs after {} s", patience.as_secs())))),
+            None => {
+                Err(failed(std::io::Error::other(format!("is still running after {} s", patience.as_secs()))))
+            }
         }
     }
 
-    /// Freezes it (SIGSTOP), like a hung machine.
+    /// Freezes the process with SIGSTOP, like a hung machine.
     ///
     /// # Errors
-    /// [`SandboxError::Spawn`] if it cannot be signalled.
+    /// [`SandboxError::Spawn`] if the process cannot be signalled.
     pub fn pause(&mut self) -> Result<(), SandboxError> {
         self.signal(Signal::STOP)
     }
 
-    /// Resumes it (SIGCONT) after [`ChildProcess::pause`].
+    /// Resumes the process with SIGCONT after [`ChildProcess::pause`].
     ///
     /// # Errors
-    /// [`SandboxError::Spawn`] if it cannot be signalled.
+    /// [`SandboxError::Spawn`] if the process cannot be signalled.
     pub fn resume(&mut self) -> Result<(), SandboxError> {
         self.signal(Signal::CONT)
     }
 
     fn signal(&mut self, signal: Signal) -> Result<(), SandboxError> {
         let failed = |source| SandboxError::Spawn { program: self.name.clone(), source };
-        // Once it was waited for, its pid may be a stranger's.
+        // After the process was waited for, the kernel may give its process id to another process.
         if !matches!(self.child.try_wait(), Ok(None)) {
             return Err(failed(std::io::Error::other("it has ended")));
         }
         process::signal(self.child.id(), signal).map_err(failed)
     }
 
-    /// Peak memory so far, in bytes; `None` once it has ended.
+    /// Returns the peak memory so far in bytes; `None` if the process has ended.
     pub fn memory_bytes_max(&self) -> Option<u64> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).ok()?;
         let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
@@ -127,7 +131,7 @@ impl ChildProcess {
         Some(kib * 1024)
     }
 
-    /// CPU time it has used so far, user and system together; `None` once it has ended.
+    /// Returns the CPU time used so far, user and system time together; `None` if the process has ended.
     pub fn cpu_time(&self) -> Option<Duration> {
         process::cpu_time(self.child.id())
     }
@@ -136,7 +140,8 @@ impl ChildProcess {
 impl Drop for ChildProcess {
     fn drop(&mut self) {
         if self.is_running() {
-            // Nothing is left to tell of a failure; the kernel kills it with us at the latest.
+            // A failure cannot be reported here. At the latest, the kernel kills the process when this
+            // process ends.
             let _ = self.signal(Signal::KILL);
             let _ = self.child.wait();
         }
@@ -148,7 +153,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_process_is_signalled_only_while_it_is_there() {
+    async fn a_process_is_signalled_only_while_it_exists() {
         let folder = tempfile::tempdir().expect("temporary folder");
         let output = folder.path().join("output");
         let mut process =

@@ -1,8 +1,8 @@
 //! Servers that keep running after the command that started them: `tailwater sandbox up`, `list`, `stop`,
 //! `kill`, `start` and `down`.
 //!
-//! Each server has a folder under the cache's `up` with its data, a file about its process, and scripts for
-//! its client programs. The file holds the process id with the start time, so that a process that later gets
+//! Each server has a folder under the cache's `up` with its data, a process file, and scripts for its client
+//! programs. The process file holds the process id and the start time of the process. So a later process with
 //! the same id is never mistaken for the server.
 
 use std::ffi::OsStr;
@@ -34,57 +34,57 @@ mod cluster_config;
 
 const PROCESS_FILE: &str = "server.json";
 const LOCK_FILE: &str = ".lock";
-/// Locked while the server is being started.
+/// Name of the lock file that is locked while the server is being started.
 const STARTING_FILE: &str = "starting";
-/// How long a clean shutdown may take before the server is killed.
+/// Time limit of a clean shutdown in seconds. After it, the server is killed.
 const STOP_SECONDS_MAX: u64 = 60;
 
-/// Which servers to start.
+/// Specification of the servers to start.
 #[derive(Debug, Clone)]
 pub struct UpSpec {
-    /// The server.
+    /// Server version.
     pub kind: ServerKind,
     /// Number of servers, at least 1.
     pub count: u32,
-    /// TCP port of the first server; the others use the next ports. `None`: free ports.
+    /// TCP port of the first server. The other servers use the next ports. `None`: free ports.
     pub port: Option<u16>,
-    /// Whether to start a cluster for the manager: the first server is a source with lossless semi-sync, the
-    /// others are its replicas and do not acknowledge. Every commit waits for an acknowledgement, such as
-    /// from `tailwater run`.
+    /// Whether to start a cluster for the manager. The first server is then a source with lossless semi-sync.
+    /// The others are its replicas and do not acknowledge. Each commit waits for an ACK, for example from
+    /// `tailwater run`.
     pub semi_sync: bool,
-    /// Options for each server, such as `--sync-binlog=0`.
+    /// Options of each server, such as `--sync-binlog=0`.
     pub options: Vec<String>,
 }
 
 /// A server that was started by [`up`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DetachedServer {
-    /// Its name, such as `mysql-9.7-1`; its folder has the same.
+    /// Name of the server, such as `mysql-9.7-1`. Its folder has the same name.
     pub name: String,
-    /// `mysql-9.7` and so on; see [`ServerKind::name`].
+    /// Name of the server version, such as `mysql-9.7`; see [`ServerKind::name`].
     pub kind: String,
-    /// Version reported by the server; empty until it was ready.
+    /// Version that the server reported. Empty until the server was ready.
     pub version: String,
-    /// `standalone`, `source` or `replica`.
+    /// Replication role.
     pub role: DetachedRole,
-    /// The TCP port on 127.0.0.1.
+    /// TCP port on 127.0.0.1.
     pub port: u16,
-    /// The Unix socket.
+    /// Unix socket.
     pub socket: PathBuf,
-    /// Its data directory.
+    /// Data directory.
     pub data: PathBuf,
-    /// Its error log.
+    /// Error log.
     pub error_log: PathBuf,
-    /// Its process id.
+    /// Process id.
     pub pid: u32,
     /// Start time of the process, in clock ticks since boot.
     pub start_ticks: u64,
     /// Scripts that run the server's client programs, connected as the superuser.
     pub clients: Vec<PathBuf>,
-    /// Additional options on its command line.
+    /// Additional options on the server's command line.
     #[serde(default)]
     pub options: Vec<String>,
-    /// Configuration of a Tailwater that captures and manages its cluster, if it belongs to one.
+    /// Tailwater configuration that captures and manages the server's cluster, if the server belongs to one.
     #[serde(default)]
     pub config: Option<PathBuf>,
 }
@@ -93,21 +93,21 @@ pub struct DetachedServer {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DetachedRole {
-    /// No replication.
+    /// The server does not replicate.
     Standalone,
-    /// Its commits wait for an acknowledgement.
+    /// The source. Its commits wait for an ACK.
     Source,
-    /// It replicates from the source.
+    /// A replica of the source.
     Replica,
 }
 
 impl DetachedServer {
-    /// Whether its process is alive; never after a reboot.
+    /// Whether the server's process is alive. After a reboot it never is.
     pub fn is_running(&self) -> bool {
         process::start_ticks(self.pid) == Some(self.start_ticks)
     }
 
-    /// Commands to paste into a shell, each with its purpose.
+    /// Returns commands to paste into a shell, each with its purpose.
     pub fn commands(&self) -> Vec<(&'static str, String)> {
         let mut commands = Vec::new();
         for path in &self.clients {
@@ -137,11 +137,11 @@ impl DetachedServer {
     }
 }
 
-/// Starts servers that keep running after this process. Downloads the server if it is missing.
+/// Starts servers that keep running after this process. Downloads the server if it is not installed.
 ///
 /// # Errors
-/// [`SandboxError`] of the server that could not be started; servers started before it keep running, and
-/// [`down`] ends them.
+/// [`SandboxError`] of the server that could not be started. Servers that were started before it keep
+/// running; [`down`] stops them.
 pub async fn up(
     cache: &Cache,
     spec: &UpSpec,
@@ -185,7 +185,7 @@ pub async fn up(
     Ok(servers)
 }
 
-/// A port for each server: the requested ones, or free ones.
+/// Reserves a port for each server: the requested ports, or free ones.
 fn ports(spec: &UpSpec) -> Result<Vec<ReservedPort>, SandboxError> {
     let count = spec.count.max(1);
     let Some(first) = spec.port else { return (0..count).map(|_| ReservedPort::pick()).collect() };
@@ -229,7 +229,7 @@ async fn start_in_folder(
         DetachedRole::Source => lines.extend(cluster_options(kind.flavour(), true)),
         DetachedRole::Replica => lines.extend(cluster_options(kind.flavour(), false)),
     }
-    // The operator may edit this file; its settings survive restarts.
+    // The operator may edit this file. Its settings are kept when the server restarts.
     fs::write(&layout.option_file, format!("[mysqld]\n{}\n", lines.join("\n")))
         .on_path("write", &layout.option_file)?;
     let mut child = layout.launch(port.number(), options, Lifetime::Detached, ProcessLimits::default())?;
@@ -248,7 +248,7 @@ async fn start_in_folder(
         options: options.to_vec(),
         config: None,
     };
-    // Written before anything else can fail, so that `down` always finds the server.
+    // The process file is written before anything else can fail, so that `down` always finds the server.
     let finish = async {
         server.write(folder)?;
         server.version = layout.wait_ready(name, &mut child, port.number()).await?;
@@ -265,12 +265,12 @@ async fn start_in_folder(
 }
 
 fn end_child(child: &mut Child) {
-    // An error means that it has already ended.
+    // An error means that the process has already ended.
     let _ = child.kill();
     let _ = child.wait();
 }
 
-/// Creates the folder with the lowest free number, and takes the lock that marks it as in use.
+/// Creates the folder with the lowest free number, and acquires the lock that marks the folder as in use.
 fn claim_name(cache: &Cache, kind: ServerKind) -> Result<(String, PathBuf, FileLock), SandboxError> {
     let up = cache.up();
     private_folder(&up)?;
@@ -289,8 +289,8 @@ fn claim_name(cache: &Cache, kind: ServerKind) -> Result<(String, PathBuf, FileL
     }
 }
 
-/// Removes the folders of starts that were killed before the process file was written. The caller holds the
-/// lock of `up`.
+/// Removes folders of servers whose start was killed before the process file was written. The caller holds
+/// the lock of `up`.
 fn remove_unfinished(up: &Path) -> Result<(), SandboxError> {
     for entry in fs::read_dir(up).on_path("list", up)?.flatten() {
         let folder = entry.path();
@@ -304,7 +304,7 @@ fn remove_unfinished(up: &Path) -> Result<(), SandboxError> {
     Ok(())
 }
 
-/// Writes a script for each client program, connected as the superuser.
+/// Writes a script for each client program. The scripts connect as the superuser.
 fn write_clients(install: &Install, folder: &Path, port: u16) -> Result<Vec<PathBuf>, SandboxError> {
     let names: &[&str] = match install.kind().flavour() {
         Flavour::MySql => &["mysql", "mysqlbinlog", "mysqldump"],
@@ -312,7 +312,7 @@ fn write_clients(install: &Install, folder: &Path, port: u16) -> Result<Vec<Path
     };
     let mut paths = Vec::new();
     for name in names {
-        // Some installations lack client programs.
+        // Some installations do not have all client programs.
         let Ok(command) = install.tool(name) else { continue };
         let mut script = String::from("#!/bin/sh\nexec");
         for word in std::iter::once(command.get_program()).chain(command.get_args()) {
@@ -341,8 +341,8 @@ fn shell_quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
-/// The servers that [`up`] started and [`down`] did not end, sorted by name, including those whose process
-/// has ended.
+/// Returns the servers that [`up`] started and [`down`] did not stop, sorted by name. Servers whose process
+/// has ended are included.
 ///
 /// # Errors
 /// [`SandboxError::File`] if a process file cannot be read.
@@ -361,7 +361,7 @@ pub fn list(cache: &Cache) -> Result<Vec<DetachedServer>, SandboxError> {
                     serde_json::from_slice(&text).map_err(std::io::Error::from).on_path("read", &note)?;
                 servers.push(server);
             }
-            // A lock file, or a server that is just being started.
+            // A lock file, or the folder of a server that is being started.
             Err(_) => continue,
         }
     }
@@ -369,7 +369,7 @@ pub fn list(cache: &Cache) -> Result<Vec<DetachedServer>, SandboxError> {
     Ok(servers)
 }
 
-/// The servers with these names; all if no name is given.
+/// Returns the servers with these names; all servers if no name is given.
 fn select(
     cache: &Cache,
     names: &[String],
@@ -385,11 +385,11 @@ fn select(
     Ok(servers)
 }
 
-/// Ends the processes of all or the named servers; their data stay for [`start`]. Returns the servers that
-/// were ended.
+/// Stops all servers, or the named ones, and keeps their data for [`start`]. Returns the servers that were
+/// stopped.
 ///
 /// # Errors
-/// [`SandboxError::WrongState`] if a name is unknown or its server does not run; then no server was stopped.
+/// [`SandboxError::WrongState`] if a name is unknown or its server does not run. Then no server was stopped.
 pub async fn stop(
     cache: &Cache,
     names: &[String],
@@ -410,15 +410,15 @@ pub async fn stop(
 /// How a server is stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StopMode {
-    /// SIGTERM for a clean shutdown; SIGKILL if that takes too long.
+    /// SIGTERM for a clean shutdown. SIGKILL if that takes too long.
     Shutdown,
     /// SIGKILL, as in a crash.
     Kill,
 }
 
 async fn end(servers: &[DetachedServer], how: StopMode) {
-    // All in parallel: each may take seconds to flush its pages. Replicas and sources do not wait for each
-    // other.
+    // All servers are stopped in parallel, because each may take seconds to flush its pages. Replicas and
+    // sources do not wait for each other.
     let first = match how {
         StopMode::Shutdown => Signal::TERM,
         StopMode::Kill => Signal::KILL,
@@ -437,10 +437,10 @@ async fn end(servers: &[DetachedServer], how: StopMode) {
     }
 }
 
-/// Starts all or the named servers whose process has ended, with the same data, ports and options.
+/// Starts all servers, or the named ones, whose process has ended. They use the same data, ports and options.
 ///
 /// # Errors
-/// [`SandboxError::WrongState`] if a name is unknown or its server runs; [`SandboxError::PortTaken`].
+/// [`SandboxError::WrongState`] if a name is unknown or its server is running; [`SandboxError::PortTaken`].
 pub async fn start(cache: &Cache, names: &[String]) -> Result<Vec<DetachedServer>, SandboxError> {
     let mut servers = select(cache, names, "start it")?;
     match servers.iter().find(|server| server.is_running()) {
@@ -486,10 +486,10 @@ async fn start_again(cache: &Cache, server: &mut DetachedServer) -> Result<(), S
     finished
 }
 
-/// Ends all or the named servers, and deletes their data. Returns the stopped servers.
+/// Stops all servers, or the named ones, and deletes their data. Returns the servers that were stopped.
 ///
 /// # Errors
-/// [`SandboxError::WrongState`] if a name is unknown; then no server was stopped.
+/// [`SandboxError::WrongState`] if a name is unknown. Then no server was stopped.
 pub async fn down(cache: &Cache, names: &[String]) -> Result<Vec<DetachedServer>, SandboxError> {
     let servers = select(cache, names, "end it")?;
     end(&servers, StopMode::Shutdown).await;
@@ -503,14 +503,15 @@ pub async fn down(cache: &Cache, names: &[String]) -> Result<Vec<DetachedServer>
     Ok(servers)
 }
 
-/// Signals the server's process, and never another process with the same id.
+/// Sends a signal to the server's process, and never to another process with the same id.
 fn signal(server: &DetachedServer, signal: Signal) {
     let pid = i32::try_from(server.pid).ok().and_then(Pid::from_raw);
     let handle = pid.and_then(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok());
     let Some(handle) = handle else { return };
-    // Checked after the handle was opened, so the process cannot change in between.
+    // The state is checked after the process handle was opened. The handle cannot refer to another process
+    // later.
     if server.is_running() {
-        // An error means that it has just ended.
+        // An error means that the process has just ended.
         let _ = rustix::process::pidfd_send_signal(&handle, signal);
     }
 }
@@ -520,7 +521,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_survive_a_shell() {
+    fn shell_quoting_preserves_words() {
         let check = |word: &str, want: &str| assert_eq!(shell_quoted(word), want);
         check("/a/b-c_1.2", "/a/b-c_1.2");
         check("", "''");
@@ -530,7 +531,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_process_with_a_recycled_id_is_left_alone() {
+    async fn a_process_that_reused_a_server_id_is_not_signalled() {
         let folder = tempfile::tempdir().expect("temporary folder");
         let cache = Cache::at(folder.path());
         let mut stranger = std::process::Command::new("sleep").arg("60").spawn().expect("sleep");
@@ -545,7 +546,7 @@ mod tests {
             data: PathBuf::new(),
             error_log: PathBuf::new(),
             pid: stranger.id(),
-            // As if an earlier process had the same id.
+            // The process file names an earlier process that had the same id.
             start_ticks: ticks - 1,
             clients: Vec::new(),
             options: Vec::new(),
@@ -554,7 +555,7 @@ mod tests {
         let own = server.folder(&cache);
         private_folder(&own).expect("folder");
         server.write(&own).expect("note");
-        // And the folder of a start that was killed early.
+        // A folder of a start that was killed early.
         let unfinished = cache.up().join("mysql-9.7-2");
         private_folder(&unfinished.join("data")).expect("folder");
         assert_eq!(list(&cache).expect("list"), std::slice::from_ref(&server));

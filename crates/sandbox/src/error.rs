@@ -1,43 +1,43 @@
-//! What can go wrong with servers, links and workloads on this machine.
+//! Errors of servers, links and workloads of the sandbox.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::kind::ServerKind;
 
-/// Why the sandbox could not do what was asked.
+/// Why an operation of the sandbox failed.
 #[derive(Debug, thiserror::Error)]
 pub enum SandboxError {
     /// A file or folder could not be read or written.
     #[error("cannot {action} {path}: {source}")]
     File {
-        /// What was tried, as a verb phrase.
+        /// The operation on the file, as a verb phrase such as "create".
         action: &'static str,
-        /// On which file or folder.
+        /// The file or folder.
         path: PathBuf,
         /// Error of the operating system.
         source: io::Error,
     },
-    /// No folder for servers and data can be derived from the environment.
+    /// The environment does not name a folder for servers and data.
     #[error("no cache folder: set TAILWATER_CACHE, XDG_CACHE_HOME or HOME")]
     NoCacheFolder,
-    /// The server is not on this machine and was not to be fetched.
+    /// The server is not on this machine, and downloading it was not requested.
     #[error("{kind} is not installed here: {reason}; `tailwater sandbox up` fetches it")]
     NotInstalled {
-        /// The server that was wanted.
+        /// The requested server.
         kind: ServerKind,
-        /// What was looked at.
+        /// Where the server was searched, and why it is unusable.
         reason: String,
     },
-    /// Packages could not be fetched or unpacked.
+    /// The server's packages could not be downloaded or unpacked.
     #[error("cannot install {kind}: {reason}")]
     Install {
-        /// The server that was wanted.
+        /// The requested server.
         kind: ServerKind,
-        /// What failed and what to do about it.
+        /// What failed, and what to do about it.
         reason: String,
     },
-    /// A program of ours or of the server could not be started at all.
+    /// A program could not be started.
     #[error("cannot start {program}: {source}")]
     Spawn {
         /// The program.
@@ -48,37 +48,37 @@ pub enum SandboxError {
     /// A server ended while it was starting up.
     #[error("{name} ended while starting ({status}); the end of {log}:\n{tail}", log = .log.display())]
     EndedEarly {
-        /// The server's name.
+        /// Name of the server.
         name: String,
-        /// Its exit status.
+        /// Exit status of the server.
         status: String,
-        /// Its error log.
+        /// Error log of the server.
         log: PathBuf,
-        /// The last lines of that log.
+        /// Last lines of the error log.
         tail: String,
     },
-    /// A server did not get ready, or did not stop, in time.
+    /// A server did not become ready, or did not stop, within the time limit.
     #[error("{name} was not {what} within {seconds} s; the end of {log}:\n{tail}", log = .log.display())]
     TimedOut {
-        /// The server's name.
+        /// Name of the server.
         name: String,
-        /// What was waited for.
+        /// The state that was waited for.
         what: &'static str,
-        /// How long it was waited for.
+        /// The time limit in seconds.
         seconds: u64,
-        /// Its error log.
+        /// Error log of the server.
         log: PathBuf,
-        /// The last lines of that log.
+        /// Last lines of the error log.
         tail: String,
     },
-    /// A server is not in the state that the call needs.
+    /// A server is in a state that does not allow the operation.
     #[error("{name} is {state}: cannot {action}")]
     WrongState {
-        /// The server's name.
+        /// Name of the server.
         name: String,
-        /// What it is doing.
+        /// State of the server.
         state: &'static str,
-        /// What was to be done with it.
+        /// The operation that was requested.
         action: &'static str,
     },
     /// A client program ended with an error.
@@ -86,43 +86,45 @@ pub enum SandboxError {
     Client {
         /// The program.
         program: String,
-        /// Its exit status.
+        /// Exit status of the program.
         status: String,
-        /// What it printed.
+        /// What the program printed.
         message: String,
     },
-    /// No free port was found on loopback.
+    /// No free port was found on the loopback address.
     #[error("no free TCP port on 127.0.0.1 after {tries} tries")]
     NoFreePort {
-        /// How many were tried.
+        /// Number of ports that were tried.
         tries: u32,
     },
-    /// The TCP port that was asked for is taken.
-    #[error("port {port} on 127.0.0.1 is taken: end what listens there, or choose another with --port")]
+    /// The requested TCP port is in use.
+    #[error(
+        "port {port} on 127.0.0.1 is in use: stop the program that listens there, or choose another port with --port"
+    )]
     PortTaken {
-        /// Which.
+        /// The requested port.
         port: u16,
     },
-    /// There are not so many TCP ports.
+    /// There are fewer TCP ports after the first one than servers.
     #[error(
         "{count} servers have no ports from {first} on: the last TCP port is 65535; choose a lower --port"
     )]
     PortRange {
-        /// The first.
+        /// First port of the range.
         first: u16,
-        /// How many servers, each with one.
+        /// Number of servers, each of which needs a port.
         count: u32,
     },
     /// The path of a Unix socket would be longer than the kernel allows.
     #[error("socket path {path} is longer than 107 bytes: set TMPDIR to a shorter folder", path = .path.display())]
     SocketPath {
-        /// The path that was wanted.
+        /// The path that is too long.
         path: PathBuf,
     },
 }
 
 impl SandboxError {
-    /// The stable code of this error, as documented in docs/reference/errors.md.
+    /// Returns the stable code of this error, as documented in docs/reference/errors.md.
     pub fn code(&self) -> &'static str {
         match self {
             Self::File { .. } => "TW-SBX-0001",
@@ -142,7 +144,7 @@ impl SandboxError {
     }
 }
 
-/// Adds what was tried on which path to an I/O error.
+/// Adds the operation and the path to an I/O error.
 pub(crate) trait FileContext<T> {
     /// `action` is a verb phrase such as "create".
     fn on_path(self, action: &'static str, path: &Path) -> Result<T, SandboxError>;
@@ -195,13 +197,13 @@ mod tests {
             assert_eq!(
                 page.matches(&format!("| {code} | ")).count(),
                 1,
-                "{code} in docs/reference/errors.md"
+                "{code} is not documented in docs/reference/errors.md"
             );
         }
         assert_eq!(
             page.matches("| TW-SBX-").count(),
             codes.len(),
-            "errors.md explains codes that no error has"
+            "errors.md documents codes that no error has"
         );
     }
 }

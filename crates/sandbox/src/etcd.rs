@@ -1,4 +1,4 @@
-//! etcd as a child process, for tests of leases and records.
+//! etcd as a child process, for tests of leases and of records in etcd.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -13,19 +13,19 @@ use crate::tool::Tool;
 
 const ETCD: Tool = Tool { name: "etcd", path: "usr/bin/etcd", package: "etcd-server" };
 
-/// Time limit until it answers.
+/// Time limit for etcd to answer after its start.
 const START_MAX: Duration = Duration::from_secs(60);
 
-/// Server certificate of etcd.
+/// TLS certificate of the etcd server.
 #[derive(Debug, Clone)]
 pub struct EtcdTls {
-    /// PEM file.
+    /// PEM file of the certificate.
     pub certificate: PathBuf,
-    /// PEM file.
+    /// PEM file of the private key.
     pub key: PathBuf,
 }
 
-/// A one-member cluster on loopback. It ends with this process.
+/// An etcd cluster with one member on the loopback address. It ends with this process.
 #[derive(Debug)]
 pub struct Etcd {
     program: PathBuf,
@@ -39,29 +39,29 @@ pub struct Etcd {
 struct EtcdPorts {
     client: ReservedPort,
     peer: ReservedPort,
-    /// Health and metrics endpoint without TLS.
+    /// Port of the health and metrics endpoint, which does not use TLS.
     metrics: ReservedPort,
 }
 
 impl Etcd {
-    /// The program: in the cache, where `./dev setup` puts it, or of the system. `None` means that a test
-    /// ends at once, and one loud line has named it.
+    /// Returns the path of etcd: from the cache, where `./dev setup` stores it, or from the system. If it
+    /// returns `None`, the test must end; a line on standard error has then reported that etcd is missing.
     ///
     /// # Panics
-    /// If it is missing while `CI` is set, unless `TAILWATER_ALLOW_MISSING_SERVERS=1` is set too.
+    /// If etcd is missing while `CI` is set, unless `TAILWATER_ALLOW_MISSING_SERVERS=1` is set too.
     pub fn require() -> Option<PathBuf> {
         ETCD.require()
     }
 
-    /// Starts it with its data in `folder`, and waits until it answers.
+    /// Starts etcd with its data in `folder`, and waits until it answers.
     ///
     /// # Errors
-    /// [`SandboxError::Spawn`] if it cannot be started or does not answer within a minute.
+    /// [`SandboxError::Spawn`] if etcd cannot be started or does not answer within a minute.
     pub async fn start(program: &Path, folder: &Path) -> Result<Self, SandboxError> {
         Self::start_as(program, folder, None).await
     }
 
-    /// As [`Etcd::start`], for clients over TLS.
+    /// Like [`Etcd::start`], for clients that use TLS.
     ///
     /// # Errors
     /// As [`Etcd::start`].
@@ -81,28 +81,28 @@ impl Etcd {
         Ok(etcd)
     }
 
-    /// The URL for clients.
+    /// Returns the URL for clients.
     pub fn endpoint(&self) -> String {
         client_url(&self.ports, self.tls.as_ref())
     }
 
-    /// Freezes it (SIGSTOP), like a hung machine.
+    /// Freezes etcd with SIGSTOP, like a hung machine.
     ///
     /// # Errors
-    /// [`SandboxError::Spawn`] if it has ended.
+    /// [`SandboxError::Spawn`] if etcd has ended.
     pub fn pause(&mut self) -> Result<(), SandboxError> {
         self.process.pause()
     }
 
-    /// Resumes it (SIGCONT).
+    /// Resumes etcd with SIGCONT.
     ///
     /// # Errors
-    /// [`SandboxError::Spawn`] if it has ended.
+    /// [`SandboxError::Spawn`] if etcd has ended.
     pub fn resume(&mut self) -> Result<(), SandboxError> {
         self.process.resume()
     }
 
-    /// Kills it and starts it again with the same data and ports.
+    /// Kills etcd and starts it again with the same data and ports.
     ///
     /// # Errors
     /// [`SandboxError::Spawn`] as [`Etcd::start`].
@@ -110,7 +110,7 @@ impl Etcd {
         self.start_again(false).await
     }
 
-    /// Kills it and starts it again without its data: all keys are lost, and revisions start from 1.
+    /// Kills etcd and starts it again without its data. All keys are lost, and revisions start from 1.
     ///
     /// # Errors
     /// [`SandboxError::Spawn`] as [`Etcd::start`], and if the data cannot be removed.
@@ -138,7 +138,7 @@ impl Etcd {
             if Instant::now() >= deadline {
                 let program = self.program.display().to_string();
                 let log = self.folder.join("etcd.log");
-                let source = std::io::Error::other(format!("it does not answer; see {}", log.display()));
+                let source = std::io::Error::other(format!("etcd does not answer; see {}", log.display()));
                 return Err(SandboxError::Spawn { program, source });
             }
             tokio::time::sleep(Duration::from_millis(20)).await;

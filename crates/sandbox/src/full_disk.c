@@ -1,8 +1,8 @@
-/* A full disk: preloaded into a server, no file grows as long as MARKER exists. What is there may be written over, as on a
- * disk that is really full.
+/* Simulates a full disk in a server that preloads this library: while the file MARKER exists, no file can grow. Existing
+ * bytes can be overwritten, as on a disk that is really full.
  *
- * System calls are made here and not through the C library's own functions, so that one build serves servers that bring a C
- * library of their own. Files are 64 bits wide wherever servers run. */
+ * This library makes the system calls itself and does not use the C library's functions. So one build works in all servers,
+ * also in those that have their own C library. File offsets have 64 bits on all machines that run servers. */
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -10,7 +10,8 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-/* Whether a write up to `end`, or from where the file stands if there is none, finds no room. Messages are let through. */
+/* Whether a write that ends at offset `end` would make the file grow while the disk is full. If `end` is negative, the write
+ * of `length` bytes begins at the current offset. Standard output and error are never limited, so messages are written. */
 static int no_room(int fd, long end, long length) {
     int error = errno;
     struct stat file;
@@ -42,7 +43,7 @@ ssize_t pwrite(int fd, const void *bytes, size_t length, off_t at) {
 ssize_t pwrite64(int fd, const void *bytes, size_t length, off_t at) { return pwrite(fd, bytes, length, at); }
 
 int fallocate(int fd, int mode, off_t at, off_t length) {
-    /* One that makes holes takes no room. */
+    /* A call with a mode, such as one that punches holes, needs no space. */
     return mode == 0 && no_room(fd, at + length, 0) ? -1 : syscall(SYS_fallocate, fd, mode, at, length);
 }
 

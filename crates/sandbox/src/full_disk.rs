@@ -1,9 +1,9 @@
 //! A disk that becomes full and gets free space again while a server runs on it.
 //!
-//! Limits on a process count for as long as it lives ([`crate::ServerSpec::file_kib_max`]), and a server that
-//! meets one may take it for something else than a full disk. A small library of ours, compiled when it is
-//! wanted, is preloaded into the server: whatever would make a file grow fails with `ENOSPC` as long as the
-//! disk is [filled](FullDisk::fill).
+//! A resource limit of a process ([`crate::ServerSpec::file_kib_max`]) applies as long as the process lives,
+//! and a server that reaches it may not treat it as a full disk. So a small library is compiled on demand and
+//! preloaded into the server. While the disk is [filled](FullDisk::fill), each call that would make a file
+//! grow fails with `ENOSPC`.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use crate::preload;
 
 const SOURCE: &str = include_str!("full_disk.c");
 
-/// The library, and the file that makes it simulate a full disk.
+/// The preloaded library, and the file that makes it simulate a full disk.
 #[derive(Debug, Clone)]
 pub struct FullDisk {
     library: PathBuf,
@@ -26,18 +26,19 @@ impl FullDisk {
         preload::is_possible()
     }
 
-    /// Compiles the library into `folder`, which must outlive the programs that are started with it. The disk
-    /// has room.
+    /// Compiles the library into `folder`. The folder must exist as long as programs run with the library. At
+    /// first the disk has free space.
     ///
     /// # Errors
-    /// [`SandboxError::Spawn`] without a C compiler, [`SandboxError::Client`] with its message if it fails.
+    /// [`SandboxError::Spawn`] if there is no C compiler; [`SandboxError::Client`] with the compiler's
+    /// message if it fails.
     pub fn compile(folder: &Path) -> Result<Self, SandboxError> {
         let marker = folder.join("disk_is_full");
         let define = format!("-DMARKER={:?}", marker.to_string_lossy());
         Ok(Self { library: preload::compile(folder, "full_disk", SOURCE, &[define])?, marker })
     }
 
-    /// Environment variables with which a program uses the library.
+    /// Returns the environment variable that makes a program use the library.
     pub fn environment(&self) -> (OsString, OsString) {
         preload::environment(&self.library)
     }
@@ -45,7 +46,7 @@ impl FullDisk {
     /// Makes the disk full.
     ///
     /// # Errors
-    /// [`SandboxError`] if that file cannot be written.
+    /// [`SandboxError`] if the control file cannot be written.
     pub fn fill(&self) -> Result<(), SandboxError> {
         std::fs::write(&self.marker, "").on_path("write", &self.marker)
     }
@@ -53,7 +54,7 @@ impl FullDisk {
     /// Makes free space.
     ///
     /// # Errors
-    /// [`SandboxError`] if that file cannot be removed.
+    /// [`SandboxError`] if the control file cannot be removed.
     pub fn make_room(&self) -> Result<(), SandboxError> {
         std::fs::remove_file(&self.marker).on_path("remove", &self.marker)
     }

@@ -1,4 +1,5 @@
-//! The folder of one running server: its data, socket, error log, and the lock that marks it as in use.
+//! The folder of one running server: its data, socket, error log, and the lock that marks the folder as in
+//! use.
 
 use std::fs;
 use std::os::unix::fs::DirBuilderExt;
@@ -8,11 +9,12 @@ use crate::cache::{Cache, FileLock};
 use crate::error::{FileContext, SandboxError};
 use crate::install::remove_tree;
 
-/// The kernel's limit for the path of a Unix socket, without the closing zero byte.
+/// Maximum length of a Unix socket path in bytes, without the terminating zero byte. This is the kernel's
+/// limit.
 const SOCKET_PATH_BYTES_MAX: usize = 107;
 
-/// A folder that is removed with its owner: when dropped, or, if the owner was killed, by the next process
-/// that starts a server.
+/// The folder of a server. It is removed when this value is dropped. If the process was killed, the next
+/// process that starts a server removes it.
 #[derive(Debug)]
 pub(crate) struct InstanceFolder {
     path: PathBuf,
@@ -21,15 +23,17 @@ pub(crate) struct InstanceFolder {
 }
 
 impl InstanceFolder {
-    /// Creates a folder under the cache's `run`, and removes those whose owners have ended.
+    /// Creates a folder under the cache's `run`, and removes folders whose processes have ended.
     pub(crate) fn create(cache: &Cache) -> Result<Self, SandboxError> {
         let run = cache.run();
         private_folder(&run)?;
         sweep(&run)?;
-        // The random part keeps a recycled pid from ever meeting a lock file of its predecessor.
+        // A later process may get the same process id. The random part prevents that it meets a lock file of
+        // the earlier process.
         let name = format!("{}-{:06x}", std::process::id(), rand::random::<u32>() & 0xff_ffff);
         let lock_path = run.join(format!("{name}.lock"));
-        // Locked before the folder exists, so that a folder is never without a locked owner.
+        // The lock is acquired before the folder is created, so that each folder always has a locked lock
+        // file.
         let lock = FileLock::acquire(&lock_path, || {})?;
         let path = run.join(name);
         private_folder(&path)?;
@@ -49,14 +53,14 @@ impl Drop for InstanceFolder {
     }
 }
 
-/// Removes the folders of owners that were killed.
+/// Removes the folders of processes that were killed.
 fn sweep(run: &Path) -> Result<(), SandboxError> {
     for entry in fs::read_dir(run).on_path("list", run)?.flatten() {
         let lock_path = entry.path();
         if lock_path.extension().is_none_or(|extension| extension != "lock") {
             continue;
         }
-        // Held during removal, so that only one process removes it.
+        // The lock is held while the folder is removed, so that only one process removes it.
         if let Some(_lock) = FileLock::try_acquire(&lock_path)? {
             let path = lock_path.with_extension("");
             tracing::debug!(path = %path.display(), "removing files of a killed process");
@@ -83,10 +87,12 @@ pub(crate) fn remove_folder(path: &Path) -> Result<(), SandboxError> {
     remove_tree(path).on_path("remove", path)
 }
 
-/// File with the path of the socket folder, if the path in the data's folder would be too long.
+/// Name of the file that holds the path of the socket folder. It exists if the socket is not in the data
+/// folder, because that path would be too long.
 const SOCKET_FOLDER_NOTE: &str = "socket-folder";
 
-/// Chooses the socket's path: next to the data, or in the temporary folder if that path would be too long.
+/// Chooses the path of the socket: in the data folder, or in the temporary folder if that path would be too
+/// long.
 pub(crate) fn socket_path(folder: &Path) -> Result<PathBuf, SandboxError> {
     let sibling = folder.join("sock");
     if fits(&sibling) {
@@ -104,11 +110,11 @@ pub(crate) fn socket_path(folder: &Path) -> Result<PathBuf, SandboxError> {
 }
 
 fn fits(path: &Path) -> bool {
-    // MySQL appends ".lock" for its lock file next to the socket.
+    // MySQL creates a lock file next to the socket, with ".lock" appended to the name.
     path.as_os_str().len() + ".lock".len() <= SOCKET_PATH_BYTES_MAX
 }
 
-/// Creates a folder that only its owner may enter: these servers have a superuser without a password.
+/// Creates a folder that only its owner can enter, because these servers have a superuser without a password.
 pub(crate) fn private_folder(path: &Path) -> Result<(), SandboxError> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(path).on_path("create", path)
 }
@@ -118,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn folders_of_living_owners_stay_and_others_are_swept() {
+    fn only_folders_of_ended_processes_are_removed() {
         let folder = tempfile::tempdir().expect("temporary folder");
         let cache = Cache::at(folder.path());
         let first = InstanceFolder::create(&cache).expect("first");
@@ -134,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_path_that_is_too_long_moves_to_the_temporary_folder() {
+    fn a_socket_whose_path_is_too_long_is_in_the_temporary_folder() {
         let folder = tempfile::tempdir().expect("temporary folder");
         assert_eq!(socket_path(folder.path()).expect("short"), folder.path().join("sock"));
         let deep = folder.path().join("x".repeat(100));

@@ -1,4 +1,4 @@
-//! The servers that Tailwater is tried against.
+//! The server versions that Tailwater is tested with.
 
 use std::fmt;
 use std::str::FromStr;
@@ -17,10 +17,10 @@ pub enum ServerKind {
 }
 
 impl ServerKind {
-    /// Every kind, in the order in which tests go through them.
+    /// All kinds, in the order in which tests use them.
     pub const ALL: [Self; 3] = [Self::Mysql97, Self::Mariadb1011, Self::Mariadb118];
 
-    /// The name used on the command line and for folders.
+    /// Returns the name used on the command line and for folders.
     pub fn name(self) -> &'static str {
         match self {
             Self::Mysql97 => "mysql-9.7",
@@ -29,7 +29,7 @@ impl ServerKind {
         }
     }
 
-    /// The family the server belongs to.
+    /// Returns the family of the server.
     pub fn flavour(self) -> Flavour {
         match self {
             Self::Mysql97 => Flavour::MySql,
@@ -37,7 +37,7 @@ impl ServerKind {
         }
     }
 
-    /// Major and minor version, as `SELECT VERSION()` begins.
+    /// Returns the major and minor version, as in `SELECT VERSION()`.
     pub fn series(self) -> &'static str {
         match self {
             Self::Mysql97 => "9.7",
@@ -46,7 +46,7 @@ impl ServerKind {
         }
     }
 
-    /// File name of the server program.
+    /// Returns the file name of the server program.
     pub fn daemon(self) -> &'static str {
         match self.flavour() {
             Flavour::MySql => "mysqld",
@@ -54,7 +54,7 @@ impl ServerKind {
         }
     }
 
-    /// File name of the interactive client.
+    /// Returns the file name of the interactive client.
     pub fn client(self) -> &'static str {
         match self.flavour() {
             Flavour::MySql => "mysql",
@@ -62,8 +62,8 @@ impl ServerKind {
         }
     }
 
-    /// The kind for a flavour and, when given, a version or its beginning (`11`, `11.8`, `11.8.3`); without a
-    /// version the one that Debian 12 users meet first. `None` if the sandbox has no such server.
+    /// Returns the kind for a flavour and optionally a version or its beginning (`11`, `11.8`, `11.8.3`).
+    /// Without a version, MariaDB means the one of Debian 12. `None` if the sandbox has no such server.
     pub fn choose(flavour: Flavour, version: Option<&str>) -> Option<Self> {
         let mut kinds = Self::ALL.into_iter().filter(|kind| kind.flavour() == flavour);
         match version {
@@ -91,7 +91,7 @@ impl fmt::Display for ServerKind {
 impl FromStr for ServerKind {
     type Err = String;
 
-    /// Reads `mysql`, `mariadb`, or either with a version: `mariadb-11.8`.
+    /// Parses `mysql`, `mariadb`, or either with a version, such as `mariadb-11.8`.
     fn from_str(text: &str) -> Result<Self, String> {
         let (family, version) = match text.split_once('-') {
             Some((family, version)) => (family, Some(version)),
@@ -101,11 +101,15 @@ impl FromStr for ServerKind {
             "mysql" => Flavour::MySql,
             "mariadb" => Flavour::MariaDb,
             _ => {
-                return Err(format!("unknown server {text:?}: want mysql or mariadb, or one of {}", names()));
+                return Err(format!(
+                    "unknown server {text:?}: expected mysql or mariadb, or one of {}",
+                    names()
+                ));
             }
         };
-        Self::choose(flavour, version)
-            .ok_or_else(|| format!("no {family} {} here: want one of {}", version.unwrap_or(""), names()))
+        Self::choose(flavour, version).ok_or_else(|| {
+            format!("the sandbox has no {family} {}: expected one of {}", version.unwrap_or(""), names())
+        })
     }
 }
 
@@ -118,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kinds_are_named_by_family_and_version() {
+    fn servers_are_named_by_family_and_version() {
         let check = |text: &str, want: Option<ServerKind>| assert_eq!(text.parse().ok(), want, "{text}");
         check("mysql", Some(ServerKind::Mysql97));
         check("mysql-9", Some(ServerKind::Mysql97));

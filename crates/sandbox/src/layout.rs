@@ -1,4 +1,4 @@
-//! How one server lies on disk, how it is executed, and how it is seen to be ready.
+//! The files of one server, how the server is started, and how it is detected that the server is ready.
 
 use std::ffi::OsString;
 use std::fs;
@@ -18,30 +18,30 @@ use crate::instance::socket_path;
 use crate::process::{self, Lifetime, ProcessLimits, Program};
 use crate::template;
 
-/// How long a server may take to start; crash recovery of a big data directory included.
+/// Time limit for the start of a server in seconds, including crash recovery of a big data directory.
 const START_SECONDS_MAX: u64 = 120;
 
-/// Everything that is needed to execute one server, however long it is to live.
+/// Everything that is needed to start one server.
 #[derive(Debug)]
 pub(crate) struct Layout {
     pub(crate) install: Install,
     pub(crate) data: PathBuf,
     pub(crate) socket: PathBuf,
     pub(crate) pid_file: PathBuf,
-    /// Its own: a server that starts removes what it takes for its own left-overs there, also those of
-    /// servers that run.
+    /// Temporary folder of this server only. A server that starts deletes temporary files that look like its
+    /// own. In a shared folder, it would delete those of servers that run.
     pub(crate) temporary: PathBuf,
     pub(crate) error_log: PathBuf,
-    /// An option file, empty unless the user wrote to it: without any, MySQL passes over what `SET PERSIST`
-    /// kept, too.
+    /// Option file; empty unless the user wrote to it. It always exists: without an option file, MySQL also
+    /// ignores the settings of `SET PERSIST`.
     pub(crate) option_file: PathBuf,
-    /// Variables added to the environment.
+    /// Variables added to the server's environment.
     pub(crate) environment: Vec<(OsString, OsString)>,
 }
 
 impl Layout {
-    /// Places a server's files in `folder`, with its data in `data` if that is given, else in a pristine
-    /// copy.
+    /// Prepares a server's files in `folder`. The data directory is `data` if that is given, else a copy of
+    /// the template.
     pub(crate) fn prepare(
         install: Install,
         cache: &Cache,
@@ -59,7 +59,7 @@ impl Layout {
         let temporary = folder.join("tmp");
         fs::create_dir_all(&temporary).on_path("create", &temporary)?;
         let option_file = folder.join("my.cnf");
-        // One that is there already belongs to a server that is started once more.
+        // An existing option file belongs to a server that is started again, and is kept.
         let opened = fs::OpenOptions::new().create(true).append(true).open(&option_file);
         opened.on_path("write", &option_file)?;
         Ok(Self {
@@ -74,7 +74,8 @@ impl Layout {
         })
     }
 
-    /// The command line: files, then defaults that are safe and small, then the caller's options.
+    /// Returns the command line of the server: options for files, then safe defaults for a small server, then
+    /// the caller's options.
     fn program(&self, port: u16, options: &[String]) -> Result<Program, SandboxError> {
         let kind = self.install.kind();
         let mut program = self.install.program(kind.daemon())?;
@@ -99,8 +100,9 @@ impl Layout {
         if rustix::process::geteuid().is_root() {
             program.arg("--user=root");
         }
-        // Names are never looked up: a resolver that is slow or absent must not slow a login. Full durability
-        // and a row-based binlog, set explicitly because the defaults of the two families differ.
+        // The server never looks up names: a slow or absent DNS resolver must not delay a login. Full
+        // durability and a row-based binlog are set explicitly, because the defaults of the two families
+        // differ.
         for option in [
             "--bind-address=127.0.0.1",
             "--skip-name-resolve",
@@ -114,8 +116,8 @@ impl Layout {
         }
         match kind.flavour() {
             Flavour::MySql => program.arg("--gtid-mode=ON").arg("--enforce-gtid-consistency=ON"),
-            // From 11.4 on it would make itself an RSA key at every start, for seconds. `--ssl` brings that
-            // back, and options with certificates switch TLS on by themselves.
+            // Since 11.4, MariaDB would generate an RSA key at each start, which takes seconds. The option
+            // `--ssl` enables TLS again, and so do options with certificates.
             Flavour::MariaDb => program.arg("--skip-ssl").arg("--binlog-format=ROW"),
         };
         for option in template::shape_options(kind.flavour()) {
@@ -128,7 +130,7 @@ impl Layout {
         Ok(program)
     }
 
-    /// Executes the server; it is not ready yet.
+    /// Starts the server process. The server is not ready when this returns.
     pub(crate) fn launch(
         &self,
         port: u16,
@@ -145,7 +147,7 @@ impl Layout {
         process::spawn(&self.program(port, options)?, &self.error_log, lifetime, limits)
     }
 
-    /// Waits until the server greets clients, and returns the version it names.
+    /// Waits until the server accepts clients, and returns the version from its handshake packet.
     pub(crate) async fn wait_ready(
         &self,
         name: &str,
@@ -159,7 +161,8 @@ impl Layout {
             if let Some(status) = ended {
                 return Err(self.ended_early(name, status));
             }
-            // Another server could hold the port; only the one that wrote our pid file is ours.
+            // Another server could use the port. Only the server whose PID file names our child process is
+            // the right one.
             let pid = fs::read_to_string(&self.pid_file).unwrap_or_default();
             if pid.trim().parse() == Ok(child.id())
                 && let Some(version) = greeting(port).await
@@ -192,12 +195,14 @@ impl Layout {
     }
 }
 
-/// Connects and reads the version out of the server's greeting; `None` while it does not greet.
+/// Connects, and reads the version from the server's handshake packet. Returns `None` if the server sends
+/// none.
 async fn greeting(port: u16) -> Option<String> {
     let read = async {
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.ok()?;
         let mut bytes = Vec::with_capacity(128);
-        // The greeting is one small packet; the version ends with a zero byte after the protocol number 10.
+        // The handshake is one small packet. The version is after the protocol number 10, and ends with a
+        // zero byte.
         while bytes.len() < 512 {
             if stream.read_buf(&mut bytes).await.ok()? == 0 {
                 return None;
@@ -218,11 +223,11 @@ fn greeted_version(packet: &[u8]) -> Option<String> {
     }
     let end = rest.iter().position(|&byte| byte == 0)?;
     let version = String::from_utf8_lossy(rest.get(..end)?).into_owned();
-    // MariaDB 10 puts this in front so that old replicas take it for a newer MySQL.
+    // MariaDB 10 sends this prefix so that old replicas take it for a newer MySQL.
     Some(version.strip_prefix("5.5.5-").map_or(version.clone(), str::to_owned))
 }
 
-/// The last lines of a log, for error messages.
+/// Returns the last lines of a log, for error messages.
 pub(crate) fn tail_of(log: &Path) -> String {
     const BYTES_MAX: usize = 4096;
     const LINES_MAX: usize = 15;
@@ -237,7 +242,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_are_read_from_greetings() {
+    fn versions_are_read_from_handshake_packets() {
         let check = |bytes: &[u8], want: Option<&str>| assert_eq!(greeted_version(bytes).as_deref(), want);
         check(b"\x4a\0\0\0\x0a9.7.0-2\0rest", Some("9.7.0-2"));
         check(b"\x4a\0\0\0\x0a5.5.5-10.11.18-MariaDB\0", Some("10.11.18-MariaDB"));

@@ -1,7 +1,7 @@
-//! Real servers, faulty network links and checked workloads on one machine, for the demo, the benchmarks and
-//! every test.
+//! Runs real servers, network links with faults, and workloads with a ledger on one machine: for the demo,
+//! the benchmarks and the tests.
 //!
-//! The map:
+//! Modules:
 //! - [`kind`]: the available servers.
 //! - [`install`]: downloads and finds servers, without root and without changing the system.
 //! - [`server`]: starts, stops, kills, pauses and restarts servers; they never outlive the process that
@@ -13,9 +13,9 @@
 //! - [`link`]: a network link that can be made slow or broken; [`slow_fsync`]: slow fsync; [`full_disk`]: a
 //!   disk that is temporarily full; [`stepped_clock`]: a wall clock that jumps. The last three are preloaded
 //!   libraries.
-//! - [`mod@odd_settings`]: unusual global settings that no session of ours may inherit.
+//! - [`mod@odd_settings`]: unusual global settings, which must not affect Tailwater's sessions.
 //! - [`workload`]: clients that write and keep a [`ledger`] of the outcome of each transaction.
-//! - [`mod@require`]: servers for tests.
+//! - [`mod@require`]: provides servers to tests.
 //! - [`cache`]: the folders on disk.
 
 pub mod cache;

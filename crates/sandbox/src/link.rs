@@ -1,9 +1,9 @@
-//! A network link with faults: a TCP relay between clients and one server, whose latency, bandwidth and
-//! breaks are set while it runs.
+//! A network link with faults: a TCP proxy between clients and one server. Its latency, bandwidth and faults
+//! can be changed while it runs.
 //!
-//! Clients connect to the link's port instead of the server's. Bytes of each direction wait in a bounded
-//! queue. A cut direction drops them, like a network that lost its route: neither side is notified, and
-//! connections stay open until a time-out.
+//! Clients connect to the link's port instead of the server's. The bytes of each direction wait in a bounded
+//! queue. A direction that is cut drops its bytes, as when a network route is lost: neither side is notified,
+//! and connections stay open until a timeout.
 
 use std::collections::VecDeque;
 use std::io;
@@ -19,26 +19,26 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 
-/// Maximum bytes in flight per direction of a connection; beyond that the link stops reading, and the
-/// sender's socket fills up as on a slow network.
+/// Maximum number of bytes in flight in one direction of a connection. Beyond it the link stops reading, and
+/// the sender's socket buffer fills, as on a slow network.
 const IN_FLIGHT_BYTES_MAX: usize = 4 << 20;
 const READ_BYTES: usize = 64 << 10;
-/// Without a limit on bandwidth, what is read at once is sent at once; with one, in parts that take about
-/// this long.
+/// With a bandwidth limit, bytes are sent in parts that take about this long. Without a limit, all bytes that
+/// were read at once are sent at once.
 const SLICE: Duration = Duration::from_millis(5);
 
-/// How one direction of a link behaves.
+/// The conditions of one direction of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LinkConditions {
     /// One-way latency.
     pub latency: Duration,
-    /// Bytes per second of each connection; `None` for no limit. At least 1.
+    /// Bytes per second of each connection, at least 1; `None` for no limit.
     pub bandwidth: Option<u64>,
-    /// Bytes are dropped silently.
+    /// Whether bytes are dropped silently.
     pub cut: bool,
 }
 
-/// One way through a link.
+/// A direction of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     /// From the client to the server.
@@ -47,7 +47,7 @@ pub enum Direction {
     ToClient,
 }
 
-/// The state of a link; `generation` counts resets, and connections of an older one end.
+/// The state of a link. `generation` counts resets; connections of an earlier generation are closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct LinkState {
     to_server: LinkConditions,
@@ -75,19 +75,19 @@ pub struct Link {
 }
 
 impl Link {
-    /// Opens a link to a server on a free port of loopback, without faults.
+    /// Opens a link without faults to a server, on a free port of 127.0.0.1.
     ///
     /// # Errors
-    /// If no port can be listened on.
+    /// If no port can be opened for listening.
     pub async fn open(target: SocketAddr) -> io::Result<Self> {
         Self::open_at((Ipv4Addr::LOCALHOST, 0).into(), target).await
     }
 
-    /// Opens one at another loopback address. All of 127.0.0.0/8 is loopback: at 127.0.0.2 it can have the
-    /// port of its server.
+    /// Opens a link at another loopback address. All addresses in 127.0.0.0/8 are loopback: at 127.0.0.2 the
+    /// link can have the same port as its server.
     ///
     /// # Errors
-    /// If the address cannot be listened on.
+    /// If the address cannot be opened for listening.
     pub async fn open_at(address: SocketAddr, target: SocketAddr) -> io::Result<Self> {
         let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr()?;
@@ -99,22 +99,22 @@ impl Link {
         Ok(Self { address, state, target, acceptor })
     }
 
-    /// Where clients connect.
+    /// Returns the address that clients connect to.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The port on 127.0.0.1 where clients connect.
+    /// Returns the port on 127.0.0.1 that clients connect to.
     pub fn port(&self) -> u16 {
         self.address.port()
     }
 
-    /// Sends new connections to another server.
+    /// Connects new connections to another server. Open connections are not changed.
     pub fn set_target(&self, target: SocketAddr) {
         self.target.send_replace(target);
     }
 
-    /// Sets the conditions of one direction, also for open connections.
+    /// Sets the conditions of one direction. They also apply to open connections.
     pub fn set(&self, direction: Direction, conditions: LinkConditions) {
         self.state.send_modify(|state| match direction {
             Direction::ToServer => state.to_server = conditions,
@@ -122,17 +122,17 @@ impl Link {
         });
     }
 
-    /// The current conditions of one direction.
+    /// Returns the current conditions of one direction.
     pub fn conditions(&self, direction: Direction) -> LinkConditions {
         self.state.borrow().conditions(direction)
     }
 
-    /// Sets the latency of both directions, each half of a round trip.
+    /// Sets the latency of each direction. A round trip takes twice as long.
     pub fn set_latency(&self, one_way: Duration) {
         self.modify(|conditions| conditions.latency = one_way);
     }
 
-    /// Sets the bandwidth of both directions in bytes per second of each connection; `None` for no limit.
+    /// Sets the bandwidth of each direction, in bytes per second of each connection; `None` for no limit.
     pub fn set_bandwidth(&self, bytes_per_second: Option<u64>) {
         self.modify(|conditions| conditions.bandwidth = bytes_per_second);
     }
@@ -142,17 +142,17 @@ impl Link {
         self.set(direction, LinkConditions { cut: true, ..self.conditions(direction) });
     }
 
-    /// Drops all bytes. New connections are accepted and get no data.
+    /// Drops the bytes of both directions. New connections are accepted and get no data.
     pub fn cut_both(&self) {
         self.modify(|conditions| conditions.cut = true);
     }
 
-    /// Ends all connections at once with a TCP reset to both sides; new ones are served.
+    /// Closes all connections at once with a TCP reset to both sides. New connections work.
     pub fn reset(&self) {
         self.state.send_modify(|state| state.generation += 1);
     }
 
-    /// Resets all connections, and each new one at once, like a port without a listener.
+    /// Resets all connections, and each new connection at once, like a port on which no program listens.
     pub fn refuse(&self) {
         self.state.send_modify(|state| {
             state.refuse = true;
@@ -160,8 +160,8 @@ impl Link {
         });
     }
 
-    /// Removes all faults. A connection that lost bytes would continue with a gap, which TCP never has, so it
-    /// is reset.
+    /// Removes all faults. Connections that have lost bytes are reset, because TCP never continues with a
+    /// gap.
     pub fn restore(&self) {
         self.state.send_modify(|state| {
             let was_cut = state.to_server.cut || state.to_client.cut;
@@ -181,7 +181,7 @@ impl Link {
 
 impl Drop for Link {
     fn drop(&mut self) {
-        // Its connections are tasks of a set that goes with it.
+        // The connections are tasks of a set that is dropped with the acceptor.
         self.acceptor.abort();
     }
 }
@@ -199,7 +199,7 @@ async fn accept(
                     let target = *target.borrow();
                     connections.spawn(serve(client, target, state.subscribe()));
                 }
-                // Out of file descriptors, most likely: others must end first.
+                // Probably there are no free file descriptors. Some must be closed first.
                 Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
             },
             Some(_) = connections.join_next() => {}
@@ -207,7 +207,7 @@ async fn accept(
     }
 }
 
-/// Serves one connection until a side ends it or the link does.
+/// Serves one connection until a side or the link closes it.
 async fn serve(client: TcpStream, target: SocketAddr, state: watch::Receiver<LinkState>) {
     let now = *state.borrow();
     if now.refuse {
@@ -230,7 +230,7 @@ async fn serve(client: TcpStream, target: SocketAddr, state: watch::Receiver<Lin
         return;
     };
     let (mut client, mut server) = (client, server);
-    // Small packets must not wait for each other: the link has its own idea of delay.
+    // Small packets must not be delayed by TCP. Only the link adds delay.
     let _ = (client.set_nodelay(true), server.set_nodelay(true));
     let torn = {
         let (from_client, to_client) = client.split();
@@ -252,25 +252,25 @@ async fn serve(client: TcpStream, target: SocketAddr, state: watch::Receiver<Lin
     }
 }
 
-/// Makes closing the socket send a reset rather than an orderly end.
+/// Sets the socket so that closing it sends a TCP reset.
 fn reset(stream: &TcpStream) {
     let _ = stream.set_zero_linger();
 }
 
-/// Bytes in flight.
+/// Bytes in flight, and the time at which they arrive.
 struct DelayedBytes {
     due: Instant,
     bytes: Bytes,
 }
 
-/// Passes the bytes of one direction until the sender ends its side or an error breaks the connection.
+/// Forwards the bytes of one direction until the sender closes its side or an error breaks the connection.
 async fn pass(
     from: ReadHalf<'_>,
     to: WriteHalf<'_>,
     direction: Direction,
     state: &watch::Receiver<LinkState>,
 ) {
-    // A delayed for each read; together with the size of a read it bounds what is in flight.
+    // The queue has one entry for each read. With the size of a read this bounds the bytes in flight.
     let (sender, receiver) = mpsc::channel(IN_FLIGHT_BYTES_MAX / READ_BYTES);
     let reading = read(from, sender, direction, state);
     let writing = write(to, receiver, direction, state);
@@ -308,7 +308,7 @@ async fn write(
     direction: Direction,
     state: &watch::Receiver<LinkState>,
 ) {
-    // When the last byte sent will have left a link of limited bandwidth.
+    // With a bandwidth limit: the time at which the last byte will have been sent.
     let mut free = Instant::now();
     let mut waiting = VecDeque::new();
     loop {
@@ -342,7 +342,7 @@ async fn write(
             return;
         }
     }
-    // The sender closed its side: do the same.
+    // The sender has closed its side, so the link closes the other one.
     let _ = to.shutdown().await;
 }
 
@@ -350,7 +350,7 @@ async fn write(
 mod tests {
     use super::*;
 
-    /// A server that sends back what it gets, and a link to it.
+    /// Starts a server that sends back what it receives, and a link to it.
     async fn echo() -> (Link, JoinHandle<()>) {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("listen");
         let address = listener.local_addr().expect("address");
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn bytes_pass_unchanged_and_an_end_is_passed_on() {
+    async fn bytes_and_the_end_of_a_connection_are_forwarded() {
         let (link, server) = echo().await;
         let mut stream = TcpStream::connect(link.address()).await.expect("connect");
         let bytes: Vec<u8> = (0..3_000_000_u32).map(|n| (n % 251) as u8).collect();
@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn latency_is_added_to_each_way() {
+    async fn latency_is_added_to_each_direction() {
         let (link, server) = echo().await;
         let mut stream = TcpStream::connect(link.address()).await.expect("connect");
         link.set_latency(Duration::from_millis(60));
@@ -417,13 +417,13 @@ mod tests {
         );
         let began = Instant::now();
         exchange(&mut stream, &vec![7; 200_000]).await.expect("exchange");
-        // A first slice goes out at once, so a little less than 0.2 s.
+        // The first part is sent at once, so the transfer takes a little less than 0.2 s.
         assert!(began.elapsed() >= Duration::from_millis(180), "{:?}", began.elapsed());
         server.abort();
     }
 
     #[tokio::test]
-    async fn a_cut_is_silent_and_a_restored_link_resets_what_lost_bytes() {
+    async fn a_cut_is_silent_and_a_restored_link_resets_connections_that_lost_bytes() {
         let (link, server) = echo().await;
         for direction in [Direction::ToServer, Direction::ToClient] {
             let mut stream = TcpStream::connect(link.address()).await.expect("connect");
@@ -444,7 +444,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_reset_ends_connections_and_a_refusal_new_ones() {
+    async fn a_reset_closes_connections_and_a_refusal_closes_new_ones() {
         let (link, server) = echo().await;
         let mut stream = TcpStream::connect(link.address()).await.expect("connect");
         exchange(&mut stream, b"before").await.expect("exchange");

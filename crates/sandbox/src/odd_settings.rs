@@ -1,5 +1,5 @@
-//! Unusual but legal global settings. Sessions that inherit them lose rows, refuse statements or change their
-//! meaning.
+//! Unusual but legal global settings. A session that inherits them may lose rows, reject statements or change
+//! their meaning.
 
 use tailwater_wire::Flavour;
 
@@ -7,7 +7,7 @@ use crate::error::SandboxError;
 use crate::kind::ServerKind;
 use crate::server::{Server, ServerSpec};
 
-/// Variable and value, in SQL, for all servers.
+/// Variables and their values as SQL, for all servers.
 const ALL: &[(&str, &str)] = &[
     ("character_set_client", "latin1"),
     ("character_set_results", "latin1"),
@@ -97,10 +97,10 @@ const MARIADB: &[(&str, &str)] = &[
 const MARIADB_118: &[(&str, &str)] =
     &[("max_tmp_session_space_usage", "65536"), ("block_encryption_mode", "'aes-256-cbc'")];
 
-/// Variables that servers accept and ignore, so that no effect can be tested.
+/// Variables that a server accepts and ignores, so that their effect cannot be tested.
 const IGNORED_VARIABLES: [(ServerKind, &str); 1] = [(ServerKind::Mariadb118, "alter_algorithm")];
 
-/// Variable and value, in SQL, for a kind of server.
+/// Returns the variables and their values as SQL, for a kind of server.
 pub fn odd_settings(kind: ServerKind) -> Vec<(&'static str, &'static str)> {
     let own: &[&[_]] = match kind {
         ServerKind::Mysql97 => &[ALL, MYSQL],
@@ -111,7 +111,7 @@ pub fn odd_settings(kind: ServerKind) -> Vec<(&'static str, &'static str)> {
     all.filter(|(name, _)| !IGNORED_VARIABLES.contains(&(kind, name))).collect()
 }
 
-/// Server options with which all of [`odd_settings`] reach its sessions.
+/// Adds the server options that are needed for all of [`odd_settings`] to take effect in sessions.
 pub fn accept_odd_settings(spec: ServerSpec) -> ServerSpec {
     match spec.kind.flavour() {
         Flavour::MySql => spec,
@@ -123,10 +123,10 @@ pub fn accept_odd_settings(spec: ServerSpec) -> ServerSpec {
     }
 }
 
-/// Applies all of [`odd_settings`] to a server, for new sessions.
+/// Applies all of [`odd_settings`] to new sessions of a server.
 ///
 /// # Errors
-/// [`SandboxError::Client`] if the server does not take one.
+/// [`SandboxError::Client`] if the server rejects a setting.
 pub async fn apply_odd_settings(server: &Server) -> Result<(), SandboxError> {
     let statements = odd_settings(server.kind()).into_iter();
     let statements: Vec<_> =
@@ -135,7 +135,7 @@ pub async fn apply_odd_settings(server: &Server) -> Result<(), SandboxError> {
     Ok(())
 }
 
-/// Resets all of [`odd_settings`] of a server, for new sessions.
+/// Resets all of [`odd_settings`] to their defaults for new sessions of a server.
 ///
 /// # Errors
 /// As [`apply_odd_settings`].

@@ -1,4 +1,4 @@
-//! Free TCP ports on loopback.
+//! Free TCP ports on the loopback address.
 
 use std::collections::HashSet;
 use std::fs;
@@ -12,12 +12,12 @@ use crate::error::SandboxError;
 
 const TRIES_MAX: u32 = 200;
 
-/// Ports handed out by this process; a server that is down for a moment still owns its port.
+/// Ports that this process has reserved. A server keeps its port while it is down.
 static TAKEN: Mutex<Option<HashSet<u16>>> = Mutex::new(None);
 
-/// A free port, reserved within this process until dropped.
+/// A free port, reserved within this process until this value is dropped.
 ///
-/// It lies below the range from which the kernel takes the local ports of outgoing connections: a port out of
+/// The port is below the range from which the kernel takes local ports of outgoing connections. A port in
 /// that range could be taken by any client while the server restarts.
 #[derive(Debug)]
 pub struct ReservedPort {
@@ -25,7 +25,7 @@ pub struct ReservedPort {
 }
 
 impl ReservedPort {
-    /// Picks one.
+    /// Reserves a free port.
     ///
     /// # Errors
     /// [`SandboxError::NoFreePort`].
@@ -42,13 +42,13 @@ impl ReservedPort {
         Err(SandboxError::NoFreePort { tries: TRIES_MAX })
     }
 
-    /// Takes a given port, unless another server of this process has it.
+    /// Reserves a given port, unless another server of this process has it.
     pub(crate) fn claim(number: u16) -> Option<Self> {
         let mut taken = TAKEN.lock();
         taken.get_or_insert_default().insert(number).then(|| Self { number })
     }
 
-    /// Takes a given port, if nothing listens on it.
+    /// Reserves a given port, if no program listens on it.
     ///
     /// # Errors
     /// [`SandboxError::PortTaken`].
@@ -57,7 +57,7 @@ impl ReservedPort {
         is_free.then(|| Self::claim(number)).flatten().ok_or(SandboxError::PortTaken { port: number })
     }
 
-    /// Its number.
+    /// Returns the port number.
     pub fn number(&self) -> u16 {
         self.number
     }
@@ -75,7 +75,7 @@ fn below_ephemeral() -> Range<u16> {
     let low = text.split_ascii_whitespace().next().and_then(|word| word.parse().ok());
     match low {
         Some(low) if low > 12_000 => 10_000..low,
-        // Everything is handed out to outgoing connections here; any port will do.
+        // On this machine the kernel uses all ports for outgoing connections, so any port can be chosen.
         _ => 20_000..60_000,
     }
 }

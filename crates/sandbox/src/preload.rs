@@ -1,5 +1,4 @@
-//! Small libraries of ours, compiled when they are wanted, that are preloaded into servers and other programs
-//! started here.
+//! Compiles small C libraries that are preloaded into servers and other programs.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -8,16 +7,17 @@ use std::process::{Command, Stdio};
 use crate::error::{FileContext, SandboxError};
 use crate::process::on_path;
 
-/// Whether a C compiler is there to compile them.
+/// Whether a C compiler is available.
 pub(crate) fn is_possible() -> bool {
     on_path("cc".as_ref()).is_some()
 }
 
-/// Compiles `source` into the library `name` in `folder`, with `options` of the compiler's, such as
+/// Compiles `source` into the library `name` in `folder`. `options` are options of the compiler, such as
 /// `-DNAME=value`.
 ///
 /// # Errors
-/// [`SandboxError::Spawn`] without a C compiler, [`SandboxError::Client`] with its message if it fails.
+/// [`SandboxError::Spawn`] if there is no C compiler; [`SandboxError::Client`] with the compiler's message if
+/// it fails.
 pub(crate) fn compile(
     folder: &Path,
     name: &str,
@@ -45,7 +45,7 @@ pub(crate) fn compile(
     Ok(library)
 }
 
-/// What the environment of a program must say for a library to be preloaded.
+/// Returns the environment variable that preloads a library into a program.
 pub(crate) fn environment(library: &Path) -> (OsString, OsString) {
     ("LD_PRELOAD".into(), library.as_os_str().to_owned())
 }

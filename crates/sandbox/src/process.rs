@@ -1,17 +1,17 @@
 //! Child processes that cannot outlive this process.
 //!
-//! A server must die with the process that started it, even when that process is killed with SIGKILL and runs
-//! no code of its own any more. Only the kernel can promise that: the parent-death signal
-//! (`PR_SET_PDEATHSIG`) is sent to a child when its parent ends. Three things make it sound without any
-//! `unsafe` code of ours:
+//! A server must end with the process that started it, even if that process is killed with SIGKILL and cannot
+//! run any code. Only the kernel can guarantee that. It sends the parent-death signal (`PR_SET_PDEATHSIG`) to
+//! a child when its parent ends. Three rules make this safe without `unsafe` code:
 //!
-//! - `setpriv --pdeathsig KILL` (util-linux, on every Debian) sets it in the child before the server is
-//!   executed; it survives `execve`. The alternative, a shell that waits for the end of a pipe and then kills
-//!   the server, costs a process per server and leaves an orphan when the shell is the one that is killed.
-//! - The signal is sent when the *thread* that forked ends, not its process. So one thread of ours, which
-//!   never ends, forks all of them.
-//! - A parent that dies before the child has asked for the signal would not be noticed. So a line of shell,
-//!   run after `setpriv`, compares its parent with the expected one before it executes the server.
+//! - `setpriv --pdeathsig KILL` (util-linux, on every Debian) sets the signal in the child before the server
+//!   is executed. The setting is kept over `execve`. The alternative is a shell that waits for the end of a
+//!   pipe and then kills the server. It needs one more process for each server, and if the shell is killed,
+//!   the server keeps running.
+//! - The kernel sends the signal when the *thread* that forked the child ends, not when its process ends. So
+//!   one thread that never ends forks all children.
+//! - The parent could die before the child has requested the signal. So after `setpriv`, a line of shell
+//!   compares the parent's process id with the expected one before it executes the server.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -28,16 +28,17 @@ use rustix::process::{Pid, Signal};
 
 use crate::error::SandboxError;
 
-/// How long a child lives.
+/// How long a child process lives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Lifetime {
-    /// Killed by the kernel when this process ends.
+    /// The kernel kills the child when this process ends.
     WithOwner,
-    /// Keeps running after this process ends; its id is stored in a file.
+    /// The child keeps running after this process ends. Its process id is stored in a file.
     Detached,
 }
 
-/// A program with its arguments and additional environment variables. It inherits only the environment.
+/// A program with its arguments and additional environment variables. It inherits nothing else but the
+/// environment.
 #[derive(Debug, Clone)]
 pub(crate) struct Program {
     pub(crate) path: OsString,
@@ -66,15 +67,15 @@ impl Program {
     }
 }
 
-/// ProcessLimits put on a child before it runs.
+/// Limits that are set on a child process before it starts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct ProcessLimits {
-    /// Largest file the process may write, in KiB: a full disk for one process.
+    /// Maximum size of a file that the process can write, in KiB. It simulates a full disk for one process.
     pub(crate) file_kib_max: Option<u64>,
 }
 
-/// Starts `program` in its own process group, so that Ctrl-C in a terminal reaches us and not the servers,
-/// with standard output and error appended to `log`.
+/// Starts `program` in its own process group, so that Ctrl-C in a terminal signals this process and not the
+/// servers. Standard output and error are appended to `log`.
 pub(crate) fn spawn(
     program: &Program,
     log: &Path,
@@ -87,7 +88,7 @@ pub(crate) fn spawn(
 
     let mut script = String::new();
     if let Some(blocks) = limits.file_kib_max {
-        // The unit of `ulimit -f` is 512 bytes in POSIX shells.
+        // The unit of `ulimit -f` in POSIX shells is 512 bytes.
         script.push_str(&format!("ulimit -f {}; ", blocks.saturating_mul(2)));
     }
     let mut command = match lifetime {
@@ -117,7 +118,7 @@ pub(crate) fn spawn(
 
 type SpawnRequest = (Command, mpsc::SyncSender<io::Result<Child>>);
 
-/// Runs `spawn` on the one thread that lives as long as the process (see the module's comment).
+/// Runs `spawn` on the one thread that lives as long as the process (see the module's documentation).
 fn on_forking_thread(command: Command) -> io::Result<Child> {
     static REQUESTS: OnceLock<Option<mpsc::Sender<SpawnRequest>>> = OnceLock::new();
     let gone = || io::Error::other("the thread that starts processes has ended");
@@ -125,7 +126,7 @@ fn on_forking_thread(command: Command) -> io::Result<Child> {
         let (sender, receiver) = mpsc::channel::<SpawnRequest>();
         let body = move || {
             for (mut command, answer) in receiver {
-                // If the receiver was dropped, the child is dropped and ends with this process.
+                // If the receiver was dropped, the child is dropped, and ends with this process.
                 let _ = answer.send(command.spawn());
             }
         };
@@ -136,20 +137,21 @@ fn on_forking_thread(command: Command) -> io::Result<Child> {
     receiver.recv().map_err(|_| gone())?
 }
 
-/// Runs a program to its end and returns its output.
+/// Runs a program until it ends, and returns its output.
 pub(crate) fn run_to_end(program: &Program, stdin: Stdio) -> Result<std::process::Output, SandboxError> {
     let spawn = |source| SandboxError::Spawn { program: program.display(), source };
     program.command().stdin(stdin).output().map_err(spawn)
 }
 
-/// Sends a signal to a process whose identity is certain: our unreaped child, or one whose start time was
-/// just compared.
+/// Sends a signal to a process whose identity is certain: a child that was not waited for yet, or a process
+/// whose start time was just compared.
 pub(crate) fn signal(pid: u32, signal: Signal) -> io::Result<()> {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::InvalidInput)?;
     rustix::process::kill_process(pid, signal).map_err(io::Error::from)
 }
 
-/// Waits until the child has ended, without blocking the thread; `None` when it still runs at `deadline`.
+/// Waits until the child has ended, without blocking the thread. Returns `None` if it still runs at
+/// `deadline`.
 pub(crate) async fn wait_until(child: &mut Child, deadline: Instant) -> io::Result<Option<ExitStatus>> {
     let mut pause = Duration::from_millis(1);
     loop {
@@ -164,39 +166,40 @@ pub(crate) async fn wait_until(child: &mut Child, deadline: Instant) -> io::Resu
     }
 }
 
-/// Start time of a process in clock ticks since boot. Together with the pid it identifies a process, because
-/// pids are reused. `None` if there is no such process, or only its zombie.
+/// Returns the start time of a process in clock ticks since boot. Process ids are reused; the id and the
+/// start time together identify a process. `None` if the process does not exist or is a zombie.
 pub(crate) fn start_ticks(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     parse_start_ticks(&stat)
 }
 
-/// CPU time used by a process so far, user and system together.
+/// Returns the CPU time that a process has used so far, user and system time together.
 pub(crate) fn cpu_time(pid: u32) -> Option<Duration> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
     let user: u64 = fields.nth(11)?.parse().ok()?;
     let system: u64 = fields.next()?.parse().ok()?;
-    // Clock ticks are 10 ms on every Linux that Debian ships.
+    // A clock tick is 10 ms on each Linux kernel of Debian.
     Some(Duration::from_millis((user + system) * 10))
 }
 
 fn parse_start_ticks(stat: &str) -> Option<u64> {
-    // The second field is the program's name in brackets and may hold anything, brackets and spaces included.
+    // The second field is the program's name in parentheses. It may contain any characters, also parentheses
+    // and spaces.
     let rest = stat.rsplit_once(')')?.1;
     let mut fields = rest.split_ascii_whitespace();
     let state = fields.next()?;
     if matches!(state, "Z" | "X") {
         return None;
     }
-    // `rest` begins with field 3 (state); the start time is field 22.
+    // `rest` begins with field 3 (state). The start time is field 22.
     fields.nth(18)?.parse().ok()
 }
 
-/// Whether a program of that name is on `PATH`; its full path.
+/// Returns the full path of a program on `PATH`, if there is one.
 pub(crate) fn on_path(name: &OsStr) -> Option<std::path::PathBuf> {
     let path = std::env::var_os("PATH")?;
-    // Servers live in sbin, which a plain user's PATH often leaves out.
+    // Server programs are in sbin folders, which are often not on the PATH of an ordinary user.
     let sbin = ["/usr/local/sbin", "/usr/sbin"].map(std::path::PathBuf::from);
     std::env::split_paths(&path).chain(sbin).map(|folder| folder.join(name)).find(|file| file.is_file())
 }
@@ -206,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn start_time_is_read_past_any_program_name() {
+    fn the_start_time_is_parsed_after_any_program_name() {
         let fields = "S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4711 19";
         assert_eq!(parse_start_ticks(&format!("12 (a) b (c)) {fields}")), Some(4711));
         assert_eq!(parse_start_ticks(&format!("12 (x) Z{}", &fields[1..])), None);
@@ -216,8 +219,9 @@ mod tests {
     }
 
     #[test]
-    fn a_child_ends_when_the_forking_thread_is_not_the_parent_it_expects() {
-        // The race that `setpriv` alone leaves open: here the parent is ours, so the child must run.
+    fn a_child_with_an_unexpected_parent_ends() {
+        // `setpriv` alone does not cover the race between fork and parent death. Here the parent is the
+        // expected one, so the child must run.
         let folder = tempfile::tempdir().expect("temporary folder");
         let log = folder.path().join("log");
         let mut program = Program::new("/bin/sh");

@@ -1,4 +1,4 @@
-//! Native replicas of a sandbox server or of any server-like process at a port.
+//! Native replicas of a sandbox server, or of a program that serves a binlog at a port.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -10,16 +10,16 @@ use crate::error::SandboxError;
 use crate::replication::{REPLICATION_PASSWORD, REPLICATION_USER};
 use crate::server::Server;
 
-/// Where a replica reads from, and how.
+/// The source of a replica, and how the replica connects to it.
 #[derive(Debug, Clone)]
 pub struct ReplicaOf {
-    /// Host of the source, an address of loopback.
+    /// Host of the source: a loopback address.
     pub host: String,
-    /// Its port.
+    /// Port of the source.
     pub port: u16,
-    /// User to log in as.
+    /// User of the replication account.
     pub user: String,
-    /// Its password.
+    /// Password of the replication account.
     pub password: String,
     /// Start position.
     pub start: ReplicaStart,
@@ -30,21 +30,22 @@ pub struct ReplicaOf {
 /// Start position of a replica.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReplicaStart {
-    /// By GTIDs, everything it lacks: MySQL's auto-position, MariaDB's `slave_pos`.
+    /// By GTIDs: the replica gets everything that it lacks. MySQL's auto-position, MariaDB's `slave_pos`.
     Gtid,
-    /// MariaDB's `current_pos`; on MySQL the same as [`ReplicaStart::Gtid`].
+    /// MariaDB's `current_pos`. On MySQL the same as [`ReplicaStart::Gtid`].
     CurrentPos,
     /// A position in a binlog file of the source.
     FilePosition {
-        /// The file's name.
+        /// Name of the binlog file.
         file: String,
-        /// Offset of an event in it.
+        /// Offset of an event in the file.
         position: u64,
     },
 }
 
 impl ReplicaOf {
-    /// By GTIDs, as the replication account of the sandbox, without TLS.
+    /// Returns a source at a port of 127.0.0.1, with GTIDs, with the sandbox's replication account, without
+    /// TLS.
     pub fn port(port: u16) -> Self {
         Self {
             host: "127.0.0.1".into(),
@@ -56,12 +57,12 @@ impl ReplicaOf {
         }
     }
 
-    /// The same with another start position.
+    /// Sets another start position.
     pub fn start(self, start: ReplicaStart) -> Self {
         Self { start, ..self }
     }
 
-    /// The statement that configures a stopped server as this replica.
+    /// Returns the statement that configures a server, whose replication is stopped, as this replica.
     pub fn change_statement(&self, flavour: Flavour) -> String {
         let Self { host, port, user, password, .. } = self;
         let account = |prefix: &str| {
@@ -82,7 +83,7 @@ impl ReplicaOf {
                     }
                     _ => "SOURCE_AUTO_POSITION=1".into(),
                 };
-                // Without TLS, caching_sha2_password encrypts the password with the source's key.
+                // Without TLS, caching_sha2_password encrypts the password with the source's public key.
                 format!(
                     "CHANGE REPLICATION SOURCE TO {}, {start}, GET_SOURCE_PUBLIC_KEY=1, SOURCE_RETRY_COUNT=86400",
                     account("SOURCE")
@@ -96,14 +97,14 @@ impl ReplicaOf {
                     ReplicaStart::CurrentPos => "MASTER_USE_GTID=current_pos".into(),
                     ReplicaStart::Gtid => "MASTER_USE_GTID=slave_pos".into(),
                 };
-                // From 11.4 on a replica verifies the certificate by default.
+                // Since 11.4, a MariaDB replica verifies the certificate by default.
                 format!("CHANGE MASTER TO {}, MASTER_SSL_VERIFY_SERVER_CERT=0, {start}", account("MASTER"))
             }
         }
     }
 }
 
-/// Starts a replica's threads.
+/// Returns the statement that starts the replication threads.
 pub fn start_statement(flavour: Flavour) -> &'static str {
     match flavour {
         Flavour::MySql => "START REPLICA",
@@ -111,7 +112,7 @@ pub fn start_statement(flavour: Flavour) -> &'static str {
     }
 }
 
-/// Stops a replica's threads.
+/// Returns the statement that stops the replication threads.
 pub fn stop_statement(flavour: Flavour) -> &'static str {
     match flavour {
         Flavour::MySql => "STOP REPLICA",
@@ -126,11 +127,11 @@ pub struct ReplicaStatus {
     pub io_running: String,
     /// `Yes` or `No`.
     pub sql_running: String,
-    /// Last error of the I/O thread: number (0: none) and text.
+    /// Last error of the I/O thread: its number (0 if there is none) and its text.
     pub io_error: (u64, String),
-    /// Last error of the SQL threads: number (0: none) and text.
+    /// Last error of the SQL threads: its number (0 if there is none) and its text.
     pub sql_error: (u64, String),
-    /// Received position: binlog file of the source and offset.
+    /// Position up to which the replica has received: binlog file of the source, and offset.
     pub received: (String, u64),
 }
 
@@ -152,7 +153,7 @@ impl fmt::Display for ReplicaStatus {
 }
 
 impl Server {
-    /// Makes this server a native replica of `source`, from the beginning of its GTIDs, and starts it.
+    /// Makes this server a native replica of `source` from its first GTID, and starts replication.
     ///
     /// # Errors
     /// [`SandboxError::Client`] with the server's message.
@@ -161,7 +162,7 @@ impl Server {
         self.replicate(&ReplicaOf::port(source.port())).await
     }
 
-    /// Makes this server a native replica, and starts it.
+    /// Makes this server a native replica, and starts replication.
     ///
     /// # Errors
     /// [`SandboxError::Client`] with the server's message.
@@ -172,10 +173,10 @@ impl Server {
         Ok(())
     }
 
-    /// Its replication status; `None` if it is not a replica.
+    /// Returns the replication status; `None` if the server is not a replica.
     ///
     /// # Errors
-    /// [`SessionError`] if it cannot be asked.
+    /// [`SessionError`] if the server cannot be queried.
     pub async fn replica_status(&self) -> Result<Option<ReplicaStatus>, SessionError> {
         let (show, names) = match self.kind().flavour() {
             Flavour::MySql => (
@@ -204,7 +205,7 @@ impl Server {
         }))
     }
 
-    /// The executed GTIDs: `gtid_executed`, or MariaDB's `gtid_slave_pos`.
+    /// Returns the executed GTIDs: `gtid_executed` of MySQL, `gtid_slave_pos` of MariaDB.
     ///
     /// # Errors
     /// [`SandboxError::Client`] with the server's message.
@@ -216,8 +217,8 @@ impl Server {
         Ok(self.sql(&format!("SELECT @@global.{variable}")).await?.concat().replace("\\n", ""))
     }
 
-    /// Waits until it has executed `gtids`: a GTID set of MySQL, a position of MariaDB. False if that takes
-    /// longer than `patience`.
+    /// Waits until the server has executed `gtids`: a GTID set of MySQL, a GTID position of MariaDB. Returns
+    /// false if that takes longer than `patience`.
     ///
     /// # Errors
     /// [`SandboxError::Client`] with the server's message.

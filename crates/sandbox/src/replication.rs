@@ -1,4 +1,4 @@
-//! The replication account, and semi-sync of both sides.
+//! The replication account, and semi-sync of sources and replicas.
 
 use tailwater_session::{ConnectOptions, Endpoint, TlsMode, TlsOptions};
 use tailwater_wire::Flavour;
@@ -6,13 +6,13 @@ use tailwater_wire::Flavour;
 use crate::error::SandboxError;
 use crate::server::{Server, ServerSpec};
 
-/// The account that Tailwater and native replicas log in with.
+/// User name of the account with which Tailwater and native replicas connect.
 pub const REPLICATION_USER: &str = "tailwater";
-/// Its password. The servers listen on loopback only and hold nothing but test data.
+/// Password of that account. The servers listen only on the loopback address and contain only test data.
 pub const REPLICATION_PASSWORD: &str = "sandbox-tailwater";
 
-/// How long a commit waits for an acknowledgement before the server gives up on semi-sync: 23 days, so never
-/// in a test (and below 2^31 ms, beyond which deadlines overflow in some releases).
+/// How long a commit waits for an ACK before the server disables semi-sync, in milliseconds: 23 days, so
+/// never in a test. Above 2^31 ms, deadlines overflow in some releases.
 const ACK_TIMEOUT_MS: u32 = 2_000_000_000;
 
 /// One semi-sync variable: its name without the prefix, and its value.
@@ -23,7 +23,7 @@ fn source_settings(flavour: Flavour) -> (&'static str, Vec<SemiSyncSetting>) {
         Flavour::MySql => "wait_no_replica",
         Flavour::MariaDb => "wait_no_slave",
     };
-    // Enabled last: with the huge time-out in place already, no commit can slip through in between.
+    // Enabled last. The long timeout is set before, so that no commit returns without an ACK.
     let settings = vec![
         ("timeout", ACK_TIMEOUT_MS.to_string()),
         ("wait_point", "AFTER_SYNC".to_owned()),
@@ -43,7 +43,8 @@ fn replica_settings(flavour: Flavour) -> (&'static str, Vec<SemiSyncSetting>) {
     }
 }
 
-/// In MySQL each side is a plug-in; in MariaDB both are built in.
+/// Returns the file name of the semi-sync plugin. In MySQL each side is a plugin; in MariaDB both are built
+/// in.
 fn plugin_file(prefix: &str) -> Option<&'static str> {
     match prefix {
         "rpl_semi_sync_source" => Some("semisync_source.so"),
@@ -68,29 +69,29 @@ fn as_statements((prefix, settings): (&'static str, Vec<SemiSyncSetting>)) -> St
     })
 }
 
-/// Options of a source whose every commit waits for an acknowledgement.
+/// Returns the options of a source whose commits all wait for an ACK.
 pub(crate) fn semi_sync_source_options(flavour: Flavour) -> Vec<String> {
     as_options(source_settings(flavour))
 }
 
-/// Options of a replica that acknowledges.
+/// Returns the options of a replica that acknowledges.
 pub(crate) fn semi_sync_replica_options(flavour: Flavour) -> Vec<String> {
     as_options(replica_settings(flavour))
 }
 
 impl ServerSpec {
-    /// Lossless semi-sync from the first commit on and over restarts: every commit waits, without limit,
-    /// until a replica has acknowledged it, before engines commit it (`AFTER_SYNC`) and before the client
-    /// gets its OK.
+    /// Enables lossless semi-sync from the first commit on, also after restarts. Each commit waits without a
+    /// time limit until a replica has acknowledged it. The engines commit it (`AFTER_SYNC`) and the client
+    /// gets its OK only after that.
     ///
-    /// Create accounts with `sql_log_bin=0`, as [`Server::create_replication_user`] does; otherwise the
-    /// statement waits for an acknowledgement.
+    /// Create accounts with `sql_log_bin=0`, as [`Server::create_replication_user`] does. Otherwise the
+    /// statement waits for an ACK.
     pub fn semi_sync_source(self) -> Self {
         let options = semi_sync_source_options(self.kind.flavour());
         self.options(options)
     }
 
-    /// The replica's side of semi-sync.
+    /// Enables the replica's side of semi-sync.
     pub fn semi_sync_replica(self) -> Self {
         let options = semi_sync_replica_options(self.kind.flavour());
         self.options(options)
@@ -98,30 +99,32 @@ impl ServerSpec {
 }
 
 impl Server {
-    /// How the superuser connects over TCP: `root`, no password, no TLS.
+    /// Returns the connection options of the superuser over TCP: `root`, no password, no TLS.
     pub fn connect_options(&self) -> ConnectOptions {
         self.options_for(Endpoint::tcp("127.0.0.1", self.port()), "root", "")
     }
 
-    /// How the superuser connects through the Unix socket.
+    /// Returns the connection options of the superuser over the Unix socket.
     pub fn socket_options(&self) -> ConnectOptions {
         self.options_for(Endpoint::unix(self.socket()), "root", "")
     }
 
-    /// How the replication account connects, once [`Self::create_replication_user`] has made it.
+    /// Returns the connection options of the replication account. [`Self::create_replication_user`] creates
+    /// the account.
     pub fn replication_options(&self) -> ConnectOptions {
         let endpoint = Endpoint::tcp("127.0.0.1", self.port());
         self.options_for(endpoint, REPLICATION_USER, REPLICATION_PASSWORD)
     }
 
     fn options_for(&self, endpoint: Endpoint, user: &str, password: &str) -> ConnectOptions {
-        // Loopback needs no TLS, and measurements must not pay for it.
+        // The loopback address needs no TLS, and TLS would distort measurements.
         let tls = TlsOptions { mode: TlsMode::Off, ..TlsOptions::default() };
         ConnectOptions::new(endpoint, user).password(password).tls(tls)
     }
 
     /// Creates the account [`REPLICATION_USER`] with only the privileges for capture, and returns its
-    /// connection options. It does not write to the binlog, so it works under semi-sync too. Can be repeated.
+    /// connection options. Writes nothing to the binlog, so it also works under semi-sync. It can be called
+    /// again.
     ///
     /// # Errors
     /// [`SandboxError::Client`] with the server's message.
@@ -130,7 +133,7 @@ impl Server {
         Ok(self.replication_options())
     }
 
-    /// Enables the source's side of lossless semi-sync at run time; a restart resets it (see
+    /// Enables the source's side of lossless semi-sync while the server runs. A restart resets it (see
     /// [`ServerSpec::semi_sync_source`]).
     ///
     /// # Errors
@@ -139,7 +142,7 @@ impl Server {
         self.enable(source_settings(self.kind().flavour())).await
     }
 
-    /// Enables the replica's side of semi-sync at run time.
+    /// Enables the replica's side of semi-sync while the server runs.
     ///
     /// # Errors
     /// [`SandboxError::Client`] with the server's message.
@@ -163,8 +166,8 @@ impl Server {
         Ok(())
     }
 
-    /// Semi-sync status: whether it is active, the connected replicas, and the number of commits without an
-    /// acknowledgement.
+    /// Returns the semi-sync status: whether it is active, the number of connected replicas, and the numbers
+    /// of commits with and without an ACK.
     ///
     /// # Errors
     /// [`SandboxError::Client`] with the server's message.
@@ -188,7 +191,7 @@ impl Server {
     }
 }
 
-/// Creates the replication account without writing to the binlog.
+/// Returns the statements that create the replication account without writing to the binlog.
 pub(crate) fn account_statements() -> String {
     format!(
         "SET SESSION sql_log_bin=0;
@@ -197,9 +200,9 @@ pub(crate) fn account_statements() -> String {
     )
 }
 
-/// Option file lines of a server in a managed cluster: others can follow it, and it can become primary. The
-/// source waits for acknowledgements after a restart too. The others are read-only, do not acknowledge
-/// (Tailwater does), and have semi-sync loaded but off.
+/// Returns the option file lines of a server in a managed cluster. Each server can become primary and can
+/// have replicas. The source also waits for ACKs after a restart. The others are read-only and do not
+/// acknowledge (Tailwater does); on them the semi-sync plugin is loaded but disabled.
 pub(crate) fn cluster_options(flavour: Flavour, is_source: bool) -> Vec<String> {
     let mut options: Vec<String> = semi_sync_source_options(flavour);
     let log_updates = match flavour {
@@ -218,8 +221,8 @@ pub(crate) fn cluster_options(flavour: Flavour, is_source: bool) -> Vec<String> 
     options.iter().map(|option| option.trim_start_matches("--").to_owned()).collect()
 }
 
-/// Creates the account with which Tailwater captures, manages and rejoins, on a server that may be read-only,
-/// without writing to the binlog.
+/// Returns the statements that create the account with which Tailwater captures, manages and rejoins. They
+/// work on a read-only server, and write nothing to the binlog.
 pub(crate) fn manager_account_statements(flavour: Flavour, is_read_only: bool) -> String {
     let account = account_statements();
     let all = format!("GRANT ALL PRIVILEGES ON *.* TO {REPLICATION_USER}@'%';");
@@ -235,13 +238,13 @@ pub(crate) fn manager_account_statements(flavour: Flavour, is_read_only: bool) -
 /// it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SemiSyncStatus {
-    /// Commits wait for acknowledgements now.
+    /// Whether commits wait for ACKs now.
     pub on: bool,
-    /// Semi-sync replicas connected now.
+    /// Number of semi-sync replicas that are connected now.
     pub replicas: u64,
-    /// Commits that were acknowledged since the server started.
+    /// Number of acknowledged commits since the server started.
     pub acknowledged: u64,
-    /// Commits that were not, since the server started.
+    /// Number of commits without an ACK since the server started.
     pub unacknowledged: u64,
 }
 
@@ -250,7 +253,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn semi_sync_is_spelt_in_each_family() {
+    fn semi_sync_options_have_the_names_of_each_family() {
         assert_eq!(
             as_options(source_settings(Flavour::MySql)),
             [

@@ -1,4 +1,4 @@
-//! Provides real servers to tests; a missing server is reported loudly.
+//! Provides real servers to tests. A missing server is reported on standard error.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -12,8 +12,8 @@ use crate::install::{Install, InstallProgress};
 use crate::kind::ServerKind;
 use crate::server::{Server, ServerSpec};
 
-/// The server for a test. `None`: the test must end, and one line on standard error has named the missing
-/// server.
+/// Returns the server for a test. If it returns `None`, the test must end; a line on standard error has then
+/// named the missing server.
 ///
 /// The first test that needs a server downloads it into the cache, unless `TAILWATER_FETCH=0` is set.
 ///
@@ -21,7 +21,7 @@ use crate::server::{Server, ServerSpec};
 /// If the server is unavailable while `CI` is set, unless `TAILWATER_ALLOW_MISSING_SERVERS=1` is set too: in
 /// CI a skipped test is a failure.
 pub fn require(kind: ServerKind) -> Option<Install> {
-    // One attempt per process: a machine without a network must not try again for every test.
+    // One attempt per process: on a machine without a network, not each test must try again.
     static FOUND: Mutex<Option<HashMap<ServerKind, Result<Install, String>>>> = Mutex::new(None);
     let found = {
         let mut found = FOUND.lock();
@@ -35,7 +35,7 @@ pub fn require(kind: ServerKind) -> Option<Install> {
     let line = format!("SKIPPED {}: needs {kind}: {reason}", thread.name().unwrap_or("a test"));
     let set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty() && value != "0");
     assert!(!set("CI") || set("TAILWATER_ALLOW_MISSING_SERVERS"), "{line}");
-    // Not `eprintln!`, whose output the test harness hides for tests that pass.
+    // Not `eprintln!`: the test harness hides its output if the test passes.
     let _ = writeln!(std::io::stderr(), "{line}");
     None
 }
@@ -46,7 +46,7 @@ fn have(kind: ServerKind) -> Result<Install, String> {
         Some(value) if value == "0" => Install::find(kind, &cache),
         _ => Install::ensure(kind, &cache, &mut |progress| {
             if !matches!(progress, InstallProgress::Downloaded { .. } | InstallProgress::Unpacking { .. }) {
-                // Not `eprintln!`, see below: the message must be visible while the test waits.
+                // Not `eprintln!`: the message must be visible while the test waits (see below).
                 let _ = writeln!(std::io::stderr(), "{progress}");
             }
         }),
@@ -54,10 +54,11 @@ fn have(kind: ServerKind) -> Result<Install, String> {
     found.map_err(|error| error.to_string())
 }
 
-/// A server with default options that tests of one process share; each uses its own database.
+/// Returns a server with default options that the tests of one process share. Each test uses its own
+/// database.
 ///
-/// It runs while a handle exists. It cannot be stopped, killed or paused through the shared handle; tests
-/// that do so start their own.
+/// The server runs while a handle exists. It cannot be stopped, killed or paused through the shared handle.
+/// Tests that need that start their own server.
 ///
 /// # Errors
 /// As [`Server::start`].
@@ -75,8 +76,8 @@ pub async fn shared(kind: ServerKind) -> Result<Arc<Server>, SandboxError> {
     Ok(server)
 }
 
-/// Whether a test is skipped in CI because a similar test runs there; `./dev test` runs it. Prints a line if
-/// so.
+/// Whether a test is skipped in CI because a similar test, `other`, runs there. If so, prints a line. `./dev
+/// test` runs the test.
 pub fn is_skipped_in_ci(test: &str, other: &str) -> bool {
     let is_set = |name: &str| std::env::var_os(name).is_some();
     let is_spared = is_set("CI") && !is_set("TAILWATER_LONG");
@@ -86,7 +87,8 @@ pub fn is_skipped_in_ci(test: &str, other: &str) -> bool {
     is_spared
 }
 
-/// Defines one test per kind of server from a function that takes the kind. In CI 10.11 represents MariaDB.
+/// Defines one test for each kind of server from a function that takes the kind. In CI, MariaDB 11.8 is
+/// skipped and 10.11 represents MariaDB.
 #[macro_export]
 macro_rules! on_each_server {
     ($($test:ident),* $(,)?) => {$(

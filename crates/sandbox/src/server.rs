@@ -1,4 +1,4 @@
-//! One real server: start, stop, kill, pause, restart.
+//! Starts, stops, kills, pauses and restarts one real server.
 
 use std::ffi::OsString;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -18,32 +18,33 @@ use crate::port::ReservedPort;
 use crate::process::{self, Lifetime, ProcessLimits};
 use crate::sql::SqlClient;
 
-/// How long a clean shutdown may take.
+/// Time limit of a clean shutdown in seconds.
 const STOP_SECONDS_MAX: u64 = 120;
-/// Another process may take a port between our choice and the server's bind.
+/// Number of attempts to start a server. Another process may take the port after it was chosen and before the
+/// server opens it.
 const PORT_TRIES_MAX: u32 = 5;
 
 /// Specification of a server.
 #[derive(Debug, Clone)]
 pub struct ServerSpec {
-    /// The server.
+    /// Server version.
     pub kind: ServerKind,
-    /// Name in messages.
+    /// Name of the server in messages.
     pub name: String,
-    /// Server options, such as `--sync-binlog=0`; they come last and override the sandbox's own.
+    /// Server options, such as `--sync-binlog=0`. They come last, so they override the sandbox's options.
     pub options: Vec<String>,
-    /// An existing data directory, which is kept. `None`: a new one that is removed with the server.
+    /// An existing data directory, which is kept. `None`: a new one, which is removed with the server.
     pub data: Option<PathBuf>,
-    /// The TCP port; `None`: a free one. It stays the same over restarts.
+    /// TCP port; `None`: a free port. The port stays the same when the server restarts.
     pub port: Option<u16>,
-    /// Maximum file size of the server in KiB: larger writes fail as on a full disk.
+    /// Maximum size of a file of the server in KiB. Larger writes fail as on a full disk.
     pub file_kib_max: Option<u64>,
     /// Variables added to the server's environment, such as those of [`crate::SlowSync`].
     pub environment: Vec<(OsString, OsString)>,
 }
 
 impl ServerSpec {
-    /// A server with a fresh data directory on a free port.
+    /// Specifies a server with a new data directory on a free port.
     pub fn new(kind: ServerKind) -> Self {
         Self {
             kind,
@@ -62,13 +63,13 @@ impl ServerSpec {
         self
     }
 
-    /// Adds an option of the server, such as `--sync-binlog=0`.
+    /// Adds a server option, such as `--sync-binlog=0`.
     pub fn option(mut self, option: impl Into<String>) -> Self {
         self.options.push(option.into());
         self
     }
 
-    /// Adds options of the server.
+    /// Adds server options.
     pub fn options(mut self, options: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.options.extend(options.into_iter().map(Into::into));
         self
@@ -86,7 +87,7 @@ impl ServerSpec {
         self
     }
 
-    /// Limits the file size, in KiB: larger writes fail as on a full disk.
+    /// Limits the size of each file in KiB. Larger writes fail as on a full disk.
     pub fn file_kib_max(mut self, kib: u64) -> Self {
         self.file_kib_max = Some(kib);
         self
@@ -101,9 +102,9 @@ impl ServerSpec {
 
 /// A running, paused or stopped server that this process owns.
 ///
-/// When this value is dropped, the server is killed and its new data directory removed. The same happens if
-/// this process ends in any other way, SIGKILL included; then the next process that starts a server removes
-/// the data.
+/// When this value is dropped, the server is killed, and its data directory is removed if it was created for
+/// this server. If this process ends in any other way, including SIGKILL, the server is killed too. The next
+/// process that starts a server removes the data.
 #[derive(Debug)]
 pub struct Server {
     spec: ServerSpec,
@@ -112,22 +113,22 @@ pub struct Server {
     version: String,
     child: Option<Child>,
     paused: bool,
-    // Dropped last: the folder must outlive the process that writes to it.
+    // Declared last so that it is dropped last: the folder must outlive the process that writes to it.
     _folder: InstanceFolder,
 }
 
 impl Server {
-    /// Starts a server and waits until it accepts connections: one or two seconds, more for the first start
-    /// of a build.
+    /// Starts a server and waits until it accepts connections. That takes one or two seconds, and longer for
+    /// the first server of a version.
     ///
     /// # Errors
     /// [`SandboxError::NotInstalled`] if the server is not on this machine; [`SandboxError::EndedEarly`] with
-    /// the end of its error log if it refuses an option or a data directory.
+    /// the end of the error log if the server rejects an option or the data directory.
     pub async fn start(spec: ServerSpec) -> Result<Self, SandboxError> {
         Self::start_in(&Cache::locate()?, spec).await
     }
 
-    /// [`Self::start`] with a given cache folder.
+    /// Like [`Self::start`], with a given cache folder.
     ///
     /// # Errors
     /// As [`Self::start`].
@@ -204,10 +205,11 @@ impl Server {
         }
     }
 
-    /// Starts the server again after [`Self::stop`], [`Self::kill`] or a crash: same data, port and options.
+    /// Starts the server again after [`Self::stop`], [`Self::kill`] or a crash, with the same data, port and
+    /// options.
     ///
     /// # Errors
-    /// [`SandboxError::WrongState`] if it is running; else as [`Self::start`].
+    /// [`SandboxError::WrongState`] if the server is running; else as [`Self::start`].
     pub async fn start_again(&mut self) -> Result<(), SandboxError> {
         if self.is_running() {
             return Err(self.wrong_state("running", "start it again"));
@@ -216,10 +218,10 @@ impl Server {
         self.run().await
     }
 
-    /// Shuts the server down cleanly and waits for its end.
+    /// Shuts the server down cleanly, and waits until it has ended.
     ///
     /// # Errors
-    /// [`SandboxError::TimedOut`] if it does not end; it keeps running then.
+    /// [`SandboxError::TimedOut`] if the server does not end. Then it keeps running.
     pub async fn stop(&mut self) -> Result<(), SandboxError> {
         if self.paused {
             self.resume()?;
@@ -237,10 +239,10 @@ impl Server {
         Ok(())
     }
 
-    /// Kills the server (SIGKILL), paused or not, and waits until it has ended, like a crash of the process.
+    /// Kills the server with SIGKILL, even if it is paused, and waits until it has ended, as after a crash.
     ///
     /// # Errors
-    /// [`SandboxError::WrongState`] if it is not running.
+    /// [`SandboxError::WrongState`] if the server is not running.
     pub async fn kill(&mut self) -> Result<(), SandboxError> {
         if !self.is_running() {
             return Err(self.wrong_state("not running", "kill it"));
@@ -248,7 +250,7 @@ impl Server {
         let Some(mut child) = self.child.take() else { return Ok(()) };
         self.paused = false;
         child.kill().on_path("kill", &self.layout.pid_file)?;
-        // The kernel frees its memory first, which takes a while for a large server.
+        // The kernel first frees the process's memory, which takes some time for a large server.
         let deadline = Instant::now() + Duration::from_secs(STOP_SECONDS_MAX);
         let ended =
             process::wait_until(&mut child, deadline).await.on_path("wait for", &self.layout.pid_file)?;
@@ -261,23 +263,23 @@ impl Server {
         }
     }
 
-    /// The server options, including those for semi-sync.
+    /// Returns the server options, including those for semi-sync.
     pub fn options(&self) -> &[String] {
         &self.spec.options
     }
 
-    /// Replaces all server options, from the next start on.
+    /// Replaces all server options. Takes effect at the next start.
     pub fn set_options(&mut self, options: Vec<String>) {
         self.spec.options = options;
     }
 
-    /// Changes the file size limit in KiB from the next start on; `None` removes it.
+    /// Changes the maximum file size in KiB; `None` removes the limit. Takes effect at the next start.
     pub fn set_file_kib_max(&mut self, kib: Option<u64>) {
         self.spec.file_kib_max = kib;
     }
 
-    /// Stops the server cleanly and starts it again, with other options if they are given: they replace those
-    /// of [`Self::options`].
+    /// Stops the server cleanly and starts it again. If `options` are given, they replace those of
+    /// [`Self::options`].
     ///
     /// # Errors
     /// As [`Self::stop`] and [`Self::start`].
@@ -289,20 +291,20 @@ impl Server {
         self.run().await
     }
 
-    /// Freezes the server (SIGSTOP): connections stay open and get no answer.
+    /// Freezes the server with SIGSTOP. Its connections stay open and get no answer.
     ///
     /// # Errors
-    /// [`SandboxError::WrongState`] if it is not running.
+    /// [`SandboxError::WrongState`] if the server is not running.
     pub fn pause(&mut self) -> Result<(), SandboxError> {
         self.signal_running(Signal::STOP, "pause it")?;
         self.paused = true;
         Ok(())
     }
 
-    /// Resumes a paused server (SIGCONT).
+    /// Resumes a paused server with SIGCONT.
     ///
     /// # Errors
-    /// [`SandboxError::WrongState`] if it is not running.
+    /// [`SandboxError::WrongState`] if the server is not running.
     pub fn resume(&mut self) -> Result<(), SandboxError> {
         self.signal_running(Signal::CONT, "resume it")?;
         self.paused = false;
@@ -310,7 +312,7 @@ impl Server {
     }
 
     fn signal_running(&mut self, signal: Signal, action: &'static str) -> Result<(), SandboxError> {
-        // A child that was not reaped keeps its pid, so the signal cannot reach another process.
+        // A child that was not waited for keeps its process id, so the signal cannot reach another process.
         match self.pid().filter(|_| self.is_running()) {
             Some(pid) => process::signal(pid, signal).on_path("signal", &self.layout.pid_file),
             None => Err(self.wrong_state("not running", action)),
@@ -321,68 +323,68 @@ impl Server {
         SandboxError::WrongState { name: self.spec.name.clone(), state, action }
     }
 
-    /// Whether the process exists, paused or not.
+    /// Whether the server process exists, paused or not.
     pub fn is_running(&mut self) -> bool {
         self.child.as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(None)))
     }
 
-    /// The server's process id; `None` when it was stopped or killed.
+    /// Returns the process id; `None` if the server was stopped or killed.
     pub fn pid(&self) -> Option<u32> {
         self.child.as_ref().map(Child::id)
     }
 
-    /// CPU time that the process has used so far, user and system together; `None` when it was stopped or
-    /// killed.
+    /// Returns the CPU time that the process has used so far, user and system time together; `None` if the
+    /// server was stopped or killed.
     pub fn cpu_time(&self) -> Option<Duration> {
         process::cpu_time(self.pid()?)
     }
 
-    /// The kind of server.
+    /// Returns the kind of the server.
     pub fn kind(&self) -> ServerKind {
         self.spec.kind
     }
 
-    /// Its name in messages.
+    /// Returns the name used in messages.
     pub fn name(&self) -> &str {
         &self.spec.name
     }
 
-    /// The version reported at the last start, such as `10.11.18-MariaDB-0+deb12u1-log`.
+    /// Returns the version reported at the last start, such as `10.11.18-MariaDB-0+deb12u1-log`.
     pub fn version(&self) -> &str {
         &self.version
     }
 
-    /// The TCP port on 127.0.0.1.
+    /// Returns the TCP port on 127.0.0.1.
     pub fn port(&self) -> u16 {
         self.port.number()
     }
 
-    /// Its address.
+    /// Returns the TCP address.
     pub fn address(&self) -> SocketAddr {
         SocketAddr::from((Ipv4Addr::LOCALHOST, self.port()))
     }
 
-    /// The Unix socket.
+    /// Returns the path of the Unix socket.
     pub fn socket(&self) -> &Path {
         &self.layout.socket
     }
 
-    /// The data directory, with the binlogs.
+    /// Returns the data directory. It also contains the binlogs.
     pub fn data(&self) -> &Path {
         &self.layout.data
     }
 
-    /// The error log since the first start.
+    /// Returns the error log, which begins at the first start.
     pub fn error_log(&self) -> &Path {
         &self.layout.error_log
     }
 
-    /// The installation of this server.
+    /// Returns the installation of this server.
     pub fn install(&self) -> &Install {
         &self.layout.install
     }
 
-    /// A command for one of the server's client programs, without arguments; see [`Install::tool`].
+    /// Returns a command for one of the server's client programs, without arguments; see [`Install::tool`].
     ///
     /// # Errors
     /// [`SandboxError::NotInstalled`] if there is no such program.
@@ -390,10 +392,12 @@ impl Server {
         self.layout.install.tool(name)
     }
 
-    /// Runs SQL statements as the superuser through the server's own client program, and returns the rows as
-    /// text, columns separated by tabs (with `\t`, `\n` and `\\` escaped inside values, and `NULL` for null).
+    /// Runs SQL statements as the superuser with the server's own client program. Returns the rows as text
+    /// with columns separated by tabs. Inside values, `\t`, `
+    /// ` and `\\` are escaped; null is `NULL`.
     ///
-    /// One process per call, so only for set-up and checks. Independent of our own protocol code.
+    /// Each call starts a process, so use it only for setup and checks. It does not depend on Tailwater's
+    /// implementation of the protocol.
     ///
     /// # Errors
     /// [`SandboxError::Client`] with the server's message.
@@ -407,7 +411,7 @@ impl Server {
 
     fn kill_now(&mut self) {
         if let Some(mut child) = self.child.take() {
-            // An error means that it has already ended.
+            // An error means that the process has already ended.
             let _ = child.kill();
             let _ = child.wait();
         }
@@ -420,7 +424,7 @@ impl Drop for Server {
     }
 }
 
-/// Runs blocking file work outside of the runtime's threads.
+/// Runs blocking file operations outside the runtime's threads.
 pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, SandboxError> + Send + 'static,
 ) -> Result<T, SandboxError> {

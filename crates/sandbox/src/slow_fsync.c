@@ -1,8 +1,8 @@
-/* Makes syncs slow: preloaded into a server, every fsync and fdatasync lasts DELAY_NS longer than the disk needs, as on a
- * disk without a write cache or in a cloud. The real sync happens, so durability is as ever.
+/* Makes disk syncs slow in a server that preloads this library: each fsync and fdatasync takes DELAY_NS longer than the disk
+ * needs, as on a disk without a write cache or in a cloud. The real sync is done, so durability does not change.
  *
- * The system call is made here and not through the C library's own function, so that one build serves servers that bring
- * a C library of their own. */
+ * This library makes the system call itself and does not use the C library's function. So one build works in all
+ * servers, also in those that have their own C library. */
 #include <errno.h>
 #include <sys/syscall.h>
 #include <time.h>

@@ -1,8 +1,8 @@
-//! Syncs that last longer than the disk needs, for servers and other programs started here.
+//! Disk syncs that take longer than the disk needs, for servers and other programs of the sandbox.
 //!
-//! What a commit costs on a disk without a write cache, or in a cloud, cannot be seen on a fast one. A small
-//! library of ours, compiled when it is wanted, is preloaded into the program and sleeps after each `fsync`
-//! and `fdatasync`. Servers whose `innodb_flush_method` is any but `O_DSYNC` sync with nothing else.
+//! On a fast disk, a test cannot see what a commit costs on a disk without a write cache or in a cloud. A
+//! small library is compiled on demand and preloaded into the program. It sleeps after each `fsync` and
+//! `fdatasync`. Servers use no other calls to sync, except with `innodb_flush_method=O_DSYNC`.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use crate::preload;
 
 const SOURCE: &str = include_str!("slow_fsync.c");
 
-/// The library, compiled for one delay.
+/// The preloaded library, compiled for one delay.
 #[derive(Debug, Clone)]
 pub struct SlowSync {
     library: PathBuf,
@@ -25,17 +25,18 @@ impl SlowSync {
         preload::is_possible()
     }
 
-    /// Compiles the library into `folder`, which must outlive the programs that are started with it.
+    /// Compiles the library into `folder`. The folder must exist as long as programs run with the library.
     ///
     /// # Errors
-    /// [`SandboxError::Spawn`] without a C compiler, [`SandboxError::Client`] with its message if it fails.
+    /// [`SandboxError::Spawn`] if there is no C compiler; [`SandboxError::Client`] with the compiler's
+    /// message if it fails.
     pub fn compile(folder: &Path, delay: Duration) -> Result<Self, SandboxError> {
         let name = format!("slow_fsync_{}_us", delay.as_micros());
         let define = format!("-DDELAY_NS={}L", delay.as_nanos());
         Ok(Self { library: preload::compile(folder, &name, SOURCE, &[define])? })
     }
 
-    /// Environment variables with which a program uses the library.
+    /// Returns the environment variable that makes a program use the library.
     pub fn environment(&self) -> (OsString, OsString) {
         preload::environment(&self.library)
     }

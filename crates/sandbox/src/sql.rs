@@ -1,12 +1,13 @@
-//! SQL through a server's own client program: slow, and independent of our own protocol code.
+//! Runs SQL with a server's own client program. This is slow, but does not depend on Tailwater's
+//! implementation of the protocol.
 
 use tailwater_wire::Flavour;
 
 use crate::error::SandboxError;
 use crate::install::Install;
 
-/// What keeps MariaDB's programs from asking for TLS, which the sandbox's servers do not offer; MySQL's do
-/// not ask.
+/// Returns the option that prevents MariaDB's client programs from requesting TLS, which the sandbox's
+/// servers do not offer. MySQL's client programs do not request it.
 pub(crate) fn skip_tls_option(flavour: Flavour) -> Option<&'static str> {
     match flavour {
         Flavour::MySql => None,
@@ -14,7 +15,7 @@ pub(crate) fn skip_tls_option(flavour: Flavour) -> Option<&'static str> {
     }
 }
 
-/// Where and with which program to run statements as the superuser.
+/// The client program and the server for statements of the superuser.
 #[derive(Debug, Clone)]
 pub(crate) struct SqlClient<'a> {
     pub(crate) install: &'a Install,
@@ -22,7 +23,7 @@ pub(crate) struct SqlClient<'a> {
 }
 
 impl SqlClient<'_> {
-    /// See [`crate::Server::sql`].
+    /// Implements [`crate::Server::sql`].
     pub(crate) async fn run(&self, statements: &str) -> Result<Vec<String>, SandboxError> {
         let name = self.install.kind().client();
         let mut command = tokio::process::Command::from(self.install.tool(name)?);

@@ -1,9 +1,9 @@
-/* Steps the wall clock of one program: preloaded into it, what it is told of the time differs from the machine's by as many
- * nanoseconds as stand in the file that STEPPED_CLOCK names. The file is mapped, so that a step counts at once. Clocks that
- * only go forward are left alone, as an administrator's `date --set` leaves them alone.
+/* Changes the wall clock of a program that preloads this library. The file named by the environment variable STEPPED_CLOCK
+ * holds the offset from the machine's clock in nanoseconds. The file is mapped into memory, so that a new offset takes effect
+ * at once. Monotonic clocks do not change, as with `date --set`.
  *
- * The system call is made here and not through the C library's own function, so that one build serves programs that bring
- * a C library of their own. */
+ * This library makes the system call itself and does not use the C library's function. So one build works in all programs,
+ * also in those that have their own C library. */
 #include <fcntl.h>
 #include <stdint.h>
 #include <stdlib.h>

@@ -1,8 +1,9 @@
-//! A wall clock that is set while programs run, for programs started here.
+//! A wall clock that can be set while a program of the sandbox runs.
 //!
-//! A small library, compiled on demand, is preloaded into the program and changes its wall clock. Monotonic
-//! clocks are unchanged. It suits programs that wait by monotonic clocks, such as ours; the servers wait for
-//! wall-clock times, which the kernel does not know to be changed.
+//! A small library is compiled on demand and preloaded into the program. It changes the wall clock that the
+//! program reads. Monotonic clocks are unchanged. Use it only for programs that wait by monotonic clocks,
+//! such as Tailwater. The database servers wait until wall-clock times in kernel calls, and the kernel does
+//! not know the changed clock.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -14,21 +15,22 @@ use crate::preload;
 
 const SOURCE: &str = include_str!("stepped_clock.c");
 
-/// A clock, and the library that makes programs read it.
+/// A settable clock, and the library that makes programs read it.
 #[derive(Debug)]
 pub struct SteppedClock {
     library: PathBuf,
-    /// File with the offset to the machine's clock.
+    /// File with the offset from the machine's clock.
     path: PathBuf,
     file: File,
 }
 
 impl SteppedClock {
-    /// Compiles the library into `folder`, which must outlive the programs that are started with it. The
-    /// clock is the machine's at first.
+    /// Compiles the library into `folder`. The folder must exist as long as programs run with the library. At
+    /// first the clock equals the machine's clock.
     ///
     /// # Errors
-    /// [`SandboxError::Spawn`] without a C compiler, [`SandboxError::Client`] with its message if it fails.
+    /// [`SandboxError::Spawn`] if there is no C compiler; [`SandboxError::Client`] with the compiler's
+    /// message if it fails.
     pub fn compile(folder: &Path) -> Result<Self, SandboxError> {
         let library = preload::compile(folder, "stepped_clock", SOURCE, &[])?;
         let path = folder.join("stepped_clock");
@@ -38,17 +40,17 @@ impl SteppedClock {
         Ok(clock)
     }
 
-    /// Sets its offset to the machine's clock in milliseconds; negative if the clock is slow. Running
-    /// programs see it at once.
+    /// Sets the offset from the machine's clock in milliseconds. A negative offset sets the clock back.
+    /// Running programs see the change at once.
     ///
     /// # Errors
-    /// [`SandboxError::File`] if its file cannot be written.
+    /// [`SandboxError::File`] if the offset cannot be written to its file.
     pub fn set_offset_ms(&self, ms: i64) -> Result<(), SandboxError> {
         let ns = ms.saturating_mul(1_000_000);
         self.file.write_all_at(&ns.to_ne_bytes(), 0).on_path("write", &self.path)
     }
 
-    /// What the environment of a program must say for it to go by this clock.
+    /// Returns the environment variables that make a program use this clock.
     pub fn environment(&self) -> [(OsString, OsString); 2] {
         [preload::environment(&self.library), ("STEPPED_CLOCK".into(), self.path.clone().into_os_string())]
     }
@@ -62,9 +64,9 @@ mod tests {
     use crate::SlowSync;
 
     #[test]
-    fn a_program_that_runs_sees_the_clock_set() {
+    fn a_running_program_sees_the_changed_clock() {
         if !SlowSync::is_possible() {
-            eprintln!("SKIPPED a_program_that_runs_sees_the_clock_set: no C compiler (package gcc)");
+            eprintln!("SKIPPED a_running_program_sees_the_changed_clock: no C compiler (package gcc)");
             return;
         }
         let folder = tempfile::tempdir().expect("temporary folder");

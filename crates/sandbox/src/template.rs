@@ -1,7 +1,8 @@
-//! Pristine data directories: initialised once per server build, then copied for each new server.
+//! Template data directories. A template is initialised once for each server version, then copied for each
+//! new server.
 //!
-//! Initialising takes a server seconds (system tables, time zones, keys for TLS); copying takes a fraction of
-//! one.
+//! Initialising a data directory takes a server seconds (system tables, time zones, TLS keys). Copying it
+//! takes a fraction of a second.
 
 use std::ffi::OsString;
 use std::fs;
@@ -15,17 +16,17 @@ use crate::error::{FileContext, SandboxError};
 use crate::install::{Install, remove_tree};
 use crate::process::run_to_end;
 
-/// Raised when what a pristine data directory holds changes.
+/// Increased when the contents of a template change.
 const REVISION: u32 = 1;
 
-/// Fills `data`, which must not exist yet, with a pristine data directory for `install`.
+/// Creates `data`, which must not exist, as a copy of the template for `install`.
 ///
-/// The superuser is `root` without a password, from 127.0.0.1 and over the socket. There is no server UUID in
-/// it: each server makes its own.
+/// The superuser is `root` without a password, over 127.0.0.1 and over the socket. The template contains no
+/// server UUID: each server generates its own.
 pub(crate) fn copy_to(install: &Install, cache: &Cache, data: &Path) -> Result<(), SandboxError> {
     let template = ensure(install, cache)?;
     let mut copy = Command::new("cp");
-    // Servers of the cache's file system share blocks with the template where the file system can.
+    // If the file system supports it, servers share disk blocks with the template.
     copy.args(["-a", "--reflink=auto", "--"]).arg(&template).arg(data);
     let output = copy
         .stdin(Stdio::null())
@@ -61,12 +62,13 @@ fn ensure(install: &Install, cache: &Cache) -> Result<PathBuf, SandboxError> {
         Flavour::MySql => initialise_mysql(install, &work, &data)?,
         Flavour::MariaDb => initialise_mariadb(install, &work, &data)?,
     }
-    // Two servers with one UUID refuse to replicate from each other.
+    // Two servers with the same UUID cannot replicate from each other.
     let identity = data.join("auto.cnf");
     if identity.exists() {
         fs::remove_file(&identity).on_path("remove", &identity)?;
     }
-    // Whole or not at all, across a power cut too: the name appears once everything is on disk.
+    // The template is complete or does not exist, even after a power failure: it is renamed after everything
+    // is on disk.
     let folder_handle = fs::File::open(&work).on_path("open", &work)?;
     rustix::fs::syncfs(&folder_handle).on_path("flush", &work)?;
     fs::rename(&data, &template).on_path("rename", &template)?;
@@ -74,7 +76,8 @@ fn ensure(install: &Install, cache: &Cache) -> Result<PathBuf, SandboxError> {
     Ok(template)
 }
 
-/// Options that keep a small server small: they shape files, so template and servers must agree on them.
+/// Returns the options that keep a small server small. They determine the layout of files, so template and
+/// servers must use the same ones.
 pub(crate) fn shape_options(flavour: Flavour) -> &'static [&'static str] {
     match flavour {
         Flavour::MySql => &["--innodb-redo-log-capacity=64M", "--mysqlx=0"],
@@ -97,7 +100,8 @@ fn initialise_mysql(install: &Install, work: &Path, data: &Path) -> Result<(), S
 fn initialise_mariadb(install: &Install, work: &Path, data: &Path) -> Result<(), SandboxError> {
     let share = install.share();
     let script = work.join("bootstrap.sql");
-    // The order of mariadb-install-db; file names changed their prefix in 11.
+    // The scripts run in the order of mariadb-install-db. The prefix of their file names changed in MariaDB
+    // 11.
     let mut sql = b"CREATE DATABASE IF NOT EXISTS mysql;\nUSE mysql;\nSET @auth_root_socket=NULL;\n".to_vec();
     let parts: [&[&str]; 6] = [
         &["mariadb_system_tables.sql", "mysql_system_tables.sql"],
@@ -142,7 +146,7 @@ fn initialise(
     let mut data_option = OsString::from("--datadir=");
     data_option.push(data);
     program.arg(data_option);
-    // One flush at the end serves for all of these writes.
+    // One flush at the end suffices for all these writes.
     program.arg("--innodb-flush-log-at-trx-commit=0").arg("--skip-log-bin");
     let output = run_to_end(&program, input)?;
     let log = work.join("initialise.log");

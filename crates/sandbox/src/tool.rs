@@ -1,5 +1,5 @@
-//! Programs that tests run and that are no servers: in the cache, where `./dev setup` puts them, or of the
-//! system.
+//! Programs other than database servers that tests run: from the cache, where `./dev setup` stores them, or
+//! from the system.
 
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
@@ -8,21 +8,22 @@ use std::path::{Path, PathBuf};
 use crate::cache::Cache;
 use crate::process;
 
-/// A program that a Debian package has.
+/// A program from a Debian package.
 pub(crate) struct Tool {
-    /// As it is called, and its folder below `tools` in the cache.
+    /// Name of the program, and of its folder below `tools` in the cache.
     pub name: &'static str,
-    /// Where it lies in that folder.
+    /// Path of the program in that folder.
     pub path: &'static str,
-    /// The package.
+    /// Name of the Debian package.
     pub package: &'static str,
 }
 
 impl Tool {
-    /// The program. `None` means that a test ends at once, and one loud line has named it.
+    /// Returns the path of the program. If it returns `None`, the test must end; a line on standard error has
+    /// then reported that the program is missing.
     ///
     /// # Panics
-    /// If it is missing while `CI` is set, unless `TAILWATER_ALLOW_MISSING_SERVERS=1` is set too.
+    /// If the program is missing while `CI` is set, unless `TAILWATER_ALLOW_MISSING_SERVERS=1` is set too.
     pub fn require(&self) -> Option<PathBuf> {
         let Self { name, path, package } = self;
         let cached = Cache::locate().ok().map(|cache| cache.root().join("tools").join(name).join(path));
@@ -35,16 +36,16 @@ impl Tool {
         let line = format!("SKIPPED {test}: needs {name}: run ./dev setup, or install the package {package}");
         let set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty() && value != "0");
         assert!(!set("CI") || set("TAILWATER_ALLOW_MISSING_SERVERS"), "{line}");
-        // Not `eprintln!`, whose output the test harness hides for tests that pass.
+        // Not `eprintln!`: the test harness hides its output if the test passes.
         let _ = writeln!(std::io::stderr(), "{line}");
         None
     }
 }
 
-/// What an unpacked program's environment has to have, so that it finds the libraries that were unpacked with
-/// it.
+/// Returns the environment variable that an unpacked program needs to find the libraries that were unpacked
+/// with it.
 pub(crate) fn library_path(program: &Path) -> Option<(OsString, OsString)> {
-    // usr/sbin/NAME, and usr/lib/ARCHITECTURE next to it.
+    // The program is usr/sbin/NAME, and its libraries are in usr/lib/ARCHITECTURE.
     let usr = program.parent()?.parent()?;
     if usr == Path::new("/usr") {
         return None;

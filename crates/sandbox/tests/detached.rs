@@ -1,4 +1,5 @@
-//! Servers that outlive the command that started them, and servers that must not outlive their owner.
+//! Servers that keep running after the command that started them, and servers that must end with the process
+//! that started them.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -12,7 +13,7 @@ use tailwater_sandbox::{Cache, Server, ServerKind, ServerSpec, require};
 use crate::install::{helper, is_helper};
 
 fn alive(pid: u32) -> bool {
-    // A zombie has ended; only its parent has not waited for it yet.
+    // A zombie has ended. Only its parent has not waited for it yet.
     std::fs::read_to_string(format!("/proc/{pid}/stat"))
         .is_ok_and(|stat| stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.starts_with(" Z")))
 }
@@ -20,13 +21,13 @@ fn alive(pid: u32) -> bool {
 async fn wait_until_gone(pid: u32) -> Result<()> {
     let deadline = Instant::now() + Duration::from_secs(20);
     while alive(pid) {
-        ensure!(Instant::now() < deadline, "process {pid} lives on");
+        ensure!(Instant::now() < deadline, "process {pid} is still running");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     Ok(())
 }
 
-/// A new cache with the real one's servers and templates.
+/// Creates a new cache with the servers and templates of the real one.
 fn cache_with_servers_of(folder: &Path) -> Result<Cache> {
     let real = Cache::locate()?;
     let cache = Cache::at(folder);
@@ -37,7 +38,7 @@ fn cache_with_servers_of(folder: &Path) -> Result<Cache> {
 }
 
 #[tokio::test]
-#[ignore = "the process that another test kills while it owns servers"]
+#[ignore = "run by another test as a process of its own, which is killed while it owns servers"]
 async fn helper_owns_servers() -> Result<()> {
     if !is_helper("detached::helper_owns_servers") {
         return Ok(());
@@ -52,10 +53,10 @@ async fn helper_owns_servers() -> Result<()> {
     Ok(())
 }
 
-/// SIGKILL of the owner leaves no server running, not even a paused one, and the next start removes their
-/// data.
+/// SIGKILL of the process that started servers ends all of them, even a paused one. The next start of a
+/// server removes their data.
 #[tokio::test]
-async fn a_killed_owner_leaves_nothing() -> Result<()> {
+async fn a_killed_process_leaves_no_servers_and_no_data() -> Result<()> {
     if require(ServerKind::Mysql97).is_none() || require(ServerKind::Mariadb1011).is_none() {
         return Ok(());
     }
@@ -65,7 +66,7 @@ async fn a_killed_owner_leaves_nothing() -> Result<()> {
     let mut owned = Vec::new();
     for line in BufReader::new(owner.stdout.take().context("its output")?).lines() {
         let line = line?;
-        // The harness prints on the same line as its own output.
+        // The test harness prints its own output on the same line.
         if let Some((_, words)) = line.split_once("owned ") {
             let (pid, data) = words.split_once(' ').context("pid and data")?;
             owned.push((pid.parse::<u32>()?, PathBuf::from(data)));
@@ -88,7 +89,7 @@ async fn a_killed_owner_leaves_nothing() -> Result<()> {
 }
 
 #[tokio::test]
-#[ignore = "the process of another test that starts servers which outlive it"]
+#[ignore = "run by another test as a process of its own, which starts servers that outlive it"]
 async fn helper_goes_up() -> Result<()> {
     if is_helper("detached::helper_goes_up") {
         let kind = ServerKind::Mariadb1011;
@@ -104,7 +105,7 @@ async fn helper_goes_up() -> Result<()> {
     Ok(())
 }
 
-/// `up` in one process, `list` and `down` in another.
+/// One process runs `up`, another one runs `list` and `down`.
 #[tokio::test]
 async fn detached_servers_run_until_down() -> Result<()> {
     if require(ServerKind::Mariadb1011).is_none() {
@@ -115,14 +116,14 @@ async fn detached_servers_run_until_down() -> Result<()> {
     ensure!(list(&cache)?.is_empty());
     let output = helper("detached::helper_goes_up")?.env("TAILWATER_CACHE", folder.path()).output()?;
     let result = check_listed(&cache).await;
-    // Stops the servers even if the test failed.
+    // Stops the servers even if the test has failed.
     let ended = down(&cache, &[]).await?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
     result?;
     ensure!(ended.len() == 1 && ended.iter().all(|server| !alive(server.pid)));
     ensure!(
         list(&cache)?.is_empty() && std::fs::read_dir(cache.up())?.count() == 1,
-        "only the lock file stays"
+        "files other than the lock file are left"
     );
     Ok(())
 }
@@ -136,7 +137,7 @@ async fn check_listed(cache: &Cache) -> Result<()> {
     );
     ensure!(servers.iter().all(|server| server.is_running() && server.version.starts_with("10.11.")));
 
-    // A user pastes the commands into a shell.
+    // The commands are run as a user would paste them into a shell.
     let sql = |server: usize, statement: &str| -> Result<String> {
         let commands = servers[server].commands();
         let (_, command) = commands.iter().find(|(purpose, _)| *purpose == "SQL").context("an SQL client")?;
@@ -146,7 +147,7 @@ async fn check_listed(cache: &Cache) -> Result<()> {
     };
     ensure!(sql(0, "SELECT @@max_connections, @@rpl_semi_sync_master_enabled")? == "66\t1");
     ensure!(sql(1, "SELECT @@rpl_semi_sync_slave_enabled, @@read_only, @@log_slave_updates")? == "0\t1\t1");
-    // Tailwater does not run yet, so here the replica acknowledges.
+    // No Tailwater runs in this test, so the replica acknowledges.
     sql(1, "SET GLOBAL rpl_semi_sync_slave_enabled = 1; STOP SLAVE; START SLAVE")?;
     sql(0, "CREATE DATABASE d; CREATE TABLE d.t (a INT PRIMARY KEY); INSERT INTO d.t VALUES (5)")?;
     let deadline = Instant::now() + Duration::from_secs(20);

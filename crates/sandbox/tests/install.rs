@@ -1,4 +1,4 @@
-//! Fetches servers from the real mirror.
+//! Downloads servers from the real Debian mirror.
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use tailwater_sandbox::{Cache, Install, Server, ServerKind, ServerSpec};
 
-/// Runs one ignored test of this program in a separate process, which can be killed.
+/// Returns a command that runs one ignored test of this program in a separate process, which can be killed.
 pub fn helper(name: &str) -> Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
     command.args(["--exact", name, "--ignored", "--nocapture", "--test-threads=1"]);
@@ -20,7 +20,7 @@ pub fn is_helper(name: &str) -> bool {
 }
 
 #[test]
-#[ignore = "the process that another test kills while it installs"]
+#[ignore = "run by another test as a process of its own, which is killed while it installs"]
 fn helper_installs() -> Result<()> {
     if is_helper("install::helper_installs") {
         Install::ensure(ServerKind::Mariadb118, &Cache::locate()?, &mut |progress| println!("{progress}"))?;
@@ -28,11 +28,13 @@ fn helper_installs() -> Result<()> {
     Ok(())
 }
 
-/// Each server is fetched into an empty cache and starts, also after a first attempt was killed.
+/// Each server is downloaded into an empty cache and starts, also after a first attempt was killed.
 #[tokio::test]
-async fn servers_are_fetched_and_start() -> Result<()> {
+async fn servers_are_downloaded_and_start() -> Result<()> {
     if std::env::var_os("TAILWATER_LONG").is_none() {
-        eprintln!("SKIPPED servers_are_fetched_and_start: downloads some 150 MB; set TAILWATER_LONG=1");
+        eprintln!(
+            "SKIPPED servers_are_downloaded_and_start: downloads some 150 MB; set TAILWATER_LONG=1 to run it"
+        );
         return Ok(());
     }
     let folder = tempfile::tempdir()?;
@@ -60,7 +62,7 @@ async fn servers_are_fetched_and_start() -> Result<()> {
             last = line;
         })?;
         println!("{kind}: {:?}", began.elapsed());
-        // A server of the system must not be used here.
+        // The server must come from the cache, not from the system.
         ensure!(install.root().starts_with(folder.path()), "{}", install.root().display());
         let server = Server::start_in(&cache, ServerSpec::new(kind)).await?;
         println!("{kind}: {}", server.version());
@@ -75,14 +77,14 @@ async fn servers_are_fetched_and_start() -> Result<()> {
 }
 
 #[test]
-#[ignore = "the process in which another test lacks a server"]
+#[ignore = "run by another test as a process of its own, in which a server is missing"]
 fn helper_requires() {
     if is_helper("install::helper_requires") && tailwater_sandbox::require(ServerKind::Mysql97).is_some() {
         println!("found one");
     }
 }
 
-/// A missing server is named in one line; in CI it fails the test, unless it is allowed to be missing.
+/// A missing server is reported in one line. In CI it fails the test, unless missing servers are allowed.
 #[test]
 fn a_missing_server_is_reported() -> Result<()> {
     let folder = tempfile::tempdir()?;
@@ -102,7 +104,7 @@ fn a_missing_server_is_reported() -> Result<()> {
     };
     let (passed, text) = run(false, false)?;
     if text.contains("found one") {
-        // This machine has MySQL 9.7 installed as a package.
+        // MySQL 9.7 is installed as a package on this machine, so it is not missing.
         return Ok(());
     }
     ensure!(passed && text.contains("SKIPPED install::helper_requires: needs MySQL 9.7: "), "{text}");

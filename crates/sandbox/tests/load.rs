@@ -1,4 +1,4 @@
-//! The workload and its ledger against real servers.
+//! The workload and its ledger on real servers.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use tailwater_sandbox::{
 };
 use tailwater_session::{ConnectOptions, Connection, Endpoint, SessionRetry};
 
-/// The server's own binlog files, in order.
+/// Returns the server's binlog files, in order.
 async fn binlogs(server: &Server) -> Result<Vec<PathBuf>> {
     let lines = server.sql("SHOW BINARY LOGS").await?;
     Ok(lines.iter().filter_map(|line| Some(server.data().join(line.split('\t').next()?))).collect())
@@ -35,7 +35,7 @@ async fn wait_for_commits(load: &Workload, commits: u64) -> Result<()> {
     Ok(())
 }
 
-/// Acknowledged transactions are in the tables and complete in the binlog, also after a kill, and the ledger
+/// Acknowledged transactions are in the tables and complete in the binlog, also after a kill. The ledger
 /// lists the transactions of unknown outcome.
 async fn survives_a_kill(kind: ServerKind, options: &[&str]) -> Result<()> {
     if require(kind).is_none() {
@@ -67,7 +67,7 @@ async fn survives_a_kill(kind: ServerKind, options: &[&str]) -> Result<()> {
     ensure!(on_server.failed_but_present.is_empty() && on_server.unlisted == 0, "{on_server:?}");
     ensure!(on_server.rows == totals.acknowledged + on_server.unknown_but_present, "{on_server:?}");
     let sum = server.sql("SELECT SUM(balance) FROM tw_load.accounts").await?;
-    ensure!(sum == ["1000000000"], "transfers must keep the sum, and it is {sum:?}");
+    ensure!(sum == ["1000000000"], "transfers must not change the sum, but it is {sum:?}");
 
     let in_log = check_binlogs(&server, &ledger).await?;
     ensure!(in_log.is_ok() && in_log.unlisted == 0, "{in_log:?}");
@@ -91,9 +91,10 @@ async fn a_kill_loses_nothing_on_mariadb_118() -> Result<()> {
     survives_a_kill(ServerKind::Mariadb118, &[]).await
 }
 
-/// The checks find problems: a row deleted from the table, a transaction that the ledger does not have.
+/// The checks find faults: a row that was deleted from the table, and transactions that are not in the
+/// ledger.
 #[tokio::test]
-async fn a_loss_is_found() -> Result<()> {
+async fn lost_and_unlisted_transactions_are_found() -> Result<()> {
     let kind = ServerKind::Mariadb1011;
     if require(kind).is_none() {
         return Ok(());
@@ -116,7 +117,8 @@ async fn a_loss_is_found() -> Result<()> {
     let on_server = ledger.compare_with_server(&server.connect_options()).await?;
     ensure!(on_server.altered.first == [TransactionId { worker: 1, sequence: 1 }], "{on_server:?}");
 
-    // In the log: a duplicate transaction with another name, one with a wrong digest, and one without a name.
+    // Three wrong transactions in the log: a repeated one with another id, one with a wrong digest, and one
+    // without a ledger row.
     server.sql("INSERT INTO tw_load.tw_ledger VALUES (9, 1, 0, 5, '')").await?;
     server.sql("UPDATE tw_load.accounts SET balance=0 WHERE id=1").await?;
     let in_log = check_binlogs(&server, &ledger).await?;
@@ -133,9 +135,10 @@ async fn a_loss_is_found() -> Result<()> {
     Ok(())
 }
 
-/// A commit that waits for an ACK that never comes has an unknown outcome when the workload is stopped.
+/// If the workload is stopped while a commit waits for an ACK that never comes, the outcome of the commit is
+/// unknown.
 #[tokio::test]
-async fn an_unfinished_commit_is_unknown() -> Result<()> {
+async fn the_outcome_of_an_interrupted_commit_is_unknown() -> Result<()> {
     let kind = ServerKind::Mariadb118;
     if require(kind).is_none() {
         return Ok(());
@@ -149,7 +152,7 @@ async fn an_unfinished_commit_is_unknown() -> Result<()> {
     let deadline = Instant::now() + Duration::from_secs(30);
     let waiting = "SELECT COUNT(*) FROM information_schema.processlist WHERE info='COMMIT'";
     while watcher.query(waiting).await?.scalar() != Some("2") {
-        ensure!(Instant::now() < deadline, "commits do not wait");
+        ensure!(Instant::now() < deadline, "no commit waits for an ACK");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     let report = load.abort().await;
@@ -161,7 +164,7 @@ async fn an_unfinished_commit_is_unknown() -> Result<()> {
     Ok(())
 }
 
-/// Without a server within the time limit, the workers end with an error.
+/// If no server is reachable within the time limit, the workers end with an error.
 #[tokio::test]
 async fn a_workload_without_a_server_ends() -> Result<()> {
     let kind = ServerKind::Mariadb1011;
@@ -181,7 +184,7 @@ async fn a_workload_without_a_server_ends() -> Result<()> {
     Ok(())
 }
 
-/// A link that is cut and reset under load makes outcomes unknown, and does nothing else.
+/// A link that is cut and reset under load makes outcomes unknown. It has no other effect.
 #[tokio::test]
 async fn a_broken_link_makes_outcomes_unknown() -> Result<()> {
     let kind = ServerKind::Mariadb1011;
@@ -197,7 +200,7 @@ async fn a_broken_link_makes_outcomes_unknown() -> Result<()> {
     let load = Workload::start(target, &WorkloadSpec::new(8), Arc::clone(&ledger));
     for round in 1..=3 {
         wait_for_commits(&load, round * 100).await?;
-        // The server's answers are lost now: commits succeed, and no client gets the OK.
+        // Now the server's answers are lost: commits succeed, and no client gets the OK.
         link.cut(tailwater_sandbox::link::Direction::ToClient);
         tokio::time::sleep(Duration::from_millis(100)).await;
         link.restore();
@@ -212,7 +215,7 @@ async fn a_broken_link_makes_outcomes_unknown() -> Result<()> {
     ensure!(in_log.unknown_but_present == on_server.unknown_but_present, "{in_log:?} {on_server:?}");
     ensure!(
         in_log.unknown > 0,
-        "a commit of 8 clients should have been under way in one of three cuts: {in_log:?}"
+        "in at least one of three cuts, one of 8 clients should have been in a commit: {in_log:?}"
     );
     Ok(())
 }

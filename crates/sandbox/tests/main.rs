@@ -1,4 +1,4 @@
-//! The sandbox against real servers.
+//! Tests of the sandbox with real servers.
 
 mod detached;
 mod install;

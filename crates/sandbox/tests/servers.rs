@@ -1,4 +1,4 @@
-//! Starts, stops, kills and pauses each kind of server.
+//! Starts, stops, kills and pauses a server of each kind.
 
 use std::time::{Duration, Instant};
 
@@ -23,7 +23,7 @@ async fn life_cycle_of(kind: ServerKind) -> Result<()> {
     ensure!(server.kill().await.is_err() && server.pause().is_err());
     server.start_again().await?;
     ensure!(server.pid() != pid && server.start_again().await.is_err());
-    ensure!(server.sql("SELECT a FROM d.t").await? == ["1"], "a committed row is gone after a crash");
+    ensure!(server.sql("SELECT a FROM d.t").await? == ["1"], "a committed row is missing after a crash");
 
     server.restart(Some(vec!["--max-connections=78".to_owned()])).await?;
     ensure!(server.sql("SELECT @@max_connections, a FROM d.t").await? == ["78\t1"]);
@@ -44,23 +44,23 @@ async fn life_cycle_of(kind: ServerKind) -> Result<()> {
 }
 
 #[tokio::test]
-async fn life_of_mysql_97() -> Result<()> {
+async fn mysql_97_is_started_stopped_killed_and_paused() -> Result<()> {
     life_cycle_of(ServerKind::Mysql97).await
 }
 
 #[tokio::test]
-async fn life_of_mariadb_1011() -> Result<()> {
+async fn mariadb_1011_is_started_stopped_killed_and_paused() -> Result<()> {
     life_cycle_of(ServerKind::Mariadb1011).await
 }
 
 #[tokio::test]
-async fn life_of_mariadb_118() -> Result<()> {
+async fn mariadb_118_is_started_stopped_killed_and_paused() -> Result<()> {
     life_cycle_of(ServerKind::Mariadb118).await
 }
 
-/// A server that refuses its options reports the reason immediately.
+/// A server that rejects its options reports the reason at once.
 #[tokio::test]
-async fn a_bad_option_is_reported_with_the_servers_own_words() -> Result<()> {
+async fn a_rejected_option_is_reported_with_the_message_of_the_server() -> Result<()> {
     let kind = ServerKind::Mariadb1011;
     if require(kind).is_none() {
         return Ok(());
@@ -86,11 +86,11 @@ async fn semi_sync_of(kind: ServerKind) -> Result<()> {
     let mut by_socket = Connection::connect(&source.socket_options()).await?;
     ensure!(by_socket.query("SELECT CURRENT_USER()").await?.scalar() == Some("root@localhost"));
 
-    // No replica acknowledges: a commit must wait.
+    // No replica acknowledges, so a commit must wait.
     let write = source.sql("CREATE DATABASE d");
     tokio::pin!(write);
     let waits = tokio::time::timeout(Duration::from_millis(700), &mut write).await;
-    ensure!(waits.is_err(), "a commit went through with nobody to acknowledge it: {waits:?}");
+    ensure!(waits.is_err(), "a commit returned although no replica acknowledged it: {waits:?}");
 
     let replica = Server::start(ServerSpec::new(kind).name("replica").semi_sync_replica()).await?;
     replica.replicate_from(&source).await?;
@@ -117,7 +117,7 @@ async fn semi_sync_of_mariadb_118() -> Result<()> {
 }
 
 #[tokio::test]
-async fn semi_sync_is_switched_on_at_run_time() -> Result<()> {
+async fn semi_sync_is_enabled_while_the_server_runs() -> Result<()> {
     for kind in ServerKind::ALL {
         if require(kind).is_none() {
             continue;
@@ -131,7 +131,7 @@ async fn semi_sync_is_switched_on_at_run_time() -> Result<()> {
 }
 
 #[tokio::test]
-async fn shared_server_is_reused_while_in_use() -> Result<()> {
+async fn a_shared_server_is_reused_while_it_is_in_use() -> Result<()> {
     let kind = ServerKind::Mariadb1011;
     if require(kind).is_none() {
         return Ok(());
@@ -141,14 +141,14 @@ async fn shared_server_is_reused_while_in_use() -> Result<()> {
     Ok(())
 }
 
-/// A server on a full disk reports it, and keeps what it acknowledged.
+/// A server on a full disk reports an error, and keeps what it has acknowledged.
 #[tokio::test]
 async fn a_full_disk_fails_writes_and_loses_nothing() -> Result<()> {
     let kind = ServerKind::Mariadb1011;
     if require(kind).is_none() {
         return Ok(());
     }
-    // Space for the files of a new server, and for a few rows.
+    // The limit leaves space for the files of a new server and for a few rows.
     let mut server = Server::start(ServerSpec::new(kind).file_kib_max(56 * 1024)).await?;
     server.sql("CREATE DATABASE d; CREATE TABLE d.t (a INT PRIMARY KEY, b LONGBLOB)").await?;
     let mut acknowledged = 0;
@@ -159,14 +159,17 @@ async fn a_full_disk_fails_writes_and_loses_nothing() -> Result<()> {
         }
         acknowledged += 1;
     }
-    ensure!((10..100).contains(&acknowledged), "{acknowledged} MB fitted into 56");
+    ensure!(
+        (10..100).contains(&acknowledged),
+        "{acknowledged} MB were written in spite of the limit of 56 MiB"
+    );
     if server.is_running() {
         server.kill().await?;
     }
     let data = server.data().to_owned();
     let roomy = Server::start(ServerSpec::new(kind).data(&data)).await?;
     let rows: i32 = roomy.sql("SELECT COUNT(*) FROM d.t").await?.concat().parse()?;
-    ensure!(rows >= acknowledged, "{rows} rows of {acknowledged}");
+    ensure!(rows >= acknowledged, "the server has {rows} of {acknowledged} acknowledged rows");
     drop(roomy);
     ensure!(data.is_dir(), "a given data directory was removed");
     Ok(())

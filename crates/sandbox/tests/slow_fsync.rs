@@ -1,4 +1,4 @@
-//! Real servers with slow syncs.
+//! Real servers with slow disk syncs.
 
 use std::io::Write;
 use std::time::{Duration, Instant};
@@ -10,14 +10,14 @@ use tailwater_session::Connection;
 const DELAY: Duration = Duration::from_millis(2);
 const COMMITS: u32 = 50;
 
-/// Each commit of one client waits for at least one sync, so N commits take at least N delays, however fast
-/// the machine is.
+/// Each commit of a client waits for at least one sync. So N commits take at least N delays, however fast the
+/// machine is.
 async fn each_commit_waits(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
     if !SlowSync::is_possible() {
-        // Not `eprintln!`, whose output the test harness hides for tests that pass.
+        // Not `eprintln!`: the test harness hides its output if the test passes.
         let _ = writeln!(std::io::stderr(), "SKIPPED slow syncs of {kind}: no C compiler (package gcc)");
         return Ok(());
     }
@@ -41,11 +41,11 @@ async fn each_commit_waits(kind: ServerKind) -> Result<()> {
 }
 
 #[tokio::test]
-async fn each_commit_of_mariadb_waits() -> Result<()> {
+async fn each_commit_of_mariadb_waits_for_a_sync() -> Result<()> {
     each_commit_waits(ServerKind::Mariadb1011).await
 }
 
 #[tokio::test]
-async fn each_commit_of_mysql_waits() -> Result<()> {
+async fn each_commit_of_mysql_waits_for_a_sync() -> Result<()> {
     each_commit_waits(ServerKind::Mysql97).await
 }

@@ -39,7 +39,8 @@ fn text(servers: &[DetachedServer], folder: &Path, (serve, http): (u16, u16)) ->
     };
     for (number, DetachedServer { name, port, .. }) in servers.iter().enumerate() {
         if number == 0 {
-            // Sandbox servers use their port as server_id.
+            // Sandbox servers use their port as server_id. So the port of the binlog server is a server_id
+            // that no server uses.
             let _ = write!(
                 text,
                 "\n[[source]]\nname = \"{SOURCE_NAME}\"\nserver_id = {serve}\n{}",

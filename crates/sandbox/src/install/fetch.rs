@@ -1,8 +1,9 @@
-//! Fetches servers as Debian packages and unpacks them into the cache: no root, and no change to the system.
+//! Downloads servers as Debian packages and unpacks them into the cache, without root and without changing
+//! the system.
 //!
-//! apt resolves and downloads with a separate state (package lists, cache, an empty list of installed
-//! packages), so that it brings everything down to the C library; `dpkg-deb` unpacks; nothing is installed,
-//! no script of a package runs.
+//! apt resolves and downloads the packages with its own state: package lists, cache, and an empty list of
+//! installed packages. So it downloads all dependencies including the C library. `dpkg-deb` unpacks the
+//! packages. Nothing is installed, and no script of a package runs.
 
 use std::fs;
 use std::io::{self, Read};
@@ -16,27 +17,29 @@ use crate::cache::{Cache, FileLock};
 use crate::error::{FileContext, SandboxError};
 use crate::kind::ServerKind;
 
-/// Overrides the mirror of this machine's apt sources, for machines that are not Debian.
+/// Environment variable that overrides the mirror from this machine's apt sources, for machines that are not
+/// Debian.
 const MIRROR_VARIABLE: &str = "TAILWATER_DEBIAN_MIRROR";
 const KEYRINGS: [&str; 2] =
     ["/usr/share/keyrings/debian-archive-keyring.gpg", "/usr/share/keyrings/debian-archive-keyring.pgp"];
-/// Folders of a package that no server needs to run.
+/// Folders of packages that a server does not need.
 const UNNEEDED_FOLDERS: [&str; 4] = ["usr/share/doc", "usr/share/man", "usr/share/locale", "usr/share/info"];
 
-/// Which packages make a tree: a server, or its test suites.
+/// The packages of a tree: of a server, or of its test suites.
 pub(super) struct PackageSet {
-    /// The release of Debian.
+    /// The Debian release.
     pub(super) suite: &'static str,
-    /// The package whose version is the tree's.
+    /// The package whose version is the version of the tree.
     pub(super) server: &'static str,
-    /// Fetched with everything they depend on; may be empty.
+    /// Packages that are downloaded with all their dependencies. May be empty.
     pub(super) packages: &'static [&'static str],
-    /// Fetched for single files (plug-ins, client programs) without the scripts and tools they depend on.
+    /// Packages from which only single files are needed (plugins, client programs). They are downloaded
+    /// without their dependencies.
     pub(super) alone: &'static [&'static str],
 }
 
 fn recipe(kind: ServerKind) -> PackageSet {
-    // libc6 is named outright: its loader runs everything else.
+    // libc6 is listed explicitly, because its program loader runs all other programs.
     match kind {
         ServerKind::Mysql97 => PackageSet {
             suite: "sid",
@@ -62,60 +65,60 @@ fn recipe(kind: ServerKind) -> PackageSet {
 const MARIADB: &[&str] =
     &["mariadb-server-core", "mariadb-client-core", "mariadb-backup", "mariadb-plugin-rocksdb", "libc6"];
 
-/// What fetching is at; [`std::fmt::Display`] gives a line for people.
+/// Progress of a download. [`std::fmt::Display`] formats it as a line for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum InstallProgress {
-    /// Another process fetches the same server; its work will do.
+    /// Another process is downloading the same server. This process waits for it.
     Waiting {
         /// The server.
         kind: ServerKind,
     },
-    /// The list of packages is being fetched.
+    /// The list of packages is being downloaded.
     Listing {
         /// The server.
         kind: ServerKind,
-        /// The release of Debian.
+        /// The Debian release.
         suite: &'static str,
-        /// Where from.
+        /// URL of the mirror.
         mirror: String,
     },
-    /// The packages are known and are about to be fetched.
+    /// The packages are known, and the download begins.
     Fetching {
         /// The server.
         kind: ServerKind,
-        /// How many.
+        /// Number of packages.
         packages: usize,
-        /// Bytes to download.
+        /// Number of bytes to download.
         bytes: u64,
-        /// Where from.
+        /// URL of the mirror.
         mirror: String,
-        /// Where to.
+        /// Folder into which the packages are unpacked.
         into: PathBuf,
     },
-    /// Comes again and again while packages are downloaded.
+    /// Reported repeatedly while packages are downloaded.
     Downloaded {
-        /// Bytes so far.
+        /// Number of bytes downloaded so far.
         bytes: u64,
-        /// Bytes in all.
+        /// Number of bytes in total.
         total: u64,
     },
     /// The packages are being unpacked.
     Unpacking {
         /// The server.
         kind: ServerKind,
-        /// How many packages are done.
+        /// Number of packages that are unpacked.
         done: usize,
-        /// How many there are.
+        /// Number of packages in total.
         total: usize,
     },
-    /// The server can be used.
+    /// The server is ready for use.
     Done {
         /// The server.
         kind: ServerKind,
-        /// The version of its package.
+        /// Version of the server's package.
         version: String,
-        /// Where it is.
+        /// Folder of the server.
         root: PathBuf,
     },
 }
@@ -130,7 +133,7 @@ impl std::fmt::Display for InstallProgress {
             }
             Self::Fetching { kind, packages, bytes, mirror, into } => write!(
                 f,
-                "{kind}: fetching {packages} packages, {} MB, from {mirror} into {} (the system is not changed)",
+                "{kind}: downloading {packages} packages, {} MB, from {mirror} into {} (the system is not changed)",
                 mb(*bytes),
                 into.display()
             ),
@@ -144,12 +147,11 @@ impl std::fmt::Display for InstallProgress {
 }
 
 impl Install {
-    /// As [`Install::find`], and fetches the server if it is not there. Blocks for the time of a download of
-    /// some 60 MB.
+    /// Like [`Install::find`], but downloads the server if it is missing: some 60 MB. Blocks meanwhile.
     ///
     /// # Errors
-    /// [`SandboxError::Install`] with apt's output. An attempt that was interrupted leaves nothing that
-    /// counts as installed, and the next one begins with the packages that were fetched already.
+    /// [`SandboxError::Install`] with apt's output. An interrupted attempt leaves no tree that counts as
+    /// installed. The next attempt reuses the packages that were downloaded.
     pub fn ensure(
         kind: ServerKind,
         cache: &Cache,
@@ -162,7 +164,7 @@ impl Install {
         let servers = cache.servers();
         let lock = servers.join(format!(".lock-{}", kind.name()));
         let _lock = FileLock::acquire(&lock, || progress(InstallProgress::Waiting { kind }))?;
-        // The process that held the lock may have done the work.
+        // The process that had the lock may have installed the server.
         match Self::find(kind, cache) {
             Err(SandboxError::NotInstalled { .. }) => {}
             found => return found,
@@ -172,22 +174,22 @@ impl Install {
     }
 }
 
-/// One attempt to fetch a server, or its test suites.
+/// One attempt to download a server, or its test suites.
 pub(super) struct Fetch {
     kind: ServerKind,
     recipe: PackageSet,
     mirror: String,
-    /// apt's own state: lists, cache, sources.
+    /// The separate state of apt: lists, cache, sources.
     state: PathBuf,
-    /// Downloaded packages; kept from an interrupted attempt.
+    /// Folder of downloaded packages. It is kept after an interrupted attempt.
     packages: PathBuf,
-    /// Where packages are unpacked before the tree is complete.
+    /// Folder into which packages are unpacked until the tree is complete.
     work: PathBuf,
     root: PathBuf,
 }
 
 impl Fetch {
-    /// Prepares to fetch what `recipe` names into the folder `name` of the cache's servers.
+    /// Prepares the download of the packages in `recipe` for the folder `name` of the cache's servers.
     pub(super) fn prepare(
         kind: ServerKind,
         name: &str,
@@ -208,7 +210,7 @@ impl Fetch {
             failed(format!("{} is missing; install the package debian-archive-keyring", KEYRINGS[0]))
         })?;
         let servers = cache.servers();
-        // One state for each server: two of them may be fetched at the same time.
+        // Each server has its own apt state, because two servers may be downloaded at the same time.
         let state = servers.join(format!(".apt-state-{name}"));
         let packages = state.join("packages");
         for folder in [state.join("lists/partial"), state.join("cache"), packages.join("partial")] {
@@ -258,13 +260,13 @@ impl Fetch {
             self.apt_watched(&alone, "downloading packages", &mut watch)?;
         }
         self.unpack(progress)?;
-        // Room is dearer than a second download.
+        // Disk space is worth more than saving a second download.
         remove_tree(&self.state).on_path("remove", &self.state)
     }
 
-    /// All packages that this command needs, downloaded already or not.
+    /// Returns all packages that this command needs, including those that are already downloaded.
     fn wanted(&self, command: &[&str]) -> Result<Vec<WantedPackage>, SandboxError> {
-        // apt leaves out what it finds, so it is shown a folder where there is nothing.
+        // apt omits packages that it finds in its folder, so this call gives it an empty folder.
         let nothing = self.state.join("nothing");
         let partial = nothing.join("partial");
         fs::create_dir_all(&partial).on_path("create", &partial)?;
@@ -272,12 +274,12 @@ impl Fetch {
         let mut apt = self.apt_command(&[&["--print-uris", "-o", &option], command].concat());
         apt.current_dir(&nothing);
         let text = self.finish(apt, "resolving packages")?;
-        // Only lines with a quoted address are packages.
+        // Only lines that begin with a quoted URL describe packages.
         Ok(text.lines().filter_map(WantedPackage::parse).collect())
     }
 
-    /// Packages of an earlier attempt that are not wanted any more (the mirror has newer ones) must not be
-    /// unpacked.
+    /// Deletes packages of an earlier attempt that are not needed any more, because the mirror has newer
+    /// ones. They must not be unpacked.
     fn drop_other_packages(&self, wanted: &[WantedPackage]) -> Result<(), SandboxError> {
         for path in self.downloaded()? {
             let name = path.file_name().unwrap_or_default();
@@ -317,8 +319,9 @@ impl Fetch {
             remove_tree(&folder).on_path("remove", &folder)?;
         }
         let server = packages.iter().find(|package| package.name == self.recipe.server).cloned();
-        let server = server
-            .ok_or_else(|| self.failed(format!("{} was not among the packages", self.recipe.server)))?;
+        let server = server.ok_or_else(|| {
+            self.failed(format!("{} is not among the unpacked packages", self.recipe.server))
+        })?;
         let version = server.version.clone();
         InstallMarker::new(server, packages).write(&self.work).on_path("mark as complete", &self.work)?;
         self.put_in_place()?;
@@ -326,8 +329,8 @@ impl Fetch {
         Ok(())
     }
 
-    /// Puts the complete tree where an incomplete or outdated one may lie. Servers that run from the old one
-    /// keep their open files.
+    /// Moves the complete tree to its final name. An incomplete or outdated tree there is replaced. Servers
+    /// that run from the old tree keep their open files.
     fn put_in_place(&self) -> Result<(), SandboxError> {
         let name = self.root.file_name().unwrap_or_default().to_string_lossy();
         let old = self.work.with_file_name(format!(".old-{name}"));
@@ -354,7 +357,7 @@ impl Fetch {
         }
     }
 
-    /// `apt-get` with nothing of the system's state.
+    /// Returns an `apt-get` command that uses nothing of the system's apt state.
     fn apt_command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new("apt-get");
         let state = self.state.display();
@@ -368,9 +371,10 @@ impl Fetch {
             format!("Dir::State::Status={state}/status"),
             format!("Dir::Cache={state}/cache"),
             format!("Dir::Cache::Archives={}", self.packages.display()),
-            // The lock of a folder of our own, which is locked by us, would need root in some releases.
+            // In some releases, apt's own lock on this folder would need root. This process locks the folder
+            // itself.
             "Debug::NoLocking=1".to_owned(),
-            // As root, apt would fetch as a user that may not write here.
+            // As root, apt would download as a user that is not allowed to write to this folder.
             "APT::Sandbox::User=root".to_owned(),
             format!("APT::Default-Release={}", self.recipe.suite),
             "Acquire::Languages=none".to_owned(),
@@ -380,7 +384,7 @@ impl Fetch {
         for option in &options {
             command.arg("-o").arg(option);
         }
-        // `download` puts its packages into the working directory.
+        // `apt-get download` stores the packages in the working directory.
         command.args(arguments).current_dir(&self.packages).env("LC_ALL", "C.UTF-8");
         command
     }
@@ -389,7 +393,7 @@ impl Fetch {
         self.finish(self.apt_command(arguments), doing)
     }
 
-    /// Runs apt and calls `watch` now and then.
+    /// Runs apt, and calls `watch` repeatedly meanwhile.
     fn apt_watched(
         &self,
         arguments: &[&str],
@@ -420,8 +424,9 @@ impl Fetch {
     fn finish(&self, mut command: Command, doing: &str) -> Result<String, SandboxError> {
         let program = command.get_program().to_string_lossy().into_owned();
         let output = command.stdin(Stdio::null()).output().map_err(|source| match source.kind() {
-            io::ErrorKind::NotFound => self
-                .failed(format!("{program} is not on this machine; servers are fetched as Debian packages")),
+            io::ErrorKind::NotFound => self.failed(format!(
+                "{program} is not on this machine; it is needed to download servers as Debian packages"
+            )),
             _ => SandboxError::Spawn { program, source },
         })?;
         if !output.status.success() {
@@ -444,7 +449,7 @@ struct WantedPackage {
 }
 
 impl WantedPackage {
-    /// `'URI' FILE BYTES HASH`, as printed by `--print-uris`.
+    /// Parses `'URI' FILE BYTES HASH`, as printed by `--print-uris`.
     fn parse(line: &str) -> Option<Self> {
         let (_, rest) = line.strip_prefix('\'')?.split_once("' ")?;
         let mut words = rest.split(' ');
@@ -453,7 +458,7 @@ impl WantedPackage {
     }
 }
 
-/// Bytes of the packages in a folder, those that are not whole yet included.
+/// Returns the number of bytes of the packages in a folder, including incomplete packages.
 fn folder_bytes(folder: &Path) -> u64 {
     [folder.to_owned(), folder.join("partial")]
         .iter()
@@ -470,7 +475,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_list_of_packages_is_read() {
+    fn the_list_of_packages_is_parsed() {
         let line =
             "'http://m.example/debian/pool/main/m/x_1%3a1.2_amd64.deb' x_1%3a1.2_amd64.deb 4711 SHA256:00ff";
         let want = WantedPackage { file: "x_1%3a1.2_amd64.deb".to_owned(), bytes: 4711 };
@@ -479,7 +484,7 @@ mod tests {
         assert_eq!(WantedPackage::parse("'unfinished"), None);
     }
 
-    /// Builds a package with one file in it.
+    /// Builds a package that contains one file.
     fn build(packages: &Path, name: &str, version: &str, file: &str) {
         let source = packages.join(format!("{name}.source"));
         fs::create_dir_all(source.join("DEBIAN")).expect("folder");
@@ -497,9 +502,9 @@ mod tests {
         fs::remove_dir_all(&source).expect("remove the source");
     }
 
-    /// Leftovers of an interrupted attempt do not count as installed, and the next attempt succeeds.
+    /// Files of an interrupted attempt do not count as installed, and the next attempt succeeds.
     #[test]
-    fn an_interrupted_unpacking_is_redone() {
+    fn an_interrupted_unpacking_is_repeated() {
         if crate::process::on_path(std::ffi::OsStr::new("dpkg-deb")).is_none() {
             eprintln!("SKIPPED: no dpkg-deb");
             return;
@@ -522,8 +527,8 @@ mod tests {
         build(&fetch.packages, "mysql-server-core", "9.7.1-1", "usr/sbin/mysqld");
         let loader = format!("usr/lib/{}-linux-gnu/ld-linux.so.2", std::env::consts::ARCH);
         build(&fetch.packages, "libc6", "2.40-1", &loader);
-        // Of the first attempt: half a tree under the final name, as no attempt of ours leaves it, and half a
-        // work folder.
+        // Files of the first attempt: half of a tree under the final name, which the program itself never
+        // leaves, and half of a work folder.
         for half in [&fetch.root, &fetch.work] {
             fs::create_dir_all(half.join("usr/sbin")).expect("folder");
             fs::write(half.join("usr/sbin/mysqld"), b"\x7fEL").expect("half a file");
@@ -538,7 +543,7 @@ mod tests {
         assert!(!fetch.root.join("stray").exists() && !fetch.work.exists());
         assert!(lines.last().is_some_and(|line| line.contains("9.7.1-1 is ready in")), "{lines:?}");
 
-        // Without the server's own package there is nothing to mark, and what was there stays.
+        // Without the server's own package the tree is not marked as complete, and the existing tree is kept.
         fs::remove_file(fetch.packages.join("mysql-server-core_9.7.1-1_all.deb")).expect("remove");
         assert!(fetch.unpack(&mut |_| {}).is_err());
         assert!(Install::find(kind, &cache).is_ok());

@@ -1,5 +1,4 @@
-//! Servers installed in user space: found in the cache folder or on the system, or fetched without touching
-//! the system.
+//! Finds servers in the cache folder or on the system, or downloads them without changing the system.
 
 mod fetch;
 mod sources;
@@ -22,20 +21,22 @@ pub use fetch::InstallProgress;
 pub use suites::TestSuites;
 pub use tree::{InstallMarker, PackageVersion};
 
-/// An installed server: its program files and how to run them.
+/// An installed server: its program files, and how to run them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Install {
     kind: ServerKind,
-    /// The folder that holds `usr/`: `/` for a server of the system.
+    /// The folder that contains `usr/`. It is `/` for a server of the system.
     root: PathBuf,
-    /// Unpacked programs run with the C library they were built for, through that library's own loader.
+    /// The program loader of the C library that the unpacked programs were built for. `None` for a server of
+    /// the system.
     loader: Option<tree::ProgramLoader>,
-    /// Distinguishes this build from others of the same kind; names the template data directory.
+    /// Name of this build among others of the same kind. The template data directory has the same name.
     build: String,
 }
 
 impl Install {
-    /// Looks for a server: complete in the cache, else on the system (`PATH`) in the right release series.
+    /// Finds a server: a complete one in the cache, else one of the right release series on the system
+    /// (`PATH`).
     ///
     /// # Errors
     /// [`SandboxError::NotInstalled`] names the searched paths.
@@ -54,7 +55,7 @@ impl Install {
     fn in_tree(kind: ServerKind, root: &Path) -> Result<Self, String> {
         let marker = InstallMarker::read(root, kind)?;
         let loader = tree::ProgramLoader::find(root)
-            .ok_or_else(|| format!("{} holds no program loader (ld-linux)", root.display()))?;
+            .ok_or_else(|| format!("{} contains no program loader (ld-linux)", root.display()))?;
         let install = Self { kind, root: root.to_owned(), loader: Some(loader), build: marker.build() };
         install.program(kind.daemon()).map_err(|error| error.to_string())?;
         Ok(install)
@@ -63,10 +64,10 @@ impl Install {
     fn on_system(kind: ServerKind) -> Result<Self, String> {
         let daemon = process::on_path(OsStr::new(kind.daemon()))
             .ok_or_else(|| format!("{} is not on PATH", kind.daemon()))?;
-        // Relocated installations (tarballs, containers) have options of their own; only the packaged layout
-        // is known.
+        // Other installations (tarballs, containers) have their own folder structure. Only the structure of
+        // Debian packages is supported.
         if daemon != Path::new("/usr/sbin").join(kind.daemon()) {
-            return Err(format!("{} is not where packages put it", daemon.display()));
+            return Err(format!("{} is not in the folder that Debian packages use", daemon.display()));
         }
         let mut program = Program::new(&daemon);
         program.arg("--no-defaults").arg("--version");
@@ -79,24 +80,24 @@ impl Install {
         Ok(Self { kind, root: PathBuf::from("/"), loader: None, build: format!("system-{version}") })
     }
 
-    /// What was installed.
+    /// Returns the kind of server.
     pub fn kind(&self) -> ServerKind {
         self.kind
     }
 
-    /// The folder that holds the server's `usr/`.
+    /// Returns the folder that contains the server's `usr/`.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// Names this build among others of the same kind, for example in folder names.
+    /// Returns a name of this build among others of the same kind, for example for folder names.
     pub fn build(&self) -> &str {
         &self.build
     }
 
-    /// A command for one of the client programs that came with the server, such as `mysqlbinlog`,
-    /// `mysqldump`, `mariadb-binlog`, `mariadb-dump` or `mariadb-backup`. It reads no option files unless the
-    /// caller asks for it: callers begin their arguments with `--no-defaults`.
+    /// Returns a command for one of the client programs of the server, such as `mysqlbinlog`, `mysqldump`,
+    /// `mariadb-binlog`, `mariadb-dump` or `mariadb-backup`. Callers begin the arguments with
+    /// `--no-defaults`, unless the program should read option files.
     ///
     /// # Errors
     /// [`SandboxError::NotInstalled`] if there is no such compiled program.
@@ -110,7 +111,7 @@ impl Install {
         let missing = |reason| SandboxError::NotInstalled { kind: self.kind, reason };
         let path = path.ok_or_else(|| missing(format!("no program {name} under {}", self.root.display())))?;
         let Some(loader) = &self.loader else { return Ok(Program::new(path)) };
-        // The loader runs ELF files only; scripts would need an interpreter out of the tree as well.
+        // The program loader runs only ELF files. A script would also need its interpreter from the tree.
         if !tree::is_elf(&path) {
             return Err(missing(format!("{} is a script, not a program", path.display())));
         }
@@ -119,7 +120,7 @@ impl Install {
         Ok(program)
     }
 
-    /// Options without which a server out of a tree does not find its own files.
+    /// Returns the options that a server in a tree needs to find its own files.
     pub(crate) fn layout_options(&self) -> Vec<OsString> {
         let usr = self.root.join("usr");
         let share = self.share();
@@ -136,7 +137,7 @@ impl Install {
         ]
     }
 
-    /// The folder of the server's message files, charsets and SQL scripts.
+    /// Returns the folder of the server's message files, character sets and SQL scripts.
     pub(crate) fn share(&self) -> PathBuf {
         let share = self.root.join("usr/share");
         match self.kind.flavour() {
@@ -145,13 +146,13 @@ impl Install {
         }
     }
 
-    /// The folder of the server's plug-ins.
+    /// Returns the folder of the server's plugins.
     pub fn plugins(&self) -> PathBuf {
         self.root.join("usr/lib/mysql/plugin")
     }
 }
 
-/// The first `N.N.N` in what `--version` printed.
+/// Returns the first `N.N.N` in the output of `--version`.
 fn version_in(text: &str) -> Option<String> {
     text.split(|c: char| !c.is_ascii_digit() && c != '.')
         .map(|word| word.trim_matches('.'))
@@ -159,12 +160,12 @@ fn version_in(text: &str) -> Option<String> {
         .map(str::to_owned)
 }
 
-/// Whether a path survives the way through an option of the server unchanged.
+/// Whether a path can be the value of a server option without being changed by the server.
 pub(crate) fn is_plain_path(path: &Path) -> bool {
     !path.as_os_str().as_bytes().iter().any(|byte| byte.is_ascii_control())
 }
 
-/// Removes a folder tree if it is there.
+/// Removes a folder with its contents, if it exists.
 pub(crate) fn remove_tree(path: &Path) -> std::io::Result<()> {
     match fs::remove_dir_all(path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
@@ -177,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn version_is_found_in_what_servers_print() {
+    fn the_version_is_found_in_the_output_of_servers() {
         let check = |text, want: Option<&str>| assert_eq!(version_in(text).as_deref(), want, "{text}");
         check("mariadbd  Ver 10.11.18-MariaDB-0+deb12u1 for debian-linux-gnu on x86_64", Some("10.11.18"));
         check("/usr/sbin/mysqld  Ver 9.7.0 for Linux on x86_64 (Debian)", Some("9.7.0"));
@@ -185,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unmarked_tree_is_not_used() {
+    fn a_tree_without_the_mark_is_not_used() {
         let folder = tempfile::tempdir().expect("temporary folder");
         let cache = Cache::at(folder.path());
         let root = cache.servers().join("mysql-9.7/usr/sbin");

@@ -1,9 +1,9 @@
-//! The Debian mirror that this machine's own apt sources name.
+//! Finds the Debian mirror in this machine's apt sources.
 
 use std::fs;
 use std::path::Path;
 
-/// Suites of Debian that a mirror's entry may name; a mirror has all of them.
+/// Names of Debian suites. An apt entry must name one of them; each mirror has all of them.
 const SUITES: [&str; 14] = [
     "buster",
     "bullseye",
@@ -21,8 +21,8 @@ const SUITES: [&str; 14] = [
     "rc-buggy",
 ];
 
-/// The first mirror of Debian's main archive in the apt sources under `etc_apt` (`/etc/apt`): from
-/// `sources.list`, `sources.list.d/*.list` and `sources.list.d/*.sources`, in this order.
+/// Returns the first mirror of Debian's main archive in the apt sources under `etc_apt` (`/etc/apt`).
+/// Searches `sources.list`, `sources.list.d/*.list` and `sources.list.d/*.sources`, in this order.
 pub(super) fn debian_mirror(etc_apt: &Path) -> Option<String> {
     let mut files = vec![etc_apt.join("sources.list")];
     if let Ok(entries) = fs::read_dir(etc_apt.join("sources.list.d")) {
@@ -35,13 +35,13 @@ pub(super) fn debian_mirror(etc_apt: &Path) -> Option<String> {
         match path.extension()?.to_str()? {
             "list" => text.lines().find_map(one_line),
             "sources" => stanzas(&text).iter().find_map(|stanza| deb822(stanza)),
-            // apt ignores other names too.
+            // apt also ignores files with other names.
             _ => None,
         }
     })
 }
 
-/// `deb [options] URI SUITE COMPONENT...`
+/// Parses `deb [options] URI SUITE COMPONENT...` and returns the URI.
 fn one_line(line: &str) -> Option<String> {
     let line = line.split('#').next()?.trim();
     let rest = line.strip_prefix("deb")?;
@@ -56,7 +56,7 @@ fn one_line(line: &str) -> Option<String> {
     is_debian(uri, [suite].into_iter(), words).then(|| uri.to_owned())
 }
 
-/// The fields of each stanza, names in lower case, continuation lines joined.
+/// Returns the fields of each stanza. Names are in lower case; continuation lines are joined.
 fn stanzas(text: &str) -> Vec<Vec<(String, String)>> {
     let mut stanzas = vec![Vec::new()];
     for line in text.lines() {
@@ -96,14 +96,13 @@ fn deb822(stanza: &[(String, String)]) -> Option<String> {
     words("uris").find(|uri| is_debian(uri, words("suites"), words("components"))).map(str::to_owned)
 }
 
-/// Whether an entry is Debian's main archive, and not its security archive or a third party's.
+/// Whether an entry is Debian's main archive, not its security archive and not an archive of a third party.
 fn is_debian<'a>(
     uri: &str,
     mut suites: impl Iterator<Item = &'a str>,
     mut components: impl Iterator<Item = &'a str>,
 ) -> bool {
-    // An archive of single packages that calls its suites as Debian does has another name at the end of its
-    // path.
+    // A third party may use the names of Debian's suites, but the path of its archive ends with another name.
     let own = uri.trim_end_matches('/').rsplit('/').next().is_some_and(|name| name.contains("debian"));
     own && !uri.contains("security")
         && uri.contains(':')

@@ -1,5 +1,5 @@
-//! The servers' own test suites (Debian's `mariadb-test` and `mysql-testsuite`), fetched and unpacked as the
-//! servers are.
+//! The servers' own test suites (Debian packages `mariadb-test` and `mysql-testsuite`). They are downloaded
+//! and unpacked like the servers.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,7 +14,7 @@ use crate::error::SandboxError;
 use crate::kind::ServerKind;
 
 fn recipe(kind: ServerKind) -> PackageSet {
-    // The client of MariaDB's suites needs one library that no server does.
+    // The client of MariaDB's suites needs one library that the servers do not need.
     const MARIADB: &[&str] = &["mariadb-test", "mariadb-test-data", "libpcre2-posix3"];
     match kind {
         ServerKind::Mysql97 => {
@@ -37,11 +37,12 @@ pub struct TestSuites {
 }
 
 impl TestSuites {
-    /// Finds the suites in the cache, else fetches them: a download of 30 MB for MariaDB, 340 MB for MySQL.
-    /// Blocks.
+    /// Finds the suites in the cache, else downloads them: 30 MB for MariaDB, 340 MB for MySQL. Blocks
+    /// meanwhile.
     ///
     /// # Errors
-    /// [`SandboxError::NotInstalled`] without the server itself; [`SandboxError::Install`] with apt's output.
+    /// [`SandboxError::NotInstalled`] if the server itself is missing; [`SandboxError::Install`] with apt's
+    /// output.
     pub fn ensure(
         kind: ServerKind,
         cache: &Cache,
@@ -53,7 +54,7 @@ impl TestSuites {
         if InstallMarker::read(&root, kind).is_err() {
             let lock = cache.servers().join(format!(".lock-{name}"));
             let _lock = FileLock::acquire(&lock, || progress(InstallProgress::Waiting { kind }))?;
-            // The process that held the lock may have done the work.
+            // The process that had the lock may have installed the suites.
             if InstallMarker::read(&root, kind).is_err() {
                 Fetch::prepare(kind, &name, recipe(kind), cache)?.run(progress)?;
             }
@@ -61,21 +62,21 @@ impl TestSuites {
         Ok(Self { root, install })
     }
 
-    /// The folder with `include`, `std_data` and the suites, in which the client has to run.
+    /// Returns the folder with `include`, `std_data` and the suites. The client must run in this folder.
     pub fn folder(&self) -> PathBuf {
         let names: &[&str] = match self.install.kind().flavour() {
             Flavour::MySql => &["usr/lib/mysql-test"],
-            // Its name changed in 11.
+            // The folder's name changed in MariaDB 11.
             Flavour::MariaDb => &["usr/share/mariadb/mariadb-test", "usr/share/mysql/mysql-test"],
         };
         let folders = names.iter().map(|name| self.root.join(name));
         folders.clone().find(|folder| folder.is_dir()).unwrap_or_else(|| self.root.join(names[0]))
     }
 
-    /// A command for the client that runs test files (`mysqltest`), without arguments.
+    /// Returns a command for the client that runs test files (`mysqltest`), without arguments.
     ///
     /// # Errors
-    /// [`SandboxError::NotInstalled`] if the tree does not hold it.
+    /// [`SandboxError::NotInstalled`] if the tree does not contain the client.
     pub fn client(&self) -> Result<Command, SandboxError> {
         let path = match self.install.kind().flavour() {
             Flavour::MySql => "usr/lib/mysql-test/bin/mysqltest",
@@ -84,8 +85,8 @@ impl TestSuites {
         self.command(&self.root.join(path))
     }
 
-    /// Runs a program of the test suites' package with the C library and the libraries of the server's
-    /// package.
+    /// Returns a command for a program of the test suites' package. It runs with the C library and the
+    /// libraries of the server's package.
     fn command(&self, path: &Path) -> Result<Command, SandboxError> {
         if !tree::is_elf(path) {
             let reason = format!("{} is not a program", path.display());

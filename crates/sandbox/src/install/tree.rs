@@ -1,4 +1,4 @@
-//! An unpacked server on disk: the mark of completeness and the program loader inside it.
+//! An unpacked server on disk: the file that marks it as complete, and its program loader.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -9,10 +9,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::kind::ServerKind;
 
-/// Name of the file whose presence marks a completely unpacked tree.
+/// Name of the file that marks a completely unpacked tree.
 const MARKER_FILE: &str = ".tailwater-complete.json";
 
-/// Raised when what a tree must hold changes; trees with another number are fetched again.
+/// Increased when the required contents of a tree change. Trees with another number are downloaded again.
 pub(super) const RECIPE: u32 = 1;
 
 /// A package that was unpacked.
@@ -24,12 +24,12 @@ pub struct PackageVersion {
     pub version: String,
 }
 
-/// What the mark of completeness records.
+/// The contents of the file that marks a complete tree.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InstallMarker {
     recipe: u32,
     server: PackageVersion,
-    /// Every package in the tree.
+    /// All packages in the tree.
     pub packages: Vec<PackageVersion>,
 }
 
@@ -38,7 +38,7 @@ impl InstallMarker {
         Self { recipe: RECIPE, server, packages }
     }
 
-    /// Reads the mark of a tree; the error contains why the tree cannot be used.
+    /// Reads the mark of a tree. The error tells why the tree cannot be used.
     pub(super) fn read(root: &Path, kind: ServerKind) -> Result<Self, String> {
         let path = root.join(MARKER_FILE);
         let text = match fs::read(&path) {
@@ -62,8 +62,8 @@ impl InstallMarker {
         Ok(marker)
     }
 
-    /// Marks a tree as complete. Everything in it reaches the disk before the mark does, so that a power cut
-    /// cannot leave a marked tree with empty files.
+    /// Marks a tree as complete. All files are synced to disk before the mark, so that after a power failure
+    /// a marked tree has no empty files.
     pub(super) fn write(&self, root: &Path) -> io::Result<()> {
         let folder = File::open(root)?;
         rustix::fs::syncfs(&folder)?;
@@ -75,7 +75,7 @@ impl InstallMarker {
         folder.sync_all()
     }
 
-    /// A name for this build that is fit for a folder name.
+    /// Returns a name for this build that can be used as a folder name.
     pub(super) fn build(&self) -> String {
         let clean = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '.' | '-') { c } else { '_' };
         self.server.version.chars().map(clean).collect()
@@ -83,26 +83,27 @@ impl InstallMarker {
 }
 
 impl PackageVersion {
-    /// The version without Debian's epoch: `1:10.11.18-0+deb12u1` begins with `10.11`.
+    /// Returns the version without Debian's epoch: `10.11.18-0+deb12u1` for `1:10.11.18-0+deb12u1`.
     fn upstream(&self) -> &str {
         self.version.split_once(':').map_or(self.version.as_str(), |(_, rest)| rest)
     }
 }
 
-/// The C library's program loader of a tree. Programs unpacked from a newer release need its own C library,
-/// and their built-in loader path (`/lib64/...`) names the one of this machine; running them through the
-/// tree's loader needs neither a chroot nor root.
+/// The program loader of the tree's C library. Programs from a newer Debian release need their own C library,
+/// but the loader path in the program (`/lib64/...`) is that of this machine. With the tree's loader they run
+/// without chroot and without root.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ProgramLoader {
     pub(super) path: PathBuf,
-    /// Colon-separated folders, for `--library-path`.
+    /// Folders of libraries, separated by colons, for `--library-path`.
     pub(super) library_path: OsString,
 }
 
 impl ProgramLoader {
     pub(super) fn find(root: &Path) -> Option<Self> {
         let triple = format!("{}-linux-gnu", std::env::consts::ARCH);
-        // Not via `lib64/`: before the merge of /usr that is an absolute link, which leads out of the tree.
+        // Not through `lib64/`: before Debian's merge of /usr that is an absolute link, which leads out of
+        // the tree.
         let path = ["usr/lib", "lib"].iter().find_map(|lib| {
             let entries = fs::read_dir(root.join(lib).join(&triple)).ok()?;
             entries.flatten().map(|entry| entry.path()).find(|path| {
@@ -132,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_is_read_back_and_bound_to_its_series() {
+    fn a_mark_is_valid_only_for_its_release_series() {
         let folder = tempfile::tempdir().expect("temporary folder");
         let server = version("mariadb-server-core", "1:10.11.18-0+deb12u1");
         let marker = InstallMarker::new(server.clone(), vec![server, version("libc6", "2.36-9")]);
@@ -146,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn the_loader_of_the_tree_is_taken_and_not_the_link_out_of_it() {
+    fn the_program_loader_inside_the_tree_is_used() {
         let folder = tempfile::tempdir().expect("temporary folder");
         assert_eq!(ProgramLoader::find(folder.path()), None);
         let lib = folder.path().join(format!("lib/{}-linux-gnu", std::env::consts::ARCH));

@@ -1,4 +1,4 @@
-//! Reads binlog events of a server's file or a captured segment, and compares them with a ledger.
+//! Reads the events of a server's binlog file or a captured segment, and compares them with a ledger.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -15,9 +15,9 @@ use tailwater_wire::{Flavour, WireError};
 
 use super::{Ledger, LedgerCheck, LedgerReport, LoggedTransaction};
 
-/// The workload writes no longer events; a longer one means damage.
+/// Maximum length of an event. The workload writes no longer events, so a longer one means damage.
 const EVENT_BYTES_MAX: u32 = 256 << 20;
-/// Table maps kept within one transaction; the workload has five tables.
+/// Maximum number of table maps in one transaction. The workload has five tables.
 const TABLE_MAPS_MAX: usize = 10_000;
 
 /// Why a binlog could not be compared.
@@ -26,7 +26,7 @@ pub enum BinlogCheckError {
     /// The file could not be read.
     #[error("{}: {source}", path.display())]
     File {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// Error of the operating system.
         source: io::Error,
@@ -36,15 +36,15 @@ pub enum BinlogCheckError {
     Event {
         /// The file.
         path: PathBuf,
-        /// Where the event begins.
+        /// Position of the event.
         position: u64,
-        /// What is wrong with it.
+        /// What is wrong with the event.
         source: WireError,
     },
 }
 
 impl BinlogCheckError {
-    /// The stable code of this error, as documented in docs/reference/errors.md.
+    /// Returns the stable code of this error, as documented in docs/reference/errors.md.
     pub fn code(&self) -> &'static str {
         match self {
             Self::File { .. } => "TW-SBX-0020",
@@ -53,7 +53,7 @@ impl BinlogCheckError {
     }
 }
 
-/// A [`LedgerCheck`] that is fed with binlog events.
+/// Compares a log with a ledger; reads binlog events for a [`LedgerCheck`].
 #[derive(Debug)]
 pub struct BinlogCheck<'a> {
     check: LedgerCheck<'a>,
@@ -70,7 +70,7 @@ struct BinlogReader {
 }
 
 impl<'a> BinlogCheck<'a> {
-    /// Begins a comparison with a log of servers of this flavour.
+    /// Starts a comparison with a log of servers of this flavour.
     pub fn new(ledger: &'a Ledger, flavour: Flavour) -> Self {
         let reader = BinlogReader {
             flavour,
@@ -82,10 +82,10 @@ impl<'a> BinlogCheck<'a> {
         Self { check: LedgerCheck::new(ledger), reader }
     }
 
-    /// Takes the next event, header and checksum included; the checksum is verified.
+    /// Adds the next event, with header and checksum. The checksum is verified.
     ///
     /// # Errors
-    /// [`WireError`] if the event is damaged, or cannot stand here.
+    /// [`WireError`] if the event is damaged, or is not allowed at this point.
     pub fn event(&mut self, bytes: &[u8]) -> Result<(), WireError> {
         let event = BinlogEvent::parse(bytes, &self.reader.format)?;
         if let EventBody::FormatDescription(format) = &event.body {
@@ -103,7 +103,7 @@ impl<'a> BinlogCheck<'a> {
                     event_bytes_max: u64::from(EVENT_BYTES_MAX),
                     ..PayloadLimits::default()
                 })?;
-                // Events inside a payload carry no checksums of their own.
+                // Events inside a compressed payload have no checksums.
                 let format = FormatDescription {
                     checksum: Some(ChecksumAlgorithm::Off),
                     ..self.reader.format.clone()
@@ -120,8 +120,8 @@ impl<'a> BinlogCheck<'a> {
         Ok(())
     }
 
-    /// Takes a whole binlog file. An unfinished event or transaction at its end, which a killed server
-    /// leaves, is not counted.
+    /// Adds a whole binlog file. An incomplete event or transaction at its end, which a killed server leaves,
+    /// is ignored.
     ///
     /// # Errors
     /// [`BinlogCheckError`] with the file and the position.
@@ -135,7 +135,10 @@ impl<'a> BinlogCheck<'a> {
         if magic != BINLOG_MAGIC {
             return Err(wrong(
                 0,
-                WireError::malformed("binlog", "the first bytes are not those of a binlog".to_owned()),
+                WireError::malformed(
+                    "binlog",
+                    "the file does not begin with the magic number of a binlog".to_owned(),
+                ),
             ));
         }
         self.reader.tracker.reset();
@@ -165,7 +168,7 @@ impl<'a> BinlogCheck<'a> {
         Ok(())
     }
 
-    /// Ends the comparison.
+    /// Ends the comparison, and returns its result.
     pub fn finish(self) -> LedgerReport {
         self.check.finish()
     }
@@ -183,7 +186,7 @@ impl BinlogReader {
             }
             EventBody::Rows(rows) => {
                 let Some(map) = self.tables.get(&rows.table_id) else {
-                    // The dummy id only ends a statement.
+                    // The placeholder row id only ends a statement.
                     return Ok(());
                 };
                 let images = rows.images(EVENT_BYTES_MAX as usize)?;
@@ -197,7 +200,7 @@ impl BinlogReader {
     }
 }
 
-/// Fills `bytes`; false if the input ends before.
+/// Fills `bytes`. Returns false if the input ends before.
 fn read_whole(input: &mut impl Read, bytes: &mut [u8]) -> io::Result<bool> {
     match input.read_exact(bytes) {
         Ok(()) => Ok(true),

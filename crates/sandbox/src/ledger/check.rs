@@ -11,27 +11,27 @@ use crate::workload::schema::{
     ChangeKind, DELETED, RowStamp, SCHEMA, StampField, WorkloadTable, change_digest, payload_digest,
 };
 
-/// One transaction as a log holds it: fill it with the transaction's row changes, then give it to
+/// One transaction as a log contains it. Add the transaction's row changes, then pass it to
 /// [`LedgerCheck::transaction`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LoggedTransaction {
-    /// From its ledger row.
+    /// Id of the transaction, from its ledger row.
     id: Option<TransactionId>,
-    /// The changes listed in its ledger row.
+    /// Number of row changes and their digest, as the ledger row states them.
     stated: Option<(i64, i64)>,
-    /// Ledger rows in it; more than one is wrong.
+    /// Number of ledger rows in the transaction. More than one is wrong.
     ledger_rows: u32,
     changes: i64,
     digest: i64,
-    /// Rows whose contents do not give their stamp.
+    /// Number of rows whose stamp does not match their other columns.
     altered: u32,
 }
 
 impl LoggedTransaction {
-    /// Takes a changed row of any table; those outside of the workload's schema are not looked at.
+    /// Adds a changed row of any table. Rows outside the workload's schema are ignored.
     ///
     /// # Errors
-    /// [`WireError`] if the row cannot be decoded, or is not shaped as the workload's table is.
+    /// [`WireError`] if the row cannot be decoded, or does not have the columns of the workload's table.
     pub fn row(&mut self, change: &RowChange<'_>) -> Result<(), WireError> {
         let Some(image) = change.after.or(change.before) else { return Ok(()) };
         let map = image.table();
@@ -49,7 +49,7 @@ impl LoggedTransaction {
             (Some(_), Some(_)) => ChangeKind::Update,
             (Some(_), None) => ChangeKind::Delete,
         };
-        // The key is in the before image where there is one, even if only what changed was logged.
+        // The key is in the before image if there is one, even if only the changed columns were logged.
         let keyed = change.before.unwrap_or(image);
         let mut key = [0; 2];
         for (index, part) in key.iter_mut().enumerate().take(shape.key_columns) {
@@ -63,7 +63,7 @@ impl LoggedTransaction {
             return self.ledger_row(&image, map, key, stamp);
         }
         if (table, kind) == (WorkloadTable::Accounts, ChangeKind::Insert) {
-            // Made before the workload begins; workers only update them.
+            // These rows are created before the workload starts. Workers only update them.
             return Ok(());
         }
         self.changes += 1;
@@ -102,7 +102,7 @@ impl LoggedTransaction {
         Ok(())
     }
 
-    /// Whether nothing of the workload is in it.
+    /// Whether the transaction contains no row of the workload.
     pub fn is_empty(&self) -> bool {
         self.id.is_none() && self.changes == 0
     }
@@ -117,7 +117,7 @@ fn integer(image: &Image<'_>, map: &TableMap, index: usize) -> Result<i64, WireE
     }
 }
 
-/// Computes a row's stamp from its other columns.
+/// Computes the stamp of a row from its other columns.
 fn stamp_of(image: &Image<'_>, map: &TableMap, stamp_index: usize) -> Result<i64, WireError> {
     let mut stamp = RowStamp::new();
     for cell in image.cells() {
@@ -145,13 +145,13 @@ fn stamp_of(image: &Image<'_>, map: &TableMap, stamp_index: usize) -> Result<i64
     Ok(stamp.finish())
 }
 
-/// Compares a log, transaction by transaction, with the ledger.
+/// Compares the transactions of a log with the ledger, one by one.
 #[derive(Debug)]
 pub struct LedgerCheck<'a> {
     ledger: &'a Ledger,
-    /// For each worker, how often each sequence was seen; saturates.
+    /// For each worker, how often each sequence number was seen. The count stops at its maximum.
     seen: BTreeMap<u32, Vec<u8>>,
-    /// For each worker, the sequence of its transaction that came last.
+    /// For each worker, the sequence number of its last transaction.
     last: BTreeMap<u32, u64>,
     report: LedgerReport,
 }
@@ -175,37 +175,39 @@ impl fmt::Display for LedgerReport {
     }
 }
 
-/// What [`LedgerCheck`] found.
+/// The result of a [`LedgerCheck`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LedgerReport {
-    /// Acknowledged transactions in the ledger.
+    /// Number of acknowledged transactions in the ledger.
     pub acknowledged: u64,
-    /// Transactions of the workload in the log.
+    /// Number of transactions of the workload in the log.
     pub in_log: u64,
-    /// Acknowledged transactions that the log does not have: lost.
+    /// Acknowledged transactions that the log does not have. They are lost.
     pub missing_in_log: Violations,
     /// Transactions that the log has more than once.
     pub duplicated: Violations,
-    /// Transactions whose row changes are not those that their ledger row states, or that the client made.
+    /// Transactions whose row changes differ from those in their ledger row, or from those that the client
+    /// made.
     pub incomplete: Violations,
-    /// Transactions with a row whose contents are not what the client wrote.
+    /// Transactions with a row whose contents differ from what the client wrote.
     pub altered: Violations,
-    /// Transactions that come before an earlier one of the same worker.
+    /// Transactions that the log has before an earlier transaction of the same worker.
     pub out_of_order: Violations,
     /// Number of transactions of unknown outcome.
     pub unknown: u64,
-    /// How many of these the log has; any number is correct.
+    /// Number of transactions of unknown outcome that the log has. Any number is correct.
     pub unknown_but_present: u64,
-    /// Failed transactions that are in the log: wrong.
+    /// Failed transactions that are in the log, which is wrong.
     pub failed_but_present: Violations,
-    /// Transactions that are not in the ledger.
+    /// Number of transactions that are not in the ledger.
     pub unlisted: u64,
-    /// Transactions that change the workload's tables without a ledger row.
+    /// Number of transactions that change the workload's tables without a ledger row.
     pub unidentified: u64,
 }
 
 impl LedgerReport {
-    /// Whether everything acknowledged is there, whole, once, in order, and nothing that was not committed.
+    /// Whether the log has each acknowledged transaction completely, once and in order, and no transaction
+    /// that was not committed.
     pub fn is_ok(&self) -> bool {
         self.missing_in_log.is_empty()
             && self.duplicated.is_empty()
@@ -218,12 +220,12 @@ impl LedgerReport {
 }
 
 impl<'a> LedgerCheck<'a> {
-    /// Begins a comparison. The workload should be over: what it acknowledges later counts as missing.
+    /// Starts a comparison. The workload should have ended: what is acknowledged later counts as missing.
     pub fn new(ledger: &'a Ledger) -> Self {
         Self { ledger, seen: BTreeMap::new(), last: BTreeMap::new(), report: LedgerReport::default() }
     }
 
-    /// Takes the next transaction of the log.
+    /// Adds the next transaction of the log.
     pub fn transaction(&mut self, logged: &LoggedTransaction) {
         let report = &mut self.report;
         let Some(id) = logged.id else {
@@ -248,7 +250,7 @@ impl<'a> LedgerCheck<'a> {
         if logged.stated.is_some_and(|stated| stated != (i64::from(entry.changes), entry.digest)) {
             report.incomplete.add(id);
         }
-        // The ledger has this sequence, so the vector grows no longer than the ledger's.
+        // The ledger has this sequence number, so the vector does not become longer than the ledger's.
         let seen = self.seen.entry(id.worker).or_default();
         let index = id.sequence as usize - 1;
         if seen.len() <= index {
@@ -265,7 +267,7 @@ impl<'a> LedgerCheck<'a> {
         *last = id.sequence.max(*last);
     }
 
-    /// Ends the comparison: what the ledger has and the log did not show is missing.
+    /// Ends the comparison. What the ledger has and the log does not have is missing.
     pub fn finish(mut self) -> LedgerReport {
         self.ledger.for_each(|id, entry| match entry.outcome {
             CommitOutcome::Acknowledged => {
@@ -322,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_with_everything_is_ok() {
+    fn a_complete_log_is_ok() {
         use CommitOutcome::{Acknowledged, Failed, Unknown};
         let outcomes = [Acknowledged, Unknown, Failed, Acknowledged, Unknown];
         let report = check(&outcomes, &[logged(1, 1), logged(2, 2), logged(4, 4)]);
@@ -332,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_of_loss_is_named() {
+    fn each_kind_of_fault_is_reported() {
         use CommitOutcome::{Acknowledged, Failed};
         let fine = [logged(1, 1), logged(2, 2)];
         let report = |log: &[LoggedTransaction]| check(&[Acknowledged, Acknowledged], log);

@@ -1,4 +1,4 @@
-//! The ledger on disk: a line of text for each transaction.
+//! The ledger on disk: one line of text for each transaction.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
@@ -6,13 +6,13 @@ use std::path::Path;
 
 use super::{CommitOutcome, LedgerEntry, TransactionId};
 
-/// The first line; the number changes with the format.
+/// The first line of the file. The number changes with the format.
 const HEADER: &str = "tailwater-ledger 1";
 
 #[derive(Debug)]
 pub(super) struct LedgerFile {
     writer: BufWriter<File>,
-    /// The first error: workers continue, and `flush` returns it.
+    /// The first error. Workers continue after it; `flush` returns the error.
     failed: Option<io::Error>,
 }
 
@@ -44,7 +44,7 @@ impl LedgerFile {
     }
 }
 
-/// Reads a ledger file; an unfinished last line, left by a killed process, is ignored.
+/// Reads a ledger file. An incomplete last line, which a killed process leaves, is ignored.
 pub(super) fn read(path: &Path, mut each: impl FnMut(TransactionId, LedgerEntry)) -> io::Result<()> {
     let text = fs::read_to_string(path)?;
     let whole = &text[..text.rfind('\n').map_or(0, |end| end + 1)];
@@ -64,7 +64,7 @@ pub(super) fn read(path: &Path, mut each: impl FnMut(TransactionId, LedgerEntry)
 }
 
 fn parse(line: &str) -> Option<(TransactionId, LedgerEntry)> {
-    /// Beyond it a damaged number would make the ledger allocate without bound.
+    /// Maximum sequence number. A damaged larger number would make the ledger allocate without a limit.
     const SEQUENCE_MAX: u64 = 1 << 32;
     let mut words = line.split(' ');
     let outcome = match words.next()? {
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_ledger_is_read_back_up_to_a_torn_line() {
+    fn a_ledger_is_read_up_to_an_incomplete_line() {
         let folder = tempfile::tempdir().expect("temporary folder");
         let path = folder.path().join("ledger");
         let ledger = Ledger::with_file(&path).expect("create");

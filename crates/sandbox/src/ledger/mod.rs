@@ -1,4 +1,4 @@
-//! The outcome of each transaction as the clients know it, to check a log or a server against.
+//! The outcome of each transaction as the clients know it. A log or a server is compared with it.
 
 mod binlog;
 mod check;
@@ -16,12 +16,12 @@ pub use binlog::{BinlogCheck, BinlogCheckError};
 pub use check::{LedgerCheck, LedgerReport, LoggedTransaction};
 use file::LedgerFile;
 
-/// Identifies a transaction: the worker that ran it, and the worker's sequence number.
+/// Identifies a transaction by the worker that ran it and the worker's sequence number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TransactionId {
-    /// The worker (a connection of the workload).
+    /// Number of the worker, which is a connection of the workload.
     pub worker: u32,
-    /// Counts from 1 for each worker; a failed attempt uses a number up.
+    /// Sequence number, from 1 for each worker. A failed attempt uses a number too.
     pub sequence: u64,
 }
 
@@ -34,54 +34,54 @@ impl std::fmt::Display for TransactionId {
 /// Outcome of a transaction as the client knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CommitOutcome {
-    /// The server answered OK to the commit.
+    /// The server answered the commit with OK.
     Acknowledged,
     /// The commit was sent, and no answer arrived.
     Unknown,
-    /// Certainly not committed: it failed or was abandoned before the commit was sent.
+    /// Certainly not committed: the transaction failed or was abandoned before the commit was sent.
     Failed,
 }
 
 /// A transaction in the ledger.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LedgerEntry {
-    /// What the client knows.
+    /// The outcome, as the client knows it.
     pub outcome: CommitOutcome,
-    /// Row changes, that of the ledger's own table left out.
+    /// Number of row changes, without the row in the ledger's own table.
     pub changes: u32,
-    /// The sum of the digests of these changes, and of the ledger row's payload.
+    /// Sum of the digests of these row changes and of the payload of the ledger row.
     pub digest: i64,
 }
 
-/// The transactions of a workload with their outcomes. Shared between its workers; memory grows with the
-/// number of transactions, by 16 bytes each.
+/// The transactions of a workload with their outcomes. The workers share it. It needs 16 bytes of memory for
+/// each transaction.
 #[derive(Debug, Default)]
 pub struct Ledger {
-    // A worker's entry for sequence n is at index n - 1; `None` for a number that was never finished.
+    // A worker's entry for sequence number n has index n - 1. `None` for a number that was never finished.
     workers: Mutex<BTreeMap<u32, Vec<Option<LedgerEntry>>>>,
     file: Option<Mutex<LedgerFile>>,
 }
 
 impl Ledger {
-    /// An empty ledger in memory.
+    /// Returns an empty ledger in memory.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// An empty ledger that is also written to a new file, for [`Ledger::read_file`]. Lines are buffered: the
-    /// last of them are missing when the process is killed, so such a file may lack transactions but never
-    /// has too many.
+    /// Returns an empty ledger that is also written to a new file, for [`Ledger::read_file`]. The lines are
+    /// buffered, so the last ones are missing if the process is killed. Such a file may lack transactions,
+    /// but has no wrong ones.
     ///
     /// # Errors
-    /// If the file exists or cannot be made.
+    /// If the file exists or cannot be created.
     pub fn with_file(path: &Path) -> io::Result<Self> {
         Ok(Self { workers: Mutex::default(), file: Some(Mutex::new(LedgerFile::create(path)?)) })
     }
 
-    /// Reads a file written by [`Ledger::with_file`]; an unfinished last line is left out.
+    /// Reads a file written by [`Ledger::with_file`]. An incomplete last line is ignored.
     ///
     /// # Errors
-    /// If the file cannot be read or holds something else; the message names the line.
+    /// If the file cannot be read or is not a ledger. The message names the line.
     pub fn read_file(path: &Path) -> io::Result<Self> {
         let ledger = Self::new();
         file::read(path, |id, entry| ledger.record(id, entry))?;
@@ -102,7 +102,7 @@ impl Ledger {
         entries[index] = Some(entry);
     }
 
-    /// Writes out what is buffered for the file, if there is one.
+    /// Writes the buffered lines to the file, if there is one.
     ///
     /// # Errors
     /// The first error of this or any earlier write.
@@ -113,18 +113,18 @@ impl Ledger {
         }
     }
 
-    /// The entry of a transaction; `None` if it was never finished or never existed.
+    /// Returns the entry of a transaction; `None` if it was never finished or never existed.
     pub fn get(&self, id: TransactionId) -> Option<LedgerEntry> {
         let index = usize::try_from(id.sequence.checked_sub(1)?).ok()?;
         *self.lock().get(&id.worker)?.get(index)?
     }
 
-    /// The last sequence number that a worker used; 0 for none.
+    /// Returns the last sequence number that a worker used; 0 if it used none.
     pub fn last_sequence(&self, worker: u32) -> u64 {
         self.lock().get(&worker).map_or(0, |entries| entries.len() as u64)
     }
 
-    /// Calls `each` for every transaction, in order of worker and sequence.
+    /// Calls `each` for each transaction, ordered by worker and sequence number.
     pub fn for_each(&self, mut each: impl FnMut(TransactionId, LedgerEntry)) {
         for (&worker, entries) in self.lock().iter() {
             for (sequence, entry) in (1..).zip(entries) {
@@ -135,7 +135,7 @@ impl Ledger {
         }
     }
 
-    /// How many transactions have each outcome.
+    /// Returns how many transactions have each outcome.
     pub fn totals(&self) -> LedgerTotals {
         let mut totals = LedgerTotals::default();
         self.for_each(|_, entry| match entry.outcome {
@@ -150,11 +150,11 @@ impl Ledger {
         self.workers.lock()
     }
 
-    /// Compares the ledger with the rows of `tw_load.tw_ledger` on a server: what a restarted or promoted
-    /// server has lost.
+    /// Compares the ledger with the rows of `tw_load.tw_ledger` on a server. Shows what a restarted or
+    /// promoted server has lost.
     ///
     /// # Errors
-    /// Anything that a connection reports.
+    /// Any error of the connection.
     pub async fn compare_with_server(&self, options: &ConnectOptions) -> Result<ServerReport, SessionError> {
         let mut connection = Connection::connect(options).await?;
         let mut present: BTreeMap<u32, Vec<bool>> = BTreeMap::new();
@@ -206,7 +206,7 @@ impl Ledger {
     }
 }
 
-/// Numbers of transactions by what the client knows about them.
+/// Numbers of transactions by outcome.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LedgerTotals {
     /// See [`CommitOutcome::Acknowledged`].
@@ -217,31 +217,31 @@ pub struct LedgerTotals {
     pub failed: u64,
 }
 
-/// How a server's `tw_ledger` table compares with the ledger.
+/// The result of comparing a server's table `tw_ledger` with the ledger.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ServerReport {
-    /// Rows of the table.
+    /// Number of rows in the table.
     pub rows: u64,
-    /// Acknowledged transactions in the ledger.
+    /// Number of acknowledged transactions in the ledger.
     pub acknowledged: u64,
-    /// Acknowledged transactions without a row: lost.
+    /// Acknowledged transactions without a row. They are lost.
     pub missing: Violations,
-    /// Rows whose digest is not the one in the ledger.
+    /// Rows whose digest differs from the digest in the ledger.
     pub altered: Violations,
-    /// Transactions of unknown outcome that are present, which is correct.
+    /// Number of transactions of unknown outcome that have a row. Any number is correct.
     pub unknown_but_present: u64,
-    /// Failed transactions that are present: wrong.
+    /// Failed transactions that have a row, which is wrong.
     pub failed_but_present: Violations,
-    /// Rows that are not in the ledger.
+    /// Number of rows that are not in the ledger.
     pub unlisted: u64,
 }
 
-/// Transactions with a fault: their number, and the first of them.
+/// Transactions with a fault: their number, and the first ones.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Violations {
-    /// How many.
+    /// Number of transactions.
     pub count: u64,
-    /// The first of them.
+    /// The first ones.
     pub first: Vec<TransactionId>,
 }
 
@@ -250,7 +250,7 @@ impl fmt::Display for ServerReport {
         let Self { rows, missing, altered, failed_but_present, unlisted, .. } = self;
         write!(
             f,
-            "of {rows} rows {} are missing, {} altered, {} there though their commit failed, {unlisted} not in the ledger",
+            "of {rows} rows {} are missing, {} altered, {} present although their commit failed, {unlisted} not in the ledger",
             missing.count, altered.count, failed_but_present.count
         )
     }
@@ -266,7 +266,7 @@ impl Violations {
         }
     }
 
-    /// Whether there are none.
+    /// Whether there are no such transactions.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
@@ -291,7 +291,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn outcomes_are_kept_by_worker_and_sequence() {
+    fn outcomes_are_stored_by_worker_and_sequence_number() {
         let ledger = Ledger::new();
         let id = |worker, sequence| TransactionId { worker, sequence };
         let entry = |outcome| LedgerEntry { outcome, changes: 1, digest: 2 };

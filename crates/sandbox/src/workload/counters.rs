@@ -1,17 +1,17 @@
-//! Live figures of a workload: counts, rates, latencies, stalls.
+//! Live statistics of a workload: counts, rates, latencies, stalls.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// Seconds for which commits are counted one by one; later ones count in the totals only.
+/// Number of seconds for which commits per second are stored. Later commits count only in the totals.
 const SECONDS_MAX: usize = 4 * 3600;
 
-/// Latencies in buckets whose widths grow with them: 16 per power of two, so within 6 % of the truth.
+/// Latencies are counted in buckets. There are 16 buckets for each power of two, so the error is at most 6 %.
 const SUB_BUCKET_BITS: u32 = 4;
 const SUB_BUCKETS: usize = 1 << SUB_BUCKET_BITS;
 const BUCKETS: usize = SUB_BUCKETS * (64 - SUB_BUCKET_BITS as usize + 1);
 
-/// A histogram of durations that many tasks add to.
+/// A histogram of durations to which many tasks add.
 #[derive(Debug)]
 pub struct Histogram {
     buckets: Box<[AtomicU64]>,
@@ -25,14 +25,15 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// Adds a duration, at the resolution of microseconds.
+    /// Adds a duration, rounded to microseconds.
     pub fn add(&self, duration: Duration) {
         let us = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
         self.buckets[bucket_of(us)].fetch_add(1, Relaxed);
         self.max_us.fetch_max(us, Relaxed);
     }
 
-    /// The duration that a share of all (0.5: the median) do not exceed; zero without any.
+    /// Returns the duration that this share of all durations do not exceed (0.5: the median). Zero if there
+    /// are none.
     pub fn quantile(&self, share: f64) -> Duration {
         let counts: Vec<u64> = self.buckets.iter().map(|bucket| bucket.load(Relaxed)).collect();
         let total: u64 = counts.iter().sum();
@@ -47,7 +48,7 @@ impl Histogram {
         Duration::ZERO
     }
 
-    /// The longest duration.
+    /// Returns the longest duration.
     pub fn max(&self) -> Duration {
         Duration::from_micros(self.max_us.load(Relaxed))
     }
@@ -61,7 +62,7 @@ fn bucket_of(us: u64) -> usize {
     SUB_BUCKETS * shift as usize + (us >> shift) as usize
 }
 
-/// The largest number of microseconds that falls into a bucket.
+/// Returns the largest number of microseconds that belongs to a bucket.
 fn upper_bound(index: usize) -> u64 {
     if index < SUB_BUCKETS {
         return index as u64;
@@ -71,7 +72,7 @@ fn upper_bound(index: usize) -> u64 {
     low + ((1 << shift) - 1)
 }
 
-/// What a workload has done so far. Reading it costs the workers nothing.
+/// Statistics of a running workload. Reading them does not slow the workers.
 #[derive(Debug)]
 pub struct Counters {
     began: Instant,
@@ -81,7 +82,7 @@ pub struct Counters {
     reconnects: AtomicU64,
     connected: AtomicU64,
     stalls: AtomicU64,
-    /// Microseconds since `began` of the last acknowledged commit of any worker.
+    /// Time of the last acknowledged commit of any worker, in microseconds since `began`.
     last_commit_us: AtomicU64,
     longest_gap_us: AtomicU64,
     per_second: Box<[AtomicU32]>,
@@ -107,7 +108,7 @@ impl Counters {
         }
     }
 
-    /// `commit` is how long the statement took that committed.
+    /// Counts an acknowledged transaction. `commit` is the duration of the statement that committed it.
     pub(crate) fn acknowledged(&self, commit: Duration) {
         let now = self.began.elapsed();
         let now_us = now.as_micros() as u64;
@@ -142,7 +143,7 @@ impl Counters {
         self.connected.fetch_sub(1, Relaxed);
     }
 
-    /// The figures of this moment.
+    /// Returns the statistics of this moment.
     pub fn snapshot(&self) -> WorkloadSnapshot {
         let elapsed = self.began.elapsed();
         let since = |us: &AtomicU64| elapsed.saturating_sub(Duration::from_micros(us.load(Relaxed)));
@@ -162,19 +163,20 @@ impl Counters {
         }
     }
 
-    /// Acknowledged commits in each second since the start, the current one included.
+    /// Returns the number of acknowledged commits in each second since the start, including the current
+    /// second.
     pub fn per_second(&self) -> Vec<u32> {
         let seconds = (self.began.elapsed().as_secs() as usize + 1).min(SECONDS_MAX);
         self.per_second[..seconds].iter().map(|count| count.load(Relaxed)).collect()
     }
 
-    /// How long commits took.
+    /// Returns the histogram of commit durations.
     pub fn commit_latency(&self) -> &Histogram {
         &self.commit_latency
     }
 }
 
-/// What a workload has done up to a moment.
+/// Statistics of a workload at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WorkloadSnapshot {
     /// Time since the start.
@@ -185,33 +187,33 @@ pub struct WorkloadSnapshot {
     pub failed: u64,
     /// Transactions of unknown outcome.
     pub unknown: u64,
-    /// Times that a worker had to connect again.
+    /// How often workers connected again.
     pub reconnects: u64,
-    /// Workers that are connected now.
+    /// Number of workers that are connected now.
     pub connected: u64,
-    /// Commits that took longer than the stall limit.
+    /// Number of commits that took longer than the stall limit.
     pub stalls: u64,
-    /// Time since any worker's last acknowledged commit.
+    /// Time since the last acknowledged commit of any worker.
     pub since_last_commit: Duration,
-    /// The longest time without an acknowledged commit of any worker.
+    /// The longest time in which no worker got an acknowledged commit.
     pub longest_gap: Duration,
-    /// Half of all commits took no longer.
+    /// Median duration of a commit.
     pub latency_p50: Duration,
-    /// 99 % of all commits took no longer.
+    /// 99th percentile of the duration of a commit.
     pub latency_p99: Duration,
-    /// The longest commit.
+    /// Duration of the longest commit.
     pub latency_max: Duration,
 }
 
 impl WorkloadSnapshot {
-    /// Acknowledged commits per second since an earlier snapshot.
+    /// Returns the number of acknowledged commits per second since an earlier snapshot.
     pub fn rate_since(&self, earlier: &Self) -> f64 {
         let seconds = self.elapsed.saturating_sub(earlier.elapsed).as_secs_f64();
         let commits = self.acknowledged.saturating_sub(earlier.acknowledged) as f64;
         if seconds > 0.0 { commits / seconds } else { 0.0 }
     }
 
-    /// Acknowledged commits per second since the start.
+    /// Returns the number of acknowledged commits per second since the start.
     pub fn rate(&self) -> f64 {
         let seconds = self.elapsed.as_secs_f64();
         if seconds > 0.0 { self.acknowledged as f64 / seconds } else { 0.0 }
@@ -223,7 +225,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn buckets_hold_what_their_bounds_say() {
+    fn bucket_bounds_match_the_values_in_the_bucket() {
         let samples = (0..200).chain((3..63).flat_map(|bits| {
             let power = 1_u64 << bits;
             [power - 1, power, power + power / 3]
@@ -237,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn quantiles_are_close() {
+    fn quantiles_are_nearly_exact() {
         let histogram = Histogram::default();
         assert_eq!(histogram.quantile(0.5), Duration::ZERO);
         for us in 1..=1000 {

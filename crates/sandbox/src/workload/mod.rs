@@ -1,9 +1,9 @@
-//! Load on a server by clients that keep a ledger of the outcome of each transaction.
+//! Clients that put load on a server and keep a ledger of the outcome of each transaction.
 //!
-//! Each worker is one connection that runs transactions one after another. Every transaction inserts a row
+//! Each worker is one connection that runs transactions one after another. Each transaction inserts a row
 //! into `tw_load.tw_ledger` with its id, the number of its row changes and their digest. So a reader of the
-//! binlog can identify a transaction and check that it is complete from the log alone; the [`Ledger`] tells
-//! what the server acknowledged to the client.
+//! binlog can identify a transaction, and can check that it is complete, from the log alone. The [`Ledger`]
+//! holds what the server acknowledged to the client.
 
 mod counters;
 mod plan;
@@ -28,43 +28,46 @@ use worker::WorkloadWorker;
 /// What each transaction does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TransactionMix {
-    /// Inserts, updates and deletes over several tables, a few statements each.
+    /// Inserts, updates and deletes in several tables, with a few statements in each transaction.
     Mixed {
-        /// The longest document body, in bytes.
+        /// Maximum length of a document's text in bytes.
         body_bytes_max: usize,
     },
-    /// One autocommitted insert: one round trip, for measurements.
+    /// One autocommitted INSERT, which needs one round trip. For measurements.
     SingleInsert {
-        /// Text in the row, 0..=1024 bytes.
+        /// Length of the text in the row, 0 to 1024 bytes.
         payload_bytes: usize,
     },
 }
 
-/// What load to make.
+/// Specification of a load.
 #[derive(Debug, Clone)]
 pub struct WorkloadSpec {
-    /// Connections, each a worker.
+    /// Number of connections. Each one is a worker.
     pub connections: u32,
-    /// The number of the first worker. A second workload on the same tables needs other numbers.
+    /// Number of the first worker. A second workload on the same tables needs other numbers.
     pub first_worker: u32,
-    /// Replays the same transactions, worker by worker (how workers interleave is up to the server).
+    /// Random seed. The same seed gives the same transactions of each worker. The order between workers
+    /// depends on the server.
     pub seed: u64,
     /// What each transaction does.
     pub mix: TransactionMix,
-    /// Ends after this time.
+    /// The workload ends after this time.
     pub duration: Option<Duration>,
-    /// Ends after this many transactions of all workers together, failed ones included.
+    /// The workload ends after this many transactions of all workers together, including failed ones.
     pub transactions: Option<u64>,
-    /// How long a worker tries to connect again when its connection breaks; zero ends it at once.
+    /// How long a worker tries to connect again after its connection broke. With zero, the worker ends at
+    /// once.
     pub reconnect: Duration,
-    /// Waits between two transactions of a worker.
+    /// Pause between two transactions of a worker.
     pub pause: Duration,
     /// A commit that takes longer counts as a stall.
     pub stall: Duration,
 }
 
 impl WorkloadSpec {
-    /// A mixed load on so many connections that runs until it is stopped and survives restarts of the server.
+    /// Specifies a mixed load on `connections` connections. It runs until it is stopped, and continues over
+    /// restarts of the server.
     pub fn new(connections: u32) -> Self {
         Self {
             connections,
@@ -80,18 +83,18 @@ impl WorkloadSpec {
     }
 }
 
-/// Command to the workers.
+/// A command to the workers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum WorkerCommand {
     Run,
-    /// End after the transaction under way.
+    /// End after the current transaction.
     Finish,
-    /// End at once: a running commit has an unknown outcome.
+    /// End at once. A commit that is running has an unknown outcome.
     Abort,
 }
 
-/// A running workload. Dropping it ends its workers at once, and their running transactions are in no ledger:
-/// end with [`Self::finish`] or [`Self::abort`].
+/// A running workload. Dropping it ends the workers at once, and their current transactions are not in the
+/// ledger. So end it with [`Self::finish`] or [`Self::abort`].
 #[derive(Debug)]
 pub struct Workload {
     counters: Arc<Counters>,
@@ -102,20 +105,19 @@ pub struct Workload {
     errors: Vec<SessionError>,
 }
 
-/// How a workload ended.
+/// The result of a workload that has ended.
 #[derive(Debug)]
 pub struct WorkloadReport {
-    /// The final figures.
+    /// The final statistics.
     pub snapshot: WorkloadSnapshot,
-    /// Acknowledged commits in each second.
+    /// Number of acknowledged commits in each second.
     pub per_second: Vec<u32>,
-    /// Workers that ended early, with the reason: they could not connect again in time, or the tables are
-    /// missing.
+    /// Errors of workers that ended early: they could not connect again in time, or the tables are missing.
     pub errors: Vec<SessionError>,
 }
 
 impl Workload {
-    /// Starts the workers on the current runtime. The tables must be there: see [`prepare`].
+    /// Starts the workers on the current runtime. The tables must exist: see [`prepare`].
     pub fn start(target: ConnectOptions, spec: &WorkloadSpec, ledger: Arc<Ledger>) -> Self {
         let counters = Arc::new(Counters::new(spec.stall));
         let (command, commands) = watch::channel(WorkerCommand::Run);
@@ -137,22 +139,23 @@ impl Workload {
         Self { counters, ledger, command, target, workers, errors: Vec::new() }
     }
 
-    /// Live figures.
+    /// Returns the live statistics.
     pub fn counters(&self) -> &Arc<Counters> {
         &self.counters
     }
 
-    /// What is known about each transaction.
+    /// Returns the ledger, which holds what is known about each transaction.
     pub fn ledger(&self) -> &Arc<Ledger> {
         &self.ledger
     }
 
-    /// Sends workers to another server when they connect next: after a failover.
+    /// Makes workers connect to another server from their next connection on, as after a failover.
     pub fn redirect(&self, target: ConnectOptions) {
         self.target.send_replace(target);
     }
 
-    /// Whether every worker has ended, because of its limits or without a server.
+    /// Whether all workers have ended, because of a limit in the specification or because no server was
+    /// reachable.
     pub fn is_over(&mut self) -> bool {
         while let Some(result) = self.workers.try_join_next() {
             self.errors.extend(error_of(result));
@@ -160,7 +163,7 @@ impl Workload {
         self.workers.is_empty()
     }
 
-    /// Waits until the bounds of the spec end the workload.
+    /// Waits until a limit in the specification ends the workload.
     pub async fn wait(mut self) -> WorkloadReport {
         while let Some(result) = self.workers.join_next().await {
             self.errors.extend(error_of(result));
@@ -172,14 +175,13 @@ impl Workload {
         }
     }
 
-    /// Lets every worker finish its transaction, then ends. Under semi-sync this waits for the
-    /// acknowledgements.
+    /// Lets each worker finish its transaction, then ends. Under semi-sync this waits for the ACKs.
     pub async fn finish(self) -> WorkloadReport {
         self.command.send_replace(WorkerCommand::Finish);
         self.wait().await
     }
 
-    /// Ends every worker at once; commits under way are entered as of unknown outcome.
+    /// Ends all workers at once. Running commits are recorded with an unknown outcome.
     pub async fn abort(self) -> WorkloadReport {
         self.command.send_replace(WorkerCommand::Abort);
         self.wait().await

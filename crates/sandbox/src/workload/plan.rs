@@ -1,4 +1,4 @@
-//! Plans the next transaction of a worker: its statements, and the row changes they must cause.
+//! Plans the next transaction of a worker: its statements, and the row changes that they must cause.
 
 use std::collections::VecDeque;
 use std::fmt::Write;
@@ -8,31 +8,32 @@ use super::schema::{
     ACCOUNTS, ChangeKind, DELETED, RowStamp, StampField, WorkloadTable, change_digest, payload_digest,
 };
 
-/// A worker keeps about this many orders and documents and deletes the oldest beyond: the tables stay small.
+/// Approximate number of orders and documents that a worker keeps. It deletes the oldest ones beyond this
+/// number, so the tables stay small.
 const ROWS_KEPT: usize = 200;
 const ITEMS_MAX: u64 = 5;
-/// Bits of an id within a worker; the worker's number is above them.
+/// Number of bits of an id that a worker can use. The higher bits hold the worker's number.
 const ID_BITS: u32 = 40;
 
-/// A statement, and how many rows it must change if the rows are as the worker left them.
+/// A statement, and the number of rows that it must change if the rows are as the worker left them.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct PlannedStatement {
     pub(crate) sql: String,
     pub(crate) rows: u64,
 }
 
-/// A transaction to be run.
+/// A transaction to run.
 #[derive(Debug)]
 pub(crate) struct TransactionPlan {
     pub(crate) statements: Vec<PlannedStatement>,
-    /// Row changes, the ledger's row left out.
+    /// Number of row changes, without the ledger row.
     pub(crate) changes: u32,
-    /// See [`change_digest`].
+    /// Digest of the row changes; see [`change_digest`].
     pub(crate) digest: i64,
     effect: PlannedEffect,
 }
 
-/// How the worker's own rows look after the commit.
+/// How the commit changes the planner's list of the worker's rows.
 #[derive(Debug)]
 enum PlannedEffect {
     None,
@@ -45,12 +46,12 @@ enum PlannedEffect {
 #[derive(Debug, Clone, Copy)]
 struct OrderRow {
     id: i64,
-    /// Its items, whose lines count from 1.
+    /// Number of items of the order. Their line numbers count from 1.
     items: u64,
 }
 
-/// Plans one worker's transactions. No other worker touches its orders, items and documents, so it knows
-/// which there are.
+/// Plans the transactions of one worker. No other worker changes its orders, items and documents, so the
+/// planner knows which rows exist.
 #[derive(Debug)]
 pub(crate) struct TransactionPlanner {
     worker: u32,
@@ -58,7 +59,7 @@ pub(crate) struct TransactionPlanner {
     body_bytes_max: usize,
     next_id: i64,
     orders: VecDeque<OrderRow>,
-    /// Their ids.
+    /// Ids of the worker's documents.
     documents: VecDeque<i64>,
 }
 
@@ -74,13 +75,14 @@ impl TransactionPlanner {
         }
     }
 
-    /// Forgets the worker's rows, because after a lost connection they are unknown. They stay in the tables.
+    /// Forgets the worker's rows. After a lost connection it is unknown which rows exist. The rows stay in
+    /// the tables.
     pub(crate) fn forget(&mut self) {
         self.orders.clear();
         self.documents.clear();
     }
 
-    /// A transaction over several tables.
+    /// Plans a transaction that changes several tables.
     pub(crate) fn mixed(&mut self, sequence: u64) -> TransactionPlan {
         let choice = self.random.below(100);
         let mut plan = match choice {
@@ -105,7 +107,7 @@ impl TransactionPlanner {
         plan
     }
 
-    /// A transaction of nothing but its ledger row, with `payload_bytes` of text in it.
+    /// Plans a transaction that only inserts its ledger row, with `payload_bytes` of text.
     pub(crate) fn single(&mut self, sequence: u64, payload_bytes: usize) -> TransactionPlan {
         let mut payload = String::with_capacity(payload_bytes);
         self.random.ascii(&mut payload, payload_bytes);
@@ -161,7 +163,7 @@ impl TransactionPlanner {
         changes.plan(statements, PlannedEffect::OrderAdded(OrderRow { id, items: count }))
     }
 
-    /// The columns between key and stamp as SQL, and the stamp over all but itself.
+    /// Returns the columns between key and stamp as SQL, and the stamp of all columns except itself.
     fn order_columns(&mut self, id: i64) -> ([String; 4], i64) {
         let mut customer = String::new();
         let length = 3 + self.random.below(30) as usize;
@@ -201,7 +203,7 @@ impl TransactionPlanner {
         let mut sku = String::new();
         self.random.ascii(&mut sku, 12);
         let quantity = self.random.below(60_000) as i64 - 30_000;
-        // A binary fraction: every reader of its digits gets the same number.
+        // A binary fraction, so that each program that reads its digits gets the same number.
         let weight = self.random.below(1 << 30) as f64 / 1024.0;
         let label = match self.random.below(3) {
             0 => None,
@@ -260,12 +262,13 @@ impl TransactionPlanner {
         changes.plan(statements, PlannedEffect::OrderRemoved { index })
     }
 
-    /// Moves money between two accounts that other workers use as well.
+    /// Plans a transfer of money between two accounts, which other workers use too.
     fn transfer(&mut self) -> TransactionPlan {
         let from = self.random.below(ACCOUNTS as u64) as i64;
         let to = (from + 1 + self.random.below(ACCOUNTS as u64 - 1) as i64) % ACCOUNTS;
         let amount = 1 + self.random.below(1000) as i64;
-        // In order of their ids, so that two transfers wait for each other but never deadlock.
+        // The accounts are updated in the order of their ids. So two transfers wait for each other, but never
+        // deadlock.
         let mut moves = [(from, -amount), (to, amount)];
         moves.sort_unstable();
         let mut changes = ChangeDigest::default();
@@ -291,7 +294,7 @@ impl TransactionPlanner {
 
     fn document_columns(&mut self, id: i64) -> ([String; 2], i64) {
         let mut body = String::new();
-        // Most are short: the length is random in its order of magnitude as well.
+        // Most texts are short, because the maximum length is chosen at random too.
         let limit = self.body_bytes_max >> self.random.below(8);
         let length = self.random.below(limit as u64 + 1) as usize;
         self.random.ascii(&mut body, length);
@@ -348,7 +351,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seed_replays_its_plans_and_tables_stay_small() {
+    fn a_seed_repeats_its_plans_and_tables_stay_small() {
         let run = |seed| {
             let mut planner = TransactionPlanner::new(seed, 3, 1000);
             let mut statements = Vec::new();

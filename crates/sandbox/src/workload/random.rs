@@ -1,15 +1,15 @@
-//! Seeded random choices that stay the same over releases, so that a seed replays a workload.
+//! Seeded random numbers that stay the same in all releases, so that a seed repeats a workload.
 
 use super::schema::mix;
 
-/// SplitMix64.
+/// The random number generator SplitMix64.
 #[derive(Debug, Clone)]
 pub(crate) struct SeededRandom {
     state: u64,
 }
 
 impl SeededRandom {
-    /// A separate sequence for each worker of a seed.
+    /// Returns a generator with a separate sequence for each worker of a seed.
     pub(crate) fn new(seed: u64, worker: u32) -> Self {
         Self { state: mix(seed ^ mix(u64::from(worker))) }
     }
@@ -19,13 +19,13 @@ impl SeededRandom {
         mix(self.state)
     }
 
-    /// A number from 0 to `bound` - 1; 0 for a bound of 0.
+    /// Returns a number from 0 to `bound` - 1; 0 if `bound` is 0.
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
-        // The bias of 1 in 2^64 / bound does not matter here.
+        // The result has a bias of 1 in 2^64 / bound, which is negligible here.
         ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
     }
 
-    /// Appends `length` characters that need no escaping in SQL, some of them of two and three bytes.
+    /// Appends `length` characters that need no escaping in SQL. Some have two or three bytes.
     pub(crate) fn text(&mut self, out: &mut String, length: usize) {
         const ALPHABET: [char; 64] = [
             'a', 'b', 'c', 'd', 'e', 'f', 'g', 'h', 'i', 'j', 'k', 'l', 'm', 'n', 'o', 'p', 'q', 'r', 's',
@@ -35,7 +35,8 @@ impl SeededRandom {
         ];
         let mut left = length;
         while left > 0 {
-            // Ten characters out of one number: text is most of what a workload generates.
+            // Ten characters are made from one random number, because most of the workload's work is
+            // generating text.
             let mut bits = self.next();
             for _ in 0..left.min(10) {
                 out.push(ALPHABET[(bits & 63) as usize]);
@@ -45,7 +46,7 @@ impl SeededRandom {
         }
     }
 
-    /// As [`Self::text`], in one byte each.
+    /// Like [`Self::text`], but each character has one byte.
     pub(crate) fn ascii(&mut self, out: &mut String, length: usize) {
         const ALPHABET: &[u8; 64] = b"abcdefghijklmnopqrstuvwxyz0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ-_";
         let mut left = length;
@@ -65,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seed_replays_and_workers_differ() {
+    fn a_seed_repeats_its_numbers_and_workers_differ() {
         let draw = |seed, worker| {
             let mut random = SeededRandom::new(seed, worker);
             let mut text = String::new();
@@ -79,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_stay_below_their_bound_and_reach_all_of_it() {
+    fn numbers_cover_the_range_below_the_bound() {
         let mut random = SeededRandom::new(7, 0);
         let mut seen = [false; 5];
         for _ in 0..1000 {

@@ -1,35 +1,35 @@
-//! The tables that the workload writes to, and the digests by which their rows are recognised in a log.
+//! The tables of the workload, and the digests by which their rows are recognised in a log.
 
 use tailwater_session::{ConnectOptions, Connection, SessionError};
 
 /// The database of the workload.
 pub const SCHEMA: &str = "tw_load";
 
-/// How many accounts there are, shared by all workers.
+/// Number of accounts. All workers share them.
 pub(crate) const ACCOUNTS: i64 = 1000;
-/// What each account holds at first; transfers keep the sum.
+/// Balance of each account at first. Transfers do not change the sum.
 pub(crate) const FIRST_BALANCE: i64 = 1_000_000;
 
 /// A table of the workload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum WorkloadTable {
-    /// One row for each transaction: who, which, how many row changes and their digest.
+    /// One row for each transaction: worker, sequence number, number of row changes and their digest.
     Ledger,
-    /// Rows of many types, each written by one worker only.
+    /// Rows with columns of many types. Each row is written by one worker only.
     Orders,
-    /// A few rows for each order, with a key of two columns.
+    /// A few rows for each order, with a primary key of two columns.
     Items,
-    /// Few rows that all workers update: contention.
+    /// A few rows that all workers update, so that they conflict.
     Accounts,
-    /// Long texts.
+    /// Rows with long texts.
     Documents,
 }
 
 impl WorkloadTable {
-    /// Every table.
+    /// All tables.
     pub const ALL: [Self; 5] = [Self::Ledger, Self::Orders, Self::Items, Self::Accounts, Self::Documents];
 
-    /// The table's name in [`SCHEMA`].
+    /// Returns the name of the table in [`SCHEMA`].
     pub fn name(self) -> &'static str {
         match self {
             Self::Ledger => "tw_ledger",
@@ -40,13 +40,13 @@ impl WorkloadTable {
         }
     }
 
-    /// The table of that name.
+    /// Returns the table with that name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|table| table.name() == name)
     }
 
-    /// How many columns there are, how many of them, at the front, are the primary key, and which holds the
-    /// stamp.
+    /// Returns the number of columns, how many of the first columns are the primary key, and which column is
+    /// the stamp.
     pub(crate) fn shape(self) -> WorkloadTableShape {
         let shape = |columns, key_columns| WorkloadTableShape { columns, key_columns, stamp: columns - 1 };
         match self {
@@ -58,14 +58,14 @@ impl WorkloadTable {
         }
     }
 
-    /// Whether the stamp is the digest of the row's other columns. An account's is not: its balance is
-    /// computed by the server.
+    /// Whether the stamp is the digest of the row's other columns. For accounts it is not, because the server
+    /// computes the balance.
     pub(crate) fn stamp_covers_row(self) -> bool {
         matches!(self, Self::Orders | Self::Items | Self::Documents)
     }
 }
 
-/// See [`WorkloadTable::shape`].
+/// The result of [`WorkloadTable::shape`].
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct WorkloadTableShape {
     pub(crate) columns: usize,
@@ -73,7 +73,7 @@ pub(crate) struct WorkloadTableShape {
     pub(crate) stamp: usize,
 }
 
-// Signed integers throughout: MariaDB's binlog does not say whether a column is unsigned.
+// All integers are signed, because MariaDB's binlog does not record whether a column is unsigned.
 const TABLES: [&str; 5] = [
     "CREATE TABLE IF NOT EXISTS tw_load.tw_ledger (
         worker INT NOT NULL, sequence BIGINT NOT NULL, changes INT NOT NULL, digest BIGINT NOT NULL,
@@ -93,11 +93,11 @@ const TABLES: [&str; 5] = [
         state ENUM('draft','final','void') NOT NULL, stamp BIGINT NOT NULL) ENGINE=InnoDB CHARACTER SET utf8mb4",
 ];
 
-/// Creates the schema and the accounts if they are missing. Run it once before the workload; under semi-sync
-/// it needs an acknowledging replica.
+/// Creates the schema and the accounts if they do not exist. Call it once before the workload. Under
+/// semi-sync it needs a replica that acknowledges.
 ///
 /// # Errors
-/// Anything that [`Connection::execute`] reports.
+/// The errors of [`Connection::execute`].
 pub async fn prepare(options: &ConnectOptions) -> Result<(), SessionError> {
     let mut connection = Connection::connect(options).await?;
     connection.execute("CREATE DATABASE IF NOT EXISTS tw_load CHARACTER SET utf8mb4").await?;
@@ -115,34 +115,34 @@ pub async fn prepare(options: &ConnectOptions) -> Result<(), SessionError> {
 pub enum ChangeKind {
     /// A new row.
     Insert,
-    /// Another version of a row.
+    /// A new version of a row.
     Update,
     /// A deleted row.
     Delete,
 }
 
-/// Stands for the stamp of a row that is deleted: a minimal row image holds nothing but its key.
+/// Replaces the stamp of a deleted row, because a minimal row image contains only its key.
 pub(crate) const DELETED: i64 = 0;
 
-/// The digest of one row change: of the row's key and the stamp of its new version ([`DELETED`] if it has
-/// none). The digest of a transaction is the wrapping sum over its row changes, so their order does not
-/// matter.
+/// Returns the digest of one row change: of the row's key and of the stamp of its new version ([`DELETED`] if
+/// there is none). The digest of a transaction is the wrapping sum of these digests, so the order of the
+/// changes does not matter.
 pub(crate) fn change_digest(table: WorkloadTable, kind: ChangeKind, key: [i64; 2], stamp: i64) -> i64 {
     let salt = (table as u64) << 8 | kind as u64;
     [key[0], key[1], stamp].iter().fold(mix(salt), |hash, value| mix(hash ^ *value as u64)) as i64
 }
 
-/// A column's value, as the stamp of a row includes it.
+/// A column's value, as it is included in the stamp of a row.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum StampField<'a> {
     Null,
     Integer(i64),
     Double(f64),
-    /// Character data as it is; decimals and times as the server prints them.
+    /// Character data unchanged; decimals and times as the server prints them.
     Bytes(&'a [u8]),
 }
 
-/// The digest of a row's columns in order, the stamp itself left out.
+/// The digest of a row's columns in order, without the stamp column itself.
 #[derive(Debug, Clone)]
 pub(crate) struct RowStamp(u64);
 
@@ -167,8 +167,8 @@ impl RowStamp {
     }
 }
 
-/// The digest of the ledger row's own payload; an empty one, of a transaction that changes other tables, adds
-/// nothing.
+/// Returns the digest of the payload of a ledger row. Transactions that change other tables have an empty
+/// payload, which adds nothing.
 pub(crate) fn payload_digest(payload: &[u8]) -> i64 {
     if payload.is_empty() { 0 } else { hash_bytes(payload) as i64 }
 }
@@ -185,7 +185,7 @@ fn hash_bytes(bytes: &[u8]) -> u64 {
     mix(hash ^ rest)
 }
 
-/// The finaliser of SplitMix64: every bit of the input changes about half of the output's.
+/// The finaliser of SplitMix64: each bit of the input changes about half of the output's bits.
 pub(crate) fn mix(value: u64) -> u64 {
     let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let value = (value ^ value >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -198,7 +198,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn digests_tell_tables_kinds_keys_and_versions_apart() {
+    fn digests_differ_by_table_kind_key_and_version() {
         let base = change_digest(WorkloadTable::Orders, ChangeKind::Insert, [1, 0], 9);
         for other in [
             change_digest(WorkloadTable::Items, ChangeKind::Insert, [1, 0], 9),
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn stamps_tell_values_and_their_places_apart() {
+    fn stamps_differ_by_value_and_column() {
         let stamp = |fields: &[StampField<'_>]| {
             fields.iter().fold(RowStamp::new(), |stamp, field| stamp.field(*field)).finish()
         };

@@ -1,4 +1,4 @@
-//! One connection of a workload.
+//! One worker of a workload: a connection that runs transactions.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -12,18 +12,18 @@ use super::plan::{PlannedStatement, TransactionPlan, TransactionPlanner};
 use super::{TransactionMix, WorkerCommand, WorkloadSpec};
 use crate::ledger::{CommitOutcome, Ledger, LedgerEntry, TransactionId};
 
-/// Failures in a row that are not the connection's fault before a worker gives up: the tables are not what it
-/// needs.
+/// A worker gives up after this many consecutive failures that are not failures of the connection. Probably
+/// the tables are not as it expects.
 const REFUSALS_MAX: u32 = 100;
 
-/// How a transaction ended.
+/// How an attempt of a transaction failed.
 enum TransactionEnd {
     Acknowledged,
-    /// Certainly not committed; the connection is as good as before.
+    /// Certainly not committed. The connection can still be used.
     Refused(SessionError),
-    /// Certainly not committed, and the connection is of no more use.
+    /// Certainly not committed. The connection cannot be used any more.
     Broken,
-    /// Perhaps committed; the connection is of no more use.
+    /// Perhaps committed. The connection cannot be used any more.
     Unknown,
 }
 
@@ -41,7 +41,7 @@ pub(super) struct WorkloadWorker {
     ledger: Arc<Ledger>,
     commands: watch::Receiver<WorkerCommand>,
     targets: watch::Receiver<ConnectOptions>,
-    /// Transactions that all workers together may still begin.
+    /// Number of transactions that all workers together may still start.
     left: Arc<AtomicU64>,
 }
 
@@ -84,7 +84,8 @@ impl WorkloadWorker {
             let result = self.use_connection(&mut connection).await;
             self.counters.disconnected();
             result?;
-            // What was under way may or may not be in the tables: start again with new rows.
+            // The interrupted transaction may or may not be in the tables, so the worker starts with new
+            // rows.
             self.planner.forget();
             again = true;
         }
@@ -97,12 +98,13 @@ impl WorkloadWorker {
             && self.left.load(Relaxed) > 0
     }
 
-    /// Takes one transaction from what is left for all workers.
+    /// Takes one transaction from the number that all workers share. Returns false if none is left.
     fn take_transaction(&self) -> bool {
         self.left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok()
     }
 
-    /// Connects, trying again for as long as the spec allows; `None` if the workload is stopped meanwhile.
+    /// Connects, and retries for as long as the specification allows. Returns `None` if the workload is
+    /// stopped meanwhile.
     async fn connect(&mut self) -> Result<Option<Connection>, SessionError> {
         let give_up = Instant::now() + self.reconnect;
         let (first, longest) = (Duration::from_millis(20), Duration::from_secs(1));
@@ -131,7 +133,7 @@ impl WorkloadWorker {
 
     async fn log_in(&self, target: &ConnectOptions) -> Result<Connection, SessionError> {
         let mut connection = Connection::connect(target).await?;
-        // Without BEGIN, a transaction saves a round trip.
+        // With autocommit, a transaction without BEGIN needs one round trip less.
         let autocommit = u8::from(matches!(self.mix, TransactionMix::SingleInsert { .. }));
         connection.execute(&format!("SET SESSION autocommit={autocommit}")).await?;
         connection.execute("SET NAMES utf8mb4").await?;
@@ -158,7 +160,7 @@ impl WorkloadWorker {
                 TransactionEnd::Refused(error) => {
                     self.record(&plan, CommitOutcome::Failed);
                     self.counters.failed();
-                    // The worker's rows are not as it thinks: the server has lost some.
+                    // The worker's rows are not as it expects: the server has lost some.
                     self.planner.forget();
                     refusals += 1;
                     if refusals >= REFUSALS_MAX {
@@ -202,7 +204,7 @@ impl WorkloadWorker {
             if !autocommit {
                 committing = true;
                 began = Instant::now();
-                // Any error here leaves it open what became of the transaction.
+                // After any error of COMMIT it is unknown whether the transaction was committed.
                 if connection.execute("COMMIT").await.is_err() {
                     return TransactionEnd::Unknown;
                 }
@@ -213,7 +215,7 @@ impl WorkloadWorker {
         tokio::select! {
             biased;
             end = work => end,
-            // Cut off in the midst of an exchange, the connection is not used again.
+            // A connection that was interrupted during a request is not used again.
             _ = commands.wait_for(|command| *command == WorkerCommand::Abort) => {
                 if committing { TransactionEnd::Unknown } else { TransactionEnd::Broken }
             }
@@ -221,7 +223,7 @@ impl WorkloadWorker {
     }
 }
 
-/// Runs one statement of a transaction that must change as many rows as planned.
+/// Runs one statement of a transaction. It must change as many rows as planned.
 async fn run(
     connection: &mut Connection,
     statement: &PlannedStatement,
@@ -236,7 +238,7 @@ async fn run(
         Err(error) => error,
     };
     match &error {
-        // An autocommitted statement may have committed before the connection failed. An error of the server
+        // If the connection failed, an autocommitted statement may have committed. An error of the server
         // means that it did not.
         SessionError::Server { error: server, .. } if autocommit && !refused_before_commit(server.number) => {
             return Err(TransactionEnd::Unknown);
@@ -245,14 +247,14 @@ async fn run(
         _ if autocommit => return Err(TransactionEnd::Unknown),
         _ => return Err(TransactionEnd::Broken),
     }
-    // Not every error rolls the transaction back, so say it.
+    // Not every error rolls the transaction back, so the worker does it explicitly.
     match connection.execute("ROLLBACK").await {
         Ok(_) => Err(TransactionEnd::Refused(error)),
         Err(_) => Err(TransactionEnd::Broken),
     }
 }
 
-/// Errors of an INSERT that come before anything is written to the binlog.
+/// Whether the error number of an INSERT means that nothing was written to the binlog.
 fn refused_before_commit(number: u16) -> bool {
     const DUPLICATE_KEY: u16 = 1062;
     const NO_SUCH_TABLE: u16 = 1146;
@@ -266,7 +268,7 @@ fn refused_before_commit(number: u16) -> bool {
     )
 }
 
-/// The beginning of a statement, for messages.
+/// Returns the beginning of a statement, for messages.
 fn shortened(sql: &str) -> String {
     sql.chars().take(80).collect()
 }
