@@ -1,5 +1,5 @@
-//! Waits until the native replica and the channel have applied everything, and handles transactions at which
-//! either stops.
+//! Waits until the native replica and the channel have applied everything, and skips transactions at which
+//! one of them stops.
 
 use std::time::{Duration, Instant};
 
@@ -11,46 +11,47 @@ use tailwater_wire::gtid::{Gtid, GtidSet};
 
 use super::test_servers::TestServers;
 
-/// How long both may make no progress before the trial gives up.
+/// Time limit without progress of both. After it the trial gives up.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Stops of only one of the two at which the trial gives up, because further stops show nothing new.
+/// Number of stops of only one follower after which the trial gives up, because further stops show nothing
+/// new.
 const STOPS_OF_ONE_MAX: usize = 8;
 
-/// Which of the two stopped at a transaction.
+/// Which follower stopped at a transaction: the native replica, the channel, or both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum StoppedFollower {
-    /// Both, which is not a difference.
+    /// Both followers, which is not a difference.
     Both,
-    /// The native replica only.
+    /// Only the native replica.
     Native,
-    /// The channel only.
+    /// Only the channel.
     Channel,
 }
 
-/// A transaction at which one or both stopped, and which was skipped.
+/// A transaction at which one or both followers stopped. It was skipped.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ApplyStop {
-    /// Which of the two stopped.
+    /// Which follower stopped.
     pub who: StoppedFollower,
-    /// The transaction.
+    /// GTID of the transaction.
     pub gtid: String,
     /// Error of the native replica.
     pub native: String,
-    /// Error of the channel, after its code.
+    /// Error of the channel, with its error code before it.
     pub channel: String,
 }
 
-/// What one of the two has applied, and whether it has stopped.
+/// What one follower has applied, and whether it has stopped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct FollowerState {
     has: GtidSet,
-    /// The transaction at which it stopped, if its error names one, and the error.
+    /// The error at which the follower stopped, and the transaction if the error names one.
     stopped: Option<(Option<Gtid>, String)>,
 }
 
-/// What to do next.
+/// What to do next while the followers catch up.
 #[derive(Debug, PartialEq, Eq)]
 enum CatchUpStep {
     Done,
@@ -58,7 +59,7 @@ enum CatchUpStep {
     Skip(StoppedFollower),
 }
 
-/// Decides which of the two skips its transaction. No I/O.
+/// Decides which follower skips the transaction at which it stopped. No I/O.
 fn decide(wanted: &GtidSet, native: &FollowerState, channel: &FollowerState) -> CatchUpStep {
     let (native_done, channel_done) = (wanted.is_subset_of(&native.has), wanted.is_subset_of(&channel.has));
     match (&native.stopped, &channel.stopped) {
@@ -72,41 +73,41 @@ fn decide(wanted: &GtidSet, native: &FollowerState, channel: &FollowerState) -> 
         (_, Some((Some(at), _))) if native_done || native.has.contains(at) => {
             CatchUpStep::Skip(StoppedFollower::Channel)
         }
-        // After a long statement MariaDB's error names no transaction. Both have applied the same, so they
-        // stopped at the same one.
+        // After a long statement, MariaDB's error names no transaction. Both followers have applied the same
+        // transactions, so they stopped at the same one.
         (Some((None, _)), Some((Some(_), _))) if native.has == channel.has => {
             CatchUpStep::Skip(StoppedFollower::Both)
         }
-        // They stopped at different transactions, and neither has the other's: the channel may apply in
-        // another order.
+        // The followers stopped at different transactions, and neither has applied the other's. That can
+        // happen because the channel may apply in another order.
         (Some((Some(_), _)), Some((Some(_), _))) => CatchUpStep::Skip(StoppedFollower::Native),
         _ => CatchUpStep::Wait,
     }
 }
 
-/// Why the two followers cannot be used any more.
+/// Why the followers cannot be used any more.
 #[derive(Debug, PartialEq, Eq)]
 pub enum CatchUpFailure {
-    /// One of them stopped too often. Each stop is reported; the later ones may be consequences of the first.
+    /// One follower stopped too often. Each stop is reported. Later stops may be consequences of the first.
     TooManyStops(String),
     /// The native replica is still applying, so the file shows nothing about the channel.
     Slow(String),
-    /// Anything else. It counts as a difference, whatever happened before.
+    /// Any other failure. It counts as a difference, whatever happened before.
     Broken(String),
 }
 
 /// The result of [`catch_up`].
 #[derive(Debug, Default)]
 pub struct CatchUpReport {
-    /// GTID set that the primary had committed.
+    /// GTID set that the primary has committed.
     pub wanted: String,
     /// Transactions that were skipped.
     pub stops: Vec<ApplyStop>,
-    /// Why the two did not reach the same GTID set. The servers must then be started from scratch.
+    /// Why the followers did not reach the same GTID set. The servers must then be started from scratch.
     pub stuck: Option<CatchUpFailure>,
-    /// How long the native replica took.
+    /// Time that the native replica needed.
     pub native: Duration,
-    /// How long the channel took.
+    /// Time that the channel needed.
     pub channel: Duration,
 }
 
@@ -149,12 +150,12 @@ pub async fn catch_up(servers: &mut TestServers) -> anyhow::Result<CatchUpReport
                 }
                 if again {
                     report.stuck = Some(CatchUpFailure::Broken(format!(
-                        "stopped again at a skipped transaction: native {native:?}, channel {channel:?}"
+                        "stopped again at a transaction that was skipped: native {native:?}, channel {channel:?}"
                     )));
                 }
                 let of_one = report.stops.iter().filter(|stop| stop.who != StoppedFollower::Both).count();
                 if of_one >= STOPS_OF_ONE_MAX {
-                    let text = format!("one of them stopped {of_one} times");
+                    let text = format!("one follower stopped {of_one} times");
                     report.stuck.get_or_insert(CatchUpFailure::TooManyStops(text));
                 }
                 if report.stuck.is_some() {
@@ -167,7 +168,7 @@ pub async fn catch_up(servers: &mut TestServers) -> anyhow::Result<CatchUpReport
             moved = Instant::now();
         }
         if moved.elapsed() > PATIENCE {
-            let text = format!("wanted {wanted}: native {:?}, channel {:?}", now.0, now.1);
+            let text = format!("the primary has {wanted}: native {:?}, channel {:?}", now.0, now.1);
             let is_native_under_way = now.0.stopped.is_none() && !wanted.is_subset_of(&now.0.has);
             report.stuck = Some(if is_native_under_way {
                 CatchUpFailure::Slow(text)
@@ -189,7 +190,8 @@ fn stopped_there_before(stops: &[ApplyStop], stop: &ApplyStop) -> bool {
         .any(|past| past.gtid == stop.gtid && (past.who == stop.who || past.who == StoppedFollower::Both))
 }
 
-/// Adds a stop. If the other follower has stopped at the same transaction before, it becomes a stop of both.
+/// Adds a stop. If the other follower has already stopped at the same transaction, that becomes a stop of
+/// both.
 fn add(stops: &mut Vec<ApplyStop>, stop: ApplyStop) {
     match stops.iter_mut().find(|past| past.gtid == stop.gtid && past.who != stop.who) {
         Some(past) => {
@@ -226,7 +228,8 @@ async fn native_state(servers: &mut TestServers, flavour: Flavour) -> anyhow::Re
         let error = format!("{}: {}", text("Last_SQL_Errno"), text("Last_SQL_Error"));
         let at = match flavour {
             Flavour::MySql => gtid_in(flavour, &error),
-            // The last error in the log may be that of an earlier stop.
+            // The last error in the log may belong to an earlier stop, so a transaction that is already
+            // applied does not count.
             Flavour::MariaDb => last_gtid_of_log(&servers.native).filter(|at| !has.contains(at)),
         };
         (at, error)
@@ -245,7 +248,7 @@ fn channel_state(servers: &TestServers, flavour: Flavour) -> anyhow::Result<Foll
     Ok(FollowerState { has, stopped })
 }
 
-/// The first GTID in a message.
+/// Returns the first GTID in a message.
 fn gtid_in(flavour: Flavour, message: &str) -> Option<Gtid> {
     message
         .split(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '-' | ':' | '_')))
@@ -254,14 +257,14 @@ fn gtid_in(flavour: Flavour, message: &str) -> Option<Gtid> {
         .find_map(|word| Gtid::parse(flavour, word).ok())
 }
 
-/// The transaction at which MariaDB's applier stopped. Only the error log has it.
+/// Returns the transaction at which MariaDB's applier stopped. Only the error log contains it.
 fn last_gtid_of_log(server: &tailwater_sandbox::Server) -> Option<Gtid> {
     let text = std::fs::read(server.error_log()).ok()?;
     last_gtid_in(&String::from_utf8_lossy(&text[text.len().saturating_sub(256 << 10)..]))
 }
 
-/// The transaction of the applier's last error. In the message the statement comes first, and may have many
-/// lines.
+/// Returns the transaction of the last applier error in the log. In the message the statement comes before
+/// the GTID, and may have many lines.
 fn last_gtid_in(log: &str) -> Option<Gtid> {
     let (front, _) = log.rsplit_once(", Internal MariaDB error code: ")?;
     let (_, gtid) = front.rsplit_once(", Gtid ")?;
@@ -339,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn skip_decision_depends_on_executed_gtids() {
+    fn which_follower_skips_depends_on_the_applied_gtids() {
         let wanted = GtidSet::parse(Flavour::MariaDb, "0-1-9").expect("a set");
         for (native, channel, want) in [
             (("0-1-9", None), ("0-1-9", None), CatchUpStep::Done),
@@ -371,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn stops_at_one_transaction_are_merged() {
+    fn stops_at_the_same_transaction_are_merged() {
         let stop = |who, gtid: &str| ApplyStop {
             who,
             gtid: gtid.to_owned(),
@@ -389,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn the_transaction_of_an_applier_error_follows_its_statement() {
+    fn the_gtid_of_an_applier_error_is_found_after_the_statement() {
         let log = "[ERROR] Slave SQL: Error 'no' on query. Query: 'one', Gtid 0-1-4, Internal MariaDB error code: 1050\n\
                    [ERROR] Slave SQL: Error 'no' on query. Query: 'CREATE TABLE t (\n  a INT\n)', Gtid 0-1-7, Internal \
                    MariaDB error code: 1911\n[Warning] Slave: no Error_code: 1911\n";

@@ -1,4 +1,4 @@
-//! Restores the primary to its state before a file, with statements that replicate.
+//! Restores the primary to its state before a test file. The statements are replicated.
 
 use std::collections::HashMap;
 
@@ -12,10 +12,10 @@ use super::test_servers::TestServers;
 const KEPT_DATABASES: [&str; 6] =
     ["mysql", "information_schema", "performance_schema", "sys", "mtr", "tailwater"];
 
-/// Drops what the file left on the primary, and restores its global variables.
+/// Drops what the file created on the primary, and restores the global variables.
 ///
 /// # Errors
-/// If something cannot be restored: the servers must then be started from scratch.
+/// If something cannot be restored. The servers must then be started from scratch.
 pub async fn clean_up(servers: &mut TestServers) -> anyhow::Result<()> {
     let flavour = servers.trial.primary.kind().flavour();
     servers.on_primary.close();
@@ -41,7 +41,7 @@ pub async fn clean_up(servers: &mut TestServers) -> anyhow::Result<()> {
             connection.execute(&format!("DROP TABLESPACE {}", quote_identifier(&name))).await?;
         }
     } else {
-        // Logged as statements, because replicas may have other rows.
+        // Logged as statements, because the replicas may have other rows.
         connection.execute("SET SESSION binlog_format=STATEMENT").await?;
         for table in ["table_stats", "column_stats", "index_stats"] {
             connection.execute(&format!("DELETE FROM mysql.{table}")).await?;
@@ -60,10 +60,11 @@ async fn names(connection: &mut Connection, question: &str) -> Result<Vec<String
     Ok(answer.rows.iter().map(name).collect())
 }
 
-/// Rolls back open XA transactions: a channel applies nothing of one before its commit or rollback.
+/// Rolls back prepared XA transactions. A channel applies nothing of an XA transaction before its commit or
+/// rollback.
 ///
 /// # Errors
-/// If the server refuses a rollback.
+/// If the server rejects a rollback.
 pub async fn roll_back_prepared(connection: &mut Connection) -> Result<(), SessionError> {
     let prepared = connection.query("XA RECOVER").await?;
     for row in &prepared.rows {
@@ -97,7 +98,7 @@ async fn drop_accounts(connection: &mut Connection, flavour: Flavour) -> Result<
     Ok(())
 }
 
-/// Sets every global variable that has changed to its former value.
+/// Resets each global variable that the file has changed.
 async fn restore_globals(servers: &mut TestServers) -> anyhow::Result<()> {
     let now: HashMap<String, String> = servers.read_globals().await?.into_iter().collect();
     let changed: Vec<_> = servers
@@ -115,7 +116,7 @@ async fn restore_globals(servers: &mut TestServers) -> anyhow::Result<()> {
         } else {
             format!("'{}'", value.replace('\'', "''"))
         };
-        // Some are read-only.
+        // Some variables are read-only, and the server rejects the statement.
         match connection.execute(&format!("SET GLOBAL {name}={literal}")).await {
             Ok(_) | Err(SessionError::Server { .. }) => {}
             Err(error) => return Err(error.into()),

@@ -1,5 +1,5 @@
-//! Runs a test file with the suites' own client, in the environment that the servers' test runner would set
-//! up.
+//! Runs a test file with the suites' own client, `mysqltest`, in the environment that the servers' test
+//! runner would set up.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -15,24 +15,24 @@ use super::statement_proxy::StatementProxy;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ClientEnd {
-    /// At the end of the file.
+    /// The client reached the end of the file.
     Finished,
     /// The file skipped itself, for this reason.
     Skipped(String),
-    /// Before the end of the file, with these last lines of output.
+    /// The client ended before the end of the file. These are its last lines of output.
     GaveUp(String),
-    /// It exceeded the time limit of a file.
+    /// The run exceeded the time limit of a file.
     TimedOut,
 }
 
-/// The folder that test files know as `MYSQLTEST_VARDIR`.
+/// The folder that test files find in the variable `MYSQLTEST_VARDIR`.
 #[derive(Debug)]
 pub struct VarFolder {
     path: PathBuf,
 }
 
 impl VarFolder {
-    /// Creates it, with a link to the data files of the suites.
+    /// Creates the folder, with a link to the data files of the suites.
     ///
     /// # Errors
     /// If a folder or link cannot be created.
@@ -43,7 +43,7 @@ impl VarFolder {
         Ok(folder)
     }
 
-    /// Creates one without the data files of the suites.
+    /// Creates the folder without the data files of the suites.
     ///
     /// # Errors
     /// If a folder or link cannot be created.
@@ -54,7 +54,7 @@ impl VarFolder {
         Ok(Self { path })
     }
 
-    /// The Unix socket of the statement proxy.
+    /// Returns the Unix socket of the statement proxy.
     pub fn socket(&self) -> PathBuf {
         self.path.join("proxy.sock")
     }
@@ -67,10 +67,10 @@ pub struct RunningClient {
     output: PathBuf,
 }
 
-/// Starts the client with a file, with the options that make it continue after an error.
+/// Starts the client with a test file. Its options make it continue after an error.
 ///
 /// # Errors
-/// If it cannot be started.
+/// If the client cannot be started.
 pub fn start(
     suites: &TestSuites,
     primary: &Server,
@@ -79,8 +79,8 @@ pub fn start(
     file: &Path,
 ) -> anyhow::Result<RunningClient> {
     let wrapper = folder.path.join("tmp/trial.test");
-    // The primary has another configuration than the file expects, so the client must not end at the first
-    // result that differs.
+    // The primary has other settings than the file expects, so the client must not end at the first result
+    // that differs.
     std::fs::write(&wrapper, format!("--disable_abort_on_error\n--source {}\n", file.display()))?;
     let output = folder.path.join("log/client.log");
     let log = std::fs::File::create(&output)?;
@@ -107,13 +107,13 @@ pub fn start(
         command.env(name, value);
     }
     command.current_dir(suites.folder()).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
-    // A process group, so that its child processes are killed with it.
+    // The client runs in its own process group, so that its child processes are killed with it.
     command.process_group(0).kill_on_drop(true);
     let child = command.spawn().context("start the client of the test suites")?;
     Ok(RunningClient { child, output })
 }
 
-/// The folder of a file's suite, where sourced files may be.
+/// Returns the folder of a file's suite. It may contain files that the test file sources.
 fn suite_folder(file: &Path) -> &Path {
     let folder = file.parent().unwrap_or(file);
     match folder.file_name() {
@@ -128,7 +128,7 @@ fn charsets(primary: &Server) -> PathBuf {
     candidates.iter().find(|path| path.is_dir()).unwrap_or(&candidates[1]).clone()
 }
 
-/// The shell command of one of the server's client programs, with its connection options.
+/// Returns the shell command of one of the server's client programs, with its connection options.
 fn program(primary: &Server, names: &[&str], rest: &str) -> String {
     let command = names.iter().find_map(|name| primary.tool(name).ok());
     let Some(command) = command else { return "false".to_owned() };
@@ -170,7 +170,7 @@ fn environment(
         ("MASTER_MYPORT1", proxy.port.to_string()),
         ("DEFAULT_MASTER_PORT", proxy.port.to_string()),
         ("MASTER_MYSOCK", socket.clone()),
-        // Tests of engines that connect to other servers connect to the same one.
+        // Tests of storage engines that connect to another server connect to this one.
         ("SLAVE_MYPORT", proxy.port.to_string()),
         ("SLAVE_MYSOCK", socket.clone()),
         ("MASTER_X_MYPORT", "1".to_owned()),
@@ -201,10 +201,10 @@ fn environment(
 }
 
 impl RunningClient {
-    /// Waits for the end of the client.
+    /// Waits until the client has ended.
     ///
     /// # Errors
-    /// If it cannot be waited for.
+    /// If the client cannot be waited for.
     pub async fn wait(&mut self) -> anyhow::Result<ClientEnd> {
         let status = self.child.wait().await?;
         let text = std::fs::read(&self.output).unwrap_or_default();
@@ -217,17 +217,17 @@ impl RunningClient {
         };
         Ok(match status.code() {
             Some(0) => ClientEnd::Finished,
-            // Exit code of `mysqltest` for `skip`.
+            // The exit code of `mysqltest` for a file that skips itself.
             Some(62) => ClientEnd::Skipped(last()),
             _ => ClientEnd::GaveUp(last()),
         })
     }
 
-    /// Kills it and all its child processes.
+    /// Kills the client and all its child processes.
     pub fn kill(&mut self) {
         let group = self.child.id().and_then(|id| rustix::process::Pid::from_raw(i32::try_from(id).ok()?));
         if let Some(group) = group {
-            // Fails only if the group has already ended.
+            // This only fails if the process group has already ended.
             let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
         }
     }

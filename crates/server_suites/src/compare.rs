@@ -1,34 +1,34 @@
-//! Differences between a target and a native replica. No I/O.
+//! Finds differences between the contents of a target and a native replica. No I/O.
 
 use serde::Serialize;
 
 use super::server_contents::ServerContents;
 
-/// Lines of each side of a difference that are shown.
+/// Maximum number of lines that are shown of each side of a difference.
 const LINES_SHOWN_MAX: usize = 4;
-/// Characters of each line that are shown.
+/// Maximum number of characters that are shown of a line.
 const LINE_CHARS_MAX: usize = 600;
 
 /// An object that differs between a channel's target and a native replica.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ContentDifference {
-    /// Name of the object, such as a table or `accounts`, or which follower stopped.
+    /// Name of the object, such as a table or `accounts`; or which follower stopped.
     pub what: String,
-    /// What only the native replica has.
+    /// Lines that only the native replica has.
     pub native: Vec<String>,
-    /// What only the target has.
+    /// Lines that only the target has.
     pub target: Vec<String>,
-    /// What the primary has; absent if the primary was not read.
+    /// Lines that the primary has; `None` if the primary was not read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub primary: Option<Vec<String>>,
-    /// Whether an earlier stop or difference in the same file may be the cause.
+    /// Whether the difference may be a consequence of an earlier stop or difference in the same file.
     pub secondary: bool,
-    /// Whether the target agrees with the primary, so that the native replica is the one that differs.
+    /// Whether the target agrees with the primary. Then the native replica is the one that differs.
     #[serde(skip)]
     pub native_only: bool,
 }
 
-/// All objects that differ between native replica and target.
+/// Returns all objects that differ between native replica and target.
 pub fn differences(
     native: &ServerContents,
     target: &ServerContents,
@@ -59,7 +59,7 @@ pub fn differences(
     found
 }
 
-/// Lines that occur more often in `these` than in `those`. Both are sorted.
+/// Returns the lines that occur more often in `these` than in `those`. Both are sorted.
 fn only_in(these: &[String], those: &[String]) -> Vec<String> {
     let mut rest = those.iter().peekable();
     let mut only = Vec::new();

@@ -1,8 +1,8 @@
 //! `tailwater trial suites`, a differential trial: it runs the servers' own test suites on a captured
-//! primary, and compares the target of a channel with a native replica. A difference between the two is a
-//! fault of the channel.
+//! primary, and compares the target of a channel with a native replica. A difference between the two means
+//! that the channel has a fault.
 //!
-//! The map:
+//! Modules:
 //! - [`args`]: the arguments of the command. [`run`]: the loop over the files.
 //! - [`test_files`]: the files of the suites, and which of them are skipped. [`script`] and [`mix`]:
 //!   statements taken from files.
@@ -40,7 +40,7 @@ use crate::args::SuitesArgs;
 use report::{FileReport, Reports};
 use run::{Runner, WorkItem};
 
-/// Runs `tailwater trial suites` and prints a report of each file, `as_json` or as text. Returns false if a
+/// Runs `tailwater trial suites`, and prints a report of each file as JSON or as text. Returns false if a
 /// file differs.
 ///
 /// # Errors
@@ -74,8 +74,8 @@ pub async fn suites(args: &SuitesArgs, as_json: bool) -> anyhow::Result<bool> {
         let mut gtid = args.gtid;
         let (mut report, mut transcript) = runner.run(&piece, gtid).await?;
         ran += usize::from(report.skipped.is_none());
-        // Results after a transaction that the channel refuses by design show nothing, and most are refused
-        // only with gtid = preserve. So the file runs again with another GTID mode.
+        // If the channel refuses a transaction by design, later results show nothing. Most such transactions
+        // are refused only with gtid = preserve. So the file runs again with another GTID mode.
         let is_preserved =
             report.settings.as_ref().is_some_and(|settings| settings.gtid == GtidMode::Preserve);
         if !report.limits.is_empty() && is_preserved && gtid.is_none() {
@@ -90,14 +90,14 @@ pub async fn suites(args: &SuitesArgs, as_json: bool) -> anyhow::Result<bool> {
     if !as_json {
         print!("{}", reports.summary());
     }
-    // A run without a comparison, because the client or a server failed, must not look like agreement.
-    anyhow::ensure!(ran > 0, "no file ran: all chosen files are skipped");
+    // If the client or a server failed, nothing was compared. Such a run must not look like agreement.
+    anyhow::ensure!(ran > 0, "no file was run: all selected files are skipped");
     let trouble = reports.files.iter().find_map(|file| file.trouble.as_deref()).unwrap_or_default();
     anyhow::ensure!(reports.compared() > 0, "nothing was compared in any file: {trouble}");
     Ok(reports.counts().1 == 0)
 }
 
-/// The items to run, in order.
+/// Returns the items to run, in order.
 fn plan(args: &SuitesArgs, suites: Option<&TestSuites>) -> anyhow::Result<Vec<WorkItem>> {
     let Some(suites) = suites else {
         return Ok(args.script.iter().cloned().map(WorkItem::Script).collect());

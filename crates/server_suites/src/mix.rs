@@ -1,4 +1,4 @@
-//! Mixes of random statements: pieces of several test files, with changes of settings in between. No I/O.
+//! Mixes of random statements: parts of several test files, with changes of settings between them. No I/O.
 
 use rand::rngs::StdRng;
 use rand::seq::{IndexedRandom, SliceRandom};
@@ -7,19 +7,19 @@ use tailwater_sandbox::ServerKind;
 
 use super::settings::FileSettings;
 
-/// Test files in a mix.
+/// Number of test files in a mix.
 pub const FILES: usize = 6;
 /// Maximum number of statements from each file.
 const STATEMENTS_MAX: usize = 40;
 
-/// Mixes statements from the start of several files. The statements of one file keep their order.
+/// Mixes statements from the beginning of several files. The statements of one file keep their order.
 pub fn mix(kind: ServerKind, seed: u64, files: &[Vec<String>]) -> Vec<String> {
     let mut random = StdRng::seed_from_u64(seed);
     let mut turns = Vec::new();
     for (number, statements) in files.iter().enumerate() {
         turns.extend(std::iter::repeat_n(number, statements.len().min(STATEMENTS_MAX)));
     }
-    // Pieces of a few statements each, so that a file's own statements mostly follow each other.
+    // Each part has a few statements, so that most statements of a file follow each other.
     let mut pieces: Vec<&[usize]> = turns.chunks(5).collect();
     pieces.shuffle(&mut random);
     let mut next = vec![0; files.len()];
@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mix_keeps_the_order_of_each_file_and_follows_its_seed() {
+    fn a_mix_keeps_the_order_of_each_file_and_depends_on_its_seed() {
         let files: Vec<Vec<String>> =
             (0..3).map(|file| (0..12).map(|number| format!("{file}-{number:02}")).collect()).collect();
         let kind = ServerKind::Mariadb1011;

@@ -1,4 +1,4 @@
-//! The result of each file, as text and as JSON.
+//! Reports the result of each file as text and as JSON.
 
 use std::collections::BTreeSet;
 use std::fs::OpenOptions;
@@ -16,25 +16,25 @@ use super::settings::{FileSettings, ServerRotation};
 /// The result of one file.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct FileReport {
-    /// Its name, SUITE/NAME.
+    /// Name of the file: SUITE/NAME.
     pub file: String,
-    /// The server.
+    /// Server version.
     pub server: &'static str,
     /// Seed of the settings.
     pub seed: u64,
-    /// Why it was skipped.
+    /// Why the file was skipped; `None` if it ran.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub skipped: Option<String>,
-    /// Settings of the set of servers.
+    /// Settings of the servers on which the file ran.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rotation: Option<ServerRotation>,
-    /// Settings of the file.
+    /// Settings that were chosen for the file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub settings: Option<FileSettings>,
-    /// How its client ended; absent if the statements ran without the client.
+    /// How the client ended; `None` if the statements ran without the client.
     #[serde(rename = "ended", skip_serializing_if = "Option::is_none")]
     pub end: Option<ClientEnd>,
-    /// Statements that reached the primary.
+    /// Number of statements that reached the primary.
     pub statements: usize,
     /// Number of comparisons during the file and at its end.
     pub checkpoints: usize,
@@ -42,14 +42,14 @@ pub struct FileReport {
     pub seconds: f64,
     /// How long the trial waited for the native replica, in seconds.
     pub native_seconds: f64,
-    /// How long it waited for the channel, in seconds.
+    /// How long the trial waited for the channel, in seconds.
     pub channel_seconds: f64,
-    /// Transactions at which native replica and channel both stopped.
+    /// Transactions at which both native replica and channel stopped.
     pub stopped_both: Vec<ApplyStop>,
-    /// Transactions at which only the native replica stopped. The contents are compared all the same.
+    /// Transactions at which only the native replica stopped. The contents are compared anyway.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub stopped_native: Vec<ApplyStop>,
-    /// Objects of the native replica that differ from both primary and target.
+    /// Objects that are equal on primary and target, but differ on the native replica.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub native_differs: BTreeSet<String>,
     /// Transactions that the channel refused by design, with the reason.
@@ -57,19 +57,19 @@ pub struct FileReport {
     pub limits: Vec<String>,
     /// Differences between native replica and target.
     pub differences: Vec<ContentDifference>,
-    /// Why the trial could not continue with the same servers.
+    /// Why the trial could not continue with the same servers; `None` if it could.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trouble: Option<String>,
 }
 
 impl FileReport {
-    /// Whether native replica and target differ. Differences after a skipped transaction do not count,
-    /// because they may be its consequence.
+    /// Whether native replica and target differ. A difference after a skipped transaction does not count,
+    /// because it may be a consequence of the skip.
     pub fn is_different(&self) -> bool {
         self.differences.iter().any(|difference| !difference.secondary)
     }
 
-    /// The result as one line of text.
+    /// Returns the result as one line of text.
     pub fn line(&self) -> String {
         let Self { file, statements, checkpoints, seconds, .. } = self;
         if let Some(reason) = &self.skipped {
@@ -80,9 +80,11 @@ impl FileReport {
             (true, count) => format!("DIFFERENT in {count}: {first}"),
             (false, 0) => "same".to_owned(),
             (false, count) if self.limits.is_empty() => {
-                format!("same up to what stopped both, then different in {count}")
+                format!("the same until both stopped at a transaction, then different in {count}")
             }
-            (false, count) => format!("same up to what is refused by design, then different in {count}"),
+            (false, count) => format!(
+                "the same until the channel refused a transaction by design, then different in {count}"
+            ),
         };
         let trouble = self.trouble.as_ref().map(|trouble| format!("; {trouble}")).unwrap_or_default();
         format!(
@@ -91,7 +93,7 @@ impl FileReport {
     }
 }
 
-/// All reports of a run, and the file to which they are appended.
+/// All reports of a run, and the report file.
 #[derive(Debug)]
 pub struct Reports {
     path: Option<PathBuf>,
@@ -100,7 +102,7 @@ pub struct Reports {
 }
 
 impl Reports {
-    /// Appends reports to the file `path`, if there is one.
+    /// Creates an empty list of reports. They are also appended to the file `path`, if one is given.
     pub fn new(path: Option<&Path>) -> Self {
         Self { path: path.map(Path::to_owned), files: Vec::new() }
     }
@@ -122,8 +124,8 @@ impl Reports {
         Ok(())
     }
 
-    /// Numbers of files that ran, differ, and were skipped. A file that ran again with another GTID mode
-    /// counts once.
+    /// Returns the numbers of files that ran, that differ, and that were skipped. A file that ran again with
+    /// another GTID mode counts once.
     pub fn counts(&self) -> (usize, usize, usize) {
         let count = |condition: fn(&FileReport) -> bool| self.names(condition).len();
         (
@@ -137,12 +139,12 @@ impl Reports {
         self.files.iter().filter(|file| condition(file)).map(|file| file.file.as_str()).collect()
     }
 
-    /// Number of files with at least one comparison, among those that ran to the end.
+    /// Returns the number of files that ran to the end and had at least one comparison.
     pub fn compared(&self) -> usize {
         self.names(|file| file.skipped.is_none() && file.checkpoints > 0).len()
     }
 
-    /// Summary of the run as text.
+    /// Returns a summary of the run as text.
     pub fn summary(&self) -> String {
         use std::fmt::Write as _;
         let (ran, different, skipped) = self.counts();
@@ -204,13 +206,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_file_counts_once() {
+    fn each_file_is_counted_once() {
         let mut reports = Reports::new(None);
         let named = |file: &str| FileReport { file: file.to_owned(), ..FileReport::default() };
         for report in [
-            // Skipped during its run.
+            // This file skipped itself during its run.
             FileReport { skipped: Some("stops the server".to_owned()), checkpoints: 1, ..named("a") },
-            // Run again with another GTID mode.
+            // This file ran again with another GTID mode.
             FileReport { checkpoints: 2, ..named("b") },
             FileReport { checkpoints: 1, ..named("b") },
             named("c"),

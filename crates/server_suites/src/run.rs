@@ -1,4 +1,4 @@
-//! Runs the files one after another. For each: run, wait for the followers, compare, clean up.
+//! Runs the files one after another. For each file: run it, wait for the followers, compare them, clean up.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -25,18 +25,18 @@ use crate::args::SuitesArgs;
 
 /// Time limit of a statement that runs without the suites' client.
 const STATEMENT_PATIENCE: Duration = Duration::from_secs(20);
-/// Number of files after which servers are started from scratch, which limits the effect of what a file
-/// leaves over.
+/// Number of files after which the servers are started from scratch. This limits the effect of what a file
+/// leaves behind.
 const FILES_PER_SERVERS: usize = 60;
 
-/// What to run.
+/// An item to run.
 #[derive(Debug)]
 pub enum WorkItem {
-    /// A file, run with the suites' own client.
+    /// A file that the suites' own client runs.
     File(TestFile),
-    /// The statements of a file.
+    /// The statements of a file, without the client.
     Script(PathBuf),
-    /// Mixed statements of several files, chosen by a seed.
+    /// A mix of statements from several files. The number is the random seed.
     Mix(u64, Vec<PathBuf>),
 }
 
@@ -50,7 +50,7 @@ impl WorkItem {
     }
 }
 
-/// Servers, and the statement proxy before the primary.
+/// A set of servers, and the statement proxy between the client and the primary.
 #[derive(Debug)]
 struct ServerSet {
     servers: TestServers,
@@ -58,11 +58,11 @@ struct ServerSet {
     var: VarFolder,
     rotation: ServerRotation,
     files: usize,
-    // Dropped last.
+    // Declared last so that it is dropped last.
     _folder: TrialFolder,
 }
 
-/// Runs files on sets of servers that it starts when needed.
+/// Runs items on sets of servers. It starts servers when they are needed.
 #[derive(Debug)]
 pub struct Runner {
     kind: ServerKind,
@@ -74,29 +74,29 @@ pub struct Runner {
     sets_started: usize,
 }
 
-/// Time limit for reading the primary's contents: a client may have locked a table.
+/// Time limit for reading the primary's contents. A client may have locked a table.
 const PRIMARY_PATIENCE: Duration = Duration::from_secs(20);
 
 /// State of the current file.
 #[derive(Debug, Default)]
 struct FileProgress {
     report: FileReport,
-    /// Objects that differed in an earlier comparison.
+    /// Names of objects that differed in an earlier comparison.
     seen: HashSet<String>,
-    /// Whether something went wrong that may cause later differences.
+    /// Whether a stop or difference has happened that may cause later differences.
     tainted: bool,
     is_injected: bool,
-    /// What a channel refuses by design.
+    /// Refusals of the channel that are by design.
     limits: Vec<KnownRefusal>,
-    /// The last comparison: its end, its duration, and the GTID set that the primary had committed.
+    /// The last comparison: when it ended, how long it took, and the GTID set that the primary had committed.
     compared: Option<(Instant, Duration, String)>,
 }
 
-/// The statements of a file, with the number of their connection.
+/// The statements of a file, each with the number of its connection.
 pub type NumberedStatements = Vec<(u32, String)>;
 
 impl Runner {
-    /// A runner without servers yet.
+    /// Creates a runner. It has no servers yet.
     pub fn new(args: &SuitesArgs, suites: Option<TestSuites>) -> Self {
         Self {
             kind: args.server,
@@ -109,8 +109,8 @@ impl Runner {
         }
     }
 
-    /// Runs one item and returns its report and statements. Without `gtid`, the seed chooses the GTID mode of
-    /// the channel.
+    /// Runs one item, and returns its report and its statements. If `gtid` is `None`, the seed chooses the
+    /// GTID mode of the channel.
     ///
     /// # Errors
     /// If servers cannot be started. Other failures are in the report, and the next file gets new servers.
@@ -143,14 +143,14 @@ impl Runner {
             Err(error) => Err(error),
         };
         if let Err(error) = cleaned {
-            progress.report.trouble.get_or_insert(format!("new servers: {error:#}"));
+            progress.report.trouble.get_or_insert(format!("new servers cannot be started: {error:#}"));
             self.set = None;
         }
         progress.report.seconds = started.elapsed().as_secs_f64();
         Ok((progress.report, statements))
     }
 
-    /// Starts servers if there are none, or if they have run enough files.
+    /// Starts new servers if there are none, or if the present ones have run enough files.
     async fn ensure_servers(&mut self) -> anyhow::Result<()> {
         if self.set.as_ref().is_some_and(|set| set.files >= FILES_PER_SERVERS) {
             self.set = None;
@@ -173,7 +173,7 @@ impl Runner {
         let caught_up = catch_up(&mut servers).await?;
         anyhow::ensure!(
             caught_up.stops.is_empty() && caught_up.stuck.is_none(),
-            "new servers: {caught_up:?}"
+            "the followers of new servers do not catch up: {caught_up:?}"
         );
         let (native, target) = servers.states().await?;
         let found = differences(&native, &target, None);
@@ -183,7 +183,7 @@ impl Runner {
         Ok(())
     }
 
-    /// Runs the item, and compares at its end.
+    /// Runs an item, and compares the followers at its end.
     async fn run_item(
         &mut self,
         work: &WorkItem,
@@ -196,7 +196,7 @@ impl Runner {
         for (name, value) in &settings.globals {
             let connection = set.servers.on_primary.connection().await?;
             match connection.execute(&format!("SET GLOBAL {name}={value}")).await {
-                // Not every version has every variable.
+                // Some server versions do not have this variable.
                 Ok(_) | Err(SessionError::Server { .. }) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -207,7 +207,7 @@ impl Runner {
                 let end = run_client(set, suites, file, self.file_patience, inject, progress).await?;
                 if matches!(end, ClientEnd::Skipped(_)) && progress.report.checkpoints == 0 {
                     let ClientEnd::Skipped(words) = &end else { return Ok(()) };
-                    progress.report.skipped = Some(format!("it skips itself: {words}"));
+                    progress.report.skipped = Some(format!("the file skips itself: {words}"));
                 }
                 progress.report.end = Some(end);
             }
@@ -228,8 +228,8 @@ impl Runner {
         compare(&mut set.servers, inject, true, progress).await
     }
 
-    /// Cleans up the primary, and checks that native replica and target follow and hold what they held before
-    /// the file.
+    /// Cleans up the primary. Then checks that native replica and target have caught up and have the same
+    /// contents as before the file.
     async fn clean(&mut self, progress: &mut FileProgress) -> anyhow::Result<()> {
         let set = self.set.as_mut().context("no servers")?;
         clean_up(&mut set.servers).await.context("clean up")?;
@@ -274,20 +274,20 @@ async fn run_client(
                 let Some(go) = held else { continue };
                 let started = Instant::now();
                 compare(servers, inject, false, progress).await?;
-                // The limit applies to the file, not to the comparison.
+                // The time limit applies to the file, without the time that the comparison needs.
                 deadline += started.elapsed();
-                // Fails only if the client has ended.
+                // This only fails if the client has ended.
                 let _ = go.send(());
             }
             () = tokio::time::sleep_until(deadline) => {
                 running.kill();
                 end = Some(ClientEnd::TimedOut);
-                // Lets the proxy read what the client has already sent.
+                // Gives the proxy time to read what the client has already sent.
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
         }
     }
-    // A statement that still waits belongs to a client that has ended, and is not run.
+    // A statement that is still held belongs to a client that has ended. It is not executed.
     while proxy.held.try_recv().is_ok() {}
     anyhow::ensure!(servers.trial.primary.is_running(), "the primary has ended");
     end.context("the client has no result")
@@ -332,8 +332,8 @@ async fn run_statements(
     Ok(())
 }
 
-/// Waits for both followers, and compares them. During a file, it compares only if the last comparison is not
-/// recent.
+/// Waits for both followers, and compares their contents. During a file, it does so only if the last
+/// comparison is not recent.
 async fn compare(
     servers: &mut TestServers,
     inject: bool,
@@ -362,7 +362,7 @@ async fn compare(
     let found = match native == target {
         true => Vec::new(),
         false => {
-            // Nothing is committed while a statement is held, so the primary shows which follower is right.
+            // While a statement is held, nothing is committed, so the primary shows which follower is right.
             // It cannot be read if a client has locked a table.
             let primary = tokio::time::timeout(PRIMARY_PATIENCE, servers.primary_state()).await;
             let primary = primary.ok().and_then(Result::ok);
@@ -375,8 +375,9 @@ async fn compare(
     Ok(())
 }
 
-/// Contents of both followers after they have applied everything, with no commit in between. A killed client
-/// may have left a statement running, and other connections may run statements while one waits.
+/// Returns the contents of both followers after they have applied everything, if nothing was committed
+/// meanwhile. A statement of a killed client may still run. Other connections may run statements while one
+/// statement is held.
 async fn caught_up_contents(
     servers: &mut TestServers,
     progress: &mut FileProgress,
@@ -394,7 +395,7 @@ async fn caught_up_contents(
             }
             Some(CatchUpFailure::Slow(text)) => {
                 progress.report.skipped =
-                    Some("native replication has not applied it after 60 s either".into());
+                    Some("the native replica has not applied the transactions after 60 s either".into());
                 anyhow::bail!("{text}");
             }
             Some(CatchUpFailure::Broken(text)) => {
@@ -408,7 +409,7 @@ async fn caught_up_contents(
             return Ok(states);
         }
         tries += 1;
-        anyhow::ensure!(tries < TRIES_MAX, "something continues to write to the primary");
+        anyhow::ensure!(tries < TRIES_MAX, "a client still writes to the primary");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
@@ -450,7 +451,7 @@ fn record_stops(stops: Vec<ApplyStop>, progress: &mut FileProgress) {
     }
 }
 
-/// Why the channel refuses this transaction by design, if it does.
+/// Returns why the channel refuses this transaction by design; `None` if the refusal is a fault.
 fn limit_of(stop: &ApplyStop, limits: &[KnownRefusal]) -> Option<String> {
     limits.iter().find(|limit| limit.matches(&stop.channel)).map(|limit| limit.reason.clone())
 }
@@ -469,7 +470,7 @@ fn record_difference(progress: &mut FileProgress, what: &str, native: String, ta
     progress.tainted = true;
 }
 
-/// Records that a follower does not work any more. It counts as a difference, whatever happened before.
+/// Records that a follower does not work any more. This counts as a difference, whatever happened before.
 fn record_failure(progress: &mut FileProgress, text: String) {
     progress.tainted = false;
     record_difference(progress, "following", String::new(), text);

@@ -1,7 +1,7 @@
-//! Extracts the statements of a `mysqltest` file without its control flow, variables and other connections:
-//! for mixes, and for files that its own client cannot run.
+//! Extracts the statements of a `mysqltest` file, without its control flow, variables and other connections.
+//! Used for mixes, and for files that the suites' client cannot run.
 
-/// First words of `mysqltest` commands, as opposed to statements.
+/// First words of lines that are `mysqltest` commands and not SQL statements.
 const COMMANDS: &[&str] = &[
     "append_file",
     "assert",
@@ -121,20 +121,21 @@ const COMMANDS: &[&str] = &[
     "xsend",
 ];
 
-/// `mysqltest` commands that precede a statement on its line.
+/// `mysqltest` commands that are followed by a statement on the same line.
 const PREFIXES: &[&str] = &["eval", "query", "query_vertical", "query_horizontal", "send"];
 
-/// Commands that are followed by a text and, on a separate line, its end marker.
+/// `mysqltest` commands that are followed by lines of text. The text ends with an end marker on a separate
+/// line.
 const TEXTS: &[&str] = &["perl", "write_file", "append_file"];
 
-/// The statements of a test file.
+/// Returns the SQL statements of a test file.
 pub fn statements(text: &str) -> Vec<String> {
     let mut reader =
         ScriptReader { delimiter: ";".to_owned(), found: Vec::new(), pending: String::new(), quote: None };
     let mut lines = text.lines();
     while let Some(line) = lines.next() {
         if let Some(end) = reader.line(line) {
-            // The text of a command, up to its end marker.
+            // Skips the text of a command up to its end marker.
             for line in lines.by_ref() {
                 if line.trim() == end {
                     break;
@@ -149,12 +150,12 @@ struct ScriptReader {
     delimiter: String,
     found: Vec<String>,
     pending: String,
-    /// The open quote character, inside quoted text.
+    /// The quote character that is open, if the position is inside quoted text.
     quote: Option<char>,
 }
 
 impl ScriptReader {
-    /// Reads a line. Returns the end marker if a command's text follows.
+    /// Reads a line. If the lines of a command's text follow, returns their end marker.
     fn line(&mut self, line: &str) -> Option<String> {
         let trimmed = line.trim();
         if self.pending.trim().is_empty() {
@@ -178,7 +179,7 @@ impl ScriptReader {
         }
         self.pending.push_str(rest);
         self.pending.push('\n');
-        // The condition of an `if` or `while` is dropped, and the statements of its block are kept.
+        // The condition of `if` and `while` is dropped. The statements of the block are kept.
         if self.quote.is_none() && trimmed.ends_with('{') {
             let word = first_word(self.pending.trim());
             if matches!(word.as_str(), "if" | "while") {
@@ -188,7 +189,8 @@ impl ScriptReader {
         None
     }
 
-    /// Byte offset of the delimiter that ends the statement, outside of quotes.
+    /// Returns the byte offset of the delimiter that ends the statement. Delimiters inside quotes do not
+    /// count.
     fn end_of_statement(&mut self, text: &str) -> Option<usize> {
         let mut escaped = false;
         for (at, c) in text.char_indices() {
@@ -227,7 +229,7 @@ impl ScriptReader {
         let word = first_word(statement);
         let is_statement = word.starts_with(|c: char| c.is_ascii_alphabetic() || c == '(' || c == '/')
             && !COMMANDS.contains(&word.as_str());
-        // The value of a `mysqltest` variable is unknown here.
+        // A statement with a `mysqltest` variable is omitted, because the value of the variable is unknown.
         if is_statement && !statement.contains('$') {
             self.found.push(statement.to_owned());
         }
@@ -235,7 +237,7 @@ impl ScriptReader {
     }
 }
 
-/// The first word, in lower case.
+/// Returns the first word in lower case.
 fn first_word(text: &str) -> String {
     let end = text.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_' || c == '-')).unwrap_or(text.len());
     match end {
@@ -267,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn delimiters_and_texts_are_recognised() {
+    fn delimiters_and_command_texts_are_recognised() {
         let text = "delimiter |;\ncreate procedure p() begin select 1; end|\ndelimiter ;|\nperl;\nprint 'drop table x;';\nEOF\n\
                     --write_file $f END\ndrop table y;\nEND\ncall p();\n";
         assert_eq!(statements(text), ["create procedure p() begin select 1; end", "call p()"]);

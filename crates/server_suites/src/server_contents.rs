@@ -1,5 +1,5 @@
-//! Reads the contents of a server as text by name: definitions, accounts, rows; so that two servers can be
-//! compared.
+//! Reads the contents of a server (definitions, accounts, rows) as lines of text for each object, so that two
+//! servers can be compared.
 
 use std::collections::BTreeMap;
 
@@ -7,18 +7,20 @@ use tailwater_session::{Connection, QueryResult, SessionError};
 use tailwater_wire::Flavour;
 use tailwater_wire::sql_quote::quote_identifier;
 
-/// Databases of the server itself and of the channel.
+/// Databases that belong to the server itself or to the channel. They are not compared.
 const SYSTEM_DATABASES: [&str; 5] = ["mysql", "information_schema", "performance_schema", "sys", "tailwater"];
-/// Maximum number of rows kept for a table. A larger table is represented by its row count and a checksum.
+/// Maximum number of rows that are kept of a table. A larger table is represented by its row count and a
+/// checksum.
 const ROWS_KEPT_MAX: usize = 2000;
 
-/// The contents of a server: lines by object name.
+/// The contents of a server: lines of text by object name.
 pub type ServerContents = BTreeMap<String, Vec<String>>;
 
-/// Reads everything.
+/// Reads all contents of a server.
 ///
 /// # Errors
-/// If the connection breaks. If the server refuses a query, its error number is kept instead of the result.
+/// If the connection breaks. If the server rejects a query, its error number is stored in place of the
+/// result.
 pub async fn capture(connection: &mut Connection) -> Result<ServerContents, SessionError> {
     let flavour = connection.server().flavour;
     for statement in session_settings(flavour) {
@@ -38,7 +40,7 @@ pub async fn capture(connection: &mut Connection) -> Result<ServerContents, Sess
     Ok(state)
 }
 
-/// Session settings for reading: no conversion of character sets, and short time limits.
+/// Returns the session settings for reading: no conversion of character sets, and short time limits.
 fn session_settings(flavour: Flavour) -> &'static [&'static str] {
     match flavour {
         Flavour::MySql => &[
@@ -53,7 +55,7 @@ fn session_settings(flavour: Flavour) -> &'static [&'static str] {
     }
 }
 
-/// Queries of accounts, routines and other objects that belong to no table.
+/// Returns the queries for accounts, routines and other objects that do not belong to a table.
 fn metadata_queries(flavour: Flavour) -> impl Iterator<Item = &'static (&'static str, &'static str)> {
     let own = match flavour {
         Flavour::MySql => MYSQL_QUERIES,
@@ -62,8 +64,8 @@ fn metadata_queries(flavour: Flavour) -> impl Iterator<Item = &'static (&'static
     COMMON_QUERIES.iter().chain(own)
 }
 
-/// Queries that both families answer from the same tables. `ORIGINATOR` of events is left out: only a
-/// server's own replication threads set it to the source's `server_id` (docs/how-to/apply.md).
+/// Queries that are the same in both families. `ORIGINATOR` of events is omitted: only a server's own
+/// replication threads set it to the source's `server_id` (docs/how-to/apply.md).
 const COMMON_QUERIES: &[(&str, &str)] = &[
     ("grants on databases", "SELECT * FROM mysql.db"),
     (
@@ -95,7 +97,7 @@ const COMMON_QUERIES: &[(&str, &str)] = &[
     ),
 ];
 
-/// What only MySQL keeps, or keeps otherwise.
+/// Queries of tables that only MySQL has, or that differ in MariaDB.
 const MYSQL_QUERIES: &[(&str, &str)] = &[
     ("accounts", "SELECT u.* FROM mysql.user u"),
     ("roles", "SELECT * FROM mysql.role_edges"),
@@ -166,7 +168,7 @@ async fn database(
     Ok(())
 }
 
-/// Reads all rows of a table, sorted as text, because a table may have no key.
+/// Reads all rows of a table. They are sorted as text, because a table may have no key.
 async fn rows(
     connection: &mut Connection,
     table: &str,
@@ -222,7 +224,7 @@ fn put(
             lines.sort_unstable();
             lines
         }
-        // Only the number, because the message may contain file names.
+        // Only the error number is stored, because the message may contain file names.
         Err(SessionError::Server { error, .. }) => vec![format!("error {}", error.number)],
         Err(error) => return Err(error),
     };
@@ -230,12 +232,12 @@ fn put(
     Ok(())
 }
 
-/// Columns that contain the time of a change.
+/// Whether a column contains the time of a change.
 fn is_volatile(column: &str) -> bool {
     ["password_last_changed", "last_update"].iter().any(|name| column.eq_ignore_ascii_case(name))
 }
 
-/// Turns an error of the server into success. Any other error means that the connection broke.
+/// Turns an error of the server into success. Any other error means that the connection is broken.
 pub fn ignore_refusal<T>(answer: Result<T, SessionError>) -> Result<(), SessionError> {
     match answer {
         Ok(_) | Err(SessionError::Server { .. }) => Ok(()),
@@ -243,7 +245,7 @@ pub fn ignore_refusal<T>(answer: Result<T, SessionError>) -> Result<(), SessionE
     }
 }
 
-/// A row as text. Equal rows give equal text, and different rows different text.
+/// Formats a row as text. Two rows give the same text only if they are equal.
 fn printable<'a>(columns: usize, value: impl Fn(usize) -> Option<&'a [u8]>) -> String {
     let values = (0..columns).map(|column| match value(column) {
         None => "NULL".to_owned(),
@@ -256,7 +258,7 @@ fn printable<'a>(columns: usize, value: impl Fn(usize) -> Option<&'a [u8]>) -> S
 }
 
 fn hash(text: &str) -> u64 {
-    // FNV-1a. The sum over all rows distinguishes multisets well enough for a trial.
+    // The hash FNV-1a. A sum over all rows compares tables well enough for a trial.
     text.bytes()
         .fold(0xcbf2_9ce4_8422_2325, |sum, byte| (sum ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
 }
@@ -270,7 +272,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn different_rows_give_different_text() {
+    fn different_rows_have_different_text() {
         let row = |values: &[Option<&'static [u8]>]| {
             let values = values.to_vec();
             printable(values.len(), move |column| values[column])

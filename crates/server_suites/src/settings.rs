@@ -1,4 +1,4 @@
-//! Chooses the settings of a file by a seed and the file's name, so that a run can be repeated. No I/O.
+//! Chooses the settings of a file from a seed and the file's name, so that a run can be repeated. No I/O.
 
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
@@ -9,7 +9,7 @@ use tailwater_apply::scheduler::CommitOrder;
 use tailwater_sandbox::ServerKind;
 use tailwater_wire::Flavour;
 
-/// Settings that differ between sets of servers.
+/// Settings that change from one set of servers to the next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct ServerRotation {
     /// The default storage engine.
@@ -17,7 +17,7 @@ pub struct ServerRotation {
 }
 
 impl ServerRotation {
-    /// The settings of the set with this number, counted from 0.
+    /// Returns the settings of the set of servers with this number. The first number is 0.
     pub fn number(kind: ServerKind, number: usize) -> Self {
         let engines: &[&'static str] = match kind.flavour() {
             Flavour::MySql => &["InnoDB", "MyISAM"],
@@ -27,7 +27,7 @@ impl ServerRotation {
     }
 }
 
-/// Settings that differ between files.
+/// Settings that change from file to file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct FileSettings {
     /// Global variables of the primary.
@@ -38,7 +38,7 @@ pub struct FileSettings {
     pub gtid: GtidMode,
 }
 
-/// Variables of both flavours, and their possible values.
+/// Global variables that both flavours have, and their possible values.
 const SHARED: &[(&str, &[&str])] = &[
     ("binlog_format", &["ROW", "MIXED", "STATEMENT"]),
     ("binlog_row_image", &["FULL", "MINIMAL", "NOBLOB"]),
@@ -110,8 +110,8 @@ const MARIADB: &[(&str, &[&str])] = &[
 ];
 
 impl FileSettings {
-    /// The settings of a file. With seed 0 the file runs with the servers' defaults, and only the channel's
-    /// settings change.
+    /// Returns the settings of a file. With seed 0, the file runs with the servers' defaults, and only the
+    /// channel's settings change.
     pub fn choose(kind: ServerKind, seed: u64, file: &str) -> Self {
         let name = file.bytes().fold(seed, |sum, byte| sum.wrapping_mul(0x0100_0193) ^ u64::from(byte));
         let mut random = StdRng::seed_from_u64(name);
@@ -125,8 +125,8 @@ impl FileSettings {
                 Flavour::MariaDb => MARIADB,
             };
             for (name, values) in SHARED.iter().chain(own) {
-                // Most variables keep their value, so that a difference has one cause. Formats change most
-                // often.
+                // Most variables keep their default, so that a difference has one cause. binlog_format and
+                // sql_mode change most often.
                 let share = if matches!(*name, "binlog_format" | "sql_mode") { 0.7 } else { 0.25 };
                 if random.random_bool(share)
                     && let Some(value) = values.choose(&mut random)
@@ -138,7 +138,7 @@ impl FileSettings {
         Self { globals, order, gtid }
     }
 
-    /// The channel's part of the settings.
+    /// Returns the settings of the channel.
     pub fn edit(&self) -> ChannelEdit {
         ChannelEdit { commit_order: Some(self.order), gtid: Some(self.gtid), ..ChannelEdit::default() }
     }
@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_seed_and_file_give_the_same_settings() {
+    fn the_same_seed_and_file_name_give_the_same_settings() {
         for kind in ServerKind::ALL {
             let choose = |seed, file: &str| FileSettings::choose(kind, seed, file);
             assert_eq!(choose(1, "main/a"), choose(1, "main/a"));

@@ -1,5 +1,5 @@
-//! A proxy between the client of the test suites and the primary. It delays statements that drop objects
-//! until the followers have been compared, refuses statements that would break the trial, and records all
+//! A proxy between the client of the test suites and the primary. It holds statements that drop objects until
+//! the followers have been compared, refuses statements that would break the trial, and records all
 //! statements.
 
 use std::path::Path;
@@ -15,28 +15,28 @@ const CLIENT_SSL: u32 = 0x800;
 const CLIENT_ZSTD: u32 = 0x0400_0000;
 const CLIENT_QUERY_ATTRIBUTES: u32 = 0x0800_0000;
 const COM_QUERY: u8 = 3;
-/// The longest statement that is inspected. Longer ones go to the server.
+/// Maximum length of a statement that is inspected. Longer statements are passed to the server.
 const INSPECTED_BYTES_MAX: usize = 1 << 20;
 
 /// What the proxy does with a statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StatementAction {
-    /// It goes to the server.
+    /// The statement is passed to the server.
     Pass,
-    /// It goes to the server after the followers have been compared, because it removes something that can be
-    /// compared.
+    /// The statement is passed to the server after the followers have been compared, because it drops an
+    /// object that can be compared.
     Hold,
-    /// It does not go to the server.
+    /// The statement is not passed to the server.
     Refuse,
 }
 
-/// The first words of a statement, in lower case, after its comments.
+/// Returns the first `count` words of a statement in lower case, without comments before them.
 fn words(statement: &[u8], count: usize) -> Vec<String> {
     let text = String::from_utf8_lossy(&statement[..statement.len().min(400)]).to_ascii_lowercase();
     let mut rest = text.trim_start();
     loop {
         rest = match rest {
-            // A server whose version is not older than the number executes the inside.
+            // A version comment: a server of at least this version executes the text inside.
             _ if rest.starts_with("/*!") || rest.starts_with("/*m!") => {
                 let inside = rest.trim_start_matches("/*").trim_start_matches('m').trim_start_matches('!');
                 inside.trim_start_matches(|c: char| c.is_ascii_digit()).trim_start()
@@ -97,7 +97,7 @@ pub fn classify(statement: &[u8]) -> StatementAction {
     }
 }
 
-/// Refuses changes of variables on which replication, and so the comparison, depends.
+/// Refuses statements that change variables on which replication, and so the comparison, depends.
 fn setting(scope: &str, name: &str) -> StatementAction {
     let names = [
         "gtid_slave_pos",
@@ -129,20 +129,20 @@ fn setting(scope: &str, name: &str) -> StatementAction {
     }
 }
 
-/// A waiting statement. A message through this channel lets it run.
+/// A statement that the proxy holds. Sending a message through this channel lets the statement run.
 pub type HeldStatement = oneshot::Sender<()>;
 
-/// All statements of a file, with the number of their connection.
+/// All statements of a file, each with the number of its connection.
 pub type Transcript = Arc<Mutex<Vec<(u32, String)>>>;
 
-/// The proxy. It listens on a Unix socket and on a loopback port, until the value is dropped.
+/// The proxy. It listens on a Unix socket and on a loopback port until this value is dropped.
 #[derive(Debug)]
 pub struct StatementProxy {
     /// The loopback port.
     pub port: u16,
     /// Statements since the transcript was last taken.
     pub transcript: Transcript,
-    /// Waiting statements.
+    /// Statements that the proxy holds.
     pub held: mpsc::Receiver<HeldStatement>,
     _tasks: JoinSet<()>,
 }
@@ -151,7 +151,7 @@ impl StatementProxy {
     /// Opens a proxy for the server at this port and socket.
     ///
     /// # Errors
-    /// If it cannot listen.
+    /// If the port or socket cannot be opened for listening.
     pub async fn open(socket: &Path, server_port: u16, server_socket: &Path) -> std::io::Result<Self> {
         let transcript = Transcript::default();
         let (holds, held) = mpsc::channel(16);
@@ -176,7 +176,8 @@ impl StatementProxy {
                 let shared = shared.clone();
                 tokio::spawn(async move {
                     if let Ok(server) = TcpStream::connect(("127.0.0.1", server_port)).await {
-                        // Statements are small, and the client waits for each answer.
+                        // Statements are small, and the client waits for each answer, so TCP must not delay
+                        // packets.
                         let _ = (client.set_nodelay(true), server.set_nodelay(true));
                         shared.serve(client.into_split(), server.into_split()).await;
                     }
@@ -215,7 +216,7 @@ impl ProxyState {
             }
         };
         let requests = self.requests(number, &mut from_client, &mut to_server, &to_client);
-        // The end of either connection ends both.
+        // If one of the two connections ends, the other one is closed.
         tokio::select! {
             () = answers => {}
             _ = requests => {}
@@ -255,7 +256,7 @@ impl ProxyState {
             server.write_all(&header).await?;
             server.write_all(&payload).await?;
             if flags & (CLIENT_SSL | CLIENT_COMPRESS | CLIENT_ZSTD) != 0 {
-                // What follows is encrypted or compressed.
+                // The rest of the connection is encrypted or compressed, so it is passed without inspection.
                 tokio::io::copy(client, server).await?;
                 return Ok(());
             }
@@ -270,7 +271,7 @@ impl ProxyState {
         }
         if action == StatementAction::Hold {
             let (go, wait) = oneshot::channel();
-            // The file has ended and no comparison follows, so the statement must not change anything.
+            // The file has ended and no comparison follows. So the statement must not be executed.
             if self.holds.send(go).await.is_err() || wait.await.is_err() {
                 return StatementAction::Refuse;
             }
@@ -279,7 +280,7 @@ impl ProxyState {
     }
 }
 
-/// The text of a query.
+/// Returns the text of a query from its packet.
 fn statement_of(payload: &[u8], capabilities: u32) -> Option<&[u8]> {
     let (command, rest) = payload.split_first()?;
     if *command != COM_QUERY || payload.len() > INSPECTED_BYTES_MAX {
@@ -292,7 +293,7 @@ fn statement_of(payload: &[u8], capabilities: u32) -> Option<&[u8]> {
     rest.strip_prefix(&[0, 1])
 }
 
-/// An error packet as a server sends it.
+/// Returns an error packet in the format of a server.
 fn refusal() -> Vec<u8> {
     let text = b"refused: the trial depends on what this statement would change";
     let mut payload = vec![0xff];
@@ -333,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn a_query_is_found_in_its_packet() {
+    fn the_statement_is_found_in_a_query_packet() {
         assert_eq!(statement_of(b"\x03select 1", 0), Some(&b"select 1"[..]));
         assert_eq!(statement_of(b"\x03\x00\x01select 1", CLIENT_QUERY_ATTRIBUTES), Some(&b"select 1"[..]));
         assert_eq!(statement_of(b"\x03\x01\x01xselect 1", CLIENT_QUERY_ATTRIBUTES), None);

@@ -1,4 +1,4 @@
-//! Finds the test files, and the reasons why some of them cannot run here.
+//! Finds the test files, and decides which of them cannot run here and why.
 
 use std::collections::HashSet;
 use std::fs;
@@ -9,7 +9,7 @@ use serde::Deserialize;
 use tailwater_sandbox::ServerKind;
 use tailwater_wire::Flavour;
 
-/// Suites of MariaDB that need one server and do not test replication.
+/// Suites of MariaDB that need only one server and do not test replication.
 const MARIADB_SUITES: &[&str] = &[
     "main",
     "engines/funcs",
@@ -41,7 +41,7 @@ const MARIADB_SUITES: &[&str] = &[
     "federated",
     "client",
 ];
-/// The same of MySQL.
+/// Suites of MySQL that need only one server and do not test replication.
 const MYSQL_SUITES: &[&str] = &[
     "main",
     "engines/funcs",
@@ -67,16 +67,16 @@ const MYSQL_SUITES: &[&str] = &[
     "max_parts",
 ];
 
-/// Known exclusions.
+/// The list of excluded files and known refusals.
 const EXCLUSIONS: &str = include_str!("exclusions.toml");
 
-/// Reason for tables with a `DATA DIRECTORY`: the servers of a trial run on one machine and would use the
-/// same one.
+/// Why files with `DATA DIRECTORY` are skipped: the servers of a trial run on one machine, and would use the
+/// same directory.
 const SHARES_MACHINE: &str =
-    "writes files to a directory that the other servers of this machine would use, too";
+    "writes files to a directory that the other servers of this machine would use too";
 
-/// Texts that exclude a file, also in files that it sources: they need the servers' own test runner, or would
-/// end the trial.
+/// Texts that exclude a file if they are in it or in a file that it sources. Such a file needs the servers'
+/// own test runner, or would end the trial.
 const UNUSABLE: &[(&str, &str)] = &[
     ("include/restart_mysqld", "restarts the server"),
     ("include/kill_mysqld", "kills the server"),
@@ -113,11 +113,11 @@ const UNUSABLE: &[(&str, &str)] = &[
 /// A test file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TestFile {
-    /// `SUITE/NAME`.
+    /// Name of the file: `SUITE/NAME`.
     pub name: String,
-    /// Its path.
+    /// Path of the file.
     pub path: PathBuf,
-    /// Why it is skipped.
+    /// Why the file is skipped; `None` if it can run.
     pub skipped: Option<String>,
 }
 
@@ -128,20 +128,20 @@ struct Exclusions {
     limit: Vec<KnownRefusal>,
 }
 
-/// Something that a channel refuses by design.
+/// A transaction that a channel refuses by design.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KnownRefusal {
     /// Code of the channel's error.
     pub code: String,
-    /// Text in the error's message, where the code also covers refusals that are faults.
+    /// Text in the error's message. Given if the code also covers refusals that are faults.
     pub message: Option<String>,
     /// Why the refusal is not a fault.
     pub reason: String,
 }
 
 impl KnownRefusal {
-    /// Whether this is the error of a channel, as `CODE: MESSAGE`.
+    /// Whether `error`, in the form `CODE: MESSAGE`, is this refusal.
     pub fn matches(&self, error: &str) -> bool {
         error
             .strip_prefix(&self.code)
@@ -150,7 +150,7 @@ impl KnownRefusal {
     }
 }
 
-/// What a channel refuses by design.
+/// Returns the list of what a channel refuses by design.
 ///
 /// # Errors
 /// If the list cannot be read.
@@ -164,7 +164,7 @@ pub fn limits() -> anyhow::Result<Vec<KnownRefusal>> {
 struct Exclusion {
     /// `mariadb`, `mysql`, or the name of one server version, such as `mariadb-11.8`.
     server: String,
-    /// `SUITE/NAME`, or the start of names followed by `*`.
+    /// Names of files: `SUITE/NAME`, or the beginning of names followed by `*`.
     files: Vec<String>,
     reason: String,
 }
@@ -183,7 +183,7 @@ impl Exclusion {
     }
 }
 
-/// All test files of a server's suites, in an order that mixes the suites and is the same each time.
+/// Returns all test files of a server's suites. The order mixes the suites, and is the same in each run.
 ///
 /// # Errors
 /// If the folder cannot be read.
@@ -231,7 +231,7 @@ fn suite_files(folder: &Path, suite: &str) -> anyhow::Result<Vec<(String, PathBu
     Ok(files)
 }
 
-/// Why a file cannot be run without the servers' own test runner.
+/// Returns why a file cannot run without the servers' own test runner; `None` if it can.
 fn unusable(folder: &Path, path: &Path) -> anyhow::Result<Option<String>> {
     for extension in ["opt", "cnf"] {
         let sibling = path.with_extension(extension);
@@ -247,7 +247,7 @@ fn unusable(folder: &Path, path: &Path) -> anyhow::Result<Option<String>> {
         if !seen.insert(path.clone()) || seen.len() > 50 {
             continue;
         }
-        // A sourced name that contains a variable is not found, and is ignored.
+        // If the name of a sourced file contains a variable, the file is not found. It is ignored.
         let Ok(bytes) = fs::read(&path) else { continue };
         let text = String::from_utf8_lossy(&bytes);
         for line in text.lines().map(str::trim).filter(|line| !line.starts_with('#')) {
@@ -267,7 +267,7 @@ fn unusable(folder: &Path, path: &Path) -> anyhow::Result<Option<String>> {
     Ok(None)
 }
 
-/// Every N-th file, starting with the K-th.
+/// Returns every N-th file, starting with the K-th.
 ///
 /// # Errors
 /// If `slice` is not `K/N` with 1 <= K <= N.
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn the_list_of_exclusions_is_valid() {
+    fn the_list_of_excluded_files_is_valid() {
         let exclusions: Exclusions = toml::from_str(EXCLUSIONS).expect("it parses");
         for exclusion in &exclusions.exclude {
             let servers = ["mariadb", "mysql", "mariadb-10.11", "mariadb-11.8", "mysql-9.7"];
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_are_recognised_by_code() {
+    fn known_refusals_are_recognised_by_code_and_message() {
         let limits = limits().expect("it parses");
         let is_known = |error: &str| limits.iter().any(|limit| limit.matches(error));
         let create = "CREATE TABLE ... SELECT cannot be applied: with gtid = preserve";

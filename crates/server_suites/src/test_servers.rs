@@ -1,4 +1,4 @@
-//! A primary, its native replica, and the target of a channel.
+//! The servers of a trial: a primary, its native replica, and the target of a channel.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -16,10 +16,10 @@ use tailwater_wire::Flavour;
 use super::server_contents::{ServerContents, capture};
 use super::settings::ServerRotation;
 
-/// The channel's name.
+/// Name of the channel.
 pub const CHANNEL: &str = "target";
 
-/// A connection as the superuser that reconnects when it is lost.
+/// A connection as the superuser. It connects again after the connection was lost.
 #[derive(Debug)]
 pub struct SuperuserClient {
     options: tailwater_session::ConnectOptions,
@@ -27,12 +27,12 @@ pub struct SuperuserClient {
 }
 
 impl SuperuserClient {
-    /// A client of a server. It connects at first use.
+    /// Creates a client of a server. It connects when it is first used.
     pub fn new(server: &Server) -> Self {
         Self { options: server.socket_options(), connection: None }
     }
 
-    /// An open connection.
+    /// Returns an open connection.
     ///
     /// # Errors
     /// If the server cannot be reached.
@@ -47,10 +47,10 @@ impl SuperuserClient {
         self.connection.as_mut().ok_or(SessionError::OutOfStep)
     }
 
-    /// The first value of a query's result.
+    /// Returns the first value in the result of a query.
     ///
     /// # Errors
-    /// If the server cannot be reached, or refuses.
+    /// If the server cannot be reached, or rejects the query.
     pub async fn value(&mut self, question: &str) -> Result<String, SessionError> {
         let answer = self.connection().await?.query(question).await?;
         Ok(answer.scalar().unwrap_or_default().to_owned())
@@ -62,27 +62,27 @@ impl SuperuserClient {
     }
 }
 
-/// The three servers and the daemon.
+/// The three servers and the daemon of a trial.
 #[derive(Debug)]
 pub struct TestServers {
-    /// The primary and the daemon that captures it.
+    /// The primary, and the daemon that captures it.
     pub trial: Trial,
     /// The native replica.
     pub native: Server,
-    /// The channel's target; kept so that it runs as long as the value.
+    /// The target of the channel. The field only keeps the server running.
     _target: Server,
-    /// Superuser of the primary.
+    /// Connection to the primary as superuser.
     pub on_primary: SuperuserClient,
-    /// Superuser of the native replica.
+    /// Connection to the native replica as superuser.
     pub on_native: SuperuserClient,
-    /// Superuser of the target.
+    /// Connection to the target as superuser.
     pub on_target: SuperuserClient,
     control: PathBuf,
-    /// Contents of native replica and target before the first file, and after each cleanup.
+    /// Contents of native replica and target before the first file. After each cleanup they must be the same.
     pub baseline: ServerContents,
-    /// The primary's global variables before the first file.
+    /// Global variables of the primary before the first file.
     pub globals: Vec<(String, String)>,
-    // Dropped last.
+    // Declared last so that it is dropped last.
     _folder: TrialFolder,
 }
 
@@ -102,7 +102,8 @@ fn shared_options(kind: ServerKind, rotation: &ServerRotation) -> Vec<String> {
     } else {
         options.extend(["--gtid-mode=ON".to_owned(), "--enforce-gtid-consistency=ON".to_owned()]);
     }
-    // A table that names no engine gets the default engine of the server on which the statement runs.
+    // A table without an ENGINE clause gets the default engine of the server that executes the statement. So
+    // all servers have the same default.
     options.push(format!("--default-storage-engine={}", rotation.engine));
     options
 }
@@ -111,7 +112,7 @@ impl TestServers {
     /// Starts all servers and the daemon, and waits until the channel runs.
     ///
     /// # Errors
-    /// If one of them does not start.
+    /// If a server, the daemon or the channel does not start.
     pub async fn start(kind: ServerKind, rotation: &ServerRotation) -> anyhow::Result<Self> {
         let folder = TrialFolder::new(None)?;
         let spec = TrialSpec {
@@ -126,7 +127,7 @@ impl TestServers {
             ServerSpec::new(kind)
                 .name(name)
                 .options(shared_options(kind, rotation))
-                // A target gets rows as statements, which are longer than events.
+                // A channel sends rows to its target as statements, which are longer than row events.
                 .option("--max-allowed-packet=1G")
                 .option(format!("--server-id={id}"))
         };
@@ -136,16 +137,16 @@ impl TestServers {
             Server::start(replica("target", 20)),
         );
         let (mut trial, native, target) = (trial?, native?, target?);
-        // The primary must not wait for a daemon that has ended.
+        // The primary must not wait for ACKs of a daemon that has ended.
         trial.set_asynchronous().await?;
         native.replicate_from(&trial.primary).await?;
-        // The channel reads the declarations of columns with the old temporal layout from the primary.
+        // The channel reads from the primary how columns with the old temporal layout are declared.
         let account = trial.primary.replication_options().user;
         trial
             .primary
             .sql(&format!("SET SESSION sql_log_bin=0; GRANT SELECT ON *.* TO {account}@'%'"))
             .await?;
-        // MariaDB's default for replication, `slave_ddl_exec_mode=IDEMPOTENT`.
+        // The default of MariaDB's replication is `slave_ddl_exec_mode=IDEMPOTENT`.
         let mode = match kind.flavour() {
             Flavour::MySql => "strict",
             Flavour::MariaDb => "idempotent",
@@ -172,7 +173,7 @@ impl TestServers {
         Ok(servers)
     }
 
-    /// Creates what the suites expect on a server: the database `test` and the test runner's database `mtr`.
+    /// Creates the databases that the suites expect on a server: `test`, and the test runner's `mtr`.
     async fn prepare(&mut self) -> anyhow::Result<()> {
         let connection = self.on_primary.connection().await?;
         for statement in [
@@ -197,7 +198,7 @@ impl TestServers {
         Ok(())
     }
 
-    /// State of the channel.
+    /// Returns the state of the channel.
     ///
     /// # Errors
     /// If the daemon does not answer.
@@ -219,7 +220,7 @@ impl TestServers {
     /// Makes the channel skip the transaction at which it stopped, and continue.
     ///
     /// # Errors
-    /// If the daemon refuses.
+    /// If the daemon refuses the request.
     pub fn skip_on_channel(&self, gtid: &str) -> anyhow::Result<()> {
         self.request(&ControlCommand::Skip { channel: CHANNEL.into(), gtid: gtid.into() })?;
         self.start_channel()
@@ -228,7 +229,7 @@ impl TestServers {
     /// Starts the channel again.
     ///
     /// # Errors
-    /// If the daemon refuses.
+    /// If the daemon refuses the request.
     pub fn start_channel(&self) -> anyhow::Result<()> {
         let request =
             ControlCommand::Start { channel: CHANNEL.into(), until_gtid: None, until_time_us: None };
@@ -238,12 +239,12 @@ impl TestServers {
     /// Changes settings of the channel.
     ///
     /// # Errors
-    /// If the daemon refuses.
+    /// If the daemon refuses the request.
     pub fn set_channel(&self, edit: ChannelEdit) -> anyhow::Result<()> {
         self.request(&ControlCommand::Set { channel: CHANNEL.into(), edit }).map(drop)
     }
 
-    /// GTID set that the primary has committed.
+    /// Returns the GTID set that the primary has committed.
     ///
     /// # Errors
     /// If the primary does not answer.
@@ -255,10 +256,10 @@ impl TestServers {
         Ok(self.on_primary.value(question).await?.replace('\n', ""))
     }
 
-    /// Contents of native replica and target.
+    /// Returns the contents of native replica and target.
     ///
     /// # Errors
-    /// If one of them does not answer.
+    /// If a server does not answer.
     pub async fn states(&mut self) -> anyhow::Result<(ServerContents, ServerContents)> {
         let native = async { capture(self.on_native.connection().await?).await };
         let target = async { capture(self.on_target.connection().await?).await };
@@ -267,7 +268,7 @@ impl TestServers {
         Ok((states.0?, states.1?))
     }
 
-    /// Contents of the primary.
+    /// Returns the contents of the primary.
     ///
     /// # Errors
     /// If the primary does not answer.
@@ -276,7 +277,7 @@ impl TestServers {
         Ok(capture(reader.connection().await?).await?)
     }
 
-    /// The primary's global variables, without those of GTIDs.
+    /// Returns the primary's global variables, without the variables of GTIDs.
     ///
     /// # Errors
     /// If the primary does not answer.
@@ -289,7 +290,7 @@ impl TestServers {
         Ok(pairs.filter(|(name, _)| !name.starts_with("gtid_")).collect())
     }
 
-    /// The last lines of the daemon's output.
+    /// Returns the last lines of the daemon's output.
     pub fn daemon_log_tail(&self) -> String {
         self.trial.relay_log_tail()
     }
