@@ -312,7 +312,7 @@ mod tests {
 
     #[test]
     fn the_list_of_excluded_files_is_valid() {
-        let exclusions: Exclusions = toml::from_str(EXCLUSIONS).expect("it parses");
+        let exclusions: Exclusions = toml::from_str(EXCLUSIONS).expect("the list can be parsed");
         for exclusion in &exclusions.exclude {
             let servers = ["mariadb", "mysql", "mariadb-10.11", "mariadb-11.8", "mysql-9.7"];
             assert!(servers.contains(&exclusion.server.as_str()), "{exclusion:?}");
@@ -325,7 +325,7 @@ mod tests {
 
     #[test]
     fn known_refusals_are_recognised_by_code_and_message() {
-        let limits = limits().expect("it parses");
+        let limits = limits().expect("the list can be parsed");
         let is_known = |error: &str| limits.iter().any(|limit| limit.matches(error));
         let create = "CREATE TABLE ... SELECT cannot be applied: with gtid = preserve";
         assert!(is_known(&format!("TW-APP-0005: transaction 0-1-6: {create}")));

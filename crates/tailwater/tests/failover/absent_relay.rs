@@ -59,7 +59,7 @@ async fn failed_over_without_second_relay() -> Result<Option<(Pair, Http)>> {
     let load = replace_load(&mut pair, &WorkloadSpec { transactions: Some(0), ..WorkloadSpec::new(1) });
     let report = load.finish().await;
     ensure!(report.errors.is_empty(), "{:?}", report.errors);
-    pair.second.process.take().context("it runs")?.kill().await?;
+    pair.second.process.take().context("the second daemon is not running")?.kill().await?;
     pair.trial.primary.kill().await?;
     until(&pair.shell, "a new primary", |status| status["primary"] != PRIMARY_NAME).await?;
     drop(replace_load(&mut pair, &WorkloadSpec { first_worker: 11, ..WorkloadSpec::new(4) }));

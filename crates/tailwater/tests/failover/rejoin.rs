@@ -55,7 +55,10 @@ async fn a_former_primary_rejoins_automatically() -> Result<()> {
     trial.primary.start_again().await?;
     follows(&new, &trial.primary, "first").await?;
     let rows = "SELECT COUNT(*), SUM(id) FROM shop.t";
-    ensure!(trial.primary.sql(rows).await? == new.sql(rows).await?, "they differ");
+    ensure!(
+        trial.primary.sql(rows).await? == new.sql(rows).await?,
+        "the former and the new primary have different rows"
+    );
     let mark = shell.path().join("log/rejoin/db1.half-way");
     until("the rejoin to end", async || Ok(!mark.exists())).await?;
 
@@ -287,7 +290,7 @@ async fn former_primary_rejoins(kind: ServerKind) -> Result<()> {
         Flavour::MySql => "SHOW REPLICA STATUS",
         Flavour::MariaDb => "SHOW ALL SLAVES STATUS",
     };
-    ensure!(old.sql(status).await?.is_empty(), "it replicates");
+    ensure!(old.sql(status).await?.is_empty(), "the former primary replicates");
 
     // A table that no other server has.
     old.sql("SET GLOBAL read_only=0; CREATE TABLE shop.errant (id INT)").await?;

@@ -41,7 +41,7 @@ async fn daemons_are_upgraded_one_by_one(kind: ServerKind) -> Result<()> {
     pair.wait_for_more_commits().await?;
 
     // The second daemon is upgraded. The first daemon, of the earlier build, replaces the primary.
-    pair.second.process.take().context("the second daemon runs")?.kill().await?;
+    pair.second.process.take().context("the second daemon is not running")?.kill().await?;
     until(&pair.shell, "the manager of the earlier build to act", acts).await?;
     pair.second.program = PROGRAM.into();
     pair.second.start()?;

@@ -244,7 +244,7 @@ impl Pair {
     pub async fn make_first_active(&mut self) -> Result<()> {
         if !acts(&status(&self.shell)?) {
             until(&self.second.shell, "one of the managers to act", acts).await?;
-            self.second.process.take().context("it runs")?.kill().await?;
+            self.second.process.take().context("the second daemon is not running")?.kill().await?;
             until(&self.shell, "the first manager to act", acts).await?;
             self.second.start()?;
             self.wait_until_observed().await?;
@@ -416,7 +416,7 @@ async fn other_manager_knows_the_accepted_data_loss(kind: ServerKind) -> Result<
     pair.trial.primary.sql("CREATE TABLE tw_load.kept (id INT PRIMARY KEY)").await?;
     pair.wait_for_more_commits().await?;
     pair.load.abort().await;
-    pair.second.process.take().context("it runs")?.kill().await?;
+    pair.second.process.take().context("the second daemon is not running")?.kill().await?;
     // It is unknown whether the second relay has acknowledged the commit.
     let kept = commit_without_acknowledgement(
         &pair.trial.primary,
@@ -448,7 +448,7 @@ async fn other_manager_knows_the_accepted_data_loss(kind: ServerKind) -> Result<
     }
     let old = &pair.trial.primary;
     ensure!(old.sql("SELECT COUNT(*) FROM tw_load.kept").await? == ["1"], "the transaction was undone");
-    ensure!(old.sql("SHOW ALL SLAVES STATUS").await?.is_empty(), "it replicates");
+    ensure!(old.sql("SHOW ALL SLAVES STATUS").await?.is_empty(), "the former primary replicates");
     Ok(())
 }
 
