@@ -118,7 +118,7 @@ impl ChildProcess {
         let failed = |source| SandboxError::Spawn { program: self.name.clone(), source };
         // After the process was waited for, the kernel may give its process id to another process.
         if !matches!(self.child.try_wait(), Ok(None)) {
-            return Err(failed(std::io::Error::other("it has ended")));
+            return Err(failed(std::io::Error::other("the process has ended")));
         }
         process::signal(self.child.id(), signal).map_err(failed)
     }

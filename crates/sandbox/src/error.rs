@@ -22,7 +22,7 @@ pub enum SandboxError {
     #[error("no cache folder: set TAILWATER_CACHE, XDG_CACHE_HOME or HOME")]
     NoCacheFolder,
     /// The server is not on this machine, and downloading it was not requested.
-    #[error("{kind} is not installed here: {reason}; `tailwater sandbox up` fetches it")]
+    #[error("{kind} is not installed here: {reason}; `tailwater sandbox up` downloads it")]
     NotInstalled {
         /// The requested server.
         kind: ServerKind,
@@ -107,7 +107,7 @@ pub enum SandboxError {
     },
     /// There are fewer TCP ports after the first one than servers.
     #[error(
-        "{count} servers have no ports from {first} on: the last TCP port is 65535; choose a lower --port"
+        "{count} servers need ports from {first} on, but the last TCP port is 65535: choose a lower --port"
     )]
     PortRange {
         /// First port of the range.

@@ -12,7 +12,7 @@ pub enum ServerKind {
     Mysql97,
     /// MariaDB 10.11, the long-term release of Debian 12.
     Mariadb1011,
-    /// MariaDB 11.8, the long-term release after it.
+    /// MariaDB 11.8, the long-term release after 10.11.
     Mariadb118,
 }
 

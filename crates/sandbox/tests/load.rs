@@ -76,18 +76,18 @@ async fn survives_a_kill(kind: ServerKind, options: &[&str]) -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_kill_loses_nothing_on_mysql_97() -> Result<()> {
+async fn a_kill_loses_no_acknowledged_transaction_on_mysql_97() -> Result<()> {
     let options = ["--binlog-transaction-compression=ON", "--binlog-row-image=MINIMAL"];
     survives_a_kill(ServerKind::Mysql97, &options).await
 }
 
 #[tokio::test]
-async fn a_kill_loses_nothing_on_mariadb_1011() -> Result<()> {
+async fn a_kill_loses_no_acknowledged_transaction_on_mariadb_1011() -> Result<()> {
     survives_a_kill(ServerKind::Mariadb1011, &["--log-bin-compress=ON"]).await
 }
 
 #[tokio::test]
-async fn a_kill_loses_nothing_on_mariadb_118() -> Result<()> {
+async fn a_kill_loses_no_acknowledged_transaction_on_mariadb_118() -> Result<()> {
     survives_a_kill(ServerKind::Mariadb118, &[]).await
 }
 

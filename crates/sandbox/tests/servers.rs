@@ -107,12 +107,12 @@ async fn semi_sync_of(kind: ServerKind) -> Result<()> {
 }
 
 #[tokio::test]
-async fn semi_sync_of_mysql_97() -> Result<()> {
+async fn semi_sync_commits_wait_for_an_ack_on_mysql_97() -> Result<()> {
     semi_sync_of(ServerKind::Mysql97).await
 }
 
 #[tokio::test]
-async fn semi_sync_of_mariadb_118() -> Result<()> {
+async fn semi_sync_commits_wait_for_an_ack_on_mariadb_118() -> Result<()> {
     semi_sync_of(ServerKind::Mariadb118).await
 }
 

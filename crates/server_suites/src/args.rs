@@ -2,7 +2,7 @@
 
 #![allow(
     missing_docs,
-    reason = "doc comments are help texts here, and those of groups would displace their parents'"
+    reason = "doc comments are help texts; one on an argument group would replace the help of its command"
 )]
 
 use std::path::PathBuf;
@@ -52,7 +52,7 @@ pub struct SuitesArgs {
     /// Run every N-th file, starting with the K-th: K/N.
     #[arg(long, value_name = "K/N")]
     pub slice: Option<String>,
-    /// Run this many mixes of random statements instead of files.
+    /// Run this many mixes of random statements from several files, instead of the files themselves.
     #[arg(long, value_name = "N", conflicts_with_all = ["only", "script", "slice"])]
     pub mixes: Option<usize>,
     /// GTID mode of the channel. Default: it varies from file to file.

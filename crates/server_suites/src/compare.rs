@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_target_that_agrees_with_the_primary_is_right() {
+    fn if_the_target_agrees_with_the_primary_the_native_replica_differs() {
         let (native, target) =
             (state(&[("a", &["1"]), ("b", &["1"])]), state(&[("a", &["2"]), ("b", &["2"])]));
         let found = differences(&native, &target, Some(&state(&[("a", &["2"]), ("b", &["3"])])));

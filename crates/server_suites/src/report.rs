@@ -20,7 +20,7 @@ pub struct FileReport {
     pub file: String,
     /// Server version.
     pub server: &'static str,
-    /// Seed of the settings.
+    /// Random seed of the settings.
     pub seed: u64,
     /// Why the file was skipped; `None` if it ran.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -38,7 +38,7 @@ pub struct FileReport {
     pub statements: usize,
     /// Number of comparisons during the file and at its end.
     pub checkpoints: usize,
-    /// Duration in seconds.
+    /// Duration of the run in seconds.
     pub seconds: f64,
     /// How long the trial waited for the native replica, in seconds.
     pub native_seconds: f64,

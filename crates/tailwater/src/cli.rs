@@ -3,7 +3,7 @@
 
 #![allow(
     missing_docs,
-    reason = "doc comments are help texts here, and those of groups would displace their parents'"
+    reason = "doc comments are help texts; one on an argument group would replace the help of its command"
 )]
 
 use std::path::PathBuf;
@@ -56,7 +56,7 @@ pub struct Cli {
 /// Format of the results on standard output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Output {
-    /// Readable text.
+    /// Text for people.
     Text,
     /// JSON: one object, or one object per line if there are several results.
     Json,
@@ -81,7 +81,7 @@ pub enum Command {
     /// List, print, verify, archive and purge the transaction log.
     #[command(subcommand)]
     Log(LogCommand),
-    /// Control the channels of the running daemon, which apply the log to targets.
+    /// Control the channels of the running daemon. A channel applies a source's log to a target.
     #[command(subcommand)]
     Channel(ChannelCommand),
     /// Show the replication topology of each source as a tree with its problems: the primary, Tailwater's
@@ -149,7 +149,7 @@ pub struct TopologyArgs {
     /// Repeat every N seconds until interrupted. With --output json, each refresh prints one object per line.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub watch: Option<u64>,
-    /// Timeout for one server, in milliseconds.
+    /// Time limit for each server to answer, in milliseconds.
     #[arg(long, value_name = "N", default_value_t = 3_000, value_parser = clap::value_parser!(u64).range(100..=600_000))]
     pub timeout_ms: u64,
 }
@@ -169,10 +169,10 @@ pub struct ServerArgs {
     /// Host of the server.
     #[arg(short = 'h', long)]
     pub host: Option<String>,
-    /// TCP port.
+    /// TCP port of the server.
     #[arg(short = 'P', long)]
     pub port: Option<u16>,
-    /// Unix socket file.
+    /// Unix socket file of the server.
     #[arg(short = 'S', long, value_name = "FILE")]
     pub socket: Option<PathBuf>,
     /// User name. The password is read from the option file or TAILWATER_PASSWORD.

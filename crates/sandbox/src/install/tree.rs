@@ -18,9 +18,9 @@ pub(super) const RECIPE: u32 = 1;
 /// A package that was unpacked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PackageVersion {
-    /// Its name.
+    /// Name of the package.
     pub name: String,
-    /// Its version.
+    /// Version of the package.
     pub version: String,
 }
 

@@ -25,7 +25,7 @@ pub use schema::{ChangeKind, SCHEMA, WorkloadTable, prepare};
 use crate::ledger::Ledger;
 use worker::WorkloadWorker;
 
-/// What each transaction does.
+/// The statements of each transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TransactionMix {
     /// Inserts, updates and deletes in several tables, with a few statements in each transaction.
@@ -50,7 +50,7 @@ pub struct WorkloadSpec {
     /// Random seed. The same seed gives the same transactions of each worker. The order between workers
     /// depends on the server.
     pub seed: u64,
-    /// What each transaction does.
+    /// The statements of each transaction.
     pub mix: TransactionMix,
     /// The workload ends after this time.
     pub duration: Option<Duration>,

@@ -304,7 +304,7 @@ impl TransactionPlanner {
             .field(StampField::Bytes(body.as_bytes()))
             .field(StampField::Integer(state))
             .finish();
-        // The number of the ENUM's member.
+        // The state is an ENUM column, written by the number of its member.
         ([format!("'{body}'"), state.to_string()], stamp)
     }
 

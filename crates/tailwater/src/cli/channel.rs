@@ -18,7 +18,7 @@ pub enum ChannelCommand {
     Start {
         #[command(flatten)]
         channel: ChannelName,
-        /// Stop after this transaction.
+        /// Stop after the transaction with this GTID.
         #[arg(long, value_name = "GTID", conflicts_with = "until_time")]
         until_gtid: Option<String>,
         /// Stop before the first transaction that was committed on the source at or after this time: local
@@ -41,7 +41,7 @@ pub enum ChannelCommand {
     Skip {
         #[command(flatten)]
         channel: ChannelName,
-        /// GTID of the transaction.
+        /// GTID of the transaction to skip.
         gtid: String,
         /// Change the channel. Without --yes, the command only prints what it would do.
         #[arg(long)]
@@ -138,7 +138,7 @@ pub struct ChannelEditArgs {
 /// Order in which transactions commit on the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum CommitOrderArg {
-    /// The order of the source.
+    /// Transactions commit in the order of the source.
     Source,
     /// Any order in which transactions that write the same key keep the order of the source.
     Independent,
@@ -156,7 +156,7 @@ impl From<CommitOrderArg> for tailwater_apply::scheduler::CommitOrder {
 /// What DDL does when the target's tables differ from the source's tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum DdlExecModeArg {
-    /// The channel stops with an error.
+    /// The channel stops with an error if a DDL statement fails on the target.
     Strict,
     /// CREATE TABLE replaces an existing table; DROP TABLE ignores a missing one.
     Idempotent,

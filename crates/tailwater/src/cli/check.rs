@@ -129,7 +129,7 @@ pub struct ThrottleArgs {
     /// Maximum result of --throttle-query that does not pause the work.
     #[arg(long, value_name = "N", default_value_t = 0.0)]
     pub throttle_query_max: f64,
-    /// Interval between throttle checks, in milliseconds.
+    /// Interval between two checks of the throttle conditions, in milliseconds.
     #[arg(long, value_name = "MS", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(10..=60_000))]
     pub throttle_every_ms: u64,
 }

@@ -16,10 +16,10 @@ pub struct CopyArgs {
     pub target: TargetServerArgs,
     #[command(flatten)]
     pub throttle: ThrottleArgs,
-    /// Only this database (repeatable). Default: all except system databases.
+    /// Copy only this database (repeatable). Default: all except system databases.
     #[arg(long, value_name = "NAME")]
     pub database: Vec<String>,
-    /// Only this table (repeatable).
+    /// Copy only this table (repeatable).
     #[arg(long, value_name = "SCHEMA.TABLE")]
     pub table: Vec<String>,
     /// Exclude this table (repeatable).
@@ -218,7 +218,7 @@ impl From<&TargetServerArgs> for ServerArgs {
 /// Which tables get their secondary indexes after their rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum DeferIndexesArg {
-    /// Large tables.
+    /// Only large tables.
     Auto,
     /// All tables.
     Always,

@@ -17,10 +17,10 @@ pub struct DumpArgs {
     pub server: ServerArgs,
     #[command(flatten)]
     pub throttle: ThrottleArgs,
-    /// Only this database (repeatable). Default: all except system databases.
+    /// Dump only this database (repeatable). Default: all except system databases.
     #[arg(long, value_name = "NAME")]
     pub database: Vec<String>,
-    /// Only this table (repeatable).
+    /// Dump only this table (repeatable).
     #[arg(long, value_name = "SCHEMA.TABLE")]
     pub table: Vec<String>,
     /// Exclude this table (repeatable).

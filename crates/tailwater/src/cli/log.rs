@@ -52,13 +52,13 @@ pub struct ArchiveArgs {
 #[derive(Debug, Args)]
 #[command(group(clap::ArgGroup::new("limit").args(["to", "before", "older_than", "keep_bytes"])))]
 pub struct PurgeArgs {
-    /// Log folder of a source.
+    /// Log folder of the source.
     #[arg(value_name = "LOG")]
     pub path: PathBuf,
     /// Purge all segments before this one: its number, or the name of the source's binlog file.
     #[arg(long, value_name = "SEGMENT")]
     pub to: Option<String>,
-    /// Purge segments sealed before this time (UTC): 2026-11-21, or "2026-11-21 23:59:59".
+    /// Purge segments that were sealed before this time (UTC): 2026-11-21, or "2026-11-21 23:59:59".
     #[arg(long, value_name = "TIME")]
     pub before: Option<String>,
     /// Purge segments that were sealed longer ago than this: 12h, 30days.
@@ -82,7 +82,7 @@ pub struct PurgeArgs {
 pub struct CatArgs {
     #[command(flatten)]
     pub source: LogSource,
-    /// Only these transactions: a GTID, a GTID set (MySQL) or a list of GTIDs (MariaDB).
+    /// Print only these transactions: a GTID, a GTID set (MySQL) or a list of GTIDs (MariaDB).
     #[arg(long)]
     pub gtid: Option<String>,
     #[command(flatten)]
@@ -120,7 +120,7 @@ pub struct StatsArgs {
     pub start: Option<String>,
     #[command(flatten)]
     pub time: TimeArgs,
-    /// Only transactions that change this table.
+    /// Analyse only transactions that change this table.
     #[arg(long, value_name = "SCHEMA.TABLE")]
     pub table: Option<String>,
     /// Number of tables, transactions and gaps in each printed list.
@@ -133,11 +133,11 @@ pub struct StatsArgs {
 
 #[derive(Debug, Args)]
 pub struct TimeArgs {
-    /// Only transactions committed at or after this time: local "YYYY-MM-DD[ HH:MM:SS]", RFC 3339, or
-    /// @SECONDS.
+    /// Only transactions that were committed at or after this time: local "YYYY-MM-DD[ HH:MM:SS]", RFC 3339,
+    /// or @SECONDS.
     #[arg(long, value_name = "TIME")]
     pub since: Option<LocalTime>,
-    /// Only transactions committed before this time.
+    /// Only transactions that were committed before this time.
     #[arg(long, value_name = "TIME")]
     pub until: Option<LocalTime>,
 }

@@ -21,7 +21,7 @@ pub(super) const SCHEMA_VERSION: u32 = 1;
 /// Where the JSON lines are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum JsonOutput {
-    /// Standard output.
+    /// JSON lines are written to standard output.
     Stdout,
     /// Standard error, because the dump is written to standard output.
     Stderr,
@@ -44,11 +44,11 @@ const LINE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// How progress is displayed.
 enum ProgressDisplay {
-    /// A bar on a terminal.
+    /// A progress bar on a terminal.
     Bar(ProgressBar),
     /// Text lines on standard error. The value is the time of the last line.
     Lines(Duration),
-    /// JSON lines.
+    /// JSON lines, for programs.
     Json,
 }
 

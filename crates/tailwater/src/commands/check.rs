@@ -1,4 +1,4 @@
-//! `tailwater check`
+//! Runs `tailwater check`, and prints the differences.
 
 use std::io::{self, Write};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! `tailwater config`
+//! Runs `tailwater config check`: reports the errors of a configuration file.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use tailwater_daemon::wiring::ResolvedConfig;
 /// on a machine from which its servers cannot be reached.
 const SERVER_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Runs `tailwater config ...`.
+/// Checks the configuration, and prints the sources or the error.
 ///
 /// # Errors
 /// The errors with which `tailwater run` would refuse to start.

@@ -1,4 +1,4 @@
-//! `tailwater copy`
+//! Runs `tailwater copy`, and prints its progress and report.
 
 use std::io::{self, Write};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! `tailwater copy --binary`
+//! Runs `tailwater copy --binary`: a physical copy of a whole server.
 
 use std::io::{self, Write};
 use std::sync::Arc;

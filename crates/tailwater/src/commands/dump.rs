@@ -1,4 +1,4 @@
-//! `tailwater dump`
+//! Runs `tailwater dump`, and prints its progress and report.
 
 use std::io::{self, Write};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! `tailwater load`
+//! Runs `tailwater load`, and prints its progress and report.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -85,7 +85,7 @@ fn write_report(report: &LoadReport, seconds: f64, output: Output) -> io::Result
     }
     let before = match report.chunks_before {
         0 => String::new(),
-        before => format!(", {before} of them before"),
+        before => format!(", {before} of them before the interruption"),
     };
     let chunks = report.chunks_loaded + report.chunks_before;
     writeln!(

@@ -1,4 +1,4 @@
-//! `tailwater log`
+//! Runs `tailwater log`: lists, prints, verifies, archives and purges logs.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -13,7 +13,7 @@ use super::{cat, log_archive, log_purge, stats, verify};
 use crate::cli::{LogCommand, LogSource, Output};
 use crate::exit::Exit;
 
-/// Runs `tailwater log ...`.
+/// Runs a subcommand of `tailwater log`.
 ///
 /// # Errors
 /// If the log cannot be read.

@@ -1,4 +1,4 @@
-//! `tailwater log archive`
+//! Runs `tailwater log archive`: copies sealed segments to an archive.
 
 use std::io::{self, Write};
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! `tailwater log purge`
+//! Runs `tailwater log purge`: removes sealed segments that no reader needs.
 
 use std::io::{self, Write};
 use std::sync::Arc;

@@ -19,7 +19,7 @@ const CLIMB_SECONDS: Duration = Duration::from_secs(10);
 pub(super) struct ProgressText {
     /// Expected total when the first rows arrived. It does not increase after that.
     total: u64,
-    /// Time of the first rows, and their number.
+    /// Time at which the first rows arrived, and their number.
     flowing_since: Option<(Duration, u64)>,
     /// The remaining time that was shown last, and when it was shown.
     left: Option<(Duration, Duration)>,
@@ -28,7 +28,7 @@ pub(super) struct ProgressText {
 /// One line that shows the progress.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ProgressLine {
-    /// The text.
+    /// The line as text.
     pub(super) text: String,
     /// Amount that is done and total amount, if the total is known.
     pub(super) bar: Option<(u64, u64)>,

@@ -1,4 +1,4 @@
-//! `tailwater repair`
+//! Runs `tailwater repair`, and prints the repaired rows.
 
 use std::io::{self, Write};
 use std::sync::Arc;

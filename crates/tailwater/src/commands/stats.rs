@@ -1,4 +1,4 @@
-//! `tailwater log stats`
+//! Runs `tailwater log stats`: analyses logs, binlog files or a server's binlog.
 
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;

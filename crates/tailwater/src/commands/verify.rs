@@ -1,4 +1,4 @@
-//! `tailwater log verify`
+//! Runs `tailwater log verify`, and prints each problem.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};

@@ -164,18 +164,21 @@ async fn tables(server: &Server) -> Result<Vec<String>> {
 }
 
 #[tokio::test]
-async fn sql_replays_on_mysql_97() -> Result<()> {
+async fn log_cat_sql_reproduces_the_tables_on_mysql_97() -> Result<()> {
     replayed(ServerKind::Mysql97).await
 }
 
 #[tokio::test]
-async fn sql_replays_on_mariadb_1011() -> Result<()> {
+async fn log_cat_sql_reproduces_the_tables_on_mariadb_1011() -> Result<()> {
     replayed(ServerKind::Mariadb1011).await
 }
 
 #[tokio::test]
-async fn sql_replays_on_mariadb_118() -> Result<()> {
-    if is_skipped_in_ci("capture::log_sql::sql_replays_on_mariadb_118", "the same test on 10.11") {
+async fn log_cat_sql_reproduces_the_tables_on_mariadb_118() -> Result<()> {
+    if is_skipped_in_ci(
+        "capture::log_sql::log_cat_sql_reproduces_the_tables_on_mariadb_118",
+        "the same test on 10.11",
+    ) {
         return Ok(());
     }
     replayed(ServerKind::Mariadb118).await

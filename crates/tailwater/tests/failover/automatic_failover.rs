@@ -360,7 +360,7 @@ async fn partitioned_manager(kind: ServerKind) -> Result<()> {
     more_commits(&load, 50).await?;
     links.iter().for_each(Link::cut_both);
     led.wait_for_status("UnreachablePrimary db1").await?;
-    // Longer than the replacement of a dead primary takes.
+    // This is longer than the replacement of a dead primary takes.
     tokio::time::sleep(Duration::from_secs(3)).await;
     led.tailwater("manager status")?.exits(0).says(&["primary db1", "UnreachablePrimary db1"]);
     ensure!(led.record().is_err(), "a failover was started: {}", led.record()?);

@@ -54,9 +54,9 @@ pub enum Fault {
     CutDaemonFromAll(Way),
     CutReplicasFromLog(Way),
     CutClients(Way),
-    /// Fills the disk of the primary's binlog.
+    /// The disk of the primary's binlog is filled.
     FillDiskOfPrimary,
-    /// Fills the disk of the log and of the manager's files.
+    /// The disk of the daemon's log and of the manager's files is filled.
     FillDiskOfLog,
     /// The command `tailwater switchover` is killed. The daemon continues the switchover.
     SwitchOverAndKillCommand,
