@@ -1,4 +1,4 @@
--- Every column type that both flavours have, at its edges; run once per combination of session settings.
+-- Each column type that both flavours have, with its extreme values. Run once for each combination of session settings.
 SET SESSION sql_mode = 'ALLOW_INVALID_DATES,NO_AUTO_VALUE_ON_ZERO';
 SET SESSION time_zone = '+00:00';
 
@@ -106,7 +106,7 @@ INSERT IGNORE INTO enums VALUES (5, 'none', 'none', 'none', '', '', '', 0);
 UPDATE enums SET e = 'b', s1 = 'b,c', s64 = '33' WHERE id IN (1, 3, 5);
 DELETE FROM enums;
 
--- No key, many columns (several bytes of bitmaps), generated columns, names that need quoting.
+-- A table without a key, with many columns (bitmaps of several bytes), generated columns, and names that need quoting.
 CREATE TABLE `odd ``name` (`c ``1` INT, `c'2` VARCHAR(10), g INT GENERATED ALWAYS AS (`c ``1` + 1) STORED, v INT GENERATED ALWAYS AS (`c ``1` + 2) VIRTUAL,
   c5 INT, c6 INT, c7 INT, c8 INT, c9 INT NOT NULL DEFAULT 9, c10 INT, c11 INT, c12 INT, c13 INT, c14 INT, c15 INT, c16 INT, c17 INT, c18 INT NOT NULL DEFAULT 18);
 INSERT INTO `odd ``name` (`c ``1`, `c'2`, c17) VALUES (1, 'one', 17), (2, 'two', NULL), (NULL, NULL, 3);

@@ -1,4 +1,4 @@
--- What only MariaDB has.
+-- Column types that only MariaDB has.
 SET SESSION sql_mode = '';
 SET SESSION time_zone = '+00:00';
 CREATE TABLE shapes (id INT NOT NULL PRIMARY KEY, g GEOMETRY, p POINT NOT NULL, l LINESTRING, c CHAR(3) CHARACTER SET latin1);
@@ -25,7 +25,7 @@ CREATE TABLE hidden (id INT NOT NULL PRIMARY KEY, i INT INVISIBLE, v INT);
 INSERT INTO hidden (id, i, v) VALUES (1, 2, 3);
 CREATE SEQUENCE numbers;
 SELECT NEXTVAL(numbers);
--- Temporal columns in the form of before 10.1, without fractions: of those the log does not say that they are there.
+-- Temporal columns in the format from before MariaDB 10.1, without fractions. The binlog does not show that they have this format.
 SET @was = @@GLOBAL.mysql56_temporal_format;
 SET GLOBAL mysql56_temporal_format = OFF;
 CREATE TABLE old_temporals (id INT NOT NULL PRIMARY KEY, t TIME, d DATETIME, ts TIMESTAMP NULL, tail INT);

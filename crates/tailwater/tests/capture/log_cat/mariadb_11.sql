@@ -1,4 +1,4 @@
--- What MariaDB has from 11.5 and 11.7 on.
+-- Column types that MariaDB has since 11.5 and 11.7.
 SET SESSION time_zone = '+00:00';
 CREATE TABLE late (id INT NOT NULL PRIMARY KEY, ts TIMESTAMP NULL, ts3 TIMESTAMP(3) NULL);
 INSERT INTO late VALUES (1, '2100-01-01 00:00:00', '2039-01-01 00:00:00.123'), (2, '2106-02-07 06:28:15', '2106-02-07 06:28:15.999');

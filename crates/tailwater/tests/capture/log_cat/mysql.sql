@@ -1,4 +1,4 @@
--- What only MySQL has.
+-- Column types that only MySQL has.
 SET SESSION sql_mode = '';
 SET SESSION time_zone = '+00:00';
 CREATE TABLE docs (id INT NOT NULL PRIMARY KEY, a JSON, b JSON NOT NULL, c INT, d JSON);
@@ -9,9 +9,9 @@ INSERT INTO docs VALUES
   (7, CAST('{"a": {"b": {"c": {"d": [1, 2, {"e": "f"}]}}}}' AS JSON), JSON_OBJECT('date', DATE '2015-01-15', 'time', TIME '-23:24:25.12', 'datetime', TIMESTAMP '2015-01-15 23:24:25.123456', 'decimal', CAST(-123.450 AS DECIMAL(6,3)), 'blob', CAST(X'00ff' AS BINARY), 'bit', b'101', 'year', CAST(2020 AS YEAR)), 7, JSON_ARRAY(REPEAT('a', 127), REPEAT('b', 128), REPEAT('c', 20000))),
   (8, JSON_ARRAY(CAST(REPEAT('x', 200) AS BINARY)), JSON_ARRAY(0.1e0, 1e15, 1e16, 123456789012345.6e0, 1e-5, 1e-16, 2e0/3, 5e-324, 1.7976931348623157e308), 8, CAST(1.5 AS JSON)),
   (9, CAST(ST_GeomFromText('POINT(1 2)') AS JSON), CAST(CAST('2020-01-01' AS DATE) AS JSON), 9, CAST(CAST(0 AS DECIMAL(1,0)) AS JSON));
--- Larger than 64 KiB: the large form.
+-- JSON documents larger than 64 KiB use the large storage format.
 INSERT INTO docs SELECT 20, JSON_OBJECT('long', REPEAT('x', 70000), 'n', JSON_ARRAY(1, 70000, -70000, 5000000000)), JSON_ARRAY(JSON_OBJECT('k', REPEAT('y', 66000)), 3), 20, NULL;
--- Partial updates, where the session asks for them.
+-- Partial updates of JSON documents, if the session settings enable them.
 CREATE TABLE partial (id INT NOT NULL PRIMARY KEY, j JSON, k JSON, n INT, l JSON);
 INSERT INTO partial VALUES (1, '{"a": 1, "b": [1, 2, 3], "c": {"d": "text", "e": null}, "key with space": 5, "é": 1}', '[1, {"x": 2}]', 1, '{}'),
   (2, JSON_OBJECT('pad', REPEAT('p', 1000), 'a', 1, 'b', JSON_ARRAY(1, 2, 3), 'c', JSON_OBJECT('d', 'long enough to replace', 'e', 2)), JSON_ARRAY(REPEAT('q', 500), 1), 2, JSON_ARRAY(REPEAT('r', 100)));
