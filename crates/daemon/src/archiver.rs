@@ -1,4 +1,5 @@
-//! Archives sealed segments in the background of `tailwater run`, and expires old archived ones.
+//! Uploads sealed segments to the archive in the background of `tailwater run`, and removes archived segments
+//! that are too old.
 
 use std::path::PathBuf;
 use std::thread;
@@ -8,27 +9,27 @@ use tailwater_log::archive::ArchiveOptions;
 use tailwater_log::{Archive, LogDir, LogError};
 use tracing::{info, warn};
 
-/// A log and its archive.
+/// The log of one source, and the archive for its segments.
 #[derive(Debug)]
 pub struct ArchiveJob {
-    /// The log's directory, which may not exist yet.
+    /// The log's directory. It may not exist yet.
     pub directory: PathBuf,
-    /// Shared with the log's writer, so that both know the archived segments.
+    /// The archive. The log's writer uses the same object, so that both know which segments are archived.
     pub archive: Archive,
 }
 
-/// The interval of archiving, and the retention of archived segments.
+/// How often segments are archived, and how long archived segments are kept.
 #[derive(Debug, Clone, Copy)]
 pub struct Schedule {
     pub interval: Duration,
     pub retention: Option<Duration>,
 }
 
-/// Archives in a new thread until the process ends. The process may end at any time: a partial upload leaves
-/// no object.
+/// Starts a thread that archives until the process ends. The process may end at any time, because a partial
+/// upload leaves no object in the archive.
 ///
 /// # Errors
-/// If no thread can be started.
+/// If the thread cannot be started.
 pub fn start(jobs: Vec<ArchiveJob>, schedule: Schedule) -> std::io::Result<()> {
     let archive_all = move || {
         loop {
@@ -53,7 +54,7 @@ impl ArchiveJob {
     fn run(&self, retention: Option<Duration>) -> Result<(), LogError> {
         let log = match LogDir::open_read_only(&self.directory) {
             Ok(log) => log,
-            // Nothing was captured yet.
+            // The log is empty: nothing was captured yet.
             Err(LogError::NoLog { .. }) => return Ok(()),
             Err(error) => return Err(error),
         };
@@ -67,7 +68,10 @@ impl ArchiveJob {
         let dropped = log.expire_archive(&self.archive, time_max, SystemTime::now())?;
         if !dropped.segments.is_empty() {
             let (segments, bytes) = (dropped.segments.len(), dropped.bytes);
-            info!(source, segments, bytes, "dropped old archived segments");
+            info!(
+                source,
+                segments, bytes, "removed archived segments that are older than the retention time"
+            );
         }
         Ok(())
     }

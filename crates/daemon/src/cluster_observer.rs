@@ -1,8 +1,9 @@
-//! Probes the servers and relays of a cluster, once for all who read the results: the manager and the front
-//! ends.
+//! Probes the servers and relays of a cluster, once for all readers of the results: the manager, the control
+//! socket and HTTP.
 //!
-//! With a manager its watch sets the intervals, and clients only shorten them. Without one, servers and
-//! relays are probed only while clients ask: [`ClusterObserver::request`].
+//! If the daemon has a manager, the manager sets the intervals of the probes, and clients can only shorten
+//! them. Without a manager, servers and relays are probed only while clients request it with
+//! [`ClusterObserver::request`].
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,17 +23,17 @@ use crate::manager::relay_probes::{RemoteRelayProbe, ServerNames};
 use crate::manager::remote::RemoteRelay;
 use crate::wiring::{self, ClusterWiring};
 
-/// How long probes go on after the last request of a client.
+/// How long probes continue after the last request of a client.
 const REQUEST_LASTS: Duration = Duration::from_secs(30);
 
-/// A cluster whose servers and relays are probed. Dropping it ends the probes.
+/// Probes the servers and relays of one cluster. Dropping this value ends the probes.
 #[derive(Debug)]
 pub struct ClusterObserver {
-    /// With the primary that the log followed when the daemon started.
+    /// The wiring of the cluster, with the primary that the log followed when the daemon started.
     wiring: ClusterWiring,
     servers: Arc<ServerPoller>,
     relays: Vec<Arc<RemoteRelayProbe>>,
-    /// Until when clients need the relays probed.
+    /// Until when the relays must be probed because a client requested it.
     relays_requested: watch::Sender<Instant>,
     interval: Duration,
     stale_after: Duration,
@@ -40,11 +41,11 @@ pub struct ClusterObserver {
 }
 
 impl ClusterObserver {
-    /// One observer for each cluster of the configuration, in its order. Each finished probe counts in
-    /// `changes`. To be called on a runtime.
+    /// Starts one observer for each cluster, in the order of the configuration. Each finished probe is
+    /// counted in `changes`. Must be called within a tokio runtime.
     ///
     /// # Errors
-    /// If an option file with credentials, or the token of a relay, cannot be read.
+    /// If an option file with credentials, or the token file of a relay, cannot be read.
     pub fn start_all(config: &Config, changes: &ChangeCounter) -> anyhow::Result<Vec<Self>> {
         wiring::clusters(config)?.into_iter().map(|wiring| Self::start(config, wiring, changes)).collect()
     }
@@ -67,10 +68,11 @@ impl ClusterObserver {
             anyhow::Ok(Arc::new(probe))
         });
         let relays = relays.collect::<anyhow::Result<Vec<_>>>();
-        let relays = relays.with_context(|| format!("the relays of source {}", wiring.plan.name))?;
+        let relays =
+            relays.with_context(|| format!("the [[relay]] sections of source {}", wiring.plan.name))?;
         let relays_requested = watch::Sender::new(Instant::now());
         let mut tasks = JoinSet::new();
-        // The watch of a manager probes the relays at its own intervals.
+        // If there is a manager, it probes the relays at its own intervals.
         if config.manager.is_none() {
             for relay in &relays {
                 let requested = relays_requested.subscribe();
@@ -80,34 +82,34 @@ impl ClusterObserver {
         Ok(Self { wiring, servers, relays, relays_requested, interval, stale_after, _tasks: tasks })
     }
 
-    /// The cluster, with the primary that the log followed when the daemon started.
+    /// Returns the wiring of the cluster, with the primary that the log followed when the daemon started.
     pub fn wiring(&self) -> &ClusterWiring {
         &self.wiring
     }
 
-    /// The probes of its servers.
+    /// Returns the part that probes the servers of the cluster.
     pub fn poller(&self) -> Arc<ServerPoller> {
         Arc::clone(&self.servers)
     }
 
-    /// The probe of a relay on another machine.
+    /// Returns the probe of a relay on another machine.
     pub fn relay_probe(&self, relay: &str) -> Option<Arc<RemoteRelayProbe>> {
         self.relays.iter().find(|probe| probe.relay().name() == relay).cloned()
     }
 
-    /// The limit of a probe's age, in milliseconds.
+    /// Returns the age in milliseconds above which the result of a probe is ignored.
     pub fn stale_after_ms(&self) -> u64 {
         millis(self.stale_after)
     }
 
-    /// Whether a server of that name is probed; the source's name also means its own server.
+    /// Whether a server of that name is probed. The name of the source stands for the source's own server.
     pub fn has_server(&self, server: &str) -> bool {
         let mut servers = self.servers.servers();
         server == self.wiring.plan.name
             || servers.any(|name| name.strip_prefix("channel ").unwrap_or(name) == server)
     }
 
-    /// Keeps the probes fresh for a while.
+    /// Keeps servers and relays probed for the next [`REQUEST_LASTS`].
     pub fn request(&self) {
         self.servers.request(self.interval, REQUEST_LASTS);
         let now = Instant::now();
@@ -120,7 +122,7 @@ impl ClusterObserver {
         });
     }
 
-    /// Whether every server and relay was probed recently, with or without success.
+    /// Whether every server and relay was probed recently, whether the probe succeeded or not.
     pub fn is_fresh(&self) -> bool {
         let is_fresh =
             |began: Option<Instant>| began.is_some_and(|began| began.elapsed() <= self.stale_after);
@@ -128,7 +130,8 @@ impl ClusterObserver {
             && self.relays.iter().all(|relay| is_fresh(relay.last().map(|answer| answer.asked)))
     }
 
-    /// The last probe of each server. One that is too old counts as a server that was not reached.
+    /// Returns the result of the last probe of each server. If the result is too old, the server counts as
+    /// unreachable.
     pub fn observations(&self) -> Vec<Observation> {
         let observation = |PolledObservation { began, observation }: PolledObservation| {
             let age = began.elapsed();
@@ -142,7 +145,7 @@ impl ClusterObserver {
         self.servers.servers().filter_map(|server| self.servers.last(server)).map(observation).collect()
     }
 
-    /// The servers, with what their last probes say about writes.
+    /// Returns the servers, each with whether clients can write to it according to the last probe.
     pub fn servers(&self) -> Vec<ServerSnapshot> {
         let all = std::iter::once(&self.wiring.primary).chain(&self.wiring.followers);
         let snapshot = all.map(|target| ServerSnapshot {
@@ -159,7 +162,7 @@ impl ClusterObserver {
         snapshot.collect()
     }
 
-    /// Sets the states of relays on other machines in the plan of the cluster.
+    /// Sets the states of the relays on other machines in the wiring of the cluster.
     pub fn set_relay_states(&self, wired: &mut ClusterWiring) {
         let present = wired.clone();
         for other in &mut wired.plan.others {
@@ -167,7 +170,7 @@ impl ClusterObserver {
             let age = answer.asked.elapsed();
             match answer.answer {
                 Ok(_) if age > self.stale_after => {
-                    other.silent = Some(format!("it answered last {} ms ago", millis(age)));
+                    other.silent = Some(format!("its last answer was {} ms ago", millis(age)));
                 }
                 Ok(status) => {
                     let state = wiring::remote_relay_state(&status, &present);
@@ -180,7 +183,7 @@ impl ClusterObserver {
     }
 }
 
-/// Probes a relay while clients need it.
+/// Probes a relay for as long as clients request it.
 async fn poll_relay(
     relay: Arc<RemoteRelayProbe>,
     mut requested: watch::Receiver<Instant>,
@@ -189,7 +192,7 @@ async fn poll_relay(
 ) {
     while requested.wait_for(|until| Instant::now() < *until).await.is_ok() {
         let began = Instant::now();
-        // The probe itself records that there was no answer.
+        // The probe itself records that the relay did not answer.
         let _ = tokio::time::timeout(timeout, relay.probe()).await;
         tokio::time::sleep(interval.saturating_sub(began.elapsed())).await;
     }

@@ -1,7 +1,7 @@
 //! The configuration file of `tailwater run`, in TOML. docs/reference/config.md documents every key; unknown
 //! keys are refused.
 
-// Before the modules that use its macro.
+// Declared before the modules that use its macro.
 #[macro_use]
 mod server;
 mod channel;
@@ -36,24 +36,24 @@ use crate::socket::OWN_NAMES;
 pub struct Config {
     /// The log.
     pub log: LogConfig,
-    /// The captured servers.
+    /// The servers whose binlog is captured.
     #[serde(default, rename = "source")]
     pub sources: Vec<SourceConfig>,
-    /// The listeners that serve their logs.
+    /// The listeners that serve the logs to replicas.
     #[serde(default, rename = "serve")]
     pub serves: Vec<ServeConfig>,
-    /// The channels that apply their logs.
+    /// The channels that apply the logs to targets.
     #[serde(default, rename = "channel")]
     pub channels: Vec<ChannelConfig>,
-    /// The other servers of their clusters.
+    /// The other servers in the clusters of the sources.
     #[serde(default, rename = "server")]
     pub servers: Vec<MemberConfig>,
-    /// The manager of their clusters; none if absent.
+    /// The manager of the clusters; no manager if absent.
     pub manager: Option<ManagerConfig>,
     /// Relays on other machines that capture the same sources.
     #[serde(default, rename = "relay")]
     pub relays: Vec<RelayConfig>,
-    /// The HTTP listener; none if absent.
+    /// The HTTP listener; no listener if absent.
     pub http: Option<HttpConfig>,
 }
 
@@ -63,8 +63,8 @@ pub struct Config {
 pub struct LogConfig {
     /// The folder with one subfolder per source; relative to the configuration file.
     pub directory: PathBuf,
-    /// When a commit is acknowledged and channels may apply it. The default depends on the source:
-    /// [`LogConfig::ack_of`].
+    /// When a commit is acknowledged and channels may apply it. [`LogConfig::ack_of`] gives the default,
+    /// which depends on the source.
     pub ack: Option<AckConfig>,
     /// Sealed segments older than this are removed; unlimited if absent.
     pub retention_hours_max: Option<u64>,
@@ -77,17 +77,18 @@ pub struct LogConfig {
     pub archive_endpoint: Option<String>,
     /// The bucket's region.
     pub archive_region: Option<String>,
-    /// Whether the bucket is part of the path rather than of the host name; it is if absent.
+    /// Whether the bucket name is in the path of the URL (the default) instead of in the host name.
     pub archive_path_style: Option<bool>,
-    /// Whether the endpoint may be reached without TLS; the environment decides if absent.
+    /// Whether the endpoint may be reached without TLS. If absent, the environment variable `AWS_ALLOW_HTTP`
+    /// decides.
     pub archive_allow_http: Option<bool>,
-    /// Interval of archiving, in milliseconds.
+    /// Interval between two rounds of archiving, in milliseconds.
     #[serde(default = "default_archive_interval_ms")]
     pub archive_interval_ms: u64,
-    /// Archived segments older than this, which the log no longer holds itself, are removed; unlimited if
+    /// Archived segments older than this are removed, unless the log directory still has them. Unlimited if
     /// absent.
     pub archive_retention_hours_max: Option<u64>,
-    /// Step of disk space reservation, in bytes.
+    /// The log reserves disk space for a segment in steps of this size, in bytes.
     #[serde(default = "default_preallocate_bytes")]
     pub preallocate_bytes: u64,
 }
@@ -96,15 +97,16 @@ pub struct LogConfig {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AckConfig {
-    /// After fdatasync.
+    /// After fdatasync: survives a crash of the machine.
     Durable,
-    /// After write(2): survives a crash of Tailwater, not of its machine.
+    /// After write(2): survives a crash of Tailwater, but not of its machine.
     Received,
 }
 
 impl LogConfig {
-    /// The mode of a source. Clients that wait for the log are promised that it is durable. Without semi-sync
-    /// the log is like a relay log, and channels do not wait for the disk either
+    /// Returns when the log of a source acknowledges commits, from the configuration or the default. With
+    /// semi-sync the default is `durable`, because clients wait for the ACK and rely on it. Without semi-sync
+    /// the log is like a relay log, so channels do not wait for the disk either
     /// (docs/adr/029-asynchronous-source-log.md).
     pub fn ack_of(&self, source: &SourceConfig) -> AckConfig {
         self.ack.unwrap_or(if source.semi_sync { AckConfig::Durable } else { AckConfig::Received })
@@ -119,14 +121,14 @@ server_section! {
         /// The `server_id` under which Tailwater registers as a replica; unique among all replicas of the
         /// source.
         pub server_id: u32,
-        /// Request semi-sync, and refuse a source without it.
+        /// Use semi-sync, and refuse a source that has no semi-sync.
         #[serde(default = "default_true")]
         pub semi_sync: bool,
-        /// The start of an empty log: `current`, `oldest`, or `FILE:POSITION`.
+        /// Where an empty log starts in the source's binlog: `current`, `oldest`, or `FILE:POSITION`.
         #[serde(default)]
         pub start: StartConfig,
-        /// Interval of the source's heartbeats, in milliseconds. A stream that is silent for three times as
-        /// long is broken, but not before it was so for eight times as long, or 2 s.
+        /// Interval of the source's heartbeats, in milliseconds. A stream counts as broken after a silence of
+        /// three intervals, or after eight intervals or 2 s, whichever is shorter.
         #[serde(default = "default_heartbeat_ms")]
         pub heartbeat_ms: u64,
         /// Interval of the checks of the source's semi-sync settings, in milliseconds. The old spelling is
@@ -139,16 +141,16 @@ server_section! {
 /// `source.start`
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum StartConfig {
-    /// The start of the binlog file that the source writes now.
+    /// At the start of the binlog file that the source writes now.
     #[default]
     Current,
-    /// The start of the oldest binlog file of the source.
+    /// At the start of the source's oldest binlog file.
     Oldest,
-    /// An offset in a binlog file of the source.
+    /// At an offset in a binlog file of the source.
     Position {
-        /// The file's name.
+        /// The binlog file's name.
         file: String,
-        /// Offset of an event in it.
+        /// The offset of an event in the file, in bytes.
         position: u64,
     },
 }
@@ -202,20 +204,20 @@ pub struct ConfigError {
 }
 
 impl ConfigError {
-    /// The stable code: `TW-CFG-0001` cannot be read, `TW-CFG-0002` is not valid (syntax, unknown key, wrong
-    /// type), `TW-CFG-0003` contradicts itself.
+    /// The error's stable code: `TW-CFG-0001` if the file cannot be read, `TW-CFG-0002` if it is not valid
+    /// (syntax, unknown key, wrong type), `TW-CFG-0003` if its settings contradict each other.
     pub fn code(&self) -> &'static str {
         self.code
     }
 }
 
 impl ConfigError {
-    /// An unusable file with a password or token.
+    /// An error about a file that holds a password or token.
     pub fn of_file(path: &Path, message: impl Into<String>) -> Self {
         Self { code: "TW-CFG-0010", path: path.into(), message: message.into() }
     }
 
-    /// A channel whose target is its own source.
+    /// The error for a channel whose target is its own source.
     pub fn onto_itself(channel: &str, source: &str, endpoint: &str) -> Self {
         let message = format!(
             "its target, {endpoint}, is the server that source {source} captures: every change would come back; name another"
@@ -223,7 +225,7 @@ impl ConfigError {
         Self { code: "TW-CFG-0011", path: format!("channel {channel}").into(), message }
     }
 
-    /// A capture that has the `server_id` of its source.
+    /// The error for a capture that has the same `server_id` as its source.
     pub fn server_id_of_source(source: &str, server_id: u32) -> Self {
         let message = format!(
             "server_id = {server_id} is the source's own; give the capture one that no server of the cluster has"
@@ -370,9 +372,10 @@ impl LogConfig {
     }
 }
 
-/// The kind of our own files that has the same name as a source.
+/// Returns what kind of file Tailwater itself keeps under this name in the log's folder, if any. A source
+/// cannot have such a name.
 fn own_file(name: &str) -> Option<&'static str> {
-    /// Suffixes of the files of a source's cluster in `manager/`.
+    /// Suffixes of the files in `manager/` that belong to a source's cluster.
     const ENDINGS: [&str; 4] = [".guard", ".seen", ".lease", ".lock"];
     let lower = name.to_ascii_lowercase();
     if OWN_NAMES.contains(&lower.as_str()) {
@@ -386,7 +389,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_source_cannot_have_the_name_of_our_own_files() {
+    fn a_source_cannot_have_the_name_of_a_file_of_tailwater() {
         for name in ["manager", "rejoin", "control.sock", "daemon.lock", "Manager", "orders.guard", "a.lease"]
         {
             let (message, code) = complaint(&GOOD.replace("\"orders\"", &format!("{name:?}")));
@@ -409,7 +412,7 @@ mod tests {
             let row = format!("\n| TW-CFG-{code} |");
             assert_eq!(page.matches(&row).count(), 1, "{row}");
         }
-        assert_eq!(page.matches("\n| TW-CFG-").count(), codes.len(), "codes that no error has");
+        assert_eq!(page.matches("\n| TW-CFG-").count(), codes.len(), "docs list codes that no error has");
     }
 
     const GOOD: &str = r#"
@@ -463,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_key_is_named_with_its_line() {
+    fn an_unknown_key_is_reported_with_its_line() {
         let (message, code) = complaint(&GOOD.replace("host =", "hots ="));
         assert_eq!(code, "TW-CFG-0002");
         assert!(message.contains("line 7") && message.contains("hots"), "{message}");
@@ -488,7 +491,7 @@ mod tests {
     }
 
     #[test]
-    fn whom_a_log_is_served_to_is_checked() {
+    fn the_listeners_and_accounts_of_serve_sections_are_checked() {
         let user = "[[serve.user]]\nname = 'repl'\nhash = '*00'";
         let serve = |change: &str, user: &str| {
             format!("{GOOD}\n[[serve]]\nsource = 'orders'\nlisten = '127.0.0.1:3307'\n{change}\n{user}")
@@ -533,7 +536,7 @@ mod tests {
     }
 
     #[test]
-    fn other_relays_and_the_listener_are_checked() {
+    fn other_relays_and_the_http_listener_are_checked() {
         let relay = |change: &str| {
             format!(
                 "{GOOD}\n[[relay]]\nname = 'relay2'\nsource = 'orders'\nurl = 'http://relay2:8080'\n\
@@ -561,7 +564,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_production_page_gives_is_a_configuration() {
+    fn the_example_on_the_production_page_is_a_valid_configuration() {
         let page = include_str!("../../../docs/how-to/production.md");
         let text = page.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
         let config = load(text).unwrap();
@@ -572,7 +575,7 @@ mod tests {
     }
 
     #[test]
-    fn a_start_is_a_word_or_a_position() {
+    fn the_start_of_a_log_is_a_keyword_or_a_position() {
         let start =
             |value: &str| load(&format!("{GOOD}start = {value:?}")).map(|c| c.sources[0].start.clone());
         assert_eq!(start("oldest").unwrap(), StartConfig::Oldest);

@@ -1,9 +1,9 @@
-//! The one seam between the daemon and its front ends: the control socket, HTTP and metrics.
+//! The interface between the daemon and its front ends: the control socket, HTTP and metrics.
 //!
 //! - [`Control`]: snapshots, notifications of changes, commands.
 //! - `daemon_state`: the captures, channels and the manager of this process.
-//! - `dispatch`: carries out commands.
-//! - `session`: commands that hold until a connection ends.
+//! - `dispatch`: executes commands.
+//! - `session`: commands whose effect lasts until a connection ends.
 
 mod daemon_state;
 mod dispatch;
@@ -30,27 +30,28 @@ use crate::wiring;
 pub use daemon_state::{DaemonState, SourceHandle};
 pub use session::ControlSession;
 
-/// How long a cluster's tree serves further snapshots: checks of load balancers come often.
+/// How long the computed topology tree of a cluster is reused for snapshots. Load balancers send checks
+/// often.
 const TREE_AGE_MAX: Duration = Duration::from_millis(100);
 
-/// Counts changes of the daemon's state.
+/// A counter of changes of the daemon's state.
 #[derive(Debug, Clone, Default)]
 pub struct ChangeCounter(Arc<watch::Sender<u64>>);
 
 impl ChangeCounter {
-    /// Counts a change.
+    /// Counts one change.
     pub fn count(&self) {
         self.0.send_modify(|changes| *changes = changes.wrapping_add(1));
     }
 }
 
-/// The daemon, as its front ends see it.
+/// The daemon's interface for its front ends.
 #[derive(Debug, Default)]
 pub struct Control {
     state: DaemonState,
     clusters: Vec<ObservedCluster>,
     changes: ChangeCounter,
-    /// Count changes of channels.
+    /// Tasks that count the changes of channels.
     _tasks: JoinSet<()>,
 }
 
@@ -60,11 +61,11 @@ struct ObservedCluster {
     tree: Mutex<Option<Arc<CachedTree>>>,
 }
 
-/// The parts of a cluster's snapshot that are costly to compute.
+/// The parts of a cluster's snapshot that take long to compute.
 #[derive(Debug)]
 struct CachedTree {
     made: Instant,
-    /// All probes were fresh.
+    /// Whether all probes were recent when the tree was computed.
     is_fresh: bool,
     followed: FollowedServer,
     view: ClusterView,
@@ -73,8 +74,8 @@ struct CachedTree {
 }
 
 impl Control {
-    /// Front ends of `state`. `observers` probe its clusters and count in `changes`. To be called on a
-    /// runtime.
+    /// Creates the interface to `state`. `observers` probe the clusters and count their probes in `changes`.
+    /// Must be called within a tokio runtime.
     pub fn new(state: DaemonState, observers: Vec<ClusterObserver>, changes: ChangeCounter) -> Self {
         let mut tasks = JoinSet::new();
         for (channel, _) in state.channels.values() {
@@ -90,7 +91,7 @@ impl Control {
         Self { state, clusters: clusters.collect(), changes, _tasks: tasks }
     }
 
-    /// The present state. It queries no server: [`ControlCommand::KeepProbed`] requests probes.
+    /// Returns the present state. It queries no server; [`ControlCommand::KeepProbed`] requests probes.
     pub fn snapshot(&self) -> DaemonSnapshot {
         let (captures, channels) = (self.state.captures(), self.state.channels());
         let clusters =
@@ -98,27 +99,27 @@ impl Control {
         DaemonSnapshot { clusters: clusters.collect(), captures, channels }
     }
 
-    /// The number of changes so far: of probes of servers and relays, and of channels. The receiver is
-    /// notified of each.
+    /// Returns the number of changes so far: probes of servers and relays, and changes of channels. The
+    /// receiver is notified of each change.
     pub fn subscribe(&self) -> watch::Receiver<u64> {
         self.changes.0.subscribe()
     }
 
-    /// Carries out a command.
+    /// Executes a command.
     ///
     /// # Errors
-    /// [`CommandError`] if it was not, or not known to be, carried out.
+    /// [`CommandError`] if the command was not executed, or if that is not known.
     pub async fn execute(&self, command: ControlCommand) -> Result<ControlAnswer, CommandError> {
         dispatch::execute(self, command).await
     }
 
-    /// Starts a session, for commands that hold until it ends.
+    /// Starts a session, for commands whose effect lasts until the session ends.
     pub fn session(self: &Arc<Self>) -> ControlSession {
         ControlSession::new(Arc::clone(self))
     }
 
-    /// Whether the probes of all servers and relays are fresh in the cluster of that server, of that source;
-    /// in all if neither is named.
+    /// Whether all servers and relays of the cluster with that server or source were probed recently. If
+    /// neither is named: of all clusters.
     pub fn is_probed(&self, server: Option<&str>, source: Option<&str>) -> bool {
         let observers = self.clusters.iter().map(|cluster| &cluster.observer);
         let mut named = observers.filter(|one| {
@@ -128,7 +129,7 @@ impl Control {
         named.all(ClusterObserver::is_fresh)
     }
 
-    /// The captures, channels and the manager.
+    /// Returns the captures, the channels and the manager.
     pub fn state(&self) -> &DaemonState {
         &self.state
     }

@@ -1,8 +1,9 @@
-//! Errors with what caused them.
+//! Formats errors together with their causes.
 
 use std::fmt::{self, Display, Formatter};
 
-/// An error with its causes, each once: most error texts of this project contain their cause already.
+/// An error with its causes. Each cause is printed once, because most error texts of this project already
+/// contain their cause.
 pub struct ErrorChain<'a>(pub &'a anyhow::Error);
 
 impl Display for ErrorChain<'_> {
@@ -36,7 +37,7 @@ mod tests {
             ErrorChain(&error).to_string(),
             "the dump: cannot list s3://bucket/x: no route to the store"
         );
-        // A text without its cause.
+        // The text of the outer error does not contain its cause.
         let error = Err::<(), _>(io::Error::other("why")).context("what").context("where").unwrap_err();
         assert_eq!(ErrorChain(&error).to_string(), "where: what: why");
     }

@@ -3,15 +3,15 @@
 //!
 //! - [`config`]: the configuration file. [`wiring`]: converts it to the options of the engines.
 //! - [`run`]: starts the parts that the configuration names, and supervises them until a signal.
-//! - [`control`]: the seam between the daemon and its front ends: snapshots, changes, commands. [`api`]: the
-//!   types that clients see.
+//! - [`control`]: the interface between the daemon and its front ends: snapshots, changes, commands. [`api`]:
+//!   the types that clients see.
 //! - [`socket`]: the control socket, both sides. [`http`]: health checks and relay orders over HTTP.
-//!   [`metrics`]: for Prometheus.
+//!   [`metrics`]: metrics for Prometheus.
 //! - [`cluster_observer`]: probes the servers and relays of a cluster once for all readers. [`role_check`]:
-//!   primary or replica.
+//!   checks whether a server is the primary or a usable replica.
 //! - [`manager`]: watches each source's cluster and runs failovers, switchovers and rejoins.
 //! - `archiver`: uploads sealed segments to the archive.
-//! - [`error_chain`]: errors with their causes.
+//! - [`error_chain`]: formats errors with their causes.
 
 pub mod api;
 mod archiver;

@@ -1,9 +1,9 @@
-//! Whether a server is the primary of its cluster, or a replica that clients may read from. Pure: a snapshot
-//! in, an answer out.
+//! Decides whether a server is the primary of its cluster, or a replica that clients may read from. A pure
+//! function of a snapshot.
 //!
-//! The primary is the server that the log follows, and no other, whatever a server reports about itself: a
-//! former primary that returns writable is none. While the log is stopped by order there is no primary: that
-//! is how a failover begins.
+//! The primary is the server that the log follows, whatever a server reports about itself: a former primary
+//! that returns and accepts writes does not count. While a manager's order has stopped the log there is no
+//! primary: every failover begins with that order.
 
 use tailwater_topology::{Cluster, NodeRole, ProblemCode, TopologyNode};
 
@@ -12,7 +12,7 @@ use crate::api::clusters::ClusterSnapshot;
 use crate::api::commands::{CommandError, CommandErrorKind};
 use crate::api::servers::{RoleCheck, ServerSnapshot, WritableProbe};
 
-/// The greatest lag of a replica that clients may read from, in seconds, unless the check names another.
+/// The greatest lag of a replica that clients may read from, in seconds, if the check does not give a limit.
 const LAG_SECONDS_MAX: u64 = 10;
 
 /// Checks whether clients may write to a server, or to the primary of a cluster.
@@ -64,7 +64,7 @@ fn role_check(cluster: &ClusterSnapshot, server: &str, answer: Result<Option<f64
     }
 }
 
-/// The cluster of a server.
+/// Returns the cluster of a server.
 fn cluster_of<'a>(
     clusters: &'a [ClusterSnapshot],
     server: &str,
@@ -78,16 +78,17 @@ fn cluster_of<'a>(
     clusters.iter().find(has).ok_or_else(|| error(CommandErrorKind::UnknownName, unknown()))
 }
 
-/// The cluster of a source.
+/// Returns the cluster of a source.
 fn cluster_named<'a>(
     clusters: &'a [ClusterSnapshot],
     source: Option<&str>,
 ) -> Result<&'a ClusterSnapshot, CommandError> {
     match (source, clusters) {
         (None, [only]) => Ok(only),
-        (None, _) => {
-            Err(error(CommandErrorKind::Invalid, "there are several sources: source=NAME".to_owned()))
-        }
+        (None, _) => Err(error(
+            CommandErrorKind::Invalid,
+            "there are several sources: add source=NAME to the request".to_owned(),
+        )),
         (Some(source), _) => clusters.iter().find(|cluster| cluster.source == source).ok_or_else(|| {
             error(CommandErrorKind::UnknownName, "the configuration has no source of that name".to_owned())
         }),
@@ -98,17 +99,18 @@ fn error(kind: CommandErrorKind, message: String) -> CommandError {
     CommandError { kind, code: None, message }
 }
 
-/// The name under which a server is probed: the source's name also means its own server.
+/// Returns the name under which a server is probed. The source's name stands for the source's own server.
 fn canonical<'a>(cluster: &'a ClusterSnapshot, server: &'a str) -> &'a str {
     if server == cluster.source { &cluster.own } else { server }
 }
 
-/// Targets of channels that are no servers of the configuration are probed as `channel NAME`.
+/// Whether a snapshot has this name. The target of a channel that is not a `[[server]]` is probed as `channel
+/// NAME`.
 fn is_named(one: &ServerSnapshot, server: &str) -> bool {
     one.name == server || one.name.strip_prefix("channel ") == Some(server)
 }
 
-/// Whether clients may write to `server`; if not, why.
+/// Returns whether clients may write to `server`, or the reason why they may not.
 fn primary(
     followed: &FollowedServer,
     server: &str,
@@ -129,17 +131,19 @@ fn primary(
 }
 
 fn fresh(probe: Option<&WritableProbe>, stale_after_ms: u64) -> Result<&WritableProbe, String> {
-    let probe = probe.ok_or("it was not probed yet")?;
+    let probe = probe.ok_or("it has not been probed yet")?;
     if probe.age_ms > stale_after_ms {
         return Err(format!("its last probe began {} ms ago", probe.age_ms));
     }
     Ok(probe)
 }
 
-/// The lag of `server`, in seconds, if clients may read from it; or why they may not. `silent_ms` returns the
-/// time since a relay last received from the primary, heartbeats included; `None` if it never did.
+/// Returns the lag of `server` in seconds if clients may read from it, or the reason why they may not.
+/// `silent_ms` returns the milliseconds since a relay last received something from the primary, heartbeats
+/// included; `None` if it never did.
 ///
-/// Lags add up along the path: a replica of a server that is stopped has no lag to that server.
+/// The lags along the path from the primary are added up. A replica of a stopped replica would otherwise show
+/// no lag.
 fn replica(
     cluster: &Cluster,
     server: &str,
@@ -149,10 +153,12 @@ fn replica(
     let Some(path) = cluster.nodes.iter().find_map(|root| path_to(root, server)) else {
         return Err("it is not a server of this cluster".to_owned());
     };
-    let Some((first, below)) = path.split_first() else { return Err("it is not in the tree".to_owned()) };
+    let Some((first, below)) = path.split_first() else {
+        return Err("it is not in the topology tree".to_owned());
+    };
     if first.role != NodeRole::Primary {
         return Err(match below.is_empty() {
-            true => "it replicates from no known server".to_owned(),
+            true => "it replicates from no server of the configuration".to_owned(),
             false => format!("it replicates from {}, which is not the primary", first.name),
         });
     }
@@ -163,16 +169,16 @@ fn replica(
     for node in below {
         lag += lag_of(node, silent_ms).map_err(|reason| match node.name == server {
             true => reason,
-            false => format!("{}, which it reads from: {reason}", node.name),
+            false => format!("{}, which it replicates from: {reason}", node.name),
         })?;
     }
     if lag > lag_seconds_max as f64 {
-        return Err(format!("its lag is {lag:.1} s, and {lag_seconds_max} s are allowed"));
+        return Err(format!("its lag is {lag:.1} s, and at most {lag_seconds_max} s are allowed"));
     }
     Ok(lag)
 }
 
-/// The nodes from the root of a tree down to a server.
+/// Returns the nodes from the root of a tree down to a server.
 fn path_to<'a>(node: &'a TopologyNode, server: &str) -> Option<Vec<&'a TopologyNode>> {
     if node.name == server && node.role != NodeRole::Relay {
         return Some(vec![node]);
@@ -184,7 +190,7 @@ fn path_to<'a>(node: &'a TopologyNode, server: &str) -> Option<Vec<&'a TopologyN
 
 fn lag_of(node: &TopologyNode, silent_ms: &dyn Fn(&str) -> Option<u64>) -> Result<f64, String> {
     if let Some(problem) = node.problems.iter().find(|problem| is_stopped(problem.code)) {
-        // The lag of a relay that does not stream is the time since it last received something.
+        // If a relay is not streaming, its lag is the time since it last received something.
         if node.role != NodeRole::Relay || problem.code == ProblemCode::RelayNotRunning {
             return Err(format!("{}: {}", problem.code, problem.text));
         }
@@ -192,14 +198,14 @@ fn lag_of(node: &TopologyNode, silent_ms: &dyn Fn(&str) -> Option<u64>) -> Resul
         return Ok(silent as f64 / 1000.0);
     }
     match (node.role, node.lag_seconds) {
-        (NodeRole::Relay, _) if !node.reached => Err("it was not probed yet".to_owned()),
+        (NodeRole::Relay, _) if !node.reached => Err("it has not been probed yet".to_owned()),
         (NodeRole::Relay, _) => Ok(0.0),
         (_, Some(lag)) => Ok(lag),
         (_, None) => Err("it does not report its lag".to_owned()),
     }
 }
 
-/// Whether a problem keeps a node from receiving or applying the changes of its source.
+/// Whether a problem stops a node from receiving or applying the changes of its source.
 fn is_stopped(code: ProblemCode) -> bool {
     match code {
         ProblemCode::NotReached
@@ -243,7 +249,7 @@ mod tests {
 
     use super::*;
 
-    /// A replica below a relay on another machine is as current as that relay.
+    /// A replica of a relay on another machine lags at least as much as that relay.
     #[test]
     fn the_lag_of_a_remote_relay_counts() {
         let below = node("db2", NodeRole::Replica, Some(1.0), Vec::new());
@@ -254,8 +260,11 @@ mod tests {
         let cut_off = troubled(relay.clone(), ProblemCode::RelayNotStreaming);
         says(replica(&tree(cut_off), "db2", &silent, 5), "its lag is 10.0 s");
         let dead = troubled(relay.clone(), ProblemCode::RelayNotRunning);
-        says(replica(&tree(dead), "db2", &silent, 5), "relay2, which it reads from");
-        says(replica(&tree(TopologyNode { reached: false, ..relay }), "db2", &silent, 5), "not probed yet");
+        says(replica(&tree(dead), "db2", &silent, 5), "relay2, which it replicates from");
+        says(
+            replica(&tree(TopologyNode { reached: false, ..relay }), "db2", &silent, 5),
+            "not been probed yet",
+        );
     }
 
     fn node(
@@ -310,15 +319,15 @@ mod tests {
         assert_eq!(check(&followed, "db1", seen(0, Ok(false))), "it is read-only");
         assert_eq!(check(&followed, "db1", seen(0, Err("refused".to_owned()))), "refused");
         assert_eq!(check(&followed, "db1", seen(3_001, Ok(true))), "its last probe began 3001 ms ago");
-        assert_eq!(check(&followed, "db1", None), "it was not probed yet");
+        assert_eq!(check(&followed, "db1", None), "it has not been probed yet");
         let stopped = FollowedServer { withheld: Some("the log is stopped".to_owned()), ..followed };
         assert_eq!(check(&stopped, "db1", seen(0, Ok(true))), "the log is stopped");
     }
 
     proptest! {
-        /// Whatever servers report about themselves, clients may write to one of a cluster at most.
+        /// Whatever servers report about themselves, clients may write to at most one server of a cluster.
         #[test]
-        fn never_two_primaries(
+        fn clients_may_write_to_one_server_at_most(
             follows in 0usize..4,
             stopped in any::<bool>(),
             probes in prop::collection::vec((0u64..6_000, prop::option::of(any::<bool>())), 4),
@@ -335,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn lags_add_up_along_the_path() {
+    fn lags_along_the_path_are_added_up() {
         let below = node("db3", NodeRole::Replica, Some(2.0), Vec::new());
         let middle = node("db2", NodeRole::Replica, Some(3.0), vec![below]);
         let target = node("reports", NodeRole::Target, Some(1.0), Vec::new());
@@ -349,7 +358,7 @@ mod tests {
         says(replica(&tree, "db9", &|_| Some(0), 5), "not a server of this cluster");
         says(replica(&tree, "tailwater", &|_| Some(0), 5), "not a server of this cluster");
 
-        // The log does not stream: the replicas below it cannot know their lag.
+        // The relay does not stream, so the replicas that read from it cannot know their lag.
         let silent = led(vec![node(
             "db1",
             NodeRole::Primary,
@@ -362,27 +371,27 @@ mod tests {
     }
 
     #[test]
-    fn a_stopped_replica_is_not_read_nor_the_replicas_below_it() {
+    fn a_stopped_replica_and_the_replicas_below_it_are_refused() {
         let below = node("db3", NodeRole::Replica, Some(0.0), Vec::new());
         for code in [ProblemCode::SqlStopped, ProblemCode::IoConnecting, ProblemCode::NotReached] {
             let middle = troubled(node("db2", NodeRole::Replica, Some(0.0), vec![below.clone()]), code);
             let tree = led(vec![node("db1", NodeRole::Primary, None, vec![middle])]);
             says(replica(&tree, "db2", &|_| Some(0), 5), &code.to_string());
-            says(replica(&tree, "db3", &|_| Some(0), 5), "db2, which it reads from");
+            says(replica(&tree, "db3", &|_| Some(0), 5), "db2, which it replicates from");
         }
         let quiet = node("db2", NodeRole::Replica, None, Vec::new());
         says(
             replica(&led(vec![node("db1", NodeRole::Primary, None, vec![quiet])]), "db2", &|_| Some(0), 5),
             "does not report its lag",
         );
-        // Below a former primary: no client writes there any more.
+        // A replica of a former primary, to which clients no longer write.
         let stray = node("old", NodeRole::Server, None, vec![below]);
         let tree = led(vec![node("db1", NodeRole::Primary, None, Vec::new()), stray]);
         says(replica(&tree, "db3", &|_| Some(0), 5), "it replicates from old, which is not the primary");
-        says(replica(&tree, "old", &|_| Some(0), 5), "replicates from no known server");
+        says(replica(&tree, "old", &|_| Some(0), 5), "replicates from no server of the configuration");
     }
 
-    /// The tree of a target, and of a server that was not reached.
+    /// The tree has the target of a channel, and a server that was not reached.
     #[test]
     fn a_tree_of_the_manager_is_checked() {
         let plan = |is_running| ClusterPlan {
@@ -416,7 +425,7 @@ mod tests {
         says(replica(&build_tree(&plan(false), &[]), "reports", &|_| Some(0), 5), "ChannelStopped");
         says(
             replica(&build_tree(&plan(true), &[]), "db2", &|_| Some(0), 5),
-            "replicates from no known server",
+            "replicates from no server of the configuration",
         );
     }
 }

@@ -1,4 +1,5 @@
-//! The daemon of `tailwater run`, from the configuration to the end of the last capture.
+//! The daemon of `tailwater run`: starts all parts of the configuration and runs until the last capture has
+//! ended.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,25 +24,26 @@ use crate::socket::{self, DirectoryLock};
 use crate::wiring::ResolvedConfig;
 use crate::{archiver, manager, wiring};
 
-/// A started capture, with its name and the token that is cancelled when it ends.
+/// A running capture: the source's name, the capture, and the token that is cancelled when the capture ends.
 type RunningCapture = (String, Capture, CancellationToken);
 
 /// Captures every source of the configuration until SIGTERM or SIGINT, or until no capture is left.
 ///
-/// A source that the capture refuses (its history is behind the log's, for example) stops alone. Where the
-/// configuration names other servers of its cluster, the capture waits for orders instead. A log that cannot
-/// be written ends the process: continuing would break the promise of the ACKs.
+/// If a capture refuses its source (for example because the source lacks transactions that the log has), only
+/// this capture stops. If the configuration names other servers of the cluster, the capture waits for an
+/// order of the manager instead. If a log cannot be written, the process ends: the capture could no longer
+/// acknowledge only what the log holds.
 ///
 /// # Errors
 /// If the configuration or a log cannot be opened, or the first error that ended a capture.
 pub fn run(config: &Config) -> anyhow::Result<()> {
-    // Binlog servers, managers, the control socket and HTTP: they must answer whatever the disk does.
+    // Runs binlog servers, managers, the control socket and HTTP. They must answer even if the disk is slow.
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    // Channels, and the captures that only channels wait for. Captures that a source waits for have their own
-    // threads.
+    // Runs the channels, and the captures that only channels wait for. A capture that acknowledges commits of
+    // its source has its own thread.
     let apply_runtime =
         tokio::runtime::Builder::new_multi_thread().thread_name("replay").enable_all().build()?;
-    // Before the first capture: a signal at any time after that must close its log properly.
+    // Installed before the first capture starts: from then on a signal must close the log properly.
     let signals = runtime.block_on(async { Signals::new() })?;
     let ResolvedConfig { captures: mut options, channels, serves, token } = ResolvedConfig::of(config)?;
     let _lock = DirectoryLock::take(&config.log.directory)?;
@@ -51,8 +53,8 @@ pub fn run(config: &Config) -> anyhow::Result<()> {
         let name = options.name.clone();
         opened.push((name.clone(), Capture::open(options).with_context(|| format!("source {name}"))?));
     }
-    // After the logs are opened and before anything is captured: a daemon that uses the logs uses the
-    // addresses too.
+    // Bound after the logs are opened and before anything is captured: another daemon that uses the same logs
+    // also uses the same addresses, and must be reported as such.
     let mut bound = Vec::new();
     for (source, options) in serves {
         bound.push((source, runtime.block_on(BinlogServer::bind(options))?));
@@ -98,8 +100,8 @@ pub fn run(config: &Config) -> anyhow::Result<()> {
     ended
 }
 
-/// Starts the channels on `apply_runtime`, each with the name of its source and whether it is to stay
-/// stopped; and the manager, if one is configured.
+/// Starts the channels on `apply_runtime`, and the manager if one is configured. Each channel comes with the
+/// name of its source and whether it stays stopped.
 fn start(
     config: &Config,
     channels: Vec<(String, ChannelOptions, bool)>,
@@ -156,7 +158,7 @@ fn start_channel(
     let is_primary = observers.iter().any(|observer| observer.wiring().is_target_primary(&name));
     let conflict = is_primary.then(|| "its target is the primary that the log follows now".to_owned());
     if let Some(conflict) = &conflict {
-        warn!(channel = name, "stays stopped: {conflict}");
+        warn!(channel = name, "the channel stays stopped: {conflict}");
     }
     let stopped = stopped.then(|| "its configuration has stopped = true".to_owned());
     let catalogue = wiring::source_catalogue(config, source, capture.status())?;
@@ -168,7 +170,7 @@ fn start_channel(
     Ok(Arc::new(channel))
 }
 
-/// Signals that stop the process.
+/// The signals that stop the process.
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
@@ -210,8 +212,8 @@ async fn supervise(
         let finished = tokio::select! {
             () = signals.recv() => {
                 info!("stopping after a signal");
-                // While the logs are open: the transactions under way commit, and the targets record their
-                // GTIDs.
+                // Stops the channels while the logs are still open: running transactions commit, and the
+                // targets store their GTIDs.
                 control.state().stop().await;
                 stop.cancel();
                 continue;

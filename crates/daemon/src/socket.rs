@@ -1,13 +1,12 @@
-//! The control socket: a Unix socket in the log's folder. The client sends one JSON object a line, and gets
-//! one line for each.
+//! The control socket: a Unix socket in the log's folder. The client sends one JSON object in each line, and
+//! receives one line with the answer to each.
 //!
-//! While a command is carried out the daemon sends empty lines: a daemon that sends none hangs. Only
-//! processes that may write in the log's folder may connect.
+//! While the daemon executes a command it sends empty lines. A daemon that sends none is considered hung.
+//! Only processes that may write in the log's folder may connect.
 //!
-//! - `listener`: the daemon's side. It parses commands, and prints the answers of
-//!   [`crate::control::Control`].
-//! - `client`: the other side.
-//! - `directory_lock`: makes sure that one daemon alone uses the folder.
+//! - `listener`: the daemon's side. It parses commands, and sends the answers of [`crate::control::Control`].
+//! - `client`: the client's side.
+//! - `directory_lock`: makes sure that only one daemon uses the folder.
 
 mod client;
 mod directory_lock;
@@ -23,16 +22,16 @@ pub use listener::listen;
 /// The longest command, and the longest answer, in bytes.
 pub const LINE_BYTES_MAX: u64 = 4 << 20;
 
-/// Interval of the empty lines that the daemon sends while it carries out a command.
+/// Interval of the empty lines that the daemon sends while it executes a command.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Files of the daemon in the log's folder, which no source may have as its name.
+/// Names of the daemon's files in the log's folder. No source may have one of these names.
 pub const OWN_NAMES: [&str; 4] = [SOCKET, directory_lock::NAME, "manager", "rejoin"];
 
-/// The name of the socket.
+/// The file name of the socket.
 const SOCKET: &str = "control.sock";
 
-/// The socket of the daemon with its log in `directory`.
+/// Returns the path of the control socket of the daemon whose log is in `directory`.
 pub fn socket_of(directory: &Path) -> PathBuf {
     directory.join(SOCKET)
 }

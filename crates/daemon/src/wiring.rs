@@ -37,25 +37,25 @@ use crate::config::{
 };
 use crate::{http, manager};
 
-/// A configuration with all files that it names, read before any log is opened or server queried: `config
-/// check` and `run` refuse the same configurations.
+/// A configuration together with the files that it names, read before any log is opened or server queried. So
+/// `config check` and `run` refuse the same configurations.
 #[derive(Debug)]
 pub struct ResolvedConfig {
-    /// See [`captures`].
+    /// One entry for each `[[source]]`; see [`captures`].
     pub captures: Vec<CaptureOptions>,
-    /// See [`channels`].
+    /// One entry for each `[[channel]]`; see [`channels`].
     pub channels: Vec<(String, ChannelOptions, bool)>,
-    /// See [`serves`].
+    /// One entry for each `[[serve]]`; see [`serves`].
     pub serves: Vec<(String, ServeOptions)>,
-    /// The token of `[http]`, read once: its file may be a pipe.
+    /// The token of `[http]`. It is read only once, because its file may be a pipe.
     pub token: Option<http::BearerToken>,
 }
 
 impl ResolvedConfig {
-    /// Reads the files.
+    /// Reads the files that the configuration names.
     ///
     /// # Errors
-    /// If a file cannot be read or is invalid; if the target of a channel is its own source.
+    /// If a file cannot be read or is invalid, or if the target of a channel is its own source.
     pub fn of(config: &Config) -> anyhow::Result<Self> {
         let (captures, channels, serves) = (captures(config)?, channels(config)?, serves(config)?);
         for capture in &captures {
@@ -84,7 +84,7 @@ impl ResolvedConfig {
     }
 }
 
-/// Whether two addresses are the same, as far as that can be determined without queries.
+/// Whether two addresses are the same server, as far as the addresses alone can show.
 fn is_same(one: &Endpoint, other: &Endpoint) -> bool {
     let canonical = |endpoint: &Endpoint| match endpoint {
         Endpoint::Tcp { host, port } => {
@@ -96,7 +96,7 @@ fn is_same(one: &Endpoint, other: &Endpoint) -> bool {
     canonical(one) == canonical(other)
 }
 
-/// Checks the archive's address, without creating a folder.
+/// Checks the address of the archive. Creates no folder.
 fn archive_address(config: &Config) -> anyhow::Result<()> {
     match archive_at(config) {
         Some(address) if address.folder().is_none() => {
@@ -108,10 +108,11 @@ fn archive_address(config: &Config) -> anyhow::Result<()> {
     }
 }
 
-/// The options of one capture per source, without its archive: see [`archiving`].
+/// Returns the options of one capture for each source. They do not include the archive, which [`archiving`]
+/// adds.
 ///
 /// # Errors
-/// If an option file that holds credentials of a source, or of another server of its cluster, cannot be read.
+/// If an option file with credentials of a source, or of another server of its cluster, cannot be read.
 pub fn captures(config: &Config) -> anyhow::Result<Vec<CaptureOptions>> {
     let capture = |source: &SourceConfig| {
         let servers = servers_of(config, source)?;
@@ -125,7 +126,7 @@ pub fn captures(config: &Config) -> anyhow::Result<Vec<CaptureOptions>> {
             source_check_interval: Duration::from_millis(source.semi_sync_check_ms),
             directory: config.log.directory.join(&source.name),
             log: log_options(&config.log, source),
-            // Where there is another server to follow, an order to do so may come.
+            // If the cluster has another server, the manager may order the capture to follow that server.
             wait_when_refused: !servers.is_empty(),
             servers,
         })
@@ -133,7 +134,7 @@ pub fn captures(config: &Config) -> anyhow::Result<Vec<CaptureOptions>> {
     config.sources.iter().map(capture).collect()
 }
 
-/// The `[[server]]`s of a source's cluster, by name.
+/// Returns the `[[server]]` sections of a source's cluster, by name.
 fn servers_of(config: &Config, source: &SourceConfig) -> anyhow::Result<BTreeMap<String, ConnectOptions>> {
     let servers = config.servers.iter().filter(|server| server.source == source.name);
     servers
@@ -145,10 +146,10 @@ fn servers_of(config: &Config, source: &SourceConfig) -> anyhow::Result<BTreeMap
         .collect()
 }
 
-/// The archive of the configuration. Sends no request.
+/// Opens the archive of the configuration. Sends no request.
 ///
 /// # Errors
-/// If its address is invalid, or its folder cannot be created.
+/// If the archive's address is invalid, or its folder cannot be created.
 pub fn archive(config: &Config) -> anyhow::Result<Option<Arc<dyn ArchiveStore>>> {
     let Some(address) = archive_at(config) else { return Ok(None) };
     let store = ObjectArchive::open(&address);
@@ -168,11 +169,11 @@ fn archive_at(config: &Config) -> Option<ArchiveAddress> {
     })
 }
 
-/// Sets the archive of each capture's log, if one is configured. Returns the logs to archive in the
-/// background, and the schedule.
+/// Sets the archive in the options of each capture, if an archive is configured. Returns the logs to archive
+/// in the background, and the schedule.
 ///
 /// # Errors
-/// As [`archive`].
+/// The errors of [`archive`].
 pub fn archiving(
     config: &Config,
     captures: &mut [CaptureOptions],
@@ -221,7 +222,8 @@ fn start_policy(start: &StartConfig) -> StartPolicy {
     }
 }
 
-/// The connection to a server. The configuration takes precedence over the option file and the environment.
+/// Returns the options of a connection to a server. The configuration takes precedence over the option file,
+/// and the option file over the environment.
 pub fn connect_options(server: ServerAddress<'_>) -> anyhow::Result<ConnectOptions> {
     let defaults_file = server.defaults_file.map(Path::to_owned);
     let mut options = OptionSources { defaults_file, groups: Vec::new() }.load()?;
@@ -248,7 +250,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_authority_verifies_the_server_in_every_mode_with_tls() {
+    fn tls_ca_verifies_the_server_in_every_tls_mode() {
         let option_file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(option_file.path(), "[client]\nskip-ssl-verify-server-cert\n").unwrap();
         for (tls, mode) in [

@@ -1,6 +1,6 @@
-//! Invariants that hold for any bytes that are read as files of a dump. The fuzz target under `fuzz/` calls
-//! this module, and `tests/fuzz_corpus.rs` replays the kept inputs, and mutations of them, with a plain
-//! `cargo test`.
+//! Checks that must hold for any bytes that are read as files of a dump. The fuzz target under `fuzz/` calls
+//! this module. With a plain `cargo test`, `tests/fuzz_corpus.rs` runs it on the stored inputs and on
+//! mutations of them.
 
 use tailwater_wire::Flavour;
 
@@ -11,18 +11,14 @@ use tailwater_tables::journal;
 use tailwater_tables::schema::TableName;
 use tailwater_tables::schema::statement_splitter::{self, StatementSplitter};
 
-/// Longer statements of files are refused.
+/// Maximum size of a statement in bytes; the splitter refuses a longer one.
 const STATEMENT_BYTES_MAX: usize = 4096;
 
-/// The output for bytes that arrive in pieces.
+/// What a parser returns for input that arrives in pieces.
 type FuzzPieces = Result<Vec<Vec<u8>>, String>;
 
-/// Tests `data`. Its first byte selects the format, its second the position at which the rest is split in
-/// two.
-///
-/// # Panics
-/// If the pieces affect the output, the output has bytes that the input lacks, or the output is not read back
-/// unchanged.
+/// Tests one fuzz input. The first byte of `data` selects the format. The second byte is the position at
+/// which the rest is split into two pieces.
 pub fn check(data: &[u8]) {
     let [what, cut, data @ ..] = data else { return };
     let pieces = data.split_at(usize::from(*cut).min(data.len()));
@@ -52,11 +48,11 @@ fn check_statements(data: &[u8], (front, rest): (&[u8], &[u8])) {
     for statement in found {
         assert!(!statement.is_empty() && statement.len() <= STATEMENT_BYTES_MAX);
         assert!(statement_splitter::verb(&statement).len() <= 20);
-        // For a server, a statement that ends in dashes ends in a comment.
+        // A statement that ends in dashes is skipped: the server takes the dashes as the start of a comment.
         if statement.ends_with(b"-") {
             continue;
         }
-        // The server receives only this statement, and must see all of it.
+        // The server receives only this statement. Splitting it again must return it whole.
         let reparsed = split(&[statement.as_slice(), b"\n;"]);
         assert_eq!(reparsed.as_deref(), Ok([statement.clone()].as_slice()), "it is not one statement");
     }
@@ -76,7 +72,7 @@ fn check_rows(data: &[u8], (front, rest): (&[u8], &[u8])) {
     let whole = made(&[data]);
     assert_eq!(whole, made(&[front, rest]), "pieces matter");
     for statement in whole.into_iter().flatten() {
-        // No value may end the statement or its quotes.
+        // No value may end the statement, or the quotes around the value.
         let reparsed = statement_splitter::all(&statement);
         assert_eq!(
             reparsed.as_deref(),
@@ -92,8 +88,8 @@ fn check_programs(data: &[u8]) {
     assert!(found.iter().all(|statement| !statement.is_empty()));
 }
 
-/// A journal is read up to its first damaged line, and the part that was read parses to the same entries.
-/// Entries round-trip.
+/// A journal is read up to its first damaged line. Parsing that part again returns the same entries. An entry
+/// that is written as a line and read back is unchanged.
 fn check_journal(data: &[u8]) {
     if let Ok((entries, length)) = journal::parse::<JournalEntry>(data) {
         assert_eq!(journal::parse::<JournalEntry>(&data[..length]), Ok((entries, length)));

@@ -1,5 +1,5 @@
-//! The archive in a directory or in S3, through the `object_store` crate. The log calls it and blocks; the
-//! requests run on a separate runtime.
+//! The archive of segments in a directory or in S3, through the `object_store` crate. The log calls the
+//! archive and blocks until it answers; the requests run on a separate runtime.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read};
@@ -20,19 +20,20 @@ use tailwater_log::archive::{ArchiveFailure, ArchiveObject, ArchiveStore};
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 
-/// Objects up to this size go in one request, larger ones in parts of it. S3 takes 10,000 parts.
+/// Objects up to this size are uploaded in one request, and larger objects in parts of this size. S3 allows
+/// 10,000 parts.
 const PART_BYTES: usize = 8 << 20;
 
-/// Parts that are uploaded at the same time.
+/// How many parts are uploaded at the same time.
 const PARTS_MAX: usize = 3;
 
-/// Time-outs: of connecting, of the next bytes of a response, and of a whole request, the upload of a part
-/// included.
+/// Time-outs: for connecting, for the next bytes of a response, and for a whole request (also the upload of a
+/// part).
 const CONNECT_MAX: Duration = Duration::from_secs(5);
 const SILENCE_MAX: Duration = Duration::from_secs(20);
 const REQUEST_MAX: Duration = Duration::from_secs(120);
 
-/// How often a request is repeated after a failure of the network or the server, and in which time.
+/// How often a request is repeated after a failure of the network or the server, and for how long.
 const RETRIES_MAX: usize = 5;
 const RETRY_MAX: Duration = Duration::from_secs(15);
 
@@ -42,24 +43,24 @@ const RETRY_MAX: Duration = Duration::from_secs(15);
 pub struct ArchiveAddress {
     /// `s3://BUCKET/PREFIX`, `file:///FOLDER`, or a folder's path.
     pub url: String,
-    /// The endpoint of a store other than Amazon's: `https://minio.internal:9000`. `AWS_ENDPOINT_URL` if
-    /// absent.
+    /// The endpoint of a store other than Amazon's, such as `https://minio.internal:9000`. If absent, the
+    /// value of `AWS_ENDPOINT_URL`.
     pub endpoint: Option<String>,
-    /// `AWS_REGION` or `AWS_DEFAULT_REGION` if absent, or else `us-east-1`.
+    /// The region. If absent, the value of `AWS_REGION` or `AWS_DEFAULT_REGION`, or else `us-east-1`.
     pub region: Option<String>,
-    /// Whether the bucket is part of the path (the default) or of the host name.
+    /// Whether the bucket name is in the path of the URL (the default) or in the host name.
     pub path_style: Option<bool>,
-    /// Whether the endpoint may be reached without TLS. `AWS_ALLOW_HTTP` if absent.
+    /// Whether the endpoint may be reached without TLS. If absent, `AWS_ALLOW_HTTP` decides.
     pub allow_http: Option<bool>,
 }
 
 impl ArchiveAddress {
-    /// The archive at `url`, with all other settings from the environment.
+    /// The address of the archive at `url`. All other settings come from the environment.
     pub fn at(url: &str) -> Self {
         Self { url: url.to_owned(), ..Self::default() }
     }
 
-    /// The folder, if the archive is one.
+    /// Returns the folder, if the archive is a folder.
     pub fn folder(&self) -> Option<&Path> {
         match self.url.strip_prefix("file://") {
             Some(path) => Some(Path::new(path)),
@@ -68,7 +69,7 @@ impl ArchiveAddress {
         }
     }
 
-    /// Makes the path of a folder relative to `base`.
+    /// Makes the path of a folder relative to `base`. Leaves the address of an S3 store unchanged.
     pub fn relative_to(mut self, base: &Path) -> Self {
         if let Some(folder) = self.folder().filter(|folder| folder.is_relative()) {
             self.url = base.join(folder).display().to_string();
@@ -77,22 +78,23 @@ impl ArchiveAddress {
     }
 }
 
-/// An object store, and the runtime of its requests.
+/// An archive in an object store, and the runtime that executes its requests.
 #[derive(Debug)]
 pub struct ObjectArchive {
     url: String,
     store: Arc<dyn ObjectStore>,
     prefix: String,
-    /// The folder, if the store is one.
+    /// The folder, if the archive is a folder.
     folder: Option<PathBuf>,
     runtime: Option<Runtime>,
 }
 
 impl ObjectArchive {
-    /// Opens the archive for reading and writing. Creates a folder; sends no request to a store.
+    /// Opens the archive for reading and writing. Creates the folder of an archive that is a folder; sends no
+    /// request to an S3 store.
     ///
     /// # Errors
-    /// `InvalidInput` for an invalid address; the system's error for a folder or a thread.
+    /// `InvalidInput` for an invalid address; the system's error if a folder or a thread cannot be created.
     pub fn open(address: &ArchiveAddress) -> io::Result<Self> {
         if let Some(folder) = address.folder() {
             let failed = |error: io::Error| failure(error.kind(), &error);
@@ -101,10 +103,10 @@ impl ObjectArchive {
         Self::open_existing(address)
     }
 
-    /// Opens the archive for reading.
+    /// Opens an archive for reading.
     ///
     /// # Errors
-    /// As [`Self::open`]; `NotFound` for a folder that does not exist.
+    /// The errors of [`Self::open`], and `NotFound` for a folder that does not exist.
     pub fn open_existing(address: &ArchiveAddress) -> io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
@@ -114,7 +116,7 @@ impl ObjectArchive {
         let url = address.url.trim_end_matches('/').to_owned();
         if let Some(folder) = address.folder() {
             if !folder.is_dir() {
-                return Err(failure(ErrorKind::NotFound, &"there is no such folder"));
+                return Err(failure(ErrorKind::NotFound, &"the archive's folder does not exist"));
             }
             let store = LocalFileSystem::new_with_prefix(folder).map_err(|error| of_store(&error))?;
             let store = Arc::new(store.with_fsync(true));
@@ -134,11 +136,11 @@ impl ObjectArchive {
         let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
         if bucket.is_empty() || bucket.contains('@') {
             return Err(wrong(
-                "the name of a bucket follows s3://; give credentials only in the environment",
+                "the name of a bucket must follow s3://; give credentials only in the environment",
             ));
         }
-        // The client needs a provider of ciphers. It fails if the process has one already, which serves as
-        // well.
+        // The S3 client needs a cryptography provider. Installing one fails if the process already has one;
+        // then the client uses that one.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let builder = s3(address, bucket);
         if is_plain_but_forbidden(&builder) {
@@ -151,12 +153,12 @@ impl ObjectArchive {
         Ok(Self { url, store, prefix, folder: None, runtime: Some(runtime) })
     }
 
-    /// The store.
+    /// Returns the object store.
     pub fn store(&self) -> &Arc<dyn ObjectStore> {
         &self.store
     }
 
-    /// The full path of an object; of all objects for "".
+    /// Returns the full path of an object; for "", the prefix of all objects.
     pub fn path(&self, name: &str) -> io::Result<ObjectPath> {
         let path = match self.prefix.is_empty() || name.is_empty() {
             true => format!("{}{name}", self.prefix),
@@ -166,8 +168,8 @@ impl ObjectArchive {
             .map_err(|error| failure(ErrorKind::InvalidInput, &format_args!("{path}: {error}")))
     }
 
-    /// Runs a request and waits for it. Callers may be on a runtime themselves, which must not be entered
-    /// twice.
+    /// Runs a request and waits for its result. The request runs on the archive's own runtime, because
+    /// callers may be on another runtime and tokio does not allow nested runtimes.
     pub fn wait<T: Send + 'static>(
         &self,
         request: impl Future<Output = object_store::Result<T>> + Send + 'static,
@@ -178,7 +180,7 @@ impl ObjectArchive {
     fn receive<T: Send + 'static>(&self, request: impl Future<Output = T> + Send + 'static) -> io::Result<T> {
         let (sender, receiver) = mpsc::sync_channel(1);
         self.spawn(async move {
-            // The receiver is gone only if the caller's thread has panicked.
+            // The receiver no longer exists only if the caller's thread has panicked.
             let _ = sender.send(request.await);
         })?;
         tailwater_log::blocking(|| receiver.recv())
@@ -205,7 +207,8 @@ impl ObjectArchive {
         let mut upload = self.wait(async move { store.put_multipart(&location).await })?;
         let sent = self.send_parts(upload.as_mut(), first, content);
         if let Err(error) = sent {
-            // Remaining parts take space in the bucket until its lifecycle rules remove them.
+            // If this fails, the parts take space in the bucket until the bucket's lifecycle rules remove
+            // them.
             let _ = self.receive(async move { upload.abort().await });
             return Err(error);
         }
@@ -244,7 +247,8 @@ impl ObjectArchive {
         result.map_err(|error| of_store(&error))
     }
 
-    /// Removes temporary files of killed uploads of an object: files named `OBJECT#NUMBER`.
+    /// Removes the temporary files that interrupted uploads of an object have left. They are named
+    /// `OBJECT#NUMBER`.
     fn remove_staged(&self, path: &ObjectPath) {
         let Some(file) = self.folder.as_ref().map(|folder| folder.join(path.as_ref())) else { return };
         let (Some(folder), Some(name)) = (file.parent(), file.file_name().and_then(|name| name.to_str()))
@@ -256,7 +260,7 @@ impl ObjectArchive {
             let staged = entry.file_name();
             let number = staged.to_str().and_then(|staged| staged.strip_prefix(name)?.strip_prefix('#'));
             if number.is_some_and(|number| number.bytes().all(|byte| byte.is_ascii_digit())) {
-                // A remaining file only takes space.
+                // A file that cannot be removed only takes space.
                 let _ = std::fs::remove_file(entry.path());
             }
         }
@@ -274,7 +278,7 @@ fn s3(address: &ArchiveAddress, bucket: &str) -> AmazonS3Builder {
         base: 2.,
     };
     let retry = RetryConfig { backoff, max_retries: RETRIES_MAX, retry_timeout: RETRY_MAX };
-    // The client settings of the environment, such as AWS_ALLOW_HTTP, must be kept.
+    // Starts from the client settings of the environment, such as AWS_ALLOW_HTTP, so that they are kept.
     let mut builder = AmazonS3Builder::new().with_client_options(client).with_retry(retry);
     for (key, value) in std::env::vars().filter(|(key, _)| key.starts_with("AWS_")) {
         if let Ok(key) = key.to_ascii_lowercase().parse() {
@@ -297,8 +301,8 @@ fn s3(address: &ArchiveAddress, bucket: &str) -> AmazonS3Builder {
     }
 }
 
-/// Whether the endpoint has no TLS and that is not allowed: requests would fail with an error that does not
-/// say so.
+/// Whether the endpoint has no TLS although TLS is required. Requests would fail with an error that does not
+/// name this cause.
 fn is_plain_but_forbidden(builder: &AmazonS3Builder) -> bool {
     let value = |key| builder.get_config_value(&key);
     let is_plain = value(AmazonS3ConfigKey::Endpoint).is_some_and(|endpoint| endpoint.starts_with("http://"));
@@ -306,7 +310,7 @@ fn is_plain_but_forbidden(builder: &AmazonS3Builder) -> bool {
     is_plain && allows.is_none_or(|allows| allows != "true")
 }
 
-/// The next [`PART_BYTES`] of the content, or the rest.
+/// Reads the next [`PART_BYTES`] of the content, or what is left of it.
 fn read_part(content: &mut dyn Read) -> io::Result<Vec<u8>> {
     let mut part = Vec::new();
     content.take(PART_BYTES as u64).read_to_end(&mut part)?;
@@ -374,9 +378,9 @@ impl ArchiveStore for ObjectArchive {
     }
 }
 
-/// Removes an object. The client does not repeat this request after a network failure, but removing twice is
-/// harmless. Unlike S3, some stores return an error for an object that does not exist, so its existence is
-/// checked.
+/// Removes an object. The S3 client does not repeat this request after a network failure, but removing an
+/// object twice is harmless. Unlike S3, some stores return an error for an object that does not exist. So
+/// after an error the object's existence is checked.
 async fn delete_object(store: Arc<dyn ObjectStore>, path: ObjectPath) -> object_store::Result<()> {
     let mut tries = 0;
     loop {
@@ -395,7 +399,8 @@ async fn delete_object(store: Arc<dyn ObjectStore>, path: ObjectPath) -> object_
 
 impl Drop for ObjectArchive {
     fn drop(&mut self) {
-        // Without waiting: this may run on a thread of another runtime, which does not allow blocking.
+        // Shuts down without waiting: this may run on a thread of another runtime, where blocking is not
+        // allowed.
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
@@ -419,7 +424,8 @@ fn of_store(error: &object_store::Error) -> io::Error {
     failure(kind, error)
 }
 
-/// Putting and listing do not look up an object: there, "not found" means the bucket.
+/// Translates "not found" for uploads and listings: these requests do not look up an object, so the bucket is
+/// missing.
 fn no_bucket(error: io::Error) -> io::Error {
     match error.kind() {
         ErrorKind::NotFound => ArchiveFailure::error(ErrorKind::InvalidInput, error.to_string()),
@@ -453,7 +459,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_archive_works_within_another_runtime() {
+    async fn an_archive_can_be_used_from_within_another_runtime() {
         let folder = tempfile::tempdir().unwrap();
         let archive = ObjectArchive::open(&ArchiveAddress::at(&folder.path().display().to_string())).unwrap();
         archive.put("a/x", &mut b"content".as_slice()).unwrap();

@@ -1,83 +1,86 @@
-//! Orders to the capture of a source, and its state.
+//! Orders to the capture of a source, and the capture's state.
 
 use serde::{Deserialize, Serialize};
 
-/// An order to an acker, or the request for its state.
+/// An order to an acker (the capture of a source), or a request for its state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "order", rename_all = "snake_case", deny_unknown_fields)]
 pub enum AckerOrder {
-    /// Stop capturing and acknowledging, across restarts too.
+    /// Stop capturing and acknowledging, also after restarts of the daemon.
     Stop {
-        /// The term of the lease.
+        /// The term of the lease of the manager that gives the order.
         token: u64,
     },
-    /// Report the state, and change nothing.
+    /// Report the state without a change.
     Read,
-    /// Resume from the server that it followed.
+    /// Resume capturing from the server that the acker followed before.
     Start {
-        /// The term of the lease.
+        /// The term of the lease of the manager that gives the order.
         token: u64,
     },
     /// Capture from another server.
     Follow {
-        /// The term of the lease.
+        /// The term of the lease of the manager that gives the order.
         token: u64,
-        /// The name of the `[[server]]`, or the source's own.
+        /// The name of the `[[server]]` to capture from, or the name of the source for the source's own
+        /// server.
         server: String,
     },
 }
 
-/// The state of an acker, and the content of its log.
+/// The state of an acker, and what its log contains.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AckerStatus {
-    /// The highest term of the lease of an order.
+    /// The highest term of all orders that the acker has received.
     pub token: u64,
-    /// When it was stopped by order, in milliseconds since 1970; absent if it is not stopped.
+    /// When an order stopped the acker, in milliseconds since 1970; absent if it is not stopped.
     pub stopped_since_ms: Option<u64>,
-    /// The server that it was ordered to follow; absent for its own source.
+    /// The server that an order told the acker to follow; absent if it follows its own source.
     pub follows: Option<String>,
-    /// The term of the order to follow that server; 0 if there was none, or a daemon of an earlier version
-    /// answers.
+    /// The term of the order to follow that server; 0 if there was no such order, or if the daemon is of an
+    /// earlier version.
     #[serde(default)]
     pub followed_in: u64,
-    /// Whether it acknowledges only what is durable.
+    /// Whether the acker acknowledges only transactions that its log holds durably.
     pub durable: bool,
-    /// Whether the GTID sets are MariaDB's; absent while the log is empty.
+    /// Whether the GTID sets have MariaDB's format; absent while the log is empty.
     pub is_mariadb: Option<bool>,
-    /// The GTIDs that its log holds durably, and those before its start; absent while it is empty.
+    /// The GTIDs that the log holds durably, and the GTIDs before the start of the log; absent while the log
+    /// is empty.
     pub holds: Option<String>,
-    /// The GTIDs before the start of its log.
+    /// The GTIDs before the start of the log.
     pub before: Option<String>,
 }
 
-/// Why an order was not carried out.
+/// Why an order was not executed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AckerFailure {
-    /// The stable code, if there is one.
+    /// The stable error code, if there is one.
     pub code: Option<String>,
-    /// The cause.
+    /// The cause of the failure.
     pub message: String,
 }
 
 /// The state of a source's capture, as a manager on another machine sees it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RelayStatus {
-    /// The `server_id` under which it registers with the source.
+    /// The `server_id` under which the capture registers with the source.
     pub server_id: u32,
-    /// It reads its source's stream now.
+    /// Whether the capture is receiving its source's stream now.
     pub is_streaming: bool,
-    /// It acknowledges commits while it streams.
+    /// Whether the capture acknowledges commits while it streams.
     pub acknowledges: bool,
-    /// Time since the last message in the stream, in milliseconds; absent if there was none.
+    /// Time since the last message in the stream, in milliseconds; absent if there was no message.
     pub heard_ago_ms: Option<u64>,
-    /// The longest time between two messages of a healthy source, in milliseconds; absent from a daemon of an
-    /// earlier version.
+    /// The longest time between two messages of a healthy source, in milliseconds; absent if the daemon is of
+    /// an earlier version.
     #[serde(default)]
     pub heartbeat_ms: Option<u64>,
-    /// The name of the source's own server there; absent from a daemon of an earlier version.
+    /// The name of the source's own server in the relay's configuration; absent if the daemon is of an
+    /// earlier version.
     #[serde(default)]
     pub own: Option<String>,
-    /// Its orders, and the content of its log.
+    /// The orders that the capture has received, and what its log contains.
     pub acker: AckerStatus,
 }
 
@@ -85,9 +88,9 @@ pub struct RelayStatus {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OrderBody {
-    /// The term of the lease.
+    /// The term of the lease of the manager that gives the order.
     pub token: u64,
-    /// The server to follow; only in orders to follow.
+    /// The server to follow; only present in orders to follow a server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server: Option<String>,
 }

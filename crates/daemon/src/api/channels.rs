@@ -9,6 +9,6 @@ pub use tailwater_apply::channel::{ChannelEdit, ChannelFault, ChannelState, Chan
 pub struct ChannelSnapshot {
     /// The source's name.
     pub source: String,
-    /// Its status. The detail of a fault may contain values of rows.
+    /// The channel's status. The detail of a fault may contain values of rows.
     pub status: ChannelStatus,
 }

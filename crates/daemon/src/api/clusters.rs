@@ -10,24 +10,24 @@ use tailwater_topology::analysis::{ClusterFinding, FailoverGuard};
 use super::captures::FollowedServer;
 use super::servers::ServerSnapshot;
 
-/// A cluster, as the daemon's log, its probes and its manager see it.
+/// A cluster, as the daemon sees it: from its log, its probes and its manager.
 #[derive(Debug, Clone, Serialize)]
 pub struct ClusterSnapshot {
-    /// The name of its source.
+    /// The name of the cluster's source.
     pub source: String,
     /// The name of the source's own server.
     pub own: String,
     /// The server that the log follows.
     pub followed: FollowedServer,
-    /// The servers and their last probes.
+    /// The servers and the results of their last probes.
     pub servers: Vec<ServerSnapshot>,
-    /// A probe older than this counts as none, in milliseconds.
+    /// The result of a probe older than this is ignored, in milliseconds.
     pub stale_after_ms: u64,
-    /// The tree of the cluster.
+    /// The topology tree of the cluster, with its findings.
     pub view: ClusterView,
     /// Time since each relay last received from the primary, in milliseconds; `None` if it never did.
     pub relay_silence_ms: BTreeMap<String, Option<u64>>,
-    /// The report of this daemon's manager; absent without one.
+    /// The report of this daemon's manager; absent if it has no manager.
     pub manager: Option<ManagerSnapshot>,
 }
 
@@ -36,75 +36,77 @@ pub struct ClusterSnapshot {
 pub struct ManagerSnapshot {
     /// Whether this manager holds the lease and may act.
     pub holds_lease: bool,
-    /// Its report.
+    /// The manager's report about the cluster.
     pub report: ClusterReport,
 }
 
-/// A cluster's tree, with its findings.
+/// The topology tree of a cluster, with its findings.
 #[derive(Debug, Clone, Serialize)]
 pub struct ClusterView {
-    /// The servers, and where each replicates from.
+    /// The servers, and which server each of them replicates from.
     #[serde(flatten)]
     pub cluster: Cluster,
-    /// Failures that one observation of each server can prove.
+    /// The failures that one observation of each server is enough to prove.
     pub findings: Vec<ClusterFinding>,
-    /// Whether a failover would succeed if the primary died now, by the daemon's manager; absent where none
-    /// is configured.
+    /// Whether a failover would succeed if the primary died now, according to the daemon's manager; absent if
+    /// no manager is configured.
     pub readiness: Option<FailoverReadiness>,
 }
 
-/// The report of a cluster's manager.
+/// The report of the manager about a cluster.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ClusterReport {
     /// The source's name.
     pub source: String,
-    /// The primary.
+    /// The name of the primary.
     pub primary: String,
-    /// Whether this manager holds the lease, or why not.
+    /// Whether this manager holds the lease; if not, why.
     pub lease: String,
-    /// Relays that refuse this manager, each with the reason.
+    /// Relays that refuse orders of this manager, each with the reason.
     #[serde(default)]
     pub refusing: Vec<String>,
-    /// Whether it starts failovers without an operator.
+    /// Whether the manager starts failovers without an operator.
     pub automatic: bool,
-    /// What holds back failovers.
+    /// What prevents failovers now: pauses, downtimes, the cool-down.
     pub guard: FailoverGuard,
-    /// Whether the guard that managers share was read.
+    /// Whether the manager has read the guard that all managers share.
     #[serde(default)]
     pub guard_is_known: bool,
-    /// The present time of the manager's clock, in milliseconds; times of the guard and of findings are of
-    /// that clock.
+    /// The present time of the manager's clock, in milliseconds since 1970. The times of the guard and of the
+    /// findings are of the same clock.
     pub now_ms: u64,
     /// Whether a failover would succeed if the primary died now.
     #[serde(default = "readiness_not_reported")]
     pub readiness: FailoverReadiness,
-    /// The failures it sees.
+    /// The failures that the manager sees.
     pub findings: Vec<FindingReport>,
-    /// What a failover could prove about acknowledged commits; absent if the primary was never probed.
+    /// What a failover could prove about acknowledged commits, as text; absent if the primary was never
+    /// probed.
     pub lossless: Option<String>,
-    /// Whether the primary waits for ACKs after a restart too. If not, a fence hook is needed to replace it.
+    /// Whether commits on the primary also wait for ACKs after a restart of the primary. If they do not, only
+    /// a fence hook makes it safe to replace the primary.
     pub waits_after_restart: Option<bool>,
-    /// The name of the last run, or of the present one.
+    /// The name of the failover or switchover that is in progress, or else of the last one.
     pub run: Option<String>,
-    /// The end of that run, as text; absent while it is under way.
+    /// How that failover or switchover ended, as text; absent while it is in progress.
     #[serde(default)]
     pub run_end: Option<String>,
 }
 
-/// A finding.
+/// A finding of the manager about a server.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct FindingReport {
-    /// Its code.
+    /// The failure code.
     pub code: String,
-    /// The server it is about.
+    /// The server that the finding is about.
     pub server: String,
-    /// Its start, in milliseconds since 1970.
+    /// When the finding began, in milliseconds since 1970.
     pub since_ms: u64,
-    /// The reports of the observers.
+    /// What the observers report, as text.
     pub evidence: Vec<String>,
     /// What the manager does about it.
     pub action: String,
-    /// Of `FailoverNotReady` the code of the rule that would refuse.
+    /// For `FailoverNotReady`: the code of the safety rule that would refuse the failover.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rule: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! Requests to the daemon, and its answers.
+//! Commands to the daemon, and its answers.
 
 use serde::{Deserialize, Serialize};
 use tailwater_apply::channel::{ChannelEdit, ChannelStatus};
@@ -9,144 +9,146 @@ use super::captures::SourceReport;
 use super::failovers::{ManagerAnswer, ManagerRequest};
 use super::servers::RoleCheck;
 
-/// A request to the daemon.
+/// A command to the daemon.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "request", deny_unknown_fields)]
 pub enum ControlCommand {
     /// List all channels.
     #[serde(rename = "channel_list")]
     List,
-    /// List all channels, with the details of faults, which may contain values of rows.
+    /// List all channels with the details of their faults. The details may contain values of rows.
     #[serde(rename = "channel_list_with_values")]
     ListWithValues,
     /// Start a channel.
     #[serde(rename = "channel_start")]
     Start {
-        /// The channel.
+        /// The channel's name.
         channel: String,
-        /// Stop after this transaction.
+        /// Stop after the transaction with this GTID.
         until_gtid: Option<String>,
-        /// Stop before the first transaction committed at this time or later, in microseconds since 1970.
+        /// Stop before the first transaction that was committed at this time or later, in microseconds since
+        /// 1970.
         until_time_us: Option<u64>,
     },
-    /// Start a channel, and tolerate changes that the target already has.
+    /// Start a channel, and let it skip changes that the target already has.
     #[serde(rename = "channel_tolerate")]
     Tolerate {
-        /// The channel.
+        /// The channel's name.
         channel: String,
-        /// Up to and including this transaction; the one that it failed at if absent.
+        /// Skip such changes up to and including this transaction; if absent, only in the transaction that
+        /// the channel failed at.
         until_gtid: Option<String>,
     },
     /// Stop a channel after the transactions under way have committed.
     #[serde(rename = "channel_stop")]
     Stop {
-        /// The channel.
+        /// The channel's name.
         channel: String,
     },
-    /// Stop a channel after the transactions under way have committed, and start it again when this
-    /// connection ends. A stopped channel stays stopped.
+    /// Stop a channel after its running transactions have committed, and start it again when this connection
+    /// ends. A channel that was already stopped stays stopped.
     #[serde(rename = "channel_pause")]
     Pause {
-        /// The channel.
+        /// The channel's name.
         channel: String,
     },
-    /// Leave out a transaction.
+    /// Do not apply one transaction.
     #[serde(rename = "channel_skip")]
     Skip {
-        /// The channel.
+        /// The channel's name.
         channel: String,
-        /// The transaction.
+        /// The GTID of the transaction.
         gtid: String,
     },
-    /// Take a set of transactions as applied, and no others.
+    /// Set which transactions count as applied on the target.
     #[serde(rename = "channel_seek")]
     Seek {
-        /// The channel.
+        /// The channel's name.
         channel: String,
-        /// In the source's notation.
+        /// The GTIDs of the applied transactions, in the source's notation.
         gtids: String,
     },
-    /// Replace the filters.
+    /// Replace the filters of a channel.
     #[serde(rename = "channel_filter")]
     Filter {
-        /// The channel.
+        /// The channel's name.
         channel: String,
-        /// All filters.
+        /// All filters of the channel.
         filters: FilterSet,
-        /// The first transaction to which they apply.
+        /// The GTID of the first transaction to which the new filters apply.
         from_gtid: Option<String>,
     },
-    /// Keep new transactions in the log until the channel, which is stopped, has applied them.
+    /// Keep new transactions in the log until a stopped channel has applied them.
     #[serde(rename = "channel_hold")]
     Hold {
-        /// The channel.
+        /// The channel's name.
         channel: String,
     },
     /// Change options of a channel.
     #[serde(rename = "channel_set")]
     Set {
-        /// The channel.
+        /// The channel's name.
         channel: String,
-        /// The changes.
+        /// The changes of the options.
         edit: ChannelEdit,
     },
-    /// Stop the capture of a source, across restarts too.
+    /// Stop the capture of a source, also after restarts of the daemon.
     #[serde(rename = "acker_stop")]
     AckerStop {
-        /// The source.
+        /// The name of the source.
         source: String,
-        /// The term of the lease.
+        /// The term of the lease of the manager that gives the order.
         token: u64,
     },
-    /// Report the state of a source's capture, and the content of its log.
+    /// Report the state of a source's capture, and what its log contains.
     #[serde(rename = "acker_read")]
     AckerRead {
-        /// The source.
+        /// The name of the source.
         source: String,
     },
     /// Resume the capture of a source.
     #[serde(rename = "acker_start")]
     AckerStart {
-        /// The source.
+        /// The name of the source.
         source: String,
-        /// The term of the lease.
+        /// The term of the lease of the manager that gives the order.
         token: u64,
     },
-    /// Capture from another server of the cluster.
+    /// Order the capture of a source to follow another server of the cluster.
     #[serde(rename = "acker_follow")]
     AckerFollow {
-        /// The source.
+        /// The name of the source.
         source: String,
-        /// The term of the lease.
+        /// The term of the lease of the manager that gives the order.
         token: u64,
-        /// The server's name, or the source's own.
+        /// The name of the server to follow, or the name of the source for the source's own server.
         server: String,
     },
-    /// Report the logs of the sources, and their readers.
+    /// Report the logs of the sources, and the replicas that read them.
     #[serde(rename = "topology")]
     Topology,
     /// A request to the manager.
     #[serde(rename = "manager")]
     Manager(ManagerRequest),
-    /// Keep the probes of all servers fresh for a while. Only within the process.
+    /// Keep probing all servers for a while. Only available within the process.
     #[serde(skip)]
     KeepProbed,
-    /// Check whether clients may write to a server. Only within the process.
+    /// Check whether clients may write to a server. Only available within the process.
     #[serde(skip)]
     CheckPrimary {
-        /// The server; the primary of the cluster if absent.
+        /// The name of the server; if absent, the primary of the cluster.
         server: Option<String>,
-        /// The source of its cluster.
+        /// The name of the source whose cluster the server belongs to.
         source: Option<String>,
     },
-    /// Check whether clients may read from a server. Only within the process.
+    /// Check whether clients may read from a server. Only available within the process.
     #[serde(skip)]
     CheckReplica {
-        /// The server.
+        /// The name of the server.
         server: String,
-        /// The source of its cluster.
+        /// The name of the source whose cluster the server belongs to.
         source: Option<String>,
-        /// The greatest lag that is allowed, in seconds; 10 if absent.
+        /// The greatest lag at which clients may read, in seconds; 10 if absent.
         lag_seconds_max: Option<u64>,
     },
 }
@@ -155,9 +157,9 @@ pub enum ControlCommand {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ControlAnswer {
-    /// The channels, after the command was carried out.
+    /// The channels, after the command was executed.
     Channels(Vec<ChannelStatus>),
-    /// The state of an acker, after the order was carried out.
+    /// The state of an acker, after the order was executed.
     Acker(AckerStatus),
     /// The logs of the sources.
     Topology(Vec<SourceReport>),
@@ -165,28 +167,28 @@ pub enum ControlAnswer {
     Manager(ManagerAnswer),
     /// The command failed.
     Failed {
-        /// A stable code, if there is one.
+        /// The stable error code, if there is one.
         code: Option<String>,
-        /// The cause.
+        /// The cause of the failure.
         message: String,
     },
-    /// The result of a check. Only within the process.
+    /// The result of a check of a server's role. Only available within the process.
     #[serde(skip)]
     Role(RoleCheck),
-    /// The command was carried out. Only within the process.
+    /// The command was executed. Only available within the process.
     #[serde(skip)]
     Done,
 }
 
-/// Why a command was not carried out.
+/// Why a command was not executed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct CommandError {
     /// The kind of failure.
     pub kind: CommandErrorKind,
-    /// A stable code, if there is one.
+    /// The stable error code, if there is one.
     pub code: Option<String>,
-    /// The cause.
+    /// The cause of the failure.
     pub message: String,
 }
 
@@ -197,6 +199,6 @@ pub enum CommandErrorKind {
     UnknownName,
     /// The command lacks a parameter.
     Invalid,
-    /// It failed.
+    /// The command failed while it was executed.
     Failed,
 }

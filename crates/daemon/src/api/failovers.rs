@@ -12,58 +12,60 @@ use super::clusters::ClusterReport;
 pub enum ManagerRequest {
     /// Report the clusters.
     Status,
-    /// Start a failover; the answer names the run.
+    /// Start a failover; the answer has the name of the new run.
     FailOver {
-        /// The source.
+        /// The name of the source whose cluster fails over.
         source: String,
-        /// Its options.
+        /// The options of the failover.
         #[serde(rename = "wish")]
         options: FailoverOptions,
     },
-    /// Start a switchover; the answer names the run.
+    /// Start a switchover; the answer has the name of the new run.
     SwitchOver {
-        /// The source.
+        /// The name of the source whose cluster switches over.
         source: String,
-        /// Its options.
+        /// The options of the switchover.
         #[serde(rename = "wish")]
         options: SwitchoverOptions,
     },
-    /// The audit record of a run, up to its present step.
+    /// Return the audit record of a run, up to its present step.
     Audit {
-        /// The source.
+        /// The name of the source.
         source: String,
-        /// The run.
+        /// The name of the run.
         id: String,
     },
-    /// Hold back automatic failovers until resumed.
+    /// Prevent automatic failovers until the request `Resume`.
     Pause {
-        /// The source; all if absent.
+        /// The name of the source; all sources if absent.
         source: Option<String>,
     },
     /// Allow automatic failovers again.
     Resume {
-        /// The source; all if absent.
+        /// The name of the source; all sources if absent.
         source: Option<String>,
     },
-    /// An operator has examined the last failover: another may follow at once.
+    /// An operator has examined the last failover, so the cool-down ends and another failover may start at
+    /// once.
     Acknowledge {
-        /// The source; all if absent.
+        /// The name of the source; all sources if absent.
         source: Option<String>,
     },
-    /// Raise the terms of the lease above those that relays have obeyed, after etcd was created again.
+    /// Raise the terms of the lease above the highest term that a relay has obeyed. Needed after etcd was
+    /// created again.
     RaiseTerms {
-        /// The source.
+        /// The name of the source.
         source: String,
     },
-    /// Start or end a downtime.
+    /// Start or end a downtime: a time in which no automatic failover starts.
     Downtime {
-        /// The source.
+        /// The name of the source.
         source: String,
-        /// The server; the whole cluster if absent.
+        /// The name of the server; if absent, the downtime is for the whole cluster.
         server: Option<String>,
-        /// Its duration from now, in milliseconds; 0 ends it.
+        /// The duration of the downtime from now, in milliseconds; 0 ends it.
         for_ms: u64,
-        /// The reason.
+        /// The reason for the downtime, as text.
         reason: String,
     },
 }
@@ -72,14 +74,14 @@ pub enum ManagerRequest {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ManagerAnswer {
-    /// The clusters, after the request was carried out.
+    /// The reports about the clusters, after the request was executed.
     Clusters(Vec<ClusterReport>),
-    /// A run has begun.
+    /// A failover or switchover has started.
     Begun {
-        /// Its name.
+        /// The name of the run.
         id: String,
     },
-    /// The audit record; `None` before the first step.
+    /// The audit record of a run; `None` before its first step.
     Audit(Option<Box<Audit>>),
 }
 
@@ -87,15 +89,15 @@ pub enum ManagerAnswer {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct FailoverOptions {
-    /// Promote only this server; the best candidate if absent.
+    /// Promote only the server with this name; the best candidate if absent.
     pub to: Option<String>,
-    /// Report the plan, and change nothing.
+    /// Only report the plan; change nothing.
     pub dry_run: bool,
-    /// Go on although acknowledged commits may be missing on the new primary.
+    /// Continue although acknowledged commits may be missing on the new primary.
     pub allow_data_loss: bool,
-    /// Allow a server of another region.
+    /// Allow a server of another region as the new primary.
     pub across_regions: bool,
-    /// The manager requests it, not an operator.
+    /// Whether the manager requests the failover, and not an operator.
     pub is_automatic: bool,
 }
 
@@ -103,13 +105,13 @@ pub struct FailoverOptions {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SwitchoverOptions {
-    /// Promote only this server; the best candidate if absent.
+    /// Promote only the server with this name; the best candidate if absent.
     pub to: Option<String>,
-    /// Report the plan, and change nothing.
+    /// Only report the plan; change nothing.
     pub dry_run: bool,
-    /// Allow a server of another region.
+    /// Allow a server of another region as the new primary.
     pub across_regions: bool,
-    /// The longest pause of writes, in milliseconds.
+    /// The longest time in which clients cannot write, in milliseconds.
     pub write_pause_ms_max: u64,
 }
 

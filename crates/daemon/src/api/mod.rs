@@ -1,9 +1,9 @@
 //! The data that clients of the daemon see: plain serde types without logic.
 //!
 //! The control socket and HTTP exchange them as JSON, so the names of fields and variants are part of the
-//! interface (docs/reference). [`crate::control::Control`] produces and takes them.
+//! interface (docs/reference). [`crate::control::Control`] takes the commands and produces the answers.
 //!
-//! - [`commands`]: what a client can request, and the answers.
+//! - [`commands`]: the commands of clients, and the answers.
 //! - [`snapshot`]: the state of the whole daemon. [`captures`], [`channels`], [`clusters`], [`servers`]: its
 //!   parts.
 //! - [`ackers`]: orders to the capture of a source, also from another machine.

@@ -2,42 +2,42 @@
 
 use serde::Serialize;
 
-/// A server and its last probe.
+/// A server and the result of its last probe.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ServerSnapshot {
-    /// Its name; `channel NAME` for the target of a channel that is no `[[server]]`.
+    /// The server's name; `channel NAME` for the target of a channel that is not a `[[server]]`.
     pub name: String,
-    /// `host:port` or a socket path.
+    /// The server's address: `host:port` or the path of a socket.
     pub address: String,
-    /// The last probe; absent before the first one.
+    /// The result of the last probe; absent before the first one.
     pub probe: Option<WritableProbe>,
 }
 
-/// What one probe says about writes.
+/// What one probe of a server found about writes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct WritableProbe {
-    /// Time since the start of the probe, in milliseconds.
+    /// Time since the probe started, in milliseconds.
     pub age_ms: u64,
-    /// Whether ordinary accounts can write; or why the server was not reached.
+    /// Whether ordinary accounts can write to the server; or why the server was not reached.
     pub writable: Result<bool, String>,
 }
 
 /// The answer to a health check of a load balancer.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RoleCheck {
-    /// The cluster.
+    /// The name of the source of the checked cluster.
     pub source: String,
-    /// The server of the request, or the primary.
+    /// The name of the server that the request named, or of the primary.
     pub server: String,
-    /// The answer.
+    /// Whether the server has the role that the request asks about.
     pub ok: bool,
-    /// Why not.
+    /// Why the server does not have this role.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Its greatest lag, in seconds.
+    /// The server's lag, in seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lag_seconds: Option<f64>,
-    /// Its address.
+    /// The server's address.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! `[[channel]]`: a target to which the log is applied.
+//! `[[channel]]`: applies the log of a source to a target.
 
 use std::collections::HashSet;
 
@@ -9,48 +9,51 @@ use tailwater_apply::scheduler::CommitOrder;
 server_section! {
     /// `[[channel]]`
     pub struct ChannelConfig {
-        /// The name of the channel in messages and commands, and of its progress on the target.
+        /// The name of the channel in messages and commands, and in its progress table on the target.
         pub name: String,
-        /// Name of the source whose log is applied.
+        /// Name of the source whose log the channel applies.
         pub source: String,
-        /// Number of connections that apply in parallel.
+        /// Number of connections to the target that apply transactions in parallel.
         #[serde(default = "default_workers")]
         pub workers: usize,
-        /// Whether commits keep the source's order.
+        /// Whether transactions commit in the source's order.
         #[serde(default = "default_commit_order")]
         pub commit_order: CommitOrder,
-        /// The GTIDs of the transactions on the target.
+        /// Which GTIDs the transactions get on the target.
         #[serde(default)]
         pub gtid: GtidMode,
-        /// How to apply a `CREATE TABLE` whose table exists on the target, and a `DROP TABLE` whose table
-        /// does not.
+        /// What to do with a `CREATE TABLE` if the target already has the table, and with a `DROP TABLE` if
+        /// it does not.
         #[serde(default)]
         pub ddl_exec_mode: DdlExecMode,
-        /// The start of a channel that is new on its target.
+        /// Where a channel that is new on its target starts in the log.
         #[serde(default)]
         pub start: ChannelStart,
-        /// The most source transactions in one target transaction.
+        /// The greatest number of source transactions in one target transaction.
         #[serde(default = "default_batch_transactions_max")]
         pub batch_transactions_max: usize,
-        /// The most bytes of rows in one target transaction, unless a single source transaction is larger.
+        /// The greatest number of bytes of rows in one target transaction. A single source transaction may be
+        /// larger.
         #[serde(default = "default_batch_bytes_max")]
         pub batch_bytes_max: usize,
-        /// The most bytes of decoded transactions in memory.
+        /// The greatest number of bytes of decoded transactions in memory.
         #[serde(default = "default_memory_bytes_max")]
         pub memory_bytes_max: usize,
-        /// Source transactions above this size, in bytes, are streamed from the log.
+        /// Source transactions above this size, in bytes, are read from the log in parts instead of being
+        /// held in memory.
         #[serde(default = "default_transaction_bytes_max")]
         pub transaction_bytes_max: u64,
-        /// How long after their commit on the source transactions are applied, in seconds.
+        /// How long after its commit on the source a transaction is applied, in seconds.
         #[serde(default)]
         pub delay_seconds: u64,
-        /// Where the precision of temporal columns in the format before MySQL 5.6 comes from (MariaDB).
+        /// From where the channel takes the precision of temporal columns that are in the format before MySQL
+        /// 5.6 (MariaDB).
         #[serde(default)]
         pub old_temporal_precision: OldTemporalPrecision,
-        /// Whether it waits for `tailwater channel start`.
+        /// Whether the channel stays stopped until `tailwater channel start`.
         #[serde(default)]
         pub stopped: bool,
-        /// Filters and renames; edits by `tailwater channel filter` take precedence.
+        /// Filters and renames. Changes made with `tailwater channel filter` take precedence.
         #[serde(default)]
         pub filters: FilterSet,
     }
@@ -80,11 +83,11 @@ fn default_transaction_bytes_max() -> u64 {
     16 << 20
 }
 
-/// With more workers a channel is no faster: they only wait for each other.
+/// A channel with more workers is not faster, because the workers only wait for each other.
 const WORKERS_MAX: usize = 64;
 
 impl ChannelConfig {
-    /// Checks the section for contradictions; `sources` are the names of the sources.
+    /// Checks the section for contradictions. `sources` has the names of all sources.
     pub(super) fn check(&self, sources: &HashSet<&String>) -> Result<(), String> {
         let name = &self.name;
         let legal = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);

@@ -9,15 +9,15 @@ use serde::Deserialize;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HttpConfig {
-    /// Address and port to listen on.
+    /// The address and port to listen on.
     pub listen: SocketAddr,
-    /// A file whose first line is the token that orders need; without it all orders are refused. Relative to
-    /// the configuration file.
+    /// A file whose first line is the token that orders must carry. Without a token all orders are refused.
+    /// Relative to the configuration file.
     pub token_file: Option<PathBuf>,
-    /// Interval of probes of each server while clients ask, in milliseconds.
+    /// Interval between two probes of a server while clients send requests, in milliseconds.
     #[serde(default = "default_look_interval_ms")]
     pub look_interval_ms: u64,
-    /// A probe older than this counts as none, in milliseconds.
+    /// The result of a probe older than this is ignored, in milliseconds.
     #[serde(default = "default_stale_after_ms")]
     pub stale_after_ms: u64,
 }
@@ -31,7 +31,7 @@ fn default_stale_after_ms() -> u64 {
 }
 
 impl HttpConfig {
-    /// `look_interval_ms` and `stale_after_ms`; their defaults without `[http]`.
+    /// Returns `look_interval_ms` and `stale_after_ms`; without `[http]` their defaults.
     pub fn probe_times_ms(http: Option<&Self>) -> (u64, u64) {
         http.map_or((default_look_interval_ms(), default_stale_after_ms()), |http| {
             (http.look_interval_ms, http.stale_after_ms)

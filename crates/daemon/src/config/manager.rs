@@ -9,7 +9,7 @@ use tailwater_manager::cluster_watch::ProbeIntervals;
 use tailwater_manager::lossless::PRIMARY_STATE_MAX_AGE_MS;
 use tailwater_topology::analysis::AnalysisSettings;
 
-/// The least `unanimous_detect_after_ms`, in milliseconds: a manager does not notice a shorter stall of its
+/// The smallest `unanimous_detect_after_ms`, in milliseconds. A manager cannot notice a shorter stall of its
 /// own process.
 const UNANIMOUS_DETECT_AFTER_MS_MIN: u64 = 500;
 
@@ -19,61 +19,63 @@ const UNANIMOUS_DETECT_AFTER_MS_MIN: u64 = 500;
 pub struct ManagerConfig {
     /// The name of this manager in the lease and in messages; the host name if absent.
     pub name: Option<String>,
-    /// Whether it replaces a dead primary automatically.
+    /// Whether the manager replaces a dead primary automatically.
     #[serde(default)]
     pub automatic: bool,
-    /// Whether it makes a former primary that returns a replica automatically, as `tailwater rejoin` does.
+    /// Whether the manager automatically makes a former primary that returns a replica, as `tailwater rejoin`
+    /// does.
     #[serde(default)]
     pub rejoin: bool,
-    /// The number of ACKs that commits on a new primary wait for.
+    /// The number of ACKs that a commit on a new primary waits for.
     #[serde(default = "default_semi_sync_acks")]
     pub semi_sync_acks: u32,
-    /// Whether a server of another region than the old primary's may be promoted automatically.
+    /// Whether the manager may automatically promote a server of another region than the old primary's.
     #[serde(default)]
     pub across_regions: bool,
     /// A server that needs longer than this to execute its relay log, in milliseconds, is promoted only if
-    /// there is no other.
+    /// there is no other candidate.
     #[serde(default = "default_catch_up_ms_max")]
     pub catch_up_ms_max: u64,
-    /// How old the last state of the primary may be, counted back from its last sign of life, in
-    /// milliseconds. The old spelling is `unverified_ms_max`.
+    /// The greatest age of the last known state of the primary, in milliseconds, counted back from the
+    /// primary's last sign of life. The old spelling is `unverified_ms_max`.
     #[serde(default = "default_primary_state_max_age_ms", alias = "unverified_ms_max")]
     pub primary_state_max_age_ms: u64,
-    /// The account of replicas that the manager repoints to the log; the first `[[serve.user]]` with a known
-    /// password if absent.
+    /// The account with which replicas that the manager repoints connect to the log. If absent, the first
+    /// `[[serve.user]]` with a known password.
     pub replica_user: Option<String>,
     /// A file whose first line is the password of `replica_user`.
     pub replica_password_file: Option<PathBuf>,
-    /// The host at which replicas reach the log; the address of `[[serve]]` if absent.
+    /// The host name at which replicas reach the log. If absent, the address of `[[serve]]`.
     pub replica_host: Option<String>,
-    /// The store of the lease.
+    /// Where the lease is stored.
     #[serde(default)]
     pub lease: LeaseConfig,
-    /// The time to live of the lease, in milliseconds.
+    /// How long the lease is valid without a renewal, in milliseconds.
     #[serde(default = "default_lease_ttl_ms")]
     pub lease_ttl_ms: u64,
-    /// `https://host:2379` of each member of etcd.
+    /// The URL of each etcd member: `https://host:2379`.
     #[serde(default)]
     pub etcd_endpoints: Vec<String>,
-    /// The user for etcd, if it requires a login.
+    /// The user name for etcd, if etcd requires a login.
     pub etcd_user: Option<String>,
     /// A file whose first line is the password of `etcd_user`.
     pub etcd_password_file: Option<PathBuf>,
-    /// PEM file of the authorities that may have signed etcd's certificates; those of the system if absent.
+    /// PEM file of the certificate authorities for etcd's certificates; those of the operating system if
+    /// absent.
     pub etcd_ca_file: Option<PathBuf>,
-    /// Prefix of the keys in etcd.
+    /// The prefix of all keys that the managers store in etcd.
     #[serde(default = "default_etcd_prefix")]
     pub etcd_prefix: String,
-    /// Times of the failure analysis.
+    /// The times of the failure detection.
     #[serde(default)]
     pub analysis: AnalysisSettings,
-    /// Intervals of probes.
+    /// The intervals of the probes.
     #[serde(default)]
     pub pace: ProbeIntervals,
-    /// Commands that fence an old primary, in order.
+    /// Commands that fence an old primary. They run in this order.
     #[serde(default, rename = "fence_hook")]
     pub fence_hooks: Vec<HookConfig>,
-    /// Commands that route clients to a new primary, in order.
+    /// Commands that route clients to a new primary. They run in this order.
     #[serde(default, rename = "route_hook")]
     pub route_hooks: Vec<HookConfig>,
 }
@@ -93,14 +95,14 @@ pub enum LeaseConfig {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HookConfig {
-    /// Its name in messages.
+    /// The name of the hook in messages.
     pub name: String,
-    /// The program and its arguments; no shell.
+    /// The program and its arguments. No shell is used.
     pub command: Vec<String>,
-    /// Arguments that are appended to the command.
+    /// Arguments that the manager appends to the command.
     #[serde(default)]
     pub arguments: HookArguments,
-    /// Time after which it is killed, in milliseconds.
+    /// The command is killed after this time, in milliseconds.
     #[serde(default = "default_hook_timeout_ms")]
     pub timeout_ms: u64,
 }
@@ -130,7 +132,7 @@ fn default_hook_timeout_ms() -> u64 {
 }
 
 impl Default for ManagerConfig {
-    /// The settings without the section.
+    /// The settings of a configuration without this section.
     fn default() -> Self {
         Self {
             name: None,
@@ -166,7 +168,7 @@ impl ManagerConfig {
             *file = base.join(&*file);
         }
         for hook in self.fence_hooks.iter_mut().chain(&mut self.route_hooks) {
-            // A bare name is searched in PATH.
+            // A program name without a slash is searched in PATH.
             if let Some(program) = hook.command.first_mut().filter(|program| program.contains('/')) {
                 *program = base.join(&*program).display().to_string();
             }
@@ -229,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_manager_without_settings_only_watches() {
+    fn a_manager_without_settings_only_watches_the_cluster() {
         let config = read("").unwrap();
         assert!(!config.automatic && !config.across_regions);
         assert_eq!(config.lease, LeaseConfig::File);
@@ -270,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_are_relative_to_the_configuration() {
+    fn paths_are_relative_to_the_configuration_file() {
         let mut config = read(
             "replica_user = 'r'\nreplica_password_file = 'p'\n[[route_hook]]\nname = 'a'\ncommand = ['./a', 'b/c']\n[[route_hook]]\nname \
              = 'b'\ncommand = ['true']",

@@ -9,18 +9,18 @@ server_section! {
     pub struct MemberConfig {
         /// The name of the server in messages and in the topology.
         pub name: String,
-        /// Name of the source whose cluster it belongs to.
+        /// Name of the source whose cluster the server belongs to.
         pub source: String,
-        /// Whether it may become the primary.
+        /// Whether the server may become the primary.
         #[serde(default)]
         pub promotion: Promotion,
-        /// Its region; all servers without one share a region.
+        /// The region of the server. All servers without a region count as one region.
         pub region: Option<String>,
     }
 }
 
 impl MemberConfig {
-    /// Checks the section for contradictions; `sources` are the names of the sources.
+    /// Checks the section for contradictions. `sources` has the names of all sources.
     pub(super) fn check(&self, sources: &HashSet<&String>) -> Result<(), String> {
         let name = &self.name;
         let legal = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
@@ -28,10 +28,10 @@ impl MemberConfig {
             return Err(format!("server.name = {name:?}: 1 to 64 of a-z, A-Z, 0-9, `_`, `-`, `.`"));
         }
         if name == "tailwater" {
-            return Err("server.name = \"tailwater\": that is what Tailwater itself is called".into());
+            return Err("server.name = \"tailwater\": Tailwater's own relay has this name".into());
         }
         if sources.contains(name) {
-            return Err(format!("server.name = {name:?}: that is the name of a [[source]]"));
+            return Err(format!("server.name = {name:?}: a [[source]] has this name"));
         }
         if !sources.contains(&self.source) {
             return Err(format!(

@@ -1,4 +1,4 @@
-//! `[[relay]]`: relays on other machines that also acknowledge a source's commits.
+//! `[[relay]]`: relays on other machines that also capture and acknowledge a source's commits.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -9,30 +9,34 @@ use serde::Deserialize;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RelayConfig {
-    /// Its name among the ackers.
+    /// The name of the relay in messages and in the topology.
     pub name: String,
-    /// Name of the `[[source]]` whose commits it captures.
+    /// Name of the `[[source]]` that the relay also captures.
     pub source: String,
-    /// The name of that source there; the same as here if absent.
+    /// The name of this source in the relay's configuration. If absent, the name is the same as here.
     pub source_there: Option<String>,
-    /// The address of its `[http]`: `http://host:8080`.
+    /// The address of the relay's `[http]` listener: `http://host:8080`.
     pub url: String,
-    /// A file whose first line is its token; relative to the configuration file.
+    /// A file whose first line is the token of the relay's `[http]` listener; relative to the configuration
+    /// file.
     pub token_file: PathBuf,
-    /// PEM file of the authorities that may have signed its certificate, where `url` begins with https; those
-    /// of the system if absent. Relative to the configuration file.
+    /// PEM file of the certificate authorities for the relay's certificate, if `url` begins with https. If
+    /// absent, those of the operating system. Relative to the configuration file.
     pub ca_file: Option<PathBuf>,
-    /// The `server_id` of the source there, under which it registers with the primary.
+    /// The `server_id` of the source in the relay's configuration, under which the relay registers with the
+    /// primary.
     pub server_id: u32,
-    /// `host:port` of each listener from which replicas read.
+    /// The address `host:port` of each `[[serve]]` listener of the relay, from which replicas can read.
     #[serde(default)]
     pub serves: Vec<String>,
-    /// The `server_uuid` that MySQL replicas see there; derived as there if absent.
+    /// The `server_uuid` that the relay shows to MySQL replicas. If absent, it is derived in the same way as
+    /// the relay derives it.
     pub serve_server_uuid: Option<String>,
-    /// Time-out of connecting, in milliseconds.
+    /// Time-out for connecting to the relay, in milliseconds.
     #[serde(default = "default_connect_timeout_ms")]
     pub connect_timeout_ms: u64,
-    /// Time-out of an answer, in milliseconds; orders to follow another server have a longer one.
+    /// Time-out for an answer of the relay, in milliseconds. Orders to follow another server have a longer
+    /// time-out.
     #[serde(default = "default_timeout_ms")]
     pub timeout_ms: u64,
 }
@@ -54,8 +58,7 @@ impl RelayConfig {
         }
     }
 
-    /// Checks the section for contradictions; `sources` are the names of the sources, each with its
-    /// `server_id`.
+    /// Checks the section for contradictions. `sources` has the name and the `server_id` of each source.
     pub(super) fn check(&self, sources: &[(&String, u32)]) -> Result<(), String> {
         let name = &self.name;
         let legal = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
@@ -63,7 +66,7 @@ impl RelayConfig {
             return Err(format!("relay.name = {name:?}: 1 to 64 of a-z, A-Z, 0-9, `_`, `-`, `.`"));
         }
         if name == "tailwater" {
-            return Err("relay.name = \"tailwater\": that is what this Tailwater itself is called".into());
+            return Err("relay.name = \"tailwater\": this daemon's own relay has this name".into());
         }
         let source = sources.iter().find(|(source, _)| **source == self.source);
         let Some((_, own_id)) = source else {
@@ -84,7 +87,9 @@ impl RelayConfig {
             text.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok())
         };
         if let Some(wrong) = self.serves.iter().find(|text| !is_address(text)) {
-            return Err(format!("relay {name:?}: serves: {wrong:?}: host:port of its [[serve]]"));
+            return Err(format!(
+                "relay {name:?}: serves: {wrong:?} is not host:port of a [[serve]] of the relay"
+            ));
         }
         if self.connect_timeout_ms < 10 || self.timeout_ms < self.connect_timeout_ms {
             return Err(format!(
@@ -95,7 +100,7 @@ impl RelayConfig {
     }
 }
 
-/// Checks all sections for contradictions.
+/// Checks all `[[relay]]` sections for contradictions.
 pub(super) fn check(relays: &[RelayConfig], sources: &[(&String, u32)]) -> Result<(), String> {
     let (mut names, mut ids) = (HashSet::new(), HashSet::new());
     for relay in relays {

@@ -1,4 +1,4 @@
-//! `[[serve]]`: listeners for native replicas and `mysqlbinlog`, and their accounts.
+//! `[[serve]]`: listeners for native replicas and `mysqlbinlog`, and the accounts of these clients.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -13,27 +13,29 @@ use serde::Deserialize;
 pub struct ServeConfig {
     /// Name of the source whose log is served.
     pub source: String,
-    /// Address and port to listen on.
+    /// The address and port to listen on.
     pub listen: SocketAddr,
-    /// The `server_id` that clients see; the source's `server_id`, under which Tailwater is its replica, if
-    /// absent.
+    /// The `server_id` that clients see. If absent, the `server_id` of the source section, under which
+    /// Tailwater registers as a replica of the source.
     pub server_id: Option<u32>,
-    /// The `server_uuid` that MySQL replicas see; derived from the source's name and `server_id` if absent.
+    /// The `server_uuid` that MySQL replicas see. If absent, it is derived from the source's name and
+    /// `server_id`.
     pub server_uuid: Option<String>,
     /// Whether connections are encrypted.
     #[serde(default)]
     pub tls: ServeTlsConfig,
-    /// PEM file with the certificate and its chain; a self-signed certificate is created at start if absent.
+    /// PEM file with the certificate and its chain. If absent, a self-signed certificate is created at the
+    /// start.
     pub tls_certificate: Option<PathBuf>,
     /// PEM file with the key of `tls_certificate`.
     pub tls_key: Option<PathBuf>,
-    /// Most connections at once, including those before login.
+    /// The greatest number of connections at the same time, including those before login.
     #[serde(default = "default_connections_max")]
     pub connections_max: usize,
-    /// A client that accepts no data for this long is disconnected, in milliseconds.
+    /// How long a client may accept no data before it is disconnected, in milliseconds.
     #[serde(default = "default_write_timeout_ms")]
     pub write_timeout_ms: u64,
-    /// The accounts.
+    /// The accounts of the clients.
     #[serde(default, rename = "user")]
     pub users: Vec<UserConfig>,
 }
@@ -42,7 +44,7 @@ pub struct ServeConfig {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ServeTlsConfig {
-    /// TLS is not offered.
+    /// The listener does not offer TLS.
     Off,
     /// TLS is used if the client requests it.
     #[default]
@@ -57,14 +59,14 @@ pub enum ServeTlsConfig {
 pub struct UserConfig {
     /// The user's name.
     pub name: String,
-    /// The password itself.
+    /// The password in plain text.
     pub password: Option<String>,
     /// A file whose first line is the password; relative to the configuration file.
     pub password_file: Option<PathBuf>,
-    /// The password hash as in `mysql.user`: one, or several for different plugins.
+    /// The password hash as in `mysql.user`: one hash, or several hashes for different plugins.
     #[serde(default)]
     pub hash: OneOrMany,
-    /// Whether it may purge the log and kill connections of other accounts.
+    /// Whether the account may purge the log and kill connections of other accounts.
     #[serde(default)]
     pub admin: bool,
 }
@@ -90,7 +92,7 @@ impl From<OneOrManyText> for OneOrMany {
     }
 }
 
-// A password is never printed.
+// Written by hand, because a password must never be printed.
 impl fmt::Debug for UserConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("UserConfig").field("name", &self.name).finish_non_exhaustive()
@@ -115,7 +117,7 @@ impl ServeConfig {
         }
     }
 
-    /// Checks the section for contradictions.
+    /// Checks the section for contradictions. `sources` has the names of all sources.
     pub(super) fn check(&self, sources: &HashSet<&String>) -> Result<(), String> {
         let what = format!("serve {}", self.listen);
         if !sources.contains(&self.source) {

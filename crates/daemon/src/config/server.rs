@@ -1,4 +1,4 @@
-//! The keys for the address and login of a server, which sources and targets share.
+//! The keys for the address and login of a server. Sources, targets and other servers use the same keys.
 
 use std::path::Path;
 
@@ -8,44 +8,44 @@ use serde::Deserialize;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TlsConfig {
-    /// Never.
+    /// No encryption.
     Off,
-    /// If the server offers it, without a check of its certificate.
+    /// Encrypted if the server offers TLS. The server's certificate is not checked.
     Preferred,
-    /// Always, without a check of the certificate.
+    /// Always encrypted. The server's certificate is not checked.
     Required,
-    /// Always; the certificate must be signed by `tls_ca`.
+    /// Always encrypted. The server's certificate must be signed by `tls_ca`.
     VerifyCa,
-    /// Always; the certificate must be signed by `tls_ca` and name the host.
+    /// Always encrypted. The server's certificate must be signed by `tls_ca` and name the host.
     VerifyFull,
 }
 
-/// The address and login of a server, as a section has them.
+/// The address and login of a server, as given in a section of the configuration.
 #[derive(Debug, Clone, Copy)]
 pub struct ServerAddress<'a> {
-    /// Host name or address.
+    /// Host name or IP address.
     pub host: Option<&'a str>,
     /// TCP port.
     pub port: Option<u16>,
     /// Unix socket.
     pub socket: Option<&'a Path>,
-    /// User to log in as.
+    /// The user to log in as.
     pub user: Option<&'a str>,
     /// Option file with user and password.
     pub defaults_file: Option<&'a Path>,
     /// How the connection is encrypted.
     pub tls: Option<TlsConfig>,
-    /// PEM file of the authorities.
+    /// PEM file of the certificate authorities.
     pub tls_ca: Option<&'a Path>,
 }
 
 impl ServerAddress<'_> {
-    /// Whether the section has an address, or an option file that may have one.
+    /// Whether the section has an address, or names an option file, which may have one.
     pub fn is_given(&self) -> bool {
         self.socket.is_some() || self.host.is_some() || self.port.is_some() || self.defaults_file.is_some()
     }
 
-    /// Checks the keys for contradictions.
+    /// Checks these keys for contradictions.
     pub(super) fn check(&self) -> Result<(), &'static str> {
         if self.socket.is_some() && (self.host.is_some() || self.port.is_some()) {
             return Err("give either socket, or host and port");
@@ -58,33 +58,35 @@ impl ServerAddress<'_> {
     }
 }
 
-/// Defines a section with the keys of a server and its own keys. With `#[serde(flatten)]` an error would lack
-/// the line of the key and the list of known keys.
+/// Defines a section that has the keys of a server and its own keys. `#[serde(flatten)]` could do this too,
+/// but its errors lack the line of the key and the list of known keys.
 macro_rules! server_section {
     ($(#[$about:meta])* pub struct $name:ident { $($own:tt)* }) => {
         $(#[$about])*
         #[derive(Debug, Clone, serde::Deserialize)]
         #[serde(deny_unknown_fields)]
         pub struct $name {
-            /// Host name or address of the server; with `port`. Excludes `socket`.
+            /// Host name or IP address of the server; needs `port`, excludes `socket`.
             pub host: Option<String>,
             /// TCP port of the server.
             pub port: Option<u16>,
             /// Unix socket of the server. Excludes `host` and `port`.
             pub socket: Option<std::path::PathBuf>,
-            /// User to log in as; the option file's if absent.
+            /// The user to log in as. If absent, the user in the option file.
             pub user: Option<String>,
-            /// Option file with a `[client]` group for user and password; relative to the configuration file.
+            /// Option file with a `[client]` group that has the user and password; relative to the
+            /// configuration file.
             pub defaults_file: Option<std::path::PathBuf>,
-            /// How the connection is encrypted; the option file decides if absent, or else it is `preferred`.
+            /// How the connection is encrypted. If absent, the option file decides; without a setting there,
+            /// `preferred`.
             pub tls: Option<$crate::config::TlsConfig>,
-            /// PEM file of the authorities that may have signed the server's certificate.
+            /// PEM file of the certificate authorities that may have signed the server's certificate.
             pub tls_ca: Option<std::path::PathBuf>,
             $($own)*
         }
 
         impl $name {
-            /// The address and login of the server.
+            /// Returns the address and login of the server.
             pub fn server(&self) -> $crate::config::ServerAddress<'_> {
                 $crate::config::ServerAddress {
                     host: self.host.as_deref(),
@@ -97,7 +99,7 @@ macro_rules! server_section {
                 }
             }
 
-            /// Paths are relative to the configuration file's folder.
+            /// Makes paths relative to the configuration file's folder.
             pub fn rebase(&mut self, base: &std::path::Path) {
                 for file in [&mut self.defaults_file, &mut self.tls_ca].into_iter().flatten() {
                     *file = base.join(&*file);

@@ -1,11 +1,12 @@
-//! Parses TOML. Errors do not contain values, since a line may contain a password.
+//! Parses TOML. Error messages do not contain values, because a line may contain a password.
 
 use serde::de::DeserializeOwned;
 
 /// Parses TOML.
 ///
 /// # Errors
-/// The error, with line, column and key. Unlike the parser's own message it never repeats the line.
+/// The error, with line, column and key. The TOML parser's own message would also repeat the line; this
+/// message does not.
 pub fn parse_toml<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     toml::from_str(text).map_err(|error| explain(text, &error))
 }

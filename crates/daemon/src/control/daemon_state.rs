@@ -19,7 +19,7 @@ use crate::api::channels::ChannelSnapshot;
 use crate::api::clusters::ManagerSnapshot;
 use crate::manager::requests::Manager;
 
-/// How long the end of the daemon waits for a channel to commit the transactions under way.
+/// How long a daemon that stops waits for a channel to commit its running transactions.
 const PAUSE_MAX: Duration = Duration::from_secs(10);
 
 /// The captures, channels and the manager of this process.
@@ -36,29 +36,29 @@ pub struct DaemonState {
 /// A captured source.
 #[derive(Debug)]
 pub struct SourceHandle {
-    /// Takes orders to its capture.
+    /// Takes orders to the source's capture.
     pub acker: CaptureAcker,
-    /// Its log.
+    /// The source's log.
     pub log: LogHandle,
-    /// The status of its capture.
+    /// The status of the source's capture.
     pub status: Arc<CaptureStatus>,
-    /// The readers of its log, by the address that it is served at.
+    /// The replicas that read the log, one entry for each listener.
     pub readers: Vec<StreamReaders>,
-    /// The `server_id` of its capture.
+    /// The `server_id` of the source's capture.
     pub server_id: u32,
-    /// Whether its capture acknowledges commits.
+    /// Whether the source's capture acknowledges commits.
     pub semi_sync: bool,
     /// The name of the source's own server.
     pub own: String,
 }
 
 impl DaemonState {
-    /// The captures.
+    /// Returns the state of all captures.
     pub fn captures(&self) -> Vec<CaptureSnapshot> {
         self.sources.iter().map(|(name, source)| source.snapshot(name)).collect()
     }
 
-    /// The channels.
+    /// Returns the state of all channels.
     pub fn channels(&self) -> Vec<ChannelSnapshot> {
         let snapshot = |(channel, log): &(Arc<Channel>, LogHandle)| {
             let source = self.sources.iter().find(|(_, source)| source.log.path() == log.path());
@@ -71,14 +71,15 @@ impl DaemonState {
         self.channels.values().map(snapshot).collect()
     }
 
-    /// The manager's view of a source's cluster; `None` if this daemon does not manage it.
+    /// Returns the manager's view of a source's cluster; `None` if this daemon does not manage the cluster.
     pub fn manager_snapshot(&self, source: &str) -> Option<ManagerSnapshot> {
         let cluster = self.manager.as_ref()?.cluster(source).ok()?;
         Some(ManagerSnapshot { holds_lease: cluster.holds_lease(), report: cluster.report() })
     }
 
-    /// Ends the manager, and has every channel commit the transactions under way, in bounded time. What a
-    /// channel does not commit in time is applied at the next start. To be called while the logs are open.
+    /// Stops the manager, and lets every channel commit its running transactions, for a limited time.
+    /// Transactions that a channel does not commit in time are applied at the next start. Must be called
+    /// while the logs are open.
     pub async fn stop(&self) {
         if let Some(manager) = &self.manager {
             manager.stop().await;
@@ -87,7 +88,7 @@ impl DaemonState {
             if tokio::time::timeout(PAUSE_MAX, channel.pause()).await.is_err() {
                 warn!(
                     channel = channel.name(),
-                    "the channel did not stop within {} s; the transactions under way are applied at the next start",
+                    "the channel did not stop within {} s; the running transactions are applied at the next start",
                     PAUSE_MAX.as_secs()
                 );
             }
@@ -97,19 +98,20 @@ impl DaemonState {
 }
 
 impl SourceHandle {
-    /// Why the log does not receive from the source, if so.
+    /// Returns why the log receives nothing from the source, if so.
     fn problem(&self) -> Option<String> {
         let state = self.status.snapshot().state;
         (state != CaptureState::Streaming).then(|| describe(&state))
     }
 
-    /// The server that the log follows, and whether it counts as the primary.
+    /// Returns the server that the log follows, and whether it counts as the primary.
     fn followed(&self, state: &CaptureState) -> FollowedServer {
         let orders = self.status.orders();
         let withheld = match state {
             _ if orders.stopped.is_some() => Some("the log is stopped by order".to_owned()),
             CaptureState::StoppedByOrder(_) => Some("the log is stopped by order".to_owned()),
-            // Its history differs from the log's, for example: new commits on it are not in the log.
+            // For example, the server's history differs from the log's. New commits on that server are then
+            // not in the log.
             CaptureState::Refused(reason) => Some(format!("the log no longer follows it: {reason}")),
             CaptureState::Stopped => Some("the daemon is stopping".to_owned()),
             CaptureState::Connecting | CaptureState::Streaming | CaptureState::Waiting(_) => None,
@@ -163,7 +165,7 @@ impl SourceHandle {
     }
 }
 
-/// The activity of a capture as text, with the reason if it waits or is stopped.
+/// Returns as text what a capture is doing; if it waits or is stopped, with the reason.
 fn describe(state: &CaptureState) -> String {
     match state {
         CaptureState::Connecting => "connecting to the source".to_owned(),
@@ -178,13 +180,13 @@ fn describe(state: &CaptureState) -> String {
     }
 }
 
-/// Whether commits on the source wait for an ACK at all. Other alarms are about the duration and the time of
-/// the wait.
+/// Whether commits on the source wait for an ACK at all. The other alarms are about how long they wait and at
+/// which point of the commit.
 fn is_semi_sync_on(alarms: &[SemiSyncAlarm]) -> bool {
     !alarms.iter().any(|alarm| matches!(alarm, SemiSyncAlarm::Disabled | SemiSyncAlarm::FallenBack))
 }
 
-/// One of [`crate::metrics::CAPTURE_STATES`].
+/// Returns the name of a capture's state: one of [`crate::metrics::CAPTURE_STATES`].
 fn state_name(state: &CaptureState) -> &'static str {
     match state {
         CaptureState::Connecting => "connecting",
@@ -204,7 +206,7 @@ mod tests {
     use crate::metrics::CAPTURE_STATES;
 
     #[test]
-    fn every_state_is_listed() {
+    fn every_capture_state_is_listed() {
         let stop = StopOrder { token: 7, since_ms: 0 };
         let captures = [
             CaptureState::Connecting,

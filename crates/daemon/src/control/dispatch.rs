@@ -1,4 +1,4 @@
-//! Carries out commands.
+//! Executes the commands of clients.
 
 use anyhow::{Context, anyhow, bail, ensure};
 use tailwater_apply::channel::{Channel, ChannelState, UntilCondition, log_reader_name};
@@ -23,7 +23,8 @@ pub(super) async fn execute(
     let state = &control.state;
     match command {
         ControlCommand::List => channels_after(Ok(()), control),
-        // Clients that may open the control socket may read the log, which contains all values.
+        // No further permission is needed: clients that may open the control socket may also read the log,
+        // which contains all values.
         ControlCommand::ListWithValues => Ok(ControlAnswer::Channels(statuses(state))),
         ControlCommand::Topology => {
             let reports = state.captures().into_iter().map(|capture| capture.report);
@@ -58,7 +59,7 @@ pub(super) async fn execute(
     }
 }
 
-/// The channels after a command, without the details of faults; or why it was not carried out.
+/// Returns the channels after a command, without the details of faults; or why the command was not executed.
 pub(super) fn channels_after(
     done: anyhow::Result<()>,
     control: &Control,
@@ -122,7 +123,7 @@ async fn change_channel(command: ControlCommand, state: &DaemonState) -> anyhow:
             .channels
             .get(name)
             .map(|(channel, log)| (channel, log.source().map_or(Flavour::MySql, |source| source.flavour)))
-            .ok_or_else(|| anyhow!("there is no channel {name:?}; there are: {}", known()))
+            .ok_or_else(|| anyhow!("there is no channel {name:?}; the channels are: {}", known()))
     };
     match command {
         ControlCommand::Start { channel, until_gtid, until_time_us } => {
@@ -163,13 +164,15 @@ async fn change_channel(command: ControlCommand, state: &DaemonState) -> anyhow:
             }
         }
         ControlCommand::Set { channel, edit } => find(&channel)?.0.edit(edit).await?,
-        ControlCommand::Pause { .. } => bail!("a pause needs a connection that it lasts for"),
+        ControlCommand::Pause { .. } => {
+            bail!("a pause needs a connection, because it lasts until the connection closes")
+        }
         _ => bail!("the command is not about a channel"),
     }
     Ok(())
 }
 
-/// A target that has become the primary would receive its own commits again.
+/// Refuses to start a channel whose target has become the primary: it would receive its own commits again.
 fn refuse_if_target_is_primary(channel: &Channel, state: &DaemonState) -> anyhow::Result<()> {
     let name = channel.name();
     let reads = |source: &&SourceHandle| {
@@ -188,21 +191,22 @@ fn refuse_if_target_is_primary(channel: &Channel, state: &DaemonState) -> anyhow
     Ok(())
 }
 
-/// Keeps new transactions in the log for a channel whose target will be provisioned with what the source has
-/// now.
+/// Keeps new transactions in the log for a channel whose target will be provisioned from the present state of
+/// the source.
 ///
 /// # Errors
-/// If the channel runs, or the log could not tell later what the target lacks.
+/// If the channel is running, or if the log could not determine later which transactions the target lacks.
 fn hold(channel: &Channel, log: &LogHandle) -> anyhow::Result<()> {
     let name = channel.name();
     let state = channel.status().borrow().state;
     ensure!(
         matches!(state, ChannelState::Stopped | ChannelState::Failed),
-        "channel {name} runs; a channel whose target is to be provisioned has stopped = true in the configuration"
+        "channel {name} is running; a channel whose target is to be provisioned has stopped = true in the configuration"
     );
     let newest = log.segments().last().map(|segment| segment.number);
-    let newest =
-        newest.context("the log is empty: nothing was captured yet; try again when it follows its source")?;
+    let newest = newest.context(
+        "the log is empty: nothing was captured yet; try again when the capture is streaming from its source",
+    )?;
     ensure!(
         log.gtids_before(newest)?.is_some(),
         "the log starts in the middle of a binlog file, so the GTIDs before it are not known: wait for the source's next file"

@@ -1,4 +1,4 @@
-//! Commands that hold until a connection ends.
+//! Commands whose effect lasts until a connection ends.
 
 use std::sync::Arc;
 
@@ -22,10 +22,10 @@ impl ControlSession {
         Self { control, paused: Vec::new() }
     }
 
-    /// Carries out a command, [`ControlCommand::Pause`] included.
+    /// Executes a command, also [`ControlCommand::Pause`].
     ///
     /// # Errors
-    /// As [`Control::execute`].
+    /// The errors of [`Control::execute`].
     pub async fn execute(&mut self, command: ControlCommand) -> Result<ControlAnswer, CommandError> {
         match command {
             ControlCommand::Pause { channel } => {
@@ -41,23 +41,24 @@ impl ControlSession {
         let (channel, _) = channel.ok_or_else(|| anyhow!("the daemon has no channel {name:?}"))?;
         let state = channel.status().borrow().state;
         if matches!(state, ChannelState::Running | ChannelState::Connecting) {
-            // It is started again even if the pause fails half way.
+            // Recorded first, so that the channel is started again even if the pause fails midway.
             self.paused.push(name.to_owned());
             channel
-                .pause_with_reason(
-                    "a job that reads its target has paused it, and starts it again at its end",
-                )
+                .pause_with_reason("paused by a job that reads the target; starts again when the job ends")
                 .await?;
         }
         Ok(())
     }
 
-    /// Starts the paused channels again.
+    /// Starts the channels that this session has paused.
     pub async fn close(self) {
         for name in self.paused {
             let Some((channel, _)) = self.control.state().channels.get(&name) else { continue };
             if let Err(error) = channel.resume(None).await {
-                warn!(channel = name, "the channel was paused by a job and cannot start again: {error}");
+                warn!(
+                    channel = name,
+                    "the channel, which a job had paused, cannot be started again: {error}"
+                );
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Maps requests to commands and snapshots of [`Control`], and the answers to JSON and to the text of
+//! Maps HTTP requests to commands and snapshots of [`Control`], and the answers to JSON or to the text of
 //! metrics.
 
 use std::sync::Arc;
@@ -16,15 +16,15 @@ use crate::api::commands::{CommandError, CommandErrorKind, ControlAnswer, Contro
 use crate::control::Control;
 use crate::metrics;
 
-/// How long the first request after a pause waits for probes.
+/// How long the first request after a time without requests waits for probes.
 const FIRST_PROBE_MAX: Duration = Duration::from_millis(1_000);
 
-/// A response.
+/// A response to a request.
 #[derive(Debug)]
 pub(super) struct HttpResponse {
     pub status: StatusCode,
     pub body: HttpBody,
-    /// The methods that the path accepts, if the request has another one.
+    /// The methods that the path accepts, if the request used another method.
     pub allowed: Option<&'static str>,
 }
 
@@ -52,7 +52,7 @@ impl From<RouteError> for HttpResponse {
         match error {
             RouteError::NotFound => Self::failed(
                 StatusCode::NOT_FOUND,
-                "no such path; there are /primary, /replica, /status, /metrics, /healthz and /acker",
+                "no such path; the paths are /primary, /replica, /status, /metrics, /healthz and /acker",
             ),
             RouteError::Method { allowed } => Self {
                 allowed: Some(allowed),
@@ -77,7 +77,8 @@ impl From<CommandError> for HttpResponse {
     }
 }
 
-/// Without the reason, which may repeat a server's error about a statement: clients need no token here.
+/// Removes the reason, which may repeat a server's error about a statement. Clients need no token to read
+/// this.
 fn without_reason(readiness: FailoverReadiness) -> FailoverReadiness {
     match readiness {
         FailoverReadiness::NotReady { rule, .. } => FailoverReadiness::NotReady {
@@ -88,16 +89,16 @@ fn without_reason(readiness: FailoverReadiness) -> FailoverReadiness {
     }
 }
 
-/// Handles requests.
+/// Handles HTTP requests.
 #[derive(Debug)]
 pub struct HttpHandler {
     control: Arc<Control>,
-    /// The token that orders need.
+    /// The token that orders must carry.
     token: Option<BearerToken>,
 }
 
 impl HttpHandler {
-    /// A handler. Without a token it refuses all orders.
+    /// Creates a handler. Without a token it refuses all orders.
     pub fn new(control: Arc<Control>, token: Option<BearerToken>) -> Self {
         Self { control, token }
     }
@@ -138,9 +139,10 @@ impl HttpHandler {
                 let status = if check.ok { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
                 HttpResponse { status, body: HttpBody::Json(json!(check)), allowed: None }
             }
-            Ok(_) => {
-                HttpResponse::failed(StatusCode::INTERNAL_SERVER_ERROR, "the answer is not about a role")
-            }
+            Ok(_) => HttpResponse::failed(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "the daemon's answer is not the result of a role check",
+            ),
             Err(error) => error.into(),
         }
     }
@@ -151,7 +153,7 @@ impl HttpHandler {
         credential: Option<&[u8]>,
         command: Result<ControlCommand, HttpResponse>,
     ) -> HttpResponse {
-        // First, so that clients without the token learn nothing.
+        // Checked first, so that clients without the token learn nothing.
         let command = orders::authorize(self.token.as_ref(), credential).and(command);
         match command {
             Ok(command) => {
@@ -181,8 +183,8 @@ impl HttpHandler {
         }
     }
 
-    /// Requests probes, and waits until those of the cluster of a server or source are fresh. While clients
-    /// ask regularly, they are.
+    /// Requests probes, and waits until the probes of the cluster of a server or source are recent. While
+    /// clients send requests regularly, the probes are always recent and nothing waits.
     async fn keep_probed(&self, server: Option<&str>, source: Option<&str>) {
         let mut changes = self.control.subscribe();
         let requested = self.control.execute(ControlCommand::KeepProbed).await;
@@ -193,7 +195,7 @@ impl HttpHandler {
                 }
             }
         };
-        // A server that is late counts as not probed.
+        // A server whose probe takes longer counts as not probed.
         let _ = tokio::time::timeout(FIRST_PROBE_MAX, fresh).await;
     }
 }

@@ -1,4 +1,4 @@
-//! Connections: one request on each, with limits on their number, duration and size.
+//! HTTP connections: one request on each, with limits for their number, duration and size.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -21,26 +21,26 @@ use tracing::{debug, warn};
 use super::handler::{HttpBody, HttpHandler, HttpResponse};
 use crate::metrics;
 
-/// Most connections at once; further ones are closed.
+/// The greatest number of connections at the same time. Further connections are closed at once.
 const CONNECTIONS_MAX: usize = 256;
-/// How long a client may take to send its request.
+/// How long a client may take to send the request line and headers.
 const HEAD_TIME_MAX: Duration = Duration::from_secs(5);
 /// The longest duration of a connection.
 const CONNECTION_TIME_MAX: Duration = Duration::from_secs(120);
-/// Most bytes of a request line and its headers.
+/// The greatest size of the request line and headers, in bytes.
 const HEAD_BYTES_MAX: usize = 16 << 10;
-/// Most bytes of the body of an order.
+/// The greatest size of the body of an order, in bytes.
 const BODY_BYTES_MAX: usize = 64 << 10;
 
 /// Binds an address.
 ///
 /// # Errors
-/// If it cannot be bound.
+/// If the address cannot be bound.
 pub async fn bind(listen: SocketAddr) -> anyhow::Result<TcpListener> {
     TcpListener::bind(listen).await.with_context(|| format!("http: listen at {listen}"))
 }
 
-/// Serves until the returned task is aborted.
+/// Serves requests until the returned task is aborted.
 pub fn serve(listener: TcpListener, handler: Arc<HttpHandler>) -> JoinHandle<()> {
     tokio::spawn(async move {
         let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
@@ -55,7 +55,7 @@ pub fn serve(listener: TcpListener, handler: Arc<HttpHandler>) -> JoinHandle<()>
                     tokio::spawn(async move {
                         let served = serve_connection(stream, handler);
                         if tokio::time::timeout(CONNECTION_TIME_MAX, served).await.is_err() {
-                            debug!(%peer, "http: closed a connection after {} s", CONNECTION_TIME_MAX.as_secs());
+                            debug!(%peer, "http: closed a connection that was open for {} s", CONNECTION_TIME_MAX.as_secs());
                         }
                         drop(permit);
                     });
@@ -78,7 +78,7 @@ async fn serve_connection(stream: TcpStream, handler: Arc<HttpHandler>) {
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIME_MAX)
         .max_buf_size(HEAD_BYTES_MAX)
-        // Checks are rare, and an idle connection counts towards the limit.
+        // Requests are rare, and an idle connection would count towards the limit.
         .keep_alive(false)
         .serve_connection(TokioIo::new(stream), service)
         .await;
@@ -110,7 +110,7 @@ async fn respond(request: Request<Incoming>, handler: &HttpHandler) -> Response<
     *response.status_mut() = status;
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
-    // An old response may send a client to the wrong server.
+    // Prevents caching: an old response could direct a client to the wrong server.
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     if let Some(allowed) = allowed {
         headers.insert(ALLOW, HeaderValue::from_static(allowed));

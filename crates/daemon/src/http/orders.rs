@@ -1,4 +1,4 @@
-//! Requests of a manager on another machine: all need the token.
+//! Requests of a manager on another machine. All of them need the token.
 
 use hyper::StatusCode;
 use serde_json::json;
@@ -12,7 +12,7 @@ use crate::api::clusters::ClusterSnapshot;
 use crate::api::commands::{CommandError, CommandErrorKind, ControlAnswer, ControlCommand};
 use crate::api::snapshot::DaemonSnapshot;
 
-/// Whether a request carries the token; or the response that it does not.
+/// Checks that a request carries the token. If it does not, returns the response.
 pub(super) fn authorize(token: Option<&BearerToken>, credential: Option<&[u8]>) -> Result<(), HttpResponse> {
     let token = token.ok_or_else(|| {
         HttpResponse::failed(
@@ -25,11 +25,11 @@ pub(super) fn authorize(token: Option<&BearerToken>, credential: Option<&[u8]>) 
     }
     Err(HttpResponse::failed(
         StatusCode::UNAUTHORIZED,
-        "the header `Authorization: Bearer TOKEN` with the token of token_file is missing or wrong",
+        "the header `Authorization: Bearer TOKEN` is missing, or its token is not the one in token_file",
     ))
 }
 
-/// The command of an order.
+/// Converts an order to a command.
 pub(super) fn command(source: String, kind: OrderKind, body: &[u8]) -> Result<ControlCommand, HttpResponse> {
     parse(source, kind, body).map_err(|reason| HttpResponse::failed(StatusCode::BAD_REQUEST, &reason))
 }
@@ -48,12 +48,13 @@ fn parse(source: String, kind: OrderKind, body: &[u8]) -> Result<ControlCommand,
         (OrderKind::Follow, OrderBody { token, server: Some(server) }) => {
             Ok(ControlCommand::AckerFollow { source, token, server })
         }
-        (OrderKind::Follow, _) => Err("\"server\" is missing: the server to follow".to_owned()),
+        (OrderKind::Follow, _) => Err("\"server\" is missing: give the server to follow".to_owned()),
         (OrderKind::Stop | OrderKind::Start, _) => Err("\"server\" is only for orders to follow".to_owned()),
     }
 }
 
-/// The response to an order or query. Its code tells a manager whether the order may have been carried out.
+/// Returns the response to an order or query. Its status code tells the manager whether the order may have
+/// been executed.
 pub(super) fn response(
     source: &str,
     answer: Result<ControlAnswer, CommandError>,
@@ -91,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn orders_are_parsed_whole() {
+    fn the_body_of_an_order_is_checked() {
         let parse = |kind, body: &str| parse("orders".to_owned(), kind, body.as_bytes());
         let stop = parse(OrderKind::Stop, r#"{"token":7}"#);
         assert!(matches!(stop, Ok(ControlCommand::AckerStop { source, token: 7 }) if source == "orders"));

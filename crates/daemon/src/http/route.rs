@@ -1,27 +1,27 @@
-//! Parses the line of a request. Pure.
+//! Parses a request line. Has no side effects.
 
 use hyper::Method;
 
 use crate::api::commands::ControlCommand;
 
-/// The target of a request.
+/// What a request asks for.
 #[derive(Debug, Clone)]
 pub(super) enum Route {
-    /// The process answers.
+    /// Whether the daemon's process answers.
     Health,
-    /// All clusters, as trees.
+    /// The topology trees of all clusters.
     Status,
-    /// Metrics of captures, channels and the manager.
+    /// The metrics of captures, channels and the manager.
     Metrics,
     /// A check of a server's role, with the server and the source that the request names.
     Check { command: ControlCommand, server: Option<String>, source: Option<String> },
-    /// The state of a source's capture, and the content of its log.
+    /// The state of a source's capture, and what its log contains.
     Acker { source: String },
     /// An order to a source's capture.
     Order { source: String, order: OrderKind },
 }
 
-/// Kinds of orders to a capture; the body has the parameters.
+/// Kinds of orders to a capture. The request body has the parameters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum OrderKind {
     Stop,
@@ -34,9 +34,9 @@ pub(super) enum OrderKind {
 pub(super) enum RouteError {
     /// The path does not exist.
     NotFound,
-    /// The path accepts other methods only.
+    /// The path accepts only other methods.
     Method { allowed: &'static str },
-    /// A parameter is invalid.
+    /// A parameter is invalid. The text has the reason.
     Bad(String),
 }
 
@@ -44,7 +44,8 @@ const CHECK_METHODS: &str = "GET, HEAD, OPTIONS";
 const QUERY_METHODS: &str = "GET";
 const ORDER_METHODS: &str = "POST";
 
-/// Parses a request line. OPTIONS is handled like GET: load balancers check with it.
+/// Parses a request line. OPTIONS is handled like GET, because some load balancers send OPTIONS as their
+/// check.
 pub(super) fn route(method: &Method, path: &str, query: Option<&str>) -> Result<Route, RouteError> {
     let segments: Vec<&str> = path.trim_matches('/').split('/').collect();
     let mut query = Query::read(query)?;
@@ -104,7 +105,7 @@ fn replica(server: &str, query: &mut Query) -> Result<Route, RouteError> {
     Ok(Route::Check { command, server: Some(server), source })
 }
 
-/// Names have no characters that a URL must encode, so nothing is decoded.
+/// Returns a name from the URL. Names contain no characters that a URL must encode, so nothing is decoded.
 fn name(text: &str) -> Result<String, RouteError> {
     let legal = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
     if text.is_empty() || text.len() > 64 || !text.chars().all(legal) {
@@ -113,7 +114,7 @@ fn name(text: &str) -> Result<String, RouteError> {
     Ok(text.to_owned())
 }
 
-/// The parameters of a request, each once.
+/// The parameters of a request. Each may be given once.
 struct Query(Vec<(String, String)>);
 
 impl Query {
@@ -134,7 +135,8 @@ impl Query {
         Some(self.0.swap_remove(at).1)
     }
 
-    /// A misspelt parameter must not count as an absent one.
+    /// Refuses parameters that the path does not have. Otherwise a misspelt parameter would be ignored
+    /// silently.
     fn check_all_used(&self) -> Result<(), RouteError> {
         match self.0.first() {
             Some((key, _)) => Err(RouteError::Bad(format!("{key}= is not a parameter of this path"))),
@@ -175,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_are_parsed() {
+    fn valid_requests_are_parsed() {
         let text = |text: &str| Some(text.to_owned());
         assert_eq!(primary_of("/primary/db1"), Some((text("db1"), None)));
         assert_eq!(primary_of("/primary?server=db1&source=orders"), Some((text("db1"), text("orders"))));
@@ -206,7 +208,7 @@ mod tests {
         assert_eq!(error(&Method::GET, "/primary/db1/x"), RouteError::NotFound);
         assert_eq!(error(&Method::POST, "/primary/db1"), RouteError::Method { allowed: CHECK_METHODS });
         assert!(matches!(route(&Method::OPTIONS, "/healthz", None), Ok(Route::Health)));
-        // Following a link must not change anything.
+        // GET is refused here, because following a link must not change anything.
         for path in ["/acker/orders/stop", "/acker/orders/start", "/acker/orders/follow"] {
             assert_eq!(error(&Method::GET, path), RouteError::Method { allowed: ORDER_METHODS }, "{path}");
             assert!(matches!(route(&Method::POST, path, None), Ok(Route::Order { .. })), "{path}");
@@ -216,7 +218,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_request_line_makes_it_panic(path in ".{0,80}", query in proptest::option::of(".{0,80}")) {
+        fn no_request_line_causes_a_panic(path in ".{0,80}", query in proptest::option::of(".{0,80}")) {
             let _ = route(&Method::GET, &path, query.as_deref());
         }
     }

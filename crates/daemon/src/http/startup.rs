@@ -1,4 +1,4 @@
-//! The listener of the configuration.
+//! Starts the HTTP listener of the configuration.
 
 use std::sync::Arc;
 
@@ -12,10 +12,10 @@ use super::token::BearerToken;
 use crate::config::Config;
 use crate::control::Control;
 
-/// The token of `[http]`, if it has one.
+/// Returns the token of `[http]`, if the section has a token file.
 ///
 /// # Errors
-/// If it cannot be read, or is none.
+/// If the file cannot be read, or its first line is not a valid token.
 pub fn token_of(config: &Config) -> anyhow::Result<Option<BearerToken>> {
     let file = config.http.as_ref().and_then(|http| http.token_file.as_deref());
     file.map(BearerToken::read).transpose().context("http.token_file")
@@ -38,7 +38,7 @@ impl HttpListener {
         Ok(Some(Self { listener: bind(http.listen).await?, token }))
     }
 
-    /// Serves until the returned task is aborted.
+    /// Serves requests until the returned task is aborted.
     pub fn serve(self, control: Arc<Control>) -> JoinHandle<()> {
         serve(self.listener, Arc::new(HttpHandler::new(control, self.token)))
     }

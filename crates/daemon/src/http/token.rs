@@ -1,4 +1,4 @@
-//! The token that orders need.
+//! The token that authorizes orders over HTTP.
 
 use std::fmt;
 use std::path::Path;
@@ -7,10 +7,10 @@ use subtle::ConstantTimeEq;
 
 use crate::config::ConfigError;
 
-/// A token shorter than this could be guessed.
+/// The smallest length of a token. A shorter token could be guessed.
 const CHARACTERS_MIN: usize = 16;
 
-/// A token. It is never printed.
+/// A token. It is never printed or logged.
 #[derive(Clone)]
 pub struct BearerToken(String);
 
@@ -21,10 +21,10 @@ impl fmt::Debug for BearerToken {
 }
 
 impl BearerToken {
-    /// The first line of a file.
+    /// Reads the token from the first line of a file.
     ///
     /// # Errors
-    /// If the file cannot be read, or its first line is no token.
+    /// If the file cannot be read, or its first line is not a valid token.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
         let text = tailwater_files::read_user_file_text(path, 1 << 20)
             .map_err(|error| ConfigError::of_file(path, format!("the token cannot be read: {error}")))?;
@@ -43,12 +43,13 @@ impl BearerToken {
         is_token.then(|| Self(token.to_owned()))
     }
 
-    /// The value of the header `Authorization` that carries it.
+    /// Returns the value of the header `Authorization` with this token.
     pub fn bearer(&self) -> String {
         format!("Bearer {}", self.0)
     }
 
-    /// Whether a header `Authorization` carries it. The duration does not depend on where the two differ.
+    /// Whether a header `Authorization` carries this token. The comparison takes the same time wherever the
+    /// two differ.
     pub fn is_in(&self, header: &[u8]) -> bool {
         let Some((scheme, token)) = header.split_at_checked("Bearer ".len()) else { return false };
         scheme.eq_ignore_ascii_case(b"Bearer ") && bool::from(token.ct_eq(self.0.as_bytes()))
@@ -60,10 +61,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_is_compared_whole() {
+    fn the_whole_token_is_compared() {
         let secret = BearerToken::of("0123456789abcdef\n").expect("a token");
         assert!(secret.is_in(b"Bearer 0123456789abcdef"));
-        assert!(secret.is_in(b"bearer 0123456789abcdef"), "schemes have no case");
+        assert!(secret.is_in(b"bearer 0123456789abcdef"), "the name of the scheme is not case-sensitive");
         assert!(secret.is_in(secret.bearer().as_bytes()));
         for wrong in
             ["Bearer 0123456789abcdee", "Bearer 0123456789abcde", "Bearer ", "", "Basic 0123456789abcdef"]

@@ -1,5 +1,5 @@
-//! Lets a MySQL server clone another one: all InnoDB data, all accounts, and the position in the donor's
-//! history.
+//! Makes a MySQL server clone another one with the clone plugin: all InnoDB data, all accounts, and the
+//! binlog position and GTID set of the donor.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -18,81 +18,75 @@ use tailwater_tables::error::BulkError;
 use tailwater_tables::progress::BulkProgress;
 use tailwater_wire::sql_quote::{string_literal, string_literals};
 
-/// The recipient has all data, but nothing restarts it automatically.
+/// Error number of a recipient that has all the data, but has no supervisor that restarts it.
 const RESTART_FAILED: u16 = 3707;
-/// Databases that every server has; `tailwater` belongs to the server's old data.
+/// Databases that every server has and that do not count as data. `tailwater` is not one: it belongs to the
+/// old data of the server.
 const SYSTEM_SCHEMAS: [&str; 4] = ["mysql", "sys", "information_schema", "performance_schema"];
-/// A server takes part in one clone operation at a time. For a busy donor, the recipient repeats the error
-/// number in its message.
+/// Error number of a server that already takes part in a clone; it takes part in one at a time. If the donor
+/// is busy, the recipient reports another error, whose message contains this number.
 const BUSY: u16 = 3634;
-/// Maximum wait for the end of a clone operation that was just cancelled.
+/// Maximum wait for the end of an earlier clone that was just cancelled.
 const BUSY_MAX: Duration = Duration::from_secs(10);
-/// Maximum number of names in a message.
+/// Maximum number of names of tables or databases in an error message.
 const NAMED_MAX: usize = 5;
-/// How often to poll the progress of the recipient, and whether it has restarted.
+/// Interval between two polls of the recipient, for its progress and for whether it has restarted.
 const LOOK: Duration = Duration::from_millis(500);
-/// How often to send KILL to the recipient, [`LOOK`] apart.
+/// How many times to send KILL to the recipient, [`LOOK`] apart.
 const KILLS_MAX: u32 = 20;
 
 /// The donor and the recipient of a clone.
 #[derive(Debug, Clone)]
 pub struct CloneOptions {
-    /// The server to copy. The recipient logs in to it with this user and password, over TCP.
+    /// The server to copy. The recipient logs in to the donor over TCP, with this user and password.
     pub donor: ConnectOptions,
-    /// The server that becomes the copy: all its data is replaced, including its accounts.
+    /// The server that becomes the copy. The clone replaces all its data, including its accounts.
     pub recipient: ConnectOptions,
-    /// The donor's address for the recipient; if absent, that of `donor`, or 127.0.0.1 if that is a socket.
+    /// The address at which the recipient reaches the donor. Default: that of `donor`, or 127.0.0.1 if
+    /// `donor` is a socket.
     pub donor_address: Option<(String, u16)>,
-    /// How long to wait for the recipient to restart with its new data.
+    /// Maximum wait for the recipient to restart with its new data.
     pub restart_wait_max: Duration,
 }
 
-/// The plan of a possible clone.
+/// What a clone would do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClonePlan {
     /// The donor's version.
     pub version: String,
-    /// The donor's address for the recipient.
+    /// The address at which the recipient reaches the donor.
     pub donor_address: (String, u16),
-    /// Estimated size in bytes.
+    /// Estimated size of the donor's data in bytes.
     pub bytes_estimate: u64,
 }
 
 /// The result of a clone.
 #[derive(Debug, Clone)]
 pub struct CloneReport {
-    /// The position of the data.
+    /// The binlog position and GTID set of the copied data.
     pub point: BinaryCopyPosition,
-    /// Copied bytes.
+    /// Number of copied bytes.
     pub bytes: u64,
-    /// How long it took, including the recipient's restart.
+    /// How long the clone took, including the restart of the recipient.
     pub elapsed: Duration,
 }
 
-/// Connections to both servers, and the plan.
+/// A connection to the recipient, and the plan of the clone.
 struct PreparedClone {
     recipient: Connection,
     plan: ClonePlan,
 }
 
-/// Checks whether the donor can be cloned to the recipient, and returns the plan. Changes nothing.
-///
-/// # Errors
-/// [`BulkError::BinaryUnsupported`] with the reason; [`BulkError::Session`], also if an account lacks a
-/// privilege.
+/// Checks whether the donor can be cloned to the recipient, and returns the plan. Changes nothing on either
+/// server.
 pub async fn plan(options: &CloneOptions) -> Result<ClonePlan, BulkError> {
     let PreparedClone { recipient, plan } = prepare(options).await?;
     recipient.close().await;
     Ok(plan)
 }
 
-/// Clones, and waits until the recipient has restarted with its new data.
-///
-/// # Errors
-/// [`BulkError::BinaryUnsupported`] before any change; [`BulkError::BinaryFailed`] if the recipient fails,
-/// which may leave it without data; [`BulkError::BinaryInterrupted`] if cancelled, which cancels the
-/// operation on the recipient, too; [`BulkError::RecipientDown`] if it has all data and does not restart in
-/// time.
+/// Clones the donor, and waits until the recipient has restarted with its new data. Cancelling it also
+/// cancels the clone on the recipient.
 pub async fn clone(
     options: &CloneOptions,
     progress: &Arc<BulkProgress>,
@@ -106,7 +100,8 @@ pub async fn clone(
     recipient.execute(&valid).await?;
     let id = recipient.server().connection_id;
     let donor = &options.donor;
-    // The server writes the password to no log, and errors of CLONE do not repeat it.
+    // The statement contains the password. The server writes it to no log, and errors of CLONE do not repeat
+    // it.
     let sql = format!(
         "CLONE INSTANCE FROM {}@{}:{port} IDENTIFIED BY {}",
         string_literal(&donor.user),
@@ -135,10 +130,8 @@ pub async fn clone(
     Ok(CloneReport { point, bytes, elapsed: started.elapsed() })
 }
 
-/// Checks the result of the statement; `None` if the recipient did not answer after it was cancelled.
-///
-/// # Errors
-/// As [`clone`].
+/// Checks the result of CLONE INSTANCE. `cloned` is `None` if the recipient did not answer after the
+/// cancellation.
 fn check_cloned(
     options: &CloneOptions,
     cloned: Option<Result<(), SessionError>>,
@@ -153,7 +146,7 @@ fn check_cloned(
         return Err(BulkError::BinaryInterrupted { left });
     };
     match cloned {
-        // A supervised server restarts immediately, which breaks the connection.
+        // A server with a supervisor restarts at once, which breaks the connection.
         Ok(()) => Ok(()),
         Err(SessionError::Server { error, .. }) if error.number != RESTART_FAILED && is_cancelled => {
             let left = format!(
@@ -181,8 +174,8 @@ fn check_cloned(
     }
 }
 
-/// Runs the statement, and repeats it until the server has ended a cancelled operation. The recipient had no
-/// databases to lose.
+/// Runs the statement. Repeats it while the server is still ending a cancelled clone. A repetition loses
+/// nothing: the recipient had no databases before.
 async fn execute_when_free(recipient: &mut Connection, sql: &str) -> Result<(), SessionError> {
     let started = Instant::now();
     loop {
@@ -263,7 +256,7 @@ async fn prepare(options: &CloneOptions) -> Result<PreparedClone, BulkError> {
     Ok(PreparedClone { recipient, plan: ClonePlan { version, donor_address, bytes_estimate } })
 }
 
-/// The donor's address for the recipient.
+/// Returns the address at which the recipient reaches the donor.
 async fn address(options: &CloneOptions, donor: &mut Connection) -> Result<(String, u16), BulkError> {
     if let Some(address) = &options.donor_address {
         return Ok(address.clone());
@@ -295,7 +288,8 @@ async fn text(connection: &mut Connection, sql: &str) -> Result<String, BulkErro
     Ok(connection.query(sql).await?.scalar().unwrap_or_default().to_owned())
 }
 
-/// Some of the names that a statement returns, and how many more there are; `None` if it returns none.
+/// Returns the first names of a statement's result, and how many more there are; `None` if the result is
+/// empty.
 async fn names(connection: &mut Connection, sql: &str) -> Result<Option<String>, BulkError> {
     let answer = connection.query(sql).await?;
     let names: Vec<_> = answer.rows.iter().filter_map(|row| row.get_str(0)).collect();
@@ -307,19 +301,19 @@ async fn names(connection: &mut Connection, sql: &str) -> Result<Option<String>,
     Ok((!names.is_empty()).then_some(shown + &more))
 }
 
-/// Cancels what `cloning` waits for on the recipient, and returns its result, since the recipient keeps locks
-/// on the donor until then. `None` if it does not answer.
+/// Cancels the clone on the recipient and returns the result of `cloning`, or `None` if the recipient does
+/// not answer. It waits for that result because until then the recipient keeps locks on the donor.
 async fn give_up<T>(
     recipient: &ConnectOptions,
     id: u32,
     mut cloning: Pin<&mut impl Future<Output = T>>,
 ) -> Option<T> {
     for _ in 0..KILLS_MAX {
-        // A recipient that has all data by then shuts down, and cannot be cancelled.
+        // A recipient that already has all the data is shutting down, and cannot be cancelled.
         if let Err(error) = kill(recipient, id).await {
             debug!(%error, "the clone cannot be cancelled");
         }
-        // A KILL before the statement has started has no effect.
+        // The KILL is repeated: one that arrives before the statement has started has no effect.
         if let Ok(cloned) = tokio::time::timeout(LOOK, &mut cloning).await {
             return Some(cloned);
         }
@@ -334,7 +328,7 @@ async fn kill(recipient: &ConnectOptions, id: u32) -> Result<(), BulkError> {
     Ok(())
 }
 
-/// Reports the progress of the recipient. Never returns; failed queries are ignored.
+/// Reports the progress of the recipient until the caller drops it. Ignores failed queries.
 async fn watch(recipient: &ConnectOptions, progress: &BulkProgress) -> Infallible {
     let mut connection = None;
     let mut shown = 0;
@@ -362,13 +356,13 @@ async fn watch(recipient: &ConnectOptions, progress: &BulkProgress) -> Infallibl
 }
 
 async fn bytes_copied(connection: &mut Connection) -> Result<u64, SessionError> {
-    // This table survives the restart.
+    // The recipient keeps the rows of this table over its restart.
     let sql = "SELECT CAST(SUM(DATA) AS UNSIGNED) FROM performance_schema.clone_progress";
     Ok(connection.query(sql).await?.first().and_then(|row| row.get_u64(0)).unwrap_or(0))
 }
 
-/// Waits until the recipient serves its new data. Returns the position and the number of copied bytes. Its
-/// accounts are now those of the donor.
+/// Waits until the recipient serves its new data. Returns the position of the data and the number of copied
+/// bytes. The recipient now has the accounts of the donor.
 async fn wait_for_restart(options: &CloneOptions) -> Result<(BinaryCopyPosition, u64), BulkError> {
     let started = Instant::now();
     let of_donor = ConnectOptions {
@@ -383,7 +377,7 @@ async fn wait_for_restart(options: &CloneOptions) -> Result<(BinaryCopyPosition,
                 Ok(mut connection) => match state(&mut connection).await {
                     Ok(Some(point)) => return Ok((point, bytes_copied(&mut connection).await?)),
                     Ok(None) => last = "the clone has not finished".into(),
-                    // It is shutting down, or the account may not read the status.
+                    // Either the recipient is shutting down, or the account may not read the clone status.
                     Err(BulkError::Session(error)) => last = error.to_string(),
                     Err(error) => return Err(error),
                 },
@@ -401,7 +395,7 @@ async fn wait_for_restart(options: &CloneOptions) -> Result<(BinaryCopyPosition,
     }
 }
 
-/// The position of the recipient's data once the clone is complete; `None` while it runs.
+/// Returns the position of the recipient's data once the clone is complete; `None` while the clone runs.
 async fn state(connection: &mut Connection) -> Result<Option<BinaryCopyPosition>, BulkError> {
     let sql = "SELECT STATE, ERROR_NO, ERROR_MESSAGE, BINLOG_FILE, BINLOG_POSITION, GTID_EXECUTED \
                FROM performance_schema.clone_status";

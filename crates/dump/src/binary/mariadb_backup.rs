@@ -1,4 +1,5 @@
-//! Lets `mariadb-backup` copy a MariaDB server's files into a local folder that a server can start on.
+//! Runs `mariadb-backup`, which copies the files of a MariaDB server into a local folder. A server can then
+//! use the folder as its data directory.
 
 use std::convert::Infallible;
 use std::io::Write;
@@ -17,42 +18,42 @@ use super::{BinaryCopyPosition, version_check};
 use tailwater_tables::error::BulkError;
 use tailwater_tables::progress::BulkProgress;
 
-/// The file with the position of the backup, under its names in new and old versions.
+/// Names of the file in which `mariadb-backup` writes the position, in its new and old versions.
 const POINT_FILES: [&str; 3] =
     ["mariadb_backup_binlog_info", "xtrabackup_binlog_info", "mariabackup_binlog_info"];
-/// How often to measure the size of the folder.
+/// Interval between two measurements of the folder's size, for the progress.
 const LOOK: Duration = Duration::from_millis(500);
-/// How many of the tool's last output lines to show after a failure.
+/// How many of the last output lines of `mariadb-backup` an error shows.
 const LINES_SHOWN: usize = 4;
 
 /// What to back up, with which program, into which folder.
 #[derive(Debug, Clone)]
 pub struct BackupOptions {
-    /// The server; its files must be on this machine.
+    /// The server to back up; its files must be on this machine.
     pub source: ConnectOptions,
-    /// The folder that becomes a data directory. It is created if absent, and must be empty.
+    /// The folder that becomes a data directory. It must be empty, and is created if absent.
     pub directory: PathBuf,
-    /// `mariadb-backup`, or its path.
+    /// The name of the `mariadb-backup` program, or its path.
     pub program: PathBuf,
-    /// Number of copying threads.
+    /// Number of threads that copy files.
     pub parallel: u16,
-    /// Memory for the prepare phase, in bytes.
+    /// Memory for the prepare phase of `mariadb-backup`, in bytes.
     pub memory_bytes: u64,
 }
 
-/// The plan of a possible backup.
+/// What a backup would do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BackupPlan {
     /// The server's version.
     pub version: String,
-    /// Estimated size in bytes.
+    /// Estimated size of the backup in bytes.
     pub bytes_estimate: u64,
 }
 
 /// The result of a backup.
 #[derive(Debug, Clone)]
 pub struct BackupReport {
-    /// The position of the data.
+    /// The binlog position and GTID set of the copied data.
     pub point: BinaryCopyPosition,
     /// Size of the folder, in bytes.
     pub bytes: u64,
@@ -61,9 +62,6 @@ pub struct BackupReport {
 }
 
 /// Checks whether the server can be backed up, and returns the plan. Changes nothing.
-///
-/// # Errors
-/// [`BulkError::BinaryUnsupported`] with the reason; [`BulkError::Session`].
 pub async fn plan(options: &BackupOptions) -> Result<BackupPlan, BulkError> {
     let unsupported = |reason| BulkError::BinaryUnsupported { reason };
     let mut source = Connection::connect(&options.source).await?;
@@ -101,11 +99,8 @@ pub async fn plan(options: &BackupOptions) -> Result<BackupPlan, BulkError> {
     Ok(BackupPlan { version, bytes_estimate })
 }
 
-/// Copies the files and prepares them: a server of the same release series can start on the folder.
-///
-/// # Errors
-/// [`BulkError::BinaryUnsupported`] before any change; [`BulkError::BinaryFailed`] with the program's last
-/// output; [`BulkError::BinaryInterrupted`]; [`BulkError::File`].
+/// Copies the server's files and prepares them. A server of the same release series can then start on the
+/// folder.
 pub async fn back_up(
     options: &BackupOptions,
     progress: &Arc<BulkProgress>,
@@ -130,7 +125,7 @@ pub async fn back_up(
     info!(directory = %directory.display(), "copying the server's files");
     run(copying, "copying", directory, progress, stop).await?;
     drop(login);
-    /// Enough for a GTID set, the longest content of such a file.
+    /// Maximum size of the file with the position. Its longest content is a GTID set.
     const POINT_BYTES_MAX: u64 = 64 << 20;
     let read = |name: &&str| tailwater_files::read_regular(&directory.join(name), POINT_BYTES_MAX).ok();
     let point = POINT_FILES.iter().find_map(read).and_then(|bytes| String::from_utf8(bytes).ok());
@@ -148,8 +143,8 @@ pub async fn back_up(
     })
 }
 
-/// A temporary option file that only this user can read: a password on the command line would be visible to
-/// all users.
+/// A temporary option file with the login, which only this user can read. On the command line, the password
+/// would be visible to all users.
 fn login_file(source: &ConnectOptions) -> std::io::Result<tempfile::NamedTempFile> {
     let quoted = |text: &str| format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""));
     let mut text = format!("[client]\nuser={}\n", quoted(&source.user));
@@ -179,7 +174,7 @@ fn login_file(source: &ConnectOptions) -> std::io::Result<tempfile::NamedTempFil
     Ok(file)
 }
 
-/// Runs the program. Its output goes to a file next to the data, which servers ignore.
+/// Runs `mariadb-backup`. Its output goes to a file outside the data directory.
 async fn run(
     mut command: Command,
     what: &str,
@@ -204,7 +199,8 @@ async fn run(
         status = child.wait() => status.map_err(|error| failed(error.to_string()))?,
         never = watch => match never {},
         () = stop.cancelled() => {
-            // The program must have released its locks on the server before the error is returned.
+            // The program is stopped before the error is returned, so that it holds no locks on the server
+            // any more.
             let _ = child.kill().await;
             return Err(BulkError::BinaryInterrupted { left: left() });
         }
@@ -215,7 +211,7 @@ async fn run(
     Err(failed(format!("{status}: {}", last_lines(to_read))))
 }
 
-/// Reports the size of the folder. Never returns.
+/// Reports the size of the folder until the caller drops it.
 async fn watch(directory: &Path, progress: &BulkProgress) -> Infallible {
     let mut shown = 0;
     loop {
@@ -242,7 +238,8 @@ fn last_lines(mut file: std::fs::File) -> String {
     lines[lines.len().saturating_sub(LINES_SHOWN)..].join(" | ")
 }
 
-/// The size of all files in a folder and its subfolders; files that disappear meanwhile do not count.
+/// Returns the size of all files in a folder and its subfolders. Files that are removed meanwhile do not
+/// count.
 fn size_of_folder(directory: &Path) -> u64 {
     let Ok(entries) = std::fs::read_dir(directory) else { return 0 };
     entries

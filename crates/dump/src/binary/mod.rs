@@ -14,21 +14,19 @@ use tailwater_session::Connection;
 use tailwater_tables::error::BulkError;
 use tailwater_tables::snapshot::channel_target;
 
-/// The position of copied data in the source's history.
+/// Which transactions of the source the copied data contains.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct BinaryCopyPosition {
-    /// The GTID set; `None` if it is unknown or empty.
+    /// The GTID set of the data; `None` if it is unknown or empty.
     pub gtid_set: Option<String>,
-    /// The binlog file; `None` if the source has no binlog.
+    /// The binlog file of the source; `None` if the source has no binlog.
     pub binlog_file: Option<String>,
-    /// The position in it.
+    /// The position in the binlog file, in bytes.
     pub binlog_position: Option<u64>,
 }
 
-/// Refuses a server to which a channel applies past its binlog: the GTIDs in its files lag its data.
-///
-/// # Errors
-/// [`BulkError::BinaryUnsupported`]; [`BulkError::Session`].
+/// Refuses to copy a target to which a channel applies without writing the target's binlog. The GTIDs in the
+/// files of such a server lag its data, so a replica of the copy would start at a wrong position.
 async fn refuse_channel_target(source: &mut Connection) -> Result<(), BulkError> {
     let channels = channel_target::unlogged_channels(source).await?;
     if channels.is_empty() {

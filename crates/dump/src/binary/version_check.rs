@@ -5,7 +5,7 @@ use tailwater_wire::server_version::parse_version;
 
 use super::BinaryCopyPosition;
 
-/// The first release of MySQL 8.0 from which releases of the series clone each other.
+/// The first release of MySQL 8.0 that can clone another release of the same series.
 const SERIES_CLONES_SINCE_8_0: u16 = 37;
 
 /// The release series of a version, such as `10.11`; `None` if it is not a version.
@@ -13,7 +13,8 @@ fn series(version: &str) -> Option<(u16, u16, u16)> {
     Some(parse_version(version)).filter(|version| version.0 > 0)
 }
 
-/// Whether a MySQL server of version `recipient` may clone one of version `donor`; the error is the reason.
+/// Checks whether a MySQL server of version `recipient` may clone one of version `donor`. The error is the
+/// reason why not.
 pub(super) fn may_clone(donor: &str, recipient: &str) -> Result<(), String> {
     let (Some(from), Some(to)) = (series(donor), series(recipient)) else {
         return Err(format!("the versions {donor:?} and {recipient:?} cannot be parsed"));
@@ -31,10 +32,10 @@ pub(super) fn may_clone(donor: &str, recipient: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether `mariadb-backup` with the version text `tool` supports a server of `version`; the error is the
-/// reason.
+/// Checks whether `mariadb-backup` with the version text `tool` can back up a server of `version`. The error
+/// is the reason why not.
 pub(super) fn may_back_up(tool: &str, version: &str) -> Result<(), String> {
-    // "mariadb-backup based on MariaDB server 10.11.18-MariaDB debian-linux-gnu (x86_64)"
+    // Example: "mariadb-backup based on MariaDB server 10.11.18-MariaDB debian-linux-gnu (x86_64)".
     let of_tool = tool.split_once("MariaDB server ").and_then(|(_, version)| series(version));
     let Some(of_tool) = of_tool else {
         return Err(format!("its output does not name a server version, but is {:?}", tool.trim()));
@@ -48,7 +49,7 @@ pub(super) fn may_back_up(tool: &str, version: &str) -> Result<(), String> {
     }
 }
 
-/// Parses the position that `mariadb-backup` writes: file, position and GTID, separated by tabs.
+/// Parses the position that `mariadb-backup` writes: file, position and GTID set, separated by tabs.
 pub(super) fn point_of_backup(text: &str) -> Option<BinaryCopyPosition> {
     let mut parts = text.trim_end().split('\t');
     let file = parts.next().filter(|file| !file.is_empty())?;

@@ -1,11 +1,4 @@
 //! Copies databases from one server to another: a dump and a load at the same time, without files in between.
-//!
-//! A copy shares the code for what a dump prepares (snapshot, definitions, chunks) and what a load does
-//! (tables, rows, objects, GTID state, record on the target). [`table_copier`] moves chunk after chunk from a
-//! connection of the snapshot to one of the target.
-//!
-//! An interrupted copy resumes with [`LoadOptions::resume`]: finished tables are kept, and the others start
-//! from scratch, at another point in time than the finished ones.
 
 pub(crate) mod table_copier;
 
@@ -33,18 +26,19 @@ use tailwater_tables::snapshot::SnapshotPoint;
 /// What to copy, from where and how.
 #[derive(Debug, Clone)]
 pub struct CopyOptions {
-    /// The target and how to load; the number of workers is the number of connections on either side.
+    /// The target, and how to load into it. The number of workers is also the number of connections on each
+    /// side.
     pub load: LoadOptions,
-    /// Drops what an interrupted copy has created (tables, views, routines, events, sequences), and starts
-    /// from scratch.
+    /// Whether to drop everything that an interrupted copy has created (tables, views, routines, events,
+    /// sequences), and to start from scratch.
     pub restart: bool,
-    /// The source. Its files are not used.
+    /// The source, and how to read it. The destination files of these options are not used.
     source: DumpOptions,
 }
 
 impl CopyOptions {
-    /// Copies `selection` from `source`, with the options `load`. Chunks are smaller than those of a dump:
-    /// each is one transaction of the target.
+    /// Creates options that copy `selection` from `source`, with the load options `load`. Chunks are smaller
+    /// than those of a dump, because each chunk is one transaction on the target.
     pub fn new(source: tailwater_session::ConnectOptions, selection: Selection, load: LoadOptions) -> Self {
         let files = Arc::new(MemoryFiles::default());
         let mut source = DumpOptions { files, selection, ..DumpOptions::new(source, "") };
@@ -54,13 +48,14 @@ impl CopyOptions {
         Self { load, restart: false, source }
     }
 
-    /// Maximum wait for a lock on the source, and maximum time for which writers are blocked.
+    /// Sets the maximum wait for a lock on the source, which is also the maximum time for which writers are
+    /// blocked.
     pub fn lock_wait_max(mut self, lock_wait_max: Duration) -> Self {
         self.source.lock_wait_max = lock_wait_max;
         self
     }
 
-    /// Approximate maximum size of a chunk, in bytes.
+    /// Sets the approximate maximum size of a chunk, in bytes.
     pub fn chunk_bytes_max(mut self, chunk_bytes_max: u64) -> Self {
         self.source.chunk_bytes_max = chunk_bytes_max;
         self
@@ -70,21 +65,21 @@ impl CopyOptions {
 /// The result of a copy.
 #[derive(Debug, Clone)]
 pub struct CopyReport {
-    /// The result of the load; its chunks are those of this run.
+    /// The result of the load. Its chunks are those of this run only.
     pub load: LoadReport,
-    /// Number of tables that an earlier copy had finished, at another point in time.
+    /// Number of tables that an earlier copy had finished, at an earlier point in time.
     pub tables_before: u64,
-    /// The position of this run's tables in the source's history.
+    /// The position of this run's snapshot in the history of the source.
     pub point: SnapshotPoint,
-    /// The method of the snapshot.
+    /// The method by which the snapshot was taken.
     pub method: &'static str,
-    /// How long the snapshot blocked writers.
+    /// For how long the snapshot blocked writers on the source.
     pub stall: Duration,
     /// How long the copy took.
     pub elapsed: Duration,
-    /// Tables whose engine has no snapshots.
+    /// Tables that the snapshot does not cover, because of their storage engine.
     pub not_in_snapshot: Vec<TableName>,
-    /// What the source has and was not copied.
+    /// What exists on the source and was not copied.
     pub left_out: Vec<Omission>,
 }
 
@@ -93,7 +88,7 @@ pub struct CopyReport {
 pub struct CopyPlan {
     /// The plan for the source.
     pub source: DumpPlan,
-    /// Tables that exist on the target: the copy would be refused.
+    /// Selected tables that already exist on the target. With any of them, the copy would be refused.
     pub there: Vec<TableName>,
 }
 
@@ -110,21 +105,15 @@ pub async fn dry_run(options: &CopyOptions) -> Result<CopyPlan, BulkError> {
     Ok(CopyPlan { source, there })
 }
 
-/// Copies databases. If the copy fails, is cancelled or is killed, finished tables are kept.
-/// [`LoadOptions::resume`] continues after them, unless the copy sets the target's GTID state.
-///
-/// # Errors
-/// Those of a dump and of a load; [`BulkError::CopyInterrupted`] in place of [`BulkError::Interrupted`] with
-/// [`LoadOptions::set_gtid`]. [`BulkError::TablesExist`], [`BulkError::InterruptedLoad`],
-/// [`BulkError::LoadInProgress`], [`BulkError::LocalInfileOff`] and [`BulkError::GtidState`] occur before any
-/// change.
+/// Copies databases. If the copy fails, is cancelled or is killed, the finished tables are kept, and
+/// [`LoadOptions::resume`] continues after them. A copy that sets the target's GTID state cannot be resumed.
 pub async fn copy(
     options: &CopyOptions,
     progress: &Arc<BulkProgress>,
     stop: &CancellationToken,
 ) -> Result<CopyReport, BulkError> {
     let done = run_copy(options, progress, stop).await;
-    // A resumed copy would have two points in time, for which there is no GTID set.
+    // The data of a resumed copy would have two points in time, and no single GTID set describes it.
     if options.load.set_gtid { done.map_err(BulkError::of_one_point) } else { done }
 }
 
@@ -134,7 +123,7 @@ async fn run_copy(
     stop: &CancellationToken,
 ) -> Result<CopyReport, BulkError> {
     let started = Instant::now();
-    // Files of an earlier try with the same options must not be used.
+    // Each run gets its own files in memory: it must not see the files of an earlier attempt.
     let source = DumpOptions { files: Arc::new(MemoryFiles::default()), ..options.source.clone() };
     let prepared = tokio::select! {
         biased;
@@ -171,7 +160,7 @@ async fn run_copy(
     })
 }
 
-/// Identifies this copy on the target; the same when it resumes.
+/// Returns the identifier of this copy on the target. A resumed copy has the same identifier.
 fn id(contents: &DumpContents, selection: &Selection, server: &crate::folder::DumpedServer) -> String {
     let mut hash = Sha256::new();
     let flavour = contents.flavour.map(|flavour| flavour.to_string());

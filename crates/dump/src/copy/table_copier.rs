@@ -1,4 +1,5 @@
-//! Copies rows from the source's connections to the target's, chunk by chunk and in parallel.
+//! Copies rows from connections of the source's snapshot to connections of the target, in chunks and in
+//! parallel.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
@@ -34,10 +35,10 @@ use tailwater_tables::snapshot::{Snapshot, SnapshotReader};
 use tailwater_tables::tsv::put_row;
 use tailwater_wire::sql_quote::qualified_name;
 
-/// Size of the pieces that are transferred.
+/// Size in bytes of the pieces in which rows are passed from the source to the target.
 const PIECE_BYTES: usize = 256 << 10;
 
-/// The source of the rows, and the connections that read them.
+/// The source of a copy, and the connections that read its rows.
 #[derive(Debug)]
 pub(crate) struct CopySource {
     shared: Arc<DumpContext>,
@@ -46,14 +47,14 @@ pub(crate) struct CopySource {
     restart: bool,
 }
 
-/// State shared by all workers.
+/// State that all workers of a copy share.
 struct CopyContext {
     shared: Arc<DumpContext>,
     options: LoadOptions,
     record: LoadRecord,
     progress: Arc<BulkProgress>,
-    /// The target of each table, by its index in [`DumpContext::tables`]; `None` if the rows are copied
-    /// already.
+    /// Where each table is loaded, by its index in [`DumpContext::tables`]; `None` if an earlier copy has
+    /// finished the table.
     targets: Vec<Option<LoadTarget>>,
     order: Mutex<TableOrder>,
 }
@@ -95,17 +96,17 @@ impl LoadSource for CopySource {
 }
 
 impl CopySource {
-    /// From a prepared dump.
+    /// Creates the source of a copy from a prepared dump.
     pub(crate) fn new(shared: Arc<DumpContext>, readers: Vec<SnapshotReader>, restart: bool) -> Self {
         Self { shared, readers: Mutex::new(readers), tables_before: AtomicU64::new(0), restart }
     }
 
-    /// Number of tables that an earlier copy had finished.
+    /// Returns the number of tables that an earlier copy had finished.
     pub(crate) fn tables_before(&self) -> u64 {
         self.tables_before.load(Relaxed)
     }
 
-    /// Estimated number of rows of a table.
+    /// Returns the estimated number of rows of a table.
     async fn table_estimate(&self, table: &TableName) -> u64 {
         match self.shared.tables.iter().find(|work| work.name == *table) {
             Some(work) => work.rows_estimate().await,
@@ -113,12 +114,8 @@ impl CopySource {
         }
     }
 
-    /// Runs before tables are created: drops tables that an earlier copy did not finish, or all of them for a
-    /// restart. Returns the number of tables that are kept.
-    ///
-    /// # Errors
-    /// [`BulkError::GtidState`] if tables are kept and all must be of `one_point` in time;
-    /// [`BulkError::Session`].
+    /// Prepares the target before tables are created. Drops the tables that an earlier copy did not finish,
+    /// or all of them for a restart. Returns the number of tables that are kept.
     async fn prepare_target(
         &self,
         target: &mut Connection,
@@ -140,7 +137,7 @@ impl CopySource {
         let mut started: BTreeSet<_> = self.shared.tables.iter().map(|work| work.name.clone()).collect();
         if self.restart {
             self.drop_objects(target).await?;
-            // Tables that the source does not have any more.
+            // These tables may no longer exist on the source.
             started.extend(record.chunks(target).await?.into_iter().map(|(table, _)| table));
         }
         for table in started.iter().filter(|table| !finished.contains(*table)) {
@@ -148,15 +145,15 @@ impl CopySource {
             record.delete_indexes(target, table).await?;
             drop_if_there(target, "TABLE", &table.schema, &table.name).await?;
             if self.restart {
-                // It may have been a view on the source.
+                // The name may have belonged to a view on the source when the earlier copy ran.
                 drop_if_there(target, "VIEW", &table.schema, &table.name).await?;
             }
         }
         Ok(finished.len())
     }
 
-    /// Drops all other objects that an earlier copy may have created. Existing objects are skipped when
-    /// objects are created, so they would keep their old definitions.
+    /// Drops all other objects that an earlier copy may have created. The copy skips objects that exist, so
+    /// they would keep their old definitions.
     async fn drop_objects(&self, target: &mut Connection) -> Result<(), BulkError> {
         let objects = self.shared.folder.lock().await.manifest().objects.clone();
         for ObjectEntry { kind, schema, name, .. } in &objects {
@@ -167,11 +164,11 @@ impl CopySource {
                 ObjectKind::Procedure => "PROCEDURE",
                 ObjectKind::Event => "EVENT",
                 ObjectKind::Package => "PACKAGE",
-                // They are dropped with their table or package.
+                // A trigger is dropped with its table, and a package body with its package.
                 ObjectKind::Trigger | ObjectKind::PackageBody => continue,
             };
             if *kind == ObjectKind::Package {
-                // `PACKAGE` is only a keyword in this mode.
+                // MariaDB takes `PACKAGE` as a keyword only in this SQL mode.
                 target
                     .execute("SET @tailwater_mode = @@SESSION.sql_mode, SESSION sql_mode = 'ORACLE'")
                     .await?;
@@ -184,7 +181,7 @@ impl CopySource {
         Ok(())
     }
 
-    /// Copies all rows of tables that are not `finished`.
+    /// Copies all rows of the tables that are not in `finished`.
     async fn copy(
         &self,
         target: &mut Connection,
@@ -240,8 +237,8 @@ impl CopySource {
             let worker = CopyWorker { copying: Arc::clone(&copying), reader, number };
             workers.spawn(worker.run());
         }
-        // The first error ends the copy: dropping the set aborts the other workers, whose transactions are
-        // rolled back.
+        // The first error ends the copy. Dropping the set aborts the other workers, and the target rolls back
+        // their transactions.
         while let Some(joined) = workers.join_next().await {
             match joined {
                 Ok(result) => result?,
@@ -253,7 +250,7 @@ impl CopySource {
     }
 }
 
-/// Drops an object, if it and its database exist.
+/// Drops an object of the target, if the object and its database exist.
 async fn drop_if_there(
     target: &mut Connection,
     what: &str,
@@ -268,7 +265,7 @@ async fn drop_if_there(
     }
 }
 
-/// One connection of the snapshot, and one of the target.
+/// A worker: one connection of the snapshot, and one connection to the target.
 struct CopyWorker {
     copying: Arc<CopyContext>,
     reader: SnapshotReader,
@@ -285,7 +282,7 @@ impl CopyWorker {
             let Some(at) = copying.order().next() else { break };
             let work = &shared.tables[at];
             let Some(target) = &copying.targets[at] else {
-                // An earlier copy has copied all of its rows.
+                // An earlier copy has copied all rows of this table.
                 copying.order().end(at);
                 self.create_indexes(&mut slot, &work.name).await?;
                 continue;
@@ -303,7 +300,8 @@ impl CopyWorker {
                 if let Some(connection) = &mut slot {
                     record.record_chunk(connection, &work.name, WHOLE_TABLE).await?;
                 }
-                // Its definition may change on the source while indexes are created.
+                // After the release, the definition of the table may change on the source while indexes are
+                // created on the target.
                 self.reader.release(&shared.finished).await?;
                 self.create_indexes(&mut slot, &work.name).await?;
                 progress.table();
@@ -330,7 +328,7 @@ impl CopyWorker {
         Ok(())
     }
 
-    /// Copies a chunk. If the target is unavailable or rows are locked there, tries again.
+    /// Copies a chunk. Tries again if the target is unavailable or if rows are locked there.
     async fn chunk(
         &mut self,
         slot: &mut Option<Connection>,
@@ -347,7 +345,8 @@ impl CopyWorker {
                 Err(error) => error,
             };
             tries += 1;
-            // Without transactions, the rows that were loaded before the error remain.
+            // A table without transactions keeps the rows that were loaded before the error, so a new attempt
+            // would load them twice.
             if tries == TRIES_MAX || !is_temporary(&error) || !target.transactional {
                 return Err(error);
             }
@@ -383,7 +382,8 @@ impl CopyWorker {
             })
             .await?;
         if loaded.is_none() {
-            // An earlier try had committed it, and its response was lost; its rows are those read now.
+            // An earlier attempt had committed the chunk, but its response was lost. The rows that it loaded
+            // are the rows that this snapshot reads.
             sent = count(&mut self.reader.connection, &target.table, statement).await?;
         }
         progress.rows(sent.rows, sent.bytes);
@@ -393,15 +393,15 @@ impl CopyWorker {
     }
 }
 
-/// The rows that were sent for a chunk.
+/// The rows that were sent to the target for a chunk.
 #[derive(Debug, Clone, Copy, Default)]
 struct SentRows {
     rows: u64,
     bytes: u64,
 }
 
-/// Sends the rows of a statement; returns their number. If the receiver is dropped, the rest is read all the
-/// same: the connection has the snapshot, so its protocol state must stay intact.
+/// Sends the rows of a statement, and returns their number. If the receiver is dropped, it still reads the
+/// remaining rows: the connection must stay usable, because it has the snapshot.
 async fn send(
     reader: &mut Connection,
     table: &TableName,
@@ -427,7 +427,7 @@ async fn send(
             }
         }
     }
-    // Outside of its transaction, the statement has read the current rows.
+    // The snapshot's transaction has ended, so the statement has read the current rows.
     if !rows.end().is_some_and(|end| end.status.has(ServerStatus::IN_TRANS)) {
         return Err(BulkError::SnapshotLost { server });
     }
@@ -438,7 +438,7 @@ async fn send(
     Ok(Some(sent.rows))
 }
 
-/// The number of rows of a statement, and their size in bytes.
+/// Returns the number of rows of a statement, and their size in bytes.
 async fn count(
     reader: &mut Connection,
     table: &TableName,

@@ -1,4 +1,4 @@
-//! The data file of a chunk while it is written.
+//! Writes the data file of a chunk.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -13,12 +13,13 @@ use tailwater_files::store::{FileStore, NewFile};
 use tailwater_tables::error::BulkError;
 use tailwater_tables::error::file_error;
 
-/// Bytes of text that are buffered before they are compressed and written.
+/// Number of bytes that are buffered before they are compressed and written.
 const GATHERED_BYTES: usize = 256 << 10;
 
-/// A file that receives rows. It exists once it is finished; if it is dropped before, it is discarded.
+/// The data file of a chunk, to which rows are written. It gets its name when it is finished; a file that is
+/// dropped earlier is discarded.
 pub struct ChunkFile {
-    /// For messages.
+    /// The path of the file, for error messages.
     path: PathBuf,
     content: ChunkContent,
     rows: u64,
@@ -89,7 +90,8 @@ impl ChunkFile {
         Ok(bytes)
     }
 
-    /// Whether rows wait for [`ChunkFile::write_group`], which takes as long as compressing them.
+    /// Returns whether enough rows are buffered for [`ChunkFile::write_group`]. That call takes as long as
+    /// compressing them.
     pub fn is_group(&self) -> bool {
         matches!(&self.content, ChunkContent::Parquet(file) if file.is_group())
     }
@@ -123,8 +125,8 @@ impl ChunkFile {
                 (file, crc32, nulled)
             }
         };
-        // A power failure can truncate a file without rows, which its length reveals and which costs nothing
-        // to read again. Databases may have thousands of empty tables.
+        // Files without rows are not synced. A power failure can truncate one, but its length shows that, and
+        // reading an empty table again costs nothing. Databases may have thousands of empty tables.
         let file_bytes = file.finish(rows > 0).map_err(file_error("finish", &path))?;
         Ok((WrittenChunk { rows, bytes, crc32, file_bytes, snapshot }, nulled))
     }
@@ -149,12 +151,14 @@ impl TextFile {
             ChunkSink::Gzip(encoder) => encoder.write_all(&self.gathered),
         };
         self.gathered.clear();
-        // The buffer of a huge row must not be kept until the chunk ends.
+        // After a huge row, the buffer is shrunk at once, so that it does not take memory until the end of
+        // the chunk.
         self.gathered.shrink_to(2 * GATHERED_BYTES);
         written.map_err(file_error("write", path))
     }
 
-    /// Writes the rest. Returns the file, the CRC32 of its uncompressed bytes, and the size of its end.
+    /// Writes the remaining rows. Returns the file, the CRC32 of its uncompressed bytes, and the size of its
+    /// last compressed part.
     fn end(mut self, path: &Path) -> Result<(Box<dyn NewFile>, u32, u64), BulkError> {
         let before = self.gathered.len();
         self.encoder.end(&mut self.gathered);
@@ -175,8 +179,8 @@ impl ChunkSink {
             DumpCompression::None => Self::Plain(file),
             DumpCompression::Zstd => {
                 let mut encoder = zstd::Encoder::new(file, level)?;
-                // The manifest's checksum covers the uncompressed bytes; this one is for readers of the file
-                // without a manifest.
+                // The manifest has its own checksum of the uncompressed bytes. This one is for programs that
+                // read the file without the manifest.
                 encoder.include_checksum(true)?;
                 Self::Zstd(encoder)
             }

@@ -1,4 +1,4 @@
-//! Selects the next chunk of the dump, for workers that finish in any order.
+//! Selects the next chunk of the dump for each worker; workers finish in any order.
 
 use tailwater_session::{Connection, ServerInfo};
 use tokio::sync::Mutex;
@@ -11,29 +11,29 @@ use tailwater_tables::chunker::{ChunkRange, Chunker};
 use tailwater_tables::error::BulkError;
 use tailwater_tables::schema::TableName;
 
-/// A table that is not finished.
+/// A table of which rows are still to be dumped.
 #[derive(Debug)]
 pub(crate) struct DumpTable {
     pub(crate) name: TableName,
-    /// The SELECT list.
+    /// The SELECT list of the table's chunks.
     expressions: String,
-    /// Whether rows are read in the binary protocol.
+    /// Whether the rows are read in the binary protocol.
     as_values: bool,
-    /// The format of its rows.
+    /// The format in which the rows are written.
     pub(super) rows: TableRows,
-    /// Estimated size on the server, in bytes.
+    /// Estimated size of the table on the server, in bytes.
     pub(crate) bytes_estimate: u64,
     chunk_state: Mutex<DumpTableState>,
 }
 
-/// Which chunks of the table were cut and dumped.
+/// Which chunks of a table are cut and which are dumped.
 #[derive(Debug)]
 struct DumpTableState {
     chunker: Chunker,
-    /// Chunks that were planned before an interruption and not finished; the next one is last.
+    /// Chunks that an interrupted dump had planned and not finished. The last element is dumped next.
     pending: Vec<DumpChunk>,
     next_number: u32,
-    /// Chunks that workers are dumping.
+    /// Number of chunks that workers are dumping now.
     in_progress: usize,
     finished: bool,
 }
@@ -46,10 +46,7 @@ pub(crate) struct DumpChunk {
 }
 
 impl DumpTable {
-    /// The rest of a table, from its manifest entry and its chunk plan.
-    ///
-    /// # Errors
-    /// Why an interrupted dump cannot continue with it.
+    /// Creates the remaining work of a table from its manifest entry and its chunk plan.
     pub(crate) fn new(
         name: TableName,
         expressions: String,
@@ -74,11 +71,8 @@ impl DumpTable {
         Ok(Self { name, expressions, as_values, rows, bytes_estimate, chunk_state })
     }
 
-    /// The next chunk; `None` if all are dumped or assigned to workers. A new one is recorded before it is
-    /// assigned.
-    ///
-    /// # Errors
-    /// [`BulkError`] of a query, or of writing the journal.
+    /// Returns the next chunk; `None` if all chunks are dumped or assigned to workers. A newly cut chunk is
+    /// recorded in the journal before it is assigned.
     pub(crate) async fn take(
         &self,
         connection: &mut Connection,
@@ -104,10 +98,7 @@ impl DumpTable {
         Ok(Some(DumpChunk { number, range }))
     }
 
-    /// Records a finished chunk. Returns whether it completes the table.
-    ///
-    /// # Errors
-    /// [`BulkError`] of writing the journal.
+    /// Records a finished chunk. Returns whether this finishes the table.
     pub(crate) async fn done(
         &self,
         task: &DumpChunk,
@@ -130,21 +121,19 @@ impl DumpTable {
         chunk_state.finish_if_all(&mut folder, schema, table)
     }
 
-    /// Finishes a table for which only this record was missing at an interruption.
-    ///
-    /// # Errors
-    /// [`BulkError`] of writing the journal.
+    /// Records that a table is finished, if all its chunks are. After an interruption, only this record may
+    /// be missing.
     pub(crate) async fn finish_if_all(&self, folder: &mut DumpFolder) -> Result<bool, BulkError> {
         let (schema, table) = (self.name.schema.clone(), self.name.name.clone());
         self.chunk_state.lock().await.finish_if_all(folder, schema, table)
     }
 
-    /// Estimated number of rows of the table.
+    /// Returns the estimated number of rows of the table.
     pub(crate) async fn rows_estimate(&self) -> u64 {
         self.chunk_state.lock().await.chunker.plan().rows_estimate
     }
 
-    /// The statement for a chunk's rows.
+    /// Returns the statement that reads the rows of a chunk.
     pub(crate) async fn statement(&self, task: &DumpChunk, server: &ServerInfo) -> ChunkStatement {
         let chunk_state = self.chunk_state.lock().await;
         let key = chunk_state.chunker.plan().key.as_ref();

@@ -1,12 +1,5 @@
 //! Dumps databases into a folder, over several connections with the same consistent snapshot. Rows go from
-//! the network to files without being converted to values, except for Parquet.
-//!
-//! - [`preparation`]: the selection, the folder and the snapshot; [`origin`]: whether the server is still the
-//!   same; [`omissions`]: what the dump lacks.
-//! - [`chunk_queue`]: selects the next chunk; [`worker`]: dumps one chunk after the other.
-//! - [`chunk_file`]: the data file of a chunk; [`row_encoder`]: rows as text, with [`tsv`] as the format that
-//!   `load` reads; [`parquet`]: rows as columns.
-//! - [`stream`]: the whole dump as one stream of statements.
+//! the network to files without being parsed into values, except for Parquet.
 
 mod chunk_file;
 pub(crate) mod chunk_queue;
@@ -44,46 +37,47 @@ use worker::DumpWorker;
 /// What to dump, from where, to where and how.
 #[derive(Debug, Clone)]
 pub struct DumpOptions {
-    /// The server and the account.
+    /// The server to dump, and the account that reads it.
     pub connect: ConnectOptions,
-    /// The destination.
+    /// Where the files of the dump are written.
     pub files: Arc<dyn FileStore>,
-    /// The databases and tables.
+    /// The databases and tables to dump.
     pub selection: Selection,
-    /// Number of reading connections; at least one.
+    /// Number of connections that read; at least one.
     pub connections: usize,
     /// Compression of the data files.
     pub compression: DumpCompression,
     /// Row format of the data files.
     pub rows: RowFormat,
-    /// Compression level, which must be valid for the compression; absent for its default.
+    /// Compression level, which must be valid for the compression; `None` for the default level.
     pub compression_level: Option<i32>,
-    /// Maximum number of rows per chunk, for tables with a key.
+    /// Maximum number of rows in a chunk of a table with a key.
     pub chunk_rows_max: u64,
     /// Approximate maximum size of a chunk before compression, in bytes.
     pub chunk_bytes_max: u64,
-    /// Maximum wait for a lock, and maximum time for which writers are blocked.
+    /// Maximum wait for a lock on the server, which is also the maximum time for which writers are blocked.
     pub lock_wait_max: Duration,
-    /// Whether to dump accounts.
+    /// Whether to dump user accounts.
     pub accounts: bool,
-    /// Whether to continue the interrupted dump in the folder.
+    /// Whether to resume the interrupted dump in the folder.
     pub resume: bool,
     /// Pauses the dump between chunks.
     pub throttle: Arc<Throttle>,
-    /// Channels that apply to the server past its binlog ([`tailwater_tables::snapshot::channel_target`]) and
-    /// are paused.
+    /// Names of channels that are paused for the dump. They apply to this server without writing its binlog
+    /// ([`tailwater_tables::snapshot::channel_target`]).
     pub channels_stopped: Vec<String>,
-    /// Is cancelled once the snapshot is taken, so that these channels can continue.
+    /// The dump cancels this token when the snapshot is taken, so that the caller can resume the paused
+    /// channels.
     pub snapshot_taken: CancellationToken,
 }
 
 impl DumpOptions {
-    /// Default options: everything, four connections, chunks of about 64 MiB compressed at level 3, and at
-    /// most five seconds of waiting for a lock.
+    /// Creates default options: all databases, four connections, chunks of about 64 MiB compressed at level
+    /// 3, and at most five seconds of waiting for a lock.
     pub fn new(mut connect: ConnectOptions, folder: impl Into<PathBuf>) -> Self {
-        // The server may have to read many rows before it sends the first.
+        // The timeout is long because the server may have to read many rows before it sends the first one.
         connect.read_timeout = Some(Duration::from_secs(3600));
-        // The maximum length of a row.
+        // MySQL and MariaDB send rows of up to 1 GiB.
         connect.rows_bytes_max = connect.rows_bytes_max.max(1 << 30);
         Self {
             connect,
@@ -104,9 +98,10 @@ impl DumpOptions {
         }
     }
 
-    /// The size limits of chunks of a table; the first size comes from the server's estimates.
+    /// Returns the size limits for the chunks of a table. The size of the first chunk comes from the server's
+    /// estimates.
     fn chunk_size_limits(&self, rows_estimate: u64, bytes_estimate: u64) -> ChunkSizeLimits {
-        /// For tables without estimates.
+        /// Number of rows in the first chunk of a table without estimates.
         const ROWS_FIRST: u64 = 10_000;
         let row_bytes = bytes_estimate.checked_div(rows_estimate).filter(|&bytes| bytes > 0);
         let rows_first = row_bytes.map_or(ROWS_FIRST, |bytes| self.chunk_bytes_max / bytes);
@@ -123,22 +118,23 @@ impl DumpOptions {
 pub struct DumpReport {
     /// The manifest of the folder.
     pub manifest: Manifest,
-    /// The method of the snapshot.
+    /// The method by which the snapshot was taken.
     pub method: &'static str,
-    /// How long the snapshot blocked writers.
+    /// For how long the snapshot blocked writers.
     pub stall: Duration,
     /// How long the dump took.
     pub elapsed: Duration,
-    /// Tables whose engine has no snapshots. Their rows are those at the moment when they were read.
+    /// Tables that the snapshot does not cover, because of their storage engine. Each of their rows was read
+    /// as it was at the moment of reading.
     pub not_in_snapshot: Vec<TableName>,
-    /// What the server has and the dump lacks.
+    /// What exists on the server and is not in the dump.
     pub left_out: Vec<Omission>,
 }
 
 /// What a dump would do.
 #[derive(Debug, Clone)]
 pub struct DumpPlan {
-    /// The possible snapshot methods, in the order in which they would be tried.
+    /// The snapshot methods that are possible, in the order in which the dump would try them.
     pub ways: Vec<SnapshotPlan>,
     /// Tables in the order in which they would be dumped.
     pub tables: Vec<PlannedTable>,
@@ -147,15 +143,15 @@ pub struct DumpPlan {
 /// A table of a [`DumpPlan`].
 #[derive(Debug, Clone)]
 pub struct PlannedTable {
-    /// Its name.
+    /// The name of the table.
     pub name: TableName,
-    /// The key by which it would be cut; absent for a single chunk.
+    /// The key by which the table would be cut into chunks; absent if it would be a single chunk.
     pub key: Option<String>,
     /// Estimated number of rows.
     pub rows_estimate: u64,
     /// Estimated size on the server, in bytes.
     pub bytes_estimate: u64,
-    /// Whether the snapshot covers it.
+    /// Whether the snapshot covers the table.
     pub in_snapshot: bool,
 }
 
@@ -273,13 +269,13 @@ async fn run(
     })
 }
 
-/// Waits for all workers; the first error ends the others.
+/// Waits for all workers. The first error aborts the other workers.
 async fn join(mut workers: JoinSet<Result<(), BulkError>>) -> Result<(), BulkError> {
     let mut outcome = Ok(());
     while let Some(joined) = workers.join_next().await {
         let result = match joined {
             Ok(result) => result,
-            // Workers that were aborted.
+            // This worker was aborted after the error of another one.
             Err(error) if error.is_cancelled() => continue,
             Err(error) => std::panic::resume_unwind(error.into_panic()),
         };
@@ -291,7 +287,7 @@ async fn join(mut workers: JoinSet<Result<(), BulkError>>) -> Result<(), BulkErr
     outcome
 }
 
-/// The current time in the format of manifests.
+/// Returns the current time in the format of manifests.
 fn now() -> String {
     Utc::now().to_rfc3339_opts(SecondsFormat::Micros, true)
 }

@@ -145,7 +145,10 @@ fn wrong_archives_are_refused(shell: &Shell) -> Result<()> {
     refused(&format!("{archive} s3://nobucket/x"), &["s3://nobucket/x"])?;
     refused(&format!("AWS_SECRET_ACCESS_KEY=wrong {archive} s3://{BUCKET}/x"), &["s3://archive/x"])?;
     refused(&format!("{archive} https://example.org/x"), &["s3://BUCKET/PREFIX"])?;
-    refused(&format!("tailwater log ls {LOG} --archive absent"), &["absent: there is no such folder"])?;
+    refused(
+        &format!("tailwater log ls {LOG} --archive absent"),
+        &["absent: the archive's folder does not exist"],
+    )?;
     let none = shell.run(&format!("log ls --archive s3://{BUCKET}/empty"))?.exits(1);
     none.stderr_has(&["TW-LOG-0013", "s3://archive/empty"]);
     Ok(())
