@@ -127,8 +127,8 @@ server_section! {
         /// Where an empty log starts in the source's binlog: `current`, `oldest`, or `FILE:POSITION`.
         #[serde(default)]
         pub start: StartConfig,
-        /// Interval of the source's heartbeats, in milliseconds. A stream counts as broken after a silence of
-        /// three intervals, or after eight intervals or 2 s, whichever is shorter.
+        /// Interval of the source's heartbeats, in milliseconds. A stream counts as broken after a silence of eight
+        /// intervals, or of 2 s if that is shorter, but never before three intervals.
         #[serde(default = "default_heartbeat_ms")]
         pub heartbeat_ms: u64,
         /// Interval of the checks of the source's semi-sync settings, in milliseconds. The old spelling is

@@ -222,8 +222,8 @@ fn start_policy(start: &StartConfig) -> StartPolicy {
     }
 }
 
-/// Returns the options of a connection to a server. The configuration takes precedence over the option file,
-/// and the option file over the environment.
+/// Returns the options of a connection to a server. The configuration takes precedence over the option file
+/// and the environment.
 pub fn connect_options(server: ServerAddress<'_>) -> anyhow::Result<ConnectOptions> {
     let defaults_file = server.defaults_file.map(Path::to_owned);
     let mut options = OptionSources { defaults_file, groups: Vec::new() }.load()?;

@@ -1,5 +1,5 @@
-//! Relays as ackers that take orders of the manager: those of this process, and those of another daemon on
-//! this machine.
+//! Relays as ackers that take orders from the manager: relays of this process, and relays of another daemon
+//! on this machine.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -18,10 +18,11 @@ use crate::api::ackers::{AckerFailure, AckerOrder, AckerStatus};
 use crate::api::commands::{ControlAnswer, ControlCommand};
 use crate::socket::LINE_BYTES_MAX;
 
-/// How long an order to follow waits until the acker streams from the new source. It keeps trying afterwards.
+/// How long an order to follow a server waits until the acker streams from that server. The acker keeps
+/// trying afterwards.
 const FOLLOW_PATIENCE: Duration = Duration::from_secs(20);
 
-/// How long another daemon may take to answer: longer than its own limits.
+/// How long another daemon may take to answer. This is longer than its own time limits.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(30);
 
 impl From<&AckerState> for AckerStatus {
@@ -40,7 +41,7 @@ impl From<&AckerState> for AckerStatus {
 }
 
 impl AckerStatus {
-    /// Converts it to the report of the acker that the manager calls `name`.
+    /// Converts this state to a report about the acker that the manager calls `name`.
     ///
     /// # Errors
     /// If a GTID set cannot be parsed.
@@ -72,7 +73,8 @@ impl From<CaptureError> for AckerFailure {
 
 impl From<AckerFailure> for AckerError {
     fn from(failure: AckerFailure) -> Self {
-        // After these the order was not carried out; after others it may have been.
+        // An error with one of these codes means that the order was not executed. With any other error it may
+        // have been executed.
         const REFUSALS: [&str; 2] = ["TW-RELAY-0015", "TW-RELAY-0016"];
         let is_refusal = failure.code.as_deref().is_some_and(|code| REFUSALS.contains(&code));
         let message = match failure.code {
@@ -83,7 +85,8 @@ impl From<AckerFailure> for AckerError {
     }
 }
 
-/// Carries out an order to a capture of this process, and returns its state after that. Takes a bounded time.
+/// Executes an order to a capture of this process, and returns the capture's state afterwards. Takes a
+/// limited time.
 ///
 /// # Errors
 /// [`AckerFailure`] with the code of the [`CaptureError`].
@@ -105,7 +108,7 @@ pub struct LocalAcker {
 }
 
 impl LocalAcker {
-    /// The capture, under the acker name `name`.
+    /// Creates an acker with the name `name` for this capture.
     pub fn new(name: &str, acker: CaptureAcker) -> Self {
         Self { name: name.to_owned(), acker }
     }
@@ -125,7 +128,8 @@ pub struct SocketAcker {
 }
 
 impl SocketAcker {
-    /// The capture of `source` by the daemon that listens at `socket`, under the acker name `name`.
+    /// Creates an acker with the name `name` for the capture of `source` in the daemon that listens at
+    /// `socket`.
     pub fn new(name: &str, socket: &Path, source: &str) -> Self {
         Self { name: name.to_owned(), socket: socket.to_owned(), source: source.to_owned() }
     }
@@ -144,7 +148,7 @@ impl SocketAcker {
         match answer {
             ControlAnswer::Acker(status) => status.report(name).map_err(AckerError::Unknown),
             ControlAnswer::Failed { code, message } => Err(AckerFailure { code, message }.into()),
-            _ => Err(unknown("its answer is not about an acker".into())),
+            _ => Err(unknown("its answer is not the state of an acker".into())),
         }
     }
 

@@ -1,4 +1,5 @@
-//! Finds former primaries that answer again, and rejoins them without an operator (`rejoin = true`).
+//! Finds former primaries that answer again, and rejoins them without an operator. The configuration enables
+//! this with `rejoin = true`.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,26 +22,27 @@ use crate::config::{Config, SourceConfig};
 use crate::error_chain::ErrorChain;
 use crate::wiring;
 
-/// Pause between two searches for former primaries.
+/// Interval between two searches for former primaries.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Former primaries that were replaced longer ago than this before the start are left to operators, who may
-/// have had a reason to leave them alone.
+/// The greatest time between the replacement of a primary and the start of this manager, in hours. A primary
+/// that was replaced earlier is left to operators, who may have a reason not to rejoin it.
 const REPLACED_HOURS_MAX: i64 = 24;
 
-/// The time at which a run started, as its id starts with it.
+/// The format of the time with which the id of a run starts.
 const RUN_TIME_FORMAT: &str = "%Y%m%dT%H%M%S%3fZ";
 
-/// Makes former primaries replicas when they answer again. Runs until it is dropped. A server that is
-/// refused, or differs from the primary, is left to operators. So is one that may have acknowledged commits
-/// that no other server has.
+/// Makes former primaries replicas when they answer again. Runs until the future is dropped.
 ///
-/// Former primaries are: the servers that were primary at the start or later, those that were replaced within
-/// [`REPLACED_HOURS_MAX`] before, and the configured primary of a log that follows another server. The server
-/// must answer and have no replication.
+/// A server that the rejoin refuses, or that differs from the primary, is left to operators. So is a server
+/// that may have acknowledged commits that no other server has.
 ///
-/// While the current primary is uncertain nothing is done, because the server to rejoin may be the primary: a
-/// run is incomplete, or the server that the log follows is not writable.
+/// Former primaries are: every server that is primary at the start or later, every server that was replaced
+/// within [`REPLACED_HOURS_MAX`] before the start, and the source's own server if the log follows another
+/// server. A former primary is rejoined only if it answers and does not replicate.
+///
+/// Nothing is done while it is uncertain which server is the primary, because the server to rejoin may be the
+/// primary. This is so while a run is incomplete, or while the server that the log follows is not writable.
 pub async fn rejoin_former_primaries<H: ActionExecutor + 'static>(
     config: Config,
     source: SourceConfig,
@@ -60,14 +62,15 @@ pub async fn rejoin_former_primaries<H: ActionExecutor + 'static>(
         if wired.primary.name != primary {
             former.insert(std::mem::replace(&mut primary, wired.primary.name.clone()));
         }
-        // Between two polls the primary may change and change back; the server in between is former, too.
+        // The primary may change and change back between two polls. The server that was primary in between is
+        // also a former primary.
         former.extend(replacements.take(cluster.records()));
         former.remove(&primary);
         for server in
             wired.followers.iter().filter(|server| former.contains(&server.name)).collect::<Vec<_>>()
         {
-            // A rejoin can take long. It ends when a run begins, so that it cannot change the replication of
-            // a server that becomes primary.
+            // A rejoin can take long. It stops when a failover or switchover begins, so that it cannot change
+            // the replication of a server that becomes primary.
             let interrupted = cluster.interrupted();
             if !cluster.is_free() || cluster.is_half_way() {
                 break;
@@ -76,7 +79,8 @@ pub async fn rejoin_former_primaries<H: ActionExecutor + 'static>(
                 Replacement::Lossless => None,
                 Replacement::Unknown(reason) => Some(reason),
                 Replacement::LossAccepted(run) => {
-                    let reason = format!("that was accepted in {run} (--allow-data-loss)");
+                    let reason =
+                        format!("the failover {run} accepted the loss of commits (--allow-data-loss)");
                     report_unsafe(&source.name, &server.name, reason);
                     former.remove(&server.name);
                     continue;
@@ -96,29 +100,30 @@ pub async fn rejoin_former_primaries<H: ActionExecutor + 'static>(
     }
 }
 
-/// The servers whose last run in the records, within [`REPLACED_HOURS_MAX`], made another server the primary.
+/// Returns the servers that a run replaced as primary within [`REPLACED_HOURS_MAX`] and that no later run
+/// promoted again, according to the audit records.
 fn recently_replaced(records: &AuditFolder, now: chrono::DateTime<chrono::Utc>) -> BTreeSet<String> {
     let is_recent = |id: &String| {
         let start = id.split('-').next().unwrap_or_default();
         chrono::NaiveDateTime::parse_from_str(start, RUN_TIME_FORMAT)
             .is_ok_and(|start| (now - start.and_utc()).num_hours() < REPLACED_HOURS_MAX)
     };
-    // If the records cannot be read, operators have to start the rejoin.
+    // If the records cannot be read, no server is returned, and operators must start the rejoin.
     let ids = records.list().unwrap_or_default();
     let recent = ids.iter().rev().filter(|id| is_recent(id)).filter_map(|id| records.load(id).ok().flatten());
     let replaced = former_primaries(recent);
     for (server, run) in &replaced {
-        info!(run, server, "the server was replaced, and is rejoined when it answers");
+        info!(run, server, "the server was replaced as primary; it will be rejoined when it answers");
     }
     replaced.into_keys().collect()
 }
 
-/// The start of the id of a run that starts at this time.
+/// Returns the start of the id of a run that starts at this time.
 fn run_time(at: chrono::DateTime<chrono::Utc>) -> String {
     at.format(RUN_TIME_FORMAT).to_string()
 }
 
-/// The primaries that runs replaced, each run reported once.
+/// The primaries that runs replaced. Each run is reported once.
 #[derive(Debug)]
 struct Replacements {
     since: String,
@@ -126,15 +131,15 @@ struct Replacements {
 }
 
 impl Replacements {
-    /// Of runs that began at this time (see [`run_time`]) or later.
+    /// Reports only runs that began at this time (see [`run_time`]) or later.
     fn since(start: &str) -> Self {
         Self { since: start.to_owned(), reported: BTreeSet::new() }
     }
 
-    /// The primaries that were replaced by runs that have ended since the last call.
+    /// Returns the primaries that were replaced by runs that have ended since the last call.
     fn take(&mut self, records: &AuditFolder) -> Vec<String> {
         let mut replaced = Vec::new();
-        // If the records cannot be read, the next call reads them.
+        // If the records cannot be read now, the next call reads them.
         for id in records.list().unwrap_or_default() {
             if id < self.since || self.reported.contains(&id) {
                 continue;
@@ -153,15 +158,15 @@ impl Replacements {
     }
 }
 
-/// Logs that a server is not rejoined, because it may have commits that no other server has.
+/// Logs that a server is not rejoined because it may have commits that no other server has.
 fn report_unsafe(source: &str, server: &str, reason: String) {
     let refusal = SafetyRefusal::RejoinUnsafe { server: server.to_owned(), reason };
     error!(source, server, code = refusal.code(), "{refusal}");
 }
 
-/// Rejoins a server that answers and has no replication, or resumes an interrupted rejoin, if the primary is
-/// writable. `doubt` is the reason why its commits may have been acknowledged; with it, a server with
-/// transactions of its own is not rejoined. Returns false if it must be tried again.
+/// Rejoins a server that answers and does not replicate, or resumes an interrupted rejoin, if the primary is
+/// writable. `doubt` is the reason why commits that only this server has may have been acknowledged; with it,
+/// a server with errant transactions is not rejoined. Returns false if the rejoin must be tried again.
 async fn rejoin(
     config: &Config,
     source: &SourceConfig,
@@ -178,7 +183,7 @@ async fn rejoin(
         may_undo: doubt.is_none(),
     };
     let result = match (FormerPrimary::new(config, source, request), channel) {
-        // An operator or another tool has made it a replica.
+        // An operator or another tool has already made the server a replica.
         (Err(_), Some(_)) => return true,
         (Err(error), None) => Err(error),
         (Ok(former), Some(channel)) => match former.resume(&channel).await.transpose() {
@@ -217,7 +222,8 @@ async fn is_writable(server: &ConnectOptions) -> bool {
     is_writable
 }
 
-/// The replication of a server, `Some(None)` if it has none; `None` if the server does not answer.
+/// Returns the replication channel of a server: `Some(None)` if it does not replicate, `None` if it does not
+/// answer.
 async fn channel_of(server: &ConnectOptions) -> Option<Option<ReplicaChannel>> {
     let mut connection = Connection::connect(server).await.ok()?;
     let channel = replication::status(&mut connection).await.ok()?;
@@ -225,11 +231,11 @@ async fn channel_of(server: &ConnectOptions) -> Option<Option<ReplicaChannel>> {
     Some(channel)
 }
 
-/// Logs the result of a rejoin. Returns false if it must be tried again.
+/// Logs the result of a rejoin. Returns false if the rejoin must be tried again.
 fn log_result(source: &str, server: &str, result: anyhow::Result<RejoinReport>) -> bool {
     match result {
         Ok(report) if report.reads_from.is_some() => {
-            info!(source, server, "the former primary is a replica");
+            info!(source, server, "the former primary is a replica now");
             true
         }
         Ok(_) => {
@@ -248,7 +254,7 @@ fn log_result(source: &str, server: &str, result: anyhow::Result<RejoinReport>) 
             warn!(
                 source,
                 server,
-                "the former primary is not rejoined yet; trying again: {}",
+                "the former primary could not be rejoined; trying again: {}",
                 ErrorChain(&error)
             );
             false
@@ -289,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_primary_between_two_polls_is_former() -> anyhow::Result<()> {
+    fn a_server_that_was_primary_between_two_polls_is_a_former_primary() -> anyhow::Result<()> {
         let folder = tempfile::tempdir()?;
         let records = AuditFolder::new(folder.path());
         let now = chrono::Utc::now();
@@ -304,12 +310,12 @@ mod tests {
         let promoted = |server: &str| Some(json!({ "end": "promoted", "server": server, "left": [] }));
         let mut replacements = Replacements::since(&run_time(now));
         save(-1, "db3", promoted("db1"))?;
-        assert!(replacements.take(&records).is_empty(), "runs before the start are not reported");
+        assert!(replacements.take(&records).is_empty(), "a run before the start was reported");
         save(1, "db1", promoted("db2"))?;
         save(2, "db2", promoted("db1"))?;
         save(3, "db1", None)?;
         assert_eq!(replacements.take(&records), ["db1", "db2"]);
-        assert!(replacements.take(&records).is_empty(), "each run is reported once");
+        assert!(replacements.take(&records).is_empty(), "a run was reported twice");
         save(3, "db1", promoted("db3"))?;
         assert_eq!(replacements.take(&records), ["db1"]);
         Ok(())

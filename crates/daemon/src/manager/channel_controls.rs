@@ -1,4 +1,4 @@
-//! Channels of this process whose targets may become primary, for the manager.
+//! Lets the manager control channels of this process whose targets may become primary.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use tailwater_manager::action_executor::AckerError;
 use tailwater_manager::actions::{ChannelControl, ChannelFuture};
 use tailwater_wire::gtid::GtidSet;
 
-/// Channels by name.
+/// The channels by name.
 pub type ChannelControls = BTreeMap<String, Arc<dyn ChannelControl>>;
 
 /// A channel and the log that it reads.
@@ -19,7 +19,7 @@ pub struct ApplyChannelControl {
 }
 
 impl ApplyChannelControl {
-    /// A channel that reads that log.
+    /// Controls a channel that reads this log.
     pub fn new(channel: Arc<Channel>, log: LogHandle) -> Self {
         Self { channel, log }
     }
@@ -30,7 +30,7 @@ impl ChannelControl for ApplyChannelControl {
         let flavour = self.log.source()?.flavour;
         let status = self.channel.status();
         let status = status.borrow();
-        // The GTIDs of the target are read when the channel connects to it.
+        // The channel reads the GTIDs of its target when it connects to the target.
         let is_known = status.state == ChannelState::Running || !status.gtids.is_empty();
         is_known.then(|| GtidSet::parse(flavour, &status.gtids).ok()).flatten()
     }
@@ -45,12 +45,12 @@ impl ChannelControl for ApplyChannelControl {
 
     fn pause(&self) -> ChannelFuture<'_, GtidSet> {
         Box::pin(async {
-            let reason = "the manager has paused it: its target becomes the primary";
+            let reason = "paused by the manager: the target becomes the primary";
             self.channel
                 .pause_with_reason(reason)
                 .await
                 .map_err(|error| AckerError::Unknown(error.to_string()))?;
-            let unknown = || AckerError::Unknown("it does not report the applied GTIDs".to_owned());
+            let unknown = || AckerError::Unknown("the channel does not report the applied GTIDs".to_owned());
             self.progress().ok_or_else(unknown)
         })
     }

@@ -1,5 +1,5 @@
-//! The checkpoint of a manager: a file that is written while its primary is healthy, and read by the next
-//! manager process.
+//! The checkpoint of a manager: a file that the manager writes while its primary is healthy, and that the
+//! next manager process reads.
 
 use std::fs;
 use std::io::{self, ErrorKind, Write};
@@ -9,28 +9,28 @@ use tailwater_manager::cluster_watch::watch_checkpoint::{ManagerStart, StoredChe
 use tailwater_manager::lease::lease_task::now;
 use tracing::{debug, info};
 
-/// Most bytes of a checkpoint.
+/// The greatest size of a checkpoint file, in bytes.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 
-/// Identifies the boot of this machine. A checkpoint is not valid after a reboot: it is not synced, and
-/// clocks start again.
+/// Identifies the boot of this machine. A checkpoint from an earlier boot is not valid: the file is not
+/// synced to disk, and the clocks start again.
 const BOOT: &str = "/proc/sys/kernel/random/boot_id";
 
 /// The checkpoint file of one cluster.
 pub struct WatchCheckpointFile {
     path: PathBuf,
-    /// The highest term of the lease in the orders to this daemon's relay.
+    /// Returns the highest term of all orders that this daemon's relay has received.
     term: Box<dyn Fn() -> u64 + Send + Sync>,
 }
 
 impl WatchCheckpointFile {
-    /// The file at `path`.
+    /// The checkpoint file at `path`.
     pub fn new(path: PathBuf, term: Box<dyn Fn() -> u64 + Send + Sync>) -> Self {
         Self { path, term }
     }
 
-    /// The checkpoint of the previous manager for that primary, if it is valid, and the age of its probe in
-    /// milliseconds.
+    /// Returns the checkpoint that the previous manager process wrote for this primary, if it is valid, and
+    /// the age in milliseconds of the probe that it is based on.
     pub fn read(&self, primary: &str) -> Option<(WatchCheckpoint, u64)> {
         let bytes = match tailwater_files::read_regular(&self.path, FILE_BYTES_MAX) {
             Ok(bytes) => bytes,
@@ -49,8 +49,8 @@ impl WatchCheckpointFile {
         stored.for_start(&ManagerStart { primary, now_ms: now().0, boot: &boot, term: (self.term)() })
     }
 
-    /// Writes a checkpoint, based on a probe `ago_ms` ago. It is not synced: it serves the next process, not
-    /// a restart of the machine.
+    /// Writes a checkpoint that is based on a probe made `ago_ms` ago. The file is not synced to disk,
+    /// because it is only used after a restart of the process, not after a restart of the machine.
     pub fn write(&self, checkpoint: WatchCheckpoint, ago_ms: u64) {
         let Some(boot) = boot() else { return };
         let probed_at_ms = now().0.saturating_sub(ago_ms);

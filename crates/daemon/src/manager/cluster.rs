@@ -1,6 +1,7 @@
-//! One source's cluster: its watch and its runs, one at a time.
+//! The manager's part for the cluster of one source: it watches the cluster, and runs failovers, switchovers
+//! and recoveries, one at a time.
 //!
-//! - `runs`: starts runs and handles their ends. `interrupted_runs`: recovers what runs left undone.
+//! - `runs`: starts runs and handles their ends. `interrupted_runs`: undoes or finishes incomplete runs.
 //! - `relay_repoint`: repoints relays that do not follow the primary. `term_check`: finds relays that refuse
 //!   this manager.
 //! - `supervisor`: starts failovers without an operator.
@@ -47,65 +48,68 @@ use tailwater_manager::history::{Replacement, last_replacement};
 pub use runs::PreparedRun;
 pub use term_check::TermFloor;
 
-/// Creates the executor of a run of that name, for the present state of a cluster.
+/// Creates the executor for the run of the given name, from the present state of a cluster.
 pub type MakeExecutor<H> = dyn Fn(&str, &ClusterWiring, &ClusterState) -> anyhow::Result<H> + Send + Sync;
 
-/// The servers and relays of a cluster with that primary.
+/// Returns the servers and relays of the cluster with the given server as primary; if none is given, with the
+/// server that the log follows.
 pub type MakeWiring = dyn Fn(Option<&str>) -> anyhow::Result<ClusterWiring> + Send + Sync;
 
-/// What the manager of a cluster consists of.
+/// What the manager of a cluster needs.
 pub struct ClusterParts<H> {
     /// The source's name.
     pub source: String,
-    /// Its configuration.
+    /// The manager's configuration.
     pub config: ManagerConfig,
     /// This manager's name.
     pub manager: String,
-    /// The cluster with that primary; with the server that the log follows if none is given.
+    /// Returns the cluster with the given server as primary; if none is given, with the server that the log
+    /// follows.
     pub wiring: Box<MakeWiring>,
-    /// Probes its servers.
+    /// Probes the servers of the cluster.
     pub poller: Arc<ServerPoller>,
-    /// The server that the log follows by order now; `None` for the source's own.
+    /// Returns the server that an order told the log to follow; `None` if the log follows the source's own
+    /// server.
     pub followed: Box<dyn Fn() -> Option<String> + Send + Sync>,
-    /// The server that the log came from last.
+    /// Returns the origin and version of the server whose binlog is at the end of the log.
     pub log_origin: Box<dyn Fn() -> Option<(GtidOrigin, ServerVersion)> + Send + Sync>,
-    /// All relays that acknowledge.
+    /// All relays that acknowledge commits.
     pub relays: Vec<WatchedRelay>,
     /// Creates executors of runs.
     pub make_executor: Box<MakeExecutor<H>>,
     /// The channels whose targets may become primary.
     pub channels: ChannelControls,
-    /// Whether this manager may act.
+    /// The lease, which decides whether this manager may act.
     pub lease: LeaseHandle,
-    /// What holds back failovers.
+    /// The guard, which holds failovers back.
     pub guard: PersistedGuard,
-    /// The audit records of its runs.
+    /// The audit records of the cluster's runs.
     pub records: AuditFolder,
     /// The audit records that managers share in etcd; `None` for a single manager.
     pub shared: Option<Arc<SharedAudits>>,
-    /// The floor of the lease's terms; `None` if they cannot be raised.
+    /// The floor in etcd that all terms of the lease exceed; `None` if the terms cannot be raised.
     pub term_floor: Option<TermFloor>,
-    /// What the next manager process may need to know.
+    /// The checkpoint for the next manager process.
     pub checkpoint: WatchCheckpointFile,
 }
 
-/// A managed cluster. Dropping it ends the watch.
+/// A managed cluster. Dropping this value ends the watch.
 pub struct ManagedCluster<H> {
     parts: ClusterParts<H>,
     clock: ManagerClock,
     watched: Mutex<Watched>,
-    /// The present or last run.
+    /// The run in progress, or else the last one.
     run: Mutex<Option<Run>>,
-    /// Finishes what the last run left undone. It ends before another run begins, which may stop what this
-    /// would start.
+    /// The task that finishes the actions that the last run did not complete. It is cancelled before another
+    /// run begins, because that run may stop what the task would start.
     finishing: Mutex<Option<AbortHandle>>,
-    /// A run of this manager was cut off, and is not yet examined for recovery.
+    /// Whether a run of this manager was interrupted and has not been examined for recovery yet.
     was_cut_off: AtomicBool,
-    /// Relays that refuse this manager, each with the reason.
+    /// The relays that refuse orders of this manager, each with the reason.
     refusing: watch::Sender<Vec<String>>,
-    /// Counts changes of the watched primary.
+    /// Counts the changes of the watched primary.
     primary_changes: watch::Sender<u64>,
-    /// Counts runs that may change something.
+    /// Counts the runs that may change something.
     runs_begun: watch::Sender<u64>,
 }
 
@@ -115,15 +119,16 @@ struct Watched {
 }
 
 impl<H: ActionExecutor + 'static> ManagedCluster<H> {
-    /// Reads the guard that managers share, until it is cancelled.
+    /// Keeps reading the guard that managers share, until the future is dropped.
     pub async fn follow_guard(&self) {
         self.parts.guard.follow(&self.parts.source).await;
     }
 
-    /// Starts the watch, and automatic failovers if configured. To be called on a runtime.
+    /// Starts to watch the cluster, and to fail over automatically if that is configured. Must be called
+    /// within a tokio runtime.
     ///
     /// # Errors
-    /// If the servers of the cluster are unknown.
+    /// If the servers of the cluster cannot be determined.
     pub fn start(parts: ClusterParts<H>) -> anyhow::Result<(Arc<Self>, JoinHandle<()>)> {
         let clock = ManagerClock::start();
         parts.guard.begin_at(clock.now_ms());
@@ -152,7 +157,7 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
         Ok((cluster, supervisor))
     }
 
-    /// Watches the cluster with another primary.
+    /// Watches the cluster with another server as primary.
     fn watch_primary(&self, primary: Option<&str>) -> anyhow::Result<()> {
         let watched = start_watch(&self.parts, primary, self.clock)?;
         *self.watched() = watched;
@@ -160,11 +165,10 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
         Ok(())
     }
 
-    /// Changes what holds back failovers. `change` gets the present time of the manager's clock, in
-    /// milliseconds.
+    /// Changes the guard. `change` receives the present time of the manager's clock, in milliseconds.
     ///
     /// # Errors
-    /// As [`PersistedGuard::change`].
+    /// The errors of [`PersistedGuard::change`].
     pub async fn change_guard(&self, change: impl Fn(&mut FailoverGuard, u64)) -> anyhow::Result<()> {
         let now_ms = self.clock.now_ms();
         self.parts.guard.change(|guard| change(guard, now_ms)).await?;
@@ -172,7 +176,7 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
         Ok(())
     }
 
-    /// Whether it has a server or relay of that name.
+    /// Whether the cluster has a server or relay of that name.
     pub fn has_member(&self, name: &str) -> bool {
         let watched = self.watched();
         let wiring = &watched.wiring;
@@ -180,12 +184,13 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
         servers.any(|server| server.name == name) || self.parts.relays.iter().any(|relay| relay.name == name)
     }
 
-    /// The audit records of its runs.
+    /// Returns the audit records of the cluster's runs.
     pub fn records(&self) -> &AuditFolder {
         &self.parts.records
     }
 
-    /// How this server was replaced last. `leader` is the present primary.
+    /// Returns how this server was last replaced as primary, according to the audit records. `leader` is the
+    /// present primary.
     pub fn past_of(&self, server: &str, leader: &str) -> Replacement {
         let records = &self.parts.records;
         let read = || -> Result<Vec<_>, AuditError> {
@@ -194,17 +199,17 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
         };
         match read() {
             Ok(newest_first) => last_replacement(server, leader, newest_first),
-            Err(error) => Replacement::Unknown(format!("a record cannot be read: {error}")),
+            Err(error) => Replacement::Unknown(format!("an audit record cannot be read: {error}")),
         }
     }
 
-    /// Whether a run of this or another manager is incomplete, or that is unknown: which server is primary is
-    /// uncertain until it is undone or finished.
+    /// Whether a run of this or another manager is incomplete, or whether that is unknown. Until such a run
+    /// is undone or finished, it is uncertain which server is the primary.
     pub fn is_half_way(&self) -> bool {
         interrupted_runs::is_half_way(&self.parts)
     }
 
-    /// The present state of the watch.
+    /// Returns the present state of the watched cluster.
     pub fn cluster_state(&self) -> ClusterState {
         self.watched().watch.cluster_state()
     }
@@ -222,7 +227,7 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
     }
 }
 
-/// Starts a watch with that primary.
+/// Starts to watch the cluster with that primary.
 fn start_watch<H>(
     parts: &ClusterParts<H>,
     primary: Option<&str>,

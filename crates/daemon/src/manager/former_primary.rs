@@ -1,5 +1,5 @@
-//! Makes a former primary a replica again: repairs it from the log or copies it, lets it replicate from the
-//! log, and compares it with the primary.
+//! Makes a former primary a replica again: repairs it from the log or copies it from the primary, lets it
+//! replicate from the log, and compares it with the primary.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -29,10 +29,10 @@ use super::startup;
 use crate::config::{Config, SourceConfig};
 use crate::wiring;
 
-/// How long the server may take until it receives from the log.
+/// How long the server may take until it receives events from the log.
 const RECEIVE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long a server that differs may take to execute what it has received.
+/// How long a server whose rows differ from the primary's may take to execute what it has received.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Which server to rejoin, and how.
@@ -40,9 +40,9 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(60);
 pub struct RejoinRequest {
     /// The server, by its name in the configuration.
     pub server: String,
-    /// Copy it from scratch, whatever it holds.
+    /// Whether to copy the server from scratch, whatever it holds.
     pub copy: bool,
-    /// Compare its rows with the primary's at the end.
+    /// Whether to compare the server's rows with the primary's at the end.
     pub check: bool,
     /// See [`RejoinOptions::window`].
     pub window: Option<Duration>,
@@ -50,7 +50,7 @@ pub struct RejoinRequest {
     pub may_undo: bool,
 }
 
-/// A former primary, and all that a rejoin of it needs.
+/// A former primary, and everything that is needed to rejoin it.
 #[derive(Debug)]
 pub struct FormerPrimary {
     request: RejoinRequest,
@@ -64,18 +64,19 @@ pub struct FormerPrimary {
 /// The result of a rejoin.
 #[derive(Debug, Serialize)]
 pub struct RejoinReport {
-    /// The server.
+    /// The name of the rejoined server.
     pub server: String,
-    /// The current primary.
+    /// The name of the current primary.
     pub primary: String,
-    /// What was undone and reapplied; `None` if the server was copied.
+    /// What was undone and applied again; `None` if the server was copied.
     #[serde(rename = "healed")]
     pub repair: Option<RejoinRepair>,
     /// Number of rows copied, if the server was copied.
     pub rows_copied: Option<u64>,
-    /// The address that it replicates from; `None` if it differs from the primary, and was not joined.
+    /// The address that the server replicates from; `None` if its rows differ from the primary's, so that it
+    /// does not replicate.
     pub reads_from: Option<String>,
-    /// The result of the comparison with the primary.
+    /// The result of the comparison with the primary; `None` without a comparison.
     pub compared: Option<RejoinComparison>,
 }
 
@@ -84,9 +85,9 @@ pub struct RejoinReport {
 pub struct RejoinComparison {
     /// Number of compared tables.
     pub tables: u64,
-    /// Number of rows that the primary has in them.
+    /// Number of rows that the primary has in these tables.
     pub rows: u64,
-    /// Number of differences: rows, and tables that cannot be compared.
+    /// Number of differences: rows that differ, and tables that cannot be compared.
     pub differences: u64,
     /// The tables with differences.
     pub in_tables: Vec<String>,
@@ -117,8 +118,8 @@ impl FormerPrimary {
     /// Finds the server and the current primary in the configuration. Connects to no server.
     ///
     /// # Errors
-    /// If the configuration does not name the server, or it is the primary or the target of a channel, or the
-    /// log cannot be opened or is not served.
+    /// If the configuration does not name the server, if the server is the primary or the target of a
+    /// channel, or if the log cannot be opened or is not served.
     pub fn new(config: &Config, source: &SourceConfig, request: RejoinRequest) -> anyhow::Result<Self> {
         let wired = wiring::cluster_led_by(config, source, None)?;
         let name = &request.server;
@@ -165,16 +166,16 @@ impl FormerPrimary {
     /// Plans the repair. Changes nothing.
     ///
     /// # Errors
-    /// As [`tailwater_rejoin::inspect`].
+    /// The errors of [`tailwater_rejoin::inspect`].
     pub async fn inspect(&self) -> Result<RejoinPlan, RejoinError> {
         tailwater_rejoin::inspect(&self.options, &self.log).await
     }
 
-    /// Rejoins the server. It is read-only from the first step on, and stays so.
+    /// Rejoins the server. The server is read-only from the first step on, and also afterwards.
     ///
     /// # Errors
-    /// As [`tailwater_rejoin::repair`]; errors of the copy, of replication or of the comparison. The next
-    /// call continues.
+    /// The errors of [`tailwater_rejoin::repair`], and errors of the copy, of replication or of the
+    /// comparison. The next call continues.
     pub async fn run(&self) -> anyhow::Result<RejoinReport> {
         let _lock = self.lock()?;
         let mut report = self.report();
@@ -182,14 +183,14 @@ impl FormerPrimary {
             report.rows_copied = Some(self.copy().await?.load.rows);
         } else {
             if !self.options.may_undo {
-                // Before the server becomes read-only, so that a refusal changes nothing. `repair` inspects
-                // it again once it is quiet.
+                // Inspected before the server becomes read-only, so that a refusal changes nothing. `repair`
+                // inspects it again when no client writes to it any more.
                 self.inspect().await?;
             }
             report.repair = Some(tailwater_rejoin::repair(&self.options, &self.log).await?);
         }
-        // From here on the server has a replication channel, so that the channel does not show that the
-        // rejoin is incomplete.
+        // From here on the server has a replication channel, so the lack of a channel no longer shows that
+        // the rejoin is incomplete. The marker shows it instead.
         let marker = self.marker();
         tailwater_files::create_replacing(&marker, 0o640)
             .with_context(|| format!("create {}", marker.display()))?;
@@ -197,7 +198,7 @@ impl FormerPrimary {
     }
 
     /// Completes a [`FormerPrimary::run`] that was interrupted after the server got its replication channel.
-    /// `None` if there is none, or the server replicates from another source now.
+    /// Returns `None` if there was none, or if the server replicates from another source now.
     ///
     /// # Errors
     /// Errors of replication or of the comparison. The next call continues.
@@ -214,7 +215,8 @@ impl FormerPrimary {
         let mut server = Connection::connect(&self.options.server).await?;
         info!(server = self.request.server, from = self.address(), "starting replication from the log");
         replication::read_from(&mut server, &self.read_from, RECEIVE_TIMEOUT).await?;
-        // Not earlier: until here this setting keeps a server that restarts from acknowledging commits.
+        // Not earlier: until now, this setting prevents the server from acknowledging commits after a
+        // restart.
         semi_sync::disable_after_restart(&mut server).await?;
         if server.server().flavour == Flavour::MySql {
             server.execute("SET GLOBAL super_read_only=1").await?;
@@ -241,7 +243,8 @@ impl FormerPrimary {
         Ok(report)
     }
 
-    /// A file that exists while the server replicates from the log, and the rejoin is not complete.
+    /// Returns the path of a file that exists while the server replicates from the log and the rejoin is not
+    /// complete.
     fn marker(&self) -> PathBuf {
         self.folder.join(format!("{}.half-way", self.request.server))
     }
@@ -266,14 +269,15 @@ impl FormerPrimary {
         format!("{}:{}", self.read_from.host, self.read_from.port)
     }
 
-    /// Allows one rejoin of a server at a time, among the processes that share the log's folder.
+    /// Takes a lock that allows only one rejoin of a server at a time, among all processes that share the
+    /// log's folder.
     fn lock(&self) -> anyhow::Result<File> {
         std::fs::create_dir_all(&self.folder).with_context(|| format!("create {}", self.folder.display()))?;
         let path = self.folder.join(format!("{}.lock", self.request.server));
         let file = tailwater_files::open_or_create(&path, 0o640)
             .with_context(|| format!("open {}", path.display()))?;
         flock(&file, FlockOperation::NonBlockingLockExclusive).with_context(|| {
-            format!("another process rejoins {}: {} is locked", self.request.server, path.display())
+            format!("another process is rejoining {}: {} is locked", self.request.server, path.display())
         })?;
         Ok(file)
     }
@@ -286,7 +290,7 @@ impl FormerPrimary {
         info!(
             server = self.request.server,
             removed = removed.join(", "),
-            "databases removed; copying the primary"
+            "removed the databases; copying the primary"
         );
         let load = LoadOptions {
             set_gtid: true,
@@ -296,7 +300,7 @@ impl FormerPrimary {
             ..LoadOptions::new(server.clone())
         };
         let options = CopyOptions::new(primary.clone(), Selection::default(), load);
-        // The copy ends if the caller no longer waits for it.
+        // The copy stops if the caller no longer waits for it.
         let cancelled = CancellationToken::new();
         let _guard = cancelled.clone().drop_guard();
         Ok(copy::copy(&options, &Arc::new(BulkProgress::default()), &cancelled).await?)
@@ -305,7 +309,7 @@ impl FormerPrimary {
     async fn check(&self) -> anyhow::Result<RejoinComparison> {
         let options = CheckOptions::new(self.options.primary.clone(), self.options.server.clone());
         let (throttle, progress) = (Arc::new(Throttle::open()), Arc::new(BulkProgress::default()));
-        // The check ends if the caller no longer waits for it.
+        // The comparison stops if the caller no longer waits for it.
         let cancelled = CancellationToken::new();
         let _guard = cancelled.clone().drop_guard();
         let report = check::check(&options, throttle, progress, cancelled).await?;
@@ -313,7 +317,7 @@ impl FormerPrimary {
     }
 }
 
-/// Removes the replication of a server, after the server has executed what it has received.
+/// Removes the replication of a server after the server has executed everything that it has received.
 async fn stop_replication(server: &mut Connection) -> anyhow::Result<()> {
     replication::stop_receiving(server).await?;
     let start = Instant::now();
@@ -336,12 +340,15 @@ async fn has_local_infile(server: &ConnectOptions) -> anyhow::Result<bool> {
     Ok(is_on)
 }
 
-/// Refuses a copy between flavours, before anything is removed.
+/// Refuses to copy between MySQL and MariaDB, before anything is removed.
 async fn check_flavours(server: &ConnectOptions, primary: &ConnectOptions) -> anyhow::Result<()> {
     let (one, other) = (Connection::connect(server).await?, Connection::connect(primary).await?);
     let (ours, theirs) = (one.server().flavour, other.server().flavour);
     one.close().await;
     other.close().await;
-    ensure!(ours == theirs, "the server is {ours} and the primary {theirs}");
+    ensure!(
+        ours == theirs,
+        "the server is {ours} and the primary is {theirs}: a copy needs the same flavour"
+    );
     Ok(())
 }

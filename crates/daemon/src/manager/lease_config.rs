@@ -1,4 +1,4 @@
-//! The lease of the configuration.
+//! Creates the lease that the configuration describes.
 
 use std::path::Path;
 
@@ -9,10 +9,10 @@ use tailwater_manager::lease::{
 use crate::config::{LeaseConfig, ManagerConfig};
 use crate::wiring;
 
-/// Starts to acquire the lease of one source's cluster. A lease in a file is in `folder`.
+/// Starts to acquire the lease for one source's cluster. A lease in a file is in `folder`.
 ///
 /// # Errors
-/// If its times or the endpoints are invalid, or a file cannot be read.
+/// If the times or the endpoints of the lease are invalid, or a file cannot be read.
 pub fn start(config: &ManagerConfig, holder: &str, folder: &Path, source: &str) -> anyhow::Result<LeaseTask> {
     let terms = LeaseTimes::of(config.lease_ttl_ms)?;
     Ok(match config.lease {
@@ -27,10 +27,10 @@ pub fn start(config: &ManagerConfig, holder: &str, folder: &Path, source: &str) 
     })
 }
 
-/// Reads the files that the lease needs, without acquiring it.
+/// Reads the files that the lease needs, without acquiring the lease.
 ///
 /// # Errors
-/// As [`start`].
+/// The errors of [`start`].
 pub fn check(config: &ManagerConfig) -> anyhow::Result<()> {
     let terms = LeaseTimes::of(config.lease_ttl_ms)?;
     if config.lease == LeaseConfig::Etcd {
@@ -39,11 +39,11 @@ pub fn check(config: &ManagerConfig) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A value in etcd next to the lease of one source's cluster; `None` with a lease in a file, which only one
-/// manager uses.
+/// Returns access to a value in etcd, under a key next to the key of the lease. Returns `None` if the lease
+/// is in a file, because then only one manager exists.
 ///
 /// # Errors
-/// As [`start`].
+/// The errors of [`start`].
 pub fn etcd_value(
     config: &ManagerConfig,
     holder: &str,

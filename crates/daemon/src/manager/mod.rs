@@ -1,18 +1,19 @@
 //! The manager in the daemon: watches the cluster of each source, and runs failovers, switchovers and
 //! rejoins.
 //!
-//! - [`requests`]: the clusters of this daemon, and the requests of its clients. [`startup`]: starts them.
+//! - [`requests`]: the clusters of this daemon, and the requests of its clients. [`startup`]: starts the
+//!   manager.
 //! - [`cluster`]: one source's cluster: its watch and its runs, one at a time.
-//! - [`acker`], [`remote`]: relays of this process, of this machine and of others, as ackers that take
-//!   orders.
+//! - [`acker`], [`remote`]: relays of this process, of this machine and of other machines, as ackers that
+//!   take orders.
 //! - [`relay_probes`]: the state of relays, for the watch and for other readers.
 //! - [`channel_controls`]: channels whose targets may become primary.
-//! - [`persisted_guard`]: what holds back failovers, across restarts.
+//! - [`persisted_guard`]: the guard that holds failovers back, also after a restart.
 //! - [`lease_config`]: the lease of the configuration.
 //! - [`run_requests`]: builds the requests of runs.
-//! - [`automatic_rejoin`]: rejoins former primaries without an operator. [`former_primary`]: makes one a
-//!   replica again.
-//! - [`checkpoint_file`]: what a manager knows, for the next manager process.
+//! - [`automatic_rejoin`]: rejoins former primaries without an operator. [`former_primary`]: makes a former
+//!   primary a replica again.
+//! - [`checkpoint_file`]: a file with what a manager process knows, for the next manager process.
 //! - [`shared_audits`]: audit records in etcd, for all managers.
 
 pub mod acker;

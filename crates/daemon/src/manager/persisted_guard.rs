@@ -1,5 +1,5 @@
-//! The guard that holds back failovers of a cluster, across restarts and for all managers that share a lease.
-//! A pause would have no effect if the next manager did not know it.
+//! The guard that holds back failovers of a cluster. It is stored, so that it survives a restart and all
+//! managers that share a lease know it. Otherwise a pause would end when another manager acquires the lease.
 
 use std::fs;
 use std::io;
@@ -16,21 +16,21 @@ use tailwater_manager::lease::EtcdValue;
 use tailwater_topology::analysis::FailoverGuard;
 use tracing::{error, info, warn};
 
-/// Interval of reads of the shared guard.
+/// Interval between two reads of the guard in etcd.
 const READ_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A thousand downtimes with long reasons take less.
+/// The greatest size of the guard file, in bytes. A thousand downtimes with long reasons need less.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 
-/// Attempts of a change while other managers change the value at the same time.
+/// How often a change is tried again because other managers change the value in etcd at the same time.
 const TRIES_MAX: u32 = 20;
 
-/// A guard with its file, and with its key in etcd where several managers share it. The file then holds the
-/// last known value.
+/// A guard, stored in a file and, if several managers share it, also under a key in etcd. With etcd, the file
+/// has the last known value.
 pub struct PersistedGuard {
     path: PathBuf,
     guard: Arc<Mutex<FailoverGuard>>,
-    /// One request at a time.
+    /// The value in etcd. The mutex allows one request at a time.
     etcd: Option<tokio::sync::Mutex<EtcdValue>>,
     shared: Mutex<SharedState>,
 }
@@ -38,26 +38,29 @@ pub struct PersistedGuard {
 /// State of the exchange with etcd.
 #[derive(Debug, Default)]
 struct SharedState {
-    /// The key has been read.
+    /// Whether the key in etcd has been read.
     is_read: bool,
-    /// When a failover of this manager began that is not recorded in etcd yet.
+    /// The start of a failover of this manager that is not recorded in etcd yet, in milliseconds.
     owes_failover_ms: Option<u64>,
-    /// When this manager started, until etcd is known to hold no later time.
+    /// When this manager started, in milliseconds; `None` after a read has shown that the guard in etcd holds
+    /// no later time.
     begins_at_ms: Option<u64>,
 }
 
-/// The content of the file.
+/// The content of the guard file.
 #[derive(Debug, Default, Serialize)]
 struct GuardFile {
     #[serde(flatten)]
     guard: FailoverGuard,
-    /// As in [`SharedState`]: a manager that starts with this file still has to record it in etcd.
+    /// The same as in [`SharedState`]. A manager that starts with this file must still record the failover in
+    /// etcd.
     #[serde(skip_serializing_if = "Option::is_none")]
     owes_failover_ms: Option<u64>,
 }
 
 impl GuardFile {
-    /// Not derived: a flattened [`FailoverGuard`] would ignore unknown fields, and so misspelt ones.
+    /// Written by hand: derived code for a flattened [`FailoverGuard`] would ignore unknown fields, and so
+    /// also misspelt ones.
     fn parse(bytes: &[u8]) -> serde_json::Result<Self> {
         let mut fields: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(bytes)?;
         let owes_failover_ms = fields.remove("owes_failover_ms").map(serde_json::from_value).transpose()?;
@@ -76,11 +79,11 @@ impl std::fmt::Debug for PersistedGuard {
 }
 
 impl PersistedGuard {
-    /// Opens the guard in the file at `path`; without a file it holds nothing back. `etcd` shares it with
-    /// other managers.
+    /// Opens the guard in the file at `path`. If there is no file, the guard holds nothing back. With `etcd`,
+    /// the guard is shared with other managers.
     ///
     /// # Errors
-    /// If there is a file that cannot be read: whether failovers are paused is then unknown.
+    /// If the file exists but cannot be read: it is then unknown whether failovers are paused.
     pub fn open(path: PathBuf, etcd: Option<EtcdValue>) -> anyhow::Result<Self> {
         let GuardFile { guard, owes_failover_ms } = match tailwater_files::read_regular(&path, FILE_BYTES_MAX)
         {
@@ -95,32 +98,33 @@ impl PersistedGuard {
         Ok(Self { path, guard: Arc::new(Mutex::new(guard)), etcd, shared: Mutex::new(shared) })
     }
 
-    /// Notes that a manager starts at `now_ms`, by a clock that may have been set back since the guard was
+    /// Records that a manager starts at `now_ms`. Its clock may have been set back since the guard was
     /// stored.
     pub fn begin_at(&self, now_ms: u64) {
         self.lock().begin_at(now_ms);
         self.shared_state().begins_at_ms = Some(now_ms);
     }
 
-    /// The guard, shared with its readers.
+    /// Returns the guard for other readers, who see its later changes.
     pub fn shared(&self) -> Arc<Mutex<FailoverGuard>> {
         Arc::clone(&self.guard)
     }
 
-    /// Its value, as far as this manager knows.
+    /// Returns the guard's value, as far as this manager knows it.
     pub fn now(&self) -> FailoverGuard {
         self.lock().clone()
     }
 
-    /// Whether the shared value has been read.
+    /// Whether the value that managers share has been read.
     pub fn is_known(&self) -> bool {
         self.etcd.is_none() || self.shared_state().is_read
     }
 
-    /// Changes it. The change takes effect when it is durable; if the guard is shared, when etcd has it.
+    /// Changes the guard. The change takes effect when it is durable; if the guard is shared, when etcd has
+    /// stored it.
     ///
     /// # Errors
-    /// If it cannot be stored. If etcd did not answer, the change may have taken effect.
+    /// If the change cannot be stored. If etcd did not answer, the change may have taken effect.
     pub async fn change(&self, change: impl Fn(&mut FailoverGuard)) -> anyhow::Result<()> {
         let changed = match &self.etcd {
             None => {
@@ -133,10 +137,11 @@ impl PersistedGuard {
         self.store(changed)
     }
 
-    /// Records a failover that began at `at_ms`. If etcd does not answer, it is recorded there later.
+    /// Records a failover that began at `at_ms`. If etcd does not answer, the failover is recorded in etcd
+    /// later.
     ///
     /// # Errors
-    /// If it is not recorded everywhere yet.
+    /// If the failover is not recorded everywhere yet.
     pub async fn record_failover(&self, at_ms: u64) -> anyhow::Result<()> {
         let recorded = self.change(|guard| guard.failed_over(at_ms)).await;
         if recorded.is_err() {
@@ -148,7 +153,7 @@ impl PersistedGuard {
         recorded
     }
 
-    /// Reads the shared value at intervals, until it is cancelled; returns at once if the guard is not
+    /// Reads the shared value at intervals, until the future is dropped. Returns at once if the guard is not
     /// shared.
     pub async fn follow(&self, source: &str) {
         let Some(etcd) = &self.etcd else { return };
@@ -159,7 +164,7 @@ impl PersistedGuard {
                 Err(reason) if !is_logged => {
                     warn!(
                         source,
-                        "the shared pauses and downtimes cannot be read from etcd: {}",
+                        "the pauses and downtimes that managers share cannot be read from etcd: {}",
                         ErrorChain(&reason)
                     );
                     is_logged = true;
@@ -170,14 +175,15 @@ impl PersistedGuard {
         }
     }
 
-    /// Reads the shared value, and records there what is owed.
+    /// Reads the value in etcd, and records a failover there that is not recorded yet.
     async fn exchange(&self, etcd: &mut EtcdValue) -> anyhow::Result<()> {
         let (owed_ms, begins_at_ms) = {
             let shared = self.shared_state();
             (shared.owes_failover_ms, shared.begins_at_ms)
         };
         let read = etcd.read().await?;
-        // The file of a single manager holds the requests from before there were several.
+        // If etcd has no value yet, the file may hold pauses and downtimes from the time when there was only
+        // one manager.
         let only_here = read.bytes.is_none() && self.now() != FailoverGuard::default();
         let guard = self.parse(read.bytes.as_deref())?;
         let is_later =
@@ -206,7 +212,7 @@ impl PersistedGuard {
         self.store(guard)
     }
 
-    /// Changes the value in etcd, also while others change it.
+    /// Changes the value in etcd, even if other managers change it at the same time.
     async fn change_in(
         &self,
         etcd: &mut EtcdValue,
@@ -217,8 +223,8 @@ impl PersistedGuard {
             let mut guard = self.parse(read.bytes.as_deref())?;
             change(&mut guard);
             let bytes = serde_json::to_vec(&guard)?;
-            // The request may have been sent to a second member because the first was slow, and both carried
-            // it out.
+            // The client may have sent the request to a second etcd member because the first one was slow,
+            // and both members may have executed it.
             if etcd.replace(read.revision, &bytes).await?.is_some()
                 || etcd.read().await?.bytes.as_deref() == Some(bytes.as_slice())
             {
@@ -228,21 +234,22 @@ impl PersistedGuard {
         anyhow::bail!("other managers changed the guard in etcd during each of {TRIES_MAX} attempts")
     }
 
-    /// The value in etcd; the known one if there is none.
+    /// Parses the value in etcd. If there is none, returns the value that this manager knows.
     fn parse(&self, bytes: Option<&[u8]>) -> anyhow::Result<FailoverGuard> {
         let Some(bytes) = bytes else { return Ok(self.now()) };
         serde_json::from_slice(bytes)
             .context("the guard in etcd cannot be parsed; remove its key to start with an empty guard")
     }
 
-    /// Stores it on disk, and then makes it effective.
+    /// Stores the guard on disk, and then makes it effective.
     fn store(&self, guard: FailoverGuard) -> anyhow::Result<()> {
         let file = GuardFile { guard, owes_failover_ms: self.shared_state().owes_failover_ms };
         let bytes = serde_json::to_vec_pretty(&file)?;
         let guard = file.guard;
         let stored = replace(&self.path, &bytes).with_context(|| format!("write {}", self.path.display()));
         match stored {
-            // Etcd has it: the file is only the initial value of a manager.
+            // Only an error in the log, because etcd already has the value. The file is only the value with
+            // which a manager starts.
             Err(reason) if self.etcd.is_some() => error!("{}", ErrorChain(&reason)),
             stored => stored?,
         }
@@ -273,7 +280,7 @@ mod tests {
 
     use super::*;
 
-    /// Only reached when something is wrong.
+    /// A time that the test reaches only if something is wrong.
     const PATIENCE: Duration = Duration::from_secs(30);
 
     #[tokio::test]
@@ -326,22 +333,22 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_change_of_one_manager_applies_to_all() {
+    async fn a_change_by_one_manager_applies_to_all_managers() {
         let folder = tempfile::tempdir().unwrap();
         let Some(program) = Etcd::require() else { return };
         let mut etcd = Etcd::start(&program, folder.path()).await.unwrap();
-        // It was paused before there were several managers.
+        // The guard was paused when there was only one manager, without etcd.
         let alone = PersistedGuard::open(folder.path().join("one"), None).unwrap();
         alone.change(FailoverGuard::pause).await.unwrap();
         let (one, two) = (in_etcd(&etcd, folder.path(), "one"), in_etcd(&etcd, folder.path(), "two"));
-        assert!(!one.is_known(), "etcd was not read yet");
+        assert!(!one.is_known(), "this manager has read etcd too early");
         let followed = [&one, &two].map(|guard| {
             let guard = Arc::clone(guard);
             tokio::spawn(async move { guard.follow("orders").await })
         });
-        until("two is paused", || two.now().is_paused()).await;
+        until("manager two is paused", || two.now().is_paused()).await;
 
-        // Neither undoes the change of the other.
+        // The change of one manager must not undo the change of the other.
         let down = |server: &str| Downtime {
             server: Some(server.to_owned()),
             from_ms: 0,
@@ -354,9 +361,13 @@ mod tests {
         );
         a.unwrap();
         b.unwrap();
-        until("both have both", || [&one, &two].iter().all(|guard| guard.now().downtimes().len() == 2)).await;
+        until("both managers have both downtimes", || {
+            [&one, &two].iter().all(|guard| guard.now().downtimes().len() == 2)
+        })
+        .await;
 
-        // A change that etcd does not take has no effect, except for a failover, which is recorded later.
+        // If etcd does not accept a change, the change has no effect. The exception is a failover, which is
+        // recorded in etcd later.
         etcd.pause().unwrap();
         let failed = two.change(FailoverGuard::resume).await.unwrap_err();
         assert!(failed.to_string().contains("etcd"), "{failed:#}");
@@ -367,23 +378,27 @@ mod tests {
         assert_eq!(
             after_a_restart.shared_state().owes_failover_ms,
             Some(7),
-            "the next manager would not know"
+            "the failover is not in the file, so the next manager would not know it"
         );
         etcd.resume().unwrap();
-        until("one reads the failover", || one.now().last_failover_ms() == Some(7)).await;
+        until("manager one reads the failover", || one.now().last_failover_ms() == Some(7)).await;
         one.change(FailoverGuard::acknowledge).await.unwrap();
-        until("two reads that it was acknowledged", || two.now().last_failover_ms().is_none()).await;
+        until("manager two reads that the failover was acknowledged", || {
+            two.now().last_failover_ms().is_none()
+        })
+        .await;
 
-        // After the clock was set back, a recorded failover blocks new ones for the usual interval, not
+        // If the clock was set back, a recorded failover blocks new failovers for the usual interval, and not
         // longer.
         one.record_failover(1_000_000).await.unwrap();
         two.begin_at(5_000);
-        until("one reads the corrected time", || one.now().last_failover_ms() == Some(5_000)).await;
+        until("manager one reads the corrected time", || one.now().last_failover_ms() == Some(5_000)).await;
         for task in followed {
             task.abort();
         }
 
-        // A manager that starts while etcd is away has not read the guard, and starts with its file.
+        // A manager that starts while etcd is unreachable does not know the shared guard, and starts with its
+        // file.
         etcd.pause().unwrap();
         let again = in_etcd(&etcd, folder.path(), "two");
         assert!(!again.is_known() && again.now().downtimes().len() == 2);

@@ -1,4 +1,4 @@
-//! Probes of relays: the captures of this process, and those of other daemons.
+//! Probes of relays: the captures of this process, and the captures of other daemons.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,9 +17,9 @@ use crate::wiring::ClusterWiring;
 /// Probes a capture of this process.
 #[derive(Debug, Clone)]
 pub struct LocalRelayProbe {
-    /// Its status.
+    /// The capture's status.
     pub status: Arc<CaptureStatus>,
-    /// Whether it acknowledges commits.
+    /// Whether the capture acknowledges commits.
     pub acknowledges: bool,
     /// The name of the source's own server.
     pub own: String,
@@ -47,9 +47,9 @@ impl RelayProbe for LocalRelayProbe {
 /// An answer of a relay on another machine.
 #[derive(Debug, Clone)]
 pub struct RelayAnswer {
-    /// When it was asked.
+    /// When the relay was queried.
     pub asked: Instant,
-    /// Its status, or why there is none.
+    /// The relay's status, or why it is not known.
     pub answer: Result<RelayStatus, String>,
 }
 
@@ -57,30 +57,30 @@ pub struct RelayAnswer {
 #[derive(Debug)]
 pub struct RemoteRelayProbe {
     relay: RemoteRelay,
-    /// The names of the servers in this configuration.
+    /// The names that the servers have in this configuration.
     names: ServerNames,
     last: watch::Sender<Option<RelayAnswer>>,
     changes: ChangeCounter,
 }
 
 impl RemoteRelayProbe {
-    /// Each answer counts in `changes`.
+    /// Creates the probe of a relay. Each answer of the relay is counted in `changes`.
     pub fn new(relay: RemoteRelay, names: ServerNames, changes: ChangeCounter) -> Self {
         Self { relay, names, last: watch::Sender::new(None), changes }
     }
 
-    /// The relay.
+    /// Returns the relay.
     pub fn relay(&self) -> &RemoteRelay {
         &self.relay
     }
 
-    /// The last answer.
+    /// Returns the relay's last answer.
     pub fn last(&self) -> Option<RelayAnswer> {
         self.last.borrow().clone()
     }
 }
 
-/// A probe under way. If it is dropped, the caller's time-out was shorter than the relay's.
+/// A probe in progress. It is dropped unfinished if the caller's time-out is shorter than the relay's.
 struct PendingProbe<'a> {
     probe: &'a RemoteRelayProbe,
     asked: Instant,
@@ -121,7 +121,7 @@ impl RelayProbe for RemoteRelayProbe {
     }
 }
 
-/// The names of a cluster's servers in this configuration.
+/// The names that the servers of a cluster have in this configuration.
 #[derive(Debug, Clone)]
 pub struct ServerNames {
     own: String,
@@ -129,15 +129,16 @@ pub struct ServerNames {
 }
 
 impl ServerNames {
-    /// Those of a cluster, whichever server is its primary.
+    /// Returns the names of a cluster's servers, whichever of them is the primary.
     pub fn of(wiring: &ClusterWiring) -> Self {
         let plan = &wiring.plan;
         let all = plan.servers.iter().chain([&plan.primary]).map(|member| member.name.clone());
         Self { own: wiring.own.clone(), all: all.collect() }
     }
 
-    /// The server that a relay follows. Its source's own server may have another name there, or be another
-    /// server than here, for a relay that was set up after a failover.
+    /// Returns the server that a relay follows, under its name in this configuration. The relay's
+    /// configuration may have another name for the source's own server. If the relay was set up after a
+    /// failover, it may even have another server as the source's own.
     pub fn follows(&self, status: &RelayStatus) -> String {
         let own_there = || status.own.clone().filter(|own| self.all.contains(own));
         status.acker.follows.clone().or_else(own_there).unwrap_or_else(|| self.own.clone())
@@ -159,9 +160,9 @@ mod tests {
 
     use super::*;
 
-    /// The answers of daemons of this version and of earlier ones.
+    /// Checks the answers of daemons of this version and of earlier versions.
     #[test]
-    fn the_followed_server_has_its_name_of_this_configuration() {
+    fn the_followed_server_has_its_name_in_this_configuration() {
         let member = |name: &str| Member { name: name.to_owned(), ..Member::default() };
         let plan =
             ClusterPlan { primary: member("db1"), servers: vec![member("db2")], ..ClusterPlan::default() };

@@ -1,4 +1,5 @@
-//! A relay on another machine as an acker, over the HTTP listener of its daemon.
+//! A relay on another machine as an acker. The manager reaches it through the HTTP listener of the relay's
+//! daemon.
 
 use std::time::Duration;
 
@@ -16,17 +17,17 @@ use crate::error_chain::ErrorChain;
 use crate::http::BearerToken;
 use crate::wiring::{ClusterWiring, remote_relay_state};
 
-/// Most bytes of an answer: two GTID sets and some text.
+/// The greatest size of an answer, in bytes: two GTID sets and some text.
 const ANSWER_BYTES_MAX: usize = 4 << 20;
 
-/// How long an order to follow may take: longer than the relay itself waits.
+/// How long an order to follow a server may take. This is longer than the relay itself waits.
 const FOLLOW_TIME_MAX: Duration = Duration::from_secs(35);
 
 /// A capture of a daemon on another machine.
 #[derive(Debug, Clone)]
 pub struct RemoteRelay {
     name: String,
-    /// `http://host:8080/acker/SOURCE`
+    /// The URL of the capture: `http://host:8080/acker/SOURCE`.
     base: String,
     server_id: u32,
     client: Client,
@@ -37,40 +38,41 @@ pub struct RemoteRelay {
 /// Why a request failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum RelayRequestError {
-    /// It did not reach the relay, or the relay reports that it did nothing.
+    /// The request did not reach the relay, or the relay reports that it did nothing.
     NotDone(ProbeFailure, String),
-    /// It may have been carried out.
+    /// The relay may have executed the request.
     Unknown(ProbeFailure, String),
     /// The capture reports a failure.
     Failed(AckerFailure),
 }
 
 impl RemoteRelay {
-    /// The relay of a `[[relay]]`. Sends no request.
+    /// The relay of a `[[relay]]` section. Sends no request.
     ///
     /// # Errors
-    /// If its token or the authorities cannot be read.
+    /// If the token file or the file with the certificate authorities cannot be read.
     pub fn of(config: &RelayConfig) -> anyhow::Result<Self> {
         let named = || format!("relay {}", config.name);
         let secret = BearerToken::read(&config.token_file).with_context(named)?;
         let mut authorization = HeaderValue::from_str(&secret.bearer()).with_context(named)?;
         authorization.set_sensitive(true);
-        // Fails if the process has a provider already, which serves as well.
+        // Installing a cryptography provider fails if the process already has one; then the client uses that
+        // one.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let mut client = Client::builder()
             .connect_timeout(Duration::from_millis(config.connect_timeout_ms))
-            // Behind a proxy or a redirect there could be another relay than the configured one.
+            // A proxy or a redirect could lead to another relay than the configured one.
             .no_proxy()
             .redirect(reqwest::redirect::Policy::none())
-            // One request on each connection: on one that was closed meanwhile a request would look as if it
-            // had been sent.
+            // Each request uses a new connection. If a kept connection was closed by the relay, a request on
+            // it would look as if it had been sent.
             .pool_max_idle_per_host(0);
         if let Some(file) = &config.ca_file {
             let pem = tailwater_files::read_user_file(file, 16 << 20)
                 .with_context(|| format!("read {}", file.display()))?;
             let authorities =
                 Certificate::from_pem_bundle(&pem).with_context(|| file.display().to_string())?;
-            ensure!(!authorities.is_empty(), "{}: there is no certificate in this file", file.display());
+            ensure!(!authorities.is_empty(), "{}: this file contains no certificate", file.display());
             client = client.tls_certs_only(authorities);
         }
         let source = config.source_there.as_ref().unwrap_or(&config.source);
@@ -84,15 +86,15 @@ impl RemoteRelay {
         })
     }
 
-    /// Its name among the ackers.
+    /// Returns the relay's name in the configuration.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Queries its state. Takes no longer than its time-out.
+    /// Queries the relay's state. Takes no longer than the relay's time-out.
     ///
     /// # Errors
-    /// Why it is not known.
+    /// The reason why the state is not known.
     pub async fn status(&self) -> Result<RelayStatus, ProbeError> {
         self.ask(self.client.get(&self.base), self.time_max).await.map_err(|trouble| {
             let (failure, reason) = match trouble {
@@ -149,7 +151,7 @@ impl RemoteRelay {
             body.extend_from_slice(&part);
         }
         let text = parse_answer(status, &body)?;
-        // The answer of another relay proves nothing about this one.
+        // The answer of another relay says nothing about this relay.
         if text.server_id != self.server_id {
             let reason = format!(
                 "the relay that answers has server_id {}, and [[relay]] has {}: is url the address of another relay?",
@@ -161,8 +163,8 @@ impl RemoteRelay {
     }
 }
 
-/// Sets the states of relays on other machines in the plans. A relay that does not answer is a finding, and
-/// no error.
+/// Sets the states of relays on other machines in the wiring of the clusters. A relay that does not answer
+/// becomes a finding, not an error.
 pub async fn ask_others(config: &Config, clusters: &mut [ClusterWiring]) {
     let asked = config.relays.iter().map(|relay| async move {
         match RemoteRelay::of(relay) {
@@ -212,7 +214,8 @@ fn causes<'a>(error: &'a reqwest::Error) -> impl Iterator<Item = &'a (dyn std::e
     std::iter::successors(std::error::Error::source(error), |cause| cause.source())
 }
 
-/// The innermost cause, without the address, which the message contains already.
+/// Returns the text of the innermost cause, without the address, because the message already contains the
+/// address.
 fn cause_text(error: &reqwest::Error) -> String {
     match causes(error).last() {
         Some(cause) => cause.to_string(),
@@ -220,7 +223,8 @@ fn cause_text(error: &reqwest::Error) -> String {
     }
 }
 
-/// Parses an answer. After a status that the listener returns before it reaches a capture, nothing was done.
+/// Parses an answer. Some status codes are sent before the request reaches a capture; with them the relay did
+/// nothing.
 fn parse_answer(status: StatusCode, body: &[u8]) -> Result<RelayStatus, RelayRequestError> {
     let said = || String::from_utf8_lossy(&body[..body.len().min(300)]).trim().to_owned();
     match status {
@@ -272,7 +276,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_order_is_refused_only_if_it_was_certainly_not_carried_out() {
+    fn an_order_counts_as_refused_only_if_it_was_certainly_not_executed() {
         let not_done = |status: u16| {
             let status = StatusCode::from_u16(status).expect("a status");
             matches!(parse_answer(status, b"{}"), Err(RelayRequestError::NotDone(..)))
@@ -280,7 +284,7 @@ mod tests {
         for status in [400, 401, 403, 404, 405] {
             assert!(not_done(status), "{status}");
         }
-        // A gateway may have forwarded the order.
+        // A gateway that returns one of these codes may have forwarded the order.
         for status in [200, 204, 302, 408, 409, 413, 500, 502, 503, 504] {
             assert!(!not_done(status), "{status}");
         }

@@ -1,4 +1,4 @@
-//! The manager of this daemon: its clusters, and the requests of its clients.
+//! The manager of this daemon: the clusters that it manages, and the requests of clients.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use tokio::task::JoinHandle;
 use super::cluster::ManagedCluster;
 use crate::api::failovers::{ManagerAnswer, ManagerRequest};
 
-/// How long the end of the daemon waits for a run that is under way.
+/// How long a daemon that stops waits for a run (a failover, switchover or recovery) that is in progress.
 const RUN_PATIENCE: Duration = Duration::from_secs(15);
 
 /// All clusters that this daemon manages.
@@ -44,31 +44,31 @@ impl Manager {
         self.supervisors.push(supervisor);
     }
 
-    /// Adds a task that ends with the manager.
+    /// Adds a task that is stopped together with the manager.
     pub(super) fn add_task(&mut self, task: JoinHandle<()>) {
         self.supervisors.push(task);
     }
 
-    /// The cluster of a source.
+    /// Returns the cluster of a source.
     ///
     /// # Errors
-    /// If there is none.
+    /// If this daemon does not manage a cluster of that source.
     pub fn cluster(&self, source: &str) -> anyhow::Result<&Arc<ManagedCluster<ServerExecutor>>> {
         let known = || self.clusters.keys().cloned().collect::<Vec<_>>().join(", ");
         self.clusters
             .get(source)
-            .with_context(|| format!("there is no source {source:?}; there are: {}", known()))
+            .with_context(|| format!("there is no source {source:?}; the sources are: {}", known()))
     }
 
-    /// All clusters, by the name of their source.
+    /// Returns all clusters, by the name of their source.
     pub fn clusters(&self) -> impl Iterator<Item = (&str, &Arc<ManagedCluster<ServerExecutor>>)> {
         self.clusters.iter().map(|(source, cluster)| (source.as_str(), cluster))
     }
 
-    /// Carries out a request.
+    /// Executes a request.
     ///
     /// # Errors
-    /// If it fails.
+    /// If the request fails.
     pub async fn execute(&self, request: ManagerRequest) -> anyhow::Result<ManagerAnswer> {
         match request {
             ManagerRequest::Status => {}
@@ -120,13 +120,13 @@ impl Manager {
         Ok(())
     }
 
-    /// Waits for a run that is under way, for a bounded time. Then it releases the leases, so that another
-    /// manager need not wait for their end.
+    /// Waits a limited time for a run in progress. Then releases the leases, so that another manager need not
+    /// wait until they expire.
     pub async fn stop(&self) {
         for supervisor in &self.supervisors {
             supervisor.abort();
         }
-        // A run that is interrupted leaves work undone: a primary that is read-only, for example.
+        // A run that is interrupted leaves the cluster half changed, for example with a read-only primary.
         let begun = Instant::now();
         while self.clusters.values().any(|cluster| cluster.is_busy()) && begun.elapsed() < RUN_PATIENCE {
             tokio::time::sleep(Duration::from_millis(50)).await;

@@ -11,7 +11,7 @@ use tailwater_manager::switchover;
 use crate::api::failovers::{FailoverOptions, SwitchoverOptions};
 use crate::config::{HookConfig, ManagerConfig};
 
-/// What must be shown about the primary before a failover with these options.
+/// Returns what must be proved about the primary before a failover with these options.
 pub fn trigger_of(options: &FailoverOptions) -> FailoverTrigger {
     match (options.dry_run, options.is_automatic) {
         (true, _) => FailoverTrigger::DryRun,
@@ -20,14 +20,15 @@ pub fn trigger_of(options: &FailoverOptions) -> FailoverTrigger {
     }
 }
 
-/// Durations of steps without obstacles, for the plan of a dry run: as measured on a loopback, with a margin.
+/// Expected durations of steps that succeed at once, for the plan of a dry run: as measured over the loopback
+/// interface, with a margin.
 const EXPECTED: ExpectedDurations =
     ExpectedDurations { stop_ms: 20, hook_ms: 1_000, supply_ms: 200, change_ms: 20, follow_ms: 200 };
 
-/// The request of a failover of the watched cluster.
+/// Returns the request for a failover of the watched cluster.
 ///
 /// # Errors
-/// [`SafetyRefusal::NotVerified`] if its primary was never reached.
+/// [`SafetyRefusal::NotVerified`] if the cluster's primary was never reached.
 pub fn failover(
     id: String,
     cluster_state: &ClusterState,
@@ -65,10 +66,10 @@ pub fn failover(
     })
 }
 
-/// The request of a switchover of the watched cluster.
+/// Returns the request for a switchover of the watched cluster.
 ///
 /// # Errors
-/// [`SafetyRefusal::NotVerified`] if its primary was never reached.
+/// [`SafetyRefusal::NotVerified`] if the cluster's primary was never reached.
 pub fn switchover(
     id: String,
     cluster_state: &ClusterState,
@@ -96,14 +97,14 @@ pub fn switchover(
         across_regions: request.across_regions,
         catch_up_ms_max: request.catch_up_ms_max,
         write_pause_ms_max: options.write_pause_ms_max,
-        // A statement that takes longer than this takes too large a part of the pause.
+        // A statement that runs longer than this would use too much of the write pause.
         grace_ms: options.write_pause_ms_max / 4,
         dry_run: request.dry_run,
         expected: request.expected,
     })
 }
 
-/// The request to undo or finish an interrupted run.
+/// Returns the request to undo or finish an interrupted run.
 pub fn recovery(
     id: String,
     cluster_state: &ClusterState,
@@ -114,7 +115,7 @@ pub fn recovery(
     recovery::RecoveryRequest { id, traces, route_hooks, direct_replicas: cluster_state.direct_replicas() }
 }
 
-/// The audit record of a run that was refused before it began.
+/// Returns the audit record of a run that was refused before it began.
 pub fn refused(
     id: String,
     kind: RunKind,

@@ -1,6 +1,6 @@
-//! Audit records of runs in etcd, next to the lease, for all managers. The next holder of the lease learns
-//! from them which run was interrupted, for example with a read-only primary or stopped ackers, and how each
-//! former primary was replaced.
+//! Audit records of runs in etcd, next to the lease, for all managers. From them the next holder of the lease
+//! learns which run was interrupted, for example with a read-only primary or stopped ackers. They also show
+//! how each former primary was replaced.
 
 use std::io;
 use std::sync::Arc;
@@ -17,58 +17,60 @@ use tracing::warn;
 use crate::error_chain::ErrorChain;
 use tailwater_manager::history::run_to_recover;
 
-/// Attempts to store a record while other managers store theirs.
+/// How often storing a record is tried again because other managers store theirs at the same time.
 const TRIES_MAX: u32 = 5;
 
-/// Most earlier changes of the primary that are kept. Other managers do not rejoin servers that were replaced
-/// before those.
+/// How many earlier changes of the primary are kept. Other managers do not rejoin a server that was replaced
+/// before the oldest kept change.
 const CHANGES_MAX: usize = 32;
 
-/// Most characters of an answer that are kept: etcd takes at most 1.5 MiB, and GTID sets may be long.
+/// How many characters of an action's result are kept. etcd accepts at most 1.5 MiB, and GTID sets may be
+/// long.
 const ANSWER_CHARS_MAX: usize = 200;
 
 /// The value in etcd.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Shared {
-    /// The highest term in which a record was stored.
+    /// The highest term in which a manager stored a record.
     term: u64,
-    /// The earlier changes of the primary, then the last run with its recoveries; in order from the oldest.
+    /// The earlier changes of the primary, then the last run with its recoveries; the oldest first.
     #[serde(deserialize_with = "readable")]
     records: Vec<Audit>,
 }
 
-/// The records of one source's runs in etcd.
+/// The audit records of one source's runs in etcd.
 #[derive(Debug)]
 pub struct SharedAudits {
     etcd: tokio::sync::Mutex<InEtcd>,
-    /// The term in which this manager has read them.
+    /// The term of the lease in which this manager last read the records.
     read_in: Mutex<Option<LeaseToken>>,
 }
 
 #[derive(Debug)]
 struct InEtcd {
     value: EtcdValue,
-    /// The value that this manager wrote last, with its revision, so that a run need not read.
+    /// The value that this manager wrote last, with its revision in etcd, so that a run need not read the
+    /// value first.
     written: Option<(u64, Shared)>,
 }
 
 impl SharedAudits {
-    /// The records under that key.
+    /// Creates access to the records under the key of `value`.
     pub fn new(value: EtcdValue) -> Self {
         Self { etcd: tokio::sync::Mutex::new(InEtcd { value, written: None }), read_in: Mutex::default() }
     }
 
-    /// Whether they were read in this term. All later records of the term are of this manager.
+    /// Whether this manager has read the records in this term. All later records of the term are its own.
     pub fn is_read_in(&self, term: LeaseToken) -> bool {
         *self.lock() == Some(term)
     }
 
-    /// Notes that they were read in this term.
+    /// Records that this manager has read the records in this term.
     pub fn note_read_in(&self, term: LeaseToken) {
         *self.lock() = Some(term);
     }
 
-    /// The records, in order from the oldest.
+    /// Returns the records, the oldest first.
     ///
     /// # Errors
     /// If etcd does not answer, or the value cannot be parsed.
@@ -76,8 +78,8 @@ impl SharedAudits {
         Ok(self.etcd.lock().await.read().await?.1.records)
     }
 
-    /// Stores a record, unless a manager of a later term has stored one: then this manager has lost the
-    /// lease.
+    /// Stores a record. Fails if a manager of a later term has stored a record, because then this manager has
+    /// lost the lease.
     async fn store(&self, audit: &Audit, term: u64) -> anyhow::Result<()> {
         let mut etcd = self.etcd.lock().await;
         for _ in 0..TRIES_MAX {
@@ -86,7 +88,7 @@ impl SharedAudits {
                 None => etcd.read().await?,
             };
             if last > term {
-                bail!("the manager of term {last} has stored its own since");
+                bail!("the manager of the later term {last} has already stored a record");
             }
             let shared = Shared { term, records: with(records, audit) };
             let bytes = serde_json::to_vec(&shared)?;
@@ -94,8 +96,8 @@ impl SharedAudits {
                 etcd.written = Some((revision, shared));
                 return Ok(());
             }
-            // The request may have been sent to a second member because the first was slow, and both carried
-            // it out.
+            // The client may have sent the request to a second etcd member because the first one was slow,
+            // and both members may have executed it.
             let now = etcd.value.read().await?;
             if now.bytes.as_deref() == Some(bytes.as_slice()) {
                 etcd.written = Some((now.revision, shared));
@@ -113,7 +115,7 @@ impl SharedAudits {
 }
 
 impl InEtcd {
-    /// The value and its revision.
+    /// Returns the value and its revision.
     async fn read(&mut self) -> anyhow::Result<(u64, Shared)> {
         let stored = self.value.read().await?;
         Ok((stored.revision, understood(stored.bytes.as_deref())?))
@@ -123,26 +125,26 @@ impl InEtcd {
 fn understood(bytes: Option<&[u8]>) -> anyhow::Result<Shared> {
     let Some(bytes) = bytes else { return Ok(Shared::default()) };
     serde_json::from_slice(bytes)
-        .context("the records in etcd are not understood; remove their key to begin anew")
+        .context("the audit records in etcd cannot be parsed; remove their key to start without records")
 }
 
-/// The records that can be parsed. Those of a later version may contain unknown events; this manager may act
-/// as if they did not exist.
+/// Returns the records that can be parsed. Records of a later version of Tailwater may contain unknown
+/// events; this manager ignores such records.
 fn readable<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Audit>, D::Error> {
     let records = Vec::<serde_json::Value>::deserialize(from)?;
     let read = records.into_iter().filter_map(|record| {
         let read = Audit::deserialize(&record);
-        read.inspect_err(|error| warn!(id = %record["id"], "a record in etcd is not understood: {error}"))
+        read.inspect_err(|error| warn!(id = %record["id"], "an audit record in etcd cannot be parsed and is ignored: {error}"))
             .ok()
     });
     Ok(read.collect())
 }
 
-/// The records with this one added. While a run is interrupted all are kept; otherwise this one, and a brief
-/// form of the earlier changes of the primary.
+/// Returns the records with this record added. While a run is interrupted, all records are kept. Otherwise
+/// only this record and the earlier changes of the primary are kept, the latter without their steps.
 fn with(mut records: Vec<Audit>, audit: &Audit) -> Vec<Audit> {
     records.retain(|record| record.id != audit.id);
-    // Refused runs would accumulate after an interrupted one.
+    // Refused runs are left out, because they would accumulate after an interrupted run.
     if changes_nothing(audit) {
         return records;
     }
@@ -158,12 +160,13 @@ fn with(mut records: Vec<Audit>, audit: &Audit) -> Vec<Audit> {
     records
 }
 
-/// Whether a run was refused before it did anything, and is no recovery.
+/// Whether a run was refused before it changed anything, and is not a recovery.
 fn changes_nothing(audit: &Audit) -> bool {
     audit.resumes.is_none() && matches!(audit.outcome, Some(RunOutcome::Unchanged { .. }))
 }
 
-/// The part of a record that other managers need. The machine of the run has all of it.
+/// Returns the part of a record that other managers need. The machine that executed the run keeps the whole
+/// record.
 fn brief(audit: &Audit) -> Audit {
     let mut audit = Audit { holds: None, choice: None, ..audit.clone() };
     for step in &mut audit.steps {
@@ -174,17 +177,17 @@ fn brief(audit: &Audit) -> Audit {
     audit
 }
 
-/// The audit records of a source's runs: on this machine, and in etcd for other managers.
+/// The audit records of a source's runs, on this machine and in etcd for other managers.
 #[derive(Debug, Clone)]
 pub struct AuditRecords {
-    /// On this machine.
+    /// The records on this machine.
     pub folder: AuditFolder,
-    /// In etcd; `None` for a single manager.
+    /// The records in etcd; `None` if there is only one manager.
     pub shared: Option<Arc<SharedAudits>>,
 }
 
 impl AuditStore for AuditRecords {
-    /// Blocks: to be called on a runtime's thread for blocking work.
+    /// Blocks, so it must be called on a thread for blocking work.
     fn save(&self, audit: &Audit) -> Result<(), AuditError> {
         let wanted = self.shared.as_ref().filter(|_| !audit.dry_run);
         let shared = match (wanted, audit.token) {
@@ -193,11 +196,11 @@ impl AuditStore for AuditRecords {
             }
             _ => Ok(()),
         };
-        // Operators read this one, so it is stored even if etcd fails.
+        // Operators read the record on this machine, so it is stored even if etcd fails.
         self.folder.save(audit)?;
         shared.map_err(|reason| {
             let source = io::Error::other(ErrorChain(&reason).to_string());
-            AuditError { path: format!("{} in etcd", audit.id).into(), source }
+            AuditError { path: format!("{}, in etcd", audit.id).into(), source }
         })
     }
 }
@@ -212,7 +215,7 @@ mod tests {
 
     use super::*;
 
-    /// A switchover that paused writes, in that term.
+    /// The record of a switchover that paused writes, in this term.
     fn held(id: &str, term: u64) -> Audit {
         let act = RunAction::PauseWrites { server: "db1".to_owned(), within_ms: 500, grace_ms: 100 };
         let note = AuditEvent::ActionOrdered { number: 1, what: act };
@@ -234,12 +237,12 @@ mod tests {
     }
 
     fn undone(mut audit: Audit) -> Audit {
-        let refusal = SafetyRefusal::NoLease { reason: "as the test says".to_owned() };
+        let refusal = SafetyRefusal::NoLease { reason: "the test ends this run".to_owned() };
         audit.outcome = Some(RunOutcome::Undone { refusal, irreversible: Vec::new() });
         audit
     }
 
-    /// A failover that has stopped an acker, in that term.
+    /// The record of a failover that stopped an acker, in this term.
     fn fenced(id: &str, term: u64) -> Audit {
         let act = RunAction::StopAcker { acker: "relay1".to_owned() };
         let note = AuditEvent::ActionOrdered { number: 1, what: act };
@@ -257,20 +260,24 @@ mod tests {
     }
 
     #[test]
-    fn what_was_left_stays_until_it_is_recovered() {
+    fn an_interrupted_run_is_kept_until_it_is_recovered() {
         let records = with(Vec::new(), &undone(held("a", 1)));
         let records = with(records, &held("b", 1));
         assert_eq!(ids(&records), ["a", "b"]);
         let recovery = Audit { resumes: Some("b".to_owned()), ..held("c", 2) };
         let records = with(records, &recovery);
-        assert_eq!(ids(&records), ["a", "b", "c"], "it may die as well");
+        assert_eq!(
+            ids(&records),
+            ["a", "b", "c"],
+            "the recovery may be interrupted as well, so all records are kept"
+        );
         assert_eq!(ids(&with(records, &undone(recovery))), ["c"]);
     }
 
     #[test]
-    fn a_failover_that_was_left_stays_and_those_that_were_refused_do_not_pile_up() {
+    fn an_interrupted_failover_is_kept_and_refused_failovers_are_not() {
         let refused = |id: &str| {
-            let refusal = SafetyRefusal::NoLease { reason: "as the test says".to_owned() };
+            let refusal = SafetyRefusal::NoLease { reason: "the test refuses this run".to_owned() };
             Audit { steps: Vec::new(), outcome: Some(RunOutcome::Unchanged { refusal }), ..fenced(id, 1) }
         };
         let records = with(Vec::new(), &fenced("a", 1));
@@ -281,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn how_the_primary_changed_is_told_in_brief() {
+    fn earlier_changes_of_the_primary_are_kept_without_their_steps() {
         let mut long = promoted(fenced("a", 1), "db2");
         long.holds = Some("0-1-1".to_owned());
         let text = "ä".repeat(3 * ANSWER_CHARS_MAX);
@@ -296,7 +303,7 @@ mod tests {
         assert_eq!(records[0].steps.len(), 2);
         assert!(records[0].to_string().chars().count() < 2 * ANSWER_CHARS_MAX + 200);
         assert!(records[0].holds.is_none());
-        // Of earlier runs only the outcome.
+        // Only the outcome of earlier runs is kept.
         let records = with(records, &undone(fenced("b", 2)));
         let records = with(records, &promoted(held("c", 3), "db3"));
         assert_eq!(ids(&records), ["a", "c"]);
@@ -309,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_later_version_tells_holds_nobody_up() {
+    fn a_record_of_a_later_version_is_ignored() {
         let known = serde_json::to_value(held("a", 1)).unwrap();
         let text = serde_json::json!({ "term": 7, "records": [{ "id": "b", "kind": "other" }, known] });
         let shared = understood(Some(text.to_string().as_bytes())).unwrap();
@@ -318,7 +325,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn what_one_manager_began_the_next_one_finds() {
+    async fn a_manager_finds_the_run_that_another_manager_began() {
         let folder = tempfile::tempdir().unwrap();
         let Some(program) = Etcd::require() else { return };
         let etcd = Etcd::start(&program, folder.path()).await.unwrap();
@@ -340,7 +347,7 @@ mod tests {
         assert!(found(&two).await.is_empty());
         save(&one, held("a", 1)).await.unwrap();
         assert_eq!(ids(&found(&two).await), ["a"]);
-        // A failover is shared from the fence on; a run that changes nothing is not.
+        // A failover is stored in etcd from the fence on. A run that changed nothing is not stored there.
         save(&one, undone(held("a", 1))).await.unwrap();
         save(&one, fenced("b", 1)).await.unwrap();
         save(&one, Audit { dry_run: true, ..held("c", 1) }).await.unwrap();
@@ -348,14 +355,15 @@ mod tests {
         assert_eq!((left.run, left.ackers), ("b".to_owned(), vec!["relay1".to_owned()]));
         assert_eq!(one.folder.list().unwrap(), ["a", "b", "c"]);
 
-        // A manager that lost the lease cannot continue, and overwrites nothing.
+        // A manager that lost the lease cannot continue its run, and overwrites no record.
         let recovery = Audit { resumes: Some("b".to_owned()), ..fenced("d", 2) };
         save(&two, recovery.clone()).await.unwrap();
         let refused = save(&one, fenced("b", 1)).await.unwrap_err();
         assert!(refused.to_string().contains("term 2"), "{refused}");
         save(&two, promoted(recovery, "db2")).await.unwrap();
         assert_eq!(ids(&found(&one).await), ["d"]);
-        // A run whose record cannot be stored does not start, but has a local record.
+        // If a run's record cannot be stored in etcd, the run does not start, but its record on this machine
+        // remains.
         drop(etcd);
         assert!(save(&two, held("e", 3)).await.is_err());
         assert!(two.folder.load("e").unwrap().is_some());

@@ -39,8 +39,7 @@ use crate::config::{
 };
 use crate::wiring::{self, ClusterWiring};
 
-/// The name of this daemon's own relay among the ackers of a source, and among the logs that replicas read
-/// from.
+/// The name of this daemon's own relay, as an acker of a source and as a log that replicas read from.
 pub const OWN_RELAY: &str = "tailwater";
 
 /// A capture of this process.
@@ -48,16 +47,16 @@ pub const OWN_RELAY: &str = "tailwater";
 pub struct LocalCapture {
     /// The source's name.
     pub source: String,
-    /// Takes orders to it.
+    /// Takes orders to the capture.
     pub acker: CaptureAcker,
-    /// Its status.
+    /// The capture's status.
     pub status: Arc<CaptureStatus>,
-    /// Its log.
+    /// The capture's log.
     pub log: LogHandle,
 }
 
-/// Starts the manager of the configuration, if it has one. `observers` probe its clusters. To be called on a
-/// runtime.
+/// Starts the manager, if the configuration has one. `observers` probe the clusters. Must be called within a
+/// tokio runtime.
 ///
 /// # Errors
 /// If a file cannot be read, or the configuration contradicts itself.
@@ -81,7 +80,7 @@ pub fn start(
     Ok(Some(manager))
 }
 
-/// What the manager of one cluster is started with.
+/// What is needed to start the manager of one cluster.
 struct ClusterSetup<'a> {
     config: &'a Config,
     manager_config: &'a ManagerConfig,
@@ -89,7 +88,7 @@ struct ClusterSetup<'a> {
     capture: &'a LocalCapture,
     channels: &'a ChannelControls,
     observer: &'a ClusterObserver,
-    /// The name of the manager.
+    /// The name of this manager.
     name: &'a str,
 }
 
@@ -144,7 +143,8 @@ impl ClusterSetup<'_> {
         })
     }
 
-    /// All relays that acknowledge the source's commits: this daemon's own, and those on other machines.
+    /// Returns all relays that acknowledge the source's commits: this daemon's own relay, and relays on other
+    /// machines.
     fn relays(&self) -> anyhow::Result<Vec<WatchedRelay>> {
         let own = WatchedRelay {
             name: OWN_RELAY.to_owned(),
@@ -155,7 +155,7 @@ impl ClusterSetup<'_> {
             }),
             control: Arc::new(LocalAcker::new(OWN_RELAY, self.capture.acker.clone())),
         };
-        // A relay that does not acknowledge is no acker, and proves nothing.
+        // A relay that does not acknowledge commits cannot prove that it has them, so it is left out.
         let mut relays = if self.source.semi_sync { vec![own] } else { Vec::new() };
         for other in self.config.relays.iter().filter(|relay| relay.source == self.source.name) {
             let probe = self.observer.relay_probe(&other.name);
@@ -167,11 +167,11 @@ impl ClusterSetup<'_> {
     }
 }
 
-/// The server that the log came from last.
+/// Returns the origin and version of the server whose binlog is at the end of the log.
 fn log_origin(log: &LogHandle) -> Option<(GtidOrigin, ServerVersion)> {
     let source = log.source()?;
     let origin = gtid_origin(source.flavour, source.server_uuid.as_deref(), source.server_id)?;
-    // Logs of earlier versions have MariaDB's version as in its greeting.
+    // Logs of earlier versions of Tailwater have MariaDB's version with the prefix that its greeting has.
     let version = source.server_version.trim_start_matches("5.5.5-");
     Some((origin, ServerVersion::read(version)))
 }
@@ -205,7 +205,7 @@ impl ExecutorParts {
         Ok(Self { relays: relays.to_vec(), logs, account, hooks, limits, channels: channels.clone() })
     }
 
-    /// The executor of one run, for the present state of the cluster.
+    /// Creates the executor of one run, for the present state of the cluster.
     fn executor(
         &self,
         id: &str,
@@ -213,8 +213,9 @@ impl ExecutorParts {
         cluster_state: &ClusterState,
     ) -> anyhow::Result<ServerExecutor> {
         let known = cluster_state.known_primary();
-        let known = known
-            .ok_or_else(|| anyhow!("this manager has never reached the primary, and its log is empty"))?;
+        let known = known.ok_or_else(|| {
+            anyhow!("this manager has never reached the primary, and this relay's log is empty")
+        })?;
         let servers = wiring.plan.servers.iter().filter_map(|member| {
             let subject = wiring.followers.iter().find(|subject| subject.name == member.name)?;
             let target = wiring.plan.targets.iter().find(|target| target.address == member.address);
@@ -243,7 +244,7 @@ impl ExecutorParts {
     }
 }
 
-/// The address at which new replicas read a source's log; `None` if it is not served.
+/// Returns the address at which new replicas read a source's log; `None` if the log is not served.
 ///
 /// # Errors
 /// If a file with a password cannot be read.
@@ -258,10 +259,10 @@ pub fn read_from(config: &Config, source: &SourceConfig) -> anyhow::Result<Optio
     Ok(log.map(|log| log.address))
 }
 
-/// Reads the files that the manager needs, without queries.
+/// Reads the files that the manager needs. Queries no server.
 ///
 /// # Errors
-/// As [`start`].
+/// The errors of [`start`].
 pub fn check(config: &Config) -> anyhow::Result<()> {
     for source in &config.sources {
         let relays = config.relays.iter().filter(|relay| relay.source == source.name);
@@ -276,7 +277,7 @@ pub fn check(config: &Config) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The account of replicas that the manager repoints.
+/// Returns the account that repointed replicas use to connect to the log.
 fn account(manager_config: &ManagerConfig, serves: &[&ServeConfig]) -> anyhow::Result<ReplicaAccount> {
     let named = |user: String, password: String| ReplicaAccount {
         user,
@@ -297,7 +298,7 @@ fn account(manager_config: &ManagerConfig, serves: &[&ServeConfig]) -> anyhow::R
             (None, None) => {}
         }
     }
-    // No replica can be repointed to the log then; a promotion needs no account.
+    // Without an account no replica can be repointed to the log, but a promotion needs no account.
     Ok(ReplicaAccount::default())
 }
 
@@ -316,7 +317,8 @@ fn log(manager_config: &ManagerConfig, serve: &ServeConfig, account: &ReplicaAcc
     RelayEndpoint { name: OWN_RELAY.to_owned(), address }
 }
 
-/// The address at which replicas read from a relay on another machine, if it has one; with the same account.
+/// Returns the address at which replicas read from a relay on another machine, with the same account; `None`
+/// if the relay has no such listener.
 fn remote_log(relay: &RelayConfig, account: &ReplicaAccount) -> Option<RelayEndpoint> {
     let (host, port) = relay.serves.first()?.rsplit_once(':')?;
     let host = host.trim_start_matches('[').trim_end_matches(']');
@@ -333,7 +335,7 @@ fn hook(config: &HookConfig) -> Hook {
     }
 }
 
-/// The name of this machine.
+/// Returns the host name of this machine.
 fn own_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }

@@ -1,6 +1,7 @@
-//! The values of a scrape as OpenMetrics text.
+//! Writes the values of a scrape as OpenMetrics text.
 //!
-//! A family without samples is left out. Unknown values have no sample, so that no alert takes them for 0.
+//! A metric family without samples is left out. An unknown value has no sample, so that no alert takes it for
+//! 0.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -23,10 +24,10 @@ use crate::api::snapshot::DaemonSnapshot;
 /// The media type of the text: OpenMetrics 1.0.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Writes a scrape as text.
+/// Writes the metrics of a snapshot as text.
 ///
 /// # Errors
-/// If the encoder refuses a value: an integer gauge beyond `i64`.
+/// If the encoder refuses a value, for example an integer gauge above the maximum of `i64`.
 pub fn render(snapshot: DaemonSnapshot) -> Result<String, fmt::Error> {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(MetricsCollector(snapshot)));
@@ -35,7 +36,8 @@ pub fn render(snapshot: DaemonSnapshot) -> Result<String, fmt::Error> {
     Ok(text)
 }
 
-/// Exposes names and codes only: no GTID, no value of a row, no statement and no text of a server.
+/// Collects the metrics of a snapshot. Their labels contain only names and codes: no GTID, no value of a row,
+/// no statement and no text of a server.
 #[derive(Debug)]
 struct MetricsCollector(DaemonSnapshot);
 
@@ -86,7 +88,7 @@ impl MetricsCollector {
                 Some(([("cluster", one.source.as_str()), ("rule", one.readiness.rule()?)], 1_i64))
             }),
         )?;
-        // A set, since two samples with the same labels are not valid.
+        // A set, because two samples with the same labels are not valid.
         let findings: BTreeSet<_> = reports()
             .flat_map(|one| one.findings.iter().map(|finding| (&one.source, &finding.code, &finding.server)))
             .collect();
@@ -240,11 +242,11 @@ fn of_channel(channel: &ChannelSnapshot) -> Labels<'_, 2> {
     [("channel", channel.status.name.as_str()), ("source", channel.source.as_str())]
 }
 
-/// All states of a capture.
+/// The names of all states of a capture.
 pub const CAPTURE_STATES: [&str; 6] =
     ["connecting", "streaming", "waiting", "refused", "stopped_by_order", "stopped"];
 
-/// All states of a channel.
+/// The names of all states of a channel.
 pub const CHANNEL_STATES: [&str; 4] = ["connecting", "running", "stopped", "failed"];
 
 fn channel_state(state: ChannelState) -> &'static str {
@@ -259,7 +261,7 @@ fn channel_state(state: ChannelState) -> &'static str {
 /// The labels of a sample, by name.
 type Labels<'a, const N: usize> = [(&'static str, &'a str); N];
 
-/// Writes families one after the other.
+/// Writes metric families one after the other.
 struct Families<'a>(DescriptorEncoder<'a>);
 
 impl Families<'_> {
@@ -269,7 +271,7 @@ impl Families<'_> {
         Info::new([("version", env!("CARGO_PKG_VERSION"))]).encode(family)
     }
 
-    /// Writes a gauge; `help` is without a full stop.
+    /// Writes a gauge. `help` has no full stop at the end.
     fn gauge<'l, const N: usize, V: EncodeGaugeValue>(
         &mut self,
         name: &'static str,
@@ -281,7 +283,7 @@ impl Families<'_> {
         self.family(name, unit, help, MetricType::Gauge, samples)
     }
 
-    /// Writes a counter; the encoder appends `_total` to `name`.
+    /// Writes a counter. The encoder appends `_total` to `name`.
     fn counter<'l, const N: usize, V: EncodeCounterValue>(
         &mut self,
         name: &'static str,
@@ -355,7 +357,7 @@ mod tests {
         }
     }
 
-    /// One sample of every family, and texts that must not be exposed.
+    /// A snapshot with one sample of every metric family, and with texts that must not be exposed.
     fn all() -> DaemonSnapshot {
         let findings = json!([{
             "code": "FailoverNotReady", "server": "db1", "since_ms": 0, "evidence": ["secret"], "action": "secret",
@@ -404,14 +406,14 @@ mod tests {
     }
 
     #[test]
-    fn every_state_is_listed() {
+    fn every_state_of_captures_and_channels_is_listed() {
         let channels =
             [ChannelState::Connecting, ChannelState::Running, ChannelState::Stopped, ChannelState::Failed];
         assert_eq!(channels.map(channel_state), CHANNEL_STATES);
     }
 
     #[test]
-    fn only_names_and_codes_are_exposed() {
+    fn only_names_and_codes_are_in_the_metrics() {
         let text = render(all()).expect("text");
         assert!(text.contains("TW-APP-0002"), "{text}");
         assert!(!text.contains("secret") && !text.contains("3e11fa47"), "{text}");
@@ -461,7 +463,8 @@ mod tests {
     #[test]
     fn unknown_values_have_no_sample() {
         let mut snapshot = all();
-        let unknown = FailoverReadiness::Unknown { reason: "not every server was probed yet".to_owned() };
+        let unknown =
+            FailoverReadiness::Unknown { reason: "not every server has been probed yet".to_owned() };
         let ready = FailoverReadiness::Ready { server: "db2".to_owned() };
         snapshot.clusters = vec![cluster("a", unknown, &json!([])), cluster("b", ready, &json!([]))];
         snapshot.captures[0].report.heard_ago_ms = None;
@@ -494,7 +497,8 @@ mod tests {
         assert!(text.contains(r#"tailwater_manager_leader{cluster="a\"b\\c\nd"} 1"#), "{text}");
     }
 
-    /// The name, type and labels of each family, from the page's tables and from the text.
+    /// Compares the name, type and labels of each family in the tables of the reference page with those in
+    /// the text.
     #[test]
     fn the_reference_page_has_each_metric() {
         let page = include_str!("../../../../docs/reference/metrics.md");
@@ -516,9 +520,9 @@ mod tests {
         let rows: Vec<_> = page.lines().filter(|line| line.starts_with("| `tailwater_")).collect();
         for row in &expected {
             let found = rows.iter().filter(|found| found.starts_with(row.as_str())).count();
-            assert_eq!(found, 1, "{row} in docs/reference/metrics.md");
+            assert_eq!(found, 1, "the row {row} is missing in docs/reference/metrics.md");
         }
-        assert_eq!(rows.len(), expected.len(), "a metric of the page is not in the code: {rows:#?}");
+        assert_eq!(rows.len(), expected.len(), "the page has metrics that are not in the code: {rows:#?}");
         for state in CAPTURE_STATES.iter().chain(&CHANNEL_STATES) {
             assert!(page.contains(&format!("`{state}`")), "{state}");
         }

@@ -1,4 +1,4 @@
-//! The daemon's metrics for Prometheus; docs/reference/metrics.md describes each.
+//! The daemon's metrics for Prometheus. docs/reference/metrics.md describes each metric.
 
 mod exposition;
 

@@ -11,29 +11,30 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockop
 use super::{KEEPALIVE_INTERVAL, LINE_BYTES_MAX, too_long};
 use crate::api::commands::{ControlAnswer, ControlCommand};
 
-/// A healthy daemon sends many empty lines in this time, however long the command takes.
+/// How long the daemon may send nothing. A healthy daemon sends many empty lines in this time, even if the
+/// command takes longer.
 const SILENCE_MAX: Duration = KEEPALIVE_INTERVAL.saturating_mul(10);
 
 /// Why the daemon cannot be reached, or cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
-    /// There is no daemon.
+    /// No daemon listens at the socket.
     #[error("no daemon listens at {}; is `tailwater run` running with this configuration?", socket.display())]
     NoDaemon {
-        /// The socket.
+        /// The path of the socket.
         socket: PathBuf,
         /// The error of the operating system.
         source: io::Error,
     },
-    /// The daemon does not answer.
+    /// The daemon accepts the connection but sends nothing.
     #[error(
-        "the daemon that listens at {} has sent nothing for {silent_ms} ms: it hangs, and may still carry out the command",
+        "the daemon that listens at {} has sent nothing for {silent_ms} ms: it hangs, and may still execute the command",
         socket.display()
     )]
     Silent {
-        /// The socket.
+        /// The path of the socket.
         socket: PathBuf,
-        /// Duration of the silence, in milliseconds.
+        /// How long the daemon has sent nothing, in milliseconds.
         silent_ms: u128,
     },
     /// Another daemon uses the log's folder.
@@ -42,15 +43,15 @@ pub enum ControlError {
         directory.display()
     )]
     DirectoryInUse {
-        /// The folder.
+        /// The log's folder.
         directory: PathBuf,
-        /// The process that uses it.
+        /// The process that uses the folder.
         holder: String,
     },
     /// The log's folder cannot be used.
     #[error("the log's folder {} cannot be used: {source}", directory.display())]
     Directory {
-        /// The folder.
+        /// The log's folder.
         directory: PathBuf,
         /// The error of the operating system.
         source: io::Error,
@@ -69,15 +70,15 @@ impl ControlError {
     }
 }
 
-/// Sends a command to the daemon that listens at `socket`.
+/// Sends a command to the daemon that listens at `socket`, and returns the answer.
 ///
 /// # Errors
-/// If there is no daemon, or it does not answer.
+/// If no daemon listens there, or it does not answer.
 pub fn ask(socket: &Path, command: &ControlCommand) -> anyhow::Result<ControlAnswer> {
     ControlConnection::open(socket)?.ask(command)
 }
 
-/// A connection to a daemon, for commands that hold until it is closed.
+/// A connection to a daemon, for commands whose effect lasts until the connection closes.
 #[derive(Debug)]
 pub struct ControlConnection {
     socket: PathBuf,
@@ -105,7 +106,7 @@ impl ControlConnection {
     /// Sends a command and waits for the answer.
     ///
     /// # Errors
-    /// If there is no answer; [`ControlError::Silent`] if the daemon hangs.
+    /// If no answer comes; [`ControlError::Silent`] if the daemon hangs.
     pub fn ask(&mut self, command: &ControlCommand) -> anyhow::Result<ControlAnswer> {
         let mut line = serde_json::to_vec(command)?;
         line.push(b'\n');
@@ -131,8 +132,8 @@ impl ControlConnection {
     }
 }
 
-/// A connection whose time-out also limits connecting: a daemon that hangs accepts no connection, and
-/// connecting blocks once its backlog is full.
+/// Connects to the socket. The time-out also limits connecting: a daemon that hangs accepts no connection,
+/// and connecting blocks when the socket's backlog is full.
 fn connect(socket: &Path, silence_max: Duration) -> io::Result<UnixStream> {
     let stream =
         rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
@@ -176,7 +177,7 @@ mod tests {
             ControlError::Directory { directory: socket(), source: io::ErrorKind::NotFound.into() },
         ];
         for error in &errors {
-            // A new variant must be added to the list above.
+            // A new variant must be added to the list above. This match does not compile without it.
             match error {
                 ControlError::NoDaemon { .. }
                 | ControlError::Silent { .. }
@@ -185,16 +186,20 @@ mod tests {
             }
             assert_eq!(page.matches(&format!("\n| {} | ", error.code())).count(), 1, "{error}");
         }
-        assert_eq!(page.matches("\n| TW-CTL-").count(), errors.len(), "codes that no error has");
+        assert_eq!(
+            page.matches("\n| TW-CTL-").count(),
+            errors.len(),
+            "errors.md lists codes that no error has"
+        );
     }
 
     #[test]
-    fn a_daemon_that_hangs_is_not_waited_for() -> anyhow::Result<()> {
+    fn a_daemon_that_hangs_causes_a_time_out() -> anyhow::Result<()> {
         let folder = tempfile::tempdir()?;
         let socket = socket_of(folder.path());
         let absent = ControlConnection::open_within(&socket, SHORT).expect_err("no daemon listens");
         assert!(matches!(absent.downcast_ref(), Some(ControlError::NoDaemon { .. })), "{absent:#}");
-        // It accepts no connection: they wait, until the backlog is full.
+        // The listener accepts no connection: connections wait until the backlog is full.
         let listener = UnixListener::bind(&socket)?;
         rustix::net::listen(&listener, 1)?;
         let mut waiting = Vec::new();
@@ -212,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_answer_is_waited_for_while_empty_lines_come() -> anyhow::Result<()> {
+    fn empty_lines_extend_the_wait_for_an_answer() -> anyhow::Result<()> {
         let folder = tempfile::tempdir()?;
         let socket = socket_of(folder.path());
         let listener = UnixListener::bind(&socket)?;

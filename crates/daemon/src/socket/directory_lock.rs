@@ -1,4 +1,4 @@
-//! Makes sure that one daemon alone uses a log's folder, whatever the names of its sources.
+//! Makes sure that only one daemon uses a log's folder, whatever the names of its sources are.
 
 use std::fs::{DirBuilder, File};
 use std::io::{self, Read, Write};
@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 use super::ControlError;
 
-/// The locked file. It remains when the daemon ends; only the lock counts.
+/// The name of the locked file. The file remains when the daemon ends, because only the lock counts.
 pub(super) const NAME: &str = "daemon.lock";
 
 /// The lock on a log's folder. The kernel releases it when the process ends.
@@ -20,15 +20,15 @@ pub struct DirectoryLock {
 }
 
 impl DirectoryLock {
-    /// Takes the lock, and creates the folder if it does not exist.
+    /// Takes the lock. Creates the folder if it does not exist.
     ///
     /// # Errors
-    /// [`ControlError::DirectoryInUse`] if another daemon has it; [`ControlError::Directory`] if the folder
-    /// or the file cannot be created.
+    /// [`ControlError::DirectoryInUse`] if another daemon holds the lock; [`ControlError::Directory`] if the
+    /// folder or the file cannot be created.
     pub fn take(directory: &Path) -> Result<Self, ControlError> {
         let failed = |source| ControlError::Directory { directory: directory.into(), source };
         DirBuilder::new().recursive(true).mode(0o750).create(directory).map_err(failed)?;
-        // A link is not followed: it could lead to a file of another program.
+        // A symbolic link is not followed, because it could lead to a file of another program.
         let path = directory.join(NAME);
         let mut file =
             tailwater_files::open_or_create(&path, tailwater_files::PRIVATE_FILE_MODE).map_err(failed)?;
@@ -36,7 +36,7 @@ impl DirectoryLock {
             Ok(()) => {}
             Err(Errno::WOULDBLOCK) => {
                 let mut pid = String::new();
-                // For the message only.
+                // The process id is only used in the error message.
                 let _ = Read::by_ref(&mut file).take(20).read_to_string(&mut pid);
                 let holder = match pid.trim() {
                     pid if !pid.is_empty() && pid.chars().all(|c| c.is_ascii_digit()) => {
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_folder_has_one_daemon() {
+    fn only_one_daemon_can_use_a_folder() {
         let folder = tempfile::tempdir().unwrap();
         let directory = folder.path().join("new/log");
         let lock = DirectoryLock::take(&directory).unwrap();
@@ -67,7 +67,7 @@ mod tests {
         assert!(error.to_string().contains(&format!("process {}", std::process::id())), "{error}");
         drop(lock);
         DirectoryLock::take(&directory).unwrap();
-        // The link leads to a file of another program.
+        // The symbolic link leads to a file of another program.
         let other = folder.path().join("other");
         std::fs::create_dir(&other).unwrap();
         std::fs::write(folder.path().join("precious"), "text").unwrap();

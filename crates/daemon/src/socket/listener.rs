@@ -21,7 +21,7 @@ use crate::control::{Control, ControlSession};
 /// # Errors
 /// If the socket cannot be created.
 pub fn listen(socket: &Path, control: Arc<Control>) -> anyhow::Result<tokio::task::JoinHandle<()>> {
-    // A daemon that was killed left it. A running one would hold the folder's lock.
+    // A daemon that was killed may have left the socket. A running daemon would hold the folder's lock.
     match std::fs::remove_file(socket) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
             return Err(error).with_context(|| format!("remove {}", socket.display()));
@@ -52,7 +52,7 @@ async fn serve(stream: UnixStream, control: Arc<Control>) {
     session.close().await;
 }
 
-/// Answers commands until the client closes the connection.
+/// Executes commands until the client closes the connection.
 async fn answer_commands(stream: UnixStream, session: &mut ControlSession) {
     let (read, mut write) = stream.into_split();
     let mut read = BufReader::new(read);
@@ -62,7 +62,7 @@ async fn answer_commands(stream: UnixStream, session: &mut ControlSession) {
             Ok(0) | Err(_) => return,
             Ok(_) => {}
         }
-        // The next line would be the rest of this one, and no command.
+        // The line is too long. What follows is the rest of this line, and not a command.
         let is_cut = line.len() as u64 == LINE_BYTES_MAX && !line.ends_with(b"\n");
         let answer = async {
             if is_cut {
@@ -70,9 +70,10 @@ async fn answer_commands(stream: UnixStream, session: &mut ControlSession) {
             }
             match serde_json::from_slice::<ControlCommand>(&line) {
                 Ok(command) => session.execute(command).await.unwrap_or_else(ControlAnswer::from),
-                Err(error) => {
-                    ControlAnswer::Failed { code: None, message: format!("not understood: {error}") }
-                }
+                Err(error) => ControlAnswer::Failed {
+                    code: None,
+                    message: format!("the command cannot be parsed: {error}"),
+                },
             }
         };
         let answer = with_keepalive(&write, KEEPALIVE_INTERVAL, answer).await;
@@ -94,13 +95,14 @@ impl From<CommandError> for ControlAnswer {
     }
 }
 
-/// Does the work, and sends empty lines meanwhile.
+/// Runs `work`, and sends empty lines until it ends.
 async fn with_keepalive<T>(write: &OwnedWriteHalf, interval: Duration, work: impl Future<Output = T>) -> T {
     tokio::pin!(work);
     loop {
         match tokio::time::timeout(interval, &mut work).await {
             Ok(done) => return done,
-            // A client that is gone, or does not read, is noticed when the answer is written.
+            // If the client has closed the connection or does not read, this is noticed when the answer is
+            // written.
             Err(_) => drop(write.try_write(b"\n")),
         }
     }
@@ -117,7 +119,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_slow_command_sends_empty_lines() -> anyhow::Result<()> {
+    async fn empty_lines_are_sent_during_a_slow_command() -> anyhow::Result<()> {
         let (mut ours, theirs) = UnixStream::pair()?;
         let (_read, write) = theirs.into_split();
         let (end, ends) = tokio::sync::oneshot::channel();
@@ -131,7 +133,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_line_that_is_too_long_is_refused_and_its_rest_is_no_command() -> anyhow::Result<()> {
+    async fn a_line_that_is_too_long_is_refused_and_its_rest_is_not_a_command() -> anyhow::Result<()> {
         let (ours, theirs) = UnixStream::pair()?;
         let conversation = tokio::spawn(serve(theirs, Arc::default()));
         let mut ours = BufReader::new(ours);
@@ -148,7 +150,7 @@ mod tests {
 
         let mut line = vec![b' '; LINE_BYTES_MAX as usize];
         line.extend_from_slice(b"\n{\"request\": \"channel_list\"}\n");
-        // It may be closed before all of it is written.
+        // The daemon may close the connection before all of the line is written.
         let _ = ours.write_all(&line).await;
         let answer = answers(&mut ours).await?;
         let expected = "the request is longer than 4194304 bytes";
@@ -157,7 +159,7 @@ mod tests {
             "{answer:?}"
         );
         conversation.await?;
-        assert!(answers(&mut ours).await.is_err(), "the connection is still open");
+        assert!(answers(&mut ours).await.is_err(), "the connection was not closed");
         Ok(())
     }
 }

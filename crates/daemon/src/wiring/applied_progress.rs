@@ -1,10 +1,10 @@
-//! Reads the progress of channels on a target, for checks.
+//! Reads the progress that channels have stored on a target, for `tailwater check`.
 
 use tailwater_apply::progress::AppliedSet;
 use tailwater_check::check::channel_progress::{AppliedRange, ChannelProgressReader};
 use tailwater_log::LogPosition;
 
-/// Reads the progress rows that channels of this and older versions store on their targets.
+/// Reads the progress rows that channels of this version and of older versions store on their targets.
 #[derive(Debug, Clone, Copy)]
 pub struct AppliedProgress;
 
@@ -26,7 +26,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_of_all_workers_count_together() {
+    fn the_progress_rows_of_all_workers_are_combined() {
         let at = |offset| LogPosition { segment: 2, offset };
         let mut one = AppliedSet::new(at(10));
         one.add(LogSpan { start: at(20), end: at(30) });

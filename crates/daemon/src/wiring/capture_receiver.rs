@@ -1,4 +1,4 @@
-//! A capture as the receiver that writes a served log.
+//! Shows a capture as the receiver that fills the log of a binlog server.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use tailwater_capture::{CaptureState, CaptureStatus};
 use tailwater_session::ConnectOptions;
 use tokio::sync::watch;
 
-/// A capture, for a binlog server that serves its log.
+/// The capture that fills the log of a binlog server.
 #[derive(Debug)]
 pub struct CaptureReceiver(pub Arc<CaptureStatus>);
 

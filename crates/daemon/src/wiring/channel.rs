@@ -1,4 +1,4 @@
-//! Converts `[[channel]]` to the options of channels.
+//! Converts `[[channel]]` sections to the options of channels.
 
 use std::time::Duration;
 
@@ -8,7 +8,8 @@ use tailwater_apply::ChannelOptions;
 use super::connect_options;
 use crate::config::{ChannelConfig, Config};
 
-/// One channel per `[[channel]]`, with the name of its source, and whether it stays stopped at the start.
+/// Returns the options of one channel for each `[[channel]]`, with the name of its source, and whether the
+/// channel stays stopped when the daemon starts.
 ///
 /// # Errors
 /// If an option file with a target's credentials cannot be read.

@@ -1,4 +1,4 @@
-//! Converts `[[serve]]` to the options of binlog servers.
+//! Converts `[[serve]]` sections to the options of binlog servers.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -19,7 +19,7 @@ use crate::config::{
     Config, ConfigError, RelayConfig, ServeConfig, ServeTlsConfig, SourceConfig, UserConfig,
 };
 
-/// One binlog server per `[[serve]]`, with the name of its source.
+/// Returns the options of one binlog server for each `[[serve]]`, with the name of its source.
 ///
 /// # Errors
 /// If a password file cannot be read, or a hash or password is invalid.
@@ -34,7 +34,7 @@ pub fn serves(config: &Config) -> anyhow::Result<Vec<(String, ServeOptions)>> {
         .collect()
 }
 
-/// The log that a binlog server serves.
+/// Returns the log that a binlog server serves.
 ///
 /// # Errors
 /// If the option file with the source's credentials cannot be read.
@@ -91,7 +91,7 @@ fn serve_options(config: &Config, serve: &ServeConfig) -> anyhow::Result<ServeOp
     })
 }
 
-/// The `server_id` and the `server_uuid` that replicas see.
+/// Returns the `server_id` and the `server_uuid` that replicas see.
 ///
 /// # Errors
 /// If the configuration's `server_uuid` is invalid.
@@ -104,10 +104,10 @@ pub(super) fn identity_of(source: &SourceConfig, serve: &ServeConfig) -> anyhow:
     Ok((server_id, uuid))
 }
 
-/// The password in a file.
+/// Returns the password in the first line of a file.
 ///
 /// # Errors
-/// If it cannot be read, or its first line is empty.
+/// If the file cannot be read, or its first line is empty.
 pub fn first_line(file: &Path) -> Result<String, ConfigError> {
     let text = tailwater_files::read_user_file_text(file, 1 << 20)
         .map_err(|error| ConfigError::of_file(file, format!("the password cannot be read: {error}")))?;
@@ -117,7 +117,7 @@ pub fn first_line(file: &Path) -> Result<String, ConfigError> {
     }
 }
 
-/// A relay on another machine, as its replicas see it.
+/// Returns the wiring of a relay on another machine, with the identity that its replicas see.
 ///
 /// # Errors
 /// If the configuration's `serve_server_uuid` is invalid.
@@ -158,7 +158,8 @@ fn credentials(user: &UserConfig) -> anyhow::Result<Vec<Credential>> {
         .collect()
 }
 
-/// The same at each start. Relays of one source differ, since each has its own server id.
+/// Derives the `server_uuid`. It is the same at each start. It differs between the relays of one source,
+/// because each relay has its own `server_id`.
 fn own_uuid(source: &str, server_id: u32) -> String {
     let name = format!("tailwater/{source}/{server_id}");
     Uuid::new_v5(&Uuid::NAMESPACE_OID, name.as_bytes()).to_string()
@@ -169,7 +170,7 @@ mod tests {
     use super::own_uuid;
 
     #[test]
-    fn a_relay_keeps_its_uuid_and_shares_it_with_no_other() {
+    fn a_relay_keeps_its_uuid_and_no_other_relay_has_the_same() {
         assert_eq!(own_uuid("orders", 4201), own_uuid("orders", 4201));
         assert_ne!(own_uuid("orders", 4201), own_uuid("orders", 4202));
         assert_ne!(own_uuid("orders", 4201), own_uuid("stock", 4201));

@@ -1,4 +1,4 @@
-//! Queries the source of a channel about tables, with the account of the capture.
+//! Queries the source of a channel about its tables, with the account of the capture.
 
 use std::sync::Arc;
 
@@ -10,10 +10,10 @@ use tailwater_session::{ConnectOptions, Connection};
 use super::connect_options;
 use crate::config::Config;
 
-/// The server that a capture follows now. Each query has its own session.
+/// The server that a capture follows now. Each query opens its own session.
 #[derive(Debug)]
 struct CapturedSource {
-    /// The capture's own source.
+    /// The connection to the source's own server.
     own: ConnectOptions,
     status: Arc<CaptureStatus>,
 }
@@ -30,7 +30,7 @@ impl SourceCatalogue for CapturedSource {
     }
 }
 
-/// The catalogue of the source named `source`, whose capture has this status.
+/// Returns the catalogue of the source named `source`. `status` is the status of the source's capture.
 ///
 /// # Errors
 /// If an option file with the source's credentials cannot be read.

@@ -1,4 +1,4 @@
-//! The clusters of the configuration: their servers and relays, and the addresses.
+//! The clusters of the configuration: their servers and relays, with addresses and credentials.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -29,32 +29,35 @@ use crate::error_chain::ErrorChain;
 use crate::manager::relay_probes::ServerNames;
 use crate::socket::{ask, socket_of};
 
-/// A source's cluster, with the servers to probe.
+/// The cluster of a source, with the servers to probe.
 #[derive(Debug, Clone)]
 pub struct ClusterWiring {
-    /// The cluster of the configuration.
+    /// The cluster as the configuration describes it.
     pub plan: ClusterPlan,
-    /// The server that the log follows: the source's own, or the one that its capture was ordered to follow.
+    /// The server that the log follows: the source's own server, or the server that its capture was ordered
+    /// to follow.
     pub primary: ProbeTarget,
     /// All other servers.
     pub followers: Vec<ProbeTarget>,
-    /// The name of the source's own server: the source's, or that of the `[[server]]` with its address.
+    /// The name of the source's own server: the name of the `[[server]]` with the same address, or else the
+    /// name of the source.
     pub own: String,
 }
 
-/// The cluster of each source, with the server that its capture follows as the primary.
+/// Returns the cluster of each source. The primary is the server that the source's capture follows.
 ///
 /// # Errors
-/// If an option file with credentials, or the orders to a capture, cannot be read; or if the configuration
-/// has no server of the name that a capture follows.
+/// If an option file with credentials, or the file with a capture's orders, cannot be read; or if the
+/// configuration has no server with the name that a capture follows.
 pub fn clusters(config: &Config) -> anyhow::Result<Vec<ClusterWiring>> {
     config.sources.iter().map(|source| cluster_led_by(config, source, None)).collect()
 }
 
-/// The cluster of one source with that primary; with the server that its capture follows if none is given.
+/// Returns the cluster of one source with the given server as primary. If none is given, the primary is the
+/// server that the capture follows.
 ///
 /// # Errors
-/// As [`clusters`].
+/// The errors of [`clusters`].
 pub fn cluster_led_by(
     config: &Config,
     source: &SourceConfig,
@@ -92,8 +95,8 @@ fn cluster(config: &Config, source: &SourceConfig, leader: Option<&str>) -> anyh
             promotion: server.promotion,
             region: server.region.clone(),
         };
-        // The primary may also be a [[server]], for its promotion rule and region. It is probed once, with
-        // the account of that.
+        // The primary may also have a [[server]] section, which gives its promotion rule and region. The
+        // server is probed only once, with the account of that section.
         if connect.endpoint == primary.connect.endpoint {
             primary = ProbeTarget { name: server.name.clone(), connect };
             plan.primary = member;
@@ -124,23 +127,24 @@ fn cluster(config: &Config, source: &SourceConfig, leader: Option<&str>) -> anyh
 }
 
 impl ClusterWiring {
-    /// Whether the target of a channel is the primary: the log then contains its own transactions, which must
-    /// not be applied to it.
+    /// Whether the target of a channel is the primary. The log then contains the target's own transactions,
+    /// which must not be applied to it again.
     pub fn is_target_primary(&self, channel: &str) -> bool {
         let target = self.plan.targets.iter().find(|target| target.channel == channel);
         target.is_some_and(|target| target.address == self.plan.primary.address)
     }
 
-    /// The same cluster with another primary; unchanged, if it has no server of that name.
+    /// Returns the same cluster with another server as primary. If the cluster has no server of that name, it
+    /// is unchanged.
     pub fn with_primary(&self, server: &str) -> Self {
         let mut changed = self.clone();
-        // It fails only for an unknown name, and then changes nothing.
+        // This fails only for an unknown name, and then it changes nothing.
         let _ = set_primary(&mut changed.plan, &mut changed.primary, &mut changed.followers, server);
         changed
     }
 }
 
-/// Swaps the primary with the server that the capture follows by order.
+/// Makes the server that the capture was ordered to follow the primary, and the primary a follower.
 fn set_primary(
     plan: &mut ClusterPlan,
     primary: &mut ProbeTarget,
@@ -161,12 +165,13 @@ fn set_primary(
 }
 
 impl ClusterView {
-    /// The view of one observation of each server.
+    /// Returns the topology tree that follows from one observation of each server.
     pub fn of(wired: &ClusterWiring, seen: &[Observation], readiness: Option<FailoverReadiness>) -> Self {
         let cluster = build_tree(&wired.plan, seen);
         let mut findings = analyse_snapshot(&wired.plan, &cluster, seen);
         let primary = &wired.plan.primary.name;
-        // As in the manager: without semi-sync there is no promise that a failover could break.
+        // The manager does the same: without semi-sync, commits are not guaranteed to survive a failover, so
+        // their loss is no finding.
         let promised = readiness.as_ref().filter(|_| wired.plan.relay.semi_sync);
         findings.extend(promised.and_then(|readiness| ClusterFinding::not_ready(primary, readiness, 0)));
         findings.sort_by_key(|finding| finding.code);
@@ -174,10 +179,11 @@ impl ClusterView {
     }
 }
 
-/// Sets the states of captures and channels in the plans, as the daemon of this configuration reports them.
+/// Asks the daemon of this configuration for the states of captures and channels, and sets them in the wiring
+/// of the clusters.
 pub fn ask_daemon(config: &Config, clusters: &mut [ClusterWiring]) {
     let socket = socket_of(&config.log.directory);
-    // A daemon that does not run is a finding, and no error.
+    // A daemon that does not run becomes a finding, not an error.
     let Ok(ControlAnswer::Topology(sources)) = ask(&socket, &ControlCommand::Topology) else { return };
     let channels = match ask(&socket, &ControlCommand::List) {
         Ok(ControlAnswer::Channels(channels)) => channels,
@@ -186,8 +192,8 @@ pub fn ask_daemon(config: &Config, clusters: &mut [ClusterWiring]) {
     set_states(clusters, &sources, &channels);
 }
 
-/// Whether a failover would succeed, by the source's name, as the manager in the daemon of this configuration
-/// reports; empty without a manager.
+/// Asks the daemon of this configuration whether a failover would succeed in each cluster. Returns the
+/// manager's answers by the name of the source; empty if the daemon has no manager.
 pub fn ask_readiness(config: &Config) -> BTreeMap<String, FailoverReadiness> {
     if config.manager.is_none() {
         return BTreeMap::new();
@@ -209,7 +215,7 @@ pub fn ask_readiness(config: &Config) -> BTreeMap<String, FailoverReadiness> {
     }
 }
 
-/// Sets the states of captures and channels in the plans.
+/// Sets the states of captures and channels in the wiring of the clusters.
 pub fn set_states(clusters: &mut [ClusterWiring], sources: &[SourceReport], channels: &[ChannelStatus]) {
     for ClusterWiring { plan, .. } in clusters {
         let source = sources.iter().find(|source| source.source == plan.name);
@@ -221,8 +227,8 @@ pub fn set_states(clusters: &mut [ClusterWiring], sources: &[SourceReport], chan
     }
 }
 
-/// The state of a relay on another machine, for a cluster with that primary. A relay that follows another
-/// server does not stream from this one.
+/// Returns the state of a relay on another machine, for the cluster with its present primary. A relay that
+/// follows another server does not stream from this primary.
 pub fn remote_relay_state(status: &RelayStatus, wiring: &ClusterWiring) -> RelayState {
     let acker = &status.acker;
     let follows = ServerNames::of(wiring).follows(status);
@@ -236,13 +242,13 @@ pub fn remote_relay_state(status: &RelayStatus, wiring: &ClusterWiring) -> Relay
             (false, Some(_)) => "stopped by order of the manager".to_owned(),
             (false, None) if status.is_streaming => format!("it follows {follows}"),
             (false, None) => {
-                "it does not read the source's stream; `tailwater topology` on its machine shows the reason"
+                "it is not reading the source's stream; `tailwater topology` on its machine shows the reason"
                     .to_owned()
             }
         },
         heard_ago_ms: status.heard_ago_ms.filter(|_| is_ours),
         gtids: acker.holds.as_deref().and_then(|gtids| GtidSet::parse(flavour, gtids).ok()),
-        // Positions in its log mean nothing here.
+        // Positions in that relay's log are not comparable with positions here.
         durable: String::new(),
         alarms: Vec::new(),
         readers: Vec::new(),

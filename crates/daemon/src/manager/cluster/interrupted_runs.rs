@@ -1,5 +1,5 @@
-//! Work that runs leave undone: actions that failed after a promotion, and runs that were cut off.
-//! `relay_repoint` handles relays that still follow the old primary.
+//! Completes what runs did not complete: actions that failed after a promotion, and interrupted runs. Relays
+//! that still follow the old primary are handled by `relay_repoint`.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -20,19 +20,21 @@ use super::super::shared_audits::SharedAudits;
 use super::{ClusterParts, ManagedCluster, PreparedRun};
 use crate::error_chain::ErrorChain;
 
-/// Attempts to repoint replicas that a run did not repoint after its promotion, and the pause before each.
+/// How often repointing a replica is tried again after a run promoted a server, and the pause before each
+/// try.
 const FINISH_TRIES_MAX: u32 = 300;
 pub(super) const FINISH_PAUSE: Duration = Duration::from_secs(1);
 
-/// Attempts to undo or finish an interrupted run, and the pause before the second one, which doubles.
+/// How often undoing or finishing an interrupted run is tried, and the pause before the second try. The pause
+/// doubles after each try.
 const RECOVERIES_MAX: u32 = 10;
 const RECOVERY_PAUSE: Duration = Duration::from_secs(1);
 /// Pause after a failure to read the records of other managers.
 const ADOPTION_PAUSE: Duration = Duration::from_secs(1);
-/// Runs that began longer ago are left to operators.
+/// Runs that began longer ago than this are left to operators, in seconds.
 const RECENT_SECONDS: i64 = 3600;
 
-/// An interrupted run of this manager or a previous one, to be undone or finished.
+/// An interrupted run of this manager or a previous one. It must be undone or finished.
 struct Unfinished {
     traces: InterruptedRun,
     tries: u32,
@@ -40,40 +42,47 @@ struct Unfinished {
 }
 
 impl Unfinished {
-    /// The last run that changed anything, if it was cut off and is not recovered.
+    /// Returns the last run that changed anything, if that run was interrupted and is not recovered.
     fn of<H>(parts: &ClusterParts<H>) -> Option<Self> {
         let names = match parts.records.list() {
             Ok(names) => names,
             Err(error) => {
-                error!(source = parts.source, "whether a run was left half done is not known: {error}");
+                error!(
+                    source = parts.source,
+                    "it is not known whether a run was interrupted: the audit records cannot be listed: {error}"
+                );
                 return None;
             }
         };
         let mut traces = run_to_recover(names.iter().rev().filter_map(|id| match parts.records.load(id) {
             Ok(audit) => audit,
             Err(error) => {
-                warn!(source = parts.source, id, "a record cannot be read: {error}");
+                warn!(source = parts.source, id, "an audit record cannot be read: {error}");
                 None
             }
         }))?;
         if traces.kind == RunKind::Switchover || !traces.ackers.is_empty() {
-            // Both kinds of run read or stop all relays. The record of another manager has other names for
-            // them.
+            // Both kinds of run read or stop all relays. Records of another manager name the relays
+            // differently, so the names of this configuration are used.
             traces.ackers = parts.relays.iter().map(|relay| relay.name.clone()).collect();
         }
         let (source, id) = (&parts.source, &traces.run);
         if !is_recent(id, chrono::Utc::now()) {
-            warn!(source, id, "this run was cut off half way, and is too old to be touched: see its record");
+            warn!(
+                source,
+                id,
+                "this run was interrupted, and is too old to be recovered automatically: see its audit record"
+            );
             return None;
         }
-        warn!(source, id, "this run was cut off half way: it is to be undone, or finished");
+        warn!(source, id, "this run was interrupted: it will be undone or finished");
         Some(Self { traces, tries: 0, next: Instant::now() })
     }
 }
 
-/// Whether the last run that changed anything was cut off, is not recovered and not superseded, as in
-/// [`Unfinished::of`]. Also true while the records cannot be listed, or those of another manager are not
-/// read.
+/// Whether the last run that changed anything was interrupted and is neither recovered nor superseded, as in
+/// [`Unfinished::of`]. Also true if the records cannot be listed, or if those of another manager are not read
+/// yet.
 pub(super) fn is_half_way<H>(parts: &ClusterParts<H>) -> bool {
     if !is_adopted(parts) {
         return true;
@@ -83,7 +92,8 @@ pub(super) fn is_half_way<H>(parts: &ClusterParts<H>) -> bool {
     run_to_recover(records).is_some_and(|traces| is_recent(&traces.run, chrono::Utc::now()))
 }
 
-/// Whether a run is recent, by the time in its name: later an operator may have corrected its effects.
+/// Whether a run is recent, according to the time in its name. If it is older, an operator may have corrected
+/// its effects.
 fn is_recent(id: &str, now: chrono::DateTime<chrono::Utc>) -> bool {
     let began = id.split('-').next().unwrap_or_default();
     let began = chrono::NaiveDateTime::parse_from_str(began, "%Y%m%dT%H%M%S%3fZ");
@@ -98,23 +108,24 @@ pub(super) fn is_adopted<H>(parts: &ClusterParts<H>) -> bool {
     }
 }
 
-/// The runs that were cut off, as far as this manager knows.
+/// The interrupted run that this manager knows, if any.
 #[derive(Default)]
 pub(super) struct Leftovers {
     unfinished: Option<Unfinished>,
-    /// The term in which it last searched for one.
+    /// The term of the lease in which this manager last searched for an interrupted run.
     looked_in: Option<LeaseToken>,
 }
 
 impl Leftovers {
-    /// Whether a recovery must come before any failover: it may make another server writable.
+    /// Whether failovers must wait for a recovery, which may make another server writable.
     pub(super) fn wait(&self, now: Option<LeaseToken>) -> bool {
         self.looked_in != now || self.unfinished.as_ref().is_some_and(|left| left.tries == 0)
     }
 }
 
-/// Searches for an interrupted run, once in each term, and again after a run of this manager was cut off.
-/// Before that it reads the records of other managers: this one must undo or finish their runs.
+/// Searches for an interrupted run: once in each term, and again after a run of this manager was interrupted.
+/// Before that it reads the records of other managers, because this manager must undo or finish their
+/// interrupted runs.
 pub(super) async fn look<H>(cluster: &ManagedCluster<H>, leftovers: &mut Leftovers) {
     let parts = &cluster.parts;
     let Ok(term) = parts.lease.check() else { return };
@@ -132,27 +143,30 @@ pub(super) async fn look<H>(cluster: &ManagedCluster<H>, leftovers: &mut Leftove
     *leftovers = Leftovers { unfinished: Unfinished::of(parts), looked_in: Some(term) };
 }
 
-/// Stores the records of other managers here. Returns whether it succeeded.
+/// Stores the audit records of other managers on this machine. Returns whether it succeeded.
 async fn adopt<H>(parts: &ClusterParts<H>, shared: &SharedAudits, term: LeaseToken) -> bool {
     let source = &parts.source;
     let records = match shared.read().await {
         Ok(records) => records,
         Err(reason) => {
             let reason = ErrorChain(&reason);
-            warn!(source, "what another manager may have left half done is not known: {reason}");
+            warn!(source, "it is not known whether a run of another manager was interrupted: {reason}");
             return false;
         }
     };
     for record in records {
         let id = &record.id;
-        // A local record is as good, unless it lacks the end of the run.
+        // A record on this machine is kept, unless it lacks the outcome that the record in etcd has.
         let known = parts.records.load(id).ok().flatten();
         if known.is_some_and(|known| known.outcome.is_some() || record.outcome.is_none()) {
             continue;
         }
         if let Err(error) = parts.records.save(&record) {
-            // Nothing is done before this succeeds: a run could not store its own record either.
-            error!(source, id, "what another manager left half done cannot be stored here: {error}");
+            // No run is recovered before this succeeds: the recovery could not store its own record either.
+            error!(
+                source,
+                id, "the audit record of another manager's run cannot be stored on this machine: {error}"
+            );
             return false;
         }
     }
@@ -160,8 +174,8 @@ async fn adopt<H>(parts: &ClusterParts<H>, shared: &SharedAudits, term: LeaseTok
     true
 }
 
-/// Undoes or finishes an interrupted run, if this manager may act and the pause is over. Another run that
-/// starts meanwhile continues from the state that it finds, and ends the recovery.
+/// Undoes or finishes an interrupted run, if this manager may act and the pause is over. If another run
+/// starts in the meantime, that run continues from the state that it finds, and the recovery ends.
 pub(super) async fn recover<H: ActionExecutor + 'static>(
     cluster: &Arc<ManagedCluster<H>>,
     Leftovers { unfinished, .. }: &mut Leftovers,
@@ -170,7 +184,7 @@ pub(super) async fn recover<H: ActionExecutor + 'static>(
     if !cluster.is_free() || Instant::now() < left.next {
         return;
     }
-    // This manager may have waited days for the lease.
+    // The records are read again, because this manager may have waited days for the lease.
     match Unfinished::of(&cluster.parts).filter(|now| now.traces.run == left.traces.run) {
         Some(now) => left.traces = now.traces,
         None => {
@@ -189,30 +203,37 @@ pub(super) async fn recover<H: ActionExecutor + 'static>(
     });
     let ended = match begun {
         Ok((id, task)) => {
-            // Its record has the outcome.
+            // The audit record has the outcome, not the task.
             let _ = task.await;
             cluster.audit(&id).ok().flatten().and_then(|audit| audit.outcome)
         }
         Err(reason) => {
-            warn!(source, run, "what it left cannot be recovered now: {}", ErrorChain(&reason));
+            warn!(source, run, "the interrupted run cannot be recovered now: {}", ErrorChain(&reason));
             None
         }
     };
     if matches!(ended, Some(RunOutcome::Promoted { .. } | RunOutcome::Undone { .. })) {
-        info!(source, run, "what it left is undone or finished");
+        info!(source, run, "the interrupted run is undone or finished");
         *unfinished = None;
     } else if matches!(ended, Some(RunOutcome::Unchanged { refusal: SafetyRefusal::Superseded { .. } })) {
-        info!(source, run, "what it left is over: another manager has led the cluster since");
+        info!(
+            source,
+            run, "the interrupted run needs no recovery: another manager has acted on the cluster since"
+        );
         *unfinished = None;
     } else if left.tries >= RECOVERIES_MAX {
-        error!(source, run, "what it left is given up: see the records of this run and of its recoveries");
+        error!(
+            source,
+            run,
+            "the interrupted run could not be recovered, and is not tried again: see the audit records of this run and of its recoveries"
+        );
         *unfinished = None;
     }
 }
 
-/// Repoints the replicas that a run did not repoint after its promotion, until that is done, another run
-/// begins, or another manager has held the lease. [`super::relay_repoint`] repoints relays. Hooks are not
-/// repeated, because their effect is unknown.
+/// Repoints the replicas that a run did not repoint after its promotion. Tries until all are repointed,
+/// another run begins, or another manager has held the lease. Relays are repointed by
+/// [`super::relay_repoint`]. Hooks are not repeated, because it is unknown what they already did.
 pub(super) async fn finish<H: ActionExecutor + 'static>(
     cluster: Arc<ManagedCluster<H>>,
     (id, token): (String, Option<LeaseToken>),
@@ -238,11 +259,11 @@ pub(super) async fn finish<H: ActionExecutor + 'static>(
             };
             match answer {
                 ActionOutcome::Done | ActionOutcome::DoneWithNote(_) => {
-                    info!(id, "what was left is done: {act}")
+                    info!(id, "done, after the run had left it undone: {act}")
                 }
                 other => {
                     let (outcome, text) = other.summary();
-                    warn!(id, "still to be done: {act}: {outcome}: {text}");
+                    warn!(id, "still not done: {act}: {outcome}: {text}");
                     still.push(act);
                 }
             }
@@ -250,7 +271,7 @@ pub(super) async fn finish<H: ActionExecutor + 'static>(
         left = still;
     }
     let left: Vec<_> = left.iter().map(ToString::to_string).collect();
-    error!(id, "given up: {}", left.join("; "));
+    error!(id, "not tried again: {}", left.join("; "));
 }
 
 #[cfg(test)]
@@ -259,7 +280,7 @@ mod tests {
 
     use super::*;
 
-    /// A switchover that paused writes, or its recovery.
+    /// The record of a switchover that paused writes, or of its recovery.
     fn record(id: &str, resumes: Option<&str>, outcome: Option<RunOutcome>) -> Audit {
         let held = RunAction::PauseWrites { server: "db1".to_owned(), within_ms: 500, grace_ms: 100 };
         let note = AuditEvent::ActionOrdered { number: 1, what: held };
@@ -295,7 +316,7 @@ mod tests {
         assert_eq!(found(&[]), "");
         assert_eq!(found(&[record("b", None, promoted())]), "");
         assert_eq!(found(&[record("b", None, None), record("a", None, promoted())]), "b");
-        // A run that could not be undone is left to operators, unless it lost the lease.
+        // A run that could not be undone is left to operators, unless its manager lost the lease.
         assert_eq!(found(&[record("b", None, left()), record("a", None, None)]), "");
         let mut lost = record("b", None, left());
         lost.steps.push(AuditEntry {
@@ -304,10 +325,10 @@ mod tests {
             note: AuditEvent::RuleRefused { refusal: refusal() },
         });
         assert_eq!(found(&[lost]), "b");
-        // A refused failover makes no difference.
+        // A refused failover changes nothing about this.
         assert_eq!(found(&[record("c", None, unchanged()), record("b", None, None)]), "b");
         assert_eq!(found(&[record("c", None, undone()), record("b", None, None)]), "");
-        // Recoveries that were cut off, had no effect, or were incomplete; then complete ones.
+        // First recoveries that were interrupted, had no effect, or were incomplete; then complete ones.
         for half in [None, unchanged(), left()] {
             assert_eq!(found(&[record("c", Some("b"), half), record("b", None, None)]), "b");
         }
@@ -320,12 +341,14 @@ mod tests {
             ];
             assert_eq!(found(&records), "");
         }
-        // Another manager has superseded the run, so it is over.
-        let superseded =
-            SafetyRefusal::Superseded { run: "b".to_owned(), by: "relay was led in term 8".to_owned() };
+        // Another manager has superseded the run, so the run needs no recovery.
+        let superseded = SafetyRefusal::Superseded {
+            run: "b".to_owned(),
+            by: "the relay obeyed another manager in term 8".to_owned(),
+        };
         let over = Some(RunOutcome::Unchanged { refusal: superseded });
         assert_eq!(found(&[record("c", Some("b"), over), record("b", None, None)]), "");
-        // The orders of the recovery do not prevent the next one.
+        // The orders of the first recovery do not prevent a second one.
         let half = Audit { token: Some(9), ..record("c", Some("b"), left()) };
         let traces = run_to_recover([half, record("b", None, None)]);
         assert_eq!(traces.map(|traces| traces.term), Some(9));
@@ -334,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_old_is_left_to_people() {
+    fn old_interrupted_runs_are_left_to_operators() {
         let at = |text: &str| text.parse::<chrono::DateTime<chrono::Utc>>().unwrap();
         let id = "20261122T101500123Z-shop-switchover";
         assert!(is_recent(id, at("2026-11-22T11:15:00Z")));

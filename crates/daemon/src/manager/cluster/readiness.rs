@@ -1,5 +1,5 @@
-//! Whether a failover would succeed if the primary died now. It is rehearsed at intervals, so that a problem
-//! is reported before the primary dies.
+//! Determines whether a failover would succeed if the primary died now. The manager rehearses a failover at
+//! intervals, so that a problem is reported before the primary dies.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,12 +14,13 @@ use super::super::run_requests;
 use super::ManagedCluster;
 use crate::api::failovers::FailoverOptions;
 
-/// Rehearses at the interval of probes, for ever.
+/// Rehearses a failover at the interval of the probes, without end.
 pub(super) async fn rehearse_forever<H: ActionExecutor + 'static>(cluster: Arc<ManagedCluster<H>>) {
     let pause = Duration::from_millis(cluster.parts.config.pace.poll_ms);
     loop {
         tokio::time::sleep(pause).await;
-        // Stored in the watch of this primary: it says nothing about another one.
+        // The result is stored in the watch of the present primary, because it says nothing about another
+        // primary.
         let watch = Arc::clone(&cluster.watched().watch);
         let readiness = cluster.readiness(&watch.cluster_state());
         watch.set_readiness(readiness);
@@ -32,14 +33,14 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
         self.readiness(&self.cluster_state())
     }
 
-    /// Whether a failover would succeed, by that state.
+    /// Returns whether a failover would succeed in the given state of the cluster.
     pub(super) fn readiness(&self, cluster_state: &ClusterState) -> FailoverReadiness {
         let unknown = |reason: &str| FailoverReadiness::Unknown { reason: reason.to_owned() };
         if self.is_busy() {
             return unknown("a failover or a switchover is under way");
         }
         if !cluster_state.has_polled_all() {
-            return unknown("not every server and relay was probed yet");
+            return unknown("not every server and relay has been probed yet");
         }
         let options = FailoverOptions { dry_run: true, ..FailoverOptions::default() };
         let order = match run_requests::failover(String::new(), cluster_state, &self.parts.config, &options) {

@@ -1,6 +1,6 @@
-//! Repoints relays that do not follow the primary, whenever they return. A relay that was away when another
-//! server became primary still follows the former one, and reports that server to load balancers. This goes
-//! on while this manager may act.
+//! Repoints relays that do not follow the primary when they become reachable again. A relay that was
+//! unreachable when another server became primary still follows the former primary, and reports that server
+//! to load balancers. The task runs while this manager may act.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,17 +17,17 @@ use super::supervisor::FOLLOWED_PAUSE;
 use super::{ClusterParts, ManagedCluster, interrupted_runs};
 use crate::error_chain::ErrorChain;
 
-/// The first pause after an order without effect, which doubles, and the longest one.
+/// The first pause after an order without effect, and the longest pause. The pause doubles each time.
 const RETRY_PAUSE_MIN: Duration = Duration::from_secs(1);
 const RETRY_PAUSE_MAX: Duration = Duration::from_secs(60);
 
 /// Interval of log messages about a relay that still cannot be repointed for the same reason.
 const LOG_INTERVAL: Duration = Duration::from_secs(3600);
 
-/// Attempts without effect.
+/// The attempts to repoint relays that had no effect.
 #[derive(Default)]
 struct RepointAttempts {
-    /// By relay that does not follow the primary.
+    /// The attempts for each relay that does not follow the primary.
     of: BTreeMap<String, RepointAttempt>,
     /// The primary that could not be watched.
     unwatched: Option<String>,
@@ -47,7 +47,7 @@ struct RepointAttempt {
     logged: Option<(String, Instant)>,
 }
 
-/// Repoints relays to the primary, for ever.
+/// Repoints relays to the primary, without end.
 pub(super) async fn repoint_forever<H: ActionExecutor + 'static>(cluster: Arc<ManagedCluster<H>>) {
     let mut attempts = RepointAttempts::default();
     loop {
@@ -56,7 +56,8 @@ pub(super) async fn repoint_forever<H: ActionExecutor + 'static>(cluster: Arc<Ma
         if !cluster.is_free() {
             continue;
         }
-        // An order under way must not overtake the orders of a run: it is cancelled.
+        // An order in progress is cancelled when a run begins, because it must not follow the orders of that
+        // run.
         tokio::select! {
             biased;
             _ = interrupted => {}
@@ -80,7 +81,7 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
         }
         let Ok(term) = self.parts.lease.check() else { return };
         let Some(decision) = self.decision(&cluster_state, term) else {
-            // The decision reads audit records, and may need an operator.
+            // Tried again later: the decision reads audit records, and may need an operator.
             attempts.each(&others, now, RepointAttempt::put_off);
             return;
         };
@@ -101,7 +102,7 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
                 && is_due(&relay.name.as_str())
         });
         let due: Vec<_> = due.collect();
-        // An operator has stopped it.
+        // A relay without an order was stopped by an operator, so it is left alone.
         let is_ordered = |name: &&str| due.iter().any(|relay| relay.name == *name);
         let left_alone: Vec<_> =
             others.iter().copied().filter(|name| is_due(name) && !is_ordered(name)).collect();
@@ -115,8 +116,8 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
         }
     }
 
-    /// Whether another server than the watched one is certainly the primary: then the watched one must not be
-    /// replaced.
+    /// Whether a server other than the watched one is certainly the primary. Then the watched server must not
+    /// be replaced by a failover.
     pub(super) fn has_other_primary(&self, term: LeaseToken) -> bool {
         let cluster_state = self.cluster_state();
         let Some(decision) = self.decision(&cluster_state, term) else { return false };
@@ -129,13 +130,16 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
         PrimaryRecord::of(&recorded, assignments(cluster_state), (self.parts.config.semi_sync_acks, term))
     }
 
-    /// Watches the recorded primary, although this manager's own log does not follow it yet. Returns whether
-    /// it can.
+    /// Watches the primary that the audit records name, although this manager's own log does not follow it
+    /// yet. Returns whether it can be watched.
     fn watch_recorded_primary(&self, server: &str, attempts: &mut RepointAttempts) -> bool {
         let source = &self.parts.source;
         match self.watch_primary(Some(server)) {
             Ok(()) => {
-                info!(source, server, "watching another primary, which the audit records name");
+                info!(
+                    source,
+                    server, "watching another server as primary, because the audit records name it"
+                );
                 attempts.unwatched = None;
                 return true;
             }
@@ -144,7 +148,7 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
                 warn!(
                     source,
                     server,
-                    "the audit records name another primary, which cannot be watched: {}",
+                    "the primary that the audit records name cannot be watched: {}",
                     ErrorChain(&reason)
                 );
                 attempts.unwatched = Some(server.to_owned());
@@ -153,7 +157,8 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
         false
     }
 
-    /// Whether the primary is dead, or may be: no relay is repointed to it then, and a run may be imminent.
+    /// Whether the primary is dead, or may be dead. Then no relay is repointed to it, and a failover may
+    /// begin soon.
     fn is_lost(&self, server: &str) -> bool {
         let findings = self.watched().watch.findings();
         findings.borrow().iter().any(|finding| {
@@ -163,18 +168,18 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
     }
 }
 
-/// The assignments that the relays report.
+/// Returns the servers that the relays report to follow.
 fn assignments(cluster_state: &ClusterState) -> impl Iterator<Item = &RelayAssignment> + Clone {
     cluster_state.relays().values().map(|result| &result.assignment)
 }
 
-/// Whether its last probe saw a primary: it is writable, and does not replicate.
+/// Whether the last probe of the server saw a primary: a server that is writable and does not replicate.
 fn takes_writes(cluster_state: &ClusterState, server: &str) -> bool {
     cluster_state.last_state(server).is_some_and(|state| state.is_writable() && state.channels.is_empty())
 }
 
-/// The primary of this manager's audit records; `None` if they cannot be read, or those of other managers
-/// were not read yet.
+/// Returns the primary according to this manager's audit records. Returns `None` if the records cannot be
+/// read, or if those of other managers are not read yet.
 fn recorded<H>(parts: &ClusterParts<H>) -> Option<RecordedPrimary> {
     if !interrupted_runs::is_adopted(parts) {
         return None;
@@ -186,11 +191,12 @@ fn recorded<H>(parts: &ClusterParts<H>) -> Option<RecordedPrimary> {
         is_complete &= audit.is_some();
         audit
     }));
-    // The decision of a record that cannot be read is unknown.
+    // A record that cannot be read may name another primary.
     is_complete.then_some(recorded)
 }
 
-/// Repoints a relay, if it still needs that: it may have received an order since its last probe.
+/// Repoints a relay if it still follows another server. It may have received an order since its last probe,
+/// so it is probed again.
 async fn order(relay: &WatchedRelay, decision: &PrimaryRecord, term: LeaseToken) -> Result<bool, String> {
     match relay.probe.probe().await {
         Ok(result) if decision.needs_repoint(&result.assignment) => {}
@@ -233,7 +239,7 @@ impl RepointAttempt {
                         source,
                         relay,
                         server,
-                        "this relay does not follow the primary, and cannot be repointed: {reason}"
+                        "the relay does not follow the primary, and cannot be repointed: {reason}"
                     );
                     self.logged = Some((reason, now));
                 }

@@ -1,4 +1,4 @@
-//! The report of a cluster.
+//! The manager's report about a cluster.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ impl From<&ClusterFinding> for FindingReport {
 }
 
 impl<H: ActionExecutor + 'static> ManagedCluster<H> {
-    /// The report of the cluster.
+    /// Returns the report about the cluster.
     pub fn report(&self) -> ClusterReport {
         let watch = Arc::clone(&self.watched().watch);
         let cluster_state = watch.cluster_state();
@@ -59,7 +59,7 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
         self.parts.lease.check().is_ok()
     }
 
-    /// The name of the present or last run, and its end.
+    /// Returns the name of the run in progress or of the last run, and how it ended.
     fn last_run(&self) -> (Option<String>, Option<String>) {
         let run = self.lock_run();
         let Some(run) = &*run else { return (None, None) };
@@ -69,7 +69,7 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
     }
 }
 
-/// The ack policies on which the proof of a failover would be based.
+/// Describes the ack policies on which a failover would base its proof that no commit is lost.
 fn lossless_text(ack_policies: &AckPolicyHistory) -> String {
     let texts = ack_policies.relevant_policies().map(|policy| match &policy.acks {
         AckRequirement::NotLossless(problems) => problems.clone(),

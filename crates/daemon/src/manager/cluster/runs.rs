@@ -1,4 +1,5 @@
-//! The runs of a cluster, one at a time: starts them, and handles their ends.
+//! The runs of a cluster (failovers, switchovers and recoveries), one at a time: starts them, and handles
+//! their ends.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -22,38 +23,38 @@ use super::{ManagedCluster, interrupted_runs};
 use crate::api::failovers::{FailoverOptions, SwitchoverOptions};
 use crate::error_chain::ErrorChain;
 
-/// The present or last run.
+/// The run in progress, or else the last run.
 pub(super) struct Run {
     pub(super) id: String,
     pub(super) progress: watch::Receiver<Option<Audit>>,
-    /// Ends after the run and what follows from its end.
+    /// Ends after the run has ended and its outcome is handled.
     task: AbortHandle,
 }
 
-/// A run before its start.
+/// A run that has not started yet.
 pub struct PreparedRun<M> {
-    /// Its state machine.
+    /// The state machine of the run.
     pub machine: M,
     /// Answers [`tailwater_manager::model::RunAction::ConfirmFailure`].
     pub confirm: Arc<dyn ConfirmFailure>,
-    /// The previous primary, if that is not the watched one.
+    /// The previous primary, if it is not the watched server.
     pub previous_primary: Option<String>,
-    /// Whether it may change something.
+    /// Whether the run may change something.
     pub changes: bool,
 }
 
 impl<H: ActionExecutor + 'static> ManagedCluster<H> {
-    /// Starts a failover and returns its name; [`ManagedCluster::audit`] returns its progress. It continues
-    /// when the client disconnects.
+    /// Starts a failover and returns the name of the run. [`ManagedCluster::audit`] returns the progress of
+    /// the run. The run continues when the client disconnects.
     ///
     /// # Errors
-    /// If a run is under way, or a record cannot be stored.
+    /// If another run is in progress, or a record cannot be stored.
     pub fn fail_over(self: &Arc<Self>, options: &FailoverOptions) -> anyhow::Result<String> {
         self.begin_failover(options).map(|(id, _)| id)
     }
 
-    /// The same, with a task that returns whether a server was promoted, after all that follows from it is
-    /// done.
+    /// Starts a failover, as [`ManagedCluster::fail_over`] does. Also returns a task that ends after the
+    /// outcome of the run is handled, and returns whether a server was promoted.
     pub(super) fn begin_failover(
         self: &Arc<Self>,
         options: &FailoverOptions,
@@ -86,16 +87,16 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
         })
     }
 
-    /// Starts a switchover and returns its name, as [`ManagedCluster::fail_over`].
+    /// Starts a switchover and returns the name of the run, as [`ManagedCluster::fail_over`] does.
     ///
     /// # Errors
-    /// If a run is under way, or a record cannot be stored.
+    /// If another run is in progress, or a record cannot be stored.
     pub fn switch_over(self: &Arc<Self>, options: &SwitchoverOptions) -> anyhow::Result<String> {
         info!(source = self.parts.source, dry_run = options.dry_run, "switchover");
         let (id, _) = self.begin(
             if options.dry_run { "dry-run" } else { "switchover" },
             |id, watch, cluster_state| {
-                // A switchover never asks for a confirmation of a failure.
+                // A switchover never requests a confirmation of a failure, so this trigger is not used.
                 let confirm = Arc::new(self.confirmation(watch, FailoverTrigger::DryRun));
                 Ok(match run_requests::switchover(id.clone(), cluster_state, &self.parts.config, options) {
                     Ok(order) => PreparedRun {
@@ -121,17 +122,17 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
         Ok(id)
     }
 
-    /// Starts the run that `make` prepares under a new name. If `make` refuses, stores the record of the
+    /// Starts the run that `make` prepares, under a new name. If `make` refuses, stores the record of the
     /// refused run.
     ///
     /// # Errors
-    /// If a run is under way, or a record cannot be stored.
+    /// If another run is in progress, or a record cannot be stored.
     pub fn begin<M: RunMachine + 'static>(
         self: &Arc<Self>,
         kind: &str,
         make: impl FnOnce(String, &ClusterWatch, &ClusterState) -> Result<PreparedRun<M>, Box<Audit>>,
     ) -> anyhow::Result<(String, JoinHandle<bool>)> {
-        // Locked until the new run is stored, so that a second one at the same time is refused.
+        // Locked until the new run is stored, so that a second run at the same time is refused.
         let mut run = self.lock_run();
         if let Some(busy) = run.as_ref().filter(|run| !run.task.is_finished()) {
             anyhow::bail!("{} is under way", busy.id);
@@ -192,7 +193,7 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
     pub(super) fn confirmation(&self, watch: &ClusterWatch, trigger: FailoverTrigger) -> FailureConfirmation {
         let config = &self.parts.config;
         let ping_timeout = Duration::from_millis(config.pace.ping_timeout_ms);
-        // The time after which silence counts as a failure, and one probe.
+        // The time after which silence counts as a failure, plus the time-out of one probe.
         let patience = Duration::from_millis(config.analysis.detect_after_ms + config.pace.poll_timeout_ms);
         FailureConfirmation::new(watch, trigger, patience, ping_timeout)
     }
@@ -204,8 +205,8 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
             Some(RunOutcome::Promoted { server, left }) => {
                 warn!(source, id = audit.id, server, left = left.len(), "a new primary takes writes");
                 let now_ms = self.clock.now_ms();
-                // Only a failover must be acknowledged before the next; an operator has requested a
-                // switchover.
+                // After a switchover another run may start at once, because an operator has requested it.
+                // Only a failover starts the cool-down.
                 let is_failover = audit.kind == RunKind::Failover;
                 if let Err(reason) = self.watch_primary(Some(server)) {
                     error!(source, server, "the new primary cannot be watched: {}", ErrorChain(&reason));
@@ -213,7 +214,7 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
                 if is_failover && let Err(reason) = self.parts.guard.record_failover(now_ms).await {
                     error!(
                         source,
-                        "the failover cannot be recorded in the guard, so another may follow too soon: {}",
+                        "the failover cannot be recorded in the guard, so another failover may follow too soon: {}",
                         ErrorChain(&reason)
                     );
                 }
@@ -231,7 +232,7 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
                     "the run is incomplete: {refusal}; to undo it: {}; or start the failover again",
                     to_undo.join("; ")
                 );
-                // After an operator has corrected it, ack policies count again.
+                // After an operator has corrected the cluster, its ack policies count again.
                 watch.freeze_ack_policies(false);
                 self.was_cut_off.fetch_or(audit.is_interrupted(), Ordering::Relaxed);
             }
@@ -239,10 +240,10 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
         }
     }
 
-    /// The audit record of a run.
+    /// Returns the audit record of a run.
     ///
     /// # Errors
-    /// If it cannot be read.
+    /// If the record cannot be read.
     pub fn audit(&self, id: &str) -> anyhow::Result<Option<Audit>> {
         let of_run =
             self.lock_run().as_ref().filter(|run| run.id == id).map(|run| run.progress.borrow().clone());
@@ -252,8 +253,8 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
         }
     }
 
-    /// Completes, with the reason, when other work on the cluster must stop: a run begins after this call, or
-    /// this manager may no longer act.
+    /// Completes when other work on the cluster must stop, and returns the reason: a run begins after this
+    /// call, or this manager may no longer act.
     pub fn interrupted(&self) -> impl Future<Output = String> + Send + use<H> {
         let (mut begun, lease) = (self.runs_begun.subscribe(), self.parts.lease.clone());
         async move {
@@ -264,24 +265,24 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
         }
     }
 
-    /// Whether this manager may act, and no run is under way.
+    /// Whether this manager may act, and no run is in progress.
     pub fn is_free(&self) -> bool {
         self.parts.lease.check().is_ok() && !self.is_busy()
     }
 
-    /// Whether a run is under way.
+    /// Whether a run is in progress.
     pub fn is_busy(&self) -> bool {
         self.lock_run().as_ref().is_some_and(|run| !run.task.is_finished())
     }
 
-    /// Cancels the present run, if there is one. Its record shows how far it came.
+    /// Cancels the run in progress, if there is one. Its audit record shows how far it came.
     pub fn end_run(&self) {
         if let Some(run) = &*self.lock_run() {
             run.task.abort();
         }
     }
 
-    /// Names sort by the time of their creation.
+    /// Returns the name of a new run. Sorted by name, runs are in the order of their creation.
     fn new_id(&self, kind: &str) -> String {
         let now = chrono::Utc::now().format("%Y%m%dT%H%M%S%3fZ");
         format!("{now}-{}-{kind}", self.parts.source)

@@ -14,18 +14,19 @@ use super::interrupted_runs::{self, Leftovers};
 use crate::api::failovers::FailoverOptions;
 use crate::error_chain::ErrorChain;
 
-/// The first pause after an automatic failover that promoted no server, which doubles, in milliseconds.
+/// The first pause after an automatic failover that promoted no server, in milliseconds. The pause doubles
+/// each time.
 const RETRY_PAUSE_MS_MIN: u64 = 10_000;
-/// The longest pause, in milliseconds.
+/// The longest pause after such a failover, in milliseconds.
 const RETRY_PAUSE_MS_MAX: u64 = 300_000;
 
-/// Interval of checks which server the log follows.
+/// How often the supervisor checks which server the log follows.
 pub(super) const FOLLOWED_PAUSE: Duration = Duration::from_millis(100);
 
-/// Interval of checkpoints.
+/// Interval between two checkpoints.
 const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Starts automatic failovers, for ever.
+/// Starts automatic failovers, without end.
 pub(super) async fn supervise<H: ActionExecutor + 'static>(cluster: Arc<ManagedCluster<H>>) {
     let mut primary_changes = cluster.primary_changes.subscribe();
     let mut retry_pause_ms = RETRY_PAUSE_MS_MIN;
@@ -53,7 +54,7 @@ pub(super) async fn supervise<H: ActionExecutor + 'static>(cluster: Arc<ManagedC
         let is_primary_watched = term.is_some_and(|term| !cluster.has_other_primary(term));
         let may_act = is_primary_watched && !left.wait(term) && cluster.parts.guard.is_known();
         if !cluster.parts.config.automatic || !may_act {
-            // While this lasts, another manager may acquire the lease, or the primary may return.
+            // During this pause another manager may acquire the lease, or the primary may return.
             tokio::time::sleep(Duration::from_millis(cluster.parts.config.pace.ping_ms)).await;
             continue;
         }
@@ -75,21 +76,22 @@ pub(super) async fn supervise<H: ActionExecutor + 'static>(cluster: Arc<ManagedC
     }
 }
 
-/// Completes when the primary is dead and nothing holds back a failover.
+/// Completes when the primary is dead and nothing holds a failover back.
 async fn dead_primary(findings: &mut watch::Receiver<Vec<ClusterFinding>>) {
     let is_reason = |finding: &ClusterFinding| {
         finding.code == FailureCode::DeadPrimary && finding.action == FindingAction::FailOver
     };
     if findings.wait_for(|findings| findings.iter().any(is_reason)).await.is_err() {
-        // The watch has ended: another one starts, or the daemon stops.
+        // The watch has ended: either another watch starts, or the daemon stops.
         std::future::pending::<()>().await;
     }
 }
 
 impl<H: ActionExecutor + 'static> ManagedCluster<H> {
-    /// Watches the server that the log follows, after that has changed from `last`: the manager with the
-    /// lease, or an operator, has repointed the log. A run of this manager does so itself, and may promote a
-    /// server long before the log follows it. So only a change counts.
+    /// Watches the server that the log follows as primary, if it is no longer `last`: then the manager with
+    /// the lease, or an operator, has repointed the log. A run of this manager selects the watched server
+    /// itself, and may promote a server long before the log follows it. So only a change of the followed
+    /// server counts.
     fn watch_followed_server(&self, last: &mut Option<String>) {
         let followed = (self.parts.followed)();
         if followed == *last {

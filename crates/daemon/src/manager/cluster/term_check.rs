@@ -1,8 +1,9 @@
-//! Finds relays that refuse this manager because they have obeyed a later term of the lease. Either another
-//! manager holds a lease elsewhere, or etcd was created again and counts terms from the start.
+//! Finds relays that refuse this manager because they have obeyed a later term of the lease. There are two
+//! possible causes: another manager holds a lease in another place, or etcd was created again and counts
+//! terms from the start.
 //!
-//! This manager cannot tell which. Managers that raised their own terms would both act in the first case. So
-//! it only reports the relays, and an operator raises the terms in the second case.
+//! This manager cannot tell which of the two it is. If it raised its own terms in the first case, both
+//! managers would act. So it only reports the relays. In the second case an operator raises the terms.
 
 use std::time::Duration;
 
@@ -21,10 +22,10 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 /// Time-out of one query.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Attempts to raise the floor while other managers change it at the same time.
+/// How often raising the floor is tried again because other managers change it at the same time.
 const TRIES_MAX: u32 = 5;
 
-/// The floor in etcd that all terms of the lease exceed.
+/// The term floor in etcd: every new term of the lease is higher.
 #[derive(Debug)]
 pub struct TermFloor {
     etcd: tokio::sync::Mutex<EtcdValue>,
@@ -33,12 +34,12 @@ pub struct TermFloor {
 }
 
 impl TermFloor {
-    /// The floor in that value.
+    /// Creates access to the floor in that value of etcd.
     pub fn new(etcd: EtcdValue, ttl: Duration) -> Self {
         Self { etcd: tokio::sync::Mutex::new(etcd), ttl }
     }
 
-    /// Raises it. It is never lowered.
+    /// Raises the floor. The floor is never lowered.
     async fn raise(&self, to: u64) -> anyhow::Result<()> {
         let mut etcd = self.etcd.lock().await;
         for _ in 0..TRIES_MAX {
@@ -56,11 +57,11 @@ impl TermFloor {
     }
 }
 
-/// A relay, and the term that it obeyed last, or why that is unknown.
+/// The name of a relay, and the term that the relay obeyed last, or why the term is unknown.
 type ObeyedTerm = (String, Result<LeaseToken, String>);
 
 impl<H: ActionExecutor + 'static> ManagedCluster<H> {
-    /// Checks for relays that refuse this manager, for ever.
+    /// Checks for relays that refuse this manager, without end.
     pub async fn check_terms_forever(&self) {
         let mut lease = self.parts.lease.standing();
         loop {
@@ -72,7 +73,7 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
         }
     }
 
-    /// Relays that refuse this manager, each with the reason, by the last check.
+    /// Returns the relays that refused this manager in the last check, each with the reason.
     pub(super) fn refusing(&self) -> Vec<String> {
         self.refusing.borrow().clone()
     }
@@ -103,10 +104,10 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
         futures_util::future::join_all(asked).await
     }
 
-    /// Raises the terms of the lease above all that relays have obeyed, and starts the next one.
+    /// Raises the floor above all terms that relays have obeyed, and starts a new term of the lease.
     ///
     /// # Errors
-    /// If this manager does not hold the lease, a run is under way, a relay does not report its term, no
+    /// If this manager does not hold the lease, a run is in progress, a relay does not report its term, no
     /// relay refuses this manager, or etcd does not answer.
     pub async fn raise_terms(&self) -> anyhow::Result<()> {
         let Some(floor) = &self.parts.term_floor else {
@@ -122,7 +123,7 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
         }
         let highest = later_terms(&obeyed, term).into_iter().map(|(_, seen)| seen).max();
         let highest = highest.context("no relay refuses this manager; its terms need not be raised")?;
-        // After this time, a manager whose lease etcd has lost has stopped.
+        // After this time, any manager whose lease was lost with the old etcd has stopped acting.
         tokio::time::sleep(floor.ttl).await;
         ensure!(self.parts.lease.check()? == term, "another term of the lease has begun");
         floor.raise(highest.0).await?;
@@ -132,7 +133,7 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
         let mut lease = self.parts.lease.standing();
         lease.mark_unchanged();
         self.parts.lease.restart_term();
-        // Another manager may acquire it.
+        // Limited in time, because another manager may acquire the lease.
         let started = async {
             while self.parts.lease.check().is_ok_and(|now| now == term) {
                 lease.changed().await?;
@@ -148,7 +149,7 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
     }
 }
 
-/// The relays that have obeyed a later term than that, each with an explanation.
+/// Returns the relays that have obeyed a later term than `term`, each with an explanation.
 fn later_terms(obeyed: &[ObeyedTerm], term: LeaseToken) -> Vec<(String, LeaseToken)> {
     let known = obeyed.iter().filter_map(|(name, answer)| Some((name, *answer.as_ref().ok()?)));
     let later = known.filter(|(_, seen)| *seen > term);

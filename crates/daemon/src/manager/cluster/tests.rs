@@ -1,5 +1,5 @@
-//! Runs of a cluster whose servers do not exist: what waits for what, and how the end of a run affects the
-//! next.
+//! Tests of runs on a cluster whose servers do not exist: which work waits for a run, and how the end of a
+//! run affects the next one.
 
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -34,10 +34,10 @@ use super::supervisor::FOLLOWED_PAUSE;
 use super::*;
 use crate::manager::requests::Manager;
 
-/// Reached only on failure.
+/// A time that a test reaches only if something is wrong.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Asks for a confirmation of the failure, and ends with the given outcome.
+/// A run that requests a confirmation of the failure, and then ends with the given outcome.
 struct Scripted {
     audit: Audit,
     end: RunOutcome,
@@ -76,7 +76,7 @@ impl RunMachine for Scripted {
     }
 }
 
-/// Confirms when it is notified.
+/// Confirms the failure when the test notifies it.
 #[derive(Default)]
 struct Gate(Notify);
 
@@ -89,7 +89,7 @@ impl ConfirmFailure for Gate {
     }
 }
 
-/// Records the actions, and does nothing.
+/// An executor that records the actions and does nothing.
 #[derive(Clone, Default)]
 struct Idle(Arc<Mutex<Vec<RunAction>>>);
 
@@ -100,7 +100,7 @@ impl ActionExecutor for Idle {
     }
 }
 
-/// Reports that another manager has repointed all ackers in a later term.
+/// An executor that reports that another manager has repointed all ackers in a later term.
 #[derive(Clone, Default)]
 struct Superseded(Idle);
 
@@ -115,7 +115,7 @@ impl ActionExecutor for Superseded {
     }
 }
 
-/// A relay that is never reached.
+/// A relay that cannot be reached.
 struct Away;
 
 impl RelayProbe for Away {
@@ -194,7 +194,7 @@ impl<H: ActionExecutor + 'static> Stage<H> {
         Ok(Self { cluster, lease, supervisor, token })
     }
 
-    /// Begins a run that ends so, once the gate is open.
+    /// Begins a run that ends with the outcome `end` after the test has opened the gate.
     fn begin(&self, end: RunOutcome) -> anyhow::Result<(Arc<Gate>, JoinHandle<bool>)> {
         let gate = Arc::new(Gate::default());
         let confirm: Arc<dyn ConfirmFailure> = Arc::clone(&gate) as _;
@@ -211,7 +211,7 @@ fn audit(id: String, primary: &str) -> Audit {
 }
 
 fn unchanged() -> RunOutcome {
-    RunOutcome::Unchanged { refusal: SafetyRefusal::NoLease { reason: "as the script says".to_owned() } }
+    RunOutcome::Unchanged { refusal: SafetyRefusal::NoLease { reason: "the test ends this run".to_owned() } }
 }
 
 fn promoted() -> RunOutcome {
@@ -225,10 +225,10 @@ async fn idle_stage(folder: &Path) -> anyhow::Result<(Stage<Idle>, Idle)> {
     Ok((Stage::set(folder, Box::new(move |_, _, _| Ok(given.clone()))).await?, executor))
 }
 
-/// What a run left undone is finished after it, but not after another run has begun, which may have stopped
-/// what this would start.
+/// The actions that a run left undone are completed after the run. But they are not completed after another
+/// run has begun, because they could start what that run has stopped.
 #[tokio::test]
-async fn another_run_ends_the_work_that_the_last_one_left() -> anyhow::Result<()> {
+async fn another_run_stops_the_unfinished_actions_of_the_last_run() -> anyhow::Result<()> {
     let folders = [tempfile::tempdir()?, tempfile::tempdir()?];
     let (with, followed) = idle_stage(folders[0].path()).await?;
     let (without, left_alone) = idle_stage(folders[1].path()).await?;
@@ -242,22 +242,22 @@ async fn another_run_ends_the_work_that_the_last_one_left() -> anyhow::Result<()
     assert!(!task.await?);
     let begun = std::time::Instant::now();
     while followed.0.lock().is_empty() {
-        assert!(begun.elapsed() < PATIENCE, "the work that was left is not done");
+        assert!(begun.elapsed() < PATIENCE, "the unfinished actions were not completed");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     tokio::time::sleep(interrupted_runs::FINISH_PAUSE / 2).await;
-    assert!(left_alone.0.lock().is_empty(), "it is done although another run has begun");
+    assert!(left_alone.0.lock().is_empty(), "the actions were completed although another run has begun");
     Ok(())
 }
 
-/// During a run ack policies are not recorded; after it they are, whatever its outcome.
+/// Ack policies are not recorded during a run. After the run they are recorded again, whatever its outcome.
 #[tokio::test]
 async fn ack_policies_are_recorded_again_after_an_incomplete_run() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let (stage, _) = idle_stage(folder.path()).await?;
     let Stage { cluster, .. } = &stage;
     let left = RunOutcome::Incomplete {
-        refusal: SafetyRefusal::NoLease { reason: "as the script says".to_owned() },
+        refusal: SafetyRefusal::NoLease { reason: "the test ends this run".to_owned() },
         to_undo: vec![RunAction::StartAcker { acker: "relay".to_owned() }],
         irreversible: Vec::new(),
     };
@@ -284,7 +284,7 @@ async fn a_run_interrupts_other_work_on_the_cluster() -> anyhow::Result<()> {
     assert!(stage.cluster.is_free());
     tokio::select! {
         biased;
-        reason = &mut interrupted => panic!("nothing has begun: {reason}"),
+        reason = &mut interrupted => panic!("interrupted although no run has begun: {reason}"),
         () = tokio::task::yield_now() => {}
     }
     let (gate, task) = stage.begin(unchanged())?;
@@ -293,7 +293,7 @@ async fn a_run_interrupts_other_work_on_the_cluster() -> anyhow::Result<()> {
     assert!(stage.begin(unchanged()).is_err_and(|error| error.to_string().contains("is under way")));
     gate.0.notify_one();
     task.await?;
-    // The end of the lease interrupts it too.
+    // The end of the lease also interrupts other work.
     let interrupted = stage.cluster.interrupted();
     stage.lease.release().await;
     assert!(tokio::time::timeout(PATIENCE, interrupted).await?.contains("released"));
@@ -302,7 +302,7 @@ async fn a_run_interrupts_other_work_on_the_cluster() -> anyhow::Result<()> {
 }
 
 /// A server that may have the only copy of acknowledged commits is not overwritten automatically. A record
-/// that cannot be read proves nothing.
+/// that cannot be read gives no proof either way.
 #[tokio::test]
 async fn the_records_show_which_server_may_hold_missing_commits() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
@@ -325,13 +325,13 @@ async fn the_records_show_which_server_may_hold_missing_commits() -> anyhow::Res
     Ok(())
 }
 
-/// While an interrupted run is neither undone nor finished, the primary is uncertain: no server counts as a
-/// former primary.
+/// While an interrupted run is neither undone nor finished, it is uncertain which server is the primary. So
+/// no server counts as a former primary.
 #[tokio::test]
 async fn an_interrupted_run_is_reported_until_it_is_recovered() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let (stage, _) = idle_stage(folder.path()).await?;
-    // The supervisor would recover the run.
+    // The supervisor would recover the run, so it is stopped.
     stage.supervisor.abort();
     let records = AuditFolder::new(folder.path().join("records"));
     let name = |ago_s: i64, kind: &str| {
@@ -351,7 +351,7 @@ async fn an_interrupted_run_is_reported_until_it_is_recovered() -> anyhow::Resul
         ..audit(id, "db1")
     };
     assert!(!stage.cluster.is_half_way());
-    // Too old: an operator has corrected it.
+    // This run is too old: an operator may have corrected its effects.
     records.save(&begun(name(4000, "switchover")))?;
     assert!(!stage.cluster.is_half_way());
     let run = name(9, "switchover");
@@ -368,15 +368,17 @@ async fn an_interrupted_run_is_reported_until_it_is_recovered() -> anyhow::Resul
     Ok(())
 }
 
-/// A run that lost the lease is recovered by the next holder, which may be the same manager. A run that could
-/// not be undone is left to an operator.
+/// If a run's manager lost the lease, the next holder recovers the run. The next holder may be the same
+/// manager. A run that could not be undone is left to an operator.
 #[tokio::test]
 async fn a_run_that_lost_the_lease_is_recovered() -> anyhow::Result<()> {
     let held = RunAction::PauseWrites { server: "db1".to_owned(), within_ms: 500, grace_ms: 100 };
     let released = RunAction::ResumeWrites { server: "db1".to_owned(), acks: 0 };
-    let lost = SafetyRefusal::NoLease { reason: "as the script says".to_owned() };
-    let failed =
-        SafetyRefusal::StepFailed { step: "drain db2".to_owned(), reason: "as the script says".to_owned() };
+    let lost = SafetyRefusal::NoLease { reason: "the test ends this run".to_owned() };
+    let failed = SafetyRefusal::StepFailed {
+        step: "drain db2".to_owned(),
+        reason: "the test ends this run".to_owned(),
+    };
     for (refusal, is_recovered) in [(lost, true), (failed, false)] {
         let folder = tempfile::tempdir()?;
         let (stage, executor) = idle_stage(folder.path()).await?;
@@ -405,7 +407,7 @@ async fn a_run_that_lost_the_lease_is_recovered() -> anyhow::Result<()> {
         assert_eq!(stage.cluster.is_half_way(), is_recovered);
         let begun = std::time::Instant::now();
         while is_recovered && stage.cluster.is_half_way() {
-            assert!(begun.elapsed() < PATIENCE, "it is not recovered");
+            assert!(begun.elapsed() < PATIENCE, "the run was not recovered");
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         if !is_recovered {
@@ -416,17 +418,17 @@ async fn a_run_that_lost_the_lease_is_recovered() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// An interrupted failover is over after another manager has changed the cluster. Its recovery is tried once,
-/// and does not block the rejoin of former primaries.
+/// An interrupted failover needs no recovery after another manager has changed the cluster. The recovery is
+/// tried once, and does not block the rejoin of former primaries.
 #[tokio::test]
-async fn a_run_that_another_manager_has_superseded_is_over() -> anyhow::Result<()> {
+async fn a_run_that_another_manager_has_superseded_needs_no_recovery() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let executor = Superseded::default();
     let given = executor.clone();
     let stage = Stage::set(folder.path(), Box::new(move |_, _, _| Ok(given.clone()))).await?;
     let records = AuditFolder::new(folder.path().join("records"));
     let began = chrono::Utc::now() - chrono::TimeDelta::seconds(9);
-    // Under the name that another manager uses.
+    // The relay has the name that another manager uses.
     let stopped = RunAction::StopAcker { acker: "tailwater".to_owned() };
     let steps = vec![AuditEntry {
         at_ms: 1,
@@ -436,11 +438,11 @@ async fn a_run_that_another_manager_has_superseded_is_over() -> anyhow::Result<(
     let id = format!("{}-orders-failover", began.format("%Y%m%dT%H%M%S%3fZ"));
     records.save(&Audit { token: Some(stage.token.0), steps, ..audit(id.clone(), "db1") })?;
     assert!(stage.cluster.is_half_way());
-    // As after a run of this manager.
+    // As if a run of this manager had been interrupted.
     stage.cluster.was_cut_off.store(true, Ordering::Relaxed);
     let begun = std::time::Instant::now();
     while stage.cluster.is_half_way() {
-        assert!(begun.elapsed() < PATIENCE, "it is not over");
+        assert!(begun.elapsed() < PATIENCE, "the recovery has not ended");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     let recoveries = records.list()?.into_iter().filter(|record| *record != id).collect::<Vec<_>>();
@@ -454,10 +456,10 @@ async fn a_run_that_another_manager_has_superseded_is_over() -> anyhow::Result<(
     Ok(())
 }
 
-/// The end of the daemon waits for a run that is under way: an interrupted one could leave a primary
-/// read-only, for example.
+/// A daemon that stops waits for a run in progress. An interrupted run could leave a primary read-only, for
+/// example.
 #[tokio::test]
-async fn the_end_of_the_daemon_waits_for_a_run() -> anyhow::Result<()> {
+async fn a_daemon_that_stops_waits_for_a_run_in_progress() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let config = || ExecutorConfig {
         run: String::new(),
@@ -478,12 +480,12 @@ async fn the_end_of_the_daemon_waits_for_a_run() -> anyhow::Result<()> {
     manager.add("orders", Arc::clone(&cluster), lease, supervisor);
     let stopping = tokio::spawn(async move { manager.stop().await });
     tokio::time::sleep(Duration::from_millis(200)).await;
-    assert!(!stopping.is_finished() && cluster.is_busy(), "it does not wait for the run");
+    assert!(!stopping.is_finished() && cluster.is_busy(), "the daemon did not wait for the run");
     assert!(cluster.parts.lease.check().is_ok(), "the run has lost its lease");
     gate.0.notify_one();
     tokio::time::timeout(PATIENCE, stopping).await??;
     let id = cluster.report().run.context("a run")?;
     assert_eq!(cluster.audit(&id)?.context("its record")?.outcome, Some(unchanged()));
-    assert!(cluster.parts.lease.check().is_err(), "the lease is not released");
+    assert!(cluster.parts.lease.check().is_err(), "the lease was not released");
     Ok(())
 }
