@@ -1,4 +1,4 @@
-//! Arguments of `bench`, `demo` and `sandbox`; the doc comments are the help texts.
+//! Arguments of `bench`, `demo` and `sandbox`. The doc comments are the help texts.
 
 #![allow(
     missing_docs,

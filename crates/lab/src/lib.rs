@@ -1,13 +1,12 @@
-//! Commands that start servers, to demonstrate or to measure. The release binary can be built without them
-//! (feature `lab`).
+//! Commands that start servers, for demonstrations and measurements. The release binary can be built without
+//! them (feature `lab`).
 //!
-//! The map:
 //! - [`args`]: the arguments of these commands.
-//! - [`trial`]: a primary, a relay process and a workload with a ledger, and the check that nothing was lost;
-//!   shared by the demo, the benchmarks and the fault tests.
-//! - [`demo`]: the whole chain from capture to failover. [`bench`]: the benchmarks, with other tools in the
-//!   same run.
-//! - [`sandbox_command`]: `tailwater sandbox`, servers that run until `down`.
+//! - [`trial`]: a primary, a relay process and a workload that records each acknowledged commit in a ledger,
+//!   and the check that no commit was lost. The demo, the benchmarks and the fault tests use it.
+//! - [`demo`]: shows capture, apply and failover on one cluster. [`bench`]: the benchmarks, which also
+//!   measure other tools in the same run.
+//! - [`sandbox_command`]: `tailwater sandbox`, which starts servers that run until `down`.
 
 pub mod args;
 pub mod bench;

@@ -14,10 +14,10 @@ use crate::args::{SandboxCommand, ServerFamily};
 use crate::demo::choose_server;
 use crate::trial::ensure_installed;
 
-/// Runs `tailwater sandbox ...` and prints what it did, `as_json` or as text.
+/// Runs `tailwater sandbox ...` and prints the result, as JSON if `as_json` is true, otherwise as text.
 ///
 /// # Errors
-/// If a server cannot be fetched, started or stopped.
+/// If a server cannot be downloaded, started or stopped.
 pub async fn sandbox(command: &SandboxCommand, as_json: bool) -> anyhow::Result<()> {
     let cache = Cache::locate()?;
     let mut out = io::stdout().lock();
@@ -91,19 +91,19 @@ pub async fn sandbox(command: &SandboxCommand, as_json: bool) -> anyhow::Result<
 
 /// Prints the progress of a download.
 fn print_progress(progress: InstallProgress) {
-    // Byte counts arrive ten times a second and are left out; the start and the end of a download are
+    // Byte counts arrive ten times a second and are not printed. Only the start and the end of a download are
     // printed.
     if !matches!(progress, InstallProgress::Downloaded { .. }) {
         eprintln!("{progress}");
     }
 }
 
-/// Prints where the configuration for the cluster is, and how to use it.
+/// Prints the path of the cluster's configuration, and the commands that use it.
 fn print_config(out: &mut impl Write, config: &Path) -> anyhow::Result<()> {
     let path = config.display();
     let text = std::fs::read_to_string(config).with_context(|| format!("read {path}"))?;
     writeln!(out, "\n# {path}\n{text}")?;
-    writeln!(out, "# Commits wait until it runs: tailwater run -c {path}")?;
+    writeln!(out, "# Commits wait until this command runs: tailwater run -c {path}")?;
     writeln!(out, "# Then: tailwater manager status -c {path}")?;
     Ok(())
 }
@@ -134,7 +134,7 @@ fn print_server(out: &mut impl Write, server: &DetachedServer, as_json: bool) ->
     }
     let role = match server.role {
         DetachedRole::Standalone => "",
-        DetachedRole::Source => ", semi-sync source: its commits wait for an acknowledgement",
+        DetachedRole::Source => ", semi-sync source: commits wait for an acknowledgement",
         DetachedRole::Replica => ", replica that may become the source",
     };
     let state = if running { "" } else { " (not running: `tailwater sandbox start` starts it again)" };

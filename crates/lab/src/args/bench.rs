@@ -6,44 +6,45 @@ use super::ServerFamily;
 
 #[derive(Debug, Subcommand)]
 pub enum BenchCommand {
-    /// Commit rate of the primary without semi-sync, with a native semi-sync replica, and with Tailwater; raw
-    /// capture rate; memory with a huge transaction.
+    /// Measure the commit rate of the primary without semi-sync, with a native semi-sync replica, and with
+    /// Tailwater; the rate of capturing an existing binlog; the memory use with a huge transaction.
     Capture {
         /// Server family of the primary. Default: both.
         #[arg(long, value_enum)]
         server: Option<ServerFamily>,
-        /// Fewer and shorter measurements.
+        /// Take fewer and shorter measurements.
         #[arg(long)]
         quick: bool,
     },
-    /// Replica catch-up from Tailwater's log and from the source itself; cost of readers for commits; added
-    /// delay; memory with 50 readers; size of the archived log.
+    /// Measure how fast replicas catch up from Tailwater's log and from the source itself; how much readers
+    /// slow commits down; the added delay; the memory use with 50 readers; the size of the archived log.
     Serve {
         /// Server family of the primary. Default: both.
         #[arg(long, value_enum)]
         server: Option<ServerFamily>,
-        /// Fewer and shorter measurements.
+        /// Take fewer and shorter measurements.
         #[arg(long)]
         quick: bool,
     },
-    /// Apply rate of the same backlog by native replication, at the best of its settings, and by Tailwater in
-    /// both commit orders: transactions per second, CPU time, memory, and the delay of a steady stream.
+    /// Measure how fast native replication with its best settings, and Tailwater with both commit orders,
+    /// apply the same backlog: transactions per second, CPU time, memory, and the delay of a steady stream.
     Apply(ApplyBench),
-    /// Replication delay by native replication and by Tailwater: from the client's OK on the source until a
-    /// reader of the target sees the row, at a set write rate.
+    /// Measure the replication delay of native replication and of Tailwater, at a set write rate: the time
+    /// from the client's OK on the source until a reader of the target sees the row.
     Delay(DelayBench),
-    /// Time without a primary after the primary is killed or frozen, split into detection, proof and
-    /// promotion; and the same with MHA.
+    /// Measure the time without a primary after the primary is killed or frozen, split into detection, proof
+    /// and promotion. The same is measured with MHA.
     Failover(FailoverBench),
-    /// Time without writes during a switchover, there and back.
+    /// Measure the time without writes during a switchover to another server and back.
     Switchover(SwitchoverBench),
-    /// Dump of whole tables by Tailwater, mydumper and the server's own tool: rows per second, CPU time,
-    /// memory, and the wait of concurrent commits.
+    /// Measure the dump of whole tables by Tailwater, mydumper and the server's own tool: rows per second,
+    /// CPU time, memory, and the wait of concurrent commits.
     Dump(TablesBench),
-    /// Load of the same tables into an empty server by Tailwater, myloader and the server's own client.
+    /// Measure the load of the same tables into an empty server by Tailwater, myloader and the server's own
+    /// client.
     Load(TablesBench),
-    /// Comparison of a primary with its replica by Tailwater and pt-table-checksum: rows per second, CPU time
-    /// of the primary, memory.
+    /// Measure the comparison of a primary with its replica by Tailwater and pt-table-checksum: rows per
+    /// second, CPU time of the primary, memory.
     Check(TablesBench),
 }
 
@@ -55,13 +56,13 @@ pub struct TablesBench {
     /// Rows in each set of tables.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1000..))]
     pub rows: Option<u64>,
-    /// Only this set of tables.
+    /// Measure only this set of tables.
     #[arg(long, value_enum)]
     pub data: Option<TablesData>,
-    /// Measurements of each tool.
+    /// Number of measurements of each tool.
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     pub repeats: u32,
-    /// Fewer rows.
+    /// Use fewer rows.
     #[arg(long)]
     pub quick: bool,
 }
@@ -69,7 +70,7 @@ pub struct TablesBench {
 /// The tables to dump, load or check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum TablesData {
-    /// As created by sysbench: two numbers and two texts of digits, one secondary index.
+    /// Tables as sysbench creates them: two numbers and two texts of digits, one secondary index.
     Sysbench,
     /// Two tables with many column types, composite keys, several secondary indexes and NULLs.
     Mixed,
@@ -80,28 +81,28 @@ pub struct ApplyBench {
     /// Server family of source and target. Default: both.
     #[arg(long, value_enum)]
     pub server: Option<ServerFamily>,
-    /// Only this workload.
+    /// Measure only this workload.
     #[arg(long, value_enum)]
     pub workload: Option<ApplyWorkload>,
-    /// Measure only one side; no ratio is printed.
+    /// Measure only native replication or only Tailwater; no ratio is printed then.
     #[arg(long, value_enum)]
     pub only: Option<Side>,
-    /// Transactions in each backlog, except the slow-sync ones.
+    /// Number of transactions in each backlog, except the backlogs for slow syncs.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1000..))]
     pub transactions: Option<u32>,
-    /// Fewer and shorter measurements, and few of the native settings.
+    /// Take fewer and shorter measurements, and try only a few of the native settings.
     #[arg(long)]
     pub quick: bool,
 }
 
 impl ApplyBench {
-    /// The families to measure.
+    /// Returns the server families to measure.
     pub fn families(&self) -> Vec<ServerFamily> {
         families(self.server)
     }
 }
 
-/// One family, or all.
+/// Returns one family, or all families.
 fn families(only: Option<ServerFamily>) -> Vec<ServerFamily> {
     match only {
         Some(family) => vec![family],
@@ -110,7 +111,7 @@ fn families(only: Option<ServerFamily>) -> Vec<ServerFamily> {
 }
 
 impl DelayBench {
-    /// The families to measure.
+    /// Returns the server families to measure.
     pub fn families(&self) -> Vec<ServerFamily> {
         families(self.server)
     }
@@ -121,16 +122,16 @@ pub struct DelayBench {
     /// Server family of source and target. Default: both.
     #[arg(long, value_enum)]
     pub server: Option<ServerFamily>,
-    /// Only an asynchronous source, or only one with lossless semi-sync.
+    /// Measure only an asynchronous source, or only a source with lossless semi-sync.
     #[arg(long, value_enum)]
     pub source: Option<DelaySource>,
-    /// Transactions per second. Default: a quarter of the maximum rate without replication.
+    /// Transactions per second of the clients. Default: a quarter of the maximum rate without replication.
     #[arg(long)]
     pub rate: Option<f64>,
-    /// Measurements of each tool; the tools take turns, in a different order each time.
+    /// Number of measurements of each tool. The tools take turns, in a different order each time.
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     pub repeats: u32,
-    /// Fewer and shorter measurements, and one of the native settings.
+    /// Take fewer and shorter measurements, and only one of the native settings.
     #[arg(long)]
     pub quick: bool,
 }
@@ -140,21 +141,21 @@ pub struct DelayBench {
 pub enum DelaySource {
     /// Clients do not wait for a replica.
     Asynchronous,
-    /// Commits wait for an acknowledgement: lossless semi-synchronous replication.
+    /// Commits wait for an acknowledgement by a replica: lossless semi-synchronous replication.
     Lossless,
 }
 
-/// Which side is measured.
+/// Which of the two is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Side {
-    /// Native replication.
+    /// Only native replication.
     Native,
-    /// Tailwater.
+    /// Only Tailwater.
     #[value(alias = "ours")]
     Tailwater,
 }
 
-/// Workload of a backlog.
+/// The workload that writes a backlog.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ApplyWorkload {
     /// sysbench's oltp_write_only: two updates, a delete and an insert over ten tables.
@@ -174,7 +175,7 @@ pub enum ApplyWorkload {
 }
 
 impl ApplyWorkload {
-    /// All workloads, the headline first.
+    /// All workloads, with the one of the headline figure first.
     pub const ALL: [Self; 7] = [
         Self::OltpWriteOnly,
         Self::OltpInsert,
@@ -185,7 +186,7 @@ impl ApplyWorkload {
         Self::Statements,
     ];
 
-    /// Name on the command line.
+    /// Returns the name of the workload on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::OltpWriteOnly => "oltp-write-only",

@@ -1,4 +1,4 @@
-//! Readers of a binlog stream from a source or from Tailwater: they read every byte and keep nothing.
+//! Readers of a binlog stream, from a source or from Tailwater. They read every byte and store nothing.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,12 +13,12 @@ use tailwater_wire::event::EventType;
 use tailwater_wire::gtid::GtidSet;
 use tokio::task::JoinHandle;
 
-/// Reads from the first byte of the oldest file.
+/// Requests the stream from the first byte of the oldest binlog file.
 pub fn from_the_oldest(server_id: u32) -> DumpRequest {
     DumpRequest::new(server_id, DumpStart::FilePosition { file: String::new(), position: 4 })
 }
 
-/// Reads from after everything that a server has now.
+/// Requests the stream after everything that a server has now.
 ///
 /// # Errors
 /// If the server does not answer.
@@ -33,7 +33,7 @@ pub async fn from_now(source: &ConnectOptions, server_id: u32) -> anyhow::Result
     let start = match flavour {
         Flavour::MySql => match GtidSet::parse(flavour, text)? {
             GtidSet::MySql(set) => DumpStart::MysqlGtid { set_block: set.encode() },
-            GtidSet::MariaDb(_) => anyhow::bail!("a set of the other flavour"),
+            GtidSet::MariaDb(_) => anyhow::bail!("the GTID set has the format of the other flavour"),
         },
         Flavour::MariaDb => DumpStart::MariadbGtid { connect_state: text.to_owned() },
     };
@@ -41,11 +41,11 @@ pub async fn from_now(source: &ConnectOptions, server_id: u32) -> anyhow::Result
     Ok(DumpRequest::new(server_id, start))
 }
 
-/// Reads everything that a server has, from the oldest file, with `readers` concurrent connections. Returns
-/// MB/s of all connections together.
+/// Reads the whole binlog of a server, from the oldest file, with `readers` connections at the same time.
+/// Returns MB/s of all connections together.
 ///
 /// # Errors
-/// If a stream breaks, or ends before `bytes_min`.
+/// If a stream breaks, or ends before `bytes_min` bytes.
 pub async fn catch_up(source: &ConnectOptions, readers: u32, bytes_min: u64) -> anyhow::Result<f64> {
     let begin = Instant::now();
     let tasks: Vec<JoinHandle<anyhow::Result<u64>>> = (0..readers)
@@ -79,10 +79,10 @@ pub struct BinlogReaders {
 }
 
 impl BinlogReaders {
-    /// Connects `readers` readers, which read from now on.
+    /// Connects `readers` readers, which read everything from now on.
     ///
     /// # Errors
-    /// If one cannot connect.
+    /// If a reader cannot connect.
     pub async fn follow(source: &ConnectOptions, now: &ConnectOptions, readers: u32) -> anyhow::Result<Self> {
         let bytes = Arc::new(AtomicU64::new(0));
         let mut tasks = Vec::new();
@@ -99,7 +99,7 @@ impl BinlogReaders {
         Ok(Self { tasks, bytes })
     }
 
-    /// Bytes that all of them have read, and the number of connected readers.
+    /// Returns the number of bytes that all readers have read, and the number of connected readers.
     pub fn read(&self) -> (u64, usize) {
         let connected = self.tasks.iter().filter(|task| !task.is_finished()).count();
         (self.bytes.load(Ordering::Relaxed), connected)
@@ -123,10 +123,10 @@ pub struct ArrivalRecorder {
 }
 
 impl ArrivalRecorder {
-    /// Starts with the next transaction.
+    /// Starts recording with the next transaction.
     ///
     /// # Errors
-    /// If it cannot connect.
+    /// If the recorder cannot connect.
     pub async fn start(
         source: &ConnectOptions,
         now: &ConnectOptions,
@@ -139,12 +139,12 @@ impl ArrivalRecorder {
         Ok(Self { task, stop })
     }
 
-    /// When each transaction arrived.
+    /// Returns when each transaction arrived.
     ///
     /// # Errors
     /// If the stream broke.
     pub async fn finish(self) -> anyhow::Result<HashMap<Bytes, Instant>> {
-        // Transactions on their way still count.
+        // Waits for transactions that are still being sent, because they count too.
         tokio::time::sleep(Duration::from_millis(500)).await;
         self.stop.cancel();
         self.task.await?

@@ -18,7 +18,7 @@ const COMMITS: &str = "commits per second on the primary";
 const RAW: &str = "raw capture of an existing binlog";
 const MEMORY: &str = "peak memory while one huge transaction passes";
 
-/// Clients in the headline: enough for group commit, few enough for two cores.
+/// Number of clients for the headline figure: enough for group commit, and few enough for two cores.
 const HEADLINE_CLIENTS: u32 = 16;
 
 struct CapturePlan {
@@ -47,10 +47,10 @@ const QUICK: CapturePlan = CapturePlan {
     huge_transaction_bytes: 128 << 20,
 };
 
-/// Runs the benchmark for one family, or for both.
+/// Runs the benchmark for one server family, or for both.
 ///
 /// # Errors
-/// If a measurement cannot be taken.
+/// If a measurement fails.
 pub async fn capture(family: Option<ServerFamily>, quick: bool) -> anyhow::Result<BenchReport> {
     let plan = if quick { QUICK } else { FULL };
     let families = match family {
@@ -147,7 +147,7 @@ async fn raw(plan: &CapturePlan, kind: ServerKind, rows: &mut Vec<Measurement>) 
     archive.stop().await
 }
 
-/// The median of a variant in a setting.
+/// Returns the median of a variant in a setting.
 fn median(
     rows: &[Measurement],
     server: &str,

@@ -1,4 +1,4 @@
-//! The servers of `bench capture`: one primary, captured by one variant at a time.
+//! The servers of `bench capture`: one primary, which one variant at a time captures.
 
 use std::time::{Duration, Instant};
 
@@ -11,18 +11,18 @@ use tailwater_wire::Flavour;
 
 use crate::trial::{Trial, TrialDurability, TrialFolder, TrialSpec, primary_options};
 
-/// The variant that acknowledges the primary's commits.
+/// The variants of who acknowledges the primary's commits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AckVariant {
     /// No semi-sync: a commit exists only on the primary.
     NoSemiSync,
     /// A native replica, which writes its relay log without fsync, acknowledges, and applies.
     NativeReplica,
-    /// The same without applying: only its I/O thread runs.
+    /// A native replica that does not apply: only its I/O thread runs.
     NativeReceiver,
-    /// Tailwater, fdatasync before the ACK.
+    /// Tailwater with fdatasync before the ACK.
     Durable,
-    /// Tailwater, write before the ACK.
+    /// Tailwater with only a write(2) before the ACK.
     Received,
 }
 
@@ -31,7 +31,7 @@ impl AckVariant {
     pub const ALL: [Self; 5] =
         [Self::NoSemiSync, Self::NativeReplica, Self::NativeReceiver, Self::Durable, Self::Received];
 
-    /// Its name in the report.
+    /// Returns the variant's name in the report.
     pub fn name(self) -> &'static str {
         match self {
             Self::NoSemiSync => "no semi-sync",
@@ -51,7 +51,7 @@ impl AckVariant {
     }
 }
 
-/// A primary with a native replica and a relay, of which at most one is attached.
+/// A primary with a native replica and a relay. At most one of the two is attached to the primary.
 #[derive(Debug)]
 pub struct Stage {
     /// The primary and the relay.
@@ -62,7 +62,7 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// Starts everything, with no replica attached.
+    /// Starts the servers, with no replica attached to the primary.
     ///
     /// # Errors
     /// If a server cannot be started.
@@ -77,7 +77,7 @@ impl Stage {
             folder: folder.path().to_owned(),
         };
         let trial = Trial::start(spec).await?;
-        // The replica with its fastest settings: no binlog, relaxed durability, parallel appliers.
+        // The replica has its fastest settings: no binlog, relaxed durability, parallel appliers.
         let mut replica = ServerSpec::new(kind)
             .name("replica")
             .options(["--server-id=2", "--skip-log-bin", "--innodb-flush-log-at-trx-commit=0"])
@@ -96,10 +96,10 @@ impl Stage {
         Ok(stage)
     }
 
-    /// Attaches `variant` instead of the current one; returns when a commit completes.
+    /// Attaches `variant` to the primary instead of the current variant. Returns when a commit completes.
     ///
     /// # Errors
-    /// If it cannot be attached.
+    /// If the variant cannot be attached.
     pub async fn attach(&mut self, variant: AckVariant) -> anyhow::Result<()> {
         self.detach().await?;
         match variant {
@@ -131,12 +131,12 @@ impl Stage {
             connection.execute("CREATE TABLE IF NOT EXISTS tw_load.marker (a INT)"),
         )
         .await
-        .with_context(|| format!("{} does not catch up", variant.name()))??;
+        .with_context(|| format!("{} did not catch up", variant.name()))??;
         connection.close().await;
         Ok(())
     }
 
-    /// Detaches all replicas and turns semi-sync off.
+    /// Detaches all replicas from the primary and turns semi-sync off.
     ///
     /// # Errors
     /// If the relay ends with an error.
@@ -154,7 +154,7 @@ impl Stage {
     /// Stops the servers.
     ///
     /// # Errors
-    /// If one does not stop.
+    /// If a server does not stop.
     pub async fn stop(mut self) -> anyhow::Result<()> {
         self.detach().await?;
         self.replica.stop().await?;
@@ -179,7 +179,11 @@ impl Stage {
                 return Ok(());
             }
             if begin.elapsed() > Duration::from_secs(60) {
-                bail!("{} does not attach: {}", self.attached.name(), self.trial.relay_log_tail());
+                bail!(
+                    "{} did not attach to the primary: {}",
+                    self.attached.name(),
+                    self.trial.relay_log_tail()
+                );
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
@@ -194,8 +198,9 @@ impl Stage {
         Ok(())
     }
 
-    /// Makes the replica skip what was written during the turns of other variants, because applying it would
-    /// only take time. The load only inserts rows with new keys, so later transactions need nothing of it.
+    /// Makes the replica skip everything that was written during the turns of other variants, because
+    /// applying it would only take time. The load only inserts rows with new keys, so later transactions do
+    /// not depend on the skipped ones.
     async fn replica_skips_to_now(&self) -> anyhow::Result<()> {
         let one = |rows: Vec<String>| rows.into_iter().next().unwrap_or_default();
         match self.replica.kind().flavour() {
@@ -219,7 +224,8 @@ impl Stage {
     }
 }
 
-/// Options of every server in the benchmark: enough memory that no page is read, and no background work.
+/// Returns the options of every server in the benchmark: enough memory that no page is read from disk, and no
+/// background work.
 fn server_options(kind: ServerKind) -> Vec<String> {
     let mut options = vec!["--innodb-buffer-pool-size=512M".to_owned(), "--max-connections=300".into()];
     match kind.flavour() {
@@ -229,10 +235,10 @@ fn server_options(kind: ServerKind) -> Vec<String> {
     options
 }
 
-/// A primary without semi-sync, for measurements of existing binlogs.
+/// Starts a primary without semi-sync, for measurements of existing binlogs.
 ///
 /// # Errors
-/// If it cannot be started.
+/// If the primary cannot be started.
 pub async fn plain_primary(kind: ServerKind) -> anyhow::Result<Server> {
     let spec = ServerSpec::new(kind)
         .name("primary")

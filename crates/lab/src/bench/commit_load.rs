@@ -1,4 +1,4 @@
-//! The load with which the benchmarks measure commits.
+//! The client load with which the benchmarks measure commits.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,14 +12,14 @@ use tailwater_sandbox::{Ledger, Server, Workload, WorkloadSpec};
 pub struct CommitSample {
     /// Commits per second.
     pub rate: f64,
-    /// Median commit latency.
+    /// The median commit latency, in milliseconds.
     pub p50_ms: f64,
-    /// 99th percentile of the commit latency.
+    /// The 99th percentile of the commit latency, in milliseconds.
     pub p99_ms: f64,
 }
 
-/// Lets `clients` commit one small insert at a time, measured for `measured` after `warm_up`. No two
-/// measurements of a primary may share workers.
+/// Runs `clients` clients that commit one small insert at a time. Measures them for the time `measured`,
+/// after the time `warm_up`. Each measurement on one primary must use other worker numbers.
 ///
 /// # Errors
 /// If a client fails.

@@ -1,4 +1,4 @@
-//! Raw capture rate from an existing binlog, and memory while a huge transaction passes.
+//! Measures how fast an existing binlog is captured, and the memory use while a huge transaction is captured.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use tailwater_session::{ConnectOptions, Connection};
 use super::capture_setup::{AckVariant, Stage, plain_primary};
 use crate::trial::{SOURCE_NAME, TrialDurability, TrialFolder, serve_config, serve_options};
 
-/// A primary whose binlog holds at least a given number of bytes.
+/// A primary whose binlog has at least a given number of bytes.
 #[derive(Debug)]
 pub struct ExistingBinlog {
     server: Server,
@@ -21,12 +21,12 @@ pub struct ExistingBinlog {
     runs: u32,
 }
 
-/// A relay that serves what it captured.
+/// A relay that serves the log that it captured.
 #[derive(Debug)]
 pub struct ServingRelay {
-    /// Its process.
+    /// The relay's process.
     pub relay: ChildProcess,
-    /// How its readers connect.
+    /// The options with which readers connect to the relay.
     pub options: ConnectOptions,
     _port: ReservedPort,
 }
@@ -37,7 +37,7 @@ fn start_relay(folder: &Path) -> anyhow::Result<ChildProcess> {
     Ok(ChildProcess::start(std::env::current_exe()?, arguments, &folder.join("relay.log"))?)
 }
 
-/// One transaction's worth of the bulk load: 1,000 rows of 1 KiB.
+/// Number of rows in one transaction of the bulk load; each row has 1 KiB.
 const ROWS_PER_STATEMENT: u32 = 1_000;
 const BULK_ROW_BYTES: u64 = 1_024;
 
@@ -68,7 +68,7 @@ async fn prepare_bulk(connection: &mut Connection) -> anyhow::Result<()> {
 }
 
 impl ExistingBinlog {
-    /// Starts a primary and writes `bytes` of row events, in transactions of 1 MiB.
+    /// Starts a primary and writes `bytes` bytes of row events, in transactions of 1 MiB.
     ///
     /// # Errors
     /// If the server fails.
@@ -87,7 +87,7 @@ impl ExistingBinlog {
         Ok(Self { server, files, folder: TrialFolder::new(None)?, runs: 0 })
     }
 
-    /// Bytes of all its binlog files.
+    /// Returns the total size of the primary's binlog files, in bytes.
     pub fn bytes(&self) -> u64 {
         self.files.iter().map(|(_, size)| size).sum()
     }
@@ -99,17 +99,17 @@ impl ExistingBinlog {
         Ok(folder)
     }
 
-    /// How a reader of the primary itself connects.
+    /// Returns the options with which readers connect to the primary itself.
     pub fn source(&self) -> ConnectOptions {
         self.server.replication_options()
     }
 
-    /// The primary's version.
+    /// Returns the primary's version.
     pub fn version(&self) -> &str {
         self.server.version()
     }
 
-    /// Starts a relay that captures all of it; `more` is appended to its configuration.
+    /// Starts a relay that captures the whole binlog. `more` is appended to its configuration.
     fn start_tailwater(&mut self, more: &str) -> anyhow::Result<(ChildProcess, PathBuf)> {
         let folder = self.fresh_folder()?;
         let account = self.server.replication_options();
@@ -128,22 +128,23 @@ impl ExistingBinlog {
         Ok((relay, folder))
     }
 
-    /// Waits until a relay has all of it, durably.
+    /// Waits until a relay has captured the whole binlog durably.
     async fn captured(&self, relay: &mut ChildProcess, folder: &Path) -> anyhow::Result<()> {
         let begin = Instant::now();
         let log = folder.join("log").join(SOURCE_NAME);
-        // The durable end is read from the index, which never claims more than is durable.
+        // The durable end is read from the index, which never contains more than what is durable.
         while durable_bytes(&log) < self.bytes() {
-            ensure!(relay.is_running(), "the relay ended; see {}", folder.join("relay.log").display());
+            ensure!(relay.is_running(), "the relay has ended; see {}", folder.join("relay.log").display());
             if begin.elapsed() > Duration::from_secs(300) {
-                bail!("the relay does not reach the end of the binlog");
+                bail!("the relay did not reach the end of the binlog");
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         Ok(())
     }
 
-    /// Captures all of it with Tailwater, every byte fdatasynced; MB/s, and the relay's peak memory in MiB.
+    /// Captures the whole binlog with Tailwater, with fdatasync for every byte. Returns MB/s, and the relay's
+    /// peak memory in MiB.
     ///
     /// # Errors
     /// If the relay fails.
@@ -158,7 +159,7 @@ impl ExistingBinlog {
         Ok((rate, memory_mib))
     }
 
-    /// Captures all of it with Tailwater, and restarts Tailwater, which then serves it.
+    /// Captures the whole binlog with Tailwater, and restarts Tailwater, which then serves the log.
     ///
     /// # Errors
     /// If the relay fails.
@@ -166,19 +167,19 @@ impl ExistingBinlog {
         let port = ReservedPort::pick()?;
         let (mut relay, folder) = self.start_tailwater(&serve_config(port.number()))?;
         self.captured(&mut relay, &folder).await?;
-        // Peak memory of capturing must not count for serving.
+        // Restarted, because the peak memory of capturing must not count for serving.
         relay.terminate(Duration::from_secs(30)).await?;
         let relay = start_relay(&folder)?;
         let options = serve_options(port.number());
         let begin = Instant::now();
         while let Err(error) = Connection::connect(&options).await {
-            ensure!(begin.elapsed() < Duration::from_secs(30), "tailwater does not serve: {error}");
+            ensure!(begin.elapsed() < Duration::from_secs(30), "tailwater does not serve the log: {error}");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         Ok(ServingRelay { relay, options, _port: port })
     }
 
-    /// Copies all of it with the server's own tool, which does not fsync; MB/s.
+    /// Copies the whole binlog with the server's own tool, which does not fsync. Returns MB/s.
     ///
     /// # Errors
     /// If the tool fails.
@@ -217,14 +218,14 @@ impl ExistingBinlog {
     /// Stops the primary.
     ///
     /// # Errors
-    /// If it does not stop.
+    /// If the primary does not stop.
     pub async fn stop(mut self) -> anyhow::Result<()> {
         self.server.stop().await?;
         Ok(())
     }
 }
 
-/// The server's own tool for reading binlogs.
+/// Returns the name of the server's own tool for reading binlogs.
 pub fn native_tool(kind: ServerKind) -> &'static str {
     match kind.flavour() {
         tailwater_wire::Flavour::MySql => "mysqlbinlog",
@@ -232,14 +233,15 @@ pub fn native_tool(kind: ServerKind) -> &'static str {
     }
 }
 
-/// How much of a log is durable, in bytes.
+/// Returns how much of a log is durable, in bytes.
 pub fn durable_bytes(log: &Path) -> u64 {
-    // Before the relay has created its log there is nothing to read, which is not an error.
+    // Before the relay has created its log, there is nothing to read. That is not an error.
     let segments = LogDir::open_read_only(log).and_then(|log| log.segments());
     segments.map_or(0, |segments| segments.iter().map(|segment| segment.bytes).sum())
 }
 
-/// Commits one transaction of `bytes` on a primary captured by Tailwater; the relay's peak memory in MiB.
+/// Commits one transaction of `bytes` bytes on a primary that Tailwater captures. Returns the relay's peak
+/// memory in MiB.
 ///
 /// # Errors
 /// If a server or the relay fails.
@@ -256,8 +258,8 @@ pub async fn memory_with_huge_transaction(kind: ServerKind, bytes: u64) -> anyho
     }
     connection.execute("COMMIT").await?;
     connection.close().await;
-    let relay = stage.trial.relay().context("the relay does not run")?;
-    let memory = relay.memory_bytes_max().context("the relay ended")?;
+    let relay = stage.trial.relay().context("the relay is not running")?;
+    let memory = relay.memory_bytes_max().context("the relay has ended")?;
     stage.stop().await?;
     Ok(memory as f64 / f64::from(1 << 20))
 }

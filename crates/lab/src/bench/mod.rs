@@ -1,10 +1,12 @@
 //! `tailwater bench`: benchmarks of Tailwater and of other tools, on the same machine in the same run.
 //!
-//! The map: [`capture`], [`serve`], [`apply`], [`failover`], [`switchover`] and [`tables`] (dump, load,
-//! check) are the benchmarks. [`capture_setup`]: a primary that Tailwater, a native replica or nothing
-//! captures. [`commit_load`]: clients that commit. [`binlog_readers`]: clients that read.
-//! [`existing_binlog`]: a primary with a binlog. [`writers`]: clients that follow the primary. [`report`]:
-//! the output.
+//! - [`capture`], [`serve`], [`apply`], [`failover`], [`switchover`] and [`tables`] (dump, load, check) are
+//!   the benchmarks.
+//! - [`capture_setup`]: a primary that Tailwater, a native replica or nothing captures. [`existing_binlog`]:
+//!   a primary with a large binlog.
+//! - [`commit_load`]: clients that commit on one server. [`writers`]: clients that write to whichever server
+//!   is the primary. [`binlog_readers`]: clients that read a binlog stream.
+//! - [`report`]: the output.
 
 mod apply;
 mod binlog_readers;
@@ -21,10 +23,10 @@ mod writers;
 
 use crate::args::BenchCommand;
 
-/// Runs `tailwater bench ...` and prints the report, `as_json` or as text.
+/// Runs `tailwater bench ...` and prints the report, as JSON if `as_json` is true, otherwise as text.
 ///
 /// # Errors
-/// If a server, a peer or the relay cannot be started, or a measurement cannot be taken.
+/// If a server, another tool or the relay cannot be started, or a measurement fails.
 pub async fn bench(command: &BenchCommand, as_json: bool) -> anyhow::Result<()> {
     let report = match command {
         BenchCommand::Capture { server, quick } => capture::capture(*server, *quick).await?,

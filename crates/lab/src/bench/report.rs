@@ -10,59 +10,59 @@ use serde::Serialize;
 pub struct BenchReport {
     /// The benchmark's name.
     pub name: &'static str,
-    /// Unit of `ours` and of the peers' `value`.
+    /// The unit of `ours` and of `value` of the peers.
     pub unit: &'static str,
-    /// Our headline figure.
+    /// Tailwater's headline figure.
     pub ours: f64,
-    /// The peers' figures in the same measurement.
+    /// The figures of the other tools in the same measurement.
     pub peers: Vec<Peer>,
-    /// Ratio of our figure to the best peer's; above 1 means that ours is better. NaN if one side was not
-    /// measured.
+    /// The ratio of Tailwater's figure to the best figure of another tool. Above 1 means that Tailwater is
+    /// better. NaN if one of the two was not measured.
     pub ratio: f64,
-    /// Every measurement.
+    /// All measurements.
     pub rows: Vec<Measurement>,
-    /// The machine.
+    /// The machine that the benchmark ran on.
     pub machine: MachineInfo,
-    /// Explanations of the figures, and shortcomings.
+    /// Explanations of the figures, and limits of what they show.
     pub notes: Vec<String>,
 }
 
-/// A peer's figure in the headline measurement.
+/// The figure of another tool in the headline measurement.
 #[derive(Debug, Serialize)]
 pub struct Peer {
-    /// What it is.
+    /// The tool's name, with its settings.
     pub name: String,
-    /// Its version.
+    /// The tool's version.
     pub version: String,
-    /// Its figure.
+    /// The tool's figure.
     pub value: f64,
 }
 
-/// One cell of the measurements: a variant under a setting, over all repeats.
+/// The measurements of one variant in one setting, over all repeats.
 #[derive(Debug, Clone, Serialize)]
 pub struct Measurement {
-    /// Which of the benchmark's measurements.
+    /// Which of the benchmark's measurements this is.
     pub measurement: &'static str,
-    /// The setting: server, durability, clients...
+    /// The setting, such as the server, the durability and the number of clients.
     pub setting: BTreeMap<&'static str, String>,
-    /// The measured tool or setting.
+    /// The measured tool, or the measured variant of it.
     pub variant: String,
-    /// Unit of the values.
+    /// The unit of the values.
     pub unit: &'static str,
     /// The median of the repeats.
     pub median: f64,
-    /// The least.
+    /// The least value.
     pub min: f64,
-    /// The greatest.
+    /// The greatest value.
     pub max: f64,
-    /// Each repeat.
+    /// The value of each repeat.
     pub values: Vec<f64>,
-    /// More figures of the same runs, such as peak memory.
+    /// Further figures of the same runs, such as peak memory.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub also: BTreeMap<&'static str, f64>,
 }
 
-/// A row's setting.
+/// Returns a setting with these names and values.
 pub fn setting(pairs: &[(&'static str, &str)]) -> BTreeMap<&'static str, String> {
     pairs.iter().map(|(key, value)| (*key, (*value).to_owned())).collect()
 }
@@ -78,12 +78,12 @@ pub struct MachineInfo {
     pub memory_mib: u64,
     /// Kernel release.
     pub kernel: String,
-    /// fdatasync of 4 KiB overwritten in place, in microseconds (median).
+    /// The median time of fdatasync after 4 KiB are overwritten in place, in microseconds.
     pub fdatasync_us: f64,
 }
 
 impl MachineInfo {
-    /// Collects facts about this machine. The fdatasync is measured in `folder`.
+    /// Collects facts about this machine. The time of fdatasync is measured in `folder`.
     ///
     /// # Errors
     /// If `folder` cannot be written to.
@@ -124,7 +124,7 @@ fn fdatasync_us(folder: &std::path::Path) -> anyhow::Result<f64> {
 }
 
 impl Measurement {
-    /// A row of a variant's repeats.
+    /// Creates a row from the repeats of a variant.
     pub fn new(
         measurement: &'static str,
         setting: BTreeMap<&'static str, String>,
@@ -150,7 +150,7 @@ impl Measurement {
 }
 
 impl BenchReport {
-    /// The report as text: a table per measurement, then the notes.
+    /// Returns the report as text: one table for each measurement, then the notes.
     pub fn to_text(&self) -> String {
         let mut text = String::new();
         let machine = &self.machine;
@@ -204,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_row_summarises_its_repeats() {
+    fn a_row_has_the_median_and_range_of_its_repeats() {
         let row = Measurement::new("m", BTreeMap::new(), "v", "tps", vec![3.0, 1.0, 2.0]);
         assert_eq!((row.median, row.min, row.max), (2.0, 1.0, 3.0));
     }

@@ -24,7 +24,7 @@ const DELAY: &str = "arrival at a reader of tailwater after arrival at a reader 
 const MEMORY: &str = "tailwater's peak memory";
 const ARCHIVE_SIZE: &str = "archived log against the binlog";
 
-/// Clients that commit while readers follow.
+/// Number of clients that commit while readers follow.
 const CLIENTS: u32 = 16;
 
 struct ServePlan {
@@ -53,10 +53,10 @@ const QUICK: ServePlan = ServePlan {
     measured: Duration::from_millis(1200),
 };
 
-/// Runs the benchmark for one family, or for both.
+/// Runs the benchmark for one server family, or for both.
 ///
 /// # Errors
-/// If a measurement cannot be taken.
+/// If a measurement fails.
 pub async fn serve(family: Option<ServerFamily>, quick: bool) -> anyhow::Result<BenchReport> {
     let plan = if quick { QUICK } else { FULL };
     let families = match family {
@@ -76,7 +76,7 @@ pub async fn serve(family: Option<ServerFamily>, quick: bool) -> anyhow::Result<
     summarise(rows, &versions, machine)
 }
 
-/// Readers of an existing log. Returns the server's version.
+/// Measures how fast readers read an existing log. Returns the server's version.
 async fn catching_up(
     plan: &ServePlan,
     kind: ServerKind,
@@ -85,7 +85,8 @@ async fn catching_up(
     let mut archive = ExistingBinlog::make(kind, plan.log_bytes).await?;
     let mut served = archive.serve_by_tailwater().await?;
     let version = archive.version().to_owned();
-    // The last bytes of a server's files need not be events.
+    // Slightly fewer bytes than the files have, because the last bytes of a server's binlog files may not be
+    // events.
     let bytes_min = archive.bytes() * 99 / 100;
     let source = archive.source();
     for &readers in plan.catching_up {
@@ -120,7 +121,7 @@ fn memory(kind: ServerKind, what: &str, relay: &mut ChildProcess, rows: &mut Vec
     rows.push(Measurement::new(MEMORY, setting, "tailwater durable", "MiB", vec![mib]));
 }
 
-/// The server from which many followers read.
+/// The server from which many readers follow the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ReadSource {
     Tailwater,
@@ -130,8 +131,8 @@ enum ReadSource {
 impl ReadSource {
     fn name(self) -> &'static str {
         match self {
-            Self::Tailwater => "they read from tailwater",
-            Self::Primary => "they read from the primary",
+            Self::Tailwater => "readers read from tailwater",
+            Self::Primary => "readers read from the primary",
         }
     }
 
@@ -143,7 +144,8 @@ impl ReadSource {
     }
 }
 
-/// Costs of followers for commits, and their delay. Every commit waits for Tailwater's fdatasync.
+/// Measures how much following readers slow down commits, and how late transactions arrive at the readers.
+/// Every commit waits for Tailwater's fdatasync.
 async fn following(plan: &ServePlan, kind: ServerKind, rows: &mut Vec<Measurement>) -> anyhow::Result<()> {
     let mut stage = Stage::start(kind, TrialDurability::Reduced).await?;
     stage.attach(AckVariant::Durable).await?;
@@ -166,7 +168,7 @@ async fn following(plan: &ServePlan, kind: ServerKind, rows: &mut Vec<Measuremen
         rows.push(Measurement::new(CROWD, setting.clone(), ReadSource::Tailwater.name(), "commits/s", ours));
         rows.push(Measurement::new(CROWD, setting, ReadSource::Primary.name(), "commits/s", native));
     }
-    let relay = stage.trial.relay().context("the relay does not run")?;
+    let relay = stage.trial.relay().context("the relay is not running")?;
     memory(kind, "50 followers", relay, rows);
     for clients in [1, CLIENTS] {
         delay(plan, kind, &stage, clients, first_worker, rows).await?;
@@ -176,15 +178,18 @@ async fn following(plan: &ServePlan, kind: ServerKind, rows: &mut Vec<Measuremen
     stage.stop().await
 }
 
-/// The log of all these small transactions, compressed.
+/// Measures the size of the compressed log after many small transactions.
 async fn archived(kind: ServerKind, stage: &Stage, rows: &mut Vec<Measurement>) -> anyhow::Result<()> {
     stage.trial.primary.sql("FLUSH BINARY LOGS").await?;
     let log = stage.trial.log_directory();
     let folder = TrialFolder::new(None)?;
     let begin = Instant::now();
-    // The segment is sealed when the next one starts.
+    // The segment is sealed when the next segment starts.
     while LogDir::open_read_only(&log)?.segments()?.len() < 2 {
-        ensure!(begin.elapsed() < Duration::from_secs(30), "the log does not follow the rotation");
+        ensure!(
+            begin.elapsed() < Duration::from_secs(30),
+            "the log did not start a new segment after FLUSH BINARY LOGS"
+        );
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     let begin = Instant::now();
@@ -212,7 +217,7 @@ async fn archived(kind: ServerKind, stage: &Stage, rows: &mut Vec<Measurement>) 
     Ok(())
 }
 
-/// Bytes of all files in a folder and the folders in it.
+/// Returns the total size of all files in a folder and its subfolders, in bytes.
 fn bytes_of_files(folder: &Path) -> anyhow::Result<u64> {
     let mut bytes = 0;
     for entry in std::fs::read_dir(folder)? {
@@ -235,7 +240,7 @@ async fn with_followers(
     let sample = sample(&stage.trial.primary, CLIENTS, first_worker, plan.warm_up, plan.measured).await?;
     let (bytes, connected) = crowd.read();
     ensure!(connected == readers as usize, "{connected} of {readers} followers are still connected");
-    ensure!(bytes > 0 || readers == 0, "the followers got nothing");
+    ensure!(bytes > 0 || readers == 0, "the followers received nothing");
     Ok(sample)
 }
 
@@ -295,11 +300,11 @@ fn summarise(
     machine: MachineInfo,
 ) -> anyhow::Result<BenchReport> {
     let mut notes = vec![
-        "the same readers throughout: they take every byte and keep none; tailwater and the source run beside them".to_owned(),
+        "all measurements use the same readers, which read every byte and store nothing; tailwater and the source run on the same machine".to_owned(),
         "followers: every commit waits for tailwater's fdatasync (semi-sync, reduced durability on the primary), and so many \
          readers follow the stream besides"
             .to_owned(),
-        "arrival: when the transaction's last event was there; the primary sends it before tailwater has synced it".to_owned(),
+        "arrival: when the reader has the transaction's last event; the primary sends a transaction before tailwater has synced it".to_owned(),
     ];
     for (server, version) in versions {
         for readers in FULL.catching_up.iter().copied() {

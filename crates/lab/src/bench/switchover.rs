@@ -17,22 +17,22 @@ use crate::trial::managed_cluster::{PRIMARY_NAME, start_candidate};
 use crate::trial::{SOURCE_NAME, Trial, TrialDurability, TrialFolder, TrialSpec, ensure_installed};
 
 const MEASUREMENT: &str = "time without writes";
-const BY_CLIENTS: &str = "as clients see it";
-const BY_RECORD: &str = "as the record has it";
+const BY_CLIENTS: &str = "as measured by the clients";
+const BY_RECORD: &str = "according to the audit record";
 
-/// Clients that commit continuously.
+/// Number of clients that commit continuously.
 const CLIENTS: u32 = 8;
-/// How long they commit before and after each switchover.
+/// How long the clients commit before and after each switchover.
 const LOAD_AROUND_SWITCHOVER: Duration = Duration::from_millis(500);
-/// The server that becomes primary, and then replica again.
+/// The server that becomes primary, and then a replica again.
 const CANDIDATE: &str = "db2";
-/// Transactions that a replica applies concurrently; MySQL's default. One worker cannot keep up with clients
-/// that commit in groups.
+/// Number of transactions that a replica applies at the same time; MySQL's default. One worker cannot keep up
+/// with clients that commit in groups.
 const APPLIERS: u32 = 4;
-/// Attempts after a switchover was rolled back.
+/// How often a switchover is tried again after it was rolled back.
 const TRIES_MAX: u32 = 5;
 const PATIENCE: Duration = Duration::from_secs(60);
-/// The phases of the pause.
+/// The phases of the write pause, with their names in the report.
 const PHASES: [(RunPhase, &str); 4] = [
     (RunPhase::Pause, "hold_ms"),
     (RunPhase::Fence, "fence_ms"),
@@ -40,22 +40,22 @@ const PHASES: [(RunPhase, &str); 4] = [
     (RunPhase::MakeWritable, "writable_ms"),
 ];
 
-/// Result of one switchover: milliseconds, and commits per second before it.
+/// The result of one switchover: times in milliseconds, and commits per second before it.
 #[derive(Debug, Clone)]
 struct WritePause {
     seen_by_clients: f64,
     from_the_record: Option<f64>,
     commits_per_second: f64,
-    /// Duration of each phase, from the record.
+    /// The duration of each phase, from the audit record.
     phases: Vec<(&'static str, f64)>,
-    /// The time limit was exceeded, and the switchover rolled back.
+    /// Whether the time limit of the pause was exceeded, so that the switchover was rolled back.
     is_undone: bool,
 }
 
-/// Runs the benchmark for one family, or for both.
+/// Runs the benchmark for one server family, or for both.
 ///
 /// # Errors
-/// If a switchover does not happen, or loses something.
+/// If a switchover does not happen, or a commit is lost.
 pub async fn switchover(options: &SwitchoverBench) -> anyhow::Result<BenchReport> {
     let families = match options.server {
         Some(family) => vec![family],
@@ -90,7 +90,7 @@ pub async fn switchover(options: &SwitchoverBench) -> anyhow::Result<BenchReport
             "a switchover that took longer than its second (--max-write-pause-ms) was undone, counts as `undone` with the pause that \
              clients saw, and was tried again"
                 .to_owned(),
-            "every commit that a client was told of was on the last primary in the end".to_owned(),
+            "at the end, every commit that a client saw acknowledged was on the last primary".to_owned(),
         ],
     })
 }
@@ -118,13 +118,13 @@ fn row(
     row
 }
 
-/// Switches to another server and back repeatedly, on the same servers.
+/// Switches over to another server and back repeatedly, on the same servers.
 async fn round_trips(kind: ServerKind, rounds: u16) -> anyhow::Result<Vec<WritePause>> {
     let folder = TrialFolder::new(None)?;
     let mut spec = TrialSpec {
         kind,
-        // As in its replicas: the log is synced before a commit is acknowledged, and all servers share one
-        // disk.
+        // The same as on the replicas: Tailwater syncs the log before a commit is acknowledged, and all
+        // servers share one disk.
         durability: TrialDurability::Reduced,
         options: Vec::new(),
         ack: AckMode::Durable,
@@ -132,7 +132,7 @@ async fn round_trips(kind: ServerKind, rounds: u16) -> anyhow::Result<Vec<WriteP
         folder: folder.path().to_owned(),
     };
     if kind.flavour() == Flavour::MariaDb {
-        // It is a replica after every other switchover.
+        // The first primary is a replica after every other switchover.
         spec.options
             .extend(["--log-slave-updates=1".to_owned(), format!("--slave-parallel-threads={APPLIERS}")]);
     }
@@ -174,7 +174,7 @@ async fn round_trips(kind: ServerKind, rounds: u16) -> anyhow::Result<Vec<WriteP
     Ok(pauses)
 }
 
-/// One switchover, while clients write.
+/// Runs one switchover while clients write.
 async fn switch(writers: &ClusterWriters, config: &Path, to: &'static str) -> anyhow::Result<WritePause> {
     let before = writers.commits();
     tokio::time::sleep(LOAD_AROUND_SWITCHOVER).await;
@@ -193,7 +193,7 @@ async fn switch(writers: &ClusterWriters, config: &Path, to: &'static str) -> an
     Ok(WritePause { seen_by_clients, from_the_record, commits_per_second, phases: phases(&audit), is_undone })
 }
 
-/// Duration of each phase of the pause.
+/// Returns the duration of each phase of the write pause.
 fn phases(audit: &Audit) -> Vec<(&'static str, f64)> {
     let took = PHASES.into_iter().filter_map(|(phase, key)| {
         let mut of_phase = audit.steps.iter().filter(|step| step.phase == phase);
@@ -208,16 +208,16 @@ impl std::fmt::Display for WritePause {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "no commit for {:.0} ms", self.seen_by_clients)?;
         if let Some(recorded) = self.from_the_record {
-            write!(f, ", {recorded:.0} ms by the record")?;
+            write!(f, ", {recorded:.0} ms according to the audit record")?;
         }
         for (key, ms) in &self.phases {
             write!(f, ", {key} {ms:.0}")?;
         }
-        f.write_str(if self.is_undone { ", and undone" } else { "" })
+        f.write_str(if self.is_undone { ", and rolled back" } else { "" })
     }
 }
 
-/// Runs `tailwater switchover`, and returns the record of what it did or rolled back.
+/// Runs `tailwater switchover`, and returns the audit record.
 fn run_switchover(config: PathBuf, to: &str) -> anyhow::Result<Audit> {
     let ran = std::process::Command::new(std::env::current_exe()?)
         .args(["switchover", SOURCE_NAME, "--to", to, "--output", "json", "-c"])
@@ -228,19 +228,23 @@ fn run_switchover(config: PathBuf, to: &str) -> anyhow::Result<Audit> {
         .with_context(|| format!("switchover to {to}: {}: {errors}", ran.status))
 }
 
-/// Waits until the replicas have the clients' account.
+/// Waits until the replicas have the account of the clients.
 async fn wait_for_account(followers: &[Server]) -> anyhow::Result<()> {
     let started = Instant::now();
     for follower in followers {
         while follower.sql("SELECT COUNT(*) FROM mysql.user WHERE user = 'app'").await? != ["1"] {
-            ensure!(started.elapsed() < PATIENCE, "{} does not replicate", follower.name());
+            ensure!(
+                started.elapsed() < PATIENCE,
+                "{} did not replicate the account of the clients",
+                follower.name()
+            );
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
     Ok(())
 }
 
-/// Waits until the manager has observed the new primary and could switch over again.
+/// Waits until the manager has probed the new primary and could switch over again.
 async fn wait_seen(trial: &Trial, name: &str) -> anyhow::Result<()> {
     let started = Instant::now();
     loop {
@@ -250,7 +254,7 @@ async fn wait_seen(trial: &Trial, name: &str) -> anyhow::Result<()> {
         }
         ensure!(
             started.elapsed() < PATIENCE,
-            "{name} is not seen as primary: {cluster:?}: {}",
+            "the manager does not report {name} as primary: {cluster:?}: {}",
             trial.relay_log_tail()
         );
         tokio::time::sleep(Duration::from_millis(20)).await;

@@ -1,4 +1,4 @@
-//! Clients that know all servers of a cluster, and commit on the one that accepts writes.
+//! Clients that know all servers of a cluster, and commit on the server that accepts writes.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -11,14 +11,14 @@ use tailwater_session::{ConnectOptions, Connection};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-/// Pause of a client between two rows, so that a replica on the same machine can keep up.
+/// How long a client pauses between two rows, so that a replica on the same machine can keep up.
 pub const PAUSE: Duration = Duration::from_millis(5);
-/// Pause of a client after no server accepted its row.
+/// How long a client pauses after no server accepted its row.
 const RETRY_PAUSE: Duration = Duration::from_millis(5);
-/// Time limit for an answer of a server; the connection is closed afterwards.
+/// Time limit for the answer of a server. Afterwards the client closes the connection.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 
-/// Creates the clients' account, to which `read_only` applies, and their table.
+/// Creates the account of the clients, to which `read_only` applies, and their table.
 ///
 /// # Errors
 /// With the server's error message.
@@ -32,7 +32,7 @@ pub async fn prepare_writers(primary: &Server) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// An acknowledged row, and the time of the acknowledgement.
+/// An acknowledged row, and when it was acknowledged.
 #[derive(Debug, Clone, Copy)]
 struct CommittedRow {
     client: u32,
@@ -49,7 +49,7 @@ pub struct ClusterWriters {
 }
 
 impl ClusterWriters {
-    /// Starts this many clients of these servers, the primary first.
+    /// Starts `clients` clients of these servers. The first server is the primary.
     pub fn start(servers: &[&Server], clients: u32) -> Self {
         let committed = Arc::new(Mutex::new(Vec::new()));
         let stop = CancellationToken::new();
@@ -62,17 +62,18 @@ impl ClusterWriters {
         Self { committed, stop, clients: tasks }
     }
 
-    /// The longest time between two commits of any clients that ended between these moments.
+    /// Returns the longest time between two commits of any clients that ended between the moments `from` and
+    /// `until`.
     ///
     /// # Errors
-    /// If there was no commit before, or none after.
+    /// If there was no commit before `from`, or none after the interval.
     pub fn longest_pause(&self, from: Instant, until: Instant) -> anyhow::Result<Duration> {
         let mut times: Vec<_> = locked(&self.committed).iter().map(|row| row.at).collect();
         times.sort_unstable();
         longest_pause(&times, from, until)
     }
 
-    /// Number of acknowledged commits so far.
+    /// Returns the number of acknowledged commits so far.
     pub fn commits(&self) -> usize {
         locked(&self.committed).len()
     }
@@ -95,15 +96,16 @@ impl ClusterWriters {
     }
 }
 
-/// The longest interval between two of these moments, which are sorted, from the last one before `from` until
-/// `until`.
+/// Returns the longest interval between two of the sorted moments `times`, from the last moment before `from`
+/// up to `until`.
 fn longest_pause(times: &[Instant], from: Instant, until: Instant) -> anyhow::Result<Duration> {
-    let before = times.iter().rposition(|at| *at <= from).context("no client wrote before")?;
+    let before =
+        times.iter().rposition(|at| *at <= from).context("no client has written before the switchover")?;
     let behind = times.partition_point(|at| *at <= until);
     let times = times.get(before..behind).unwrap_or_default();
     let pauses = times.windows(2).map(|pair| pair[1].duration_since(pair[0]));
-    let longest = pauses.max().context("no client wrote behind it")?;
-    // An interval that has not ended is not caused by the switchover: a client has stopped writing.
+    let longest = pauses.max().context("no client has written after the switchover")?;
+    // An interval that has not ended is not caused by the switchover: the clients have stopped writing.
     let last = times.last().map_or(Duration::ZERO, |last| until.duration_since(*last));
     ensure!(last <= longest, "no client has written for {last:?}");
     Ok(longest)
@@ -128,7 +130,7 @@ impl WriterClient {
         let (mut at, mut refusals) = (0, 0);
         let mut number = 0;
         while !stop.is_cancelled() {
-            // A row with an unknown outcome is not retried, so each row has its own number.
+            // A row whose outcome is unknown is not tried again, so each row has a new number.
             number += 1;
             if self.links[at].insert(self.number, number).await {
                 let row = CommittedRow { client: self.number, number, at: Instant::now() };
@@ -146,7 +148,7 @@ impl WriterClient {
     }
 }
 
-/// A client's connection to a server, opened when needed, and again after it broke.
+/// A client's connection to a server. It is opened when needed, and opened again after it broke.
 struct WriterConnection {
     options: ConnectOptions,
     connection: Option<Connection>,
@@ -167,7 +169,7 @@ impl WriterConnection {
     }
 
     async fn try_insert(&mut self, client: u32, number: u32) -> bool {
-        // After an interrupted exchange, the connection is not used again.
+        // If the exchange is interrupted, the connection is not used again.
         let mut connection = match self.connection.take() {
             Some(connection) => connection,
             None => match Connection::connect(&self.options).await {
@@ -196,7 +198,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_longest_pause_begins_with_the_last_commit_before() {
+    fn the_longest_pause_starts_at_the_last_commit_before_the_switchover() {
         let zero = Instant::now();
         let at = |ms: u64| zero + Duration::from_millis(ms);
         let times: Vec<_> = [0, 500, 510, 600, 605, 1500].map(at).into();
@@ -204,7 +206,7 @@ mod tests {
         assert_eq!(longest(520, 650), Some(Duration::from_millis(90)));
         assert_eq!(longest(599, 605), Some(Duration::from_millis(90)));
         assert_eq!(longest(400, 605), Some(Duration::from_millis(500)));
-        // An unfinished interval, no write after it, no write before it.
+        // An interval that has not ended, no write after the interval, no write before it.
         assert_eq!(longest(520, 1400), None);
         assert_eq!(longest(1500, 1600), None);
         assert_eq!(longest_pause(&times[1..], at(400), at(605)).ok(), None);

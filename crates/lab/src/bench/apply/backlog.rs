@@ -1,4 +1,5 @@
-//! A source with a backlog, and the initial data of a target: a copy of the source from before the backlog.
+//! A source with a backlog, and the initial data for the targets: a copy of the source from before the
+//! backlog.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -15,10 +16,11 @@ use tokio::task::JoinSet;
 use super::workload::{ApplyLoad, LoadClient, SCHEMA};
 use crate::trial::{TrialDurability, primary_options};
 
-/// Clients that write the backlog: enough for the group commits on which parallel replication depends.
+/// Number of clients that write the backlog. They are enough for the group commits that parallel replication
+/// needs.
 pub const CLIENTS: u32 = 16;
 const SEED: u64 = 0x7a11;
-/// Number of attempts after which a transaction that lost a deadlock is an error.
+/// How often a transaction that lost a deadlock is tried before it counts as an error.
 const TRIES_MAX: u32 = 100;
 const DEADLOCK: u16 = 1213;
 const LOCK_WAIT: u16 = 1205;
@@ -28,25 +30,26 @@ const LOCK_WAIT: u16 = 1205;
 pub struct Backlog {
     /// The source, which keeps running.
     pub source: Server,
-    /// Transactions in the backlog.
+    /// Number of transactions in the backlog.
     pub transactions: u64,
-    /// Number of changed rows.
+    /// Number of rows that the backlog changes.
     pub rows: u64,
-    /// Commit rate of the source, in transactions per second.
+    /// The commit rate of the source while the backlog was written, in transactions per second.
     pub written_rate: f64,
-    /// Data of a target at the start of the backlog.
+    /// The data of a target at the start of the backlog.
     base: PathBuf,
     sums: Vec<String>,
 }
 
-/// Number of transactions that a group of clients committed.
+/// The number of transactions that a group of clients has committed.
 #[derive(Debug, Default)]
 struct WrittenBacklog {
     transactions: AtomicU64,
     rows: AtomicU64,
 }
 
-/// Options of the source and every target: all data fits in memory, and the redo log is not the limit.
+/// Returns the options of the source and of every target. All data fits in memory, and the size of the redo
+/// log does not limit the speed.
 pub fn server_options(kind: ServerKind) -> Vec<String> {
     let mut options = vec!["--innodb-buffer-pool-size=512M".to_owned(), "--max-connections=300".into()];
     match kind.flavour() {
@@ -56,7 +59,7 @@ pub fn server_options(kind: ServerKind) -> Vec<String> {
     options
 }
 
-/// Sync options of a server.
+/// Returns the sync options of a server.
 pub fn durability_options(durability: TrialDurability) -> [String; 2] {
     let (binlog, redo) = match durability {
         TrialDurability::Full => (1, 1),
@@ -65,15 +68,15 @@ pub fn durability_options(durability: TrialDurability) -> [String; 2] {
     [format!("--sync-binlog={binlog}"), format!("--innodb-flush-log-at-trx-commit={redo}")]
 }
 
-/// Connects as the superuser, with several statements per query.
+/// Returns the options to connect as the superuser, with several statements in one query.
 pub fn superuser(server: &Server) -> ConnectOptions {
     ConnectOptions { multi_statements: true, ..server.socket_options() }
 }
 
 impl Backlog {
-    /// Starts a source, fills its tables, keeps a copy, and lets clients write `transactions`. The last
-    /// object in the backlog is the table `finished`: no applier creates it before everything else is
-    /// applied.
+    /// Starts a source, fills its tables, keeps a copy of them, and lets clients write the `transactions`.
+    /// The last object in the backlog is the table `finished`. No applier creates it before everything else
+    /// is applied.
     ///
     /// # Errors
     /// If the source fails.
@@ -91,7 +94,7 @@ impl Backlog {
         let mut source = Server::start(spec).await?;
         source.create_replication_user().await?;
         fill(&source, workload).await?;
-        // After a clean stop everything is on disk, and no client writes during the copy.
+        // After a clean stop all data is on disk, and no client writes during the copy.
         source.stop().await?;
         let base = folder.join("base");
         copy_folder(source.data(), &base)?;
@@ -133,7 +136,7 @@ impl Backlog {
         let found = checksums(target).await?;
         ensure!(
             found == self.sums,
-            "the target's data are not the source's: tables and checksums on the source {:?}, on the target {found:?}",
+            "the target's data differs from the source's: tables and checksums on the source {:?}, on the target {found:?}",
             self.sums
         );
         Ok(())
@@ -157,9 +160,11 @@ async fn fill(source: &Server, workload: ApplyLoad) -> anyhow::Result<()> {
         Flavour::MariaDb => "RESET MASTER",
     };
     connection.execute(reset).await?;
-    // The start position of a target is a GTID, as for every replica that is made from a copy.
+    // A target starts at a GTID, as every replica that is made from a copy. This row gives the source its
+    // first GTID.
     connection.execute(&format!("INSERT INTO {SCHEMA}.beacon VALUES (0)")).await?;
-    // The buffer pool is dumped when the source stops, so that each target starts with it.
+    // The list of pages in the buffer pool is dumped when the source stops, so that each target loads the
+    // same pages at its start.
     connection.execute("SET GLOBAL innodb_buffer_pool_dump_pct = 100").await?;
     if flavour == Flavour::MariaDb {
         connection.execute("SET GLOBAL gtid_slave_pos = @@global.gtid_binlog_pos").await?;
@@ -168,7 +173,7 @@ async fn fill(source: &Server, workload: ApplyLoad) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Lets clients together commit this many transactions.
+/// Lets several clients commit this number of transactions in total.
 async fn write(
     source: &Server,
     workload: ApplyLoad,
@@ -198,10 +203,10 @@ async fn write(
     Ok(())
 }
 
-/// Commits a client's next transaction, and returns the number of changed rows.
+/// Commits the next transaction of a client, and returns the number of changed rows.
 ///
 /// # Errors
-/// If it fails for another reason than a deadlock, or too often.
+/// If the transaction fails for another reason than a deadlock, or loses too many deadlocks.
 pub async fn commit_next(client: &mut LoadClient, connection: &mut Connection) -> anyhow::Result<u64> {
     let transaction = client.next();
     for _ in 0..TRIES_MAX {
@@ -218,7 +223,8 @@ fn is_conflict(error: &SessionError) -> bool {
     error.server_error().is_some_and(|error| matches!(error.number, DEADLOCK | LOCK_WAIT))
 }
 
-/// Name and checksum of each table, except the table of beacons and views, which have no checksum.
+/// Returns the name and checksum of each table. The table of beacons is left out, and views, which have no
+/// checksum.
 ///
 /// # Errors
 /// If the server does not answer.
@@ -238,8 +244,8 @@ pub async fn checksums(server: &Server) -> anyhow::Result<Vec<String>> {
     sums.context("the server gives no checksum of a table")
 }
 
-/// Copies a folder to a new one and syncs it, so that the kernel does not write it during a measurement.
-/// Never with reflinks: the first write to a shared block costs more.
+/// Copies a folder to a new one and syncs it, so that the kernel does not write it back during a measurement.
+/// Never uses reflinks, because the first write to a shared block takes longer.
 ///
 /// # Errors
 /// If the copy fails.
@@ -251,7 +257,8 @@ pub fn copy_folder(from: &Path, to: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Removes the server's UUID and binlog from a copy. What it has executed is in its tables.
+/// Removes the server's UUID and binlog from a copy. The GTIDs that the server has executed are in its
+/// tables.
 fn forget_identity(data: &Path) -> anyhow::Result<()> {
     for entry in std::fs::read_dir(data)? {
         let path = entry?.path();
@@ -263,10 +270,10 @@ fn forget_identity(data: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Waits until the condition is true, which is checked every few milliseconds.
+/// Waits until the condition is true. It is checked every few milliseconds.
 ///
 /// # Errors
-/// If it takes longer than `patience`, or the check fails.
+/// If this takes longer than `patience`, or the check fails.
 pub async fn wait_until(
     what: &str,
     patience: Duration,
@@ -274,7 +281,7 @@ pub async fn wait_until(
 ) -> anyhow::Result<()> {
     let begin = Instant::now();
     while !is().await? {
-        ensure!(begin.elapsed() < patience, "{what}: not within {} s", patience.as_secs());
+        ensure!(begin.elapsed() < patience, "{what}: did not happen within {} s", patience.as_secs());
         tokio::time::sleep(Duration::from_millis(4)).await;
     }
     Ok(())

@@ -1,4 +1,5 @@
-//! The contenders: native replication with one of its settings, or Tailwater with one of its commit orders.
+//! The measured contenders: native replication with one of its settings, or Tailwater with one of its commit
+//! orders.
 
 use tailwater_sandbox::ServerKind;
 use tailwater_wire::Flavour;
@@ -6,14 +7,14 @@ use tailwater_wire::Flavour;
 /// The order in which a reader of the target sees commits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReplayOrder {
-    /// The order of the source.
+    /// Commits become visible in the order of the source.
     Source,
-    /// Any order of transactions that do not depend on each other.
+    /// Commits become visible in any order, as long as transactions that depend on each other keep theirs.
     Independent,
 }
 
 impl ReplayOrder {
-    /// Name in the configuration.
+    /// Returns the name in the configuration.
     pub fn name(self) -> &'static str {
         match self {
             Self::Source => "source",
@@ -22,16 +23,17 @@ impl ReplayOrder {
     }
 }
 
-/// What MariaDB's workers may run concurrently: `slave_parallel_mode`. All modes keep the commit order.
+/// What MariaDB's workers may run at the same time: `slave_parallel_mode`. All modes keep the commit order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ParallelMode {
-    /// Nothing.
+    /// Workers run nothing in parallel.
     None,
-    /// Transactions that the source committed as one group.
+    /// Workers run the transactions in parallel that the source committed as one group.
     Conservative,
-    /// Everything except what conflicted on the source; conflicts are rolled back and retried.
+    /// Workers run all transactions in parallel, except those that conflicted on the source. Conflicts are
+    /// rolled back and tried again.
     Optimistic,
-    /// Everything.
+    /// Workers run all transactions in parallel.
     Aggressive,
 }
 
@@ -49,14 +51,14 @@ impl ParallelMode {
 /// Settings of native replication.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NativeSettings {
-    /// `slave_parallel_mode` and `slave_parallel_threads`.
+    /// MariaDB: `slave_parallel_mode` and `slave_parallel_threads`.
     Mariadb {
-        /// The parallel mode.
+        /// The value of `slave_parallel_mode`.
         mode: ParallelMode,
         /// Number of workers; 0 means the thread that reads the relay log.
         workers: u32,
     },
-    /// `replica_parallel_workers` and `replica_preserve_commit_order`, by write sets.
+    /// MySQL: `replica_parallel_workers` and `replica_preserve_commit_order`, with write sets.
     Mysql {
         /// Number of workers.
         workers: u32,
@@ -66,7 +68,7 @@ pub enum NativeSettings {
 }
 
 impl NativeSettings {
-    /// Every setting of a flavour, the single-threaded one first; fewer of them for a quick run.
+    /// Returns every setting of a flavour, the single-threaded setting first. A quick run has fewer settings.
     pub fn all(flavour: Flavour, quick: bool) -> Vec<Self> {
         let workers: &[u32] = if quick { &[4] } else { &[2, 4, 8, 16] };
         match flavour {
@@ -78,7 +80,7 @@ impl NativeSettings {
                     }
                 };
                 let single = Self::Mariadb { mode: ParallelMode::None, workers: 0 };
-                // One worker, and the thread that reads the relay log.
+                // One worker, in addition to the thread that reads the relay log.
                 let one = Self::Mariadb { mode: ParallelMode::Conservative, workers: 1 };
                 let more = modes
                     .iter()
@@ -95,12 +97,12 @@ impl NativeSettings {
         }
     }
 
-    /// Whether one thread applies everything.
+    /// Whether one thread applies all transactions.
     pub fn is_single(self) -> bool {
         matches!(self, Self::Mariadb { workers: 0, .. } | Self::Mysql { workers: 1, .. })
     }
 
-    /// The statements that set it while no transaction is being applied.
+    /// Returns the statements that set these settings. No transaction may be being applied.
     pub fn statements(self) -> Vec<String> {
         match self {
             Self::Mariadb { mode, workers } => vec![
@@ -119,7 +121,7 @@ impl std::fmt::Display for NativeSettings {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             single if single.is_single() => write!(f, "native, single-threaded"),
-            // With one worker the mode has no effect.
+            // With one worker the parallel mode has no effect, so it is not printed.
             Self::Mariadb { workers: 1, .. } => write!(f, "native, 1 worker"),
             Self::Mariadb { mode, workers } => write!(f, "native, {}, {workers} workers", mode.name()),
             Self::Mysql { workers, preserve_order } => {
@@ -130,7 +132,7 @@ impl std::fmt::Display for NativeSettings {
     }
 }
 
-/// A contender.
+/// A measured contender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Contender {
     /// Native replication.
@@ -140,7 +142,7 @@ pub enum Contender {
 }
 
 impl Contender {
-    /// Tailwater's contenders, the headline first.
+    /// Tailwater's contenders, with the one of the headline figure first.
     pub const OURS: [Self; 2] = [Self::Ours(ReplayOrder::Independent), Self::Ours(ReplayOrder::Source)];
 }
 
@@ -153,7 +155,7 @@ impl std::fmt::Display for Contender {
     }
 }
 
-/// Options with which native replication is fastest, and which cost Tailwater nothing.
+/// Returns the options with which native replication is fastest, and which do not slow Tailwater down.
 pub fn replica_options(kind: ServerKind) -> &'static [&'static str] {
     match kind.flavour() {
         Flavour::MariaDb => {

@@ -1,5 +1,5 @@
-//! Replication delay of steady streams, with each follower in turn: part of `tailwater bench apply`, and all
-//! of `tailwater bench delay`.
+//! Measures the replication delay of steady streams, with one follower after the other. It is a part of
+//! `tailwater bench apply`, and all of `tailwater bench delay`.
 
 use std::collections::BTreeMap;
 
@@ -21,35 +21,35 @@ use crate::bench::report::{BenchReport, MachineInfo, Measurement};
 use crate::demo::choose_server;
 use crate::trial::{TrialFolder, ensure_installed};
 
-/// Share of the clients' commit rate without replication: half load, halved again because source and target
-/// share the machine.
+/// The share of the clients' commit rate without replication that counts as half load. Half of it, halved
+/// again because source and target share the machine.
 const HALF_LOAD_SHARE: f64 = 0.25;
-/// Transactions from which that rate is measured.
+/// Number of transactions from which the clients' commit rate is measured.
 const PACE_TRANSACTIONS: u32 = 6_000;
 const ROWS: u32 = 250_000;
 
-/// A stream that several followers apply, one at a time.
+/// Measures one stream that several followers apply, one at a time.
 #[derive(Debug, Clone, Copy)]
 pub struct DelayMeasurement {
-    /// Version of source and targets.
+    /// The version of the source and the targets.
     pub kind: ServerKind,
     /// The workload of the clients.
     pub workload: ApplyLoad,
-    /// What commits wait for.
+    /// What commits on the source wait for.
     pub promise: SourceAckMode,
-    /// The load.
+    /// The load of the clients.
     pub load: LoadLevel,
-    /// The load in transactions per second.
+    /// The load of the clients, in transactions per second.
     pub rate: f64,
-    /// Duration of each measurement.
+    /// The duration of each measurement, in seconds.
     pub seconds: u64,
-    /// Number of measurements of each follower.
+    /// The number of measurements of each follower.
     pub repeats: usize,
 }
 
-/// The followers that are measured besides native replication with these settings. At half load each is also
-/// measured with the other's acknowledgement mode. At full load native replication does not recover from its
-/// lag, and a sync for each event is too much for it.
+/// Returns the followers that are measured: native replication with these settings, and others. At half load
+/// each is also measured with the ACK mode of the other. Not at full load, because there native replication
+/// does not recover from its lag, and cannot keep up if it syncs each event.
 pub fn followers(
     natives: &[NativeSettings],
     ours: bool,
@@ -70,17 +70,18 @@ pub fn followers(
 }
 
 impl DelayMeasurement {
-    /// Lets each follower apply a new source in turn, in a random order each time. Each result is printed as
-    /// a line.
+    /// Starts a new source, and lets each follower apply its stream in turn, in a random order each time.
+    /// Prints each result as a line.
     ///
     /// # Errors
-    /// As [`SteadySource::measure`].
+    /// The errors of [`SteadySource::measure`].
     pub async fn measure(
         &self,
         followers: &[MeasuredFollower],
         say: &impl Fn(&str),
     ) -> anyhow::Result<Delays> {
-        // A new source: each follower has to catch up with the transactions of earlier measurements first.
+        // A new source, because each follower must first catch up with the transactions of earlier
+        // measurements.
         let mut steady = SteadySource::start(self.kind, self.workload, 0).await?;
         let delays = self.measure_on(&mut steady, followers, say).await?;
         steady.stop().await?;
@@ -99,12 +100,13 @@ impl DelayMeasurement {
         let mut delays: Delays = followers.iter().map(|follower| (*follower, Vec::new())).collect();
         for repeat in 0..self.repeats {
             let mut turns: Vec<_> = delays.iter_mut().collect();
-            // Random order, because one contender's writes may burden the next one's disk.
+            // The order is random, because the writes of one contender may slow down the disk for the next
+            // one.
             turns.shuffle(&mut StdRng::seed_from_u64(repeat as u64));
             for (follower, delays) in turns {
                 let delay = steady.measure(*follower, self.rate, self.seconds).await?;
                 say(&format!(
-                    "{}, {:.0} transactions/s of {:.0}, {}, {}: {follower}: p50 {:.2} ms, p99 {:.1} ms, {:.0} µs of CPU each",
+                    "{}, {:.0} transactions/s of {:.0}, {}, {}: {follower}: p50 {:.2} ms, p99 {:.1} ms, {:.0} µs of CPU per transaction",
                     self.kind,
                     delay.rate,
                     self.rate,
@@ -120,14 +122,14 @@ impl DelayMeasurement {
         Ok(delays)
     }
 
-    /// The row of one follower.
+    /// Returns the row of one follower for the report.
     pub fn row(&self, follower: MeasuredFollower, delays: &[StreamDelay]) -> Measurement {
         summary::delay_row(self.kind, follower, self.promise, self.load, self.rate, delays)
     }
 }
 
-/// The settings with which native replication is known to be fastest, because there is no backlog to find
-/// out.
+/// Returns the settings with which native replication is known to be fastest. Without a backlog they cannot
+/// be measured first.
 fn natives(flavour: Flavour, quick: bool) -> Vec<NativeSettings> {
     let all = match flavour {
         Flavour::MariaDb => vec![
@@ -142,10 +144,10 @@ fn natives(flavour: Flavour, quick: bool) -> Vec<NativeSettings> {
     all.into_iter().take(if quick { 1 } else { 2 }).collect()
 }
 
-/// Runs `tailwater bench delay` for one family, or for both.
+/// Runs `tailwater bench delay` for one server family, or for both.
 ///
 /// # Errors
-/// If a measurement cannot be taken, or a contender gets the data wrong.
+/// If a measurement fails, or a contender applies wrong data.
 pub async fn delay(options: &DelayBench) -> anyhow::Result<BenchReport> {
     let folder = TrialFolder::new(None)?;
     let machine = MachineInfo::look(folder.path())?;
@@ -165,7 +167,8 @@ pub async fn delay(options: &DelayBench) -> anyhow::Result<BenchReport> {
             let load = LoadLevel::Half;
             let stream = DelayMeasurement { kind, workload, promise, load, rate, seconds, repeats };
             let mut followers = followers(&natives(kind.flavour(), options.quick), true, promise, load);
-            // It would lag by minutes, or delay the clients: `bench apply` shows it.
+            // With a sync for each event native replication would lag by minutes, or delay the clients.
+            // `bench apply` shows this.
             followers.retain(|follower| !matches!(follower, MeasuredFollower::NativeSynced(_)));
             let delays = stream.measure_on(&mut steady, &followers, &say).await?;
             rows.extend(delays.iter().map(|(follower, delays)| stream.row(*follower, delays)));
@@ -194,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn at_half_load_each_is_also_measured_at_the_others_promise() {
+    fn at_half_load_each_follower_is_also_measured_with_the_ack_mode_of_the_other() {
         let natives = natives(Flavour::MySql, false);
         let half = |promise| followers(&natives, true, promise, LoadLevel::Half);
         let ours = |held| MeasuredFollower::Ours(ReplayOrder::Independent, held);

@@ -1,10 +1,14 @@
-//! `tailwater bench apply`: the same backlog replayed by the servers' own replication at its best and by
-//! Tailwater.
+//! `tailwater bench apply`: replays the same backlog with the servers' own replication at its best settings,
+//! and with Tailwater.
 //!
-//! The map: [`plan`]: what is measured. [`workload`]: the transactions of the backlogs. [`backlog`]: a source
-//! with a backlog. [`target`]: a server that catches up, with one of the [`contender`]s: [`native`] or
-//! [`tailwater`]. [`replay`]: one measurement. [`steady_stream`]: the delay of a steady stream with one
-//! follower; [`delay`]: with all of them, also for `tailwater bench delay`. [`summary`]: the report.
+//! - [`plan`]: what is measured. [`workload`]: the transactions of the backlogs. [`backlog`]: a source with a
+//!   backlog.
+//! - [`target`]: a server that applies the backlog with one of the [`contender`]s: [`native`] or
+//!   [`tailwater`].
+//! - [`replay`]: one measurement.
+//! - [`steady_stream`]: the delay of a steady stream with one follower. [`delay`]: with all followers, also
+//!   for `tailwater bench delay`.
+//! - [`summary`]: the report.
 
 mod backlog;
 mod contender;
@@ -45,13 +49,13 @@ use crate::trial::{TrialFolder, ensure_installed};
 
 pub use self::delay::delay;
 
-/// Delay that is added to every sync under slow-sync conditions.
+/// The delay that is added to every sync of the disk under slow-sync conditions.
 pub const SYNC_DELAY: Duration = Duration::from_millis(2);
-/// Maximum rate of a steady stream, as a share of the source's rate while it had the machine to itself.
-/// Source and target share the machine, so clients rarely reach it.
+/// The maximum rate of a steady stream, as a share of the source's rate while the source had the machine to
+/// itself. Later source and target share the machine, so clients rarely reach this rate.
 const STEADY_SHARE_MAX: f64 = 0.5;
 
-/// Runs the benchmark for one family, or for both.
+/// Runs the benchmark for one server family, or for both.
 ///
 /// # Errors
 /// If a measurement fails, or a contender applies wrong data.
@@ -83,14 +87,14 @@ pub async fn apply(options: &ApplyBench) -> anyhow::Result<BenchReport> {
     Ok(summarise(run.rows, run.notes, &versions, machine))
 }
 
-/// A running benchmark.
+/// A benchmark in progress.
 struct ApplyRun {
     quick: bool,
     only: Option<Side>,
     rows: Vec<Measurement>,
     notes: Vec<String>,
     pace: Option<ApplyPace>,
-    /// Hidden if standard error is not a terminal.
+    /// The progress bar. It is hidden if standard error is not a terminal.
     bar: ProgressBar,
 }
 
@@ -103,7 +107,7 @@ impl ApplyRun {
         self.only.is_none_or(|only| only == side)
     }
 
-    /// Writes a backlog and replays it under all of its conditions. Returns the server's version.
+    /// Writes a backlog and replays it under all conditions of its plan. Returns the server's version.
     async fn run_workload(&mut self, kind: ServerKind, planned: &PlannedWorkload) -> anyhow::Result<String> {
         self.bar.set_message(format!("{kind}, {}: writing the backlog", planned.workload));
         let folder = TrialFolder::new(None)?;
@@ -137,7 +141,7 @@ impl ApplyRun {
             self.bar.inc(1);
         }
         let version = stage.backlog.source.version().to_owned();
-        // Its data is not needed any more.
+        // The data of the source is not needed any more.
         stage.backlog.source.kill().await?;
         Ok(version)
     }
@@ -159,7 +163,8 @@ impl ApplyRun {
         }
         let mut replays: Vec<_> = contenders.into_iter().map(|contender| (contender, Vec::new())).collect();
         for repeat in 0..condition.repeats {
-            // Random order, because one contender's writes may burden the next one's disk.
+            // The order is random, because the writes of one contender may slow down the disk for the next
+            // one.
             let mut turns: Vec<_> = replays.iter_mut().collect();
             turns.shuffle(&mut StdRng::seed_from_u64(repeat as u64));
             for (contender, replays) in turns {
@@ -196,8 +201,8 @@ impl ApplyRun {
         Ok(())
     }
 
-    /// Tries all native settings on a slice each. Returns the best ones, and the single-threaded one if
-    /// wanted.
+    /// Tries each native setting on a slice of the backlog. Returns the best settings, and also the
+    /// single-threaded setting if the plan wants it.
     async fn screen_settings(
         &mut self,
         kind: ServerKind,
@@ -209,7 +214,7 @@ impl ApplyRun {
         if condition.natives == 0 {
             return Ok(all.into_iter().take(usize::from(condition.single)).collect());
         }
-        self.bar.set_message(format!("{kind}, {}: native settings", planned.workload));
+        self.bar.set_message(format!("{kind}, {}: trying the native settings", planned.workload));
         let slow = stage.slow.as_ref().filter(|_| condition.conditions.slow_fsync);
         let mut target =
             ReplayTarget::start(&stage.backlog, condition.conditions, slow, stage.folder.path()).await?;
@@ -235,9 +240,9 @@ impl ApplyRun {
         Ok(best)
     }
 
-    /// Delay of commits at half of the rate that native replication applies at its best, if the source
-    /// reaches it while it shares the machine; and at half of the rate that it reached with native
-    /// replication.
+    /// Measures the delay of commits at two rates. One is half of the rate at which native replication
+    /// applies at its best, if the source reaches it while it shares the machine. The other is half of the
+    /// rate that the source reached with native replication.
     async fn run_steady_streams(&mut self, kind: ServerKind, plan: &ApplyPlan) -> anyhow::Result<()> {
         let (Some(planned), Some(pace)) =
             (plan.workloads.iter().find(|planned| planned.workload == HEADLINE), self.pace.take())
@@ -263,7 +268,7 @@ impl ApplyRun {
                 };
                 self.bar.set_message(format!("{kind}, a steady stream, {}, {}", promise.name(), load.name()));
                 let delays = stream.measure(&followers, &|line| self.print_step(line)).await?;
-                // The first is native replication with its fastest settings, if it is measured.
+                // The first entry is native replication with its fastest settings, if it is measured.
                 let attained = delays.first().and_then(|(_, delays)| delays.first()).map(|delay| delay.rate);
                 self.rows.extend(delays.iter().map(|(follower, delays)| stream.row(*follower, delays)));
                 rate = attained.unwrap_or(rate).min(rate) / 2.0;
@@ -273,11 +278,13 @@ impl ApplyRun {
     }
 }
 
-/// Rates that determine the steady stream's load, measured under the headline's conditions.
+/// The rates that determine the load of the steady stream, measured under the conditions of the headline
+/// figure.
 struct ApplyPace {
-    /// The native settings that were measured in full, with their rates, best first.
+    /// The native settings that were measured in full, with their rates; the best first.
     natives: Vec<(NativeSettings, f64)>,
-    /// Rate of the best of them, in transactions per second; NaN, and so no limit, if none was measured.
+    /// The rate of the best native setting, in transactions per second. NaN, which means no limit, if none
+    /// was measured.
     native_rate: f64,
     written_rate: f64,
 }

@@ -1,4 +1,4 @@
-//! Replay by native replication.
+//! Replay of a backlog by native replication.
 
 use std::time::{Duration, Instant};
 
@@ -10,10 +10,10 @@ use super::backlog::{Backlog, wait_until};
 use super::contender::NativeSettings;
 use super::target::ReplayTarget;
 
-/// Time limit for receiving a backlog, or applying a slice of it.
+/// Time limit for receiving a backlog, or for applying a slice of it.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// The flavour's word for a replica in statements.
+/// Returns the word for a replica in statements of the flavour.
 fn replica(flavour: Flavour) -> &'static str {
     match flavour {
         Flavour::MySql => "REPLICA",
@@ -21,10 +21,10 @@ fn replica(flavour: Flavour) -> &'static str {
     }
 }
 
-/// Makes the target a replica that has received the whole backlog and applied nothing.
+/// Makes the target a replica that has received the whole backlog and has applied nothing.
 ///
 /// # Errors
-/// If a server refuses, or receiving takes too long.
+/// If a server refuses a statement, or receiving takes too long.
 pub async fn receive(backlog: &Backlog, target: &mut ReplayTarget) -> anyhow::Result<()> {
     connect(backlog, target).await?;
     let flavour = target.connection.server().flavour;
@@ -53,10 +53,10 @@ async fn connect(backlog: &Backlog, target: &mut ReplayTarget) -> anyhow::Result
     Ok(())
 }
 
-/// Sets how transactions are applied, while none is being applied.
+/// Sets how the target applies transactions. It must not be applying any.
 ///
 /// # Errors
-/// If the server refuses.
+/// If the server refuses a statement.
 pub async fn set(target: &mut ReplayTarget, native: NativeSettings) -> anyhow::Result<()> {
     for statement in native.statements() {
         target.connection.execute(&statement).await.with_context(|| format!("setting {native}"))?;
@@ -64,10 +64,10 @@ pub async fn set(target: &mut ReplayTarget, native: NativeSettings) -> anyhow::R
     Ok(())
 }
 
-/// Starts to apply what was received.
+/// Starts to apply what the target has received.
 ///
 /// # Errors
-/// If the server refuses.
+/// If the server refuses a statement.
 pub async fn apply(target: &mut ReplayTarget) -> anyhow::Result<()> {
     let flavour = target.connection.server().flavour;
     target.connection.execute(&format!("START {} SQL_THREAD", replica(flavour))).await?;
@@ -80,10 +80,10 @@ async fn pause(target: &mut ReplayTarget) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Receives and applies what the source commits.
+/// Starts to receive and apply what the source commits.
 ///
 /// # Errors
-/// If the server refuses.
+/// If the server refuses a statement.
 pub async fn follow(
     backlog: &Backlog,
     target: &mut ReplayTarget,
@@ -96,8 +96,8 @@ pub async fn follow(
     Ok(())
 }
 
-/// Lets every setting apply one slice of the same backlog, and returns its rate in transactions per second.
-/// The slices are similar, so one replay compares all settings.
+/// Applies one slice of the same backlog with each setting, and returns the rate of each setting in
+/// transactions per second. The slices are similar, so one replay compares all settings.
 ///
 /// # Errors
 /// If a server fails.
@@ -107,15 +107,15 @@ pub async fn screen(
     all: &[NativeSettings],
 ) -> anyhow::Result<Vec<(NativeSettings, f64)>> {
     receive(backlog, target).await?;
-    // One more slice for warming up, and another for transactions that are applied until a pause takes
-    // effect.
+    // Each setting needs two slices, because transactions are still applied until a pause takes effect. One
+    // more slice is for the warm-up.
     let slice = backlog.transactions / (2 * all.len() as u64 + 2);
     let mut rates = Vec::new();
     for (number, native) in all.first().into_iter().chain(all).enumerate() {
         set(target, *native).await?;
         let before = target.applied().await?;
         apply(target).await?;
-        // The rate counts from a fifth of the slice, because it must not include the start of the workers.
+        // The rate counts from a fifth of the slice on, because it must not include the start of the workers.
         let first = (applied_from(target, before + slice / 5).await?, Instant::now());
         let last = applied_from(target, before + slice).await?;
         let seconds = first.1.elapsed().as_secs_f64();
@@ -128,7 +128,7 @@ pub async fn screen(
     Ok(rates)
 }
 
-/// Waits until this many transactions are applied, and returns how many are.
+/// Waits until at least this number of transactions is applied, and returns how many are applied.
 async fn applied_from(target: &mut ReplayTarget, wanted: u64) -> anyhow::Result<u64> {
     let mut applied = 0;
     wait_until("a slice of the backlog", PATIENCE, async || {

@@ -1,24 +1,24 @@
-//! The plan of the benchmark: workloads, sizes, conditions, repeats.
+//! The plan of the benchmark: workloads, sizes, conditions and numbers of repeats.
 
 use crate::args::ApplyWorkload;
 use crate::trial::TrialDurability;
 
-/// Conditions of a replay; the same for every contender.
+/// The conditions of a replay. They are the same for every contender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Conditions {
-    /// Durability of the target's commits.
+    /// The durability of the target's commits.
     pub durability: TrialDurability,
     /// Whether every fsync of the target takes [`super::SYNC_DELAY`] longer.
     pub slow_fsync: bool,
 }
 
 impl Conditions {
-    /// Full durability, on the unmodified disk.
+    /// Full durability, on a disk without added delay.
     pub const FULL: Self = Self { durability: TrialDurability::Full, slow_fsync: false };
     const RELAXED: Self = Self { durability: TrialDurability::Reduced, slow_fsync: false };
     const SLOW: Self = Self { durability: TrialDurability::Full, slow_fsync: true };
 
-    /// Name of the durability in a report.
+    /// Returns the name of the durability in a report.
     pub fn durability_name(self) -> &'static str {
         match self.durability {
             TrialDurability::Full => "full",
@@ -27,41 +27,41 @@ impl Conditions {
     }
 }
 
-/// A backlog, replayed under some conditions.
+/// A backlog that is replayed under some conditions.
 #[derive(Debug, Clone, Copy)]
 pub struct PlannedWorkload {
-    /// The workload of the backlog.
+    /// The workload that writes the backlog.
     pub workload: ApplyWorkload,
-    /// Rows in all tables before the backlog.
+    /// Number of rows in all tables before the backlog.
     pub rows: u32,
-    /// Transactions in the backlog.
+    /// Number of transactions in the backlog.
     pub transactions: u32,
-    /// The conditions of its replays.
+    /// The conditions under which the backlog is replayed.
     pub conditions: &'static [ReplayCondition],
 }
 
-/// One condition of a workload.
+/// One condition under which a backlog is replayed.
 #[derive(Debug, Clone, Copy)]
 pub struct ReplayCondition {
-    /// The condition.
+    /// The durability and the disk.
     pub conditions: Conditions,
-    /// Number of replays by each contender; contenders take turns.
+    /// The number of replays by each contender. The contenders take turns.
     pub repeats: usize,
-    /// Number of native settings that are measured in full: the best ones on a slice each. With 0 no setting
-    /// is tried on a slice.
+    /// The number of native settings that are measured in full. They are the best ones on a slice of the
+    /// backlog. If it is 0, no setting is tried on a slice.
     pub natives: usize,
     /// Whether single-threaded native replication is also measured in full.
     pub single: bool,
 }
 
-/// The whole benchmark.
+/// The plan of the whole benchmark.
 #[derive(Debug, Clone)]
 pub struct ApplyPlan {
     /// The workloads, in order.
     pub workloads: Vec<PlannedWorkload>,
-    /// Duration of each measurement of a steady stream, in seconds.
+    /// The duration of each measurement of a steady stream, in seconds.
     pub steady_seconds: u64,
-    /// Number of measurements at half load.
+    /// The number of measurements at half load.
     pub steady_repeats: usize,
     /// Whether only a few native settings are tried.
     pub quick: bool,
@@ -71,7 +71,7 @@ const fn condition(conditions: Conditions, repeats: usize, natives: usize, singl
     ReplayCondition { conditions, repeats, natives, single }
 }
 
-/// The headline's workload is measured most, because the goals refer to it.
+/// The workload of the headline figure. It is measured most often, because the project's goals refer to it.
 pub const HEADLINE: ApplyWorkload = ApplyWorkload::OltpWriteOnly;
 
 const HEADLINE_CONDITIONS: &[ReplayCondition] =
@@ -83,8 +83,8 @@ const QUICK_HEADLINE_CONDITIONS: &[ReplayCondition] = &[condition(Conditions::FU
 const QUICK_SLOW_CONDITIONS: &[ReplayCondition] = &[condition(Conditions::SLOW, 1, 0, true)];
 const QUICK_CONDITIONS: &[ReplayCondition] = &[condition(Conditions::FULL, 1, 1, false)];
 
-/// Rows before the backlog, transactions, and transactions with slow syncs (0: not measured). A quick run has
-/// fewer.
+/// Returns the number of rows before the backlog, of transactions, and of transactions with slow syncs (0:
+/// not measured). A quick run has fewer.
 fn size(workload: ApplyWorkload) -> (u32, u32, u32) {
     match workload {
         ApplyWorkload::OltpWriteOnly => (250_000, 85_000, 6_000),
@@ -98,7 +98,7 @@ fn size(workload: ApplyWorkload) -> (u32, u32, u32) {
 }
 
 impl ApplyPlan {
-    /// All workloads or one, with another backlog length if `transactions_wanted` is set.
+    /// Plans all workloads, or only one. `transactions_wanted` replaces the length of each backlog.
     pub fn new(only: Option<ApplyWorkload>, quick: bool, transactions_wanted: Option<u32>) -> Self {
         let (rows_divisor, transactions_divisor) = if quick { (4, 6) } else { (1, 1) };
         let mut planned = Vec::new();
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_workload_is_measured_at_full_durability_and_the_headline_under_all_conditions() {
+    fn every_workload_is_measured_at_full_durability_and_the_headline_workload_under_all_conditions() {
         for quick in [false, true] {
             let plan = ApplyPlan::new(None, quick, None);
             for workload in ApplyWorkload::ALL {

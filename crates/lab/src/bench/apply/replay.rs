@@ -1,4 +1,5 @@
-//! One replay of a backlog by one contender, from a fresh copy of the data to a comparison with the source.
+//! One replay of a backlog by one contender. It starts with a new copy of the data, and ends with a
+//! comparison with the source.
 
 use std::time::{Duration, Instant};
 
@@ -13,35 +14,35 @@ use super::tailwater::{self, ApplyDaemon, CapturedLog};
 use super::target::ReplayTarget;
 use crate::trial::TrialFolder;
 
-/// How often the target is asked whether it has finished.
+/// Interval of the queries whether the target has finished.
 const POLL_INTERVAL: Duration = Duration::from_millis(8);
-/// How often the contender is checked for errors.
+/// Interval of the checks for errors of the contender.
 const CHECK: Duration = Duration::from_millis(500);
 const PATIENCE: Duration = Duration::from_secs(900);
 
-/// The inputs of replays.
+/// What every replay needs.
 #[derive(Debug)]
 pub struct ReplaySetup {
     /// The backlog.
     pub backlog: Backlog,
-    /// The backlog in Tailwater's log, if Tailwater is measured.
+    /// The backlog in the log of Tailwater, if Tailwater is measured.
     pub captured: Option<CapturedLog>,
-    /// The library that makes syncs slow, if that is wanted and possible.
+    /// The library that makes syncs of the disk slow, if the plan wants it and it could be compiled.
     pub slow: Option<SlowSync>,
-    /// Folder for all files.
+    /// The folder for all files.
     pub folder: TrialFolder,
 }
 
-/// Result of a replay.
+/// The result of a replay.
 #[derive(Debug, Clone, Copy)]
 pub struct Replay {
-    /// From the start command (`START REPLICA`, `tailwater channel start`) until the last transaction was
-    /// visible on the target. Servers and daemon are running before, and the target or Tailwater's log has
-    /// the whole backlog.
+    /// The time from the start command (`START REPLICA`, `tailwater channel start`) until the last
+    /// transaction was visible on the target, in seconds. The servers and the daemon were running before, and
+    /// the target or Tailwater's log already had the whole backlog.
     pub seconds: f64,
-    /// CPU time of target and Tailwater together.
+    /// The CPU time of target and Tailwater together, in seconds.
     pub cpu_seconds: f64,
-    /// Peak memory of Tailwater.
+    /// The peak memory of Tailwater, in MiB.
     pub memory_mib: Option<f64>,
 }
 
@@ -63,7 +64,9 @@ pub async fn replay(
             native::set(&mut target, native).await?;
             None
         }
-        Contender::Ours(_) => Some(stage.captured.as_ref().context("nothing was captured")?.copy(folder)?),
+        Contender::Ours(_) => {
+            Some(stage.captured.as_ref().context("Tailwater has captured nothing")?.copy(folder)?)
+        }
     };
     let mut daemon = match (contender, &log) {
         (Contender::Ours(order), Some(log)) => {
@@ -115,7 +118,7 @@ async fn wait_finished(
             Some(daemon) => daemon.ensure_running()?,
             None => target.ensure_replicating().await?,
         }
-        ensure!(begin.elapsed() < PATIENCE, "not done within {} s", PATIENCE.as_secs());
+        ensure!(begin.elapsed() < PATIENCE, "the backlog was not applied within {} s", PATIENCE.as_secs());
     }
     Ok(())
 }

@@ -1,8 +1,8 @@
-//! The delay of a steady stream: from a commit on the source until the target shows it, while clients write
-//! at a set rate.
+//! The delay of a steady stream: the time from a commit on the source until a reader of the target sees it,
+//! while clients write at a set rate.
 //!
-//! A separate client commits beacons among the load, a hundred each second at random moments; another one
-//! looks for beacons on the target. Both read the same clock.
+//! A separate client commits beacon rows during the load, a hundred each second at random moments. Another
+//! client looks for these beacons on the target. Both clients read the same clock.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,7 +27,8 @@ use crate::trial::TrialFolder;
 
 const CLIENTS: u32 = 8;
 const BEACON_EVERY: Duration = Duration::from_millis(10);
-/// Time between two reads of the target while a beacon is on its way; the resolution of a delay.
+/// Time between two reads of the target while a beacon has not arrived yet. It is the resolution of a
+/// measured delay.
 const POLL_INTERVAL: Duration = Duration::from_micros(100);
 const WARM_UP: Duration = Duration::from_secs(1);
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -43,17 +44,17 @@ pub struct SteadySource {
     folder: TrialFolder,
 }
 
-/// What commits of the source's clients wait for.
+/// What commits of the source's clients wait for (the ACK mode).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SourceAckMode {
-    /// Nothing.
+    /// Commits wait for nothing.
     None,
-    /// An ACK of the follower for each commit: lossless semi-sync.
+    /// Each commit waits for an ACK of the follower: lossless semi-sync.
     Lossless,
 }
 
 impl SourceAckMode {
-    /// Name in rows.
+    /// Returns the name in rows of the report.
     pub fn name(self) -> &'static str {
         match self {
             Self::None => "asynchronous",
@@ -65,12 +66,12 @@ impl SourceAckMode {
 /// The follower that brings the stream to the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MeasuredFollower {
-    /// Native replication with its default of not syncing the relay log.
+    /// Native replication. By default it does not sync the relay log.
     Native(NativeSettings),
-    /// Native replication that syncs what it receives before it applies and acknowledges it, as Tailwater
+    /// Native replication that syncs received events before it applies and acknowledges them, as Tailwater
     /// does.
     NativeSynced(NativeSettings),
-    /// Tailwater, with its default log durability or another one.
+    /// Tailwater, with its default log durability or another log durability.
     Ours(ReplayOrder, LogDurability),
 }
 
@@ -94,14 +95,14 @@ impl std::fmt::Display for MeasuredFollower {
 /// The load of the clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LoadLevel {
-    /// The maximum of the clients, up to a rate; source, target and follower share one machine.
+    /// The greatest rate of the clients, up to a limit. Source, target and follower share one machine.
     Most,
-    /// Half of that.
+    /// Half of the greatest rate.
     Half,
 }
 
 impl LoadLevel {
-    /// Name in rows.
+    /// Returns the name in rows of the report.
     pub fn name(self) -> &'static str {
         match self {
             Self::Most => "full",
@@ -110,27 +111,27 @@ impl LoadLevel {
     }
 }
 
-/// Delays of commits.
+/// The delays of commits in one measurement.
 #[derive(Debug, Clone, Copy)]
 pub struct StreamDelay {
-    /// The median.
+    /// The median delay, in milliseconds.
     pub p50_ms: f64,
-    /// The 99th percentile.
+    /// The 99th percentile of the delay, in milliseconds.
     pub p99_ms: f64,
-    /// Commit rate of the clients meanwhile, in transactions per second.
+    /// The commit rate of the clients during the measurement, in transactions per second.
     pub rate: f64,
-    /// Number of measured beacons.
+    /// The number of measured beacons.
     pub beacons: usize,
-    /// CPU time of target and follower for each transaction of the clients, in microseconds; including the
+    /// CPU time of target and follower for each transaction of the clients, in microseconds. It includes the
     /// beacons and the reads that look for them.
     pub cpu_us: f64,
 }
 
 impl SteadySource {
-    /// Starts a source, whose clients commit this many transactions before any target follows.
+    /// Starts a source. Its clients commit this number of transactions before any target follows.
     ///
     /// # Errors
-    /// If it cannot be started or filled.
+    /// If the source cannot be started or filled.
     pub async fn start(
         kind: tailwater_sandbox::ServerKind,
         workload: ApplyLoad,
@@ -141,20 +142,20 @@ impl SteadySource {
         Ok(Self { backlog, workload, next_beacon: 1, next_seed: 1_000, promise: SourceAckMode::None, folder })
     }
 
-    /// Commit rate of the clients at its start, in transactions per second.
+    /// Returns the commit rate of the clients at the start, in transactions per second.
     pub fn written_rate(&self) -> f64 {
         self.backlog.written_rate
     }
 
-    /// The servers' version.
+    /// Returns the servers' version.
     pub fn version(&self) -> &str {
         self.backlog.source.version()
     }
 
-    /// From now on, commits wait for the follower's ACK.
+    /// Makes commits wait for the follower's ACK from now on.
     ///
     /// # Errors
-    /// If the source refuses.
+    /// If the source refuses a statement.
     pub async fn wait_for_followers(&mut self) -> anyhow::Result<()> {
         self.backlog.source.enable_semi_sync_source().await?;
         self.promise = SourceAckMode::Lossless;
@@ -191,7 +192,8 @@ impl SteadySource {
         self.catch_up(&source, &mut target, daemon.as_mut())
             .await
             .with_context(|| format!("following: {follower}"))?;
-        // Not earlier: the transactions of earlier measurements would take minutes.
+        // Not set earlier: with a sync for each event, the transactions of earlier measurements would take
+        // minutes.
         if matches!(follower, MeasuredFollower::NativeSynced(_)) {
             target.connection.execute("SET GLOBAL sync_relay_log = 1").await?;
         }
@@ -220,7 +222,10 @@ impl SteadySource {
         delays_ms.sort_by(f64::total_cmp);
         if self.promise == SourceAckMode::Lossless {
             let status = self.backlog.source.semi_sync_status().await?;
-            ensure!(status.on && status.unacknowledged == 0, "commits did not wait: {status:?}");
+            ensure!(
+                status.on && status.unacknowledged == 0,
+                "commits did not wait for the follower's ACK: {status:?}"
+            );
         }
         self.ensure_equal(&target).await.with_context(|| format!("after: {follower}"))?;
         if let Some(daemon) = daemon {
@@ -262,7 +267,7 @@ impl SteadySource {
         self.next_beacon - 1
     }
 
-    /// Commits beacons, and returns when each was committed.
+    /// Commits beacons, and returns when each beacon was committed.
     async fn send_beacons(
         &mut self,
         source: &ConnectOptions,
@@ -292,7 +297,7 @@ impl SteadySource {
         Ok(sent)
     }
 
-    /// Waits until the target has everything, in any order.
+    /// Waits until the target has the same data as the source.
     async fn ensure_equal(&self, target: &ReplayTarget) -> anyhow::Result<()> {
         let want = checksums(&self.backlog.source).await?;
         wait_until("the target's data to be the source's", PATIENCE, async || {
@@ -304,7 +309,7 @@ impl SteadySource {
     /// Stops the source.
     ///
     /// # Errors
-    /// If it has already ended.
+    /// If the source has already ended.
     pub async fn stop(mut self) -> anyhow::Result<()> {
         self.backlog.source.kill().await?;
         Ok(())
@@ -315,13 +320,15 @@ fn insert_beacon(id: u64) -> String {
     format!("INSERT INTO {SCHEMA}.beacon VALUES ({id})")
 }
 
-/// The value that the given percentage of sorted values does not exceed; NaN of no values.
+/// Returns the value that the given percentage of the sorted values does not exceed; NaN if there are no
+/// values.
 fn percentile(sorted: &[f64], percent: usize) -> f64 {
     sorted.get((sorted.len().saturating_sub(1)) * percent / 100).copied().unwrap_or(f64::NAN)
 }
 
-/// Moments of commits at a set average rate, independent of other clients: the intervals are exponentially
-/// distributed. With equal intervals, clients would synchronise with each other and with the beacons.
+/// The moments of commits at a set average rate, independent of other clients: the intervals are
+/// exponentially distributed. With equal intervals, clients would synchronise with each other and with the
+/// beacons.
 #[derive(Debug)]
 struct Arrivals {
     random: StdRng,
@@ -334,13 +341,13 @@ impl Arrivals {
         Self { random: StdRng::seed_from_u64(seed), every, due: Instant::now() }
     }
 
-    /// Time until the next commit.
+    /// Returns the time until the next commit.
     fn gap(&mut self) -> Duration {
         self.every.mul_f64(-(1.0 - self.random.random::<f64>()).ln())
     }
 
-    /// Blocks until the next commit, because timers of tasks have a resolution of a millisecond. Delays are
-    /// made up for, so that the rate is kept.
+    /// Blocks the thread until the next commit, because the timers of tasks only have a resolution of a
+    /// millisecond. After a delay the next commits come sooner, so that the rate is kept.
     fn wait(&mut self) {
         let gap = self.gap();
         self.due += gap;
@@ -348,7 +355,7 @@ impl Arrivals {
     }
 }
 
-/// Runs a connection to a server in a separate thread.
+/// Runs `work` with a connection to a server in a separate thread.
 fn with_runtime<T: Send + 'static>(
     work: impl AsyncFnOnce(&mut Connection) -> anyhow::Result<T> + Send + 'static,
     server: ConnectOptions,
@@ -364,7 +371,7 @@ fn with_runtime<T: Send + 'static>(
     })
 }
 
-/// The result of such a thread.
+/// Returns the result of a thread of [`with_runtime`].
 async fn join<T: Send + 'static>(thread: JoinHandle<anyhow::Result<T>>) -> anyhow::Result<T> {
     let ended = tokio::task::spawn_blocking(|| thread.join()).await?;
     ended.unwrap_or_else(|_| bail!("a measuring thread panicked"))
@@ -375,7 +382,7 @@ async fn join<T: Send + 'static>(thread: JoinHandle<anyhow::Result<T>>) -> anyho
 struct PacedClients {
     clients: Vec<JoinHandle<anyhow::Result<()>>>,
     committed: Arc<AtomicU64>,
-    /// Stops the clients, also if a measurement fails.
+    /// Stops the clients when it is dropped, also if a measurement fails.
     stop: DropGuard,
 }
 
@@ -412,10 +419,10 @@ impl PacedClients {
     }
 }
 
-/// A reader that looks for beacons.
+/// A reader of the target that looks for beacons.
 struct BeaconWatcher {
     thread: JoinHandle<anyhow::Result<HashMap<u64, Instant>>>,
-    /// Gets each beacon when it is committed.
+    /// Receives each beacon when it is committed on the source.
     committed: mpsc::Sender<u64>,
 }
 
@@ -427,17 +434,14 @@ impl BeaconWatcher {
                 let (mut seen, started) = (HashMap::new(), Instant::now());
                 for beacon in beacons {
                     while !seen.contains_key(&beacon) {
-                        // They may arrive in another order.
+                        // Also finds later beacons, because beacons may arrive in another order.
                         let question = format!("SELECT id FROM {SCHEMA}.beacon WHERE id >= {beacon}");
                         let rows = connection.query(&question).await?.rows;
                         let now = Instant::now();
                         for id in rows.iter().filter_map(|row| row.get_u64(0)) {
                             seen.entry(id).or_insert(now);
                         }
-                        ensure!(
-                            started.elapsed() < PATIENCE,
-                            "beacon {beacon} does not arrive at the target"
-                        );
+                        ensure!(started.elapsed() < PATIENCE, "beacon {beacon} did not arrive at the target");
                         std::thread::sleep(POLL_INTERVAL);
                     }
                 }
@@ -448,7 +452,7 @@ impl BeaconWatcher {
         Self { thread, committed }
     }
 
-    /// Waits for all beacons, and returns when each was first seen.
+    /// Waits for all beacons, and returns when the reader first saw each one.
     async fn finish(self) -> anyhow::Result<HashMap<u64, Instant>> {
         let Self { thread, committed } = self;
         drop(committed);
@@ -461,7 +465,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn arrivals_keep_their_rate_and_not_their_step() {
+    fn commits_keep_the_average_rate_at_varying_intervals() {
         let mut arrivals = Arrivals::new(Duration::from_millis(10), 7);
         let gaps: Vec<_> = (0..20_000).map(|_| arrivals.gap().as_secs_f64() * 1e3).collect();
         let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
@@ -471,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn percentiles_are_values_that_occurred() {
+    fn percentiles_are_values_from_the_data() {
         let values: Vec<f64> = (1..=101).map(f64::from).collect();
         assert_eq!((percentile(&values, 50), percentile(&values, 99)), (51.0, 100.0));
         assert_eq!(percentile(&[7.0], 99), 7.0);

@@ -1,4 +1,4 @@
-//! The report: rows of figures, the headline, and each ratio as a sentence.
+//! The report of the benchmark: rows of figures, the headline figure, and each ratio as a sentence.
 
 use std::collections::BTreeMap;
 
@@ -34,7 +34,7 @@ fn conditions_setting(
     ])
 }
 
-/// A contender's replays of one backlog.
+/// Returns the row of a contender's replays of one backlog.
 pub fn replay_row(
     kind: ServerKind,
     act: &PlannedWorkload,
@@ -62,7 +62,7 @@ pub fn replay_row(
     row
 }
 
-/// Rate of a native setting on its slice.
+/// Returns the row of a native setting's rate on its slice of the backlog.
 pub fn screen_row(
     kind: ServerKind,
     act: &PlannedWorkload,
@@ -73,7 +73,8 @@ pub fn screen_row(
     Measurement::new(SCREEN, conditions_setting(kind, act, conditions), native.to_string(), UNIT, vec![rate])
 }
 
-/// Delay of a contender's steady stream; `rate` is the rate that the clients should commit.
+/// Returns the row of a contender's delays in a steady stream. `rate` is the rate at which the clients should
+/// commit.
 pub fn delay_row(
     kind: ServerKind,
     follower: MeasuredFollower,
@@ -107,8 +108,9 @@ pub fn delay_row(
 /// The measurements of each follower.
 pub type Delays = Vec<(MeasuredFollower, Vec<StreamDelay>)>;
 
-/// The report of delays alone. The headline compares medians in the first setting: Tailwater with its
-/// defaults, and the lowest of native replication. The ratio is above 1 if Tailwater's is lower.
+/// Returns the report of delays alone. The headline figure compares medians in the first setting: Tailwater
+/// with its defaults, and the lowest median of native replication. The ratio is above 1 if Tailwater's delay
+/// is lower.
 pub fn summarise_delays(
     rows: Vec<Measurement>,
     versions: &BTreeMap<&'static str, String>,
@@ -122,7 +124,8 @@ pub fn summarise_delays(
         rows.map(|row| row.median).min_by(f64::total_cmp).unwrap_or(f64::NAN)
     };
     let native = least(&mut first.iter().filter(|row| is_native(row)));
-    // The names of rows with another acknowledgement mode have a suffix: see the names of `MeasuredFollower`.
+    // Rows with another ACK mode have a suffix in their name (see the names of `MeasuredFollower`), so they
+    // are not compared here.
     let of_default = Contender::OURS.map(|ours| format!("{ours}, p50"));
     let ours = least(&mut first.iter().filter(|row| of_default.contains(&row.variant)));
     let peers = first.iter().filter(|row| is_native(row)).map(|row| Peer {
@@ -140,12 +143,12 @@ pub fn summarise_delays(
     BenchReport { name: "delay", unit: "µs", ours, peers, ratio: native / ours, rows, machine, notes }
 }
 
-/// Whether a row is native replication's.
+/// Whether a row is a measurement of native replication.
 fn is_native(row: &Measurement) -> bool {
     row.variant.starts_with("native")
 }
 
-/// The fastest row of native replication.
+/// Returns the fastest row of native replication.
 fn best<'a>(rows: &[&'a Measurement]) -> Option<&'a Measurement> {
     rows.iter().copied().filter(|row| is_native(row)).max_by(|one, other| one.median.total_cmp(&other.median))
 }
@@ -154,14 +157,14 @@ fn variant<'a>(rows: &[&'a Measurement], name: &str) -> Option<&'a Measurement> 
     rows.iter().copied().find(|row| row.variant == name)
 }
 
-/// The whole report. If one side was not measured, its figures and the ratio are NaN.
+/// Returns the whole report. If one side was not measured, its figures and the ratio are NaN.
 pub fn summarise(
     mut rows: Vec<Measurement>,
     mut notes: Vec<String>,
     versions: &BTreeMap<&'static str, String>,
     machine: MachineInfo,
 ) -> BenchReport {
-    // Measurements in groups, each in the order in which it was made.
+    // Sorts the measurements into groups. In a group they keep the order in which they were made.
     let rank = |row: &Measurement| [REPLAY, STEADY, SCREEN].iter().position(|name| *name == row.measurement);
     rows.sort_by_key(rank);
     let replays: Vec<&Measurement> = rows.iter().filter(|row| row.measurement == REPLAY).collect();
@@ -207,7 +210,7 @@ fn explanations() -> Vec<String> {
         "the target writes no binlog, where native replication is at its best; full durability: sync_binlog=1 and \
          innodb_flush_log_at_trx_commit=1, relaxed: 0 and 2; buffer pool 512 MiB"
             .into(),
-        "CPU seconds are those of the target and of tailwater together".into(),
+        "CPU seconds: of the target and of tailwater together".into(),
     ]
 }
 
@@ -227,7 +230,7 @@ fn steady_explanations() -> Vec<String> {
     ]
 }
 
-/// Tailwater against the best of native replication, as a sentence.
+/// Compares Tailwater with the best native setting, in a sentence.
 fn ratios(setting: &BTreeMap<&'static str, String>, rows: &[&Measurement]) -> Option<String> {
     let native = best(rows)?;
     let words: Vec<_> = setting.iter().map(|(key, value)| format!("{key} {value}")).collect();
@@ -262,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn the_headline_is_ours_against_the_best_native_of_the_first_setting() {
+    fn the_headline_compares_tailwater_with_the_best_native_setting_of_the_first_setting() {
         let rows = vec![
             row("mariadb", "native, single-threaded", 100.0, 10.0),
             row("mariadb", "native, optimistic, 4 workers", 200.0, 20.0),
@@ -280,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn the_headline_of_delays_is_ours_at_its_default_against_the_soonest_native() {
+    fn the_headline_of_delays_compares_tailwaters_default_with_the_fastest_native_setting() {
         let delay =
             |ms| vec![StreamDelay { p50_ms: ms, p99_ms: 3.0, rate: 800.0, beacons: 800, cpu_us: 300.0 }];
         let native =
@@ -309,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn one_side_alone_has_no_ratio() {
+    fn if_only_one_side_is_measured_there_is_no_ratio() {
         let rows = vec![row("mysql", "native, single-threaded", 1.0, 1.0)];
         let report = summarise(rows, Vec::new(), &BTreeMap::new(), machine());
         assert!(report.ours.is_nan() && report.ratio.is_nan());
