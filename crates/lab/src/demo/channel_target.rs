@@ -15,10 +15,10 @@ use crate::trial::SOURCE_NAME;
 use tailwater_daemon::api::commands::{ControlAnswer, ControlCommand};
 use tailwater_daemon::socket::{ask, socket_of};
 
-/// The channel's name.
+/// The name of the channel.
 const CHANNEL: &str = "applied";
 
-/// How long it may take to apply the rest of the log after the load has ended.
+/// How long the channel may take to apply the rest of the log after the load has ended.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A server without native replication, and the channel that applies to it.
@@ -28,24 +28,25 @@ pub struct ChannelTarget {
     socket: PathBuf,
 }
 
-/// Its final state.
+/// The state of the channel's target at the end of the demo.
 #[derive(Debug, Default)]
 pub struct ChannelTargetOutcome {
-    /// Source transactions applied since Tailwater's last start.
+    /// Number of source transactions applied since Tailwater's last start.
     pub transactions: u64,
-    /// Target transactions they were committed in.
+    /// Number of target transactions in which they were committed.
     pub commits: u64,
-    /// Whether it has exactly the rows of the ledger, and the table checksums of a native replica.
+    /// Whether the target has exactly the rows of the ledger, and the same table checksums as a native
+    /// replica.
     pub equal: bool,
-    /// Problems, as text.
+    /// Problems that were found, as text.
     pub complaints: Vec<String>,
 }
 
 impl ChannelTarget {
-    /// Starts the server; the relay's files are in `folder`.
+    /// Starts the server. The relay's files are in `folder`.
     ///
     /// # Errors
-    /// If it cannot be started.
+    /// If the server cannot be started.
     pub async fn start(kind: ServerKind, folder: &Path) -> anyhow::Result<Self> {
         let mut spec = ServerSpec::new(kind).name("applied").options([
             "--server-id=20".to_owned(),
@@ -58,7 +59,7 @@ impl ChannelTarget {
         Ok(Self { server: Server::start(spec).await?, socket: socket_of(&folder.join("log")) })
     }
 
-    /// The channel in the relay's configuration.
+    /// Returns the `[[channel]]` section for the relay's configuration.
     pub fn channel_config(&self) -> String {
         format!(
             "\n[[channel]]\nname = \"{CHANNEL}\"\nsource = \"{SOURCE_NAME}\"\nsocket = {:?}\nuser = \"root\"\n",
@@ -66,7 +67,7 @@ impl ChannelTarget {
         )
     }
 
-    /// Status of the channel; `None` while the relay does not answer.
+    /// Returns the status of the channel; `None` while the relay does not answer.
     pub fn status(&self) -> Option<ChannelStatus> {
         match ask(&self.socket, &ControlCommand::List).ok()? {
             ControlAnswer::Channels(channels) => channels.into_iter().find(|channel| channel.name == CHANNEL),
@@ -74,8 +75,8 @@ impl ChannelTarget {
         }
     }
 
-    /// Waits until it has applied everything in `log`, and compares its tables with the ledger and with
-    /// `replica`'s.
+    /// Waits until the channel has applied everything in `log`. Then compares the target's tables with the
+    /// ledger and with those of `replica`.
     ///
     /// # Errors
     /// If the log cannot be read, or a server or the relay does not answer. Missing rows are not an error;
@@ -97,9 +98,10 @@ impl ChannelTarget {
                     break;
                 }
                 if started.elapsed() > PATIENCE {
-                    outcome
-                        .complaints
-                        .push(format!("the applied replica does not reach the end: it has {}", status.gtids));
+                    outcome.complaints.push(format!(
+                        "the channel's target did not reach the end of the log: it has {}",
+                        status.gtids
+                    ));
                     return Ok(outcome);
                 }
             }
@@ -114,14 +116,14 @@ impl ChannelTarget {
         let wrong =
             report.missing.count + report.altered.count + report.failed_but_present.count + report.unlisted;
         if wrong > 0 {
-            outcome.complaints.push(format!("the applied replica differs from the ledger: {report}"));
+            outcome.complaints.push(format!("the channel's target differs from the ledger: {report}"));
         }
         for table in WorkloadTable::ALL {
             let checksum = format!("CHECKSUM TABLE tw_load.{} EXTENDED", table.name());
             let (ours, theirs) = (self.server.sql(&checksum).await?, replica.sql(&checksum).await?);
             if ours != theirs {
                 outcome.complaints.push(format!(
-                    "checksum {} on the applied replica, {} on a native one",
+                    "checksum {} on the channel's target, {} on a native replica",
                     ours.join(" "),
                     theirs.join(" ")
                 ));
@@ -134,7 +136,7 @@ impl ChannelTarget {
     /// Stops the server.
     ///
     /// # Errors
-    /// If it does not stop.
+    /// If the server does not stop.
     pub async fn stop(mut self) -> anyhow::Result<()> {
         Ok(self.server.stop().await?)
     }

@@ -1,4 +1,5 @@
-//! The demo's live view on standard error: one line per step, and the load's counters in place on a terminal.
+//! The demo's live view on standard error: one line for each step. On a terminal it also has a line with the
+//! load's counters, which is updated in place.
 
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
@@ -16,7 +17,7 @@ pub struct LiveView {
 }
 
 impl LiveView {
-    /// For people, or as JSON lines.
+    /// Creates a view that prints text for people, or else JSON lines.
     pub fn new(for_people: bool) -> Self {
         let live = if for_people && std::io::stderr().is_terminal() {
             let style = ProgressStyle::with_template("          {spinner} {msg}").ok();
@@ -38,7 +39,7 @@ impl LiveView {
         self.live.suspend(|| eprintln!("{line}"));
     }
 
-    /// Shows the load's figures for a while, and those of the applied replica.
+    /// Shows the figures of the load and of the channel for the given time.
     pub async fn watch(&self, counters: &Counters, applied: &ChannelTarget, duration: Duration) {
         const STEP: Duration = Duration::from_millis(100);
         let until = Instant::now() + duration;

@@ -1,10 +1,11 @@
-//! `tailwater demo`: the whole chain on real servers that it starts itself.
+//! `tailwater demo`: shows capture, apply, failover and rejoin on real servers that it starts itself.
 //!
-//! A primary with *reduced* durability commits only what the log has acknowledged. Two native replicas read
-//! from the log; a third server is the target of a channel. The relay is killed and started again. Then the
-//! primary is killed, Tailwater promotes a replica, and the clients connect to it. The report shows that
-//! every acknowledged transaction is in the log and on all replicas, and what the killed primary's own disk
-//! lost.
+//! A primary with *reduced* durability acknowledges only commits that Tailwater's log has. Two native
+//! replicas read from the log; a third server is the target of a channel. The relay is killed and started
+//! again. Then the primary is killed, Tailwater promotes a replica, and the clients connect to it.
+//!
+//! The report shows that every acknowledged transaction is in the log and on all replicas. It also shows
+//! which transactions the killed primary's own disk lost.
 
 mod channel_target;
 mod live_view;
@@ -31,7 +32,7 @@ use native_replicas::{NativeReplicas, ReplicaOutcome};
 use rejoin::{RejoinOutcome, rejoin};
 use report::DemoReport;
 
-/// Duration of each step.
+/// The duration of each step.
 struct DemoDurations {
     before_fault: Duration,
     relay_down: Duration,
@@ -49,10 +50,10 @@ const SHORT: DemoDurations = DemoDurations {
     after_fault: Duration::from_secs(2),
 };
 
-/// Native replicas that read from Tailwater.
+/// Number of native replicas that read from Tailwater.
 const REPLICAS: u32 = 2;
 
-/// The server of a family and a release series.
+/// Returns the server of a family and a release series.
 ///
 /// # Errors
 /// If the sandbox has no such server.
@@ -63,12 +64,12 @@ pub fn choose_server(family: ServerFamily, series: Option<&str>) -> anyhow::Resu
     };
     ServerKind::choose(flavour, series).with_context(|| {
         let known: Vec<_> = ServerKind::ALL.iter().map(|kind| kind.name()).collect();
-        format!("no {flavour} {}: available are {}", series.unwrap_or_default(), known.join(", "))
+        format!("there is no {flavour} {}: available are {}", series.unwrap_or_default(), known.join(", "))
     })
 }
 
-/// The counters after the acknowledgements sent just before the kill have reached the clients. Waits at most
-/// two seconds: later commits count as commits without the relay.
+/// Returns the counters after the clients have received the acknowledgements that were sent just before the
+/// kill. Waits at most two seconds: later commits count as commits without the relay.
 async fn wait_for_last_acknowledgements(counters: &Counters) -> WorkloadSnapshot {
     let mut before = counters.snapshot();
     for _ in 0..20 {
@@ -90,30 +91,31 @@ struct DemoCluster {
     applied: ChannelTarget,
 }
 
-/// What happened while the clients wrote.
+/// What happened while the clients were writing.
 struct DemoLoadOutcome {
-    /// The workload before the first fault.
+    /// The counters of the workload before the first fault.
     undisturbed: WorkloadSnapshot,
-    /// Commits acknowledged while the relay was down.
+    /// Number of commits that were acknowledged while the relay was down.
     acknowledged_without_relay: u64,
     failover: FailoverTimes,
     workload: WorkloadReport,
-    /// Peak memory of the relay process that was killed with the primary, in bytes.
+    /// The peak memory of the relay process that was killed with the primary, in bytes.
     relay_memory_bytes_max: u64,
 }
 
-/// Results of all comparisons after the load.
+/// The results of all comparisons after the load.
 struct DemoVerification {
     replicas: ReplicaOutcome,
     applied: ChannelTargetOutcome,
     proof: Proof,
-    /// What the killed primary's disk kept.
+    /// What the killed primary's disk has kept.
     former_primary: ServerReport,
     rejoin: RejoinOutcome,
     relay_memory_bytes_max: u64,
 }
 
-/// Runs the demo and prints its report, `as_json` or as text. Returns whether every check succeeded.
+/// Runs the demo and prints its report, as JSON if `as_json` is true, otherwise as text. Returns whether
+/// every check succeeded.
 ///
 /// # Errors
 /// If a server or the relay fails unexpectedly. A lost transaction is not an error: the report has `ok:
@@ -178,7 +180,7 @@ impl DemoCluster {
         Ok(Self { kind, trial, replicas, applied })
     }
 
-    /// Runs the workload, and kills first the relay and then the primary under it.
+    /// Runs the workload. During the workload it first kills the relay and then the primary.
     async fn run_load(
         &mut self,
         clients: u32,
@@ -274,7 +276,7 @@ impl DemoCluster {
 }
 
 impl DemoVerification {
-    /// All problems, as text.
+    /// Returns all problems that were found, as text.
     fn complaints(&self) -> Vec<String> {
         let Self { replicas, applied, rejoin, .. } = self;
         let all = replicas.complaints.iter().chain(&applied.complaints).chain(&rejoin.complaints);
@@ -282,7 +284,7 @@ impl DemoVerification {
     }
 }
 
-/// Peak memory of the running relay, in bytes; 0 if it does not run.
+/// Returns the peak memory of the running relay, in bytes; 0 if the relay is not running.
 fn relay_memory(trial: &mut Trial) -> u64 {
     trial.relay().and_then(|relay| relay.memory_bytes_max()).unwrap_or(0)
 }

@@ -14,29 +14,29 @@ use crate::trial::managed_cluster::start_candidate;
 /// How long a replica may take to apply the rest of the log after the load has ended.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Servers that replicate from the relay.
+/// The servers that replicate from the relay.
 #[derive(Debug)]
 pub struct NativeReplicas {
     servers: Vec<Server>,
 }
 
-/// Their final state.
+/// The state of the replicas at the end of the demo.
 #[derive(Debug, Default)]
 pub struct ReplicaOutcome {
-    /// How many there are.
+    /// Number of replicas.
     pub replicas: u64,
-    /// How many have applied everything that is in the log.
+    /// Number of replicas that have applied everything in the log.
     pub at_the_end: u64,
-    /// How many have exactly the rows of the ledger.
+    /// Number of replicas that have exactly the rows of the ledger.
     pub equal_to_ledger: u64,
-    /// Acknowledged transactions missing on any of them.
+    /// Number of acknowledged transactions that are missing on any of the replicas.
     pub missing: u64,
-    /// Problems, as text.
+    /// Problems that were found, as text.
     pub complaints: Vec<String>,
 }
 
 impl ReplicaOutcome {
-    /// Every replica has everything, and nothing else.
+    /// Whether every replica has all rows of the ledger, and no others.
     pub fn is_ok(&self) -> bool {
         self.replicas > 0 && self.at_the_end == self.replicas && self.equal_to_ledger == self.replicas
     }
@@ -46,20 +46,20 @@ impl NativeReplicas {
     /// Starts `count` unmodified servers.
     ///
     /// # Errors
-    /// If one cannot be started.
+    /// If a server cannot be started.
     pub async fn start(kind: ServerKind, count: u32) -> anyhow::Result<Self> {
         let mut servers = Vec::new();
         for number in 1..=count {
-            // The primary is 1.
+            // The primary has number 1.
             servers.push(start_candidate(kind, 1 + number).await?);
         }
         Ok(Self { servers })
     }
 
-    /// Makes them replicas of the relay.
+    /// Makes the servers replicas of the relay.
     ///
     /// # Errors
-    /// If one refuses.
+    /// If a server refuses.
     pub async fn follow(&self, trial: &Trial) -> anyhow::Result<()> {
         for server in &self.servers {
             server.replicate(&trial.replica_of_relay()).await?;
@@ -67,30 +67,31 @@ impl NativeReplicas {
         Ok(())
     }
 
-    /// All of them.
+    /// Returns all replicas.
     pub fn servers(&self) -> Vec<&Server> {
         self.servers.iter().collect()
     }
 
-    /// The first of them, for comparisons.
+    /// Returns the first replica, for comparisons.
     ///
     /// # Errors
-    /// If there is none.
+    /// If there are no replicas.
     pub fn first(&self) -> anyhow::Result<&Server> {
         self.servers.first().context("there are no replicas")
     }
 
-    /// The replica with this name.
+    /// Returns the replica with this name.
     ///
     /// # Errors
-    /// If there is none.
+    /// If there is no such replica.
     pub fn named(&self, name: &str) -> anyhow::Result<&Server> {
         let found = self.servers.iter().find(|server| server.name() == name);
         found.with_context(|| format!("there is no replica {name}"))
     }
 
-    /// Waits until they have applied everything in `log`, and compares their tables with the ledger. The one
-    /// that is `primary` by now has what the log has from it.
+    /// Waits until the replicas have applied everything in `log`, and compares their tables with the ledger.
+    /// The replica that is the `primary` by now is not waited for, because the log has its transactions from
+    /// that server.
     ///
     /// # Errors
     /// If the log cannot be read, or a server does not answer. Missing rows are not an error; they are in the
@@ -115,7 +116,7 @@ impl NativeReplicas {
             } else {
                 let status = server.replica_status().await?;
                 outcome.complaints.push(format!(
-                    "{name} does not reach the end of the log: {}",
+                    "{name} did not reach the end of the log: {}",
                     replica_words(status.as_ref())
                 ));
             }
@@ -134,10 +135,10 @@ impl NativeReplicas {
         Ok(outcome)
     }
 
-    /// Stops them.
+    /// Stops the replicas.
     ///
     /// # Errors
-    /// If one does not stop.
+    /// If a replica does not stop.
     pub async fn stop(self) -> anyhow::Result<()> {
         for mut server in self.servers {
             server.stop().await?;
@@ -146,7 +147,7 @@ impl NativeReplicas {
     }
 }
 
-/// The state of a replica, for messages.
+/// Describes the state of a replica, for messages.
 pub(super) fn replica_words(status: Option<&ReplicaStatus>) -> String {
     status.map_or_else(|| "it is not a replica".to_owned(), ToString::to_string)
 }

@@ -1,4 +1,4 @@
-//! The demo's last step: the killed primary becomes a replica.
+//! The demo's last step: the killed primary becomes a replica again.
 
 use std::time::{Duration, Instant};
 
@@ -12,24 +12,25 @@ use crate::trial::managed_cluster::PRIMARY_NAME;
 /// Time limit for the replication of one commit.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Result of the rejoin.
+/// The result of the rejoin.
 #[derive(Debug)]
 pub struct RejoinOutcome {
-    /// How long it took.
+    /// How long the rejoin took, in milliseconds.
     pub took_ms: u64,
-    /// Undone transactions, which only it had and which were never acknowledged.
+    /// Number of undone transactions. Only the former primary had them, and they were never acknowledged.
     pub undone: u64,
-    /// Transactions applied again from the log.
+    /// Number of transactions that were applied again from the log.
     pub redone: u64,
-    /// Rows that `rejoin` compared with the new primary's.
+    /// Number of rows that `rejoin` compared with the new primary's.
     pub rows_compared: u64,
-    /// Whether it has exactly the rows of the ledger, and receives commits of the new primary.
+    /// Whether the former primary has exactly the rows of the ledger, and receives commits of the new
+    /// primary.
     pub is_equal: bool,
-    /// Problems, as text.
+    /// Problems that were found, as text.
     pub complaints: Vec<String>,
 }
 
-/// Runs `tailwater rejoin` for the former primary, and compares it with the ledger.
+/// Runs `tailwater rejoin` for the former primary, and compares that server with the ledger.
 ///
 /// # Errors
 /// If the rejoin fails, or the server does not replicate afterwards.
@@ -52,14 +53,14 @@ pub async fn rejoin(trial: &Trial, new_primary: &Server, ledger: &Ledger) -> any
     })
 }
 
-/// Commits on one server, and waits until the commit is on the other.
+/// Commits a transaction on one server, and waits until the other server has it.
 async fn wait_replicated(from: &Server, to: &Server) -> anyhow::Result<()> {
     from.sql("CREATE DATABASE tw_back").await.context("a commit on the new primary")?;
     let started = Instant::now();
     while to.sql("SHOW DATABASES LIKE 'tw\\_back'").await?.is_empty() {
         ensure!(
             started.elapsed() < PATIENCE,
-            "the former primary does not replicate: {}",
+            "the former primary did not replicate a commit: {}",
             replica_words(to.replica_status().await?.as_ref())
         );
         tokio::time::sleep(Duration::from_millis(20)).await;

@@ -7,88 +7,90 @@ use serde::Serialize;
 /// The demo's result.
 #[derive(Debug, Clone, Serialize)]
 pub struct DemoReport {
-    /// `mariadb` or `mysql`.
+    /// The server family: `mariadb` or `mysql`.
     pub server: String,
-    /// Version string of the server.
+    /// The version string of the server.
     pub server_version: String,
-    /// Connections of the workload.
+    /// Number of connections of the workload.
     pub clients: u32,
-    /// Transactions for which a client got the server's OK.
+    /// Number of transactions for which a client got the server's OK.
     pub acknowledged: u64,
-    /// Of these, how many are in the log.
+    /// Number of acknowledged transactions that are in the log.
     pub in_log: u64,
-    /// Acknowledged, but not in the log: must be 0.
+    /// Number of acknowledged transactions that are not in the log: must be 0.
     pub missing_in_log: u64,
-    /// In the log, but with fewer, more or other row changes than the client made.
+    /// Number of transactions in the log with fewer, more or other row changes than the client made.
     pub not_whole_in_log: u64,
-    /// In the log more than once: must be 0.
+    /// Number of transactions that are in the log more than once: must be 0.
     pub twice_in_log: u64,
-    /// In the log although the client got no answer: correct.
+    /// Number of transactions in the log for which the client got no answer. This is correct.
     pub unacknowledged_in_log: u64,
-    /// Acknowledged while Tailwater was down: must be 0.
+    /// Number of transactions that were acknowledged while Tailwater was down: must be 0.
     pub acknowledged_while_relay_was_away: u64,
-    /// Acknowledged, but missing in the primary's tables after its restart.
+    /// Number of acknowledged transactions that are missing in the primary's tables after its restart.
     pub lost_by_primary: u64,
-    /// Native replicas that read from Tailwater.
+    /// Number of native replicas that read from Tailwater.
     pub replicas: u64,
-    /// Of these, how many have applied the whole log: must be all.
+    /// Number of native replicas that have applied the whole log: must be all.
     pub replicas_at_the_end: u64,
-    /// Of these, how many have exactly the rows of the ledger: must be all.
+    /// Number of native replicas that have exactly the rows of the ledger: must be all.
     pub replicas_equal_to_ledger: u64,
-    /// Acknowledged, but missing on a replica: must be 0.
+    /// Number of acknowledged transactions that are missing on a replica: must be 0.
     pub missing_on_replicas: u64,
-    /// Source transactions applied to the channel's target since the restart of Tailwater.
+    /// Number of source transactions applied to the channel's target since the restart of Tailwater.
     pub applied_transactions: u64,
-    /// Target transactions in which they were committed.
+    /// Number of target transactions in which they were committed.
     pub applied_commits: u64,
-    /// Whether the channel's target has exactly the rows of the ledger, and the table checksums of a native
-    /// replica: must be true.
+    /// Whether the channel's target has exactly the rows of the ledger, and the same table checksums as a
+    /// native replica: must be true.
     pub applied_equal: bool,
-    /// Segments of the log.
+    /// Number of segments of the log.
     pub segments: u64,
-    /// Segments that are the primary's own binlog file, byte for byte.
+    /// Number of segments that equal the primary's own binlog file, byte for byte.
     pub segments_identical: u64,
-    /// Bytes of all segments.
+    /// Size of all segments, in bytes.
     pub log_bytes: u64,
-    /// Commit rate before the faults.
+    /// Commits per second before the faults.
     pub commits_per_second: f64,
-    /// Median commit latency before the faults.
+    /// Median commit latency before the faults, in milliseconds.
     pub commit_p50_ms: f64,
-    /// 99th percentile of the commit latency before the faults.
+    /// 99th percentile of the commit latency before the faults, in milliseconds.
     pub commit_p99_ms: f64,
-    /// The longest time without any commit: while the relay was down.
+    /// The longest time without any commit, in milliseconds. It is the time while the relay was down.
     pub longest_stall_ms: f64,
     /// How often Tailwater was killed and restarted.
     pub relay_restarts: u32,
-    /// Tailwater's peak memory.
+    /// Tailwater's peak memory, in bytes.
     pub relay_memory_bytes_max: u64,
-    /// The replica that was promoted.
+    /// The name of the replica that was promoted.
     pub new_primary: String,
-    /// From the kill until Tailwater started the failover, in milliseconds.
+    /// Time from the kill of the primary until Tailwater started the failover, in milliseconds.
     pub failover_detected_ms: u64,
-    /// From the kill until every acknowledged commit was proven to be in the log.
+    /// Time from the kill until every acknowledged commit was proven to be in the log, in milliseconds.
     pub failover_proven_ms: u64,
-    /// From the kill until the new primary accepted writes.
+    /// Time from the kill until the new primary accepted writes, in milliseconds.
     pub failover_writable_ms: u64,
-    /// From the kill until the first successful commit of a client that retried continuously.
+    /// Time from the kill until the first successful commit of a client that retried continuously, in
+    /// milliseconds.
     pub failover_first_commit_ms: u64,
-    /// Transactions acknowledged to clients after the failover.
+    /// Number of transactions that were acknowledged to clients after the failover.
     pub acknowledged_by_new_primary: u64,
-    /// Duration of `tailwater rejoin`, which makes the killed primary a replica.
+    /// Duration of `tailwater rejoin`, which makes the killed primary a replica, in milliseconds.
     pub rejoin_ms: u64,
-    /// Transactions that only the killed primary had, and that were never acknowledged: undone.
+    /// Number of undone transactions. Only the killed primary had them, and they were never acknowledged.
     pub rejoin_undone: u64,
-    /// Transactions that were applied to it again from the log.
+    /// Number of transactions that were applied to the killed primary again from the log.
     pub rejoin_redone: u64,
-    /// Rows that were compared with the new primary's.
+    /// Number of rows that were compared with the new primary's.
     pub rejoin_rows_compared: u64,
-    /// Whether it has exactly the rows of the ledger and receives commits of the new primary: must be true.
+    /// Whether the killed primary has exactly the rows of the ledger and receives commits of the new primary:
+    /// must be true.
     pub rejoined_equal: bool,
     /// Whether every check succeeded.
     pub ok: bool,
 }
 
-/// A table of three columns: a label, a figure, an explanation.
+/// The text of a table with three columns: label, figure, explanation.
 struct ReportTable(String);
 
 impl ReportTable {
@@ -97,14 +99,14 @@ impl ReportTable {
         let _ = writeln!(self.0, "  {label:<44} {:>12}   {meaning}", figure.to_string());
     }
 
-    /// A count that must be 0.
+    /// Adds a line with a count that must be 0.
     fn zero(&mut self, label: &str, count: u64) {
         self.line(label, count, if count == 0 { "" } else { "<-- must be 0" });
     }
 }
 
 impl DemoReport {
-    /// The report as a table with a heading and a verdict.
+    /// Returns the report as a table with a heading and a verdict.
     pub fn to_text(&self) -> String {
         let mut table = ReportTable(String::new());
         self.put_log(&mut table);

@@ -1,4 +1,5 @@
-//! A trial with a managed cluster: replicas that can become primary, and a manager in the relay's process.
+//! A trial with a managed cluster: it has replicas that can become primary, and a manager in the relay's
+//! process.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -18,7 +19,7 @@ use tailwater_daemon::api::failovers::{ManagerAnswer, ManagerRequest};
 use tailwater_daemon::config::Config;
 use tailwater_daemon::socket::{ask, socket_of};
 
-/// Name of the primary among the servers of its cluster.
+/// The name of the primary among the servers of its cluster.
 pub const PRIMARY_NAME: &str = "db1";
 
 /// Starts a replica that can become primary: it logs replicated changes in its own binlog.
@@ -29,10 +30,10 @@ pub async fn start_candidate(kind: ServerKind, number: u32) -> anyhow::Result<Se
     start_candidate_with(kind, number, &[]).await
 }
 
-/// The same, with more options.
+/// As [`start_candidate`], with more server options.
 ///
 /// # Errors
-/// As [`start_candidate`].
+/// The errors of [`start_candidate`].
 pub async fn start_candidate_with(kind: ServerKind, number: u32, more: &[String]) -> anyhow::Result<Server> {
     let mut options: Vec<String> = primary_options(kind);
     options.retain(|option| !option.starts_with("--server-id"));
@@ -46,7 +47,7 @@ pub async fn start_candidate_with(kind: ServerKind, number: u32, more: &[String]
     options.extend_from_slice(more);
     let server = Server::start(ServerSpec::new(kind).name(format!("db{number}")).options(options)).await?;
     server.create_replication_user().await?;
-    // As in production.
+    // Replicas are read-only in production, too.
     server
         .sql(match kind.flavour() {
             Flavour::MySql => "SET GLOBAL super_read_only = 1",
@@ -58,7 +59,7 @@ pub async fn start_candidate_with(kind: ServerKind, number: u32, more: &[String]
 
 impl Trial {
     /// Adds the primary and these servers to the configuration, and enables the manager in the relay's
-    /// process; `manager` holds keys of `[manager]`. Takes effect at the relay's next start.
+    /// process. `manager` holds keys of `[manager]`. Takes effect at the relay's next start.
     ///
     /// # Errors
     /// If the configuration cannot be written.
@@ -68,8 +69,8 @@ impl Trial {
         self.manage_at(&all, manager)
     }
 
-    /// The same with servers at other ports of loopback, such as those of faulty links. The primary must be
-    /// among them, at the port given to [`Trial::write_config`].
+    /// As [`Trial::manage`], but the servers are at other ports of loopback, such as those of faulty links.
+    /// The primary must be among them, at the port given to [`Trial::write_config`].
     ///
     /// # Errors
     /// If the configuration cannot be written.
@@ -87,15 +88,15 @@ impl Trial {
         self.add_channel(&text)
     }
 
-    /// The manager's view of the cluster; `None` while the relay does not answer.
+    /// Returns the manager's report about the cluster; `None` while the relay does not answer.
     pub fn cluster(&self) -> Option<ClusterReport> {
         report(&self.config)
     }
 
-    /// Waits until the manager has observed the primary well enough for a failover.
+    /// Waits until the manager knows enough about the primary for a failover.
     ///
     /// # Errors
-    /// If that does not come within a minute.
+    /// If this takes more than a minute.
     pub async fn wait_until_observed(&self) -> anyhow::Result<()> {
         let started = Instant::now();
         loop {
@@ -108,7 +109,7 @@ impl Trial {
             }
             if started.elapsed() > Duration::from_secs(60) {
                 bail!(
-                    "the manager does not observe a primary that waits for ACKs: {cluster:?}: {}",
+                    "the manager has not observed a primary that waits for ACKs: {cluster:?}: {}",
                     self.relay_log_tail()
                 );
             }
@@ -119,13 +120,13 @@ impl Trial {
     /// Waits until the manager reports this server as the primary.
     ///
     /// # Errors
-    /// If that does not come within a minute.
+    /// If this takes more than a minute.
     pub async fn wait_for_primary(&self, server: &str) -> anyhow::Result<()> {
         let started = Instant::now();
         while self.cluster().is_none_or(|cluster| cluster.primary != server) {
             ensure!(
                 started.elapsed() < Duration::from_secs(60),
-                "{server} is not the primary: {}",
+                "the manager does not report {server} as the primary: {}",
                 self.relay_log_tail()
             );
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -152,7 +153,7 @@ impl Trial {
         serde_json::from_str(last).with_context(|| format!("output of tailwater rejoin: {text}"))
     }
 
-    /// The record of the last finished failover.
+    /// Returns the audit record of the last finished failover.
     ///
     /// # Errors
     /// If there is none, or its record cannot be read.
@@ -170,7 +171,7 @@ impl Trial {
     /// Waits until a server other than `old` is the primary, and returns its name.
     ///
     /// # Errors
-    /// If that does not come within a minute.
+    /// If this takes more than a minute.
     pub async fn wait_failed_over(&self, old: &str) -> anyhow::Result<String> {
         let started = Instant::now();
         loop {
@@ -180,14 +181,18 @@ impl Trial {
             }
             if started.elapsed() > Duration::from_secs(60) {
                 let last = self.last_failover();
-                bail!("no server replaces {old}: {cluster:?}; {last:?}: {}", self.relay_log_tail());
+                bail!(
+                    "no server has replaced {old} as primary: {cluster:?}; {last:?}: {}",
+                    self.relay_log_tail()
+                );
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
 }
 
-/// The manager's view of the first cluster in this configuration; `None` while the daemon does not answer.
+/// Returns the manager's report about the first cluster of this configuration; `None` while the daemon does
+/// not answer.
 pub fn report(config: &Path) -> Option<ClusterReport> {
     let config = Config::load(config).ok()?;
     let status = ControlCommand::Manager(ManagerRequest::Status);
@@ -201,7 +206,7 @@ pub fn report(config: &Path) -> Option<ClusterReport> {
 /// Waits until a server accepts writes of accounts without special privileges.
 ///
 /// # Errors
-/// If that does not come within a minute.
+/// If this takes more than a minute.
 pub async fn wait_writable(server: &Server) -> anyhow::Result<()> {
     let started = Instant::now();
     loop {
@@ -210,7 +215,7 @@ pub async fn wait_writable(server: &Server) -> anyhow::Result<()> {
             return Ok(());
         }
         if started.elapsed() > Duration::from_secs(60) {
-            bail!("{} stays read-only", server.name());
+            bail!("{} is still read-only", server.name());
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }

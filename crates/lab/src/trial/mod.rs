@@ -1,5 +1,5 @@
-//! A trial: a real primary, a relay process that captures it, a workload whose clients keep a ledger, and
-//! faults. The demo, the benchmarks and the fault tests are built on it.
+//! A trial: a real primary, a relay process that captures its binlog, a workload whose clients record each
+//! acknowledged commit in a ledger, and faults. The demo, the benchmarks and the fault tests use it.
 
 pub mod managed_cluster;
 pub mod primary_failure;
@@ -22,16 +22,16 @@ use tailwater_wire::Flavour;
 
 pub use proof::{Proof, compare_with_source, prove};
 
-/// Name of the only source in a trial's configuration, and of its log folder.
+/// The name of the only source in a trial's configuration, and of its folder in the log.
 pub const SOURCE_NAME: &str = "primary";
 
 /// Durability settings of a primary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TrialDurability {
-    /// `sync_binlog=1`, `innodb_flush_log_at_trx_commit=1`.
+    /// `sync_binlog=1` and `innodb_flush_log_at_trx_commit=1`.
     Full,
-    /// `sync_binlog=0`, `innodb_flush_log_at_trx_commit=0`: a crash of the process loses up to a second of
-    /// commits, a crash of the machine more.
+    /// `sync_binlog=0` and `innodb_flush_log_at_trx_commit=0`: a crash of the process loses up to a second of
+    /// commits, and a crash of the machine loses more.
     Reduced,
 }
 
@@ -45,18 +45,18 @@ impl TrialDurability {
     }
 }
 
-/// Specification of a trial.
+/// The settings of a trial.
 #[derive(Debug, Clone)]
 pub struct TrialSpec {
-    /// The primary.
+    /// The kind and version of the primary.
     pub kind: ServerKind,
-    /// Its durability settings.
+    /// The durability settings of the primary.
     pub durability: TrialDurability,
-    /// Additional server options.
+    /// Additional options of the primary.
     pub options: Vec<String>,
-    /// When the relay acknowledges.
+    /// When the relay acknowledges commits.
     pub ack: AckMode,
-    /// The `tailwater` program.
+    /// The path of the `tailwater` program.
     pub program: PathBuf,
     /// An existing folder for the relay's files.
     pub folder: PathBuf,
@@ -69,7 +69,7 @@ pub struct Trial {
     pub primary: Server,
     spec: TrialSpec,
     config: PathBuf,
-    /// Additional configuration.
+    /// Additional sections of the configuration.
     channels: String,
     /// Variables added to the relay's environment.
     environment: Vec<(OsString, OsString)>,
@@ -79,7 +79,7 @@ pub struct Trial {
     asynchronous: bool,
 }
 
-/// Options of a primary with row events, GTIDs and full table map metadata.
+/// Returns the options of a primary with row events, GTIDs and full table map metadata.
 pub fn primary_options(kind: ServerKind) -> Vec<String> {
     let mut options =
         vec!["--log-bin=binlog".to_owned(), "--server-id=1".into(), "--binlog-format=ROW".into()];
@@ -119,11 +119,11 @@ impl Trial {
         Ok(trial)
     }
 
-    /// Sets the address of the primary in the relay's configuration, such as that of a faulty link. Takes
-    /// effect at the relay's next start.
+    /// Sets the address of the primary in the relay's configuration, for example the address of a faulty
+    /// link. Takes effect at the relay's next start.
     ///
     /// # Errors
-    /// If its configuration cannot be written.
+    /// If the configuration cannot be written.
     pub fn write_config(&self, host: &str, port: u16) -> anyhow::Result<()> {
         let account = self.primary.replication_options();
         let credentials = self.spec.folder.join("client.cnf");
@@ -148,34 +148,34 @@ impl Trial {
         std::fs::write(&self.config, text).with_context(|| format!("write {}", self.config.display()))
     }
 
-    /// Adds a `[[channel]]`. Takes effect at the relay's next start.
+    /// Adds a `[[channel]]` section. Takes effect at the relay's next start.
     ///
     /// # Errors
-    /// If its configuration cannot be written.
+    /// If the configuration cannot be written.
     pub fn add_channel(&mut self, config: &str) -> anyhow::Result<()> {
         self.channels += config;
         self.write_config(&self.primary.address().ip().to_string(), self.primary.port())
     }
 
-    /// Changes when the relay acknowledges. Takes effect at its next start.
+    /// Changes when the relay acknowledges commits. Takes effect at the relay's next start.
     ///
     /// # Errors
-    /// If its configuration cannot be written.
+    /// If the configuration cannot be written.
     pub fn set_ack(&mut self, ack: AckMode) -> anyhow::Result<()> {
         self.spec.ack = ack;
         self.write_config(&self.primary.address().ip().to_string(), self.primary.port())
     }
 
-    /// Sets the `tailwater` program, such as another build. Takes effect at the relay's next start.
+    /// Sets the `tailwater` program, for example another build. Takes effect at the relay's next start.
     pub fn set_program(&mut self, program: &Path) {
         program.clone_into(&mut self.spec.program);
     }
 
-    /// Makes the primary asynchronous, and the relay use its default log durability for that. Takes effect at
-    /// its next start.
+    /// Makes the primary asynchronous, and lets the relay use its default log durability for an asynchronous
+    /// source. Takes effect at the relay's next start.
     ///
     /// # Errors
-    /// If its configuration cannot be written, or the primary refuses.
+    /// If the configuration cannot be written, or the primary refuses a statement.
     pub async fn set_asynchronous(&mut self) -> anyhow::Result<()> {
         let variable = match self.spec.kind.flavour() {
             Flavour::MySql => "rpl_semi_sync_source_enabled",
@@ -186,46 +186,46 @@ impl Trial {
         self.write_config(&self.primary.address().ip().to_string(), self.primary.port())
     }
 
-    /// Adds environment variables of the relay, such as those of a [`tailwater_sandbox::SteppedClock`]. Takes
-    /// effect at its next start.
+    /// Adds variables to the relay's environment, such as those of a [`tailwater_sandbox::SteppedClock`].
+    /// Takes effect at the relay's next start.
     pub fn add_environment(&mut self, variables: impl IntoIterator<Item = (OsString, OsString)>) {
         self.environment.extend(variables);
     }
 
-    /// The log folder of the primary.
+    /// Returns the log folder of the primary.
     pub fn log_directory(&self) -> PathBuf {
         self.spec.folder.join("log").join(SOURCE_NAME)
     }
 
-    /// The port where the relay serves the log to the sandbox's replication account.
+    /// Returns the port at which the relay serves the log to the sandbox's replication account.
     pub fn serve_port(&self) -> u16 {
         self.served.number()
     }
 
-    /// How a reader of the log connects to the relay.
+    /// Returns the options with which a reader of the log connects to the relay.
     pub fn serve_options(&self) -> ConnectOptions {
         serve_options(self.serve_port())
     }
 
-    /// A native replica of the relay, by GTIDs.
+    /// Returns the settings of a native replica that reads from the relay by GTIDs.
     pub fn replica_of_relay(&self) -> ReplicaOf {
         ReplicaOf::port(self.serve_port())
     }
 
-    /// The relay's output file.
+    /// Returns the path of the relay's output file.
     pub fn relay_output(&self) -> PathBuf {
         self.spec.folder.join("relay.log")
     }
 
-    /// The relay, while it runs.
+    /// Returns the relay's process while it is running.
     pub fn relay(&mut self) -> Option<&mut ChildProcess> {
         self.relay.as_mut()
     }
 
-    /// Starts the relay process; see [`Trial::wait_captured`].
+    /// Starts the relay process. [`Trial::wait_captured`] waits until it captures.
     ///
     /// # Errors
-    /// If it cannot be started.
+    /// If the relay cannot be started.
     pub fn start_relay(&mut self) -> anyhow::Result<()> {
         let arguments = ["run".as_ref(), "-c".as_ref(), self.config.as_os_str()];
         let environment = self.environment.iter().cloned();
@@ -237,18 +237,18 @@ impl Trial {
     /// Kills the relay (SIGKILL).
     ///
     /// # Errors
-    /// If it does not run.
+    /// If the relay is not running.
     pub async fn kill_relay(&mut self) -> anyhow::Result<()> {
-        self.relay.take().context("the relay does not run")?.kill().await?;
+        self.relay.take().context("the relay is not running")?.kill().await?;
         Ok(())
     }
 
     /// Stops the relay cleanly.
     ///
     /// # Errors
-    /// If it does not run, or ends with an error; the message has the end of its output.
+    /// If the relay is not running, or ends with an error; the message has the end of its output.
     pub async fn stop_relay(&mut self) -> anyhow::Result<()> {
-        let relay = self.relay.take().context("the relay does not run")?;
+        let relay = self.relay.take().context("the relay is not running")?;
         let status = relay.terminate(Duration::from_secs(30)).await?;
         if !status.success() {
             bail!("the relay ended with {status}: {}", self.relay_log_tail());
@@ -256,17 +256,17 @@ impl Trial {
         Ok(())
     }
 
-    /// The last lines of the relay's output.
+    /// Returns the last lines of the relay's output.
     pub fn relay_log_tail(&self) -> String {
         let text = std::fs::read_to_string(self.relay_output()).unwrap_or_default();
         let lines: Vec<_> = text.lines().rev().take(5).collect();
         lines.into_iter().rev().collect::<Vec<_>>().join("\n")
     }
 
-    /// Waits until the primary's commits wait for the relay, and returns how long that took.
+    /// Waits until commits on the primary wait for the relay's ACK, and returns how long that took.
     ///
     /// # Errors
-    /// If the relay ends, or commits do not wait for it within a minute.
+    /// If the relay ends, or commits do not wait for the relay within a minute.
     pub async fn wait_captured(&mut self) -> anyhow::Result<Duration> {
         let begin = Instant::now();
         loop {
@@ -278,16 +278,16 @@ impl Trial {
                 bail!("the relay ended: {}", self.relay_log_tail());
             }
             if begin.elapsed() > Duration::from_secs(60) {
-                bail!("the primary's commits do not wait for the relay: {}", self.relay_log_tail());
+                bail!("commits on the primary do not wait for the relay: {}", self.relay_log_tail());
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
 
-    /// Starts the killed primary again without semi-sync, to read what its own disk kept.
+    /// Starts the killed primary again without semi-sync, to read what its own disk has kept.
     ///
     /// # Errors
-    /// If it does not start.
+    /// If the primary does not start.
     pub async fn restart_primary_alone(&mut self) -> anyhow::Result<()> {
         let mut options = primary_options(self.spec.kind);
         options.extend(self.spec.durability.options());
@@ -297,7 +297,7 @@ impl Trial {
     }
 }
 
-/// The configuration with which a relay serves the log at a port of loopback.
+/// Returns the configuration with which a relay serves the log at a port of loopback.
 pub fn serve_config(port: u16) -> String {
     format!(
         "\n[[serve]]\nsource = \"{SOURCE_NAME}\"\nlisten = \"127.0.0.1:{port}\"\n[[serve.user]]\nname = \
@@ -305,7 +305,7 @@ pub fn serve_config(port: u16) -> String {
     )
 }
 
-/// Connection options for such a relay.
+/// Returns the options to connect to a relay that serves the log at this port.
 pub fn serve_options(port: u16) -> ConnectOptions {
     let tls = TlsOptions { mode: TlsMode::Off, ..TlsOptions::default() };
     ConnectOptions::new(Endpoint::tcp("127.0.0.1", port), REPLICATION_USER)
@@ -313,15 +313,16 @@ pub fn serve_options(port: u16) -> ConnectOptions {
         .tls(tls)
 }
 
-/// The installed server of a kind, downloaded if it is missing; progress goes to standard error.
+/// Returns the installed server of a kind. Downloads the server if it is missing, and prints the progress on
+/// standard error.
 ///
 /// # Errors
-/// If it is unavailable.
+/// If the server is not available.
 pub fn ensure_installed(kind: ServerKind) -> anyhow::Result<Install> {
     let cache = Cache::locate()?;
     let mut tell = |progress: InstallProgress| {
-        // Byte counts arrive ten times a second and are left out; the start and the end of a download are
-        // printed.
+        // Byte counts arrive ten times a second and are not printed. Only the start and the end of a download
+        // are printed.
         if !matches!(progress, InstallProgress::Downloaded { .. }) {
             eprintln!("{progress}");
         }
@@ -329,8 +330,8 @@ pub fn ensure_installed(kind: ServerKind) -> anyhow::Result<Install> {
     Ok(Install::ensure(kind, &cache, &mut tell)?)
 }
 
-/// A folder for a trial's files: the given one, or a temporary one that is removed when this value is
-/// dropped.
+/// A folder for the files of a trial: the given folder, or a temporary folder that is removed when this value
+/// is dropped.
 #[derive(Debug)]
 pub struct TrialFolder {
     path: PathBuf,
@@ -338,10 +339,10 @@ pub struct TrialFolder {
 }
 
 impl TrialFolder {
-    /// `keep`, or a fresh temporary folder.
+    /// The folder `keep`, or a new temporary folder.
     ///
     /// # Errors
-    /// If it cannot be made.
+    /// If the folder cannot be created.
     pub fn new(keep: Option<&Path>) -> anyhow::Result<Self> {
         let (path, temporary) = match keep {
             Some(path) => (path.to_owned(), false),
@@ -355,7 +356,7 @@ impl TrialFolder {
         Ok(Self { path: path.canonicalize()?, temporary })
     }
 
-    /// Where it is.
+    /// Returns the path of the folder.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -364,7 +365,7 @@ impl TrialFolder {
 impl Drop for TrialFolder {
     fn drop(&mut self) {
         if self.temporary {
-            // A folder that cannot be removed is a leftover, not a failure of the trial.
+            // A folder that cannot be removed is not a failure of the trial.
             let _ = std::fs::remove_dir_all(&self.path);
         }
     }

@@ -1,4 +1,4 @@
-//! Makes the primary of a managed trial fail under load, and records when a replica took over.
+//! Makes the primary of a managed trial fail under load, and records when a replica takes over.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -14,7 +14,7 @@ use super::managed_cluster::PRIMARY_NAME;
 /// How a primary fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PrimaryFailure {
-    /// SIGKILL: its host answers and refuses connections.
+    /// SIGKILL: the host still answers, and refuses connections.
     Killed,
     /// SIGSTOP: nothing answers, as if the machine had failed.
     Silent,
@@ -23,24 +23,24 @@ pub enum PrimaryFailure {
 /// How long a client retries its commit.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Times of a failover, counted from the failure.
+/// The times of a failover, counted from the failure of the primary.
 #[derive(Debug)]
 pub struct FailoverTimes {
-    /// The new primary.
+    /// The name of the new primary.
     pub primary: String,
-    /// Until the manager started to act.
+    /// Time until the manager started to act, in milliseconds.
     pub detected_ms: u64,
-    /// Until all acknowledged commits were proven to be in the log.
+    /// Time until all acknowledged commits were proven to be in the log, in milliseconds.
     pub proven_ms: u64,
-    /// Until the new primary accepted writes.
+    /// Time until the new primary accepted writes, in milliseconds.
     pub writable_ms: u64,
-    /// Until the first successful commit of a client that retried continuously.
+    /// Time until the first successful commit of a client that retried continuously, in milliseconds.
     pub first_commit_ms: u64,
     /// The clients' ledger before the first commit on the new primary.
     pub ledger: Ledger,
-    /// Number of acknowledged transactions in it.
+    /// Number of acknowledged transactions in this ledger.
     pub acknowledged_before: u64,
-    /// Whether no safety rule was overridden.
+    /// Whether the failover overrode no safety rule.
     pub is_lossless: bool,
 }
 
@@ -61,8 +61,8 @@ pub async fn replace(
         PrimaryFailure::Silent => trial.primary.pause()?,
     }
     let primary = trial.wait_failed_over(PRIMARY_NAME).await?;
-    // What the dead primary told its clients they have heard by now, and the new one has told them nothing
-    // yet.
+    // By now the clients have received every acknowledgement of the dead primary, and none of the new
+    // primary.
     let ledger = copy_of(workload.ledger());
     let acknowledged_before = workload.counters().snapshot().acknowledged;
     let server = servers.iter().find(|server| server.name() == primary).context("the new primary")?;
@@ -92,7 +92,8 @@ pub(crate) fn first_commit(options: ConnectOptions) -> JoinHandle<anyhow::Result
         let mut connection = Connection::connect(&options).await?;
         loop {
             ensure!(Instant::now() < until, "{} accepts no writes", options.endpoint);
-            // The superuser may write to a read-only server, so it waits until clients may write, too.
+            // The superuser can write to a read-only server. So this waits until other clients can write,
+            // too.
             let asked = connection.query("SELECT @@global.read_only").await?;
             let is_writable = asked.rows.first().and_then(|row| row.get_str(0)) == Some("0");
             if is_writable && connection.execute("CREATE DATABASE IF NOT EXISTS tw_demo").await.is_ok() {
@@ -103,7 +104,8 @@ pub(crate) fn first_commit(options: ConnectOptions) -> JoinHandle<anyhow::Result
     })
 }
 
-/// From the failure until the start of the run, which is part of the run's name.
+/// Returns the time from the failure until the start of the run, in milliseconds. The start is a part of the
+/// run's name.
 fn start_ms(audit: &Audit, killed_at: SystemTime) -> anyhow::Result<u64> {
     let started = audit.id.split('-').next().unwrap_or_default();
     let started = chrono::NaiveDateTime::parse_from_str(started, "%Y%m%dT%H%M%S%3fZ")?.and_utc();
@@ -111,10 +113,10 @@ fn start_ms(audit: &Audit, killed_at: SystemTime) -> anyhow::Result<u64> {
     Ok(u64::try_from((started - killed).num_milliseconds()).unwrap_or(0))
 }
 
-/// Time of the first event that satisfies the condition.
+/// Returns the time of the first event that satisfies the condition, in milliseconds.
 fn at_ms(audit: &Audit, condition: impl Fn(RunPhase, &AuditEvent) -> bool) -> anyhow::Result<u64> {
     let step = audit.steps.iter().find(|step| condition(step.phase, &step.note));
-    step.map(|step| step.at_ms).with_context(|| format!("the record lacks the event: {audit}"))
+    step.map(|step| step.at_ms).with_context(|| format!("the audit record lacks the event: {audit}"))
 }
 
 fn writable_ms(audit: &Audit) -> anyhow::Result<u64> {
@@ -122,7 +124,8 @@ fn writable_ms(audit: &Audit) -> anyhow::Result<u64> {
         AuditEvent::ActionOrdered { number, what: RunAction::MakeWritable { .. } } => Some(*number),
         _ => None,
     });
-    let ordered = ordered.with_context(|| format!("no server was made writable: {audit}"))?;
+    let ordered = ordered
+        .with_context(|| format!("the audit record shows no server that was made writable: {audit}"))?;
     at_ms(audit, |_, note| matches!(note, AuditEvent::ActionAnswered { number, .. } if *number == ordered))
 }
 
@@ -132,7 +135,7 @@ fn copy_of(ledger: &Ledger) -> Ledger {
     copy
 }
 
-/// Whole milliseconds.
+/// Returns whole milliseconds.
 pub(crate) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

@@ -1,5 +1,5 @@
-//! Checks that nothing was lost: compares the clients' ledger with the log, and the log with the primary's
-//! own files.
+//! Checks that no commit was lost: compares the clients' ledger with the log, and the log with the primary's
+//! own binlog files.
 
 use std::fs::File;
 use std::io::Read;
@@ -12,31 +12,33 @@ use tailwater_wire::Flavour;
 use tailwater_wire::event::header::BINLOG_MAGIC;
 use tailwater_wire::event::{EVENT_HEADER_BYTES, EventHeader};
 
-/// Result of the check.
+/// The result of the check.
 #[derive(Debug)]
 pub struct Proof {
-    /// The ledger against the log: transactions missing, incomplete, altered, duplicated.
+    /// The result of comparing the ledger with the log: transactions that are missing, incomplete, altered or
+    /// duplicated.
     pub ledger: LedgerReport,
-    /// Segments of the log, without those that came from another server after a failover.
+    /// Number of segments of the log, without those that came from another server after a failover.
     pub segments: u64,
-    /// Segments whose every byte is that of the primary's own binlog file.
+    /// Number of segments that equal the primary's own binlog file in every byte.
     pub segments_identical: u64,
-    /// Size of these segments, in bytes.
+    /// Size of the segments, in bytes.
     pub log_bytes: u64,
 }
 
 impl Proof {
-    /// Whether every acknowledged transaction is in the log, whole, and every segment is the primary's file.
+    /// Whether every acknowledged transaction is in the log with all its changes, and every segment equals
+    /// the primary's binlog file.
     pub fn is_ok(&self) -> bool {
         self.ledger.is_ok() && self.segments > 0 && self.segments == self.segments_identical
     }
 }
 
-/// Reads the whole log, and compares every transaction with the ledger and every byte with the primary's
+/// Reads the whole log. Compares every transaction with the ledger, and every byte with the primary's binlog
 /// files in `data`.
 ///
 /// # Errors
-/// If log or files cannot be read. Differences are not errors; they are in the [`Proof`].
+/// If the log or the files cannot be read. Differences are not errors; they are in the [`Proof`].
 pub fn prove(log: &Path, ledger: &Ledger, flavour: Flavour, data: &Path) -> anyhow::Result<Proof> {
     let mut check = BinlogCheck::new(ledger, flavour);
     let mut proof =
@@ -56,13 +58,14 @@ pub fn prove(log: &Path, ledger: &Ledger, flavour: Flavour, data: &Path) -> anyh
     Ok(proof)
 }
 
-/// The offset of the first byte in which a segment differs from the source's own file in the folder `data`;
-/// `None` if all are the same.
+/// Compares a segment with the source's own binlog file in the folder `data`. Returns the offset of the first
+/// byte that differs; `None` if all are the same.
 ///
-/// One bit may differ: the source marks its newest file as in use, on its disk but not in its stream.
+/// One bit may differ: the source sets a flag for "in use" in its newest file on the disk, but not in its
+/// stream.
 ///
 /// # Errors
-/// If either cannot be read, or the segment starts in the middle of a file.
+/// If the segment or the file cannot be read, or the segment starts in the middle of a file.
 pub fn compare_with_source(segment: &SegmentSummary, data: &Path) -> anyhow::Result<Option<u64>> {
     ensure!(segment.source_offset == 4, "{} starts in the middle of a file", segment.path.display());
     let original_path = data.join(&segment.source_file);
@@ -88,7 +91,8 @@ pub fn compare_with_source(segment: &SegmentSummary, data: &Path) -> anyhow::Res
     Ok(None)
 }
 
-/// Clears the flag in the format description event, which follows the magic number of the file.
+/// Clears the "in use" flag in the format description event, which follows the magic number at the start of
+/// the file.
 fn clear_in_use(head: &mut [u8]) {
     let flags = BINLOG_MAGIC.len() + EVENT_HEADER_BYTES - 2;
     if let Some(byte) = head.get_mut(flags) {

@@ -1,4 +1,4 @@
-//! Replay by Tailwater: a daemon with default settings, whose log has the backlog.
+//! Replay of a backlog by Tailwater: by a daemon with default settings, whose log has the backlog.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -22,16 +22,16 @@ const WORKERS: u32 = 4;
 /// Time limit for capturing a backlog.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// A log with a whole backlog.
+/// A log that has the whole backlog.
 #[derive(Debug)]
 pub struct CapturedLog {
     folder: PathBuf,
 }
 
-/// A daemon whose channel applies.
+/// A daemon whose channel applies the log to the target.
 #[derive(Debug)]
 pub struct ApplyDaemon {
-    /// Its process.
+    /// The daemon's process.
     pub process: ChildProcess,
     folder: PathBuf,
 }
@@ -62,7 +62,7 @@ impl CapturedLog {
         Ok(Self { folder })
     }
 
-    /// Copies the log for one replay, so that it has no progress of an earlier replay.
+    /// Copies the log for one replay. The copy has no progress of an earlier replay.
     ///
     /// # Errors
     /// If the copy fails.
@@ -73,22 +73,23 @@ impl CapturedLog {
     }
 }
 
-/// Durability of the log before acknowledgements and commits of channels.
+/// How durable the log must be before Tailwater acknowledges a commit or a channel applies it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogDurability {
-    /// The default: durable if the source waits for it, else like native replication's relay log.
+    /// The default: durable if the source waits for ACKs, otherwise as durable as the relay log of native
+    /// replication.
     Default,
-    /// After an fdatasync.
+    /// Durable after an fdatasync.
     Durable,
-    /// Like native replication's relay log.
+    /// As durable as the relay log of native replication.
     Received,
 }
 
-/// Starts a daemon in a folder: it captures what the source commits, acknowledges it if the source waits for
-/// that, and applies everything to the target.
+/// Starts a daemon in a folder. The daemon captures what the source commits, acknowledges it if the source
+/// waits for ACKs, and applies everything to the target.
 ///
 /// # Errors
-/// If it cannot be started.
+/// If the daemon cannot be started.
 pub fn follow(
     backlog: &Backlog,
     target: &ReplayTarget,
@@ -101,11 +102,12 @@ pub fn follow(
     ApplyDaemon::start(folder, &config, None)
 }
 
-/// Starts a daemon in a folder that has a log, and applies nothing before [`ApplyDaemon::begin`]: a native
-/// replica is also running, and has received everything, before its replication starts.
+/// Starts a daemon in a folder that has a log. The daemon applies nothing before [`ApplyDaemon::begin`]. This
+/// makes it comparable with a native replica, which is also running, and has received everything, before its
+/// replication starts.
 ///
 /// # Errors
-/// If it cannot be started, or ends.
+/// If the daemon cannot be started, or ends.
 pub async fn start_ready(
     backlog: &Backlog,
     target: &ReplayTarget,
@@ -175,33 +177,33 @@ impl ApplyDaemon {
     /// Starts the channel.
     ///
     /// # Errors
-    /// If the daemon refuses.
+    /// If the daemon refuses the command.
     pub fn begin(&self) -> anyhow::Result<()> {
         let channel = CHANNEL_NAME.to_owned();
         let start = ControlCommand::Start { channel, until_gtid: None, until_time_us: None };
         match socket::ask(&self.socket(), &start)? {
-            ControlAnswer::Failed { message, .. } => bail!("the channel does not start: {message}"),
+            ControlAnswer::Failed { message, .. } => bail!("the channel did not start: {message}"),
             _ => Ok(()),
         }
     }
 
-    /// Fails if the daemon has ended, or if its channel has stopped with an error: the daemon itself
-    /// continues then.
+    /// Fails if the daemon has ended, or if its channel has stopped with an error. In the second case the
+    /// daemon itself continues.
     ///
     /// # Errors
-    /// With the last lines of its output.
+    /// With the last lines of the daemon's output.
     pub fn ensure_running(&mut self) -> anyhow::Result<()> {
         let running = self.process.is_running();
         let words = output_tail(&self.folder);
-        ensure!(running, "the daemon ended: {words}");
+        ensure!(running, "the daemon has ended: {words}");
         ensure!(!words.contains("\"level\":\"ERROR\""), "the daemon reports an error: {words}");
         Ok(())
     }
 
-    /// Stops it cleanly.
+    /// Stops the daemon cleanly.
     ///
     /// # Errors
-    /// If it ends with an error; with the last lines of its output.
+    /// If the daemon ends with an error; with the last lines of its output.
     pub async fn end(self) -> anyhow::Result<()> {
         let Self { process, folder } = self;
         let status = process.terminate(Duration::from_secs(30)).await?;
@@ -210,7 +212,7 @@ impl ApplyDaemon {
     }
 }
 
-/// The last lines of a daemon's output.
+/// Returns the last lines of a daemon's output.
 fn output_tail(folder: &Path) -> String {
     let text = std::fs::read_to_string(folder.join("daemon.log")).unwrap_or_default();
     let lines: Vec<_> = text.lines().rev().take(5).collect();

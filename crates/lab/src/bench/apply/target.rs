@@ -1,4 +1,5 @@
-//! A target: a new copy of the source from before the backlog, and its observable state.
+//! A target: a server with a new copy of the source's data from before the backlog, and the state of its
+//! replication.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -17,33 +18,35 @@ use super::workload::SCHEMA;
 const LOAD_PATIENCE: Duration = Duration::from_secs(60);
 const NO_SUCH_TABLE: u16 = 1146;
 
-/// A running target. Its data is deleted with the value.
+/// A running target. Its data is deleted when this value is dropped.
 #[derive(Debug)]
 pub struct ReplayTarget {
     /// The server.
     pub server: Server,
-    /// For statements and observation.
+    /// A connection for statements and for reading the target's state.
     pub connection: Connection,
-    // Dropped last: the server must have ended before its data is deleted.
+    // The last field, so that it is dropped after the server: the server must have ended before its data is
+    // deleted.
     _data: RemovedFolder,
 }
 
-/// A folder that is deleted with this value.
+/// A folder that is deleted when this value is dropped.
 #[derive(Debug)]
 struct RemovedFolder(PathBuf);
 
 impl Drop for RemovedFolder {
     fn drop(&mut self) {
-        // A folder that cannot be deleted is in the benchmark's own folder, which is deleted later.
+        // A folder that cannot be deleted now is inside the benchmark's own folder, which is deleted later.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
 impl ReplayTarget {
-    /// Starts one. It writes no binlog: native replication is fastest so, and Tailwater needs none.
+    /// Starts a target. It writes no binlog: native replication is fastest without one, and Tailwater needs
+    /// none.
     ///
     /// # Errors
-    /// If it cannot be started.
+    /// If the target cannot be started.
     pub async fn start(
         backlog: &Backlog,
         conditions: Conditions,
@@ -61,12 +64,13 @@ impl ReplayTarget {
             .options(durability_options(conditions.durability))
             .options(replica_options(kind).iter().copied());
         if conditions.slow_fsync {
-            spec = spec.environment([slow.context("syncs cannot be made slow")?.environment()]);
+            spec = spec
+                .environment([slow.context("the library that slows down syncs is missing")?.environment()]);
         }
         let server = Server::start(spec).await?;
         let mut connection = Connection::connect(&superuser(&server)).await?;
-        // A replica that has run for a while has its data in memory; loading it is not part of the
-        // measurement.
+        // Waits until the data is in memory. A replica that has run for a while has its data in memory, so
+        // loading it is not part of the measurement.
         wait_until("loading the buffer pool", LOAD_PATIENCE, async || {
             let answer = connection.query("SHOW GLOBAL STATUS LIKE 'Innodb_buffer_pool_load_status'").await?;
             let status = answer.first().and_then(|row| row.get_str(1)).unwrap_or_default();
@@ -76,7 +80,7 @@ impl ReplayTarget {
         Ok(Self { server, connection, _data: data })
     }
 
-    /// Whether all of the backlog is applied.
+    /// Whether the whole backlog is applied.
     ///
     /// # Errors
     /// If the server does not answer.
@@ -90,7 +94,7 @@ impl ReplayTarget {
         }
     }
 
-    /// Number of source transactions that native replication has applied.
+    /// Returns the number of source transactions that native replication has applied.
     ///
     /// # Errors
     /// If the server does not answer.
@@ -122,18 +126,18 @@ impl ReplayTarget {
         Ok(())
     }
 
-    /// CPU time that the server has used so far.
+    /// Returns the CPU time that the server has used so far.
     ///
     /// # Errors
-    /// If it does not run.
+    /// If the server is not running.
     pub fn cpu_time(&self) -> anyhow::Result<Duration> {
-        self.server.cpu_time().context("the target does not run")
+        self.server.cpu_time().context("the target is not running")
     }
 
-    /// Kills it, because its data is not needed any more.
+    /// Kills the server, because its data is not needed any more.
     ///
     /// # Errors
-    /// If it has already ended.
+    /// If the server has already ended.
     pub async fn end(mut self) -> anyhow::Result<()> {
         self.server.kill().await?;
         Ok(())

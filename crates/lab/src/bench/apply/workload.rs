@@ -1,5 +1,5 @@
-//! The workloads: tables, their initial rows, and the transactions of each client. No I/O: SQL text,
-//! generated from a seed.
+//! The workloads: the tables, their initial rows, and the transactions of each client. This module does no
+//! I/O. It generates SQL text from a seed.
 
 use std::fmt::Write;
 
@@ -8,34 +8,35 @@ use rand::{Rng, SeedableRng};
 
 use crate::args::ApplyWorkload;
 
-/// Schema of all tables.
+/// The schema of all tables.
 pub const SCHEMA: &str = "tw_bench";
 /// Number of tables in workloads modelled on sysbench.
 const SYSBENCH_TABLES: u32 = 10;
-/// Columns of a wide row, including its key; every third is text.
+/// Number of columns of a wide row, including its key. Every third column is text.
 const WIDE_COLUMNS: u32 = 60;
-/// Characters in a text column of a wide row, so that a row has about 4 KiB.
+/// Number of characters in a text column of a wide row. With it a row has about 4 KiB.
 const WIDE_TEXT_CHARS: usize = 198;
-/// Skew of the hot rows: 1 gives the hottest row about a tenth of all changes of ten thousand rows.
+/// The exponent of the skewed distribution of the hot rows. With 1, the hottest of ten thousand rows gets
+/// about a tenth of all changes.
 const HOT_EXPONENT: f64 = 1.0;
-/// Rows in one statement that fills a table.
+/// Number of rows in one statement that fills a table.
 const FILL_ROWS: u32 = 500;
 
 /// Parameters of a workload.
 #[derive(Debug, Clone, Copy)]
 pub struct ApplyLoad {
-    /// The workload.
+    /// The kind of workload.
     pub kind: ApplyWorkload,
-    /// Rows in all tables together before the backlog.
+    /// Number of rows in all tables together before the backlog.
     pub rows: u32,
 }
 
 /// The next transaction of a client.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ClientTransaction {
-    /// All of its statements, sent at once.
+    /// All statements of the transaction. They are sent at once.
     pub sql: String,
-    /// Number of changed rows.
+    /// Number of rows that the transaction changes.
     pub rows: u64,
 }
 
@@ -47,12 +48,12 @@ impl ApplyLoad {
         }
     }
 
-    /// Initial rows in each table.
+    /// Returns the number of initial rows in each table.
     fn table_rows(&self) -> u32 {
         (self.rows / self.tables()).max(1)
     }
 
-    /// The statements that create the tables.
+    /// Returns the statements that create the tables.
     pub fn schema(&self) -> Vec<String> {
         (1..=self.tables()).map(|table| self.table(table)).collect()
     }
@@ -87,7 +88,7 @@ impl ApplyLoad {
         }
     }
 
-    /// The statements that fill the tables.
+    /// Returns the statements that fill the tables.
     pub fn fill(&self, seed: u64) -> impl Iterator<Item = String> {
         let mut random = StdRng::seed_from_u64(seed);
         let (workload, rows) = (*self, self.table_rows());
@@ -109,7 +110,7 @@ impl ApplyLoad {
         })
     }
 
-    /// The statement up to VALUES, with the key or without.
+    /// Returns an INSERT statement up to VALUES. `key` decides whether it has the key column.
     fn insert_into(&self, table: u32, key: bool) -> String {
         let (name, columns) = match self.kind {
             ApplyWorkload::OltpWriteOnly | ApplyWorkload::OltpInsert => {
@@ -129,7 +130,7 @@ impl ApplyLoad {
         format!("INSERT INTO {SCHEMA}.{name} ({key}{columns}) VALUES ")
     }
 
-    /// The values of a new row, without the key.
+    /// Returns the values of a new row, without the key.
     fn values(&self, random: &mut StdRng) -> String {
         match self.kind {
             ApplyWorkload::OltpWriteOnly | ApplyWorkload::OltpInsert => {
@@ -157,7 +158,7 @@ impl ApplyLoad {
         }
     }
 
-    /// A client of the workload, with its own seed.
+    /// Returns a client of the workload with its own seed.
     pub fn client(&self, seed: u64) -> LoadClient {
         let zipf = (self.kind == ApplyWorkload::UpdateHotRows).then(|| Zipf::new(self.table_rows()));
         LoadClient { workload: *self, random: StdRng::seed_from_u64(seed), zipf, table: seed, step: 0 }
@@ -199,7 +200,7 @@ fn date(random: &mut StdRng) -> String {
     format!("'2026-02-{day:02} {hour:02}:{minute:02}:00'")
 }
 
-/// Groups of eleven digits, as sysbench fills its columns.
+/// Returns groups of eleven digits, as sysbench fills its columns.
 fn groups(random: &mut StdRng, count: usize) -> String {
     let mut text = String::with_capacity(count * 12);
     for group in 0..count {
@@ -215,18 +216,18 @@ pub struct LoadClient {
     workload: ApplyLoad,
     random: StdRng,
     zipf: Option<Zipf>,
-    /// Number in the name of the table that it creates and drops.
+    /// The number in the name of the table that this client creates and drops.
     table: u64,
-    /// Number of statements for its own table so far.
+    /// Number of statements so far for the client's own table.
     step: usize,
 }
 
 impl LoadClient {
-    /// Its next transaction.
+    /// Returns the client's next transaction.
     pub fn next(&mut self) -> ClientTransaction {
         let statements = self.statements();
         let rows = statements.len() as u64;
-        // Each statement is a transaction.
+        // Each statement is a transaction of its own.
         let sql = match statements.as_slice() {
             [one] => one.clone(),
             many => format!("BEGIN; {}; COMMIT", many.join("; ")),
@@ -234,7 +235,7 @@ impl LoadClient {
         ClientTransaction { sql, rows }
     }
 
-    /// Statements that change one row each.
+    /// Returns statements that change one row each.
     fn statements(&mut self) -> Vec<String> {
         match self.workload.kind {
             ApplyWorkload::OltpWriteOnly => self.write_only(),
@@ -258,8 +259,8 @@ impl LoadClient {
         }
     }
 
-    /// sysbench's oltp_write_only: an update of an indexed column, one of another column, a delete, and an
-    /// insert of the same row.
+    /// The transaction of sysbench's oltp_write_only: an update of an indexed column, an update of another
+    /// column, a delete, and an insert of the same row.
     fn write_only(&mut self) -> Vec<String> {
         let (indexed, plain, replaced) = (self.any_table(), self.any_table(), self.any_table());
         let (indexed_id, plain_id, id) = (self.any_id(), self.any_id(), self.any_id());
@@ -273,7 +274,8 @@ impl LoadClient {
         ]
     }
 
-    /// Two skewed rows in key order, so that clients wait for each other but do not deadlock.
+    /// Updates two rows from the skewed distribution, in the order of their keys. So clients wait for each
+    /// other but do not deadlock.
     fn hot(&mut self) -> Vec<String> {
         let Some(zipf) = &self.zipf else { return Vec::new() };
         let mut ids = [zipf.sample(&mut self.random), zipf.sample(&mut self.random)];
@@ -288,7 +290,7 @@ impl LoadClient {
         let (customer, product) = (self.random.random_range(1..10_000), self.random.random_range(1..1_000));
         vec![
             self.insert(1),
-            // The amount guarantees that something changes.
+            // Changing the amount makes sure that the statement changes the row.
             format!("UPDATE {SCHEMA}.orders SET status='{status}', amount=amount+1 WHERE id={first}"),
             format!(
                 "UPDATE {SCHEMA}.orders SET customer={customer}, product={product}, at={date}, amount=amount+1 WHERE id={second}"
@@ -296,7 +298,7 @@ impl LoadClient {
         ]
     }
 
-    /// The next statement in the life of a table: mostly definitions, with few rows in between.
+    /// Returns the next statement for the client's own table: mostly DDL, with a few rows in between.
     fn definition(&mut self) -> String {
         let table = format!("{SCHEMA}.own_{}", self.table);
         let step = self.step;
@@ -320,16 +322,16 @@ impl LoadClient {
         self.random.random_range(1..=self.workload.tables())
     }
 
-    /// The id of an initial row.
+    /// Returns the id of an initial row.
     fn any_id(&mut self) -> u32 {
         self.random.random_range(1..=self.workload.table_rows())
     }
 }
 
-/// Numbers from 1 whose frequency decreases with their rank.
+/// A random distribution of numbers from 1, in which a number is drawn less often the greater it is.
 #[derive(Debug)]
 struct Zipf {
-    /// Cumulative share up to each number.
+    /// The cumulative share of the draws up to each number.
     cumulated: Vec<f64>,
 }
 
@@ -360,7 +362,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_workload_is_the_same_for_the_same_seed_and_another_for_another() {
+    fn the_same_seed_gives_the_same_workload_and_another_seed_another() {
         for kind in ApplyWorkload::ALL {
             let workload = ApplyLoad { kind, rows: 1_000 };
             let run = |seed| {
@@ -376,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn hot_rows_are_hot() {
+    fn the_first_of_the_hot_rows_are_changed_most() {
         let (zipf, mut random) = (Zipf::new(10_000), StdRng::seed_from_u64(42));
         let ids: Vec<u32> = (0..10_000).map(|_| zipf.sample(&mut random)).collect();
         let first = ids.iter().filter(|id| **id == 1).count();

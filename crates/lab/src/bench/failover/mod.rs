@@ -21,24 +21,24 @@ use crate::trial::{Trial, TrialDurability, TrialFolder, TrialSpec, ensure_instal
 
 const MEASUREMENT: &str = "from the failure of the primary";
 
-/// Clients that commit continuously.
+/// Number of clients that commit continuously.
 const CLIENTS: u32 = 8;
 
-/// How long they commit before the primary fails.
+/// How long the clients commit before the primary fails.
 const WARM_UP: Duration = Duration::from_secs(1);
 
-/// The lowest sensible `unanimous_detect_after_ms` with the default heartbeat of 250 ms, of which three must
-/// be missed. Measured besides the default, which is the headline, because MHA has its fastest settings in
-/// the same run.
+/// The lowest sensible `unanimous_detect_after_ms`, in milliseconds, with the default heartbeat of 250 ms, of
+/// which three must be missed. The headline figure is measured with the default. This value is measured in
+/// addition, because MHA runs with its fastest settings.
 const UNANIMOUS_DETECT_AFTER_MS_MIN: u64 = 800;
 
 /// The server on which MHA still runs.
 const MHA_SERVER: ServerKind = ServerKind::Mariadb1011;
 
-/// Runs the benchmark for one family, or for both.
+/// Runs the benchmark for one server family, or for both.
 ///
 /// # Errors
-/// If a failover does not happen, or loses something.
+/// If a failover does not happen, or a commit is lost.
 pub async fn failover(options: &FailoverBench) -> anyhow::Result<BenchReport> {
     let families = match options.server {
         Some(family) => vec![family],
@@ -68,30 +68,30 @@ pub async fn failover(options: &FailoverBench) -> anyhow::Result<BenchReport> {
 
 fn notes(death: PrimaryFailure, is_beside_mha: bool, lost_by_mha: &[u64]) -> Vec<String> {
     let mut notes = vec![
-        format!("{CLIENTS} clients commit until the primary fails; each run on servers of its own"),
+        format!("{CLIENTS} clients commit until the primary fails; each run uses new servers"),
         "Tailwater lost no acknowledged commit in any run: the new primary's tables were compared with the clients' ledger"
             .to_owned(),
     ];
     if death == PrimaryFailure::Silent {
         let default = AnalysisSettings::default().unanimous_detect_after_ms;
         notes.push(format!(
-            "Tailwater takes silence for death after unanimous_detect_after_ms = {default}, its default, and in the rows that say so after {UNANIMOUS_DETECT_AFTER_MS_MIN}: \
-             a primary that stands still for longer is replaced then, and one that does so for less is not"
+            "Tailwater considers a silent primary dead after unanimous_detect_after_ms = {default}, the default, and in the rows with that setting after {UNANIMOUS_DETECT_AFTER_MS_MIN}: \
+             a primary that is frozen for longer is replaced, and a primary that is frozen for less time is not"
         ));
     }
     match is_beside_mha {
         true => notes.extend([
             format!(
                 "MHA took turns with Tailwater on {}: its own detection with ping_interval=1, no scripts, SSH to loopback, \
-                 replicas by file and position, no semi-sync; two lines of it are changed, without which it does not run \
-                 with the Perl and the MariaDB of today (no warnings 'redundant' in NodeUtil.pm; no question for \
+                 replicas by file and position, no semi-sync; two lines of MHA are changed, because it does not run otherwise \
+                 with current versions of Perl and MariaDB (no warnings 'redundant' in NodeUtil.pm; no query of \
                  super_read_only in SlaveUtil.pm)",
                 MHA_SERVER.name()
             ),
-            format!("acknowledged commits that MHA's new primary lacked, run by run: {lost_by_mha:?}"),
+            format!("acknowledged commits that MHA's new primary lacked, in each run: {lost_by_mha:?}"),
         ]),
         false => notes.push(format!(
-            "without MHA, which is measured on {}: ./dev bench failover fetches it (mha4mysql-manager and mha4mysql-node of \
+            "without MHA, which is measured on {}: ./dev bench failover downloads it (mha4mysql-manager and mha4mysql-node of \
              Debian)",
             MHA_SERVER.name()
         )),
@@ -101,13 +101,13 @@ fn notes(death: PrimaryFailure, is_beside_mha: bool, lost_by_mha: &[u64]) -> Vec
 
 const FIRST_COMMIT: &str = "first commit of a client";
 
-/// Results of all runs.
+/// The results of all runs with one server family.
 #[derive(Default)]
 struct FamilyResult {
     rows: Vec<Measurement>,
-    /// Median until the first commit, of the slowest server.
+    /// The median time until the first commit, on the slowest server, in milliseconds.
     slowest: f64,
-    /// The same on the server with which MHA was measured.
+    /// The same time on the server with which MHA was measured.
     beside_mha: Option<f64>,
     mha: Option<Peer>,
     lost_by_mha: Vec<u64>,
@@ -173,7 +173,7 @@ fn row<Run>(
     Measurement::new(MEASUREMENT, settings, variant, "ms", runs.iter().map(|run| of(run) as f64).collect())
 }
 
-/// Prefix of a row's name; empty at the default.
+/// Returns the prefix of a row's name; empty with the default setting.
 fn row_prefix(unanimous_detect_after_ms: Option<u64>) -> String {
     unanimous_detect_after_ms
         .map_or_else(String::new, |ms| format!("tailwater, unanimous_detect_after_ms = {ms}: "))
@@ -204,13 +204,13 @@ fn summary_of_mha(kind: ServerKind, death: PrimaryFailure, runs: &[MhaFailover])
     ]
 }
 
-/// Clients of a primary that commit continuously.
+/// Starts clients that commit continuously on a primary.
 fn clients(primary: &Server, ledger: &Arc<Ledger>) -> Workload {
     let spec = WorkloadSpec { seed: rand::random(), ..WorkloadSpec::new(CLIENTS) };
     Workload::start(primary.connect_options(), &spec, Arc::clone(ledger))
 }
 
-/// One failover on new servers, with this `unanimous_detect_after_ms` or the default.
+/// Runs one failover on new servers, with this `unanimous_detect_after_ms` or the default.
 async fn round(
     kind: ServerKind,
     death: PrimaryFailure,
@@ -242,13 +242,13 @@ async fn round(
     tokio::time::sleep(WARM_UP).await;
     trial.wait_until_observed().await?;
     let replaced = replace(&mut trial, &followers, &workload, death).await?;
-    ensure!(replaced.is_lossless, "something was overridden");
+    ensure!(replaced.is_lossless, "the failover overrode a safety rule");
     if death == PrimaryFailure::Silent {
-        // Its clients hang until it has ended.
+        // The clients of a frozen primary hang until its process has ended.
         trial.primary.kill().await?;
     }
     let report = workload.finish().await;
-    ensure!(report.errors.is_empty(), "clients did not get to the new primary: {:?}", report.errors);
+    ensure!(report.errors.is_empty(), "clients could not connect to the new primary: {:?}", report.errors);
     let new = followers.iter().find(|server| server.name() == replaced.primary);
     if let Some(new) = new {
         let found = ledger.compare_with_server(&new.connect_options()).await?;

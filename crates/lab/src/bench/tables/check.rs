@@ -18,14 +18,14 @@ use tailwater_daemon::error_chain::ErrorChain;
 const CHECK: &str = "compare a primary with its replica";
 const PEER: &str = "pt-table-checksum";
 
-/// Who compares.
+/// The tools that compare.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CheckTool {
-    /// Ours.
+    /// Tailwater.
     Ours,
-    /// Ours, with longer digests of rows that are sent.
+    /// Tailwater with `--digests client`: the rows are sent to the client, which computes longer digests.
     OursClient,
-    /// Ours, chunk after chunk on one connection.
+    /// Tailwater with one connection, which compares one chunk after the other.
     OursOne,
     /// pt-table-checksum, which has one connection.
     Peer,
@@ -58,10 +58,10 @@ impl CheckTool {
     }
 }
 
-/// Runs the benchmark for one family, or for both.
+/// Runs the benchmark for one server family, or for both.
 ///
 /// # Errors
-/// If a measurement cannot be taken, or ours finds what is not there.
+/// If a measurement fails, or Tailwater reports differences between equal tables.
 pub async fn check(options: &TablesBench) -> anyhow::Result<BenchReport> {
     let plan = TablesPlan::new(options);
     let version = measured_program::version(PEER, "percona-toolkit")?;
@@ -70,13 +70,13 @@ pub async fn check(options: &TablesBench) -> anyhow::Result<BenchReport> {
     let mut rows = Vec::new();
     let mut notes = vec![
         format!(
-            "a primary and its native replica with the same rows and nobody else; ours on {WORKERS} connections to each and on \
-             one, {PEER} on the one that it has; contenders take turns, the figure is the median of the repeats"
+            "a primary and its native replica with the same rows and no other clients; tailwater on {WORKERS} connections to each server and on \
+             one, {PEER} on its only connection; contenders take turns, the figure is the median of the repeats"
         ),
         "server_cpu_s is the CPU time of the primary alone".to_owned(),
         format!(
-            "{PEER} compares 32 bits of CRC32 of each row, combined by XOR, in which equal changes of two rows cancel; so does ours between \
-             MariaDB servers, multiplied so that they do not; with --digests client, and always on MySQL, 128 bits of XXH3"
+            "{PEER} compares 32 bits of CRC32 of each row, combined by XOR, so that equal changes of two rows cancel each other; tailwater does the same between \
+             MariaDB servers, but multiplies, so that they do not cancel; with --digests client, and always on MySQL, 128 bits of XXH3"
         ),
     ];
     for kind in kinds(options.server)? {
@@ -89,7 +89,7 @@ pub async fn check(options: &TablesBench) -> anyhow::Result<BenchReport> {
     summarise(&ours, rows, &[(PEER.to_owned(), version)], machine, notes)
 }
 
-/// A primary and its replica, filled alike.
+/// Starts a primary and its replica with the same rows.
 async fn in_step(kind: ServerKind, set: TablesData, rows: u64) -> anyhow::Result<(Server, Server)> {
     let spec = |name: &str| {
         ServerSpec::new(kind)
@@ -100,11 +100,11 @@ async fn in_step(kind: ServerKind, set: TablesData, rows: u64) -> anyhow::Result
     };
     let source = Server::start(spec("source")).await?;
     let target = Server::start(spec("target").option("--server-id=2")).await?;
-    eprintln!("{kind}, {}: making {rows} rows, twice", set.name());
+    eprintln!("{kind}, {}: making {rows} rows on both servers", set.name());
     fill(&source, set, rows).await?;
     fill(&target, set, rows).await?;
     target.replicate_from(&source).await?;
-    // How the peer finds the replica.
+    // pt-table-checksum finds the replica with this.
     let mut connection = Connection::connect(&source.socket_options()).await?;
     connection.execute("CREATE DATABASE percona").await?;
     connection
@@ -131,12 +131,12 @@ async fn measure(
             .into();
     for repeat in 0..plan.repeats {
         for (checker, measured) in &mut runs {
-            // A separate file for each, so that the output of an earlier one does not count.
+            // Each run has its own output file, so that the output of an earlier run does not count.
             let output = folder.join(format!("{}-{}-{repeat}", set.schema(), checker.name()));
             let run = checker.program(source, target, set)?.run(&[source], &output).await;
             let run = match run {
                 Err(error) if *checker == CheckTool::Peer && kind.flavour() == Flavour::MySql => {
-                    // It asks for statements that newer servers do not have any more.
+                    // pt-table-checksum uses statements that newer MySQL servers no longer have.
                     let note =
                         format!("{kind}, {}: {PEER} does not work: {}", set.name(), ErrorChain(&error));
                     if repeat == 0 {

@@ -1,4 +1,4 @@
-//! Clients that commit small inserts, and their waiting times.
+//! Clients that commit small inserts, and how long their commits take.
 
 use std::time::{Duration, Instant};
 
@@ -12,16 +12,16 @@ const CLIENTS: usize = 4;
 /// Pause between two commits of a client, so that the machine has time for the dump.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Commit times of the clients.
+/// How long the commits of the clients took.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct CommitWaits {
-    /// The longest commit.
+    /// The longest commit, in milliseconds.
     pub longest_ms: f64,
-    /// The 99th percentile.
+    /// The 99th percentile of the commit times, in milliseconds.
     pub p99_ms: f64,
 }
 
-/// Running clients.
+/// The running clients.
 #[derive(Debug)]
 pub struct ConcurrentWriters {
     stop: CancellationToken,
@@ -29,10 +29,10 @@ pub struct ConcurrentWriters {
 }
 
 impl ConcurrentWriters {
-    /// Starts them.
+    /// Starts the clients.
     ///
     /// # Errors
-    /// If their table cannot be created.
+    /// If the clients' table cannot be created.
     pub async fn start(server: &Server) -> anyhow::Result<Self> {
         let mut connection = Connection::connect(&server.socket_options()).await?;
         connection.execute("CREATE DATABASE IF NOT EXISTS tw_writes").await?;
@@ -60,10 +60,10 @@ impl ConcurrentWriters {
         Ok(Self { stop, clients })
     }
 
-    /// Stops them.
+    /// Stops the clients.
     ///
     /// # Errors
-    /// If one of them failed.
+    /// If a client has failed.
     pub async fn stop(mut self) -> anyhow::Result<CommitWaits> {
         self.stop.cancel();
         let mut waits = Vec::new();

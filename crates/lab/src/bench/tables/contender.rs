@@ -1,4 +1,4 @@
-//! The tools that dump and load, with their best options.
+//! The tools that dump and load tables, with their best options.
 
 use std::path::Path;
 
@@ -9,38 +9,39 @@ use super::WORKERS;
 use super::measured_program::MeasuredProgram;
 use crate::args::TablesData;
 
-/// Prefix of the names of Tailwater's contenders.
+/// Prefix of the names of Tailwater's contenders in the report.
 pub const OURS: &str = "tailwater";
 
-/// The peer whose files are synced when it ends, like Tailwater's.
+/// The contender of another tool whose files are synced when it ends, like Tailwater's.
 pub const SYNCED: &str = "mydumper, plain, whole tables, synced";
 
-/// Number of files of a big table in a peer's dump, so that its threads share the table.
+/// The number of files of a big table in another tool's dump. With several files its threads can share the
+/// table.
 const PEER_PARTS: u64 = 16;
 
-/// Formats of dumps, and their tools.
+/// The tools that dump, each with a dump format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DumpTool {
     /// Tailwater, not compressed.
     OursPlain,
-    /// Tailwater, Zstandard at its usual level 3.
+    /// Tailwater, with Zstandard at its usual level 3.
     OursZstd,
-    /// Tailwater, gzip at its usual level 6, which is also mydumper's.
+    /// Tailwater, with gzip at its usual level 6, which is also mydumper's level.
     OursGzip,
-    /// mydumper, not compressed, a file for each table.
+    /// mydumper, not compressed, with one file for each table.
     MydumperWhole,
-    /// The same, followed by a sync of all files, as Tailwater does.
+    /// As `MydumperWhole`, followed by a sync of all files, as Tailwater does it.
     MydumperSynced,
-    /// mydumper, not compressed, tables split by `--rows`.
+    /// mydumper, not compressed, with tables split by `--rows`.
     MydumperParts,
-    /// mydumper with gzip, the only compression that it has, tables split by `--rows`.
+    /// mydumper with gzip, the only compression that it has, and with tables split by `--rows`.
     MydumperGzip,
-    /// The server's own tool: one connection, one file.
+    /// The server's own tool, which uses one connection and one file.
     Stock,
 }
 
 impl DumpTool {
-    /// All of them.
+    /// All tools with their formats.
     pub const ALL: [Self; 8] = [
         Self::OursPlain,
         Self::OursZstd,
@@ -52,7 +53,7 @@ impl DumpTool {
         Self::Stock,
     ];
 
-    /// Its name in the report.
+    /// Returns the tool's name in the report.
     pub fn name(self, kind: ServerKind) -> &'static str {
         match self {
             Self::OursPlain => "tailwater, plain",
@@ -69,7 +70,7 @@ impl DumpTool {
         }
     }
 
-    /// The program.
+    /// Returns the name of the program.
     pub fn tool(self, kind: ServerKind) -> &'static str {
         match self {
             Self::OursPlain | Self::OursZstd | Self::OursGzip => OURS,
@@ -80,12 +81,12 @@ impl DumpTool {
         }
     }
 
-    /// Whether its files are compressed.
+    /// Whether the tool compresses its files.
     pub fn compresses(self) -> bool {
         matches!(self, Self::OursZstd | Self::OursGzip | Self::MydumperGzip)
     }
 
-    /// The command that dumps into a folder that does not exist yet.
+    /// Returns the command that dumps into a folder that does not exist yet.
     ///
     /// # Errors
     /// If the server is installed without its tool.
@@ -114,7 +115,7 @@ impl DumpTool {
             Self::MydumperWhole | Self::MydumperSynced | Self::MydumperParts | Self::MydumperGzip => {
                 let program = MeasuredProgram::new("mydumper")
                     .arguments(["--user=root", "--database", set.schema(), "--threads", &workers])
-                    // Its locks with the shortest hold time.
+                    // Of mydumper's ways to lock, this one holds the locks for the shortest time.
                     .arguments(["--trx-consistency-only"])
                     .path_argument("--socket=", source.socket())
                     .path_argument("--outputdir=", folder);
@@ -132,7 +133,7 @@ impl DumpTool {
                     "--user=root",
                     "--single-transaction",
                     "--quick",
-                    // Binary data in a form that SQL accepts in any character set.
+                    // Writes binary data in a form that SQL accepts in any character set.
                     "--hex-blob",
                 ]);
                 let program = match source.kind().flavour() {
@@ -148,7 +149,7 @@ impl DumpTool {
     }
 }
 
-/// Loaders, and the dumps that they load.
+/// The tools that load, each with the dump that it loads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LoadTool {
     /// Tailwater, from its plain dump.
@@ -164,11 +165,11 @@ pub enum LoadTool {
 }
 
 impl LoadTool {
-    /// All of them.
+    /// All tools that load.
     pub const ALL: [Self; 5] =
         [Self::OursPlain, Self::OursZstd, Self::Myloader, Self::MyloaderGzip, Self::Stock];
 
-    /// Its name in the report.
+    /// Returns the tool's name in the report.
     pub fn name(self, kind: ServerKind) -> &'static str {
         match self {
             Self::OursPlain => "tailwater, plain",
@@ -179,7 +180,7 @@ impl LoadTool {
         }
     }
 
-    /// The program.
+    /// Returns the name of the program.
     pub fn tool(self, kind: ServerKind) -> &'static str {
         match self {
             Self::OursPlain | Self::OursZstd => OURS,
@@ -188,7 +189,7 @@ impl LoadTool {
         }
     }
 
-    /// The tool whose dump it loads.
+    /// Returns the tool whose dump this tool loads.
     pub fn dumper(self) -> DumpTool {
         match self {
             Self::OursPlain => DumpTool::OursPlain,
@@ -199,7 +200,7 @@ impl LoadTool {
         }
     }
 
-    /// The command that loads a dump folder of its dumper.
+    /// Returns the command that loads a dump folder.
     ///
     /// # Errors
     /// If the server is installed without its tool.
@@ -222,7 +223,7 @@ impl LoadTool {
     }
 }
 
-/// The server's own client.
+/// Returns the name of the server's own client program.
 fn client(kind: ServerKind) -> &'static str {
     match kind.flavour() {
         Flavour::MySql => "mysql",

@@ -1,4 +1,4 @@
-//! The part of `tailwater bench load` that copies from server to server.
+//! The part of `tailwater bench load` that copies tables from server to server.
 
 use std::path::Path;
 
@@ -12,16 +12,16 @@ use super::{TablesPlan, WORKERS, setting};
 use crate::args::TablesData;
 use crate::bench::report::Measurement;
 
-/// The measurement's name.
+/// The name of the measurement in the report.
 pub const COPY: &str = "copy to an empty server";
-/// Name of Tailwater's contender.
+/// The name of Tailwater's contender in the report.
 pub const OURS: &str = "tailwater copy";
 
-/// The contenders.
+/// The tools that copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CopyTool {
     Ours,
-    /// A dump to the disk, followed by a load.
+    /// A dump to the disk by another tool, followed by a load.
     Peer(DumpTool, LoadTool),
 }
 
@@ -69,10 +69,10 @@ impl CopyTool {
     }
 }
 
-/// Measures all of them in turn, each into the emptied target.
+/// Measures all tools in turn. The target is emptied before each copy.
 ///
 /// # Errors
-/// If one fails, or Tailwater copies wrong rows.
+/// If a tool fails, or Tailwater copies wrong rows.
 pub async fn measure(
     plan: &TablesPlan,
     source: &Server,

@@ -19,10 +19,10 @@ const PLAIN: &str = "dump, not compressed";
 const COMPRESSED: &str = "dump, compressed";
 const WAITS: &str = "the longest commit while a dump runs";
 
-/// Runs the benchmark for one family, or for both.
+/// Runs the benchmark for one server family, or for both.
 ///
 /// # Errors
-/// If a measurement cannot be taken.
+/// If a measurement fails.
 pub async fn dump(options: &TablesBench) -> anyhow::Result<BenchReport> {
     let plan = TablesPlan::new(options);
     let mydumper = measured_program::version("mydumper", "mydumper")?;
@@ -47,18 +47,18 @@ pub async fn dump(options: &TablesBench) -> anyhow::Result<BenchReport> {
         Headline { name: "dump", measurement: PLAIN, ours: "tailwater, plain", against: &[SYNCED] };
     let notes = vec![
         format!(
-            "{} connections each through the Unix socket; contenders take turns behind a dump that is not counted; the figure is \
-             the median of the repeats, the spread their least and greatest",
+            "{} connections each through the Unix socket; contenders take turns after a first dump that is not counted; the figure is \
+             the median of the repeats, the spread is their minimum and maximum",
             super::WORKERS
         ),
         format!(
             "tailwater syncs each file to the disk and checks its snapshots; mydumper and the servers' own tools sync nothing. So \
-             the headline is against {SYNCED}: mydumper, and then its files synced all at once by the bench, whose CPU time for \
-             that is not counted; the ratios to those that sync nothing stand below"
+             the headline is against {SYNCED}: mydumper, whose files this benchmark syncs afterwards all at once; the CPU time for \
+             the sync is not counted; the ratios to the tools that sync nothing are listed below"
         ),
-        "mydumper of Debian has gzip only, at level 6, as tailwater's gzip is; tailwater's own choice is Zstandard".to_owned(),
+        "Debian's mydumper can only compress with gzip, at level 6, like tailwater's gzip; tailwater's own choice is Zstandard".to_owned(),
     ];
-    // Compressed dumps are compared with each other.
+    // Tools that compress are compared only with each other.
     let mut report = summarise(&headline, rows, &versions, machine, notes)?;
     for ours in ["tailwater, zstd", "tailwater, gzip"] {
         let compressed = Headline { name: "dump", measurement: COMPRESSED, ours, against: &[] };
@@ -67,7 +67,7 @@ pub async fn dump(options: &TablesBench) -> anyhow::Result<BenchReport> {
     Ok(report)
 }
 
-/// Measures all dumpers in turn.
+/// Measures all dump tools in turn.
 async fn measure(
     plan: &TablesPlan,
     source: &Server,
@@ -76,7 +76,8 @@ async fn measure(
     rows: &mut Vec<Measurement>,
 ) -> anyhow::Result<()> {
     let kind = source.kind();
-    // A warm-up that does not count: the first contender would have to wait for the page cache's memory.
+    // A first dump that does not count. Without it, the first contender would have to wait for memory of the
+    // page cache.
     run(DumpTool::OursPlain, source, set, plan.rows, folder).await?;
     let mut runs: Vec<(DumpTool, Vec<RunCost>, f64)> =
         DumpTool::ALL.map(|dumper| (dumper, Vec::new(), 0.0)).into();
@@ -97,7 +98,7 @@ async fn measure(
             measured.push(run);
         }
     }
-    // One after the other, so that the rows of each measurement are adjacent.
+    // The rows of compressed and of plain dumps follow each other in the report.
     runs.sort_by_key(|(dumper, ..)| dumper.compresses());
     for (dumper, measured, mib) in runs {
         let measurement = if dumper.compresses() { COMPRESSED } else { PLAIN };
@@ -111,7 +112,7 @@ async fn measure(
     Ok(())
 }
 
-/// Dumps once, and returns the number of written bytes. The files are removed.
+/// Dumps once, and returns the number of bytes written. The files are removed afterwards.
 async fn run(
     dumper: DumpTool,
     source: &Server,
@@ -121,7 +122,7 @@ async fn run(
 ) -> anyhow::Result<(RunCost, u64)> {
     let into = folder.join("dump");
     let program = dumper.program(source, set, rows, &into)?;
-    // Dirty pages of the last dump must not slow this one.
+    // Writes back the dirty pages of the last dump, because they would slow down this one.
     tokio::task::spawn_blocking(rustix::fs::sync).await?;
     let mut measured = program.run(&[source], &folder.join("output")).await?;
     if dumper == DumpTool::MydumperSynced {
@@ -150,7 +151,8 @@ fn sync(folder: &Path) -> std::io::Result<()> {
     File::open(folder)?.sync_all()
 }
 
-/// How long Tailwater blocked commits, from the last line of its output; `None` for a peer's output.
+/// Returns how long Tailwater blocked commits, in milliseconds, from the last line of its output; `None` for
+/// the output of another tool.
 fn stall(output: &Path) -> anyhow::Result<Option<f64>> {
     let text = std::fs::read_to_string(output)?;
     let done = text.lines().rev().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
@@ -159,7 +161,7 @@ fn stall(output: &Path) -> anyhow::Result<Option<f64>> {
     Ok(done.into_iter().find_map(stall))
 }
 
-/// Waiting times of writers with each dumper, and without one.
+/// Measures how long commits take while each tool dumps, and without a dump.
 async fn waits(
     plan: &TablesPlan,
     source: &Server,

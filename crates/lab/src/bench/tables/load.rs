@@ -17,7 +17,7 @@ use crate::trial::TrialFolder;
 
 const LOAD: &str = "load into an empty server";
 
-/// Runs the benchmark for one family, or for both.
+/// Runs the benchmark for one server family, or for both.
 ///
 /// # Errors
 /// If a measurement fails, or Tailwater loads other rows than were dumped.
@@ -29,8 +29,8 @@ pub async fn load(options: &TablesBench) -> anyhow::Result<BenchReport> {
     let mut rows = Vec::new();
     let mut notes = vec![format!(
         "{} connections each through the Unix socket, into an empty server without a binlog that syncs each commit; \
-             contenders take turns at one server, emptied and idle, whose memory one load that is not counted has touched; the \
-             figure is the median of the repeats, the spread their least and greatest",
+             contenders take turns on one server, which is emptied and idle; an earlier load, which is not counted, has touched its memory; the \
+             figure is the median of the repeats, the spread is their minimum and maximum",
         super::WORKERS
     )];
     let mut versions = vec![("myloader".to_owned(), myloader)];
@@ -51,7 +51,7 @@ pub async fn load(options: &TablesBench) -> anyhow::Result<BenchReport> {
     Ok(report)
 }
 
-/// Dumps of the same data by all tools.
+/// The dumps of the same data by all tools.
 struct PreparedDumps {
     folder: PathBuf,
     checksums: BTreeMap<String, String>,
@@ -84,7 +84,7 @@ impl PreparedDumps {
     }
 }
 
-/// Measures all loaders in turn.
+/// Measures all load tools in turn.
 async fn measure(
     plan: &TablesPlan,
     target: &Server,
@@ -132,7 +132,8 @@ async fn measure(
     Ok(())
 }
 
-/// Whether the target equals the source. A difference is reported for a peer, and is an error for Tailwater.
+/// Compares the target with the source. A difference is only reported if another tool loaded the rows, and is
+/// an error if Tailwater did.
 async fn check(
     plan: &TablesPlan,
     target: &Server,
@@ -157,7 +158,7 @@ async fn check(
         differs.join(", ")
     );
     Ok(Some(format!(
-        "{}, {}: what {name} loaded is not what was dumped (CHECKSUM TABLE differs): {}",
+        "{}, {}: the rows that {name} loaded differ from the dumped rows (CHECKSUM TABLE differs): {}",
         target.kind(),
         set.name(),
         differs.join(", ")

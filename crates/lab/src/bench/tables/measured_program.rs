@@ -1,4 +1,4 @@
-//! Runs a program to its end, and measures it and the servers that it uses.
+//! Runs a program to its end, and measures the program and the servers that it uses.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use tailwater_sandbox::{ChildProcess, Server};
 
-/// Sampling interval.
+/// Interval between two samples of CPU time and memory.
 const SAMPLING_INTERVAL: Duration = Duration::from_millis(5);
-/// Time limit of a program.
+/// Time limit for a program.
 const PATIENCE: Duration = Duration::from_secs(3600);
 
 /// A program with its arguments.
@@ -21,24 +21,24 @@ pub struct MeasuredProgram {
     environment: Vec<(OsString, OsString)>,
 }
 
-/// Opens a file as the input of a program, as a shell would.
+/// A shell script that opens a file as the input of a program.
 const INPUT_REDIRECTION: &str = "input=$1; shift; exec \"$@\" <\"$input\"";
 
-/// Result of a run.
+/// What a run of a program cost.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RunCost {
-    /// Duration.
+    /// The duration, in seconds.
     pub seconds: f64,
-    /// CPU time of the program, up to 5 ms before its end.
+    /// The CPU time of the program up to at most 5 ms before its end, in seconds.
     pub cpu_seconds: f64,
-    /// CPU time of the servers in the same time.
+    /// The CPU time of the servers in the same time, in seconds.
     pub server_cpu_seconds: f64,
-    /// Peak memory of the program.
+    /// The peak memory of the program, in MiB.
     pub memory_mib: f64,
 }
 
 impl RunCost {
-    /// Two consecutive runs as one.
+    /// Adds up two consecutive runs.
     pub fn then(self, next: Self) -> Self {
         Self {
             seconds: self.seconds + next.seconds,
@@ -50,15 +50,15 @@ impl RunCost {
 }
 
 impl MeasuredProgram {
-    /// A program.
+    /// The program at a path, without arguments.
     pub fn new(path: impl Into<OsString>) -> Self {
         Self { path: path.into(), arguments: Vec::new(), environment: Vec::new() }
     }
 
-    /// One of a server's own programs.
+    /// Returns one of a server's own programs.
     ///
     /// # Errors
-    /// If the server is installed without it.
+    /// If the server is installed without this program.
     pub fn of_server(server: &Server, name: &str) -> anyhow::Result<Self> {
         let command: Command = server.tool(name)?;
         let set =
@@ -76,7 +76,7 @@ impl MeasuredProgram {
         self
     }
 
-    /// Adds an argument that is a name followed by a path.
+    /// Adds an argument that consists of a name and a path.
     pub fn path_argument(mut self, name: &str, path: &Path) -> Self {
         let mut argument = OsString::from(name);
         argument.push(path);
@@ -84,17 +84,17 @@ impl MeasuredProgram {
         self
     }
 
-    /// Makes it read its input from a file.
+    /// Makes the program read its input from a file.
     pub fn input(self, file: &Path) -> Self {
         let Self { path, arguments, environment } = self;
         let shell = ["-c".into(), INPUT_REDIRECTION.into(), "sh".into(), file.into(), path];
         Self { path: "/bin/sh".into(), arguments: shell.into_iter().chain(arguments).collect(), environment }
     }
 
-    /// Runs it.
+    /// Runs the program.
     ///
     /// # Errors
-    /// If it fails, with the end of its output.
+    /// If the program fails; with the end of its output.
     pub async fn run(&self, servers: &[&Server], output: &Path) -> anyhow::Result<RunCost> {
         let cpu = || servers.iter().filter_map(|server| server.cpu_time()).sum::<Duration>();
         let before = cpu();
@@ -113,7 +113,7 @@ impl MeasuredProgram {
                 break;
             }
             if begin.elapsed() > PATIENCE {
-                bail!("{} does not end", self.path.display());
+                bail!("{} did not end within the time limit", self.path.display());
             }
             tokio::time::sleep(SAMPLING_INTERVAL).await;
         }
@@ -129,10 +129,10 @@ impl MeasuredProgram {
     }
 }
 
-/// Version of an installed program, from its `--version`.
+/// Returns the version of an installed program, from its `--version`.
 ///
 /// # Errors
-/// If it is not installed.
+/// If the program is not installed.
 pub fn version(name: &str, package: &str) -> anyhow::Result<String> {
     let text = Command::new(name).arg("--version").output();
     let text = text.with_context(|| {

@@ -1,9 +1,10 @@
 //! `tailwater bench dump`, `load` and `check`: dumps, loads and comparisons of whole tables by Tailwater and
 //! by other tools.
 //!
-//! The map: [`test_data`]: the contents of the tables. [`servers`]: servers with these tables. [`contender`]:
-//! the tools with their best options; [`program`] runs and measures one. [`dump`], [`load`], [`copy`] and
-//! [`check`]: the benchmarks. [`commit_wait`]: the costs of a dump for concurrent commits.
+//! - [`test_data`]: the contents of the tables. [`servers`]: servers with these tables.
+//! - [`contender`]: the tools with their best options. [`measured_program`]: runs and measures one tool.
+//! - [`dump`], [`load`], [`copy`] and [`check`]: the benchmarks.
+//! - [`commit_wait`]: how much a dump slows down concurrent commits.
 
 mod check;
 mod commit_wait;
@@ -30,14 +31,14 @@ use crate::args::{ServerFamily, TablesBench, TablesData};
 use crate::demo::choose_server;
 use crate::trial::ensure_installed;
 
-/// Rows of each set of tables.
+/// Number of rows in each set of tables.
 const ROWS: u64 = 10_000_000;
 const ROWS_QUICK: u64 = 1_000_000;
 
-/// Connections of all contenders that support several.
+/// Number of connections of all tools that support several connections.
 const WORKERS: usize = 4;
 
-/// The amount of work. With an odd number of repeats, the median is a measured value.
+/// How much is measured. The number of repeats is odd, so that the median is a measured value.
 #[derive(Debug, Clone)]
 struct TablesPlan {
     rows: u64,
@@ -54,7 +55,7 @@ impl TablesPlan {
     }
 }
 
-/// The servers that are measured.
+/// Returns the server versions that are measured.
 fn kinds(family: Option<ServerFamily>) -> anyhow::Result<Vec<ServerKind>> {
     let families = match family {
         Some(family) => vec![family],
@@ -70,16 +71,18 @@ fn kinds(family: Option<ServerFamily>) -> anyhow::Result<Vec<ServerKind>> {
         .collect()
 }
 
-/// The headline's measurement, and the name of Tailwater in it.
+/// The measurement of the headline figure, and Tailwater's name in it.
 struct Headline {
     name: &'static str,
     measurement: &'static str,
     ours: &'static str,
-    /// The peers that do everything that Tailwater does, if some do less; the notes name those.
+    /// The tools that do everything that Tailwater does, if other tools do less. The notes of the report name
+    /// the latter.
     against: &'static [&'static str],
 }
 
-/// The report of these rows. The headline is the first server's, for the tables modelled on sysbench.
+/// Creates the report from these rows. The headline figure is that of the first server, with the tables
+/// modelled on sysbench.
 fn summarise(
     headline: &Headline,
     mut rows: Vec<Measurement>,
@@ -87,7 +90,8 @@ fn summarise(
     machine: MachineInfo,
     mut notes: Vec<String>,
 ) -> anyhow::Result<BenchReport> {
-    // The rows of each measurement are adjacent, in the order in which the measurements started.
+    // Puts the rows of each measurement next to each other. The measurements are in the order in which they
+    // started.
     let mut order = Vec::new();
     for row in &rows {
         if !order.contains(&row.measurement) {
@@ -121,7 +125,7 @@ fn summarise(
     })
 }
 
-/// Tailwater and its peers in each setting of a measurement.
+/// Returns Tailwater's row and the rows of the other tools, for each setting of a measurement.
 fn peers_by_setting<'a>(
     headline: &'a Headline,
     rows: &'a [Measurement],
@@ -135,7 +139,7 @@ fn peers_by_setting<'a>(
     })
 }
 
-/// Tailwater against each peer, as text.
+/// Compares Tailwater with each other tool, as text.
 fn ratios(headline: &Headline, rows: &[Measurement]) -> Vec<String> {
     let words = |(ours, peers): (&Measurement, Vec<&Measurement>)| {
         let setting: Vec<_> = ours.setting.iter().map(|(key, value)| format!("{key} {value}")).collect();
@@ -145,7 +149,7 @@ fn ratios(headline: &Headline, rows: &[Measurement]) -> Vec<String> {
     peers_by_setting(headline, rows).filter(|(_, peers)| !peers.is_empty()).map(words).collect()
 }
 
-/// Further costs of the runs: medians, and peak memory.
+/// Returns further costs of the runs: the medians, and the peak memory.
 fn further_costs(runs: &[RunCost]) -> BTreeMap<&'static str, f64> {
     let median = |of: fn(&RunCost) -> f64| {
         let mut values: Vec<_> = runs.iter().map(of).collect();
@@ -160,8 +164,8 @@ fn further_costs(runs: &[RunCost]) -> BTreeMap<&'static str, f64> {
     ])
 }
 
-/// Tailwater against a peer: the ratio of the medians, and the range from Tailwater's worst against the
-/// peer's best to the reverse.
+/// Compares Tailwater with another tool, as text: the ratio of the medians, and the range of the ratio. The
+/// range goes from Tailwater's worst against the other tool's best to the reverse.
 fn spread(ours: &Measurement, peer: &Measurement) -> String {
     format!(
         "{:.2} x {} ({:.2} .. {:.2})",
@@ -172,7 +176,7 @@ fn spread(ours: &Measurement, peer: &Measurement) -> String {
     )
 }
 
-/// The common part of all settings.
+/// Returns the part of a setting that all measurements have.
 fn setting(kind: ServerKind, set: TablesData, rows: u64) -> BTreeMap<&'static str, String> {
     super::report::setting(&[("server", kind.name()), ("data", set.name()), ("rows", &rows.to_string())])
 }

@@ -1,4 +1,4 @@
-//! Servers of the benchmark: one with the tables, and empty targets.
+//! The servers of the benchmark: one with the tables, and empty targets.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,17 +16,18 @@ use super::test_data::BenchTable;
 use crate::args::TablesData;
 use crate::trial::primary_options;
 
-/// Rows of one transaction that fills a table.
+/// Number of rows in one transaction that fills a table.
 const FILL_ROWS: u64 = 50_000;
-/// Connections that fill the tables.
+/// Number of connections that fill the tables.
 const FILLERS: usize = 3;
-/// Maximum number of dirty pages of an idle server: its own threads always write some.
+/// The greatest number of dirty pages of a server that counts as idle. The server's own threads always dirty
+/// some pages.
 const DIRTY_PAGES_MAX: u64 = 100;
-/// Time limit for becoming idle.
+/// Time limit for a server to become idle.
 const REST_PATIENCE: Duration = Duration::from_secs(120);
 
-/// Options of all servers: enough memory for the data, a redo log that is not the limit, and the default
-/// durability of a server without a binlog.
+/// Returns the options of all servers: enough memory for the data, a redo log that does not limit the speed,
+/// and the default durability of a server without a binlog.
 pub fn options(kind: ServerKind, rows: u64) -> Vec<String> {
     let pool_mib = (rows / 2_000).clamp(512, 4096);
     let mut options = vec![
@@ -45,7 +46,7 @@ pub fn options(kind: ServerKind, rows: u64) -> Vec<String> {
 /// Starts the server that is dumped. It writes a binlog, like servers with backups.
 ///
 /// # Errors
-/// If it does not start.
+/// If the server does not start.
 pub async fn start_source(kind: ServerKind, rows: u64) -> anyhow::Result<Server> {
     let spec = ServerSpec::new(kind)
         .name("source")
@@ -58,7 +59,7 @@ pub async fn start_source(kind: ServerKind, rows: u64) -> anyhow::Result<Server>
 /// Starts an empty server.
 ///
 /// # Errors
-/// If it does not start.
+/// If the server does not start.
 pub async fn start_target(kind: ServerKind, rows: u64) -> anyhow::Result<Server> {
     let spec = ServerSpec::new(kind)
         .name("target")
@@ -67,11 +68,12 @@ pub async fn start_target(kind: ServerKind, rows: u64) -> anyhow::Result<Server>
     Ok(Server::start(spec).await?)
 }
 
-/// Empties a target and waits until it is idle, but keeps its memory: touching memory for the first time
-/// costs a virtual machine more than a load does, and only the first contender would pay for it.
+/// Empties a target and waits until it is idle. The server is not restarted, so it keeps its memory: touching
+/// memory for the first time takes a virtual machine longer than a load does, and only the first contender
+/// would pay for it.
 ///
 /// # Errors
-/// If it refuses a statement, or does not become idle.
+/// If the server refuses a statement, or does not become idle.
 pub async fn empty(target: &Server, set: TablesData) -> anyhow::Result<()> {
     let mut connection = Connection::connect(&target.socket_options()).await?;
     for schema in [set.schema(), "tailwater"] {
@@ -81,19 +83,23 @@ pub async fn empty(target: &Server, set: TablesData) -> anyhow::Result<()> {
         connection.query("SELECT @@innodb_max_dirty_pages_pct, @@innodb_max_dirty_pages_pct_lwm").await?;
     let before =
         before.first().and_then(|row| Some((row.get_str(0)?.to_owned(), row.get_str(1)?.to_owned())));
-    let (most, from) = before.context("no limits of dirty pages")?;
+    let (most, from) = before.context("the server does not report its limits of dirty pages")?;
     connection.execute("SET GLOBAL innodb_max_dirty_pages_pct = 0").await?;
     let begin = Instant::now();
     loop {
         let answer = connection.query("SHOW GLOBAL STATUS LIKE 'Innodb_buffer_pool_pages_dirty'").await?;
-        let dirty = answer.first().and_then(|row| row.get_str(1)).context("no count of dirty pages")?;
+        let dirty = answer
+            .first()
+            .and_then(|row| row.get_str(1))
+            .context("the server does not report its number of dirty pages")?;
         if dirty.parse::<u64>()? <= DIRTY_PAGES_MAX {
             break;
         }
         ensure!(begin.elapsed() < REST_PATIENCE, "the target still has {dirty} dirty pages");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    // The second limit is never above the first: the server has lowered it, too.
+    // Both limits are restored, because the server has also lowered the second one: the second is never above
+    // the first.
     for (variable, value) in [("innodb_max_dirty_pages_pct", most), ("innodb_max_dirty_pages_pct_lwm", from)]
     {
         connection.execute(&format!("SET GLOBAL {variable} = {value}")).await?;
@@ -150,7 +156,7 @@ async fn fill_parts(connect: ConnectOptions, set: TablesData, parts: FillParts) 
         sender.send(LoadPiece::End).await?;
         let statement =
             format!("LOAD DATA LOCAL INFILE 'rows' INTO TABLE {schema}.{name} CHARACTER SET binary");
-        // MySQL accepts JSON only with a character set.
+        // MySQL accepts JSON values only with a character set.
         let statement = match (name.as_str(), connection.server().flavour) {
             ("orders", Flavour::MySql) => format!(
                 "{statement} (id, customer, amount, discount, score, placed, changed, state, name, note, token, @json, \
@@ -161,7 +167,7 @@ async fn fill_parts(connect: ConnectOptions, set: TablesData, parts: FillParts) 
         let loaded = connection.load_data(statement.as_bytes(), &mut receiver).await?;
         ensure!(
             loaded.affected_rows == to - from,
-            "{name} took {} rows of {}",
+            "{name} has {} of {} rows after LOAD DATA",
             loaded.affected_rows,
             to - from
         );
@@ -170,10 +176,10 @@ async fn fill_parts(connect: ConnectOptions, set: TablesData, parts: FillParts) 
     Ok(())
 }
 
-/// A checksum of each table, by the server.
+/// Returns the checksum of each table, as computed by the server.
 ///
 /// # Errors
-/// If one is missing, or cannot be read.
+/// If a table is missing, or a checksum cannot be read.
 pub async fn checksums(
     server: &Server,
     set: TablesData,

@@ -1,5 +1,5 @@
-//! The tables that are dumped and loaded, and their rows. No I/O: text for SQL and `LOAD DATA`, generated
-//! from a seed.
+//! The tables that are dumped and loaded, and their rows. This module does no I/O. It generates text for SQL
+//! and `LOAD DATA` from a seed.
 
 use std::io::Write;
 
@@ -11,23 +11,23 @@ use crate::args::TablesData;
 /// Number of tables modelled on sysbench.
 const SYSBENCH_TABLES: u64 = 4;
 
-/// One table.
+/// A table of the benchmark.
 #[derive(Debug, Clone)]
 pub struct BenchTable {
-    /// Its name, without its schema.
+    /// The table's name, without the schema.
     pub name: String,
-    /// The statement that creates it, with its schema.
+    /// The statement that creates the table, with the schema.
     pub create: String,
-    /// Number of rows.
+    /// Number of rows in the table.
     pub rows: u64,
     row: fn(&mut Vec<u8>, &mut StdRng, u64),
 }
 
 impl TablesData {
-    /// All of them, the headline first.
+    /// All sets of tables, with the one of the headline figure first.
     pub const ALL: [Self; 2] = [Self::Sysbench, Self::Mixed];
 
-    /// Its name in the report.
+    /// Returns the name in the report.
     pub fn name(self) -> &'static str {
         match self {
             Self::Sysbench => "sysbench",
@@ -35,7 +35,7 @@ impl TablesData {
         }
     }
 
-    /// The schema of the tables.
+    /// Returns the schema of the tables.
     pub fn schema(self) -> &'static str {
         match self {
             Self::Sysbench => "tw_sysbench",
@@ -43,7 +43,7 @@ impl TablesData {
         }
     }
 
-    /// The tables, with `rows` rows together.
+    /// Returns the tables, with `rows` rows in all of them together.
     pub fn tables(self, rows: u64) -> Vec<BenchTable> {
         let schema = self.schema();
         match self {
@@ -89,7 +89,7 @@ impl TablesData {
 }
 
 impl BenchTable {
-    /// Rows `from..to` as lines for `LOAD DATA`. The same each time.
+    /// Returns the rows `from..to` as lines for `LOAD DATA`. They are the same each time.
     pub fn lines(&self, from: u64, to: u64) -> Vec<u8> {
         let mut lines = Vec::new();
         let mut random = StdRng::seed_from_u64(from);
@@ -100,7 +100,7 @@ impl BenchTable {
     }
 }
 
-/// Writing to a Vec cannot fail.
+/// Appends formatted text to a Vec, which cannot fail.
 macro_rules! put {
     ($line:expr, $($text:tt)*) => {
         let _ = write!($line, $($text)*);
@@ -115,7 +115,7 @@ fn sysbench_row(line: &mut Vec<u8>, random: &mut StdRng, number: u64) {
     line.push(b'\n');
 }
 
-/// Groups of eleven digits, as sysbench fills its texts.
+/// Writes groups of eleven digits, as sysbench fills its texts.
 fn digits(line: &mut Vec<u8>, random: &mut StdRng, groups: u32) {
     for group in 0..groups {
         if group > 0 {
@@ -146,7 +146,7 @@ fn order_row(line: &mut Vec<u8>, random: &mut StdRng, number: u64) {
     match random.random_range(0..4) {
         0 => line.extend_from_slice(b"\\N\t"),
         _ => {
-            // Enough digits that two values differ.
+            // Written with enough digits that two different values differ as text.
             put!(line, "{:e}\t", random.random::<f32>() * 100.0);
         }
     }
@@ -167,7 +167,7 @@ fn order_row(line: &mut Vec<u8>, random: &mut StdRng, number: u64) {
     line.push(b'\n');
 }
 
-/// A value of nine bits, as two bytes.
+/// Writes a value of nine bits as two bytes.
 fn bits(line: &mut Vec<u8>, random: &mut StdRng) {
     let value: u16 = random.random_range(0..512);
     value.to_be_bytes().into_iter().for_each(|byte| escaped(line, byte));
@@ -203,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_are_the_same_each_time_and_as_many_as_wanted() {
+    fn the_rows_are_the_same_each_time_and_have_the_requested_number() {
         for set in TablesData::ALL {
             let tables = set.tables(1000);
             assert_eq!(tables.iter().map(|table| table.rows).sum::<u64>(), 1000);

@@ -1,4 +1,4 @@
-//! MHA as downloaded by `./dev bench failover`, and the changes that it needs today.
+//! MHA as downloaded by `./dev bench failover`, and the changes that it needs to run today.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -7,15 +7,17 @@ use std::process::Command;
 use anyhow::{Context, ensure};
 use tailwater_sandbox::{Cache, Install};
 
-/// MHA's last release is of 2018. It needs these two changes for current versions of Perl and MariaDB.
+/// MHA's last release is from 2018. It needs these two changes to run with current versions of Perl and
+/// MariaDB.
 const FIXES: [ModulePatch; 2] = [
-    // Perl warns of a version with more components than are compared, and MHA makes every warning fatal.
+    // MHA compares only a part of a version number. Perl warns about the unused components, and MHA makes
+    // every warning fatal.
     ModulePatch {
         module: "NodeUtil.pm",
         from: "use warnings FATAL => 'all';\n",
         to: "use warnings FATAL => 'all';\nno warnings 'redundant';\n",
     },
-    // MariaDB has no super_read_only, and MHA treats the error as a failure.
+    // MariaDB has no variable super_read_only, and MHA treats the server's error as a failure.
     ModulePatch {
         module: "SlaveUtil.pm",
         from: r"SELECT \@\@global.super_read_only as Value",
@@ -23,7 +25,7 @@ const FIXES: [ModulePatch; 2] = [
     },
 ];
 
-/// A replacement in one of MHA's modules; the downloaded module is not changed.
+/// A replacement of text in one of MHA's modules. The downloaded module itself is not changed.
 struct ModulePatch {
     module: &'static str,
     from: &'static str,
@@ -45,7 +47,7 @@ pub struct MhaEnvironment {
 }
 
 impl MhaTools {
-    /// `None` if it was not downloaded.
+    /// Returns the downloaded files; `None` if MHA was not downloaded.
     ///
     /// # Errors
     /// If there is no cache folder.
@@ -55,28 +57,28 @@ impl MhaTools {
         Ok(tools.manager().is_file().then_some(tools))
     }
 
-    /// The program that monitors and fails over.
+    /// Returns the path of MHA's program that monitors the primary and fails over.
     pub fn manager(&self) -> PathBuf {
         self.root.join("usr/bin/masterha_manager")
     }
 
-    /// The SSH server.
+    /// Returns the path of the SSH server.
     pub fn sshd(&self) -> PathBuf {
         self.root.join("usr/sbin/sshd")
     }
 
-    /// Makes a program read another list of accounts than the machine's.
+    /// Returns the library that makes a program read another list of accounts than the machine's.
     pub fn accounts_library(&self) -> PathBuf {
         self.libraries().join("libnss_wrapper.so")
     }
 
-    /// Libraries that were downloaded with the programs.
+    /// Returns the folder with the libraries that were downloaded with the programs.
     pub fn libraries(&self) -> PathBuf {
         self.root.join(format!("usr/lib/{}-linux-gnu", std::env::consts::ARCH))
     }
 
-    /// Creates in `folder` what the programs also need: changed modules of MHA, and the server's clients
-    /// under the names that it calls.
+    /// Creates in `folder` what the programs also need: the changed modules of MHA, and the server's client
+    /// programs under the names that MHA uses.
     ///
     /// # Errors
     /// If a file cannot be written, or MHA has an unknown version.
@@ -106,16 +108,16 @@ impl MhaTools {
         for ModulePatch { module, from, to } in FIXES {
             let path = self.root.join("usr/share/perl5/MHA").join(module);
             let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
-            ensure!(text.matches(from).count() == 1, "{} is of another version of MHA", path.display());
+            ensure!(text.matches(from).count() == 1, "{} belongs to another version of MHA", path.display());
             std::fs::write(folder.join(module), text.replace(from, to))?;
         }
         Ok(())
     }
 
-    /// The version that it prints.
+    /// Returns the version that MHA prints.
     ///
     /// # Errors
-    /// If it does not run.
+    /// If MHA does not run.
     pub fn version(&self, environment: &MhaEnvironment) -> anyhow::Result<String> {
         let ran = Command::new(self.manager()).arg("--version").envs(environment.variables()).output()?;
         let text = String::from_utf8_lossy(&ran.stdout);
@@ -130,7 +132,7 @@ impl MhaTools {
 }
 
 impl MhaEnvironment {
-    /// Variables and their values.
+    /// Returns the environment variables and their values.
     pub fn variables(&self) -> Vec<(OsString, OsString)> {
         let Self { path, perl, libraries } = self;
         vec![
@@ -141,7 +143,7 @@ impl MhaEnvironment {
     }
 }
 
-/// A program under another name.
+/// Writes a script that runs a program under another name.
 fn write_script(path: &Path, command: &Command) -> anyhow::Result<()> {
     use std::os::unix::fs::PermissionsExt;
     let quoted = |word: &std::ffi::OsStr| format!("'{}'", word.to_string_lossy().replace('\'', r"'\''"));

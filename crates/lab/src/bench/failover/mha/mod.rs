@@ -1,4 +1,5 @@
-//! MHA with its own failure detection, on a primary and two replicas like those in Tailwater's measurement.
+//! Measures MHA with its own failure detection, on a primary and two replicas like those in Tailwater's
+//! measurement.
 
 mod installation;
 mod ssh;
@@ -22,11 +23,11 @@ use crate::trial::managed_cluster::{PRIMARY_NAME, start_candidate};
 use crate::trial::primary_failure::{PrimaryFailure, first_commit, millis};
 use crate::trial::{TrialFolder, primary_options};
 
-/// MHA's administration account.
+/// Creates the account that MHA uses on the servers.
 const ACCOUNT: &str = "SET SESSION sql_log_bin = 0; CREATE USER mha@'%' IDENTIFIED BY 'mha'; \
                        GRANT ALL ON *.* TO mha@'%' WITH GRANT OPTION";
 
-/// What MHA prints when all checks have succeeded, and when it considers the primary dead.
+/// The text that MHA prints when all checks have succeeded, and the text when it considers the primary dead.
 const WATCHING_MESSAGE: &str = "waiting until MySQL doesn't respond";
 const FAILURE_MESSAGE: &str = "Master is not reachable from health checker!";
 
@@ -36,26 +37,26 @@ const PATIENCE: Duration = Duration::from_secs(120);
 #[derive(Debug)]
 pub struct Mha {
     tools: MhaTools,
-    /// Its version.
+    /// The version of MHA.
     pub version: String,
 }
 
-/// One failover, in milliseconds since the failure.
+/// The times of one failover, in milliseconds since the failure.
 #[derive(Debug, Clone, Copy)]
 pub struct MhaFailover {
-    /// Until it considered the primary dead.
+    /// When MHA considered the primary dead.
     pub noticed_ms: u64,
-    /// Until the first successful commit on the new primary by a client that retried continuously.
+    /// When a client that retried continuously had its first successful commit on the new primary.
     pub first_commit_ms: u64,
-    /// Acknowledged commits that the new primary lacks.
+    /// Number of acknowledged commits that the new primary lacks.
     pub lost: u64,
 }
 
 impl Mha {
-    /// `None` if it was not downloaded.
+    /// Returns the installed MHA; `None` if it was not downloaded.
     ///
     /// # Errors
-    /// If it is there and does not run.
+    /// If MHA is downloaded and does not run.
     pub fn find(install: &Install) -> anyhow::Result<Option<Self>> {
         let Some(tools) = MhaTools::find()? else { return Ok(None) };
         let folder = TrialFolder::new(None)?;
@@ -63,10 +64,10 @@ impl Mha {
         Ok(Some(Self { tools, version }))
     }
 
-    /// One failover on new servers.
+    /// Runs one failover on new servers.
     ///
     /// # Errors
-    /// If it does not happen.
+    /// If the failover does not happen.
     pub async fn round(&self, kind: ServerKind, death: PrimaryFailure) -> anyhow::Result<MhaFailover> {
         let folder = TrialFolder::new(None)?;
         let mut primary = start_primary(kind).await?;
@@ -97,7 +98,7 @@ impl Mha {
         let new = &followers[new];
         workload.redirect(new.connect_options());
         if death == PrimaryFailure::Silent {
-            // Its clients hang until it has ended.
+            // The clients of a frozen primary hang until its process has ended.
             primary.kill().await?;
         }
         manager.ends_well().await?;
@@ -110,8 +111,8 @@ impl Mha {
     }
 }
 
-/// A primary like Tailwater's, without semi-sync: MHA fetches what its replicas lack from the files of the
-/// dead primary.
+/// Starts a primary like Tailwater's, but without semi-sync. MHA copies what its replicas lack from the
+/// binlog files of the dead primary.
 async fn start_primary(kind: ServerKind) -> anyhow::Result<Server> {
     let spec = ServerSpec::new(kind).name(PRIMARY_NAME).options(primary_options(kind)).options([
         "--log-slave-updates=1",
@@ -132,24 +133,25 @@ async fn replicate_by_position(primary: &Server, followers: &[Server]) -> anyhow
     let of = ReplicaOf::port(primary.port()).start(ReplicaStart::FilePosition { file, position });
     for follower in followers {
         follower.sql(ACCOUNT).await?;
-        // As its manual requires: another replica may need what one replica has applied.
+        // MHA's manual requires this: another replica may need relay log events that this replica has already
+        // applied.
         follower.sql("SET GLOBAL relay_log_purge = 0").await?;
         follower.replicate(&of).await?;
     }
     Ok(())
 }
 
-/// The first of these to complete, and when.
+/// Returns when the first of these commits completed, and its index.
 async fn first_of(commits: Vec<JoinHandle<anyhow::Result<Instant>>>) -> anyhow::Result<(Instant, usize)> {
     let (first, which, others) = futures_util::future::select_all(commits).await;
     others.iter().for_each(JoinHandle::abort);
     Ok((first??, which))
 }
 
-/// Number of acknowledged commits that a server lacks.
+/// Returns the number of acknowledged commits that a server lacks.
 async fn lost_on(server: &Server, workload: Workload, ledger: &Ledger) -> anyhow::Result<u64> {
     let report = workload.finish().await;
-    ensure!(report.errors.is_empty(), "clients did not get to the new primary: {:?}", report.errors);
+    ensure!(report.errors.is_empty(), "clients could not connect to the new primary: {:?}", report.errors);
     Ok(ledger.compare_with_server(&server.connect_options()).await?.missing.count)
 }
 
@@ -176,7 +178,7 @@ impl MhaManager {
         Ok(Self { process, log })
     }
 
-    /// Waits until it has printed this text.
+    /// Waits until MHA has printed this text.
     async fn wait_for(&mut self, text: &str, patience: Duration) -> anyhow::Result<()> {
         let started = Instant::now();
         while !std::fs::read_to_string(&self.log).unwrap_or_default().contains(text) {
@@ -188,14 +190,14 @@ impl MhaManager {
         Ok(())
     }
 
-    /// Waits for its end, which is the end of a failover.
+    /// Waits until MHA ends, which it does after a failover.
     async fn ends_well(&mut self) -> anyhow::Result<()> {
         let status = self.process.wait(PATIENCE).await?;
         ensure!(status.success(), "MHA ended with {status}: {}", self.output_tail());
         Ok(())
     }
 
-    /// The last lines of its output.
+    /// Returns the last lines of MHA's output.
     fn output_tail(&self) -> String {
         let text = std::fs::read_to_string(&self.log).unwrap_or_default();
         let lines: Vec<_> = text.lines().rev().take(30).collect();
@@ -203,7 +205,7 @@ impl MhaManager {
     }
 }
 
-/// The fastest configuration: a ping every second, which is the minimum, and no scripts.
+/// Returns the fastest configuration of MHA: a ping every second, which is the minimum, and no scripts.
 fn config_text(folder: &Path, ssh: &SshServer, servers: [&Server; 3]) -> String {
     let place = folder.display();
     let mut text = format!(

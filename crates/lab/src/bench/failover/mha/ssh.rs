@@ -1,4 +1,5 @@
-//! An SSH server on loopback with its own keys: MHA runs its programs on the servers' machines by SSH.
+//! An SSH server on loopback with its own keys. MHA needs it, because it runs its programs on the servers'
+//! machines by SSH.
 
 use std::ffi::OsString;
 use std::fmt::Write;
@@ -11,11 +12,12 @@ use tailwater_sandbox::{ChildProcess, ReservedPort};
 
 use super::installation::{MhaEnvironment, MhaTools};
 
-/// Chroot folder of the unprivileged part of an SSH server that runs as root; a constant of the program.
+/// The chroot folder for the unprivileged part of an SSH server that runs as root. The SSH server has it as a
+/// constant.
 const CHROOT_FOLDER: &str = "/run/sshd";
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The server. It ends with this value.
+/// The SSH server. It ends when this value is dropped.
 #[derive(Debug)]
 pub struct SshServer {
     process: ChildProcess,
@@ -25,11 +27,11 @@ pub struct SshServer {
 }
 
 impl SshServer {
-    /// Starts it, with its files in `folder`. Only the key in that folder is accepted, for the user that runs
-    /// this, and sessions get `environment`.
+    /// Starts the SSH server with its files in `folder`. It accepts only the key in that folder, and only for
+    /// the user that runs this process. Its sessions get the variables of `environment`.
     ///
     /// # Errors
-    /// If it cannot be started.
+    /// If the SSH server cannot be started.
     pub async fn start(
         tools: &MhaTools,
         folder: &Path,
@@ -69,7 +71,7 @@ impl SshServer {
         Ok(())
     }
 
-    /// Lines of MHA's configuration for connections to it.
+    /// Returns the lines of MHA's configuration for connections to this SSH server.
     pub fn settings(&self) -> String {
         let folder = self.folder.display();
         format!(
@@ -96,8 +98,9 @@ fn config_text(folder: &Path, port: u16, environment: &MhaEnvironment) -> String
     text
 }
 
-/// As root it needs an account `sshd` and a folder, which its package would create. The account exists only
-/// in the file that it is made to read; the folder is created empty, as the package does.
+/// Prepares what an SSH server that runs as root needs: an account `sshd` and a folder, which its Debian
+/// package would create. The account exists only in the file that this SSH server is made to read. The folder
+/// is created empty, as the package does.
 fn accounts(tools: &MhaTools, folder: &Path) -> anyhow::Result<Vec<(OsString, OsString)>> {
     let (users, groups) = (folder.join("passwd"), folder.join("group"));
     std::fs::write(
