@@ -174,8 +174,8 @@ fn summarise(
          the repeats, the spread is their minimum and maximum"
             .to_owned(),
         "reduced durability: sync_binlog=0 and innodb_flush_log_at_trx_commit=0 on the primary; full: both 1".to_owned(),
-        "the native replica writes no binlog, syncs nothing, and acknowledges what it has not made durable; tailwater \
-         durable does one fdatasync per group before the ACK"
+        "the native replica writes no binlog, syncs nothing, and acknowledges commits that it has not \
+         made durable; tailwater durable does one fdatasync per commit group before the ACK"
             .to_owned(),
     ];
     for (server, version) in versions {
@@ -192,8 +192,9 @@ fn summarise(
                     continue;
                 };
                 notes.push(format!(
-                    "{server} {version}, {durability} durability, {clients} clients: durable is {:.2} of no semi-sync, {:.2} x \
-                     the native replica, {:.2} x its I/O thread alone; received {:.2}, {:.2} x, {:.2} x",
+                    "{server} {version}, {durability} durability, {clients} clients: durable has {:.2} of \
+                     the rate without semi-sync, {:.2} x the native replica, {:.2} x its I/O thread \
+                     alone; received: {:.2}, {:.2} x, {:.2} x",
                     durable / none,
                     durable / native,
                     durable / receiver,

@@ -301,8 +301,8 @@ fn summarise(
 ) -> anyhow::Result<BenchReport> {
     let mut notes = vec![
         "all measurements use the same readers, which read every byte and store nothing; tailwater and the source run on the same machine".to_owned(),
-        "followers: every commit waits for tailwater's fdatasync (semi-sync, reduced durability on the primary), and so many \
-         readers follow the stream besides"
+        "followers: every commit waits for tailwater's fdatasync (semi-sync, reduced durability on the \
+         primary), and in addition this number of readers follows the stream"
             .to_owned(),
         "arrival: when the reader has the transaction's last event; the primary sends a transaction before tailwater has synced it".to_owned(),
     ];
@@ -322,8 +322,9 @@ fn summarise(
             let both = |from| Some(figure(from, readers)? / figure(from, 0)?);
             if let (Some(ours), Some(native)) = (both(ReadSource::Tailwater), both(ReadSource::Primary)) {
                 notes.push(format!(
-                    "{server} {version}, {readers} followers: the commit rate is {ours:.2} of that without when they read from \
-                     tailwater, {native:.2} when they read from the primary"
+                    "{server} {version}, {readers} followers: the commit rate is {ours:.2} of the rate \
+                     without followers if they read from tailwater, {native:.2} if they read from the \
+                     primary"
                 ));
             }
         }

@@ -82,13 +82,15 @@ pub async fn switchover(options: &SwitchoverBench) -> anyhow::Result<BenchReport
         rows,
         notes: vec![
             format!(
-                "{CLIENTS} clients insert a row per transaction, with {} ms between two, and go to the next server when theirs refuses; \
-                 the pause is the longest time without a commit of any of them around the switchover; {rounds} times there \
-                 and back on the same three servers, sync_binlog=0 on all of them (the log is synced), replicas with {APPLIERS} appliers",
+                "{CLIENTS} clients insert one row per transaction, with a pause of {} ms between two \
+                 transactions; a client whose server refuses a row tries the next server; the write pause \
+                 is the longest time around the switchover in which no client committed; {rounds} \
+                 switchovers there and back on the same three servers; sync_binlog=0 on all servers (the \
+                 log is synced), replicas with {APPLIERS} appliers",
                 PAUSE.as_millis()
             ),
-            "a switchover that took longer than its second (--max-write-pause-ms) was undone, counts as `undone` with the pause that \
-             clients saw, and was tried again"
+            "a switchover that took longer than one second (--max-write-pause-ms) was rolled back; it \
+             counts as `undone`, with the write pause that the clients measured, and was tried again"
                 .to_owned(),
             "at the end, every commit that a client saw acknowledged was on the last primary".to_owned(),
         ],

@@ -200,14 +200,15 @@ pub fn summarise(
 fn explanations() -> Vec<String> {
     vec![
         format!(
-            "the same backlog and the same target settings for all: each replay begins with a copy of the data from before the \
-             backlog, and ends when the last transaction is visible, and its data are compared with the source's; {CLIENTS} clients \
-             wrote it at full durability; keys are chosen uniformly but for update-hot-rows"
+            "all contenders replay the same backlog with the same target settings: each replay starts \
+             with a copy of the data from before the backlog, and ends when the last transaction is \
+             visible; afterwards the data is compared with the source's; {CLIENTS} clients wrote the \
+             backlog at full durability; keys are chosen uniformly, except in update-hot-rows"
         ),
-        "native replication has received everything into its relay log before it begins, tailwater into its log; both \
-         are up, and timed from the order to begin"
+        "before a replay, native replication has received everything into its relay log, and tailwater \
+         into its log; both are running, and the time counts from the command that starts them"
             .into(),
-        "the target writes no binlog, where native replication is at its best; full durability: sync_binlog=1 and \
+        "the target writes no binlog, because native replication is fastest without one; full durability: sync_binlog=1 and \
          innodb_flush_log_at_trx_commit=1, relaxed: 0 and 2; buffer pool 512 MiB"
             .into(),
         "CPU seconds: of the target and of tailwater together".into(),
@@ -216,16 +217,21 @@ fn explanations() -> Vec<String> {
 
 fn steady_explanations() -> Vec<String> {
     vec![
-        "steady streams: each client commits at random moments that know nothing of the others'. At full load they are asked for the transactions per second in the row's setting, which is half of the highest \
-         rate at which native replication replays, or half of that at which the source wrote its backlog, if that is less; with source, \
-         target and follower on one machine they may come to fewer, and to another number for each follower: that is the row's own \
-         transactions_per_second. At half load they are asked for half of what they came to with the first follower, which is native \
-         replication at the setting that replays fastest (in `bench delay`: for a quarter of what they come to with nobody following). A delay is from the client's OK until a reader of the target, who looks every \
-         0.1 ms, sees the commit; p99 is the median of the repeats' p99"
+        "steady streams: each client commits at random moments, independently of the other clients. At \
+         full load the requested rate is the transactions per second in the row's setting: half of the \
+         highest rate at which native replication replays, or half of the rate at which the source wrote \
+         its backlog, if that is less. Source, target and follower share one machine, so the clients may \
+         reach a lower rate, which differs between followers: it is the row's own \
+         transactions_per_second. At half load the requested rate is half of the rate that the clients \
+         reached with the first follower, which is native replication at the setting that replays fastest \
+         (in `bench delay`: a quarter of the rate that the clients reach without a follower). A delay is \
+         the time from the client's OK until a reader of the target, which reads every 0.1 ms, sees the \
+         commit; p99 is the median of the repeats' p99"
             .into(),
-        "native replication does not sync its relay log (sync_relay_log=10000), so what it acknowledges and applies is lost to others with \
-         its machine, but where rows say that it does (sync_relay_log=1); tailwater syncs its log first where the source waits for it, and \
-         elsewhere does not, but where rows say so (ack = \"durable\", \"received\")"
+        "native replication does not sync its relay log (sync_relay_log=10000), so a failure of its \
+         machine loses what it has acknowledged and applied, except in rows that say that it syncs \
+         (sync_relay_log=1); tailwater syncs its log first if the source waits for it, and otherwise does \
+         not, except in rows that say so (ack = \"durable\", \"received\")"
             .into(),
     ]
 }
