@@ -1,8 +1,7 @@
-//! Compares tables of two servers while both are written to, and repairs rows that differ.
+//! Compares tables of two servers while clients write to both, and repairs rows that differ.
 //!
-//! The map:
-//! - [`check`]: compares; it writes nothing to tables.
-//! - [`repair`]: writes the rows that differ to the target, one by one, and compares them again.
+//! - [`check`]: compares the tables. It writes nothing to them.
+//! - [`repair`]: writes the differing rows to the target, one by one, and compares them again.
 
 pub mod check;
 pub mod repair;

@@ -1,7 +1,9 @@
-//! Progress of Tailwater channels on the target. A channel may apply in any order, so the arrival of a mark
-//! does not prove that everything before it has arrived. The channel's progress rows do: when the mark is
-//! visible, its position is at most the newest applied one. Once nothing up to that position is missing,
-//! nothing before the mark is missing.
+//! The progress of Tailwater channels on the target. A channel may apply transactions in any order, so the
+//! arrival of a mark does not prove that all transactions before the mark have arrived.
+//!
+//! The channel's progress rows prove it. When the mark is visible on the target, the mark's position is at
+//! most the newest applied position. When nothing up to that position is missing, nothing before the mark is
+//! missing.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -10,23 +12,23 @@ use tailwater_session::{Connection, SessionError};
 
 use tailwater_tables::error::BulkError;
 
-/// Errors of a server that was never the target of a channel.
+/// The errors of a server that was never the target of a channel: unknown database, unknown table.
 const NOT_THERE: [u16; 2] = [1049, 1146];
 
 /// A position in a channel's log: segment number and offset.
 pub type ChannelPosition = (u64, u64);
 
-/// Decodes the progress rows that channels write on their target. The format belongs to the crate that writes
-/// it.
+/// Decodes the progress rows that channels write on their target. The crate that writes the rows defines
+/// their format.
 pub trait ChannelProgressReader: Debug + Send + Sync {
-    /// The combined progress in all rows of a channel in `tailwater.apply_progress`.
+    /// Returns the progress of a channel from all its rows in `tailwater.apply_progress`.
     ///
     /// # Errors
-    /// Why the rows cannot be decoded.
+    /// The reason why the rows cannot be decoded.
     fn reach(&self, rows: &[&[u8]]) -> Result<AppliedRange, String>;
 }
 
-/// The progress of a channel.
+/// How far a channel has applied its log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AppliedRange {
     /// Everything up to this position is applied.
@@ -35,15 +37,15 @@ pub struct AppliedRange {
     pub high: ChannelPosition,
 }
 
-/// What may be missing of the transactions before a mark.
+/// Tracks which transactions before a mark may still be missing on the target.
 #[derive(Debug, Default)]
 pub(super) struct MarkProgress {
-    /// The newest applied position of each channel when the mark became visible.
+    /// For each channel, the newest position that it had applied when the mark became visible.
     wanted: Option<BTreeMap<String, ChannelPosition>>,
 }
 
 impl MarkProgress {
-    /// What a target that has the mark still lacks; `None` if nothing.
+    /// Returns which transactions a target that has the mark still lacks; `None` if it lacks none.
     ///
     /// # Errors
     /// [`BulkError::SyncUnknown`] if channels apply to the target and their progress cannot be read;
@@ -61,7 +63,8 @@ impl MarkProgress {
     }
 }
 
-/// The first channel with a gap before its wanted position. A removed channel has no gaps.
+/// Describes the first channel that has a gap before its wanted position. A channel that was removed has no
+/// gaps.
 fn missing_range(
     wanted: &BTreeMap<String, ChannelPosition>,
     reaches: &BTreeMap<String, AppliedRange>,
@@ -119,7 +122,7 @@ mod tests {
         let wanted = BTreeMap::from([("a".to_owned(), (1, 20)), ("b".to_owned(), (1, 5))]);
         let missing = missing_range(&wanted, &all(&[("a", reach(10, 20)), ("b", reach(5, 5))]));
         assert!(missing.is_some_and(|text| text.contains("channel a") && text.contains("1:10")));
-        // Newer transactions may be missing, and a channel may be removed.
+        // Newer transactions may be missing, and a channel may have been removed.
         assert_eq!(missing_range(&wanted, &all(&[("a", reach(20, 90))])), None);
         assert!(missing_range(&wanted, &all(&[("a", reach(20, 20)), ("b", reach(4, 20))])).is_some());
     }

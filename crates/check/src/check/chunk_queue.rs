@@ -12,7 +12,7 @@ use tailwater_tables::chunker::queries::next_chunk;
 use tailwater_tables::chunker::{ChunkPlan, ChunkRange, ChunkSizeLimits, Chunker};
 use tailwater_tables::error::BulkError;
 
-/// A table that is still to be compared.
+/// A table that is not completely compared yet.
 #[derive(Debug)]
 pub(super) struct CheckTable {
     pub(super) pair: TablePair,
@@ -23,16 +23,17 @@ pub(super) struct CheckTable {
 #[derive(Debug)]
 struct CheckTableState {
     chunker: Chunker,
-    /// Chunks that were cut before an interruption and not compared; the next one is last.
+    /// Chunks that were cut before an interruption and are not compared yet. The last element is the next
+    /// chunk.
     pending: Vec<CheckChunk>,
     next_number: u32,
-    /// Chunks that workers are comparing.
+    /// The number of chunks that workers are comparing now.
     in_progress: usize,
     differences: u64,
     finished: bool,
-    /// No more chunks, because of too many differences.
+    /// No more chunks are compared, because the table has too many differences.
     given_up: bool,
-    /// No more chunks, because a server cannot read the table.
+    /// No more chunks are compared, because a server cannot read the table.
     unreadable: bool,
 }
 
@@ -50,22 +51,23 @@ pub(super) struct ComparedChunk {
     pub(super) found: Vec<RowDifference>,
     /// Whether there were more differences than the limit.
     pub(super) more: bool,
-    /// How long the slower of the two servers took for the chunk.
+    /// How long the slower of the two servers needed for the chunk.
     pub(super) took: Duration,
 }
 
 impl CheckTable {
-    /// The rest of a table.
+    /// The part of a table that is not compared yet.
     ///
     /// # Errors
-    /// Why an interrupted check cannot continue.
+    /// The reason why an interrupted check cannot continue.
     pub(super) fn new(
         pair: TablePair,
         limits: ChunkSizeLimits,
         differences_max: u64,
         state: &TableState,
     ) -> Result<Self, String> {
-        // Ranges are also used on the target, whose partitions may differ, so they span all partitions.
+        // The ranges span all partitions, because they are also used on the target, whose partitions may
+        // differ.
         let plan = ChunkPlan {
             key: pair.key.as_ref().map(|key| key.source.clone()),
             partitions: Vec::new(),
@@ -89,7 +91,7 @@ impl CheckTable {
         Ok(Self { pair, differences_max, chunk_state: Mutex::new(chunk_state) })
     }
 
-    /// The next chunk; `None` if all chunks are compared or assigned to workers.
+    /// Returns the next chunk; `None` if all chunks are compared or assigned to workers.
     ///
     /// # Errors
     /// [`BulkError`] of a query, or of writing the state.
@@ -121,7 +123,7 @@ impl CheckTable {
         Ok(Some(CheckChunk { number, range }))
     }
 
-    /// Records a compared chunk. Returns whether it completes the table.
+    /// Records that a chunk is compared. Returns whether this completes the table.
     ///
     /// # Errors
     /// [`BulkError`] of writing the state.
@@ -149,14 +151,14 @@ impl CheckTable {
         Ok(true)
     }
 
-    /// Gives up a table that a server cannot read. Returns whether this worker is the first to do so. The
-    /// table stays unfinished in the state, so that a resumed check tries it again.
+    /// Stops comparing a table that a server cannot read. Returns whether this worker is the first to do so.
+    /// The table stays unfinished in the state, so that a resumed check tries it again.
     pub(super) async fn give_up(&self) -> bool {
         let mut chunk_state = self.chunk_state.lock().await;
         !std::mem::replace(&mut chunk_state.unreadable, true)
     }
 
-    /// How many more differences may be collected.
+    /// Returns how many more differences may be collected.
     pub(super) async fn differences_left(&self) -> usize {
         let found = self.chunk_state.lock().await.differences;
         usize::try_from(self.differences_max.saturating_sub(found)).unwrap_or(usize::MAX)

@@ -20,27 +20,27 @@ use tailwater_tables::chunker::range::{KeyLiteral, KeyRange};
 use tailwater_tables::error::BulkError;
 use tailwater_tables::progress::BulkProgress;
 
-/// Maximum number of differing rows of a chunk before each is compared again.
+/// The greatest number of differing rows that are collected in a chunk. Each of them is then compared again.
 const CANDIDATES_MAX: usize = 200_000;
 
-/// Longer values are compared and shown by their digests.
+/// Values longer than this, in bytes, are compared and shown as digests.
 const SHOWN_BYTES_MAX: u32 = 256;
 
-/// Pauses before a row is read again; the last one repeats.
+/// Pauses before a row is read again, in milliseconds. The last pause repeats.
 const PAUSES_MS: [u64; 6] = [0, 10, 30, 100, 200, 300];
 
-/// Connections to both servers.
+/// A connection to each server, and how to compare over them.
 #[derive(Debug)]
 pub struct Comparer {
-    /// To the source.
+    /// The connection to the source.
     pub source: Connection,
-    /// To the target.
+    /// The connection to the target.
     pub target: Connection,
-    /// Waits until the target has what the source had.
+    /// Waits until the target has everything that the source had.
     pub waiting: SyncWaiter,
     /// Receives the number of rows and the reasons for waiting.
     pub progress: Arc<BulkProgress>,
-    /// Where row digests are computed.
+    /// Where the digests of rows are computed.
     pub digests: Digests,
     /// Whether to keep the values of differing rows.
     pub keeps_values: bool,
@@ -49,41 +49,42 @@ pub struct Comparer {
 /// Where the digests of a chunk's rows are computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Digests {
-    /// On each server, with 32 bits per row, if both are MariaDB 10.8 or newer and the table has a unique
-    /// key; otherwise as `Client`.
+    /// Each server computes the sum with 32 bits per row. This needs MariaDB 10.8 or newer on both sides, and
+    /// a table with a unique key. Otherwise the digests are computed as with `Client`.
     Quick {
-        /// See `Client`.
+        /// The same as the seed of `Client`.
         seed: u64,
     },
-    /// In this process, which receives all rows. It costs the servers a third of the work of `OnServers`.
+    /// This process receives all rows and computes the digests. The servers need a third of the work that
+    /// `OnServers` needs.
     Client {
-        /// A new seed per check, so that a collision does not repeat in the next check.
+        /// A seed that is new for each check, so that a collision does not repeat in the next check.
         seed: u64,
     },
-    /// On each server; little is transferred.
+    /// Each server computes the digests, so that only little is transferred.
     OnServers,
 }
 
 /// The key of a row.
 type RowKey = Vec<KeyLiteral>;
 
-/// The number of a chunk's rows, and the sum of their hashes.
+/// The number of rows in a chunk, and the sum of their hashes.
 #[derive(Debug, PartialEq, Eq)]
 struct RangeSum {
     rows: u64,
     hashes: Option<String>,
 }
 
-/// The sums of both sides.
+/// The sums of a chunk on source and target.
 struct RangeSums {
     sides: [RangeSum; 2],
-    /// How long the slower side took. Waiting for the target and comparing single rows are excluded: they
-    /// would make chunks small without making anything faster.
+    /// How long the slower side needed. The time for waiting for the target and for comparing single rows is
+    /// left out: it would make later chunks smaller, and smaller chunks would not reduce this time.
     took: Duration,
 }
 
 impl Comparer {
-    /// Compares a chunk; stops after `differences_max` differences.
+    /// Compares a chunk. Stops after `differences_max` differences.
     ///
     /// # Errors
     /// [`BulkError::RowTooLong`], [`BulkError::TargetBehind`], [`BulkError::UnexpectedAnswer`],
@@ -125,7 +126,8 @@ impl Comparer {
         }
     }
 
-    /// The sums that both servers compute themselves; `None` if they should not or one of them cannot.
+    /// Returns the sums that both servers compute themselves; `None` if another kind of digest is chosen or a
+    /// server cannot compute its sum.
     async fn server_sums(
         &mut self,
         pair: &TablePair,
@@ -147,7 +149,7 @@ impl Comparer {
         Ok(Some(RangeSums { sides: [sum_of(pair, &on_source)?, sum_of(pair, &on_target)?], took }))
     }
 
-    /// The sums of the digests of all rows on both sides.
+    /// Returns the sums of the digests of all rows on both sides.
     async fn digest_sums(&mut self, pair: &TablePair, range: &KeyRange) -> Result<RangeSums, BulkError> {
         let started = Instant::now();
         let on_source = self.sum(pair, PairSide::Source, range).await?;
@@ -172,7 +174,8 @@ impl Comparer {
         }
     }
 
-    /// Digests are added, not combined by XOR, so that equal rows do not cancel.
+    /// Adds up the digests of all rows. They are not combined by XOR, because equal rows would cancel each
+    /// other.
     async fn sum_on_client(
         &mut self,
         pair: &TablePair,
@@ -182,8 +185,8 @@ impl Comparer {
     ) -> Result<RangeSum, BulkError> {
         let connection = self.side(side);
         let statement = pair.values(side, range, connection.server());
-        // If only one side can prepare the statement, the sums differ. The row hashes then show that nothing
-        // else does.
+        // The statement may be a prepared one on only one side. The sums then differ, but the later
+        // comparison of row hashes shows that the rows are equal.
         let mut rows = statement.rows(connection).await?;
         let (mut count, mut sum) = (0, 0u128);
         while let Some(batch) = rows.next_batch().await? {
@@ -215,8 +218,8 @@ impl Comparer {
         Ok(sum)
     }
 
-    /// The keys of rows whose hashes differ or that one side lacks, and whether there were more. Both sides
-    /// return rows in key order, so that only rows without their counterpart are kept in memory.
+    /// Returns the keys of rows whose hashes differ or that exist on only one side, and whether there were
+    /// more. Both sides return rows in key order, so only rows without their counterpart are kept in memory.
     async fn find_candidates(
         &mut self,
         pair: &TablePair,
@@ -251,7 +254,8 @@ impl Comparer {
         Ok(unmatched.candidates())
     }
 
-    /// Decides for each row whether it differs. Stops after `differences_max` differences and reports that.
+    /// Decides for each row whether it really differs. Stops after `differences_max` differences, and returns
+    /// whether it stopped early.
     async fn decide(
         &mut self,
         pair: &TablePair,
@@ -264,7 +268,7 @@ impl Comparer {
                 return Ok((found, true));
             }
             for difference in self.decide_batch(pair, batch).await? {
-                // Under a collation, two keys with different bytes may be the same row.
+                // With some collations, two keys with different bytes may be the same row.
                 if names.insert(difference.key.clone()) {
                     found.push(difference);
                 }
@@ -273,10 +277,10 @@ impl Comparer {
         Ok((found, false))
     }
 
-    /// Decides for a few rows.
+    /// Decides for a few rows whether they really differ.
     ///
     /// # Errors
-    /// As [`Comparer::chunk`].
+    /// The errors of [`Comparer::chunk`].
     pub(crate) async fn decide_batch(
         &mut self,
         pair: &TablePair,
@@ -298,7 +302,7 @@ impl Comparer {
             let versions = before.into_iter().zip(target).zip(after);
             let mut left = Vec::new();
             for ((key, mut trial), ((before, target), after)) in open.into_iter().zip(versions) {
-                // If the source has the row, its own key is the name of the row.
+                // If the source has the row, the difference is reported under the source's key.
                 let name = before.as_ref().map_or_else(|| key.clone(), |row| row.key.clone());
                 let version = |row: Option<FoundRow>| row.map(|row| row.values);
                 let verdict = trial.round(version(before), version(target), &version(after), |one, other| {
@@ -325,7 +329,7 @@ impl Comparer {
         Ok(found)
     }
 
-    /// The rows with these keys, in the order of the keys.
+    /// Returns the rows with these keys, in the order of the keys.
     async fn rows(
         &mut self,
         pair: &TablePair,
@@ -355,8 +359,8 @@ impl Comparer {
         Ok(rows)
     }
 
-    /// Compares rows without a unique key by the number of rows per hash. The same counts must differ several
-    /// times in a row to count as a difference. Also returns whether there were more.
+    /// Compares rows without a unique key by the number of rows with the same hash. It is a difference only
+    /// if the same counts differ several times in a row. Also returns whether there were more differences.
     async fn counts(
         &mut self,
         pair: &TablePair,
@@ -391,7 +395,7 @@ impl Comparer {
         Ok((found.collect(), more))
     }
 
-    /// The hashes whose counts differ, and whether there were more.
+    /// Returns the hashes whose numbers of rows differ, and whether there were more.
     async fn differing_counts(
         &mut self,
         pair: &TablePair,
@@ -437,7 +441,7 @@ struct FoundRow {
     values: Vec<Option<Vec<u8>>>,
 }
 
-/// Rows without their counterpart yet, and keys of rows that differ.
+/// Rows that have no counterpart on the other side yet, and the keys of rows that differ.
 #[derive(Default)]
 struct Unmatched {
     waiting: [HashMap<RowKey, Option<u64>>; 2],
@@ -447,7 +451,8 @@ struct Unmatched {
 
 impl Unmatched {
     fn put(&mut self, side: PairSide, key: &RowKey, row: &TextRow) -> Result<(), BulkError> {
-        // A row that the server cannot concatenate has no hash; its columns are compared one by one.
+        // A row that is too long for the server to concatenate has no hash. Its columns are compared one by
+        // one.
         let hash = row.get_u64(key.len());
         let (own, other) = match side {
             PairSide::Source => (0, 1),
@@ -489,10 +494,11 @@ fn difference(
     RowDifference { schema: pair.name.schema.clone(), table: pair.name.name.clone(), key, what, values }
 }
 
-/// The stored form of a version. Documents are compared as a whole, and there may be many of them.
+/// Shortens the values of a row version for storage. JSON documents are compared in full length, but many of
+/// them may be stored.
 fn shortened(version: RowVersion) -> RowVersion {
     let short = |value: Vec<u8>| match value.len() > SHOWN_BYTES_MAX as usize {
-        // In the form in which servers shorten other values.
+        // The same form as the SQL expression that shortens other values on the servers.
         true => format!("{} bytes, SHA-256 {:x}", value.len(), Sha256::digest(&value)).into_bytes(),
         false => value,
     };
@@ -523,8 +529,8 @@ fn is_same(pair: &TablePair, one: &RowVersion, other: &RowVersion) -> bool {
     }
 }
 
-/// JSON values are equal if the documents are equal. One family sorts and formats members, the other keeps
-/// the text.
+/// JSON values are equal if the documents are equal. One server family sorts and formats the members of a
+/// document, and the other family keeps the text.
 fn is_same_value(documents: bool, one: &Option<Vec<u8>>, other: &Option<Vec<u8>>) -> bool {
     let document = |value: &Option<Vec<u8>>| -> Option<serde_json::Value> {
         serde_json::from_slice(value.as_deref()?).ok()
@@ -532,13 +538,14 @@ fn is_same_value(documents: bool, one: &Option<Vec<u8>>, other: &Option<Vec<u8>>
     one == other || (documents && document(one).zip(document(other)).is_some_and(|(one, other)| one == other))
 }
 
-/// The sum that a server computes; `None` if the server warns. A row that it cannot convert to a number is
-/// missing from its sum, and would be missed if neither server can.
+/// Runs the query for the sum that a server computes; `None` if the server warns. If a server cannot convert
+/// a row to a number, it leaves the row out of the sum. If both servers left it out, a difference would be
+/// missed.
 async fn query_sum(connection: &mut Connection, sql: &str) -> Result<Option<QueryResult>, BulkError> {
     Ok(Some(connection.query(sql).await?).filter(|answer| answer.warnings == 0))
 }
 
-/// Whether a server's `CRC32` accepts the CRC of the preceding data.
+/// Whether the server's `CRC32` accepts the CRC of the preceding data as an argument.
 fn accepts_crc32_state(connection: &Connection) -> bool {
     let server = connection.server();
     server.has(ServerFeature::ContinuedCrc32)
@@ -563,14 +570,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn documents_are_equal_whatever_their_text() {
+    fn json_documents_are_equal_whatever_their_text_form() {
         let text = |text: &str| Some(text.as_bytes().to_vec());
         let (one, other) = (text(r#"{"b":1,"a":[1.0,"é"]}"#), text(r#"{"a": [1.0, "\u00e9"], "b": 1}"#));
         assert!(is_same_value(true, &one, &other));
         assert!(!is_same_value(false, &one, &other));
         assert!(!is_same_value(true, &one, &text(r#"{"b":2,"a":[1.0,"é"]}"#)));
         assert!(!is_same_value(true, &None, &text("null")));
-        assert!(!is_same_value(true, &text("{"), &text("{ ")), "what is not JSON is a text");
+        assert!(
+            !is_same_value(true, &text("{"), &text("{ ")),
+            "a value that is not JSON is compared as a text"
+        );
     }
 
     #[test]

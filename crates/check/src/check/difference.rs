@@ -13,14 +13,14 @@ use tailwater_tables::schema::TableName;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RowDifference {
-    /// The database.
+    /// The database of the table.
     pub schema: String,
-    /// The table.
+    /// The table of the row.
     pub table: String,
     /// The row's key as SQL literals; empty for rows without a unique key.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub key: Vec<KeyLiteral>,
-    /// How it differs.
+    /// How the row differs.
     pub what: DifferenceKind,
     /// The row's values on source and target, if they are to be shown. They are never written to a file.
     #[serde(skip)]
@@ -33,16 +33,16 @@ pub struct RowDifference {
 pub enum DifferenceKind {
     /// Some columns have different values.
     Changed {
-        /// The columns.
+        /// The names of these columns.
         columns: Vec<String>,
     },
     /// The target lacks the row.
     Missing,
-    /// Only the target has it.
+    /// Only the target has the row.
     Extra,
-    /// The row changed each time it was read, so it is unknown whether it differs.
+    /// The row changed every time it was read, so it is unknown whether it differs.
     Undecided,
-    /// For rows without a unique key: the number of rows with these values.
+    /// For rows without a unique key: the number of rows with the same values differs.
     Count {
         /// A digest of the values.
         hash: u64,
@@ -54,7 +54,7 @@ pub enum DifferenceKind {
 }
 
 impl DifferenceKind {
-    /// The name, in output for programs and people.
+    /// Returns the name of the kind, in output for programs and people.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Changed { .. } => "changed",
@@ -69,33 +69,34 @@ impl DifferenceKind {
 /// The values of a row on both sides.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RowValues {
-    /// Their columns, shared by many rows.
+    /// The names of the columns. Many rows share this list.
     pub columns: Arc<[String]>,
-    /// On the source.
+    /// The values on the source.
     pub source: RowVersion,
-    /// On the target.
+    /// The values on the target.
     pub target: RowVersion,
 }
 
 impl RowDifference {
-    /// The table.
+    /// Returns the name of the table.
     pub fn table_name(&self) -> TableName {
         TableName::new(&self.schema, &self.table)
     }
 
-    /// The sort key: table and row key, numbers by value.
+    /// Returns the sort key: table and row key, with numbers ordered by value.
     pub(super) fn order(&self) -> (TableName, Vec<(Option<i128>, String)>) {
         let part = |literal: &KeyLiteral| (literal.0.parse().ok(), literal.0.clone());
         (self.table_name(), self.key.iter().map(part).collect())
     }
 
-    /// Whether its key consists of literals. What is read from a file becomes part of statements.
+    /// Whether the key consists of SQL literals. This is checked because the key is read from a file and
+    /// becomes part of statements.
     pub(super) fn is_sound(&self) -> bool {
         self.key.iter().all(KeyLiteral::is_literal)
     }
 }
 
-/// A result about a whole table.
+/// A result about a whole table, not about single rows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TableFinding {
@@ -103,16 +104,16 @@ pub enum TableFinding {
     OnlySource(TableName),
     /// The source lacks the table.
     OnlyTarget(TableName),
-    /// Some columns could not be compared; the others were.
+    /// Some columns could not be compared. The other columns were compared.
     Columns(TableName, TableMismatch),
-    /// The table has more differences than the limit; the rest was not compared.
+    /// The table has more differences than the limit. The rest of the table was not compared.
     TooMany(TableName),
-    /// A server cannot read the table, or not completely: which server, and its error.
+    /// A server cannot read the table, or cannot read all of it. The text has the server and its error.
     Unreadable(TableName, String),
 }
 
 impl TableFinding {
-    /// The table.
+    /// Returns the name of the table.
     pub fn table_name(&self) -> &TableName {
         match self {
             Self::OnlySource(name)

@@ -1,13 +1,13 @@
-//! Compares a server with one that receives its transactions, without locks and while both are written to.
+//! Compares a server with another server that receives its transactions, without locks and while clients
+//! write to both.
 //!
-//! - [`pair`]: a table on both sides; [`rendering`]: expressions that give equal values equal bytes.
-//! - [`row_verdict`]: the core: whether a row differs, decided from versions that were read one after the
-//!   other.
-//! - [`sync_wait`]: waits until the target has what the source had; [`channel_progress`]: the same where
-//!   transactions are applied in any order.
+//! - [`pair`]: a table on both sides; [`rendering`]: SQL expressions that give equal values equal bytes.
+//! - [`row_verdict`]: decides whether a row differs, from versions that were read one after the other.
+//! - [`sync_wait`]: waits until the target has everything that the source had; [`channel_progress`]: does the
+//!   same for channels that apply transactions in any order.
 //! - [`replication_check`]: whether the target receives transactions at all.
-//! - [`comparer`]: compares one chunk on both sides; [`chunk_queue`]: the next chunk; [`state`]: the
-//!   progress.
+//! - [`comparer`]: compares one chunk on both sides; [`chunk_queue`]: selects the next chunk; [`state`]: the
+//!   progress of the check.
 //! - [`difference`]: the results.
 
 pub mod channel_progress;
@@ -56,38 +56,38 @@ use tailwater_tables::throttle::Throttle;
 pub struct CheckOptions {
     /// The server with the correct data.
     pub source: ConnectOptions,
-    /// The server that is compared with it.
+    /// The server that is compared with the source.
     pub target: ConnectOptions,
     /// The databases and tables to compare.
     pub selection: Selection,
-    /// Where row digests are computed.
+    /// Where the digests of rows are computed.
     pub digests: Digests,
-    /// Number of chunks that are compared in parallel; at least one.
+    /// Number of chunks that are compared at the same time; at least one.
     pub workers: usize,
-    /// How to wait until the target has what the source had; detected if absent.
+    /// How to wait until the target has everything that the source had; detected if absent.
     pub sync_method: Option<SyncMethod>,
     /// Decodes the progress of Tailwater channels that apply to the target. Required for such a target with
     /// [`SyncMethod::Mark`].
     pub progress_reader: Option<Arc<dyn ChannelProgressReader>>,
-    /// Maximum wait for the target.
+    /// The longest time to wait for the target.
     pub wait_max: Duration,
-    /// Maximum number of rows per chunk, for tables with a key.
+    /// The greatest number of rows in a chunk, for tables with a key.
     pub chunk_rows_max: u64,
-    /// Approximate time that a chunk may take on either side.
+    /// How long a chunk may take on either side, approximately.
     pub chunk_time_max: Duration,
-    /// Maximum number of differences per table.
+    /// The greatest number of differences in a table.
     pub differences_max: u64,
-    /// Whether to keep the values of differing rows, to show them.
+    /// Whether to keep the values of differing rows, so that they can be shown.
     pub show_values: bool,
     /// The file for the progress and the results.
     pub state: Option<PathBuf>,
-    /// Whether to continue the check whose state is in the file.
+    /// Whether to continue the check whose state is in the file [`CheckOptions::state`].
     pub resume: bool,
 }
 
 impl CheckOptions {
-    /// Default options: everything, four chunks in parallel of about half a second each, and up to 10,000
-    /// differences per table.
+    /// The default options: all tables, four chunks at the same time of about half a second each, and at most
+    /// 10,000 differences in a table.
     pub fn new(source: ConnectOptions, target: ConnectOptions) -> Self {
         Self {
             source: for_long_statements(source),
@@ -108,7 +108,7 @@ impl CheckOptions {
     }
 
     fn chunk_size_limits(&self) -> ChunkSizeLimits {
-        /// The first chunk, before the speed of the servers is known.
+        /// The number of rows in the first chunk, before the speed of the servers is known.
         const ROWS_FIRST: u64 = 10_000;
         ChunkSizeLimits {
             rows_first: ROWS_FIRST.min(self.chunk_rows_max),
@@ -117,22 +117,22 @@ impl CheckOptions {
         }
     }
 
-    /// The names of both servers in messages and in the state.
+    /// Returns the names of both servers for messages and for the state.
     fn names(&self) -> [String; 2] {
         [self.source.endpoint.to_string(), self.target.endpoint.to_string()]
     }
 }
 
-/// A new one each time.
+/// Returns a new seed each time.
 fn seed() -> u64 {
     RandomState::new().hash_one(std::process::id())
 }
 
-/// The server may have to read many rows before it answers.
+/// Sets a long time-out, because the server may have to read many rows before it answers.
 fn for_long_statements(options: ConnectOptions) -> ConnectOptions {
     ConnectOptions {
         read_timeout: Some(Duration::from_secs(3600)),
-        // The maximum length of a row, for repairs.
+        // The greatest length of a row that a repair can read.
         rows_bytes_max: options.rows_bytes_max.max(1 << 30),
         program_name: "tailwater check".into(),
         ..options
@@ -146,11 +146,11 @@ pub struct CheckReport {
     pub tables: u64,
     /// Number of rows of these tables on the source.
     pub rows: u64,
-    /// Rows that differ, in the order of tables and keys.
+    /// The rows that differ, ordered by table and key.
     pub differences: Vec<RowDifference>,
     /// Results about whole tables.
     pub findings: Vec<TableFinding>,
-    /// How long the check took since it was started or resumed.
+    /// How long the check took, from when it was started or resumed.
     pub elapsed: Duration,
 }
 
@@ -161,20 +161,20 @@ impl CheckReport {
     }
 }
 
-/// State shared by all workers.
+/// The data that all workers share.
 struct CheckContext {
     tables: Vec<CheckTable>,
-    /// Tables before this index are finished or assigned to workers.
+    /// All tables before this index are finished or assigned to workers.
     first: AtomicUsize,
     state: Mutex<CheckState>,
-    /// Results about tables that a server cannot read.
+    /// The findings about tables that a server cannot read.
     unreadable: Mutex<Vec<TableFinding>>,
     throttle: Arc<Throttle>,
     progress: Arc<BulkProgress>,
 }
 
-/// Compares the servers. If it fails, is cancelled or is killed, the state has everything that was compared.
-/// With [`CheckOptions::resume`] that is not compared again.
+/// Compares the servers. If the check fails, is cancelled or is killed, the state contains everything that
+/// was compared. With [`CheckOptions::resume`], that part is not compared again.
 ///
 /// # Errors
 /// [`BulkError::Interrupted`] or [`BulkError::InterruptedWithoutState`] if cancelled;
@@ -210,16 +210,17 @@ pub async fn check(
     Ok(report)
 }
 
-/// The name prefix of all marks of a run. Concurrent checks must not use each other's marks.
+/// Returns the prefix of the names of all marks of this run. Checks that run at the same time must not use
+/// each other's marks.
 pub(crate) fn marks() -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
     format!("{}-{now}-", std::process::id())
 }
 
-/// Deletes the marks of a run that failed, if the source still answers. The run's workers and their
-/// connections are closed.
+/// Deletes the marks of a run that failed, if the source still answers. The run's workers have ended, and
+/// their connections are closed.
 pub(crate) async fn delete_marks(options: &CheckOptions, marks: &str) {
-    /// Maximum time for the clean-up.
+    /// The longest time for the clean-up.
     const PATIENCE: Duration = Duration::from_secs(5);
     if options.sync_method != Some(SyncMethod::Mark) {
         return;
@@ -230,23 +231,24 @@ pub(crate) async fn delete_marks(options: &CheckOptions, marks: &str) {
         source.close().await;
         Ok::<_, BulkError>(())
     };
-    // The next check deletes the marks that remain.
+    // If marks remain, the next check deletes them.
     let _ = tokio::time::timeout(PATIENCE, work).await;
 }
 
-/// The results of an earlier check.
+/// The results of an earlier check, from its state.
 #[derive(Debug, Default)]
 pub(crate) struct EarlierFindings {
     pub(crate) differences: Vec<RowDifference>,
     pub(crate) findings: Vec<TableFinding>,
-    /// Whether it compared everything that was selected.
+    /// Whether the earlier check compared everything that is selected now.
     pub(crate) is_finished: bool,
 }
 
-/// The results of an earlier check for the tables that are selected now, from its state.
+/// Reads the results of an earlier check from its state, for the tables that are selected now.
 ///
 /// # Errors
-/// [`BulkError::StateMismatch`] if it compared other servers; [`BulkError::Damaged`]; [`BulkError::File`].
+/// [`BulkError::StateMismatch`] if the earlier check compared other servers; [`BulkError::Damaged`];
+/// [`BulkError::File`].
 pub(crate) fn earlier_findings(options: &CheckOptions) -> Result<EarlierFindings, BulkError> {
     let [source, target] = options.names();
     let Some(path) = &options.state else { return Ok(EarlierFindings::default()) };
@@ -260,9 +262,10 @@ pub(crate) fn earlier_findings(options: &CheckOptions) -> Result<EarlierFindings
     Ok(EarlierFindings { differences, findings, is_finished })
 }
 
-/// Each statement must see what was committed when it begins, whatever the server's defaults: no uncommitted
-/// rows, and no snapshot of an earlier statement. With `autocommit` each statement has its own snapshot.
-/// Under READ COMMITTED a source with `binlog_format = STATEMENT` would refuse to write marks.
+/// Each statement must see what was committed when it starts, whatever the server's defaults are: no
+/// uncommitted rows, and no snapshot of an earlier statement. With `autocommit` each statement has its own
+/// snapshot. READ COMMITTED is not used, because with it a source with `binlog_format = STATEMENT` refuses to
+/// write marks.
 const TRANSACTIONS: [&str; 2] = [
     "SET SESSION autocommit = 1, completion_type = NO_CHAIN",
     "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",
@@ -275,14 +278,14 @@ async fn connect_to(options: &ConnectOptions) -> Result<Connection, BulkError> {
         connection.execute(sql).await?;
     }
     disable_timeouts(&mut connection).await?;
-    // Values arrive as the bytes that are compared.
+    // The server must return values as the bytes that are compared, without conversion.
     connection.execute("SET NAMES utf8mb4").await?;
     connection.execute("SET SESSION character_set_results = binary").await?;
     connection.widen_answers().await?;
     Ok(connection)
 }
 
-/// Connects to both servers, for the worker with this number.
+/// Connects the worker with this number to both servers.
 pub(crate) async fn connect(
     options: &CheckOptions,
     marks: &str,
@@ -300,7 +303,7 @@ pub(crate) async fn connect(
     };
     if worker == 0 {
         sync_method.refuse_unsure(&mut source, &mut target).await?;
-        // A method that the user chose is not questioned.
+        // If the user has chosen the method, it is not checked.
         if options.sync_method.is_none() {
             sync_method.refuse_unreplicated(&mut source, &mut target).await?;
         }
@@ -318,7 +321,7 @@ pub(crate) async fn connect(
     })
 }
 
-/// Two names of the same server would always compare equal.
+/// Refuses two addresses of the same server, because the comparison would always find it equal.
 async fn refuse_same(source: &mut Connection, target: &mut Connection) -> Result<(), BulkError> {
     let sql = "SELECT CONCAT_WS(' ', @@hostname, @@port, @@datadir, @@pid_file)";
     let (one, other) = (source.query(sql).await?, target.query(sql).await?);
@@ -378,7 +381,8 @@ async fn run(
     Ok(CheckReport { tables: count, rows, differences, findings, elapsed: Duration::ZERO })
 }
 
-/// The remaining tables, the largest first, so that all workers have work until the end.
+/// Returns the tables that are not compared yet. The largest come first, so that all workers have work until
+/// the end.
 fn work(
     options: &CheckOptions,
     mut pairs: Vec<TablePair>,
@@ -406,7 +410,7 @@ fn work(
     Ok(tables)
 }
 
-/// A pair of connections that compares chunk after chunk.
+/// A worker: a connection to each server, over which it compares one chunk after the other.
 struct CheckWorker {
     shared: Arc<CheckContext>,
     comparing: Comparer,
@@ -422,7 +426,7 @@ impl CheckWorker {
             let Some(table) = shared.tables.get(first) else { break };
             match self.next_chunk(table).await {
                 Ok(true) => {}
-                // Other workers may be ahead; the index never decreases.
+                // Other workers may already have gone to a later table. The index never decreases.
                 Ok(false) => {
                     let _ = shared.first.compare_exchange(first, first + 1, Relaxed, Relaxed);
                 }
@@ -451,8 +455,8 @@ impl CheckWorker {
         Ok(true)
     }
 
-    /// Continues with other tables. The connections are new, since an old one may be in the middle of a
-    /// result set.
+    /// Records that a table cannot be read, and continues with other tables. The connections are opened
+    /// again, because an old one may be in the middle of a result set.
     async fn give_up(&mut self, table: &CheckTable, error: &BulkError) -> Result<(), BulkError> {
         let Comparer { source, target, waiting, .. } = &mut self.comparing;
         (*source, *target) =

@@ -1,4 +1,4 @@
-//! A table on both sides: which columns are compared, by which key, and with which statements.
+//! A table on both sides: which columns are compared, by which key, and with which SQL statements.
 
 use serde::{Deserialize, Serialize};
 use tailwater_session::ServerInfo;
@@ -14,7 +14,8 @@ use tailwater_tables::chunker::{ChunkKey, KeyColumn, KeyKind, TableInfo};
 use tailwater_tables::schema::TableName;
 use tailwater_wire::sql_quote::quote_identifier;
 
-/// Maximum size of a JSON document that is compared as a document; longer ones are compared as texts.
+/// The greatest size of a JSON document that is compared as a document, in bytes. Longer documents are
+/// compared as texts.
 const DOCUMENT_BYTES_MAX: u32 = 1 << 20;
 
 /// One of the two servers.
@@ -22,40 +23,41 @@ const DOCUMENT_BYTES_MAX: u32 = 1 << 20;
 pub enum PairSide {
     /// The server with the correct data.
     Source,
-    /// The server that is compared with it.
+    /// The server that is compared with the source.
     Target,
 }
 
 /// A table that exists on both sides.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TablePair {
-    /// The table.
+    /// The name of the table.
     pub name: TableName,
     /// The columns to compare.
     pub columns: Vec<Rendering>,
-    /// The unique key of both sides; absent if there is none.
+    /// The unique key that exists on both sides; absent if there is none.
     pub key: Option<PairKey>,
-    /// The columns that are not or cannot be compared.
+    /// The columns that exist on one side only, or that cannot be compared.
     pub mismatch: TableMismatch,
     /// Estimated number of rows.
     pub rows_estimate: u64,
-    /// The table's columns on both sides, for writing rows.
+    /// The descriptions of the table on both sides, for writing rows.
     pub infos: Box<[TableInfo; 2]>,
 }
 
 /// A key that exists on both sides.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PairKey {
-    /// On the source.
+    /// The key on the source.
     pub source: ChunkKey,
-    /// On the target.
+    /// The key on the target.
     pub target: ChunkKey,
     /// Whether text columns of the key have different collations on the two sides. One collation may
-    /// distinguish rows that the other does not, so rows are only the same if their keys have the same bytes.
+    /// distinguish rows that the other does not. So two rows are the same only if their keys have the same
+    /// bytes.
     pub by_bytes: bool,
 }
 
-/// Columns by which two tables of the same name differ.
+/// The columns in which two tables of the same name differ.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct TableMismatch {
     /// Columns that only the source has.
@@ -67,14 +69,14 @@ pub struct TableMismatch {
 }
 
 impl TableMismatch {
-    /// Whether the columns are the same.
+    /// Whether both tables have the same columns.
     pub fn is_empty(&self) -> bool {
         self.only_source.is_empty() && self.only_target.is_empty() && self.incomparable.is_empty()
     }
 }
 
 impl TablePair {
-    /// Finds what the two tables have in common.
+    /// Finds the columns and the key that the two tables have in common.
     pub fn new(name: TableName, source: TableInfo, target: TableInfo, flavours: [Flavour; 2]) -> Self {
         let mut columns = Vec::new();
         let mut mismatch = TableMismatch::default();
@@ -108,7 +110,7 @@ impl TablePair {
         })
     }
 
-    /// The key on one side.
+    /// Returns the key on one side.
     pub fn key(&self, side: PairSide) -> Option<&ChunkKey> {
         self.key.as_ref().map(|key| match side {
             PairSide::Source => &key.source,
@@ -116,7 +118,7 @@ impl TablePair {
         })
     }
 
-    /// The table's description on one side.
+    /// Returns the description of the table on one side.
     pub fn info(&self, side: PairSide) -> &TableInfo {
         match side {
             PairSide::Source => &self.infos[0],
@@ -140,17 +142,17 @@ impl TablePair {
         row_hash(self.rendered(side))
     }
 
-    /// The statement for a chunk's row count and sum of hashes. The sum is exact, so that differences do not
-    /// cancel, whatever the row order. Rows that cannot be hashed are missing from the sum, and the server
-    /// warns about them.
+    /// Returns the statement for the number of rows in a chunk and the sum of their hashes. The sum is exact,
+    /// so that differences do not cancel each other, whatever the order of the rows. Rows that cannot be
+    /// hashed are missing from the sum, and the server warns about them.
     pub fn aggregate(&self, side: PairSide, range: &KeyRange) -> String {
         let (hash, from, within) = (self.hash(side), self.from(side), self.within(side, range));
         format!("SELECT COUNT(*), SUM({hash}) {from}{within}")
     }
 
-    /// The statement for a chunk's row count and the sum that the server computes itself; `None` if the rows
-    /// must be transferred. It needs a unique key, since equal rows would cancel, and servers whose `CRC32`
-    /// accepts a state.
+    /// Returns the statement for the number of rows in a chunk and the sum that the server computes itself;
+    /// `None` if the rows must be transferred. The sum needs a unique key, because equal rows would cancel
+    /// each other. It also needs servers whose `CRC32` accepts a CRC as a start value.
     pub fn sum(&self, side: PairSide, range: &KeyRange, seed: u64) -> Option<String> {
         let is_compared = |column: &KeyColumn| {
             self.columns.iter().any(|compared| compared.name.eq_ignore_ascii_case(&column.name))
@@ -164,27 +166,28 @@ impl TablePair {
         Some(format!("SELECT COUNT(*), BIT_XOR({sum}) {}{}", self.from(side), self.within(side, range)))
     }
 
-    /// The statement for the values of a chunk's rows, in any order. Equal rows have the same bytes on both
-    /// sides.
+    /// Returns the statement for the values of the rows in a chunk, in any order. Equal rows have the same
+    /// bytes on both sides.
     pub fn values(&self, side: PairSide, range: &KeyRange, server: &ServerInfo) -> ChunkStatement {
         let values: Vec<_> = self.rendered(side).map(RenderedColumn::sent).collect();
-        // The sides may have no column in common; the rows are still counted.
+        // The two sides may have no column in common. The rows are still counted.
         let values = if values.is_empty() { "1".to_owned() } else { values.join(", ") };
         let scan = RangeScan::new(server, range, self.rows_estimate);
         let from = self.rows_by(side, scan.hint);
         let sql = format!("{} {values} {from}{}", scan.select, self.within(side, range));
-        // A floating-point column is only compared with another one, so one side decides for both.
+        // A floating-point column is only compared with a floating-point column, so the kind of one side is
+        // enough for both.
         let as_values = self.columns.iter().any(|column| column.literal == LiteralKind::Real);
         ChunkStatement { sql, as_values }
     }
 
-    /// The statement that counts the rows of a chunk that cannot be hashed.
+    /// Returns the statement that counts the rows of a chunk that cannot be hashed.
     pub fn unhashed(&self, side: PairSide, range: &KeyRange) -> String {
         let (hash, from, within) = (self.hash(side), self.from(side), self.within(side, range));
         format!("SELECT COUNT(*) FROM (SELECT {hash} AS h {from}{within}) AS hashed WHERE h IS NULL")
     }
 
-    /// The statement for each row's key and hash, in key order.
+    /// Returns the statement for the key and hash of each row, in key order.
     pub fn hashes(&self, side: PairSide, range: &KeyRange) -> Option<String> {
         let key = self.key(side)?;
         let names: Vec<_> = key.columns.iter().map(|column| quote_identifier(&column.name)).collect();
@@ -198,7 +201,8 @@ impl TablePair {
         ))
     }
 
-    /// The statement for each hash and its number of rows, in hash order, for rows without a unique key.
+    /// Returns the statement for each hash and the number of rows with it, in hash order. It is for rows
+    /// without a unique key.
     pub fn hash_counts(&self, side: PairSide, range: &KeyRange) -> String {
         format!(
             "SELECT {} AS h, COUNT(*) {}{} GROUP BY h ORDER BY h",
@@ -208,12 +212,13 @@ impl TablePair {
         )
     }
 
-    /// The statement for some rows by their keys: the stored key and all values, shortened to `bytes_max`. If
-    /// the literals of a key may differ between the sides, the number of the key precedes the row.
+    /// Returns the statement that reads some rows by their keys: the stored key and all values, shortened to
+    /// `bytes_max`. If the literals of a key may differ between the two sides, each row starts with the index
+    /// of its key in `keys`.
     pub fn rows(&self, side: PairSide, keys: &[&[KeyLiteral]], bytes_max: u32) -> Option<String> {
         let key = self.key(side)?;
         let values = self.columns.iter().zip(self.rendered(side)).map(|(column, rendered)| {
-            // Documents are compared as documents, so they must be complete.
+            // Documents are compared as documents, so they must not be shortened.
             rendered.shown(if column.documents { DOCUMENT_BYTES_MAX } else { bytes_max })
         });
         let values: Vec<_> = values.collect();
@@ -230,7 +235,7 @@ impl TablePair {
         Some(selects.collect::<Vec<_>>().join(" UNION ALL "))
     }
 
-    /// The condition for the row with this key; never true if there is no key.
+    /// Returns the condition for the row with this key. If the table has no key, the condition is never true.
     pub fn equals(&self, side: PairSide, literals: &[KeyLiteral]) -> String {
         let (Some(key), Some(of_both)) = (self.key(side), &self.key) else { return "FALSE".to_owned() };
         let terms = key.columns.iter().zip(literals).map(|(column, literal)| {
@@ -245,15 +250,15 @@ impl TablePair {
         terms.collect::<Vec<_>>().join(" AND ")
     }
 
-    /// Whether a row's key has the same literals on both sides, and no other literals are equal to it.
+    /// Whether the key of a row has the same literals on both sides, and no other literals are equal to it.
     pub fn key_is_exact(&self) -> bool {
         let is_exact =
             |column: &KeyColumn| matches!(column.kind, KeyKind::Integer | KeyKind::Ordinal | KeyKind::Bytes);
         self.key.as_ref().is_some_and(|key| key.source.columns.iter().all(is_exact))
     }
 
-    /// How many rows to read at once with [`TablePair::rows`], so that neither statement nor result becomes
-    /// long.
+    /// Returns how many rows [`TablePair::rows`] may read at once, so that neither the statement nor the
+    /// result becomes long.
     pub fn rows_at_once(&self) -> usize {
         const STATEMENT_BYTES_MAX: usize = 400_000;
         let values = self.rendered(PairSide::Source).map(|column| column.shown(0).len());
@@ -270,8 +275,8 @@ fn key_expressions(key: &ChunkKey) -> String {
     expressions.join(", ")
 }
 
-/// The best key (primary, then unique) that both tables have: the same columns, with types whose values have
-/// the same text form on both sides.
+/// Returns the best key (primary, then unique) that both tables have: it has the same columns, with types
+/// whose values have the same text form on both sides.
 fn common_key(source: &TableInfo, target: &TableInfo) -> Option<PairKey> {
     let same = |one: &ChunkKey, other: &ChunkKey| {
         one.columns.len() == other.columns.len()
@@ -294,14 +299,15 @@ fn common_key(source: &TableInfo, target: &TableInfo) -> Option<PairKey> {
     Some(PairKey { source, target: on_target, by_bytes })
 }
 
-/// A column's declaration on both sides; `None` if one side generates it.
+/// Returns the declarations of a column on both sides; `None` if the column is generated on one side.
 fn declared<'s>(name: &str, infos: [&'s TableInfo; 2]) -> Option<[&'s ColumnInfo; 2]> {
     let find =
         |info: &'s TableInfo| info.columns.iter().find(|column| column.name.eq_ignore_ascii_case(name));
     Some([find(infos[0])?, find(infos[1])?])
 }
 
-/// Whether a number is the same value on both sides. For ENUM and SET, only if both declare the same members.
+/// Whether a number means the same value on both sides. For ENUM and SET this requires that both sides
+/// declare the same members.
 fn is_numbered_alike(name: &str, infos: [&TableInfo; 2]) -> bool {
     declared(name, infos).is_some_and(|[one, other]| {
         let are_bits = [one, other].iter().all(|column| column.data_type == "bit");
@@ -376,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn the_key_exists_on_both_sides() {
+    fn the_key_that_both_tables_have_is_used() {
         let columns = [("a", "int"), ("b", "int")];
         let source = info(&columns, &[("PRIMARY", &["a"]), ("other", &["b"]), ("both", &["a", "b"])]);
         let name = |target: TableInfo| {

@@ -1,8 +1,8 @@
 //! SQL expressions that give equal values on both sides the same bytes, and different values different bytes.
 //!
-//! A value that both families print in the same way is taken as printed. Values that they print differently
-//! or inexactly, or that depend on a character set, get an expression here. docs/how-to/check.md documents
-//! the same rules for users.
+//! If both server families print a value in the same way, it is used as printed. This module has expressions
+//! for values that they print differently or inexactly, or that depend on a character set.
+//! docs/how-to/check.md documents the same rules for users.
 
 use tailwater_wire::Flavour;
 
@@ -10,33 +10,34 @@ use tailwater_tables::chunker::table_info::ColumnInfo;
 use tailwater_tables::enum_members;
 use tailwater_wire::sql_quote::quote_identifier;
 
-/// Longer values of long types are replaced by their digest, to keep the row's text short.
+/// Values of long types that are longer than this, in bytes, are replaced by their digest, so that the text
+/// of a row stays short.
 const LONG_BYTES: u32 = 65_535;
 
 /// How a column is compared on both sides.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rendering {
-    /// The source's name of the column.
+    /// The name of the column on the source.
     pub name: String,
     /// The expression on the source.
     pub source: RenderedColumn,
     /// The expression on the target.
     pub target: RenderedColumn,
-    /// Whether the values are JSON, which the families format differently: different texts may be the same
-    /// document.
+    /// Whether the values are JSON. The server families format JSON differently, so different texts may be
+    /// the same document.
     pub documents: bool,
-    /// The kind of literal that writes the source's values on the target.
+    /// The kind of literal with which a value of the source is written on the target.
     pub literal: LiteralKind,
-    /// How a server that computes sums itself reads the column; absent if it must be transferred.
+    /// How a server reads the column when it computes sums itself; absent if the value must be transferred.
     pub read: Option<ReadAs>,
 }
 
-/// How a server reads a value without converting it to text where possible.
+/// How a server reads a value for a sum. Where possible it does not convert the value to text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReadAs {
     /// As an integer of at most 32 bits.
     Narrow,
-    /// As seconds, which have at most 32 bits.
+    /// As seconds since 1970, which have at most 32 bits.
     Seconds,
     /// As an integer of at most 64 bits.
     Wide,
@@ -49,46 +50,46 @@ pub enum ReadAs {
 /// How a value of the source's expression is written as a literal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LiteralKind {
-    /// As it is printed.
+    /// As the number that the server prints.
     Number,
     /// As a floating-point number.
     Real,
-    /// As the number of a member, except for index 0 of an ENUM, which is written as this text.
+    /// As the number of an ENUM or SET member. Index 0 of an ENUM is written as the text `zero`.
     Member {
-        /// See [`enum_members::index_zero`].
+        /// The text for index 0: see [`enum_members::index_zero`].
         zero: String,
     },
-    /// In quotes.
+    /// As a date or time in quotes.
     Moment,
-    /// Text of this character set.
+    /// As a text of this character set.
     Text(String),
-    /// Bytes.
+    /// As bytes.
     Bytes,
 }
 
-/// The expressions for a column's value.
+/// The SQL expressions for the value of a column.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RenderedColumn {
-    /// The column.
+    /// The quoted name of the column.
     pub column: String,
-    /// The expression.
+    /// The expression for the value.
     pub expression: String,
-    /// An expression for the same value when it is used alone. The bytes of texts need no conversion there,
-    /// which the server would otherwise do.
+    /// An expression for the same value when the expression is used alone. The server then need not convert
+    /// the bytes of texts.
     pub alone: String,
-    /// Its length, or an approximation that costs less.
+    /// The length of the value, or an approximation that takes the server less time.
     pub length: String,
-    /// Whether its text shows where it ends, as JSON does, so that no length needs to precede it.
+    /// Whether the text itself shows where it ends, as JSON does. Then its length need not precede it.
     pub ends_itself: bool,
-    /// Whether it is short and never contains a `#`: a number or a time.
+    /// Whether the value is short and never contains a `#`: a number or a time.
     pub is_plain: bool,
-    /// Whether it may be NULL.
+    /// Whether the value may be NULL.
     pub nullable: bool,
-    /// Whether it may be long.
+    /// Whether the value may be long.
     pub is_long: bool,
 }
 
-/// Types whose values can be compared with each other.
+/// Classes of types. Values of the same class can be compared with each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TypeClass {
     Number,
@@ -120,7 +121,7 @@ impl TypeClass {
     }
 }
 
-/// How two columns are compared; `None` if their types are not comparable.
+/// Returns how two columns are compared; `None` if their types are not comparable.
 pub fn rendering(source: &ColumnInfo, target: &ColumnInfo, flavours: [Flavour; 2]) -> Option<Rendering> {
     use TypeClass::{Document, Member, Moment, Number};
     let classes = [TypeClass::of(source), TypeClass::of(target)];
@@ -139,7 +140,8 @@ pub fn rendering(source: &ColumnInfo, target: &ColumnInfo, flavours: [Flavour; 2
         },
         length: match (expression == in_binary(column), classes == [Document, Document]) {
             (true, _) => format!("LENGTH({})", quote_identifier(&column.name)),
-            // Making its text only for the length costs as much as making it.
+            // The length of the document's text would take as much time as the text itself, so the stored
+            // size is used.
             (_, true) => format!("JSON_STORAGE_SIZE({})", quote_identifier(&column.name)),
             (false, false) => format!("LENGTH({expression})"),
         },
@@ -159,8 +161,8 @@ pub fn rendering(source: &ColumnInfo, target: &ColumnInfo, flavours: [Flavour; 2
     })
 }
 
-/// The kind of literals, and the expressions that give equal values of both sides equal bytes; `None` if the
-/// types are not comparable.
+/// Returns the kind of literal, and the expressions that give equal values of both sides equal bytes; `None`
+/// if the types are not comparable.
 fn literal_and_expressions(
     source: &ColumnInfo,
     target: &ColumnInfo,
@@ -182,7 +184,7 @@ fn literal_and_expressions(
                 Some(zero) => LiteralKind::Member { zero },
                 None => LiteralKind::Number,
             };
-            // With `+ 0` MySQL would convert to a floating-point number, which cannot represent 64 members of
+            // MySQL would convert `+ 0` to a floating-point number, which cannot represent the 64 members of
             // a SET.
             sides.map(|column| format!("CAST({} AS UNSIGNED)", quote_identifier(&column.name)))
         }
@@ -202,7 +204,8 @@ fn literal_and_expressions(
             _ => as_utf8(column),
         }),
         [Number, Number] => {
-            // As many decimals as either side has; otherwise equal numbers would have different texts.
+            // The number has as many decimals as the side with more decimals. Otherwise equal numbers would
+            // have different texts.
             let is_same_kind = is_same_number(source, target);
             sides.map(|column| number(column, is_same_kind))
         }
@@ -210,8 +213,8 @@ fn literal_and_expressions(
             return None;
         }
         [one, other] if one == other => sides.map(|column| match one {
-            // The text of a FLOAT has six digits, and that of a DOUBLE(7,3) three decimals; this has all
-            // digits.
+            // As a text, a FLOAT has only six digits and a DOUBLE(7,3) only three decimals. This expression
+            // has all digits.
             TypeClass::Real => format!("({} * 1.0e0)", quote_identifier(&column.name)),
             TypeClass::Bytes if !is_binary_string(column) => {
                 format!("CAST({} AS BINARY)", quote_identifier(&column.name))
@@ -229,8 +232,8 @@ fn is_document_comparison(classes: [TypeClass; 2]) -> bool {
     matches!(classes, [Document, Document | Text] | [Text, Document])
 }
 
-/// How both sides read the columns, so that equal values are read in the same way. JSON is not read, because
-/// the families format it differently.
+/// Returns how both sides read the columns for a sum, so that equal values are read in the same way. JSON is
+/// not read, because the server families format it differently.
 fn read(sides: [&ColumnInfo; 2], classes: [TypeClass; 2]) -> Option<ReadAs> {
     let is_one_of = |types: &[&str]| sides.iter().any(|side| types.contains(&side.data_type.as_str()));
     let is_integer = match classes {
@@ -239,13 +242,14 @@ fn read(sides: [&ColumnInfo; 2], classes: [TypeClass; 2]) -> Option<ReadAs> {
         _ => false,
     };
     match classes {
-        // -1 and the largest unsigned number have the same bits.
+        // As integers, -1 and the largest unsigned number would have the same bits, so the values are read as
+        // bytes.
         _ if is_integer && is_unsigned(sides[0]) != is_unsigned(sides[1]) => Some(ReadAs::Bytes),
         _ if is_integer && sides.iter().any(|side| is_wide(side)) => Some(ReadAs::Wide),
         _ if is_integer => Some(ReadAs::Narrow),
         [TypeClass::Real, TypeClass::Real] => Some(ReadAs::Real),
         [TypeClass::Document, _] | [_, TypeClass::Document] => None,
-        // A TIMESTAMP is stored as seconds; its text would have to be made for the time zone.
+        // A TIMESTAMP is stored as seconds. Its text would need a conversion to the time zone.
         _ if sides.iter().all(|side| side.column_type == "timestamp") => Some(ReadAs::Seconds),
         _ => Some(ReadAs::Bytes),
     }
@@ -263,13 +267,13 @@ fn is_unsigned(column: &ColumnInfo) -> bool {
     declared("unsigned") || declared("zerofill") || !column.data_type.ends_with("int")
 }
 
-/// The bytes of texts that have the same character set on both sides, or sets of which one includes the
-/// other.
+/// Returns the expression for the bytes of a text. It is used if the character set is the same on both sides,
+/// or one character set includes the other.
 fn bytes(column: &ColumnInfo) -> String {
     let name = quote_identifier(&column.name);
     match column.charset {
         Some(_) => in_binary(column),
-        // An address or UUID of MariaDB, which has no character set yet.
+        // A type of MariaDB without a character set, such as INET6 or UUID.
         None => format!("CONVERT({name} USING utf8mb4)"),
     }
 }
@@ -302,7 +306,7 @@ fn is_same_number(source: &ColumnInfo, target: &ColumnInfo) -> bool {
 
 fn number(column: &ColumnInfo, is_same_kind: bool) -> String {
     let name = quote_identifier(&column.name);
-    // The display width only shows in texts with leading zeros.
+    // The display width only has an effect on texts with leading zeros.
     let needs_number = column.data_type == "bit" || column.column_type.contains("zerofill");
     match (is_same_kind, needs_number) {
         (false, _) => format!("CAST({name}+0 AS DECIMAL(65,30))"),
@@ -325,7 +329,7 @@ fn is_long(column: &ColumnInfo) -> bool {
 }
 
 impl RenderedColumn {
-    /// The expression as part of a row's text: at most [`LONG_BYTES`] long.
+    /// Returns the expression for a part of a row's text. Its value has at most [`LONG_BYTES`] bytes.
     fn bounded(&self) -> String {
         let Self { expression, length, .. } = self;
         match self.is_long {
@@ -334,7 +338,8 @@ impl RenderedColumn {
         }
     }
 
-    /// The expressions to transfer for digesting: if a long value is replaced by its digest, its length, too.
+    /// Returns the expressions whose values are transferred for digests. If a long value is replaced by its
+    /// digest, its length is transferred too.
     pub fn sent(&self) -> String {
         match (self.is_long, self.ends_itself) {
             (false, _) => self.alone.clone(),
@@ -343,8 +348,8 @@ impl RenderedColumn {
         }
     }
 
-    /// The expression for comparing and showing versions of a row: a digest if the value is longer than
-    /// `bytes_max`.
+    /// Returns the expression for comparing and showing versions of a row. Its value is a digest if the
+    /// column's value is longer than `bytes_max`.
     pub fn shown(&self, bytes_max: u32) -> String {
         let Self { expression, is_plain, .. } = self;
         match is_plain {
@@ -357,12 +362,12 @@ impl RenderedColumn {
     }
 }
 
-/// The expression for a 64-bit digest of a row. It separates all values, and distinguishes NULL from empty.
-/// It is NULL if the row is too long for the server to concatenate.
+/// Returns the expression for a 64-bit digest of a row. The digest separates all values, and distinguishes
+/// NULL from an empty value. It is NULL if the row is too long for the server to concatenate.
 ///
-/// Plain values come first, together with the lengths of values that do not show where they end; then those
-/// values follow. So different rows never have the same text. SHA-2 is the only cryptographic digest that all
-/// versions of both families have.
+/// Plain values come first, together with the lengths of the values that do not show where they end. Then
+/// those values follow. So different rows never have the same text. SHA-2 is used because it is the only
+/// cryptographic digest that all versions of both server families have.
 pub fn row_hash<'a>(columns: impl Iterator<Item = &'a RenderedColumn> + Clone) -> String {
     let or_empty = |expression: String, nullable: bool| match nullable {
         true => format!("IFNULL({expression}, '')"),
@@ -403,13 +408,13 @@ mod tests {
     }
 
     fn same(column: &ColumnInfo) -> String {
-        let (source, target) = both(column, column).expect("the same type can be compared");
+        let (source, target) = both(column, column).expect("columns of the same type are comparable");
         assert_eq!(source, target);
         source
     }
 
     #[test]
-    fn every_type_is_rendered_exactly() {
+    fn every_type_has_an_exact_expression() {
         assert_eq!(same(&column("int", "int", None)), "`c`");
         assert_eq!(same(&column("int", "int(10) unsigned zerofill", None)), "(`c`+0)");
         assert_eq!(same(&column("bit", "bit(64)", None)), "(`c`+0)");
@@ -424,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn different_types_are_converted_or_refused() {
+    fn columns_of_different_types_are_converted_or_refused() {
         let (source, target) =
             both(&column("decimal", "decimal(10,2)", None), &column("decimal", "decimal(12,4)", None))
                 .unwrap();

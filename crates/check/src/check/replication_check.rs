@@ -6,11 +6,11 @@ use tailwater_wire::server_version::ServerFeature;
 
 use tailwater_tables::error::BulkError;
 
-/// No such table or database, a denied command, an unknown variable.
+/// The errors that give no answer: no such table or database, a denied command, an unknown variable.
 const NOT_TOLD: [u16; 6] = [1044, 1049, 1142, 1146, 1193, 1227];
 
-/// Whether the target is a replica, a member of a cluster, or the target of a Tailwater channel. What the
-/// account may not see counts as present.
+/// Returns whether the target is a replica, a member of a cluster, or the target of a Tailwater channel. If
+/// the account may not see one of these, the target counts as replicating.
 ///
 /// # Errors
 /// [`BulkError::Session`]
@@ -34,8 +34,9 @@ pub(super) async fn receives_transactions(target: &mut Connection) -> Result<boo
             Ok(answer) if answer.rows.is_empty() => {}
             Ok(_) => return Ok(true),
             Err(SessionError::Server { error, .. }) if NOT_TOLD.contains(&error.number) => {
-                // Without the database, table or variable the server does not replicate in this way. Any
-                // other error, such as a denied query, leaves that unknown, so it counts as replicating.
+                // Without the database, table or variable, the server does not replicate in this way. With
+                // any other error, such as a denied query, that is unknown, so the server counts as
+                // replicating.
                 if ![1049, 1146, 1193].contains(&error.number) {
                     return Ok(true);
                 }
@@ -46,5 +47,5 @@ pub(super) async fn receives_transactions(target: &mut Connection) -> Result<boo
     Ok(false)
 }
 
-/// The table in which Tailwater channels record that they apply to the server.
+/// The query for the table in which Tailwater channels record that they apply to the server.
 const CHANNELS: &str = "SELECT 1 FROM tailwater.apply_channel LIMIT 1";

@@ -1,30 +1,32 @@
-//! A checksum of a chunk's rows that the server computes itself, where that costs it less than sending the
-//! rows.
+//! A checksum of the rows in a chunk that the server computes itself, if that takes the server less time than
+//! sending the rows.
 //!
-//! A row gives 32 bits. Its integers, each multiplied by its own factor, are the initial state of a CRC,
-//! which continues with one text after the other. Every step maps different states to different states. So a
-//! row whose only change is a 32-bit integer, or within four bytes of one text, always gives a different
-//! number. Any other change does so except in one case of four billion.
+//! Each row gives a number of 32 bits. The integers of the row, each multiplied by its own factor, form the
+//! initial state of a CRC. The CRC then continues with one text of the row after the other. Every step maps
+//! different states to different states. So a row always gives a different number if its only change is in a
+//! 32-bit integer, or within four bytes of one text. Any other change gives a different number except in one
+//! case of four billion.
 //!
-//! CRCs are linear. Rows with the same change, such as a flag that was set, all differ by the same bits and
-//! would cancel in pairs in an XOR of their numbers. So each number is finally multiplied by a large odd
-//! factor, whose carries depend on the whole row. The multiplication before the CRC spreads a changed bit of
-//! an integer; otherwise a change of the highest bit would stay in the highest bit.
+//! CRCs are linear. If many rows have the same change, such as a flag that was set, their numbers all change
+//! by the same bits. In an XOR of the numbers, these changes would cancel each other in pairs. So each number
+//! is finally multiplied by a large odd factor, whose carries depend on the whole row. The multiplication
+//! before the CRC spreads a changed bit of an integer. Otherwise a change of the highest bit would stay in
+//! the highest bit.
 //!
-//! Everything that is derived from the seed differs in each check, including the polynomial for each text.
-//! Texts that collide in one check may differ in the next.
+//! Everything that is derived from the seed differs in each check, also the polynomial for each text. Texts
+//! that collide in one check may differ in the next check.
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::rendering::{ReadAs, RenderedColumn};
 
-/// Maximum number of nested texts, since the server's stack is limited.
+/// The greatest number of nested texts. The server's stack limits the nesting.
 const TEXTS_MAX: usize = 100;
 
-/// 32 bits.
+/// A mask for the lower 32 bits.
 const LOW: u64 = u32::MAX as u64;
 
-/// Factors that cannot be predicted.
+/// Generates factors from the seed that cannot be predicted.
 struct SeededFactors {
     seed: u64,
     count: u64,
@@ -36,7 +38,8 @@ impl SeededFactors {
         xxh3_64_with_seed(&self.count.to_le_bytes(), self.seed)
     }
 
-    /// An odd number of 31 bits: its product with a 32-bit integer fits into 64 bits, signed or not.
+    /// Returns an odd number of 31 bits. Its product with a 32-bit integer fits into 64 bits, signed or
+    /// unsigned.
     fn factor(&mut self) -> u64 {
         (self.next() & (LOW >> 1)) | 1 | (1 << 30)
     }
@@ -46,8 +49,8 @@ impl SeededFactors {
     }
 }
 
-/// The expression of a row's number; `None` if one of its values must be transferred. `seed` must be the same
-/// on both sides.
+/// Returns the expression for the number of a row; `None` if a value of the row must be transferred. `seed`
+/// must be the same on both sides.
 pub fn row_sum<'a>(
     columns: impl Iterator<Item = (&'a RenderedColumn, Option<ReadAs>)>,
     seed: u64,
@@ -78,7 +81,7 @@ pub fn row_sum<'a>(
     Some(format!("CRC32({state}, '{:08x}') * {}", drawn.next() & LOW, drawn.factor()))
 }
 
-/// Without nesting, since there may be a thousand terms.
+/// Combines the terms as a balanced tree, because there may be a thousand terms and deep nesting is limited.
 fn xor(terms: &[String]) -> String {
     match terms {
         [] => "0".to_owned(),
@@ -90,7 +93,7 @@ fn xor(terms: &[String]) -> String {
     }
 }
 
-/// `^` binds tighter than `*`.
+/// The product is in parentheses, because in SQL `^` binds tighter than `*`.
 fn narrow(column: &RenderedColumn, value: &str, drawn: &mut SeededFactors) -> String {
     or_null_of_integers(column, format!("({value} * {})", drawn.factor()), drawn)
 }
@@ -104,7 +107,7 @@ fn wide(column: &RenderedColumn, drawn: &mut SeededFactors) -> String {
 
 fn or_null_of_integers(column: &RenderedColumn, product: String, drawn: &mut SeededFactors) -> String {
     match column.nullable {
-        // An unsigned 64-bit number, which is also the result type of `^`.
+        // Replaces NULL by an unsigned 64-bit number, which is also the result type of `^`.
         true => format!("IFNULL(0 ^ {product}, {})", drawn.next() | (1 << 63)),
         false => product,
     }
@@ -112,13 +115,14 @@ fn or_null_of_integers(column: &RenderedColumn, product: String, drawn: &mut See
 
 fn real(column: &RenderedColumn, drawn: &mut SeededFactors) -> String {
     match column.nullable {
-        // A number that hardly occurs in data.
+        // Replaces NULL by a number that hardly occurs in data.
         true => format!("IFNULL({}, {}e0)", column.column, drawn.next() >> 11),
         false => column.column.clone(),
     }
 }
 
-/// A POINT has the bytes of its numbers, and costs almost nothing to make.
+/// Returns the bytes of two floating-point numbers. A POINT contains the bytes of its numbers, and takes the
+/// server almost no time.
 fn bytes_of_reals(reals: &[String]) -> String {
     let second = reals.get(1).map_or("0e0", String::as_str);
     format!("POINT({}, {second})", reals[0])
@@ -126,7 +130,7 @@ fn bytes_of_reals(reals: &[String]) -> String {
 
 fn text(column: &RenderedColumn, drawn: &mut SeededFactors) -> String {
     match column.nullable {
-        // A text that hardly occurs in data.
+        // Replaces NULL by a text that hardly occurs in data.
         true => format!("IFNULL({}, '{:016x}')", column.alone, drawn.next()),
         false => column.alone.clone(),
     }
@@ -153,7 +157,7 @@ mod tests {
         row_sum(columns.iter().map(|(column, read)| (column, *read)), 7)
     }
 
-    /// Replaces numbers by letters for their purpose.
+    /// Replaces numbers by letters that show what the number is for.
     fn shape(sql: &str) -> String {
         let mut shape = String::new();
         for word in sql.split_inclusive(|letter: char| !letter.is_alphanumeric()) {
@@ -180,7 +184,7 @@ mod tests {
             "CRC32(CRC32(CRC32((N ^ ((bytes of i * N) ^ \
              IFNULL(0 ^ (((bytes of w & 4294967295) * N) ^ ((bytes of w >> 32) * N)), N))), a) * N, IFNULL(b, 'N')) * N, 'N') * N"
         );
-        assert_eq!(Some(sql), sum(&columns), "the same on both sides");
+        assert_eq!(Some(sql), sum(&columns), "the expression is the same on both sides");
         assert_eq!(
             shape(&sum(&[(column("i", false), Some(ReadAs::Narrow))]).unwrap()),
             "CRC32((N ^ (bytes of i * N)), 'N') * N"

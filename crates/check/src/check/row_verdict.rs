@@ -1,40 +1,42 @@
-//! Decides whether a row really differs while both sides may change, from versions that are read one after
-//! the other without locks.
+//! Decides whether a row really differs while both sides may change. It uses versions of the row that were
+//! read one after the other without locks.
 //!
-//! Each round reads the source's version, then the source's position. When the target has reached that
-//! position, it reads the target's version, and then the source's again. If both source versions are equal,
-//! the row had that version all the time, unless it changed and changed back. Then the target's version, read
-//! in between, must be equal as well. One round is not enough: a server may show a version before its
-//! position includes it, and rows may change back.
+//! Each round reads the source's version of the row, then the source's position. When the target has reached
+//! that position, the round reads the target's version, and then the source's version again. If both source
+//! versions are equal, the row had that version all the time, unless it changed and changed back. Then the
+//! target's version, which was read in between, must be equal as well.
+//!
+//! One round is not enough: a server may show a version before its position includes it, and rows may change
+//! back.
 
-/// How many times in a row the same versions must differ.
+/// How many times in a row the same versions must differ before the row counts as different.
 const STRIKES: u32 = 3;
 
-/// How often a row is read before the comparison gives up.
+/// How many times a row is read at most. After that it is undecided.
 pub const ROUNDS_MAX: u32 = 15;
 
 /// A version of a row: its values, or `None` if the row does not exist.
 pub type RowVersion = Option<Vec<Option<Vec<u8>>>>;
 
-/// The result for a row.
+/// The result of comparing a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RowVerdict {
-    /// It is the same on both sides.
+    /// The row is the same on both sides.
     Equal,
-    /// It differs.
+    /// The row differs.
     Differs {
-        /// On the source.
+        /// The version on the source.
         source: RowVersion,
-        /// On the target.
+        /// The version on the target.
         target: RowVersion,
     },
-    /// Not known yet: run another round.
+    /// Not known yet: another round is needed.
     Again,
-    /// It changed too often to decide.
+    /// The row changed too often to decide.
     Undecided,
 }
 
-/// The rounds of one row.
+/// The rounds of comparing one row.
 #[derive(Debug, Clone, Default)]
 pub struct RowTrial {
     rounds: u32,
@@ -43,8 +45,8 @@ pub struct RowTrial {
 }
 
 impl RowTrial {
-    /// Takes the versions of a round: the source before, the target, and the source after. `same` compares
-    /// versions of source and target.
+    /// Adds the versions of one round: of the source before, of the target, and of the source after. `same`
+    /// compares a version of the source with one of the target.
     pub fn round(
         &mut self,
         before: RowVersion,
@@ -119,15 +121,15 @@ mod tests {
     }
 
     proptest! {
-        /// A target that applies the source's history in order, however late and fast, never differs, if
-        /// versions do not recur.
+        /// A target that applies the source's history in order never differs, however late and fast it
+        /// applies it. This requires that no version of a row occurs twice.
         #[test]
         fn a_replicating_target_never_differs(steps in prop::collection::vec((0..3u16, 0..4u16, 0..3u16), 1..40)) {
             let (mut trial, mut source, mut applied) = (RowTrial::default(), 0u16, 0u16);
             for (during, lag, later) in steps {
                 let before = source;
                 source += during;
-                // It has at least what the source had, and at most what the source has.
+                // The target has at least what the source had, and at most what the source has.
                 applied = applied.max(before).max(source.saturating_sub(lag));
                 let target = applied;
                 source += later;

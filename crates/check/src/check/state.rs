@@ -1,6 +1,6 @@
-//! The progress and the results of a check: in memory, and in a file from which it resumes. The file is a
-//! journal like that of a dump: each line has its own checksum, so that a partial line of a killed process is
-//! cut off.
+//! The progress and the results of a check: in memory, and in a file from which the check can resume. The
+//! file is a journal like that of a dump. Each line has its own checksum, so that the partial last line of a
+//! killed process is detected and cut off.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -18,29 +18,29 @@ use tailwater_tables::error::file_error;
 use tailwater_tables::journal::{encode_line, parse};
 use tailwater_tables::schema::TableName;
 
-/// The format of the file.
+/// The version of the file format.
 const FORMAT: u32 = 1;
 
-/// The beginning of the first line.
+/// How the first line begins.
 const BEGINNING: &[u8] = b"{\"begun\":";
 
-/// Maximum size of a file that is accepted as a state.
+/// The greatest size of a file that is accepted as a state, in bytes.
 const FILE_BYTES_MAX: u64 = 4 << 30;
 
-/// A journal entry.
+/// An entry of the journal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 enum StateEntry {
-    /// Always the first line.
+    /// The check began. This is always the first line.
     Begun { format: u32, source: String, target: String },
-    /// A chunk was cut; this entry precedes all entries of later chunks.
+    /// A chunk was cut. This entry precedes all entries of later chunks.
     Planned { schema: String, table: String, number: u32, range: ChunkRange },
     /// A chunk was compared, with these differences.
     Compared { schema: String, table: String, number: u32, rows: u64, found: Vec<RowDifference> },
-    /// A table was compared, or given up because of too many differences.
+    /// A table was compared, or the comparison stopped because of too many differences.
     TableDone { schema: String, table: String, too_many: bool },
-    /// All selected tables were compared, except those that a server cannot read, with these results about
-    /// whole tables.
+    /// All selected tables were compared, except those that a server cannot read. The entry has the findings
+    /// about whole tables.
     Finished { findings: Vec<TableFinding> },
 }
 
@@ -49,14 +49,14 @@ enum StateEntry {
 pub(super) struct TableState {
     /// The last chunk that was cut.
     pub(super) last: Option<(u32, ChunkRange)>,
-    /// Chunks that were cut and not compared.
+    /// Chunks that were cut and are not compared yet.
     pub(super) open: BTreeMap<u32, ChunkRange>,
-    /// Rows of compared chunks.
+    /// Number of rows in the compared chunks.
     pub(super) rows: u64,
     /// Number of differences.
     pub(super) differences: u64,
     pub(super) done: bool,
-    /// Given up because of too many differences.
+    /// Whether the comparison stopped because of too many differences.
     pub(super) too_many: bool,
 }
 
@@ -66,12 +66,12 @@ pub(super) struct CheckState {
     file: Option<(PathBuf, File)>,
     pub(super) tables: HashMap<TableName, TableState>,
     pub(super) differences: Vec<RowDifference>,
-    /// Results about whole tables, once everything is compared.
+    /// The findings about whole tables, after everything is compared.
     pub(super) finished: Option<Vec<TableFinding>>,
 }
 
 impl CheckState {
-    /// Starts a new state, or continues with that of the file. Without a file the state is lost when the
+    /// Starts a new state, or continues with the state in the file. Without a file the state is lost when the
     /// process ends.
     ///
     /// # Errors
@@ -116,7 +116,8 @@ impl CheckState {
     /// Reads the state that a check wrote to a file.
     ///
     /// # Errors
-    /// [`BulkError::StateMismatch`] if it is of other servers; [`BulkError::Damaged`], [`BulkError::File`].
+    /// [`BulkError::StateMismatch`] if the check compared other servers; [`BulkError::Damaged`],
+    /// [`BulkError::File`].
     pub(super) fn read(path: &Path, source: &str, target: &str) -> Result<Self, BulkError> {
         let mut file = tailwater_files::open_regular(path).map_err(file_error("open", path))?;
         let (entries, good_bytes) = read(&mut file, path)?;
@@ -124,7 +125,7 @@ impl CheckState {
         file.seek(SeekFrom::Start(good_bytes as u64)).map_err(file_error("read", path))?;
         file.read_to_end(&mut torn).map_err(file_error("read", path))?;
         if torn.contains(&b'\n') {
-            // The entries after a damaged line would be lost.
+            // Refused, because the entries after a damaged line would be lost.
             let reason = format!("line {} is damaged: run the check again with --resume", entries.len() + 1);
             return Err(BulkError::Damaged { path: path.to_owned(), reason });
         }
@@ -133,7 +134,7 @@ impl CheckState {
         Ok(state)
     }
 
-    /// The tables that were given up because of too many differences, in order.
+    /// Returns the tables whose comparison stopped because of too many differences, in order.
     pub(super) fn given_up(&self) -> Vec<TableFinding> {
         let given_up = self.tables.iter().filter(|(_, table)| table.too_many);
         let mut names: Vec<_> = given_up.map(|(name, _)| name.clone()).collect();
@@ -187,7 +188,7 @@ impl CheckState {
     }
 
     /// Whether all of these tables were compared. A table that a server could not read counts as not
-    /// compared: a resumed check tries it again.
+    /// compared, because a resumed check tries it again.
     pub(super) fn is_finished(&self, is_wanted: impl Fn(&TableName) -> bool) -> bool {
         let is_unread = |finding: &TableFinding| {
             matches!(finding, TableFinding::Unreadable(..)) && is_wanted(finding.table_name())
@@ -195,7 +196,7 @@ impl CheckState {
         self.finished.as_ref().is_some_and(|findings| !findings.iter().any(is_unread))
     }
 
-    /// Records that the check is complete, with the results about whole tables.
+    /// Records that the check is complete, with the findings about whole tables.
     ///
     /// # Errors
     /// [`BulkError::File`]
@@ -232,7 +233,7 @@ impl CheckState {
             }
             Some(StateEntry::Begun { source, target, .. }) => {
                 if servers.is_some_and(|servers| servers != (source.as_str(), target.as_str())) {
-                    return Err(other(format!("it compared {source} with {target}")));
+                    return Err(other(format!("the check compared {source} with {target}")));
                 }
             }
             Some(_) => return Err(other("its first line is not that of a check state".into())),
@@ -286,8 +287,8 @@ fn read(file: &mut File, path: &Path) -> Result<(Vec<StateEntry>, usize), BulkEr
         return Err(damaged(format!("it is larger than {FILE_BYTES_MAX} bytes")));
     }
     let (entries, good_bytes) = parse(&bytes).map_err(damaged)?;
-    // A check that was killed during its first write leaves the start of a line. Any other content is a file
-    // of something else, which must not be overwritten.
+    // A check that was killed during its first write leaves only the start of a line. Any other content
+    // belongs to another kind of file, which must not be overwritten.
     let is_torn = bytes.starts_with(BEGINNING) || BEGINNING.starts_with(&bytes);
     if entries.is_empty() && (bytes.contains(&b'\n') || !is_torn) {
         return Err(damaged("its first line is damaged".to_owned()));
@@ -317,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn a_killed_check_resumes_and_counts_nothing_twice() {
+    fn a_killed_check_resumes_and_counts_no_chunk_twice() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("state");
         let table = TableName::new("s", "t");
@@ -351,7 +352,7 @@ mod tests {
         let findings = [TableFinding::OnlySource(TableName::new("s", "u"))];
         state.finished(&findings).unwrap();
         assert_eq!(read().finished.as_deref(), Some(&findings[..]));
-        // The check resumes with more tables.
+        // The check resumes with more tables than before.
         let other = TableName::new("s", "v");
         state.planned(&other, 0, &range(0)).unwrap();
         state.table_done(&other, true).unwrap();
@@ -380,7 +381,7 @@ mod tests {
             }
             assert_eq!(std::fs::read_to_string(&path).unwrap(), other);
         }
-        // A process that was killed during its first line leaves no entry.
+        // A process that was killed while it wrote the first line leaves no entry.
         std::fs::write(&path, "{\"begun\":{\"for").unwrap();
         CheckState::open(Some(&path), false, "a", "b").unwrap();
         assert!(CheckState::read(&path, "a", "b").unwrap().tables.is_empty());
@@ -391,7 +392,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (path, link) = (folder.path().join("state"), folder.path().join("link"));
         drop(CheckState::open(Some(&path), false, "a", "b").unwrap());
-        // The user may have moved the file elsewhere.
+        // The user may have moved the file and left a symbolic link.
         std::os::unix::fs::symlink(&path, &link).unwrap();
         let mut state = CheckState::open(Some(&link), true, "a", "b").unwrap();
         let [read, unread] = ["t", "u"].map(|name| TableName::new("s", name));
@@ -405,7 +406,7 @@ mod tests {
         let state = CheckState::read(&path, "a", "b").unwrap();
         assert!(!state.is_finished(|_| true) && state.is_finished(|table| *table == read));
         assert_eq!(state.finished.as_ref().map(Vec::len), Some(1));
-        // The table is tried again.
+        // The unreadable table is tried again.
         assert!(!state.tables[&unread].done && state.tables[&unread].open.contains_key(&0));
         let mut state = CheckState::open(Some(&path), true, "a", "b").unwrap();
         state.compared(&unread, 0, 5, Vec::new()).unwrap();

@@ -1,4 +1,4 @@
-//! Waits until the target has what the source had.
+//! Waits until the target has everything that the source had.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,53 +13,54 @@ use tailwater_tables::progress::BulkProgress;
 use tailwater_tables::snapshot::replica_logging::{self, ReplicaLogging};
 use tailwater_wire::sql_quote::string_literal;
 
-/// How to wait until the target has what the source had.
+/// How to wait until the target has everything that the source had.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SyncMethod {
-    /// By GTIDs: the target executes the source's transactions under their GTIDs.
+    /// By GTIDs: the target executes the source's transactions under the source's GTIDs.
     Gtid,
-    /// By a row in `tailwater.check_marks` that is written on the source and awaited on the target. For
-    /// replication of any kind that keeps the source's order, and for Tailwater channels in any order.
+    /// By a mark: a row in `tailwater.check_marks` that is written on the source, and must arrive on the
+    /// target. For replication of any kind that keeps the source's order, and for Tailwater channels in any
+    /// order.
     Mark,
-    /// Without waiting, because nothing writes.
+    /// No waiting, because no client writes.
     None,
 }
 
-/// Maximum time for one waiting statement on the target, so that cancellation and progress are handled in
-/// between.
+/// The longest time for one waiting statement on the target, in seconds. Between two statements the check
+/// handles cancellation and shows its progress.
 const WAIT_SECONDS: u64 = 2;
-const OTHER_FAMILY: &str = "the servers are of different families, which have different GTIDs";
-/// Always true, and logged as a row also with `binlog_format = MIXED`: a filtering channel accepts no
-/// statements.
+const OTHER_FAMILY: &str = "the servers are of different families (MySQL and MariaDB), whose GTIDs differ";
+/// A condition that is always true. It makes the server log the statement as a row, also with `binlog_format
+/// = MIXED`, because a channel with filters accepts no statements.
 const LOGGED_AS_ROWS: &str = "UUID() IS NOT NULL";
 const MARK_POLL: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(50)];
 const NO_SUCH_TABLE: u16 = 1146;
 const UNKNOWN_DATABASE: u16 = 1049;
 
-/// A position that the target must reach.
+/// A position of the source that the target must reach.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SyncPosition {
-    /// This GTID set.
+    /// The target must have this GTID set.
     Gtids(String),
-    /// This number under this name in the table of marks.
+    /// The target must have at least this number under this name in the table of marks.
     Mark(String, u64),
-    /// No position.
+    /// There is no position to wait for.
     None,
 }
 
-/// Reads positions on the source and waits for them on the target. Each worker has its own.
+/// Reads positions on the source and waits for them on the target. Each worker has its own waiter.
 #[derive(Debug)]
 pub struct SyncWaiter {
     method: SyncMethod,
     wait_max: Duration,
-    /// The name of this worker's mark on its current connection to the source.
+    /// The name of this worker's mark, for its current connection to the source.
     mark: String,
-    /// Number of reconnections.
+    /// Number of reconnections to the source.
     connections: u32,
     number: u64,
     /// The last position that the target reached.
     reached: Option<SyncPosition>,
-    /// Decodes the progress of channels that apply to the target.
+    /// Decodes the progress of the channels that apply to the target.
     progress_reader: Option<Arc<dyn ChannelProgressReader>>,
 }
 
@@ -67,7 +68,7 @@ impl SyncMethod {
     /// Detects how to wait for these servers.
     ///
     /// # Errors
-    /// [`BulkError::SyncUnknown`] if it cannot be detected; [`BulkError::Session`].
+    /// [`BulkError::SyncUnknown`] if the method cannot be detected; [`BulkError::Session`].
     pub async fn detect(source: &mut Connection, target: &mut Connection) -> Result<Self, BulkError> {
         let name = target.endpoint().to_owned();
         let not = |reason: &str| BulkError::SyncUnknown { target: name.clone(), reason: reason.into() };
@@ -86,7 +87,7 @@ impl SyncMethod {
                 if position.scalar().is_some_and(|position| !position.is_empty()) {
                     return Ok(Self::Gtid);
                 }
-                // The target may have replicated nothing yet.
+                // The target may be a replica that has replicated nothing yet.
                 match target.query("SHOW ALL SLAVES STATUS").await?.rows.is_empty() {
                     true => Err(not("it is not a replica, and its gtid_slave_pos is empty")),
                     false => Ok(Self::Gtid),
@@ -96,11 +97,11 @@ impl SyncMethod {
         }
     }
 
-    /// Refuses a source whose position does not cover its data, whichever method was chosen. If its GTIDs do
-    /// not change with its rows, waiting for them means nothing.
+    /// Refuses a source whose GTID position does not cover its data. If its GTIDs do not change when its rows
+    /// change, waiting for the GTIDs proves nothing. Called for chosen and detected methods.
     ///
     /// # Errors
-    /// [`BulkError::SyncUnknown`] if its position does not cover its data; [`BulkError::Session`].
+    /// [`BulkError::SyncUnknown`] if the position does not cover the data; [`BulkError::Session`].
     pub async fn refuse_unsure(
         self,
         source: &mut Connection,
@@ -120,14 +121,15 @@ impl SyncMethod {
                 match replica_logging::of(source).await? {
                     _ if value(0) != "1" => Some("the source writes no binlog"),
                     ReplicaLogging::Logged => None,
-                    // A replica that became a primary, and has written after everything that it applied.
+                    // The server is a replica that became a primary, and has committed after everything that
+                    // it applied.
                     ReplicaLogging::Unlogged { running: false }
                         if replica_logging::is_behind(&applied, &logged) =>
                     {
                         None
                     }
-                    // Replicated rows are visible before gtid_slave_pos includes them, and are in
-                    // gtid_binlog_pos only if they are logged.
+                    // Replicated rows are visible before gtid_slave_pos includes their GTIDs. gtid_binlog_pos
+                    // includes these GTIDs only if replicated transactions are logged.
                     ReplicaLogging::Unlogged { .. } | ReplicaLogging::Cluster => Some(
                         "the source is a replica, or was one until now, and does not log replicated transactions (log_slave_updates)",
                     ),
@@ -142,10 +144,10 @@ impl SyncMethod {
         }
     }
 
-    /// Refuses a target that lacks transactions and receives none: waiting would be in vain.
+    /// Refuses a target that lacks transactions and receives none, because the check would wait in vain.
     ///
     /// # Errors
-    /// [`BulkError::SyncUnknown`] if it receives none; [`BulkError::Session`].
+    /// [`BulkError::SyncUnknown`] if the target receives no transactions; [`BulkError::Session`].
     pub async fn refuse_unreplicated(
         self,
         source: &mut Connection,
@@ -161,7 +163,7 @@ impl SyncMethod {
         Err(BulkError::SyncUnknown { target: target.endpoint().to_owned(), reason: reason.into() })
     }
 
-    /// Creates what [`SyncWaiter::position`] needs.
+    /// Creates the table that [`SyncWaiter::position`] needs.
     ///
     /// # Errors
     /// [`BulkError::Session`]
@@ -178,7 +180,7 @@ impl SyncMethod {
     }
 }
 
-/// Whether the target lacks something that the source has now; does not wait.
+/// Returns whether the target lacks transactions that the source has now. Does not wait.
 async fn lacks(source: &mut Connection, target: &mut Connection) -> Result<bool, BulkError> {
     let (variable, function) = match source.server().flavour {
         Flavour::MySql => ("gtid_executed", "SELECT GTID_SUBSET({}, @@GLOBAL.gtid_executed)"),
@@ -193,13 +195,14 @@ async fn lacks(source: &mut Connection, target: &mut Connection) -> Result<bool,
     Ok(answer.scalar() == Some("0"))
 }
 
-/// The prefix of the lock name; the mark's name follows.
+/// The prefix of the name of a mark's lock. The name of the mark follows.
 const LOCK: &str = "tailwater.check_marks.";
 
-/// Maximum wait for that lock. Other checks only test whether it is free.
+/// The longest time to wait for the lock of a mark, in seconds. Other checks only test whether the lock is
+/// free.
 const LOCK_SECONDS: u32 = 5;
 
-/// Deletes marks of dead workers: of checks that were killed or lost their connection.
+/// Deletes the marks of workers that no longer exist, because their check was killed or lost its connection.
 async fn delete_orphaned_marks(source: &mut Connection) -> Result<(), BulkError> {
     let sql =
         format!("SELECT name FROM tailwater.check_marks WHERE IS_FREE_LOCK(CONCAT('{LOCK}', name)) = 1");
@@ -219,8 +222,8 @@ async fn delete_mark(source: &mut Connection, mark: &str) -> Result<(), BulkErro
     Ok(())
 }
 
-/// Deletes all marks with this prefix, of a check that failed or was cancelled. The next check deletes what
-/// remains.
+/// Deletes all marks with this prefix, after a check failed or was cancelled. If marks remain, the next check
+/// deletes them.
 pub(super) async fn delete_marks_of(source: &mut Connection, run: &str) -> Result<(), BulkError> {
     let sql = format!(
         "DELETE FROM tailwater.check_marks WHERE LEFT(name, {}) = {} AND {LOGGED_AS_ROWS}",
@@ -232,7 +235,7 @@ pub(super) async fn delete_marks_of(source: &mut Connection, run: &str) -> Resul
 }
 
 impl SyncWaiter {
-    /// For one worker. The mark's name must never be used by another worker.
+    /// Creates the waiter of one worker. No other worker may ever use the name `mark`.
     pub fn new(
         method: SyncMethod,
         wait_max: Duration,
@@ -242,8 +245,8 @@ impl SyncWaiter {
         Self { method, wait_max, mark, connections: 0, number: 0, reached: None, progress_reader }
     }
 
-    /// For a new connection to the source. The old session may keep its lock until the server ends it. So the
-    /// new one has its own mark, and the old mark is deleted.
+    /// Adapts the waiter to a new connection to the source. The old session may keep its lock until the
+    /// server ends it. So the new session has its own mark, and the old mark is deleted.
     ///
     /// # Errors
     /// [`BulkError::Session`]
@@ -267,7 +270,7 @@ impl SyncWaiter {
         Ok(())
     }
 
-    /// The source's position, which includes everything that was read on it before.
+    /// Returns the source's position. It includes everything that was read from the source before.
     ///
     /// # Errors
     /// [`BulkError::Session`]
@@ -285,8 +288,8 @@ impl SyncWaiter {
             }
             SyncMethod::Mark => {
                 if self.number == 0 {
-                    // Held as long as the connection lasts, so that no other check takes the mark for an
-                    // orphaned one.
+                    // The lock is held as long as the connection lasts, so that no other check deletes the
+                    // mark as an orphaned mark.
                     let lock = string_literal(&format!("{LOCK}{}", self.mark));
                     let answer = source.query(&format!("SELECT GET_LOCK({lock}, {LOCK_SECONDS})")).await?;
                     if answer.scalar() != Some("1") {
@@ -307,12 +310,11 @@ impl SyncWaiter {
         }
     }
 
-    /// Waits until the target reaches a position. The progress shows what it waits for.
+    /// Waits until the target reaches a position. The progress shows what the check waits for.
     ///
     /// # Errors
     /// [`BulkError::TargetBehind`] after a time-out; [`BulkError::SyncUnknown`] if the target cannot wait for
-    /// it;
-    /// [`BulkError::Session`].
+    /// the position; [`BulkError::Session`].
     pub async fn wait(
         &mut self,
         target: &mut Connection,
@@ -350,7 +352,7 @@ impl SyncWaiter {
         Ok(())
     }
 
-    /// What the target lacks of a position; `None` if it has reached it.
+    /// Returns what the target lacks up to a position; `None` if the target has reached it.
     async fn missing(
         &self,
         target: &mut Connection,
@@ -367,14 +369,14 @@ impl SyncWaiter {
     }
 }
 
-/// Whether the target has reached a position; waits briefly for GTIDs.
+/// Returns whether the target has reached a position. Waits a short time for GTIDs.
 async fn has(target: &mut Connection, position: &SyncPosition) -> Result<bool, BulkError> {
     match position {
         SyncPosition::None => Ok(true),
-        // Every server has an empty set, whatever its rows are.
+        // Every server has the empty GTID set, whatever its rows are, so this position would prove nothing.
         SyncPosition::Gtids(gtids) if gtids.is_empty() => Err(BulkError::SyncUnknown {
             target: target.endpoint().into(),
-            reason: "the source has no GTID yet to wait for".into(),
+            reason: "the source has no GTID yet that the check could wait for".into(),
         }),
         SyncPosition::Gtids(gtids) => {
             let function = match target.server().flavour {
@@ -400,7 +402,7 @@ async fn has(target: &mut Connection, position: &SyncPosition) -> Result<bool, B
                 Ok(answer) => {
                     Ok(answer.first().and_then(|row| row.get_u64(0)).is_some_and(|found| found >= *number))
                 }
-                // The first mark creates the table.
+                // The table does not exist yet on the target: it arrives with the first mark.
                 Err(SessionError::Server { error, .. })
                     if [NO_SUCH_TABLE, UNKNOWN_DATABASE].contains(&error.number) =>
                 {

@@ -1,4 +1,4 @@
-//! Finds the tables to compare: those that both sides have.
+//! Finds the tables to compare: the selected tables that both sides have.
 
 use std::collections::BTreeSet;
 
@@ -16,12 +16,13 @@ use tailwater_wire::sql_quote::{qualified_name, string_literals};
 pub(super) struct ComparableTables {
     /// Tables that can be compared.
     pub(super) pairs: Vec<TablePair>,
-    /// Tables of one side only, and what prevents a complete comparison of others.
+    /// Tables that exist on one side only, and what prevents a complete comparison of other tables.
     pub(super) findings: Vec<TableFinding>,
 }
 
-/// Finds the selected tables. The target is listed when it has what the source had. Tables that only one side
-/// seems to have are looked up again, since tables may be created and dropped meanwhile.
+/// Finds the selected tables. The target's tables are listed when the target has everything that the source
+/// had. Tables that seem to exist on one side only are looked up again, because tables may be created and
+/// dropped in the meantime.
 ///
 /// # Errors
 /// [`BulkError::NotFound`] if a selected object is not on the source; [`BulkError::TargetBehind`];
@@ -57,10 +58,10 @@ pub(super) async fn find(
             }
             Err(error) => return Err(error),
         };
-        // It was dropped since, on one of the sides.
+        // The table has been dropped on one of the sides since it was listed.
         let Some(mut found) = found else { continue };
         if !found.mismatch.is_empty() {
-            // It may have been altered just now, with the target lagging.
+            // The table may have been altered on the source, and the target may not have the change yet.
             comparing.catch_up().await?;
             found = match pair(&mut comparing.source, &mut comparing.target, name).await? {
                 Some(found) => found,
@@ -74,14 +75,14 @@ pub(super) async fn find(
         pairs.push(pair);
     }
     if pairs.is_empty() && findings.is_empty() && (is_empty || names.is_empty()) {
-        // An empty selection must not count as equal.
+        // An empty selection must not count as equal servers.
         let server = comparing.source.endpoint().to_owned();
         return Err(BulkError::NothingSelected { server });
     }
     Ok(ComparableTables { pairs, findings })
 }
 
-/// A table on both sides; `None` if one side lacks it.
+/// Reads the table on both sides; `None` if one side lacks the table.
 pub(crate) async fn pair(
     source: &mut Connection,
     target: &mut Connection,
@@ -94,8 +95,8 @@ pub(crate) async fn pair(
     Ok(infos.map(|(source, target)| TablePair::new(name.clone(), source, target, flavours)))
 }
 
-/// The tables of a server in some databases, which may not exist; in all of its own databases if all are
-/// selected.
+/// Returns the tables of a server in the databases of the selection, which may not exist on this server. If
+/// all databases are selected, returns the tables in all databases of this server.
 async fn tables_of(
     connection: &mut Connection,
     schemas: &[String],
@@ -115,8 +116,8 @@ async fn tables_of(
     Ok(names.filter(|name| selection.wants_table(&name.schema, &name.name)).collect())
 }
 
-/// Whether an error concerns only this table, so that the others can still be compared: a missing tablespace,
-/// a missing engine, a damaged file, a missing base table.
+/// Whether an error concerns only one table, so that other tables can still be compared: a missing
+/// tablespace, a missing engine, a damaged file, a missing base table.
 pub(super) fn is_of_one_table(error: &BulkError) -> bool {
     match error {
         BulkError::Session(SessionError::Server { error, .. }) => match error.number {
@@ -129,36 +130,38 @@ pub(super) fn is_of_one_table(error: &BulkError) -> bool {
     }
 }
 
-/// Server errors about a single table. All others, such as a full disk, no memory, a time limit or a cluster
-/// that is not ready, would affect the next table as well.
+/// Server errors about a single table. All other errors, such as a full disk, no memory, a time limit or a
+/// cluster that is not ready, would affect the next table as well.
 const OF_ONE_TABLE: [&[u16]; 5] = [
-    // Its files are missing, damaged, of another version, or encrypted with a missing key.
+    // The table's files are missing, damaged, of another version, or encrypted with a missing key.
     &[1016, 1017, 1033, 1034, 1035, 1194, 1195, 1459, 1707, 1712, 1808, 1812, 1814, 1815, 1877, 1932, 3185],
-    // The table does not exist, its columns or keys have changed, its parts are missing or differ, its engine
-    // is missing.
+    // The table does not exist, its columns or keys have changed, its parts are missing or differ, or its
+    // engine is missing.
     &[1054, 1072, 1146, 1168, 1176, 1286, 1356, 1412],
-    // No privilege for it or for a column.
+    // The account has no privilege for the table or for a column.
     &[1142, 1143],
-    // What it reads from elsewhere: FEDERATED, CONNECT, SPIDER.
+    // The table reads from another server or file, and that fails: FEDERATED, CONNECT, SPIDER.
     &[1296, 1429, 1430, 1431, 1432],
-    // A value in it: invalid in its character set, too long for a packet, out of range, invalid JSON.
+    // A value in the table is invalid in its character set, too long for a packet, out of range, or invalid
+    // JSON.
     &[1300, 1301, 1690, 3140, 3141, 3144],
 ];
 
-/// `ER_GET_ERRNO`: the message has the engine's number.
+/// `ER_GET_ERRNO`: the message contains the engine's error number.
 const GOT_ERROR_OF_ENGINE: u16 = 1030;
 
-/// Engine errors (`my_base.h`) about a single table: crashed, of an older version, missing, with a damaged or
-/// missing index or tablespace; and MariaDB's error for a table that its key does not decrypt.
+/// Engine errors (`my_base.h`) about a single table. The table has crashed, is of an older version, is missing,
+/// or has a damaged or missing index or tablespace. The list also has MariaDB's error for a table that cannot
+/// be decrypted with its key.
 const OF_ONE_TABLE_IN_ENGINE: [u32; 12] = [126, 127, 130, 132, 134, 144, 145, 155, 164, 180, 192, 194];
 
-/// The first number of `Got error 194 "Tablespace is missing for a table" from storage engine InnoDB`, in any
-/// language.
+/// Returns the first number in messages such as `Got error 194 "Tablespace is missing for a table" from
+/// storage engine InnoDB`, in any language.
 fn engine_error(message: &str) -> Option<u32> {
     message.split(|letter: char| !letter.is_ascii_digit()).find(|digits| !digits.is_empty())?.parse().ok()
 }
 
-/// The finding for a table that a server cannot read.
+/// Returns the finding for a table that a server cannot read.
 pub(super) async fn unreadable(
     source: &mut Connection,
     target: &mut Connection,
@@ -193,15 +196,15 @@ mod tests {
     }
 
     #[test]
-    fn only_errors_of_one_table_skip_one_table() {
+    fn only_errors_about_one_table_skip_a_table() {
         for number in [
             1016, 1017, 1033, 1034, 1035, 1142, 1143, 1146, 1168, 1194, 1195, 1286, 1356, 1812, 1814, 1815,
             1932,
         ] {
             assert!(is_of_one_table(number, ""), "{number}");
         }
-        // A server that shuts down, a full disk, no memory, no privilege, a cluster that is not ready,
-        // read-only, a time-out.
+        // Errors about the whole server: it shuts down, the disk is full, no memory, no privilege, a cluster
+        // that is not ready, read-only, a time-out.
         for number in
             [1021, 1028, 1037, 1041, 1044, 1047, 1049, 1053, 1064, 1114, 1135, 1227, 1290, 1836, 1969, 3024]
         {

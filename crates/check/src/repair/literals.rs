@@ -1,17 +1,17 @@
-//! Writes the source's values as literals that the target stores as the same values.
+//! Writes values of the source as SQL literals that the target stores as the same values.
 
 use tailwater_wire::sql_quote::hex_literal;
 
 use crate::check::rendering::LiteralKind;
 
-/// A value as a literal; `None` if it does not fit its kind.
+/// Returns a value as a literal; `None` if the value does not fit its kind.
 pub(super) fn value_literal(kind: &LiteralKind, value: Option<&[u8]>) -> Option<String> {
     let Some(value) = value else { return Some("NULL".to_owned()) };
     let text = || str::from_utf8(value).ok().filter(|text| !text.is_empty());
     let only = |allowed: fn(u8) -> bool| text().filter(|text| text.bytes().all(allowed));
     Some(match kind {
         LiteralKind::Number => only(|byte| byte.is_ascii_digit() || b".-".contains(&byte))?.to_owned(),
-        // The number 0 would be stored as well, but with a warning like that for a truncated value.
+        // The target would also store index 0 for the number 0, but with a warning as for a truncated value.
         LiteralKind::Member { zero } if value == b"0" => format!("'{zero}'"),
         LiteralKind::Member { .. } => only(|byte| byte.is_ascii_digit())?.to_owned(),
         LiteralKind::Real => {
@@ -29,8 +29,8 @@ pub(super) fn value_literal(kind: &LiteralKind, value: Option<&[u8]>) -> Option<
     })
 }
 
-/// The introducer for the bytes of a text. The same bytes are the same text in all variants of UTF-8, but
-/// MySQL warns about the old names.
+/// Returns the character set introducer for the bytes of a text. The same bytes are the same text in all
+/// variants of UTF-8, but MySQL warns about the old names, so the new name is used.
 fn introduced(charset: &str) -> &str {
     if ["utf8", "utf8mb3", "ascii"].contains(&charset) { "utf8mb4" } else { charset }
 }
@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_become_plain_literals() {
+    fn values_become_literals() {
         let literal = |kind: &LiteralKind, value: &str| value_literal(kind, Some(value.as_bytes()));
         assert_eq!(value_literal(&LiteralKind::Bytes, None).unwrap(), "NULL");
         assert_eq!(literal(&LiteralKind::Bytes, "").unwrap(), "X''");

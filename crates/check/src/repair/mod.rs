@@ -1,7 +1,7 @@
-//! Repairs rows of the target that differ from the source, one by one and while both are written to; then
-//! compares those rows again.
+//! Repairs rows of the target that differ from the source, one by one and while clients write to both
+//! servers. Then compares those rows again.
 //!
-//! - [`row_repairer`]: one row; [`literals`]: its values as literals.
+//! - [`row_repairer`]: repairs one row; [`literals`]: writes its values as literals.
 
 mod literals;
 mod row_repairer;
@@ -25,29 +25,30 @@ use tailwater_tables::session_settings::allow_violations;
 use tailwater_tables::throttle::Throttle;
 use tailwater_wire::sql_quote::string_literal;
 
-/// How many passes retry rows whose repair may depend on other rows, after the last pass that repaired one.
+/// How many passes try again to repair rows whose repair may depend on other rows. The number counts from the
+/// last pass that repaired a row.
 const PASSES: usize = 4;
 
 /// How to repair.
 #[derive(Debug, Clone)]
 pub struct RepairOptions {
-    /// What to compare, and how. With a state of a finished or interrupted check and
-    /// [`RepairOptions::from_state`], its differences are repaired without a new comparison.
+    /// What to compare, and how. With [`RepairOptions::from_state`] and the state of a finished or
+    /// interrupted check, the differences in the state are repaired without a new comparison.
     pub check: CheckOptions,
-    /// Takes the differences of the selected tables from the state.
+    /// Whether to take the differences of the selected tables from the state.
     pub from_state: bool,
-    /// Only reports what would be done.
+    /// Whether to only report what would be done.
     pub dry_run: bool,
-    /// Whether the target logs the repair in its binlog, for its replicas.
+    /// Whether the target logs the repair in its binlog, for its own replicas.
     pub log_to_binlog: bool,
-    /// Whether to repair tables with triggers, which then fire.
+    /// Whether to repair tables with triggers. Their triggers then fire.
     pub fire_triggers: bool,
-    /// Maximum wait for a row lock on the target, in whole seconds.
+    /// The longest time to wait for a row lock on the target, in whole seconds.
     pub lock_wait_max: Duration,
 }
 
 impl RepairOptions {
-    /// Default options: no binlog, no triggers, and 5 s wait for locks.
+    /// The default options: no binlog, no triggers, and a wait of 5 s for locks.
     pub fn new(check: CheckOptions) -> Self {
         Self {
             check,
@@ -72,7 +73,7 @@ pub enum RepairAction {
 }
 
 impl RepairAction {
-    /// Its name, for output.
+    /// Returns the name of the action, for output.
     pub fn name(self) -> &'static str {
         match self {
             Self::Insert => "insert",
@@ -82,14 +83,14 @@ impl RepairAction {
     }
 }
 
-/// The outcome for a difference.
+/// The outcome of the repair of a difference.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RepairOutcome {
-    /// The row was changed in this way and is equal now; in a dry run, it would be.
+    /// The row was changed in this way and is equal now. In a dry run: it would be changed and equal.
     Done(RepairAction),
     /// The row was already equal.
     Same,
-    /// It still differs, for this reason.
+    /// The row still differs, for this reason.
     Remains(String),
 }
 
@@ -98,9 +99,9 @@ pub enum RepairOutcome {
 pub struct RepairReport {
     /// Each difference and its outcome.
     pub rows: Vec<(RowDifference, RepairOutcome)>,
-    /// Results about whole tables, which are not repaired.
+    /// Findings about whole tables, which are not repaired.
     pub findings: Vec<TableFinding>,
-    /// Whether the check whose state was used did not finish, so that some rows were not compared.
+    /// Whether the state is of a check that did not finish, so that some rows were not compared.
     pub unfinished: bool,
     /// How long the repair took.
     pub elapsed: Duration,
@@ -115,11 +116,11 @@ impl RepairReport {
     }
 }
 
-/// Repairs the target. Each row has its own transaction, so what was done remains when the repair fails, is
-/// cancelled or is killed.
+/// Repairs the target. Each row has its own transaction. So if the repair fails, is cancelled or is killed,
+/// the rows that were already repaired stay repaired.
 ///
 /// # Errors
-/// As [`check::check`]; [`BulkError::RepairDenied`] if the target does not let the account write.
+/// The errors of [`check::check`]; [`BulkError::RepairDenied`] if the target does not let the account write.
 pub async fn repair(
     options: &RepairOptions,
     throttle: Throttle,
@@ -161,19 +162,21 @@ pub async fn repair(
     Ok(RepairReport { rows: rows?, findings, unfinished, elapsed: started.elapsed() })
 }
 
-/// Rows must be written exactly as on the source: without defaults, cascades and constraint checks.
+/// Prepares the session: rows must be written exactly as on the source, without defaults, cascades and
+/// constraint checks.
 async fn set_up(target: &mut Connection, options: &RepairOptions) -> Result<(), BulkError> {
     if options.dry_run {
         return Ok(());
     }
     let lock_wait_seconds = options.lock_wait_max.as_secs().max(1);
-    // Rows that a foreign key refers to are compared and repaired on their own.
+    // foreign_key_checks is 0: rows that refer to each other by a foreign key are compared and repaired one
+    // by one.
     let sql = format!(
         "SET SESSION sql_mode = 'NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES', foreign_key_checks = 0, \
          innodb_lock_wait_timeout = {lock_wait_seconds}"
     );
-    // Transactions are REPEATABLE READ, as set when the connection was opened. They lock gaps, so that a
-    // missing row cannot be inserted meanwhile.
+    // Transactions are REPEATABLE READ, as set when the connection was opened. They lock gaps, so that no
+    // other client can insert a missing row in the meantime.
     target.execute(&sql).await?;
     allow_violations(target).await?;
     if options.log_to_binlog {
@@ -193,7 +196,8 @@ async fn set_up(target: &mut Connection, options: &RepairOptions) -> Result<(), 
     }
 }
 
-/// For each table first deletes, which free unique keys, then updates, then inserts.
+/// Groups the differences by table. In each table deletes come first, because they free unique keys, then
+/// updates, then inserts.
 fn by_table(differences: Vec<RowDifference>) -> BTreeMap<TableName, Vec<RowDifference>> {
     let mut tables: BTreeMap<_, Vec<_>> = BTreeMap::new();
     for difference in differences {
@@ -220,13 +224,14 @@ async fn table(
         Ok(differences.iter().cloned().map(|row| (row, RepairOutcome::Remains(reason.into()))).collect())
     };
     let Some(pair) = check::tables::pair(&mut comparing.source, &mut comparing.target, name).await? else {
-        return remain("the table does not exist any more");
+        return remain("the table no longer exists");
     };
     if !pair.mismatch.is_empty() {
         return remain("the table has different columns on the two sides");
     }
     if !pair.info(PairSide::Target).is_transactional() {
-        // Without transactions, the row cannot be locked while the source is read again, nor rolled back.
+        // Without transactions, the row cannot be locked while the source is read again, and a change cannot
+        // be rolled back.
         return remain("the table's engine on the target has no transactions");
     }
     if !options.fire_triggers
@@ -259,7 +264,8 @@ async fn table(
             }
             *slot = Some(attempt);
         }
-        // If each row waits for the unique value of the next one, only the last can be written first.
+        // If each row waits for the unique value of the next row, only the last row can be written first. So
+        // the next pass goes in the reverse order.
         retries.reverse();
         open = retries;
     }
@@ -271,7 +277,7 @@ async fn table(
                 RepairOutcome::Remains(reason)
             }
             Some(RepairAttempt::Done(action)) if differs == options.dry_run => RepairOutcome::Done(action),
-            _ if differs => RepairOutcome::Remains("it still differs".into()),
+            _ if differs => RepairOutcome::Remains("the row still differs".into()),
             _ => RepairOutcome::Same,
         }
     };
@@ -280,7 +286,7 @@ async fn table(
     Ok(differences.into_iter().zip(outcomes).collect())
 }
 
-/// The rows that still differ.
+/// Returns the rows that still differ.
 async fn recheck(
     pair: &TablePair,
     comparing: &mut Comparer,
@@ -295,8 +301,8 @@ async fn recheck(
     Ok(still)
 }
 
-/// Why triggers of a table may fire; `None` if it has none. An account without the privilege gets an empty
-/// list.
+/// Returns why triggers of a table may fire; `None` if the table has no triggers. An account without the
+/// TRIGGER privilege gets an empty list of triggers.
 async fn may_fire(connection: &mut Connection, name: &TableName) -> Result<Option<&'static str>, BulkError> {
     if !UserPrivileges::read(connection).await?.has_on_table("TRIGGER", &name.schema, &name.name) {
         return Ok(Some(

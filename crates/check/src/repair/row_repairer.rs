@@ -1,8 +1,9 @@
-//! Makes a row of the target equal to that of the source, whatever is written meanwhile.
+//! Makes a row of the target equal to that of the source, even if clients write to both at the same time.
 //!
-//! It reads the row's version on the source. When the target has what the source had then, it locks the
-//! target's row, or the gap for it. If the source still has the same version, the row is written. A later
-//! change on the source waits for the lock on the target, and is applied afterwards.
+//! It reads the row's version on the source, and waits until the target has everything that the source had at
+//! that time. Then it locks the target's row, or the gap where the row is missing. If the source still has
+//! the same version, the row is written. If the row changes later on the source, replication waits for the
+//! lock on the target, and applies the change afterwards.
 
 use tailwater_session::{Connection, OkInfo, ServerError, SessionError, TextRow};
 use tailwater_wire::Flavour;
@@ -16,35 +17,35 @@ use tailwater_tables::chunker::range::KeyLiteral;
 use tailwater_tables::error::BulkError;
 use tailwater_wire::sql_quote::{qualified_name, quote_identifier};
 
-/// The outcome for a row.
+/// The outcome of one attempt to repair a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum RepairAttempt {
-    /// Changed in this way, or to be changed in a dry run.
+    /// The row was changed in this way. In a dry run: it would be changed.
     Done(RepairAction),
-    /// Nothing to change.
+    /// There is nothing to change.
     Same,
-    /// Not possible now; try again later.
+    /// The repair is not possible now and must be tried again, for this reason.
     Again(String),
-    /// Not possible.
+    /// The repair is not possible, for this reason.
     Impossible(String),
 }
 
 const LOCK_WAIT_TIMEOUT: u16 = 1205;
 const DEADLOCK: u16 = 1213;
 const DUPLICATE_KEY: u16 = 1062;
-/// MySQL's warnings about names like `utf8mb3`, which may occur in the literal of a key.
+/// MySQL's warnings about old character set names such as `utf8mb3`. They may occur in the literal of a key.
 const OF_OLD_NAMES: [u64; 3] = [1287, 3719, 3778];
 const READ_ONLY: [u16; 2] = [1290, 1836];
 const DENIED: [u16; 3] = [1142, 1143, 1227];
 
-/// A row's values as literals for the target; `None` if there is no row.
+/// The values of a row as literals for the target; `None` if the row does not exist.
 type RowLiterals = Option<Vec<String>>;
 
 /// Repairs rows of one table.
 pub(super) struct RowRepairer<'a> {
     pub(super) pair: &'a TablePair,
     pub(super) comparing: &'a mut Comparer,
-    /// Whether to write and lock nothing.
+    /// Whether to write nothing and lock nothing.
     pub(super) dry_run: bool,
 }
 
@@ -56,7 +57,7 @@ impl RowRepairer<'_> {
     /// [`BulkError::Session`] if a connection breaks.
     pub(super) async fn try_row(&mut self, key: &[KeyLiteral]) -> Result<RepairAttempt, BulkError> {
         let Some(wanted) = self.on_source(key).await? else {
-            return Ok(RepairAttempt::Impossible("one of its values cannot be written as a literal".into()));
+            return Ok(RepairAttempt::Impossible("a value of the row cannot be written as a literal".into()));
         };
         self.comparing.catch_up().await?;
         if self.dry_run {
@@ -74,7 +75,8 @@ impl RowRepairer<'_> {
         }
     }
 
-    /// The source's row as literals; the outer `None` if a value has no literal.
+    /// Returns the source's row as literals; the inner `None` if the row does not exist, the outer `None` if
+    /// a value has no literal.
     async fn on_source(&mut self, key: &[KeyLiteral]) -> Result<Option<RowLiterals>, BulkError> {
         let columns: Vec<_> =
             self.pair.columns.iter().map(|column| column.source.expression.as_str()).collect();
@@ -86,8 +88,8 @@ impl RowRepairer<'_> {
         Ok(literals.collect::<Option<Vec<_>>>().map(Some))
     }
 
-    /// The current row of the target, as [`RowRepairer::on_source`] writes it. A server may warn about a
-    /// value that it stores unchanged.
+    /// Returns the target's current row in the form of [`RowRepairer::on_source`]. It is compared because a
+    /// server may warn about a value that it nevertheless stores unchanged.
     async fn on_target(&mut self, key: &[KeyLiteral]) -> Result<RowLiterals, BulkError> {
         let columns: Vec<_> =
             self.pair.columns.iter().map(|column| column.target.expression.as_str()).collect();
@@ -122,7 +124,7 @@ impl RowRepairer<'_> {
         let there = self.is_on_target(key, " FOR UPDATE").await?;
         if self.on_source(key).await? != Some(wanted.clone()) {
             self.comparing.target.execute("ROLLBACK").await?;
-            return Ok(RepairAttempt::Again("it is changing on the source".into()));
+            return Ok(RepairAttempt::Again("the row is changing on the source".into()));
         }
         let Some(action) = action(wanted.is_some(), there) else {
             self.comparing.target.execute("ROLLBACK").await?;
@@ -138,7 +140,7 @@ impl RowRepairer<'_> {
             let target = &mut self.comparing.target;
             target.execute("ROLLBACK").await?;
             return Ok(RepairAttempt::Impossible(format!(
-                "the target would store something else: {warning}"
+                "the target would store something else than the source has: {warning}"
             )));
         }
         self.comparing.target.execute("COMMIT").await?;
@@ -148,7 +150,7 @@ impl RowRepairer<'_> {
     fn statement(&self, action: RepairAction, key: &[KeyLiteral], values: &[String]) -> String {
         let table = qualified_name(&self.pair.name.schema, &self.pair.name.name);
         let info = self.pair.info(PairSide::Target);
-        // The target's spelling of the column names.
+        // The names of the columns as the target spells them.
         let names = self.pair.columns.iter().map(|column| {
             let mut own = info.columns.iter();
             let own = own.find(|own| own.name.eq_ignore_ascii_case(&column.name));
@@ -179,14 +181,14 @@ fn action(on_source: bool, on_target: bool) -> Option<RepairAction> {
     }
 }
 
-/// The outcome of a refused statement.
+/// Returns the outcome of a statement that the target refused.
 fn refused(target: &Connection, error: ServerError) -> Result<RepairAttempt, BulkError> {
     match error.number {
-        LOCK_WAIT_TIMEOUT | DEADLOCK => Ok(RepairAttempt::Again("it is locked on the target".into())),
-        // Another row may have to be repaired first.
-        DUPLICATE_KEY => {
-            Ok(RepairAttempt::Again(format!("another row of the target has its unique key: {error}")))
-        }
+        LOCK_WAIT_TIMEOUT | DEADLOCK => Ok(RepairAttempt::Again("the row is locked on the target".into())),
+        // The other row may have to be repaired first.
+        DUPLICATE_KEY => Ok(RepairAttempt::Again(format!(
+            "another row of the target has the unique key of this row: {error}"
+        ))),
         number if READ_ONLY.contains(&number) || DENIED.contains(&number) => Err(BulkError::RepairDenied {
             server: target.endpoint().into(),
             advice: match (READ_ONLY.contains(&number), target.server().flavour) {
@@ -202,7 +204,8 @@ fn refused(target: &Connection, error: ServerError) -> Result<RepairAttempt, Bul
     }
 }
 
-/// The first warning about a changed value. Notes and warnings about the statement itself do not count.
+/// Returns the first warning about a changed value. Notes, and warnings about the statement itself, do not
+/// count.
 async fn warning(target: &mut Connection, done: &OkInfo) -> Result<Option<String>, BulkError> {
     if done.warnings == 0 {
         return Ok(None);
