@@ -1,4 +1,4 @@
-//! Texts in every character set of a server arrive byte for byte, by every way of copying.
+//! Texts in every character set of a server arrive byte for byte, with each way of copying them.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::{check, dump_folders};
 
 on_each_server!(texts_in_all_character_sets_arrive);
 
-/// Code points of the scripts that have character sets, from and to.
+/// Ranges of Unicode code points (first, last) of the scripts that have character sets.
 const SCRIPTS: &[(u32, u32)] = &[
     (0x0000, 0x017F),
     (0x0370, 0x03FF),
@@ -53,7 +53,7 @@ async fn texts_in_all_character_sets_arrive(kind: ServerKind) -> Result<()> {
     let columns = columns.join(", ");
     connection.execute(&format!("CREATE TABLE sets.t (id INT PRIMARY KEY, {columns})")).await?;
     let points: Vec<_> = SCRIPTS.iter().flat_map(|(from, to)| *from..=*to).collect();
-    // Characters that a set lacks become a question mark.
+    // With this SQL mode, the server replaces characters that a character set lacks by a question mark.
     connection.execute("SET sql_mode = ''").await?;
     for (id, points) in points.chunks(16).enumerate() {
         let text: String = points.iter().map(|point| format!("{point:08X}")).collect();

@@ -21,7 +21,7 @@ use crate::single_bit_drift::{self, InjectedDifferences, Writers};
 use crate::support::run_script;
 use crate::type_edges;
 
-/// All modes of computing row digests.
+/// All ways of computing row digests.
 const ALL_DIGESTS: [Digests; 3] =
     [Digests::Quick { seed: 5 }, Digests::Client { seed: 5 }, Digests::OnServers];
 
@@ -43,13 +43,13 @@ pub async fn run(options: &CheckOptions) -> Result<CheckReport, BulkError> {
     check(options, throttle, Arc::new(BulkProgress::default()), CancellationToken::new()).await
 }
 
-/// `TAILWATER_LONG=1` changes a thousand values.
+/// With `TAILWATER_LONG=1` the test changes a thousand values instead of 300.
 async fn single_bit_changes_are_found_and_repaired_during_writes(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
     let is_long = std::env::var_os("TAILWATER_LONG").is_some();
-    // This is the longest of these tests, and the two versions differ little.
+    // This is the longest of these tests, and it differs little between the two MariaDB versions.
     if kind == ServerKind::Mariadb118 && !is_long {
         return Ok(());
     }
@@ -63,13 +63,13 @@ async fn single_bit_changes_are_found_and_repaired_during_writes(kind: ServerKin
     let writers = Writers::start(&servers.source, plan.rows).await?;
     let options = servers.options();
     let report = run(&options).await?;
-    ensure!(report.is_equal(), "seed {seed}: before any change: {report:#?}");
+    ensure!(report.is_equal(), "seed {seed}: differences before any change: {report:#?}");
     ensure!(report.tables == 5 && report.rows >= 4 * plan.rows as u64, "{} rows", report.rows);
 
     let injected = plan.inject(&servers.target, count).await?;
     for digests in ALL_DIGESTS {
         let committed = writers.committed();
-        // One row per chunk, so that each difference is found on its own.
+        // With one row in each chunk, the sums must show each difference separately.
         let chunk_rows_max = if matches!(digests, Digests::Quick { .. }) { 1 } else { 150 };
         let report = run(&CheckOptions { chunk_rows_max, digests, ..options.clone() }).await?;
         let found: InjectedDifferences = report.differences.iter().map(table_key_and_what).collect();
@@ -80,13 +80,13 @@ async fn single_bit_changes_are_found_and_repaired_during_writes(kind: ServerKin
             "seed {seed}, {digests:?}: missed {missed:?}, wrongly found {wrong:?}"
         );
         ensure!(report.findings.is_empty() && injected.len() == count, "{:?}", report.findings);
-        ensure!(writers.committed() > committed + 10, "the writers committed nothing meanwhile");
+        ensure!(writers.committed() > committed + 10, "the writers committed nothing during the check");
     }
 
     let dry = RepairOptions { dry_run: true, ..RepairOptions::new(options.clone()) };
     let report = run_repair(&dry).await?;
     ensure!(report.rows.len() == count && report.is_equal(), "{} rows", report.rows.len());
-    ensure!(!run(&options).await?.is_equal(), "a dry run has changed something");
+    ensure!(!run(&options).await?.is_equal(), "the dry run changed a row");
 
     let executed = servers.target.sql("SELECT @@GLOBAL.gtid_executed").await.unwrap_or_default();
     let report = run_repair(&RepairOptions::new(options.clone())).await?;
@@ -100,19 +100,19 @@ async fn single_bit_changes_are_found_and_repaired_during_writes(kind: ServerKin
         );
     }
     let report = run(&options).await?;
-    ensure!(report.is_equal(), "seed {seed}: after the repair: {:#?}", report.differences);
+    ensure!(report.is_equal(), "seed {seed}: differences after the repair: {:#?}", report.differences);
     writers.stop().await?;
     let report = run(&options).await?;
-    ensure!(report.is_equal(), "seed {seed}: after the last write: {:#?}", report.differences);
-    let errant = errant(&servers, kind).await?;
-    ensure!(errant, "the target has transactions that the source lacks: {executed:?}");
+    ensure!(report.is_equal(), "seed {seed}: differences after the last write: {:#?}", report.differences);
+    let is_clean = has_no_errant_transactions(&servers, kind).await?;
+    ensure!(is_clean, "the target has transactions that the source lacks: {executed:?}");
     Ok(())
 }
 
 on_each_server!(differences_do_not_cancel_in_sums);
 
-/// Rows with the same change, values that move from one column to another, NULL and values that it may be
-/// taken for. Little is transferred where the servers compute sums themselves.
+/// Many rows get the same change, values move from one column to another, and NULL is replaced by values that
+/// look similar. Where the servers compute the sums themselves, little is transferred.
 async fn differences_do_not_cancel_in_sums(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
@@ -132,7 +132,7 @@ async fn differences_do_not_cancel_in_sums(kind: ServerKind) -> Result<()> {
          INSERT INTO reals SELECT id, IF(id % 7 = 0, NULL, id / 3), id / 7, IF(id % 5 = 0, NULL, id / 9) FROM numbers; \
          INSERT INTO pairs SELECT 'ab', 'c', NULL, id FROM flags WHERE id <= 64; \
          INSERT INTO keyless VALUES (1, 'a'), (1, 'a'), (2, 'b')";
-    // The last member is the sign bit of a 64-bit number, about which MariaDB warns.
+    // The last member of the SET is the sign bit of a 64-bit number. MariaDB warns about such values.
     let members: Vec<_> = (0..64).map(|member| format!("'{member}'")).collect();
     let script = format!(
         "{script}; CREATE TABLE sets (id INT PRIMARY KEY, s SET({})); \
@@ -154,16 +154,16 @@ async fn differences_do_not_cancel_in_sums(kind: ServerKind) -> Result<()> {
         let log = StatementLog::start(&servers.target).await?;
         let report = run(&options).await?;
         ensure!(report.is_equal() && report.tables == 6, "{digests:?}: {report:#?}");
-        // Without the table that has no key, and without the one that the source warns about before the
-        // target is read.
+        // Sums are not computed on the target for the table without a key, and for the table about which the
+        // source warns before the target is read.
         let summed = if kind == ServerKind::Mysql97 { 0 } else { 4 };
         let wanted = match digests {
             Digests::Quick { .. } => (summed, 0),
             Digests::Client { .. } => (0, 0),
-            // And one more, to find out whether the row with the warning has a hash.
+            // There is one more statement, to find out whether the row with the warning has a hash.
             Digests::OnServers => (0, if kind == ServerKind::Mysql97 { 6 } else { 7 }),
         };
-        // Row hashes are only read where sums differ.
+        // Row hashes are only read if the sums differ.
         let found = (log.count("BIT_XOR(CRC32(").await?, log.count("SHA2(").await?);
         ensure!(found == wanted, "{digests:?}: sums and hashes {found:?}");
     }
@@ -206,7 +206,7 @@ async fn differences_do_not_cancel_in_sums(kind: ServerKind) -> Result<()> {
             connection.execute(&format!("UPDATE summed.{table} SET {change} WHERE {which}")).await?;
             let report = run(&CheckOptions { digests, ..options.clone() }).await?;
             let found = match table {
-                // By surplus and missing rows.
+                // For the table without a key: by the numbers of surplus and missing rows.
                 "keyless" => report.differences.len(),
                 _ => report
                     .differences
@@ -223,14 +223,17 @@ async fn differences_do_not_cancel_in_sums(kind: ServerKind) -> Result<()> {
         }
     }
     ensure!(missed.is_empty(), "{missed:#?}");
-    ensure!(run(&options).await?.is_equal(), "the source equals the target again");
+    ensure!(
+        run(&options).await?.is_equal(),
+        "after the source's rows are restored, both servers must be equal"
+    );
     Ok(())
 }
 
 on_each_server!(different_declarations_give_equal_sums);
 
-/// The same values in columns of other widths, signs and character sets, in nullable columns on one side, and
-/// in a thousand columns; and different values with the same bits.
+/// The two servers have the same values in columns that differ: in width, sign and character set, nullable on
+/// one side only, and with a thousand columns. A second table has different values with the same bits.
 async fn different_declarations_give_equal_sums(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() || kind == ServerKind::Mysql97 {
         return Ok(());
@@ -277,7 +280,7 @@ async fn different_declarations_give_equal_sums(kind: ServerKind) -> Result<()> 
         let (sums, hashes) = (log.count("BIT_XOR(CRC32(").await?, log.count("SHA2(").await?);
         let are_summed = matches!(digests, Digests::Quick { .. });
         ensure!(sums == if are_summed { 3 } else { 0 }, "{digests:?}: {sums} sums");
-        ensure!(!are_summed || hashes == 1, "{hashes} tables were compared by row hashes");
+        ensure!(!are_summed || hashes == 1, "{hashes} tables instead of 1 were compared by row hashes");
     }
     Ok(())
 }
@@ -288,14 +291,14 @@ struct StatementLog<'s> {
 }
 
 impl<'s> StatementLog<'s> {
-    /// From now on.
+    /// Starts to record the statements.
     async fn start(server: &'s Server) -> Result<Self> {
         server.sql("SET sql_log_bin = 0; SET GLOBAL log_output = 'TABLE'; SET GLOBAL general_log = 0; TRUNCATE mysql.general_log; \
              SET GLOBAL general_log = 1").await?;
         Ok(Self { server })
     }
 
-    /// The number of statements that contain this text.
+    /// Returns the number of recorded statements that contain this text.
     async fn count(&self, part: &str) -> Result<u64> {
         let sql = format!(
             "SELECT COUNT(*) FROM mysql.general_log WHERE argument LIKE 'SELECT %' AND LOCATE('{part}', argument) > 0 \
@@ -315,7 +318,7 @@ fn table_key_and_what(difference: &RowDifference) -> (String, String, String) {
 }
 
 /// Whether the target has no transactions besides those of the source.
-async fn errant(servers: &ReplicaPair, kind: ServerKind) -> Result<bool> {
+async fn has_no_errant_transactions(servers: &ReplicaPair, kind: ServerKind) -> Result<bool> {
     if kind != ServerKind::Mysql97 {
         return Ok(true);
     }
@@ -328,7 +331,8 @@ async fn run_repair(options: &RepairOptions) -> Result<tailwater_check::repair::
     repair(options, Throttle::open(), Arc::new(BulkProgress::default()), CancellationToken::new()).await
 }
 
-/// Every type at its limits, in tables with and without keys, compares equal across the families.
+/// Values of every type at its limits, in tables with and without keys, compare equal between MySQL and
+/// MariaDB.
 #[tokio::test]
 async fn all_types_are_the_same_in_both_families() -> Result<()> {
     let kinds = [ServerKind::Mysql97, ServerKind::Mariadb1011];
@@ -339,7 +343,7 @@ async fn all_types_are_the_same_in_both_families() -> Result<()> {
         tokio::try_join!(Server::start(ServerSpec::new(kinds[0])), Server::start(ServerSpec::new(kinds[1])))?;
     for server in [&mysql, &mariadb] {
         run_script(server, type_edges::script(server.kind()).as_bytes())?;
-        // For this spatial reference system the families read coordinates in different orders.
+        // The server families read the coordinates of this spatial reference system in different orders.
         server
             .sql("UPDATE every.shapes SET p = ST_GeomFromText('POINT(-1.5 20)') WHERE p IS NOT NULL")
             .await?;
@@ -407,7 +411,7 @@ async fn objects_of_one_side_only_are_reported(kind: ServerKind) -> Result<()> {
     let report = run_repair(&RepairOptions::new(servers.options())).await?;
     ensure!(!report.is_equal() && report.rows.len() == 4, "{report:?}");
 
-    // Rows that a server cannot concatenate do not count as equal.
+    // A row that is too long for a server to concatenate does not count as equal.
     let columns: Vec<_> = (0..20).map(|number| format!("c{number} MEDIUMBLOB")).collect();
     let values: Vec<_> = (0..20).map(|_| "REPEAT('x', 60000)").collect();
     let long = format!(
@@ -422,8 +426,8 @@ async fn objects_of_one_side_only_are_reported(kind: ServerKind) -> Result<()> {
     let too_long = run(&CheckOptions { digests: Digests::OnServers, ..options.clone() }).await?;
     let findings = format!("{:?}", too_long.findings);
     ensure!(findings.starts_with("[Unreadable") && findings.contains("1 rows"), "{findings}");
-    ensure!(run(&options).await?.is_equal(), "a long row that is equal");
-    // Nor if neither server can.
+    ensure!(run(&options).await?.is_equal(), "the long row is equal on both servers");
+    // Such rows do not count as equal either if neither server can concatenate them.
     servers.target.sql("SET GLOBAL max_allowed_packet = 1048576").await?;
     servers.target.sql("SET sql_log_bin = 0; UPDATE long_rows.t SET c7 = CONCAT('y', SUBSTR(c7, 2))").await?;
     for digests in [Digests::Quick { seed: 5 }, Digests::Client { seed: 5 }] {
@@ -439,9 +443,9 @@ async fn objects_of_one_side_only_are_reported(kind: ServerKind) -> Result<()> {
     Ok(())
 }
 
-on_each_server!(a_lagging_target_is_not_a_difference);
+on_each_server!(a_lagging_target_causes_no_differences);
 
-async fn a_lagging_target_is_not_a_difference(kind: ServerKind) -> Result<()> {
+async fn a_lagging_target_causes_no_differences(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
@@ -457,7 +461,7 @@ async fn a_lagging_target_is_not_a_difference(kind: ServerKind) -> Result<()> {
     for sync_method in [None, Some(SyncMethod::Mark)] {
         let options = CheckOptions { sync_method, ..servers.options() };
         let waits = tokio::spawn(async move { run(&options).await });
-        // It is still waiting, since no transaction arrives.
+        // The check is still waiting, because no transaction arrives on the target.
         tokio::time::sleep(Duration::from_millis(300)).await;
         ensure!(!waits.is_finished(), "the check did not wait");
         servers.target.sql(tailwater_sandbox::replica::start_statement(kind.flavour())).await?;
@@ -466,7 +470,7 @@ async fn a_lagging_target_is_not_a_difference(kind: ServerKind) -> Result<()> {
         servers.target.sql(tailwater_sandbox::replica::stop_statement(kind.flavour())).await?;
         servers.source.sql("UPDATE drift.t SET a = a + 1").await?;
     }
-    // Tables that the target does not have yet, or has with other columns, are not reported either.
+    // A table that the target does not have yet, or has with other columns, is not reported either.
     servers
         .source
         .sql("CREATE TABLE drift.new (id INT PRIMARY KEY); ALTER TABLE drift.t ADD COLUMN b INT; DROP TABLE drift.old")

@@ -1,4 +1,4 @@
-//! Checks of servers whose settings could cause false differences or missed ones.
+//! Checks of servers whose settings could cause false differences, or hide differences.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,22 +18,22 @@ use crate::replica_pair::ReplicaPair;
 use crate::support::run_script;
 
 on_each_server!(
-    inherited_session_settings_do_not_matter,
+    session_settings_of_the_server_do_not_affect_a_check,
     meaningless_gtids_are_refused,
     an_unreadable_table_is_reported,
     a_mark_is_kept_on_a_new_connection
 );
 
-/// Only reached after a failure.
+/// A time that a test reaches only if something is wrong.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn of_database(name: &str) -> Selection {
     Selection { schemas: vec![name.into()], ..Selection::default() }
 }
 
-/// Uncommitted rows are not seen, newly committed ones are, and no time-out closes the connections of a
-/// paused check.
-async fn inherited_session_settings_do_not_matter(kind: ServerKind) -> Result<()> {
+/// Whatever session settings the server gives by default, a check sees no uncommitted rows and sees newly
+/// committed rows. No time-out closes the connections of a paused check.
+async fn session_settings_of_the_server_do_not_affect_a_check(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
@@ -65,12 +65,12 @@ async fn inherited_session_settings_do_not_matter(kind: ServerKind) -> Result<()
 
     writer.execute("COMMIT").await?;
     source.sql(&isolation.replace("READ-UNCOMMITTED", "REPEATABLE-READ")).await?;
-    // The last change that makes the target equal to the source.
+    // After this change the target equals the source.
     target.sql("INSERT INTO inherited.t VALUES (3, 3); UPDATE inherited.t SET a = 9 WHERE id = 1").await?;
     source.sql("SET GLOBAL autocommit = 0").await?;
     let query = ThrottleQuery { sql: "SELECT n FROM gauge.g".into(), max: 0.0 };
     let every = Duration::from_millis(20);
-    // With a snapshot, the throttle's connection would always read the first value.
+    // If the throttle's connection used a snapshot, it would always read the first value of `n`.
     let rules = ThrottleRules { query: Some(query), every, ..ThrottleRules::default() };
     let throttle = Arc::new(Throttle::start(rules, target.connect_options()));
     let progress = Arc::new(BulkProgress::default());
@@ -85,7 +85,7 @@ async fn inherited_session_settings_do_not_matter(kind: ServerKind) -> Result<()
     };
     tokio::time::timeout(PATIENCE, held).await?;
     ensure!(!checks.is_finished(), "the check was not paused");
-    // Longer than the servers' idle time-out.
+    // This is longer than the idle time-out of the servers.
     tokio::time::sleep(Duration::from_millis(2500)).await;
     for server in [&source, &target] {
         server.sql("UPDATE inherited.t SET a = 5 WHERE id = 2; COMMIT").await?;
@@ -94,7 +94,7 @@ async fn inherited_session_settings_do_not_matter(kind: ServerKind) -> Result<()
     let report = tokio::time::timeout(PATIENCE, checks).await???;
     ensure!(report.is_equal() && report.rows == 3, "{report:#?}");
 
-    // A row that changes on both sides after the source was read, and is read again.
+    // A row changes on both sides after the source's version was read, and must be read again.
     let mut holder = Connection::connect(&target.connect_options()).await?;
     holder.execute("SET SESSION wait_timeout = 3600").await?;
     holder.execute("LOCK TABLES inherited.t WRITE").await?;
@@ -116,8 +116,8 @@ async fn inherited_session_settings_do_not_matter(kind: ServerKind) -> Result<()
     Ok(())
 }
 
-/// Positions that do not change with the rows, or that every server has, are refused even if they are
-/// requested.
+/// A GTID position that does not change with the rows, or that every server has, is refused even if the user
+/// has chosen GTIDs.
 async fn meaningless_gtids_are_refused(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
@@ -141,11 +141,11 @@ async fn meaningless_gtids_are_refused(kind: ServerKind) -> Result<()> {
         Err(BulkError::SyncUnknown { reason, .. }) => reason,
         other => format!("no refusal: {other:?}"),
     };
-    // The target does not have them, but may still get them.
+    // The target does not have the source's GTIDs, but may still receive them.
     let outcome = run(&options).await;
     ensure!(matches!(outcome, Err(BulkError::TargetBehind { .. })), "{outcome:?}");
     if kind.flavour() == Flavour::MariaDb {
-        // As on servers that have replicated something.
+        // Like servers that have replicated transactions.
         for server in [&source, &target] {
             server.sql("SET GLOBAL gtid_slave_pos = '7-7-7'").await?;
         }
@@ -176,7 +176,8 @@ async fn meaningless_gtids_are_refused(kind: ServerKind) -> Result<()> {
     Ok(())
 }
 
-/// A target with a constant lag of two seconds, where a chunk may take half a second including waits.
+/// The target has a constant lag of two seconds. A chunk may take 400 ms, and the waits for the target must
+/// not count.
 #[tokio::test]
 async fn a_lagging_target_does_not_shrink_chunks() -> Result<()> {
     let kind = ServerKind::Mariadb1011;
@@ -202,13 +203,13 @@ async fn a_lagging_target_does_not_shrink_chunks() -> Result<()> {
     };
     let report = tokio::time::timeout(PATIENCE, run(&options)).await??;
     ensure!(report.is_equal() && report.rows == 47_000, "{report:#?}");
-    // 10,000 rows, then half as many more, and so on.
+    // The first chunk has 10,000 rows, and each further chunk half as many more.
     let chunks = std::fs::read_to_string(&state)?.matches("\"planned\"").count();
     ensure!(chunks <= 3, "{chunks} chunks");
     Ok(())
 }
 
-/// A table that a server cannot read is reported, and the others are compared.
+/// A table that a server cannot read is reported, and the other tables are compared.
 async fn an_unreadable_table_is_reported(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
@@ -252,7 +253,7 @@ async fn an_unreadable_table_is_reported(kind: ServerKind) -> Result<()> {
             "{texts:#?}"
         );
     }
-    // A resumed check tries them again.
+    // A resumed check tries these tables again.
     let report = run(&options).await?;
     ensure!(report.findings.len() == 2, "{report:#?}");
     target.sql("USE broken; DROP TABLE gone; CREATE TABLE gone (id INT PRIMARY KEY, n INT); INSERT INTO gone VALUES (1, 2)").await?;
@@ -262,8 +263,8 @@ async fn an_unreadable_table_is_reported(kind: ServerKind) -> Result<()> {
     Ok(())
 }
 
-/// A worker that reconnects after giving up a table still holds the lock on its mark, so no other check
-/// deletes the mark.
+/// A worker that reconnects, because it stopped comparing an unreadable table, still holds the lock of its
+/// mark. So no other check deletes the mark.
 async fn a_mark_is_kept_on_a_new_connection(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
@@ -274,7 +275,7 @@ async fn a_mark_is_kept_on_a_new_connection(kind: ServerKind) -> Result<()> {
     SyncMethod::Mark.prepare(&mut first).await?;
     let mut waiting = SyncWaiter::new(SyncMethod::Mark, PATIENCE, "kept-1-0".into(), None);
     waiting.position(&mut first).await?;
-    // The first session still exists, as if its server had not detected yet that the client disconnected.
+    // The first session still exists, as if the server had not noticed yet that the client has disconnected.
     waiting.reconnected(&mut second).await?;
     let position = waiting.position(&mut second).await?;
     first.close().await;
@@ -283,7 +284,7 @@ async fn a_mark_is_kept_on_a_new_connection(kind: ServerKind) -> Result<()> {
     let kept = server.sql(marks).await?;
     let SyncPosition::Mark(name, number) = &position else { anyhow::bail!("{position:?}") };
     ensure!(kept == [format!("{name}\t{number}")], "{position:?}: {kept:?}");
-    // No other session can get its lock.
+    // The worker's session holds the lock, so no other session can get it.
     let taken = other.query(&format!("SELECT IS_FREE_LOCK('tailwater.check_marks.{name}')")).await?;
     ensure!(taken.scalar() == Some("0"), "{taken:?}");
     waiting.finish(&mut second).await?;

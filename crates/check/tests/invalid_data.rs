@@ -1,4 +1,4 @@
-//! Data that its own server would not accept any more is copied unchanged in every way.
+//! Data that its own server would no longer accept is copied unchanged, with each way of copying it.
 
 use std::sync::Arc;
 
@@ -24,13 +24,13 @@ use crate::support::run_script;
 on_each_server!(
     invalid_data_is_copied_unchanged,
     rows_with_document_identifiers_are_copied,
-    a_target_that_logs_statements,
-    engines_that_join_without_savepoints,
+    a_target_with_statement_logging_can_be_loaded,
+    tables_of_engines_without_savepoints_are_copied,
     missing_engines_are_refused
 );
 
-/// Index 0 next to a member with the same text; a member that is a zero; character sets with several bytes
-/// per letter. Computed columns that were truncated.
+/// ENUM values with index 0 in a column that also has a member with the same text, a member that is a zero,
+/// and character sets with several bytes per character. Also generated columns whose values were truncated.
 const ODD: &str = "
     SET NAMES utf8mb4; SET sql_mode = ''; CREATE DATABASE odd CHARACTER SET utf8mb4; USE odd;
     CREATE TABLE members (id INT PRIMARY KEY, e ENUM('red', 'green', ''), n ENUM('a', 'b'), z ENUM('0', '00', '', '０００'),
@@ -43,7 +43,7 @@ const ODD: &str = "
     INSERT INTO computed (id, a, t) VALUES (1, 5, 'abc'), (2, 1, '7'), (3, -9, NULL);
 ";
 
-/// Rows that violate the CHECK of their table, of the type JSON, or of a period.
+/// Rows that violate a CHECK of their table, the type JSON, or a period.
 const VIOLATING: &str = "
     USE odd; SET check_constraint_checks = 0;
     CREATE TABLE violating (id INT PRIMARY KEY, a INT CHECK (a > 0), j JSON, b INT, CONSTRAINT both_of CHECK (a < b));
@@ -82,7 +82,7 @@ async fn has_archive(kind: ServerKind) -> Result<Server> {
     let server = started(kind).await?;
     if kind.flavour() == Flavour::MariaDb && !engines(&server).await?.iter().any(|engine| engine == "ARCHIVE")
     {
-        // Some builds do not include it.
+        // Some builds of MariaDB do not include this engine, so an error is ignored.
         let _ = server.sql("INSTALL SONAME 'ha_archive'").await;
     }
     Ok(server)
@@ -113,8 +113,9 @@ async fn invalid_data_is_copied_unchanged(kind: ServerKind) -> Result<()> {
         let options = LoadOptions { inserts, ..LoadOptions::new(target.connect_options()) };
         let loaded = load(&contents, &options, &Arc::default(), &CancellationToken::new()).await;
         if inserts && kind.flavour() == Flavour::MariaDb {
-            // The server does not report which value a statement's warnings are about.
-            let refused = loaded.err().context("it was loaded")?;
+            // If a multi-row INSERT causes warnings, the server does not report which value each warning is
+            // about. So the load must refuse the table.
+            let refused = loaded.err().context("the load succeeded")?;
             ensure!(
                 refused.code() == "TW-BULK-0029" && refused.to_string().contains("odd.members"),
                 "{refused}"
@@ -162,8 +163,8 @@ impl std::io::Write for Shared {
     }
 }
 
-/// Tables whose rows have the document identifiers of their full-text index, in another order than that of
-/// the primary key.
+/// Tables whose rows have the document identifiers of their full-text index. These identifiers have another
+/// order than the primary key.
 async fn rows_with_document_identifiers_are_copied(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
@@ -205,12 +206,12 @@ async fn rows_with_document_identifiers_are_copied(kind: ServerKind) -> Result<(
     let stream = std::mem::take(&mut *out.0.lock().unwrap());
     run_script(&target, &stream)?;
     ensure_equal(&before, &all(&target).await?)?;
-    ensure!(target.sql(found).await? == ["20"], "loaded by the stock client");
+    ensure!(target.sql(found).await? == ["20"], "loaded by the server's own client");
     Ok(())
 }
 
-/// As an earlier version left it, with the member that is printed like index 0. And a deleted row that
-/// violates its CHECK.
+/// On the target, ENUM values with index 0 were replaced by the member with the same text, as an earlier
+/// version of Tailwater did. Rows that violate their CHECK were deleted.
 async fn values_without_a_member_are_repaired(source: &Server, target: &Server) -> Result<()> {
     let is_mariadb = source.kind().flavour() == Flavour::MariaDb;
     target.sql("UPDATE odd.members SET e = 3, z = 3, l = 2 WHERE id = 3").await?;
@@ -233,7 +234,8 @@ async fn values_without_a_member_are_repaired(source: &Server, target: &Server) 
     let repaired = repair(&repairing, Throttle::open(), progress, CancellationToken::new()).await?;
     ensure!(repaired.rows.len() == report.differences.len() && repaired.is_equal(), "{repaired:?}");
     ensure!(run(&options).await?.is_equal());
-    // They are distinguished even if the sides declare different members, so that texts are compared.
+    // Index 0 is also distinguished from this member if the two sides declare different members, so that the
+    // texts are compared.
     target.sql("ALTER TABLE odd.members MODIFY e ENUM('red', 'green', '', 'more')").await?;
     ensure!(run(&options).await?.is_equal());
     target.sql("UPDATE odd.members SET e = 3 WHERE id = 3").await?;
@@ -244,8 +246,8 @@ async fn values_without_a_member_are_repaired(source: &Server, target: &Server) 
     Ok(())
 }
 
-/// InnoDB accepts no statement logging in a READ COMMITTED transaction.
-async fn a_target_that_logs_statements(kind: ServerKind) -> Result<()> {
+/// The target logs statements. InnoDB then accepts no writes in a READ COMMITTED transaction.
+async fn a_target_with_statement_logging_can_be_loaded(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
@@ -257,7 +259,7 @@ async fn a_target_that_logs_statements(kind: ServerKind) -> Result<()> {
     target.sql("CREATE USER loader; GRANT CREATE, DROP, ALTER, INDEX, SELECT, INSERT, UPDATE, DELETE ON *.* TO loader").await?;
     let contents = tailwater_folder::read(folder.path(), false)?;
     if kind.flavour() == Flavour::MySql {
-        // Without this privilege no account can load there anyway.
+        // Without this privilege no account can load on this server.
         target.sql("GRANT SESSION_VARIABLES_ADMIN ON *.* TO loader").await?;
     }
     let load_as = async |user: Option<&str>| {
@@ -268,7 +270,7 @@ async fn a_target_that_logs_statements(kind: ServerKind) -> Result<()> {
         load(&contents, &LoadOptions::new(connect), &Arc::default(), &CancellationToken::new()).await
     };
     if kind.flavour() == Flavour::MariaDb {
-        let refused = load_as(Some("loader")).await.err().context("it was loaded")?;
+        let refused = load_as(Some("loader")).await.err().context("the load succeeded")?;
         ensure!(matches!(refused, BulkError::BinlogFormat { .. }), "{refused}");
         ensure!(refused.to_string().contains("Grant it BINLOG ADMIN"), "{refused}");
         ensure!(target.sql("SHOW DATABASES LIKE 'shop'").await?.is_empty());
@@ -285,8 +287,8 @@ async fn a_target_that_logs_statements(kind: ServerKind) -> Result<()> {
     Ok(())
 }
 
-/// No object is created before it is known that all can be. What an interrupted load left in a table that
-/// cannot be emptied is loaded once.
+/// No object is created before it is known that all objects can be created. Rows that an interrupted load
+/// left in a table that cannot be emptied are not loaded twice.
 async fn missing_engines_are_refused(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
@@ -309,13 +311,13 @@ async fn missing_engines_are_refused(kind: ServerKind) -> Result<()> {
         let contents = tailwater_folder::read(folder.path(), false)?;
         load(&contents, options, &Arc::default(), &CancellationToken::new()).await
     };
-    let refused = load_now(&options).await.err().context("it was loaded")?;
+    let refused = load_now(&options).await.err().context("the load succeeded")?;
     ensure!(
         matches!(&refused, BulkError::EngineMissing { engine, table, .. } if engine == "Falcon" && table == "shop.a"),
         "{refused}"
     );
     ensure!(target.sql("SHOW DATABASES LIKE 'shop'").await?.is_empty());
-    // An existing table is loaded into, whatever its engine was on the source.
+    // If a table already exists, rows are loaded into it, whatever its engine on the source was.
     target.sql("CREATE DATABASE shop; CREATE TABLE shop.a (id INT PRIMARY KEY)").await?;
     load_now(&LoadOptions { merge: true, ..options.clone() }).await?;
     ensure!(target.sql("SELECT id FROM shop.a").await? == ["1"]);
@@ -327,7 +329,7 @@ async fn missing_engines_are_refused(kind: ServerKind) -> Result<()> {
     let rows = folder.path().join("shop.b.000000.tsv");
     let good = std::fs::read(&rows)?;
     std::fs::write(&rows, b"1\tx\n2\tz\n")?;
-    let refused = load_now(&options).await.err().context("it was loaded")?;
+    let refused = load_now(&options).await.err().context("the load succeeded")?;
     ensure!(refused.code() == "TW-BULK-0002", "{refused}");
     std::fs::write(&rows, good)?;
     target.sql("INSERT INTO shop.b VALUES (1, 'left')").await?;
@@ -336,8 +338,9 @@ async fn missing_engines_are_refused(kind: ServerKind) -> Result<()> {
     Ok(())
 }
 
-/// Aria joins a transaction that reads from it, which accepts no savepoint from then on.
-async fn engines_that_join_without_savepoints(kind: ServerKind) -> Result<()> {
+/// If a transaction reads from an Aria table, Aria joins the transaction. From then on the transaction
+/// accepts no savepoint.
+async fn tables_of_engines_without_savepoints_are_copied(kind: ServerKind) -> Result<()> {
     if kind.flavour() != Flavour::MariaDb || require(kind).is_none() {
         return Ok(());
     }

@@ -1,5 +1,5 @@
-//! Selected objects that are missing or hidden cause an error before any work begins, and never a report that
-//! all is well.
+//! If a selected object is missing, or the account cannot see it, the command fails before any work begins.
+//! It never reports success.
 
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ fn of(schemas: &[&str], tables: &[(&str, &str)], except: &[(&str, &str)]) -> Sel
     Selection { schemas, tables: named(tables), except: named(except) }
 }
 
-/// Accounts with fewer and fewer privileges, on a server that other tests share.
+/// Several accounts, from no privileges to enough privileges, on a server that other tests also use.
 async fn hidden_objects_are_an_error(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
@@ -66,8 +66,10 @@ async fn hidden_objects_are_an_error(kind: ServerKind) -> Result<()> {
     let error = async |user: &str, selection: Selection| {
         let refused = attempt(user, selection, "refused").await;
         let folder = temporary.path().join("refused");
-        ensure!(!folder.exists(), "{user}: the folder was created");
-        Ok::<_, anyhow::Error>(refused.err().with_context(|| format!("{user}: it was dumped"))?.to_string())
+        ensure!(!folder.exists(), "{user}: the refused dump created its folder");
+        Ok::<_, anyhow::Error>(
+            refused.err().with_context(|| format!("{user}: the dump was not refused"))?.to_string(),
+        )
     };
     let everything = Selection::default;
     ensure!(error("seen_none", everything()).await?.contains("does not see all of its databases"));
@@ -75,7 +77,7 @@ async fn hidden_objects_are_an_error(kind: ServerKind) -> Result<()> {
     ensure!(error("seen_all", everything()).await?.contains("SELECT ON *.*"));
     let lacking = error("seen_rows", of(&["seen"], &[], &[])).await?;
     ensure!(lacking.contains("database seen") && lacking.contains("TRIGGER, EVENT"), "{lacking}");
-    // Naming the database again would not help.
+    // The advice names --table, because the user has already named the database.
     ensure!(lacking.ends_with("Grant it, or name its tables with --table"), "{lacking}");
     ensure!(error("seen_table", of(&["seen"], &[], &[])).await?.contains("database seen"));
     ensure!(error("seen_all", of(&["seen", "hidden"], &[], &[])).await?.contains("database hidden"));
@@ -84,7 +86,7 @@ async fn hidden_objects_are_an_error(kind: ServerKind) -> Result<()> {
             .await?
             .contains("nothing is selected")
     );
-    // After a wrong name, the same command with the right one succeeds.
+    // The refused command left no folder, so that the same command with the correct name succeeds.
     ensure!(error("root", of(&["sene"], &[], &[])).await?.contains("no database sene"));
     let whole = attempt("seen_all", of(&["seen"], &[], &[]), "refused").await?;
     ensure!(whole.manifest.tables.len() == 2, "{:?}", whole.manifest);
@@ -134,7 +136,7 @@ async fn checks_that_see_nothing(on_source: &Server, on_target: &Server) -> Resu
     Ok(())
 }
 
-/// As after damage or a manual edit: earlier versions loaded each of these without its rows.
+/// The manifest is damaged or was edited. Earlier versions loaded each of these dumps without its rows.
 async fn a_damaged_manifest_is_refused(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
@@ -149,7 +151,7 @@ async fn a_damaged_manifest_is_refused(kind: ServerKind) -> Result<()> {
     let path = temporary.path().join("manifest.json");
     let sound = std::fs::read_to_string(&path)?;
     ensure!(tailwater_folder::read(temporary.path(), false)?.rows() == 2);
-    // With the checksum, and without it as an older version wrote it.
+    // The manifest of this version has a checksum. The manifest of an older version has none.
     let at = sound.rfind(",\n  \"crc32\"").context("no checksum")?;
     let older = format!("{}\n}}\n", &sound[..at]);
     std::fs::write(&path, &older)?;

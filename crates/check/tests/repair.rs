@@ -1,5 +1,5 @@
-//! Repairs of real servers without other writes: repaired rows equal the source's, and rows that cannot be
-//! repaired stay unchanged.
+//! Repairs of real servers to which no other client writes. Repaired rows equal the source's rows, and rows
+//! that cannot be repaired stay unchanged.
 
 use std::sync::Arc;
 
@@ -19,18 +19,18 @@ on_each_server!(
     texts_of_old_character_sets_are_repaired,
     tables_without_transactions_are_not_changed,
     moved_unique_values_are_repaired,
-    keys_that_only_one_side_distinguishes_are_distinguished,
+    keys_that_are_equal_on_one_side_only_are_distinguished,
     a_partial_state_is_repaired,
 );
 
-/// Two servers without other writes.
+/// A source and a target without replication, to which no other client writes.
 struct Apart {
     source: Server,
     target: Server,
 }
 
 impl Apart {
-    /// With a database `apart` on each.
+    /// Starts two servers, each with a database `apart`.
     async fn start(kind: ServerKind, on_source: &str, on_target: &str) -> Result<Self> {
         let (source, target) =
             tokio::try_join!(Server::start(ServerSpec::new(kind)), Server::start(ServerSpec::new(kind)))?;
@@ -60,7 +60,7 @@ async fn run_repair(options: &RepairOptions) -> Result<RepairReport, BulkError> 
     repair(options, Throttle::open(), Arc::new(BulkProgress::default()), CancellationToken::new()).await
 }
 
-/// Why rows of a table remain.
+/// Returns why rows of a table still differ.
 fn reasons(report: &RepairReport, table: &str) -> Vec<String> {
     let of_table = report.rows.iter().filter(|(difference, _)| difference.table == table);
     let reason = |outcome: &RepairOutcome| match outcome {
@@ -75,8 +75,8 @@ fn key_and_what(difference: &RowDifference) -> String {
     format!("{} {}", key.join(","), difference.what.name())
 }
 
-/// MySQL warns about each literal with an old character set name; a value that it really has to change is not
-/// a repair.
+/// MySQL warns about each literal with an old character set name, and such a row is repaired. If the target
+/// would really change a value, the row is not repaired.
 async fn texts_of_old_character_sets_are_repaired(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
@@ -115,7 +115,7 @@ async fn texts_of_old_character_sets_are_repaired(kind: ServerKind) -> Result<()
     Ok(())
 }
 
-/// Tables in which rows can neither be locked nor rolled back.
+/// In these tables rows can neither be locked nor rolled back.
 async fn tables_without_transactions_are_not_changed(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
@@ -137,8 +137,8 @@ async fn tables_without_transactions_are_not_changed(kind: ServerKind) -> Result
     Ok(())
 }
 
-/// Each row waits for the unique value of the next one, through many rows; two that wait for each other
-/// remain.
+/// In a chain of many rows, each row waits for the unique value of the next row. All of them are repaired.
+/// Two rows that wait for each other still differ.
 async fn moved_unique_values_are_repaired(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
@@ -160,9 +160,9 @@ async fn moved_unique_values_are_repaired(kind: ServerKind) -> Result<()> {
     Ok(())
 }
 
-/// Members that are declared in another order, and texts whose collation on one side equates what the other
-/// distinguishes.
-async fn keys_that_only_one_side_distinguishes_are_distinguished(kind: ServerKind) -> Result<()> {
+/// ENUM members are declared in another order on the target. Texts that one side's collation distinguishes
+/// are equal in the other side's collation.
+async fn keys_that_are_equal_on_one_side_only_are_distinguished(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
@@ -214,8 +214,8 @@ async fn keys_that_only_one_side_distinguishes_are_distinguished(kind: ServerKin
     Ok(())
 }
 
-/// Only selected rows are repaired, with the results about whole tables; and what was not compared does not
-/// count as equal.
+/// Only the selected rows of the state are repaired, and the report has the state's findings about whole
+/// tables. Rows that were not compared do not count as equal.
 async fn a_partial_state_is_repaired(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
@@ -258,7 +258,7 @@ async fn a_partial_state_is_repaired(kind: ServerKind) -> Result<()> {
     ensure!(report.findings == findings && !report.is_equal() && !report.unfinished, "{report:#?}");
     ensure!(tables_of(&report) == ["many", "one", "two"] && reasons(&report, "many").is_empty());
 
-    // As after a check that was killed before its last line.
+    // The state is like that of a check that was killed before it wrote the last line.
     let text = std::fs::read_to_string(&state)?;
     let lines: Vec<_> = text.lines().collect();
     std::fs::write(&state, lines[..lines.len() - 1].join("\n") + "\n")?;

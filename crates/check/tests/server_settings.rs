@@ -20,10 +20,9 @@ use crate::dump_folders;
 use crate::server_contents::{all, ensure_equal};
 use crate::support::run_script;
 
-on_each_server!(global_settings_do_not_matter);
+on_each_server!(global_server_settings_have_no_effect);
 
-/// Objects and rows that a row limit, a refused plan, an SQL mode or a time-out would affect, one server at a
-/// time.
+/// Objects and rows that would be affected by a row limit, a refused query plan, an SQL mode or a time-out.
 const SCRIPT: &str = "
     CREATE DATABASE shop; USE shop;
     CREATE TABLE one (id INT PRIMARY KEY, n INT NOT NULL, note VARCHAR(400) CHARACTER SET utf8mb4, UNIQUE KEY (n));
@@ -52,7 +51,7 @@ async fn started(kind: ServerKind) -> Result<Server> {
     Ok(Server::start(accept_odd_settings(ServerSpec::new(kind)).option("--local-infile=1")).await?)
 }
 
-async fn global_settings_do_not_matter(kind: ServerKind) -> Result<()> {
+async fn global_server_settings_have_no_effect(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
@@ -65,7 +64,7 @@ async fn global_settings_do_not_matter(kind: ServerKind) -> Result<()> {
     apply_odd_settings(&source).await?;
     apply_odd_settings(&target).await?;
 
-    // A load of a dump, in chunks of few rows.
+    // First a dump is loaded, in chunks of few rows.
     let folder = dump_folders::write(&source, DumpCompression::Zstd, 3).await?;
     let contents = tailwater_folder::read(folder.path(), false)?;
     let options = LoadOptions { workers: 2, ..LoadOptions::new(target.connect_options()) };
@@ -78,7 +77,8 @@ async fn global_settings_do_not_matter(kind: ServerKind) -> Result<()> {
     };
     is_the_same().await?;
 
-    // A check finds exactly the differences, wherever digests are computed; a repair removes them.
+    // Then a check finds exactly the differences, wherever the digests are computed, and a repair removes
+    // them.
     for digests in [Digests::OnServers, Digests::Quick { seed: 3 }, Digests::Client { seed: 3 }] {
         ensure!(differences(&source, &target, digests).await? == 0, "{digests:?}: the servers are equal");
     }
@@ -93,7 +93,7 @@ async fn global_settings_do_not_matter(kind: ServerKind) -> Result<()> {
     apply_odd_settings(&target).await?;
     for digests in [Digests::OnServers, Digests::Quick { seed: 3 }, Digests::Client { seed: 3 }] {
         let found = differences(&source, &target, digests).await?;
-        // In `two` the row that was deleted with its `one`.
+        // One of the differing rows is in table `two`: it was deleted by the cascade from table `one`.
         ensure!(found == 5, "{digests:?}: {found} rows differ");
     }
     let options = RepairOptions::new(check_options(&source, &target, Digests::Quick { seed: 3 }));
@@ -102,7 +102,7 @@ async fn global_settings_do_not_matter(kind: ServerKind) -> Result<()> {
     let report = report.await?;
     ensure!(report.rows.len() == 5, "{report:?}");
 
-    // A copy.
+    // Last, the tables are copied from server to server.
     reset_odd_settings(&target).await?;
     target.sql("DROP DATABASE shop; DROP DATABASE tailwater").await?;
     apply_odd_settings(&target).await?;
@@ -115,7 +115,7 @@ async fn global_settings_do_not_matter(kind: ServerKind) -> Result<()> {
 fn check_options(source: &Server, target: &Server, digests: Digests) -> CheckOptions {
     let selection = Selection { schemas: vec!["shop".into()], ..Selection::default() };
     let options = CheckOptions::new(source.connect_options(), target.connect_options());
-    // There is no replication: the current rows are compared.
+    // There is no replication, so the check compares the rows without waiting.
     let sync_method = Some(SyncMethod::None);
     CheckOptions { selection, digests, workers: 2, sync_method, ..options }
 }

@@ -1,5 +1,5 @@
-//! Tables of all types whose values on the target differ by one bit each, or by the smallest possible
-//! difference, and writers that change all rows in between.
+//! Test data with all column types. Values on the target differ by one bit each, or by the smallest possible
+//! difference. Meanwhile, writers change all the other rows.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::random::Random;
 
-/// A column: its name and type, and a function for a value and the closest other value.
+/// A column: its name, its type, and a function that returns a value and the closest other value.
 struct Column {
     name: &'static str,
     definition: &'static str,
@@ -34,7 +34,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02X}")).collect()
 }
 
-/// Bytes, and the same with one bit flipped.
+/// Returns random bytes, and the same bytes with one bit flipped.
 fn bytes(random: &mut Random, length: usize) -> (String, String) {
     let mut bytes: Vec<_> = (0..length).map(|_| random.next() as u8).collect();
     let before = hex(&bytes);
@@ -49,7 +49,7 @@ fn integer(random: &mut Random, bits: u32) -> (String, String) {
     (value.to_string(), flipped.to_string())
 }
 
-/// Letters in hexadecimal, and the same with one bit of a letter flipped.
+/// Returns random letters in hexadecimal, and the same letters with one bit of a letter flipped.
 fn letters(random: &mut Random, length: usize) -> (String, String) {
     let mut letters: Vec<_> = (0..length).map(|_| b'a' + 2 * random.below(10) as u8).collect();
     let before = hex(&letters);
@@ -58,7 +58,7 @@ fn letters(random: &mut Random, length: usize) -> (String, String) {
     (before, hex(&letters))
 }
 
-/// Columns of both families.
+/// The columns that both server families support.
 const COLUMNS: &[Column] = &[
     column("ti", "TINYINT", |random| integer(random, 8)),
     column("si", "SMALLINT", |random| integer(random, 16)),
@@ -184,7 +184,7 @@ const COLUMNS: &[Column] = &[
 ];
 
 const MARIADB_COLUMNS: &[Column] = &[
-    // Version 4: not every bit pattern is a UUID.
+    // A UUID of version 4 is generated, because not every bit pattern is a UUID.
     column("uu", "UUID", |random| {
         let (before, after) = bytes(random, 10);
         let text = |digits: String| {
@@ -217,23 +217,24 @@ const SYSBENCH_COLUMNS: &[Column] = &[
     }),
 ];
 
-/// A table: its name, its key, and the literal of a key for a number.
+/// A table: its name, its key, and a function that returns the key's literal for a number.
 #[derive(Clone, Copy)]
 struct Table {
     name: &'static str,
     key: &'static str,
     literal: fn(i64) -> String,
-    /// Statements of writers, with `{number}` for a random number, to be followed by `WHERE id = ...`.
+    /// The SET clauses of the writers' updates, with `{number}` for a random number. `WHERE id = ...` is
+    /// appended.
     updates: [&'static str; 2],
 }
 
-/// The first two have columns of all types.
+/// The tables. The first two have columns of all types.
 const TABLES: [Table; 4] = [
     Table {
         name: "every",
         key: "id INT PRIMARY KEY",
         literal: |id| id.to_string(),
-        // The second statement alternates between the same two versions.
+        // The second update alternates between the same two versions of a row.
         updates: ["w = {number}, vc = 'x{number}', bl = NULL", "w = w ^ 1"],
     },
     Table {
@@ -242,8 +243,8 @@ const TABLES: [Table; 4] = [
         literal: |id| format!("_utf8mb4 X'{}'", hex(format!("k{id}").as_bytes())),
         updates: ["w = {number}, lt = 'x{number}', dd = NULL", "w = w ^ 1, js = '[{number}]'"],
     },
-    // Without floating-point columns, for which rows would be transferred although servers could compute
-    // sums.
+    // This table has no floating-point columns, so that servers can compute sums themselves. With such
+    // columns rows would be transferred.
     Table {
         name: "exact",
         key: "id BIGINT PRIMARY KEY",
@@ -258,34 +259,36 @@ const TABLES: [Table; 4] = [
     },
 ];
 
-/// The expected differences: the table, the row's key, and the column or the kind of difference.
+/// The expected differences: the table, the row's key, and the name of the column or of the kind of
+/// difference.
 pub type InjectedDifferences = BTreeSet<(String, String, String)>;
 
-/// A row with one changed value on the target.
+/// A row that can be changed on the target, with the changed value of one column.
 struct Row {
     table: Table,
     key: String,
     column: &'static str,
     is_nullable: bool,
     is_null: bool,
-    /// The column's changed value.
+    /// The changed value of the column.
     other: String,
 }
 
-/// The tables, and the rows that can be changed.
+/// The test tables, and the rows of the target that can be changed.
 pub struct Plan {
     random: Random,
-    /// Number of rows of each table.
+    /// Number of rows in each table.
     pub rows: i64,
     candidates: Vec<Row>,
     script: String,
 }
 
 impl Plan {
-    /// Tables in which `count` rows can be changed: those with odd numbers. Writers use the others.
+    /// Plans tables in which `count` rows can be changed. These rows have odd numbers, and writers use the
+    /// rows with even numbers.
     pub fn new(seed: u64, kind: ServerKind, count: usize) -> Self {
         let mut random = Random::new(seed);
-        // Some of them stay unchanged.
+        // More rows than are changed, so that some stay unchanged.
         let rows = (count * 3 / TABLES.len()) as i64;
         let mut script = String::from(
             "CREATE DATABASE drift CHARACTER SET utf8mb4; USE drift; SET NAMES utf8mb4; \
@@ -307,7 +310,7 @@ impl Plan {
             let definitions = columns.iter().map(|column| format!("{} {}", column.name, column.definition));
             let more = if is_sysbench { "KEY k_1 (k)" } else { "w INT NOT NULL DEFAULT 0" };
             let definitions = definitions.collect::<Vec<_>>().join(", ");
-            // One transaction is many times faster than one per row.
+            // One transaction for all rows of a table is many times faster than one transaction per row.
             let Table { name, key, .. } = table;
             script.push_str(&format!("CREATE TABLE {name} ({key}, {definitions}, {more});\nBEGIN;\n"));
             let names: Vec<_> = columns.iter().map(|column| column.name).collect();
@@ -343,12 +346,12 @@ impl Plan {
         Self { random, rows, candidates, script }
     }
 
-    /// The script that creates the tables and their rows.
+    /// Returns the script that creates the tables and their rows.
     pub fn script(&self) -> &str {
         &self.script
     }
 
-    /// Changes `count` rows of the target; returns the expected differences.
+    /// Changes `count` rows of the target, and returns the expected differences.
     pub async fn inject(&self, target: &Server, count: usize) -> Result<InjectedDifferences> {
         let mut connection = Connection::connect(&target.connect_options()).await?;
         connection.execute("SET NAMES utf8mb4").await?;
@@ -358,7 +361,7 @@ impl Plan {
         let mut rows: Vec<_> = self.candidates.iter().collect();
         let mut injected = InjectedDifferences::new();
         while injected.len() < count {
-            ensure!(!rows.is_empty(), "too few rows");
+            ensure!(!rows.is_empty(), "no row is left that can be changed");
             let row = rows.swap_remove(random.below(rows.len() as u64) as usize);
             let Row { table: Table { name, literal, .. }, key, column, .. } = row;
             let at = format!("drift.{name} SET {column}");
@@ -375,7 +378,8 @@ impl Plan {
             };
             let start = || sql.chars().take(300).collect::<String>();
             let done = connection.execute(&sql).await.with_context(start)?;
-            // For servers 0.0 and -0.0 are equal, so they keep the stored one.
+            // The server considers 0.0 and -0.0 equal, so an update from one to the other does not change the
+            // row.
             ensure!(done.affected_rows == 1 || *column == "zero", "the row was not changed: {}", start());
             if done.affected_rows == 1 {
                 injected.insert((name.to_string(), key, what.to_owned()));
@@ -385,7 +389,8 @@ impl Plan {
     }
 }
 
-/// Clients that write to all tables as sysbench does, and to a few rows repeatedly, until they are stopped.
+/// Clients that write to all tables as sysbench does, and to a few rows repeatedly, until the test stops
+/// them.
 pub struct Writers {
     stop: CancellationToken,
     committed: Arc<AtomicU64>,
@@ -407,11 +412,11 @@ impl Writers {
                 while !stopping.is_cancelled() {
                     match transact(&mut connection, &mut random, rows).await {
                         Ok(()) => _ = count.fetch_add(1, Relaxed),
-                        // A deadlock between two clients: the server has rolled one back.
+                        // The server rolled this transaction back because of a deadlock with another client.
                         Err(SessionError::Server { error, .. }) if error.number == 1213 => {}
                         Err(error) => return Err(error.into()),
                     }
-                    // At full speed, replicas on two cores could not keep up.
+                    // Without this pause, replicas on two cores could not keep up.
                     tokio::time::sleep(Duration::from_millis(10)).await;
                 }
                 connection.close().await;
@@ -421,7 +426,7 @@ impl Writers {
         Ok(Self { stop, committed, clients })
     }
 
-    /// Number of committed transactions.
+    /// Returns the number of committed transactions.
     pub fn committed(&self) -> u64 {
         self.committed.load(Relaxed)
     }
@@ -435,7 +440,7 @@ impl Writers {
     }
 }
 
-/// Updates two rows, and deletes and reinserts a third one, in one of the tables.
+/// Updates two rows of one of the tables, and deletes and inserts a third row.
 async fn transact(connection: &mut Connection, random: &mut Random, rows: i64) -> Result<(), SessionError> {
     let Table { name, literal, updates, .. } = TABLES[random.below(TABLES.len() as u64) as usize];
     let mut own = || literal(2 + 2 * random.below(rows as u64 / 2 - 1) as i64);

@@ -1,5 +1,5 @@
-//! Dumps of servers that clients write to and alter at the same time. A loaded dump equals a native
-//! replica that was stopped at the position of the dump.
+//! Dumps of servers while clients write rows and change tables. A loaded dump equals a native replica that
+//! was stopped at the position of the dump.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +25,7 @@ use crate::support::run_script;
 
 on_each_server!(a_dump_under_writes_and_ddl_equals_the_source_at_one_point_in_time);
 
-/// Only reached after a failure.
+/// A time that a test reaches only if something is wrong.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 async fn a_dump_under_writes_and_ddl_equals_the_source_at_one_point_in_time(kind: ServerKind) -> Result<()> {
@@ -71,12 +71,14 @@ async fn a_dump_under_writes_and_ddl_equals_the_source_at_one_point_in_time(kind
         let options = DumpOptions {
             chunk_rows_max: 40,
             connections: 3,
-            // An ALTER may take long on a busy machine, and a dump does not wait for a long statement.
+            // An ALTER may take long on a busy machine, and a dump waits for a long statement only up to this
+            // limit.
             lock_wait_max: Duration::from_secs(10),
             ..DumpOptions::new(source.connect_options(), folder.path())
         };
         let dumping = dump(options, Arc::new(BulkProgress::default()), CancellationToken::new());
-        let report = tokio::time::timeout(PATIENCE, dumping).await.context("the dump hangs")??;
+        let report =
+            tokio::time::timeout(PATIENCE, dumping).await.context("the dump did not finish in time")??;
         ensure!(
             writers.committed() > committed,
             "seed {seed}: the writers committed nothing during the dump"
@@ -91,7 +93,7 @@ async fn a_dump_under_writes_and_ddl_equals_the_source_at_one_point_in_time(kind
         load(&contents, &options, &Arc::default(), &CancellationToken::new()).await?;
 
         replicate_until(&replica, &source, gtids).await?;
-        let context = || format!("seed {seed}, round {round}: {} at {gtids}", report.method);
+        let context = || format!("seed {seed}, round {round}: dump method {}, at {gtids}", report.method);
         ensure_equal(&all(&replica).await?, &all(&target).await?).with_context(context)?;
         let options = CheckOptions {
             selection: Selection { schemas: vec!["drift".into()], ..Selection::default() },
@@ -106,12 +108,13 @@ async fn a_dump_under_writes_and_ddl_equals_the_source_at_one_point_in_time(kind
     }
     stop.cancel();
     for altering in altering {
-        ensure!(altering.await?? > 0, "nothing was altered");
+        ensure!(altering.await?? > 0, "a client changed no table");
     }
     writers.stop().await
 }
 
-/// Runs statements in turn, repeatedly; returns the number of successes.
+/// Runs the statements one after the other, repeatedly, until the test stops it. Returns the number of
+/// successful statements.
 async fn alter(
     connect: ConnectOptions,
     statements: &'static [&'static str],
@@ -124,11 +127,11 @@ async fn alter(
             if stop.is_cancelled() {
                 return Ok(done);
             }
-            // In order, because later statements depend on earlier ones.
+            // Each statement is repeated until it succeeds, because later statements depend on earlier ones.
             loop {
                 match connection.execute(sql).await {
                     Ok(_) => break done += 1,
-                    // Another session has the lock: try again.
+                    // Another session holds the lock, so the statement is tried again.
                     Err(SessionError::Server { error, .. }) if [1205, 1213].contains(&error.number) => {}
                     Err(error) => return Err(error),
                 }
@@ -138,7 +141,7 @@ async fn alter(
     }
 }
 
-/// Lets a replica execute its missing part of these GTIDs, and nothing after them.
+/// Lets a replica execute the part of these GTIDs that it lacks, and nothing after them.
 async fn replicate_until(replica: &Server, source: &Server, gtids: &str) -> Result<()> {
     source.create_replication_user().await?;
     let flavour = replica.kind().flavour();
@@ -151,7 +154,7 @@ async fn replicate_until(replica: &Server, source: &Server, gtids: &str) -> Resu
     ensure!(replica.wait_for_gtids(gtids, PATIENCE).await?, "{:?}", replica.replica_status().await?);
     let deadline = tokio::time::Instant::now() + PATIENCE;
     while replica.replica_status().await?.is_some_and(|status| status.sql_running == "Yes") {
-        ensure!(tokio::time::Instant::now() < deadline, "the replica does not stop");
+        ensure!(tokio::time::Instant::now() < deadline, "the replica did not stop");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     let has = replica.replicated_gtids().await?;
