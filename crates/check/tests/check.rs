@@ -285,7 +285,7 @@ async fn different_declarations_give_equal_sums(kind: ServerKind) -> Result<()> 
     Ok(())
 }
 
-/// The statements that a server receives.
+/// Records the statements that a server receives.
 struct StatementLog<'s> {
     server: &'s Server,
 }

@@ -127,8 +127,8 @@ server_section! {
         /// Where an empty log starts in the source's binlog: `current`, `oldest`, or `FILE:POSITION`.
         #[serde(default)]
         pub start: StartConfig,
-        /// Interval of the source's heartbeats, in milliseconds. A stream counts as broken after a silence of eight
-        /// intervals, or of 2 s if that is shorter, but never before three intervals.
+        /// Interval of the source's heartbeats, in milliseconds. A stream counts as broken after a silence of
+        /// eight intervals, or of 2 s if that is shorter, but never before three intervals.
         #[serde(default = "default_heartbeat_ms")]
         pub heartbeat_ms: u64,
         /// Interval of the checks of the source's semi-sync settings, in milliseconds. The old spelling is
@@ -336,7 +336,7 @@ impl SourceConfig {
         }
         if let Some(clash) = own_file(name) {
             return Err(format!(
-                "source.name = {name:?}: {clash} of ours has that name in the log's folder; choose another"
+                "source.name = {name:?}: Tailwater itself uses that name for {clash} in the log's folder; choose another name"
             ));
         }
         if self.server_id == 0 {
@@ -393,7 +393,7 @@ mod tests {
         for name in ["manager", "rejoin", "control.sock", "daemon.lock", "Manager", "orders.guard", "a.lease"]
         {
             let (message, code) = complaint(&GOOD.replace("\"orders\"", &format!("{name:?}")));
-            assert!(code == "TW-CFG-0003" && message.contains("of ours"), "{name}: {message}");
+            assert!(code == "TW-CFG-0003" && message.contains("Tailwater itself uses"), "{name}: {message}");
         }
         load(&GOOD.replace("orders", "managers")).unwrap();
     }

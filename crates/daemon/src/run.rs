@@ -235,7 +235,7 @@ async fn supervise(
                     warn!(
                         source = name,
                         code = error.code(),
-                        "this source is no longer captured; the others are"
+                        "this source is no longer captured; the other sources still are"
                     );
                 }
                 let error = anyhow::Error::new(error).context(format!("source {name}"));

@@ -150,9 +150,9 @@ const OF_ONE_TABLE: [&[u16]; 5] = [
 /// `ER_GET_ERRNO`: the message contains the engine's error number.
 const GOT_ERROR_OF_ENGINE: u16 = 1030;
 
-/// Engine errors (`my_base.h`) about a single table. The table has crashed, is of an older version, is missing,
-/// or has a damaged or missing index or tablespace. The list also has MariaDB's error for a table that cannot
-/// be decrypted with its key.
+/// Engine errors (`my_base.h`) about a single table. The table has crashed, is of an older version, is
+/// missing, or has a damaged or missing index or tablespace. The list also has MariaDB's error for a table
+/// that cannot be decrypted with its key.
 const OF_ONE_TABLE_IN_ENGINE: [u32; 12] = [126, 127, 130, 132, 134, 144, 145, 155, 164, 180, 192, 194];
 
 /// Returns the first number in messages such as `Got error 194 "Tablespace is missing for a table" from

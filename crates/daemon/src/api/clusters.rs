@@ -104,7 +104,7 @@ pub struct FindingReport {
     pub since_ms: u64,
     /// What the observers report, as text.
     pub evidence: Vec<String>,
-    /// What the manager does about it.
+    /// What the manager does about the finding.
     pub action: String,
     /// For `FailoverNotReady`: the code of the safety rule that would refuse the failover.
     #[serde(default, skip_serializing_if = "Option::is_none")]

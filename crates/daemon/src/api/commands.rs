@@ -30,7 +30,7 @@ pub enum ControlCommand {
         /// 1970.
         until_time_us: Option<u64>,
     },
-    /// Start a channel, and let it skip changes that the target already has.
+    /// Start a channel, and let it tolerate changes that the target already has.
     #[serde(rename = "channel_tolerate")]
     Tolerate {
         /// The channel's name.

@@ -48,7 +48,7 @@ pub fn serve(listener: TcpListener, handler: Arc<HttpHandler>) -> JoinHandle<()>
             match listener.accept().await {
                 Ok((stream, peer)) => {
                     let Ok(permit) = Arc::clone(&permits).try_acquire_owned() else {
-                        debug!(%peer, "http: closed a connection: {CONNECTIONS_MAX} are open already");
+                        debug!(%peer, "http: closed a new connection: {CONNECTIONS_MAX} are already open");
                         continue;
                     };
                     let handler = Arc::clone(&handler);

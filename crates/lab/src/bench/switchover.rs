@@ -125,7 +125,7 @@ async fn round_trips(kind: ServerKind, rounds: u16) -> anyhow::Result<Vec<WriteP
     let folder = TrialFolder::new(None)?;
     let mut spec = TrialSpec {
         kind,
-        // The same as on the replicas: Tailwater syncs the log before a commit is acknowledged, and all
+        // Reduced, as on the replicas: Tailwater syncs the log before a commit is acknowledged, and all
         // servers share one disk.
         durability: TrialDurability::Reduced,
         options: Vec::new(),

@@ -40,7 +40,7 @@ struct CommittedRow {
     at: Instant,
 }
 
-/// Running clients.
+/// The running clients. Each of them writes to the server that accepts writes.
 #[derive(Debug)]
 pub struct ClusterWriters {
     committed: Arc<Mutex<Vec<CommittedRow>>>,

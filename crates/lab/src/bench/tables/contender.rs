@@ -30,7 +30,7 @@ pub enum DumpTool {
     OursGzip,
     /// mydumper, not compressed, with one file for each table.
     MydumperWhole,
-    /// As `MydumperWhole`, followed by a sync of all files, as Tailwater does it.
+    /// The same as `MydumperWhole`, followed by a sync of all files, as Tailwater does it.
     MydumperSynced,
     /// mydumper, not compressed, with tables split by `--rows`.
     MydumperParts,
