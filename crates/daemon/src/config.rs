@@ -246,7 +246,7 @@ impl Config {
     /// Reads and checks the file at `path`.
     ///
     /// # Errors
-    /// [`ConfigError`] with the line, column and key at fault where there is one.
+    /// [`ConfigError`], with the line, column and key of the error if it has them.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
         let error = |code, message: String| ConfigError { code, path: path.into(), message };
         let text = tailwater_files::read_user_file_text(path, 64 << 20)

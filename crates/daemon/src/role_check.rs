@@ -18,7 +18,7 @@ const LAG_SECONDS_MAX: u64 = 10;
 /// Checks whether clients may write to a server, or to the primary of a cluster.
 ///
 /// # Errors
-/// If the configuration has no such server or source, or the cluster is ambiguous.
+/// If the configuration has no such server or source, or has several sources and the check names none.
 pub fn check_primary(
     clusters: &[ClusterSnapshot],
     server: Option<&str>,

@@ -39,7 +39,7 @@ pub enum ControlCommand {
         /// the channel failed at.
         until_gtid: Option<String>,
     },
-    /// Stop a channel after the transactions under way have committed.
+    /// Stop a channel after its running transactions have committed.
     #[serde(rename = "channel_stop")]
     Stop {
         /// The channel's name.

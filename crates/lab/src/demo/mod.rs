@@ -251,12 +251,12 @@ impl DemoCluster {
         trial.stop_relay().await?;
 
         view.print_step(
-            "reading the whole log against the ledger, and against the dead primary's own binlog, byte by byte",
+            "comparing the whole log with the ledger, and byte by byte with the dead primary's own binlog",
         );
         let proof = prove(&log, ledger, kind.flavour(), trial.primary.data())?;
         trial.restart_primary_alone().await?;
         let former_primary = failover.ledger.compare_with_server(&trial.primary.connect_options()).await?;
-        view.print_step("the old primary was started again, to see what its own disk kept");
+        view.print_step("the old primary was started again, to read what its own disk has kept");
         trial.start_relay()?;
         trial.wait_for_primary(&failover.primary).await?;
         let rejoin = rejoin(trial, native.named(&failover.primary)?, ledger).await?;
