@@ -19,6 +19,9 @@ type FuzzPieces = Result<Vec<Vec<u8>>, String>;
 
 /// Tests one fuzz input. The first byte of `data` selects the format. The second byte is the position at
 /// which the rest is split into two pieces.
+///
+/// # Panics
+/// If the output depends on the split, is longer than the input, or is not read back unchanged.
 pub fn check(data: &[u8]) {
     let [what, cut, data @ ..] = data else { return };
     let pieces = data.split_at(usize::from(*cut).min(data.len()));
@@ -42,7 +45,7 @@ fn split(pieces: &[&[u8]]) -> FuzzPieces {
 
 fn check_statements(data: &[u8], (front, rest): (&[u8], &[u8])) {
     let whole = split(&[data]);
-    assert_eq!(whole, split(&[front, rest]), "pieces matter");
+    assert_eq!(whole, split(&[front, rest]), "the result depends on where the input is split");
     let Ok(found) = whole else { return };
     assert!(found.iter().map(Vec::len).sum::<usize>() <= data.len(), "the output is longer than the input");
     for statement in found {
@@ -54,7 +57,11 @@ fn check_statements(data: &[u8], (front, rest): (&[u8], &[u8])) {
         }
         // The server receives only this statement. Splitting it again must return it whole.
         let reparsed = split(&[statement.as_slice(), b"\n;"]);
-        assert_eq!(reparsed.as_deref(), Ok([statement.clone()].as_slice()), "it is not one statement");
+        assert_eq!(
+            reparsed.as_deref(),
+            Ok([statement.clone()].as_slice()),
+            "the statement is split into several statements"
+        );
     }
 }
 
@@ -70,7 +77,7 @@ fn check_rows(data: &[u8], (front, rest): (&[u8], &[u8])) {
         Ok(made)
     };
     let whole = made(&[data]);
-    assert_eq!(whole, made(&[front, rest]), "pieces matter");
+    assert_eq!(whole, made(&[front, rest]), "the result depends on where the input is split");
     for statement in whole.into_iter().flatten() {
         // No value may end the statement, or the quotes around the value.
         let reparsed = statement_splitter::all(&statement);

@@ -1,11 +1,11 @@
 //! Moves whole tables: dump, load and copy.
 //!
-//! The map:
+//! Modules:
 //! - [`dump`]: dumps databases into a folder.
 //! - [`folder`]: the format of a dump folder; no other module knows its layout.
 //! - [`load`]: loads a dump into a server.
 //! - [`copy`]: copies databases from one server to another; [`binary`]: copies whole servers as data files.
-//! - [`fuzzing`]: invariants for any bytes that are read as a dump.
+//! - [`fuzzing`]: checks that must hold for any bytes that are read as a dump.
 
 pub mod binary;
 pub mod copy;

@@ -222,7 +222,7 @@ async fn back_up(kind: ServerKind, other: ServerKind) -> Result<()> {
     unfit(mariadb_backup::plan(&options).await, "does not run")?;
     if let Some(other) = server(other, "other").await? {
         options.program = program(&other, folder.path())?;
-        unfit(mariadb_backup::plan(&options).await, "take that of the server's own release series")?;
+        unfit(mariadb_backup::plan(&options).await, "use the program of the server's release series")?;
     }
     options.program = program(&source, folder.path())?;
     source.sql(CHANNEL_ROWS).await?;
@@ -269,7 +269,7 @@ async fn a_failed_backup_reports_why_and_a_cancelled_one_stops() -> Result<()> {
     cancel.cancel();
     let stopped = mariadb_backup::back_up(&good, &progress, &cancel).await;
     let is_expected = |error: &BulkError| {
-        error.code() == "TW-BULK-0103" && error.to_string().contains("data has what was copied; remove it")
+        error.code() == "TW-BULK-0103" && error.to_string().contains("data has an incomplete copy; remove it")
     };
     ensure!(stopped.as_ref().is_err_and(is_expected), "{stopped:?}");
     // An account that may connect but not lock.

@@ -31,8 +31,8 @@ const BUSY_MAX: Duration = Duration::from_secs(10);
 /// Maximum number of names of tables or databases in an error message.
 const NAMED_MAX: usize = 5;
 /// Interval between two polls of the recipient, for its progress and for whether it has restarted.
-const LOOK: Duration = Duration::from_millis(500);
-/// How many times to send KILL to the recipient, [`LOOK`] apart.
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
+/// How many times to send KILL to the recipient, [`POLL_INTERVAL`] apart.
 const KILLS_MAX: u32 = 20;
 
 /// The donor and the recipient of a clone.
@@ -79,6 +79,10 @@ struct PreparedClone {
 
 /// Checks whether the donor can be cloned to the recipient, and returns the plan. Changes nothing on either
 /// server.
+///
+/// # Errors
+/// [`BulkError::BinaryUnsupported`] with the reason; [`BulkError::Session`], also if an account lacks a
+/// privilege.
 pub async fn plan(options: &CloneOptions) -> Result<ClonePlan, BulkError> {
     let PreparedClone { recipient, plan } = prepare(options).await?;
     recipient.close().await;
@@ -87,6 +91,12 @@ pub async fn plan(options: &CloneOptions) -> Result<ClonePlan, BulkError> {
 
 /// Clones the donor, and waits until the recipient has restarted with its new data. Cancelling it also
 /// cancels the clone on the recipient.
+///
+/// # Errors
+/// - [`BulkError::BinaryUnsupported`], before any change.
+/// - [`BulkError::BinaryFailed`] if the recipient fails, which may leave it without data.
+/// - [`BulkError::BinaryInterrupted`] if cancelled.
+/// - [`BulkError::RecipientDown`] if the recipient has all the data, but does not restart in time.
 pub async fn clone(
     options: &CloneOptions,
     progress: &Arc<BulkProgress>,
@@ -150,7 +160,7 @@ fn check_cloned(
         Ok(()) => Ok(()),
         Err(SessionError::Server { error, .. }) if error.number != RESTART_FAILED && is_cancelled => {
             let left = format!(
-                "the clone was cancelled on {recipient}, which keeps nothing of it: run the same command again"
+                "the clone was cancelled on {recipient}, which has discarded the copied data: run the same command again"
             );
             Err(BulkError::BinaryInterrupted { left })
         }
@@ -158,17 +168,16 @@ fn check_cloned(
             Err(BulkError::BinaryFailed {
                 what: "the recipient's CLONE INSTANCE".into(),
                 reason: error.to_string(),
-                left: "its former data is lost, unless it failed at the very start".into(),
+                left: "the former data of the recipient is lost, unless the clone failed at the very start"
+                    .into(),
             })
         }
         Err(SessionError::Server { .. }) => {
-            info!(
-                "the recipient has all data and shuts down: start it, unless something restarts it automatically"
-            );
+            info!("the recipient has all data and shuts down: start it, unless a supervisor restarts it");
             Ok(())
         }
         Err(error) => {
-            debug!(%error, "the recipient restarts");
+            debug!(%error, "the connection to the recipient broke; the recipient is restarting");
             Ok(())
         }
     }
@@ -182,7 +191,7 @@ async fn execute_when_free(recipient: &mut Connection, sql: &str) -> Result<(), 
         match recipient.execute(sql).await {
             Err(SessionError::Server { error, .. }) if is_busy(&error) && started.elapsed() < BUSY_MAX => {
                 debug!(%error, "waiting for another clone operation to end");
-                tokio::time::sleep(LOOK).await;
+                tokio::time::sleep(POLL_INTERVAL).await;
             }
             executed => return executed.map(drop),
         }
@@ -232,7 +241,7 @@ async fn prepare(options: &CloneOptions) -> Result<PreparedClone, BulkError> {
     .await?;
     if let Some(left_out) = left_out {
         let reason =
-            format!("only InnoDB tables are cloned, and these would be empty in the copy: {left_out}");
+            format!("only InnoDB tables are cloned, and these tables would be empty in the copy: {left_out}");
         return Err(BulkError::BinaryUnsupported { reason });
     }
     let databases = names(
@@ -265,7 +274,7 @@ async fn address(options: &CloneOptions, donor: &mut Connection) -> Result<(Stri
         Endpoint::Tcp { host, port } => Ok((host.clone(), *port)),
         Endpoint::Unix { .. } => {
             let port = text(donor, "SELECT @@port").await?;
-            let reason = || "the donor is reached by a socket and does not listen on a port".to_owned();
+            let reason = || "the donor is reached through a socket and listens on no TCP port".to_owned();
             let port = port.parse().ok().filter(|port| *port > 0);
             Ok(("127.0.0.1".into(), port.ok_or_else(|| BulkError::BinaryUnsupported { reason: reason() })?))
         }
@@ -314,7 +323,7 @@ async fn give_up<T>(
             debug!(%error, "the clone cannot be cancelled");
         }
         // The KILL is repeated: one that arrives before the statement has started has no effect.
-        if let Ok(cloned) = tokio::time::timeout(LOOK, &mut cloning).await {
+        if let Ok(cloned) = tokio::time::timeout(POLL_INTERVAL, &mut cloning).await {
             return Some(cloned);
         }
     }
@@ -333,7 +342,7 @@ async fn watch(recipient: &ConnectOptions, progress: &BulkProgress) -> Infallibl
     let mut connection = None;
     let mut shown = 0;
     loop {
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
         let mut asked = match connection.take() {
             Some(connection) => connection,
             None => match Connection::connect(recipient).await {
@@ -391,7 +400,7 @@ async fn wait_for_restart(options: &CloneOptions) -> Result<(BinaryCopyPosition,
                 reason: last,
             });
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
@@ -411,7 +420,7 @@ async fn state(connection: &mut Connection) -> Result<Option<BinaryCopyPosition>
         Some("Failed") => Err(BulkError::BinaryFailed {
             what: "the recipient's CLONE INSTANCE".into(),
             reason: format!("{} ({})", field(2).unwrap_or_default(), field(1).unwrap_or_default()),
-            left: "its former data is lost".into(),
+            left: "the former data of the recipient is lost".into(),
         }),
         _ => Ok(None),
     }

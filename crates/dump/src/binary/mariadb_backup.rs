@@ -22,7 +22,7 @@ use tailwater_tables::progress::BulkProgress;
 const POINT_FILES: [&str; 3] =
     ["mariadb_backup_binlog_info", "xtrabackup_binlog_info", "mariabackup_binlog_info"];
 /// Interval between two measurements of the folder's size, for the progress.
-const LOOK: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// How many of the last output lines of `mariadb-backup` an error shows.
 const LINES_SHOWN: usize = 4;
 
@@ -101,6 +101,11 @@ pub async fn plan(options: &BackupOptions) -> Result<BackupPlan, BulkError> {
 
 /// Copies the server's files and prepares them. A server of the same release series can then start on the
 /// folder.
+///
+/// # Errors
+/// - [`BulkError::BinaryUnsupported`], before any change.
+/// - [`BulkError::BinaryFailed`] with the last output of the program.
+/// - [`BulkError::BinaryInterrupted`]; [`BulkError::File`].
 pub async fn back_up(
     options: &BackupOptions,
     progress: &Arc<BulkProgress>,
@@ -134,7 +139,7 @@ pub async fn back_up(
         .arg("--prepare")
         .arg(format!("--target-dir={}", directory.display()))
         .arg(format!("--use-memory={}", options.memory_bytes));
-    info!("preparing the copy: replaying what was written meanwhile");
+    info!("preparing the copy: replaying the changes made while it was copied");
     run(preparing, "preparing", directory, progress, stop).await?;
     Ok(BackupReport {
         point: point.as_deref().and_then(version_check::point_of_backup).unwrap_or_default(),
@@ -185,7 +190,7 @@ async fn run(
     let messages = tempfile::tempfile().and_then(|file| Ok((file.try_clone()?, file)));
     let (messages, to_read) =
         messages.map_err(|source| BulkError::File { action: "make", path: std::env::temp_dir(), source })?;
-    let left = || format!("{} has what was copied; remove it before another try", directory.display());
+    let left = || format!("{} has an incomplete copy; remove it before you try again", directory.display());
     let failed = |reason: String| BulkError::BinaryFailed {
         what: format!("mariadb-backup, {what},"),
         reason,
@@ -215,7 +220,7 @@ async fn run(
 async fn watch(directory: &Path, progress: &BulkProgress) -> Infallible {
     let mut shown = 0;
     loop {
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
         let bytes = size_of_folder(directory);
         progress.rows(0, bytes.saturating_sub(shown));
         shown = shown.max(bytes);

@@ -1,8 +1,8 @@
-//! Copies a whole server's data files with the server's own tools. This is faster than copying rows for large
-//! data, and only possible between servers of the same release series.
+//! Copies all data files of a server with the tools of its vendor. For large data this is faster than copying
+//! rows. It only works between servers of the same release series.
 //!
 //! - [`clone_plugin`]: MySQL's clone plugin, from server to server over the network.
-//! - [`mariadb_backup`]: `mariadb-backup`, into a folder of this machine.
+//! - [`mariadb_backup`]: `mariadb-backup`, into a folder on this machine.
 //! - [`version_check`]: whether versions of servers and tools are compatible.
 
 pub mod clone_plugin;
@@ -27,6 +27,9 @@ pub struct BinaryCopyPosition {
 
 /// Refuses to copy a target to which a channel applies without writing the target's binlog. The GTIDs in the
 /// files of such a server lag its data, so a replica of the copy would start at a wrong position.
+///
+/// # Errors
+/// [`BulkError::BinaryUnsupported`]; [`BulkError::Session`].
 async fn refuse_channel_target(source: &mut Connection) -> Result<(), BulkError> {
     let channels = channel_target::unlogged_channels(source).await?;
     if channels.is_empty() {

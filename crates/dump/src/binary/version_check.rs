@@ -38,12 +38,12 @@ pub(super) fn may_back_up(tool: &str, version: &str) -> Result<(), String> {
     // Example: "mariadb-backup based on MariaDB server 10.11.18-MariaDB debian-linux-gnu (x86_64)".
     let of_tool = tool.split_once("MariaDB server ").and_then(|(_, version)| series(version));
     let Some(of_tool) = of_tool else {
-        return Err(format!("its output does not name a server version, but is {:?}", tool.trim()));
+        return Err(format!("its output names no server version: {:?}", tool.trim()));
     };
     match series(version) {
         Some(of_server) if (of_server.0, of_server.1) == (of_tool.0, of_tool.1) => Ok(()),
         _ => Err(format!(
-            "it is for {}.{}, but the server is {version}; take that of the server's own release series",
+            "it is for {}.{}, but the server is {version}; use the program of the server's release series",
             of_tool.0, of_tool.1
         )),
     }
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn servers_clone_within_their_series() {
+    fn a_server_clones_only_from_its_release_series() {
         for (donor, recipient, may) in [
             ("9.7.4-2", "9.7.0", true),
             ("8.4.3", "8.4.6", true),
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tool_matches_the_series_of_the_server() {
+    fn mariadb_backup_must_match_the_release_series_of_the_server() {
         let tool =
             "/usr/bin/mariadb-backup based on MariaDB server 10.11.18-MariaDB debian-linux-gnu (x86_64)\n";
         assert_eq!(may_back_up(tool, "10.11.6-MariaDB-log"), Ok(()));
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn the_position_of_the_tool_is_parsed() {
+    fn the_position_that_mariadb_backup_writes_is_parsed() {
         let point = point_of_backup("binlog.000002\t1234\t0-1-5,1-1-7\n").unwrap();
         assert_eq!(point.gtid_set.as_deref(), Some("0-1-5,1-1-7"));
         assert_eq!(

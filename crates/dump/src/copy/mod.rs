@@ -1,4 +1,11 @@
 //! Copies databases from one server to another: a dump and a load at the same time, without files in between.
+//!
+//! A copy uses the code of a dump to prepare the source (snapshot, definitions, chunks), and the code of a
+//! load for the target (tables, rows, objects, GTID state, progress record). [`table_copier`] reads each
+//! chunk on a connection of the snapshot and writes it on a connection to the target.
+//!
+//! An interrupted copy resumes with [`LoadOptions::resume`]. It keeps the finished tables and copies the
+//! others from scratch, at a later point in time than the finished ones.
 
 pub(crate) mod table_copier;
 
@@ -107,6 +114,12 @@ pub async fn dry_run(options: &CopyOptions) -> Result<CopyPlan, BulkError> {
 
 /// Copies databases. If the copy fails, is cancelled or is killed, the finished tables are kept, and
 /// [`LoadOptions::resume`] continues after them. A copy that sets the target's GTID state cannot be resumed.
+///
+/// # Errors
+/// Those of a dump and of a load. [`BulkError::CopyInterrupted`] in place of [`BulkError::Interrupted`] with
+/// [`LoadOptions::set_gtid`]. These occur before any change: [`BulkError::TablesExist`],
+/// [`BulkError::InterruptedLoad`], [`BulkError::LoadInProgress`], [`BulkError::LocalInfileOff`] and
+/// [`BulkError::GtidState`].
 pub async fn copy(
     options: &CopyOptions,
     progress: &Arc<BulkProgress>,
@@ -145,7 +158,7 @@ async fn run_copy(
     if tables_before > 0 {
         warn!(
             tables_before,
-            "the copy resumed at another point in time, so the target's data has several points in time"
+            "the copy resumed with a new snapshot, so the tables on the target have different points in time"
         );
     }
     Ok(CopyReport {

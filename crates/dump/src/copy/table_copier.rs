@@ -116,6 +116,10 @@ impl CopySource {
 
     /// Prepares the target before tables are created. Drops the tables that an earlier copy did not finish,
     /// or all of them for a restart. Returns the number of tables that are kept.
+    ///
+    /// # Errors
+    /// [`BulkError::GtidState`] if tables of an earlier copy are kept, but `one_point` requires one point in
+    /// time for all tables; [`BulkError::Session`].
     async fn prepare_target(
         &self,
         target: &mut Connection,

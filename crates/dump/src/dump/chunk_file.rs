@@ -45,7 +45,7 @@ enum ChunkSink {
 }
 
 impl ChunkFile {
-    /// Creates a file.
+    /// Creates the file.
     ///
     /// # Errors
     /// [`BulkError::File`]
@@ -96,7 +96,7 @@ impl ChunkFile {
         matches!(&self.content, ChunkContent::Parquet(file) if file.is_group())
     }
 
-    /// Writes the waiting rows.
+    /// Compresses and writes the buffered rows.
     ///
     /// # Errors
     /// [`BulkError::File`]
@@ -107,8 +107,8 @@ impl ChunkFile {
         }
     }
 
-    /// Writes the rest, makes the file durable and gives it its name. Also returns the values that the file
-    /// lacks.
+    /// Writes the remaining rows, makes the file durable and gives it its name. Also returns the numbers of
+    /// values that the format cannot represent.
     ///
     /// # Errors
     /// [`BulkError::File`]
@@ -157,8 +157,8 @@ impl TextFile {
         written.map_err(file_error("write", path))
     }
 
-    /// Writes the remaining rows. Returns the file, the CRC32 of its uncompressed bytes, and the size of its
-    /// last compressed part.
+    /// Writes the remaining rows. Returns the file, the CRC32 of its uncompressed bytes, and the size in
+    /// bytes of the end of the last statement.
     fn end(mut self, path: &Path) -> Result<(Box<dyn NewFile>, u32, u64), BulkError> {
         let before = self.gathered.len();
         self.encoder.end(&mut self.gathered);

@@ -47,6 +47,9 @@ pub(crate) struct DumpChunk {
 
 impl DumpTable {
     /// Creates the remaining work of a table from its manifest entry and its chunk plan.
+    ///
+    /// # Errors
+    /// The reason why an interrupted dump cannot resume with this table.
     pub(crate) fn new(
         name: TableName,
         expressions: String,
@@ -73,6 +76,9 @@ impl DumpTable {
 
     /// Returns the next chunk; `None` if all chunks are dumped or assigned to workers. A newly cut chunk is
     /// recorded in the journal before it is assigned.
+    ///
+    /// # Errors
+    /// [`BulkError`] of a query, or of writing the journal.
     pub(crate) async fn take(
         &self,
         connection: &mut Connection,
@@ -99,6 +105,9 @@ impl DumpTable {
     }
 
     /// Records a finished chunk. Returns whether this finishes the table.
+    ///
+    /// # Errors
+    /// [`BulkError`] of writing the journal.
     pub(crate) async fn done(
         &self,
         task: &DumpChunk,
@@ -123,6 +132,9 @@ impl DumpTable {
 
     /// Records that a table is finished, if all its chunks are. After an interruption, only this record may
     /// be missing.
+    ///
+    /// # Errors
+    /// [`BulkError`] of writing the journal.
     pub(crate) async fn finish_if_all(&self, folder: &mut DumpFolder) -> Result<bool, BulkError> {
         let (schema, table) = (self.name.schema.clone(), self.name.name.clone());
         self.chunk_state.lock().await.finish_if_all(folder, schema, table)

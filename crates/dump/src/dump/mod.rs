@@ -1,5 +1,13 @@
 //! Dumps databases into a folder, over several connections with the same consistent snapshot. Rows go from
 //! the network to files without being parsed into values, except for Parquet.
+//!
+//! - [`preparation`]: the selection, the folder and the snapshot.
+//! - [`origin`]: whether a resumed dump still reads the same server; [`omissions`]: what the dump does not
+//!   contain.
+//! - [`chunk_queue`]: selects the next chunk; [`worker`]: dumps one chunk after the other.
+//! - [`chunk_file`]: the data file of a chunk; [`row_encoder`]: rows as text, with [`tsv`] as the format that
+//!   `load` reads; [`parquet`]: rows as columns.
+//! - [`stream`]: the whole dump as one stream of statements.
 
 mod chunk_file;
 pub(crate) mod chunk_queue;
@@ -183,7 +191,7 @@ pub async fn dry_run(options: &DumpOptions) -> Result<DumpPlan, BulkError> {
     Ok(DumpPlan { ways, tables })
 }
 
-/// Dumps databases. If the dump fails, is cancelled or is killed, finished chunks are kept.
+/// Dumps databases. If the dump fails, is cancelled or is killed, the finished chunks are kept, and
 /// [`DumpOptions::resume`] continues after them.
 ///
 /// # Errors
@@ -199,9 +207,9 @@ pub async fn dump(
     run(options, None, progress, cancel).await
 }
 
-/// Dumps into a single stream of statements that the stock client loads in one pass. A slow `out` slows down
-/// the connections: each buffers only about a megabyte. An incomplete stream lacks the line of
-/// [`stream::END`].
+/// Dumps into a single stream of statements that the `mysql` or `mariadb` client loads in one pass. A slow
+/// `out` slows down the connections, because each buffers only about a megabyte. A complete stream ends with
+/// the line [`stream::END`].
 ///
 /// # Errors
 /// As [`dump`], but [`BulkError::StreamInterrupted`] in place of [`BulkError::Interrupted`], since a stream
@@ -299,7 +307,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_chunk_of_long_rows_has_few_rows() {
+    fn the_first_chunk_of_a_table_with_long_rows_has_few_rows() {
         let options = DumpOptions::new(ConnectOptions::new(Endpoint::tcp("h", 1), "u"), "dump");
         let first = |rows, bytes| options.chunk_size_limits(rows, bytes).rows_first;
         assert_eq!(first(1000, 1000 << 20), 64);

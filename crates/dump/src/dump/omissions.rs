@@ -1,5 +1,5 @@
-//! What a server has and its dump lacks. It is reported, because otherwise it would only be noticed when it
-//! is needed.
+//! Finds what exists on a server and is not in its dump. The dump reports it; otherwise a user would only
+//! notice when the missing data is needed.
 
 use tailwater_session::Connection;
 
@@ -9,28 +9,28 @@ use tailwater_tables::schema::{TableName, texts};
 use tailwater_wire::server_version::ServerFeature;
 use tailwater_wire::sql_quote::string_literals;
 
-/// Something that the dump lacks.
+/// Something on the server that is not in the dump.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Omission {
-    /// The table or the library.
+    /// The name of the table or of the library.
     pub of: String,
-    /// What is missing of it.
+    /// Which part of it is not in the dump.
     pub what: OmissionKind,
 }
 
-/// What a dump lacks.
+/// The kinds of content that a dump does not include.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OmissionKind {
-    /// A table's rows, which another table stores.
+    /// The rows of a table whose engine reads them from another table.
     Rows,
-    /// A table's history rows (system versioning).
+    /// The history rows of a system-versioned table.
     History,
-    /// A library for routines in JavaScript.
+    /// A library of JavaScript code for routines.
     Library,
 }
 
 impl OmissionKind {
-    /// The name.
+    /// Returns the name of the kind, for JSON output.
     pub fn name(self) -> &'static str {
         match self {
             Self::Rows => "rows",
@@ -39,21 +39,23 @@ impl OmissionKind {
         }
     }
 
-    /// A description.
+    /// Returns a description for users.
     pub fn words(self) -> &'static str {
         match self {
             Self::Rows => {
                 "its rows are stored in other tables, on this server or another: only its definition is dumped"
             }
             Self::History => {
-                "its history rows: the history starts from scratch where it is loaded (system versioning)"
+                "its history rows (system versioning): the loaded table starts with an empty history"
             }
-            Self::Library => "the library itself: create it by hand for the functions that use it",
+            Self::Library => {
+                "the library itself: create it manually on the target for the functions that use it"
+            }
         }
     }
 }
 
-/// What the dump lacks of these tables.
+/// Returns what the dump does not include of these tables.
 pub(super) fn of_tables(infos: &[(TableName, TableInfo)]) -> Vec<Omission> {
     let kind = |info: &TableInfo| match info {
         info if !info.keeps_rows() => Some(OmissionKind::Rows),
@@ -66,7 +68,7 @@ pub(super) fn of_tables(infos: &[(TableName, TableInfo)]) -> Vec<Omission> {
         .collect()
 }
 
-/// The libraries of these databases.
+/// Returns the libraries of these databases.
 ///
 /// # Errors
 /// [`BulkError::Session`]

@@ -1,4 +1,4 @@
-//! Identifies the server of a dump, so that the dump resumes with no other.
+//! Identifies the dumped server, so that a dump can only resume on the same server.
 
 use tailwater_session::Connection;
 use tailwater_wire::Flavour;
@@ -13,7 +13,7 @@ use tailwater_tables::snapshot::SnapshotPoint;
 /// # Errors
 /// [`BulkError::Session`].
 pub(super) async fn of(connection: &mut Connection) -> Result<DumpedServer, BulkError> {
-    // MariaDB has a server UID since about 10.6.
+    // MariaDB has a `server_uid` since about 10.6.
     let (flavour, variable) = match connection.server().flavour {
         Flavour::MySql => (DumpedFlavour::MySql, "server_uuid"),
         Flavour::MariaDb => (DumpedFlavour::MariaDb, "server_uid"),
@@ -28,10 +28,10 @@ pub(super) async fn of(connection: &mut Connection) -> Result<DumpedServer, Bulk
     Ok(DumpedServer { flavour, version: connection.server().version_text.clone(), identity, server_id })
 }
 
-/// Whether a dump of the server `started` may resume on the server `now`.
+/// Checks whether the dump of the server `started` may resume on the server `now`.
 ///
 /// # Errors
-/// Why not.
+/// The reason why it may not resume.
 pub(super) fn check_server(started: &DumpedServer, now: &DumpedServer) -> Result<(), String> {
     if started.flavour != now.flavour {
         return Err("it comes from a server of the other family".into());
@@ -51,11 +51,11 @@ pub(super) fn check_server(started: &DumpedServer, now: &DumpedServer) -> Result
     }
 }
 
-/// Whether the history of the server, whose position is `now`, includes everything that was dumped. A server
-/// that was restored from a backup has the same identity and another history.
+/// Checks whether the history of the server, whose position is `now`, includes all rows that the dump already
+/// has. A server that was restored from a backup has the same identity, but another history.
 ///
 /// # Errors
-/// Why not.
+/// The reason why it does not.
 pub(super) fn check_history(manifest: &Manifest, now: &SnapshotPoint) -> Result<(), String> {
     let flavour = match manifest.server.flavour {
         DumpedFlavour::MySql => Flavour::MySql,
@@ -92,7 +92,7 @@ mod tests {
         assert!(!check(server(Some("a"), Some(1)), server(Some("b"), Some(1))));
         assert!(!check(server(None, Some(1)), server(Some("b"), Some(2))));
         assert!(check(server(None, Some(1)), server(Some("b"), Some(1))));
-        // As in older dumps.
+        // Dumps of older versions record neither an identity nor a server_id.
         assert!(check(server(None, None), server(Some("b"), Some(1))));
         let other = DumpedServer { flavour: DumpedFlavour::MySql, ..server(Some("a"), Some(1)) };
         assert!(!check(other, server(Some("a"), Some(1))));

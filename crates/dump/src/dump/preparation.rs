@@ -1,4 +1,5 @@
-//! The work before the first row: the inventory, the folder, the snapshot, and all definitions.
+//! Prepares a dump before it reads the first row: the inventory, the folder, the snapshot, and all
+//! definitions.
 
 use std::collections::{HashMap, HashSet};
 use std::io::Read;
@@ -32,11 +33,11 @@ use tailwater_tables::schema::accounts::Account;
 use tailwater_tables::schema::{self, SchemaInventory, SchemaObject, Selection, TableName, VisibilityScope};
 use tailwater_tables::snapshot::{FinishedTables, Snapshot, SnapshotOptions, SnapshotPoint, SnapshotReader};
 
-/// How often objects are listed again because one was dropped before it was locked, or created before the
-/// snapshot.
+/// Maximum number of attempts to list the objects. They are listed again if one was dropped before it was
+/// locked, or created before the snapshot.
 const LIST_TRIES_MAX: u32 = 20;
 
-/// Everything that workers need.
+/// Everything that the workers of a dump need.
 pub(crate) struct PreparedDump {
     pub(crate) shared: Arc<DumpContext>,
     pub(crate) snapshot: SnapshotTaken,
@@ -44,7 +45,7 @@ pub(crate) struct PreparedDump {
     pub(crate) left_out: Vec<Omission>,
 }
 
-/// The snapshot without its locks, which are shared.
+/// A snapshot that was taken. Its locks are in the shared state of the workers.
 pub(crate) struct SnapshotTaken {
     pub(crate) readers: Vec<SnapshotReader>,
     pub(crate) method: tailwater_tables::snapshot::SnapshotMethod,
@@ -61,8 +62,8 @@ pub(crate) async fn prepare(
 ) -> Result<PreparedDump, BulkError> {
     let mut connection = Connection::connect(&options.connect).await?;
     schema::prepare(&mut connection).await?;
-    // Before anything is written, so that after an error about a name or a missing privilege the user can run
-    // the same command again.
+    // The selection is checked before anything is written. After an error about a name or a missing
+    // privilege, the user can then run the same command again.
     let resumes = options.resume && DumpFolder::is_one(options.files.as_ref())?;
     let checked = match resumes {
         true => None,
@@ -75,7 +76,8 @@ pub(crate) async fn prepare(
     let VisibleSelection { granted, .. } = match checked {
         Some(checked) => checked,
         None => {
-            // Even a complete dump: one of its files may be missing, or tables may have been added.
+            // Even a complete dump is marked as unfinished: one of its files may be missing, or new tables
+            // may match the selection.
             folder.manifest_mut().finished_at = None;
             check_selection(&mut connection, &selection, accounts).await?
         }
@@ -85,7 +87,7 @@ pub(crate) async fn prepare(
     let Snapshot { readers, inventory, tables: left, definitions, point, method, stall } = snapshot;
     options.snapshot_taken.cancel();
     for table in schema::hidden_triggers(&granted, &inventory) {
-        warn!(%table, "TRIGGER is not granted, so any triggers of the table are omitted");
+        warn!(%table, "the account lacks the privilege TRIGGER, so any triggers of the table are omitted");
     }
     let mut left_out = Vec::new();
     if selection.tables.is_empty() {
@@ -124,13 +126,13 @@ pub(crate) async fn prepare(
 
 /// The result of [`check_selection`].
 pub(super) struct VisibleSelection {
-    /// The selected objects.
+    /// The selected objects that exist on the server.
     pub(super) inventory: SchemaInventory,
-    /// The account's privileges.
+    /// The privileges of the account.
     pub(super) granted: UserPrivileges,
 }
 
-/// Refuses an empty selection, or one that the account does not see completely.
+/// Refuses an empty selection, and a selection of which the account does not see every object.
 ///
 /// # Errors
 /// [`BulkError::NotFound`], [`BulkError::NothingSelected`], [`BulkError::MissingPrivilege`];
@@ -157,16 +159,17 @@ pub(super) async fn check_selection(
     }
 }
 
-/// Records the point in time of a snapshot; `is_finished` if no table is left to be read.
+/// Records the point in time of a snapshot. `is_finished` means that no table is left to be read.
 ///
 /// # Errors
-/// [`BulkError::ResumeImpossible`] if the dump's earlier points are not in its history; [`BulkError::File`].
+/// [`BulkError::ResumeImpossible`] if an earlier point in time of the dump is not in the server's history;
+/// [`BulkError::File`].
 fn record_snapshot(
     folder: &mut DumpFolder,
     point: SnapshotPoint,
     is_finished: bool,
 ) -> Result<(), BulkError> {
-    // Snapshots without finished chunks have no data.
+    // A snapshot without finished chunks has no data in the dump, so its point in time is not kept.
     let used = folder.manifest().snapshots_used();
     origin::check_history(folder.manifest(), &point).map_err(resume_error)?;
     if used.is_empty() {
@@ -175,16 +178,16 @@ fn record_snapshot(
         return folder.checkpoint();
     }
     folder.checkpoint()?;
-    // Otherwise no chunk belongs to this snapshot.
+    // If all tables are finished, no chunk belongs to this snapshot.
     if !is_finished {
         folder.record(JournalEntry::Snapshot(point))?;
         let points = used.len() + 1;
-        warn!(points, "the dump resumes at another point in time, so its data has several points in time");
+        warn!(points, "the dump resumes with a new snapshot, so its tables have different points in time");
     }
     Ok(())
 }
 
-/// A snapshot with locks on all tables that are still to be read. Lists the objects again if some have
+/// Takes a snapshot, with locks on all tables that are still to be read. Lists the objects again if some have
 /// changed since they were listed.
 ///
 /// # Errors
@@ -202,14 +205,14 @@ async fn take_snapshot(
                 if (is_dropped(&error) || matches!(error, BulkError::SchemaChanged { .. }))
                     && tries < LIST_TRIES_MAX =>
             {
-                info!(%error, "objects have changed since they were listed; listing them again");
+                info!(%error, "objects on the server have changed since they were listed; listing them again");
             }
             other => return other,
         }
     }
 }
 
-/// One attempt of [`take_snapshot`].
+/// Tries once to take the snapshot.
 ///
 /// # Errors
 /// As [`super::dump`]; also if a table is dropped in between, see [`is_dropped`].
@@ -231,8 +234,8 @@ async fn try_snapshot(
     Snapshot::take(&options).await
 }
 
-/// Whether an object was dropped since it was listed: a database, a table or view, a routine, trigger, event
-/// or sequence.
+/// Returns whether the error means that an object was dropped since it was listed: a database, table, view,
+/// routine, trigger, event or sequence.
 fn is_dropped(error: &BulkError) -> bool {
     const GONE: [u16; 6] = [1049, 1146, 1305, 1360, 1539, 4091];
     matches!(error, BulkError::Session(SessionError::Server { error, .. }) if GONE.contains(&error.number))
@@ -273,15 +276,17 @@ fn open_folder(options: &DumpOptions, origin: DumpedServer) -> Result<DumpFolder
     DumpFolder::create(Arc::clone(&options.files), manifest)
 }
 
-/// The request of a dump. A resumed dump takes that of the interrupted one, so that nothing must be specified
-/// again.
+/// Returns what to dump. A resumed dump takes the selection of the interrupted one, so that the user need not
+/// repeat it.
 ///
 /// # Errors
-/// If the options now request something else, so that the finished part would be too little or too much.
+/// If the options select something else than the interrupted dump, so that its finished part would have too
+/// few or too many tables.
 fn asked(options: &DumpOptions, manifest: &Manifest) -> Result<DumpSelection, String> {
     let now = DumpSelection { selection: options.selection.clone(), accounts: options.accounts };
     let Some(before) = &manifest.asked else {
-        // For a dump of an older version it is only known whether it has accounts.
+        // A manifest of an older version only shows whether the dump has accounts, not which tables were
+        // selected.
         return Ok(DumpSelection { accounts: now.accounts || !manifest.accounts.is_empty(), ..now });
     };
     if now.selection != Selection::default() && now.selection != before.selection {
@@ -293,8 +298,9 @@ fn asked(options: &DumpOptions, manifest: &Manifest) -> Result<DumpSelection, St
     Ok(before.clone())
 }
 
-/// Schedules chunks again whose file differs from the record, for example after a power failure or a manual
-/// change. It compares lengths, and for the files that were finished last the contents.
+/// Checks the files of finished chunks, for example after a power failure or a manual change. A chunk whose
+/// file differs from its record is dumped again. All files are checked by length, and the last finished ones
+/// also by their contents.
 fn check_finished_files(folder: &mut DumpFolder) -> Result<(), BulkError> {
     let files = Arc::clone(folder.files());
     let listed = files.list().map_err(file_error("list", &files.path("")))?;
@@ -319,9 +325,10 @@ fn check_finished_files(folder: &mut DumpFolder) -> Result<(), BulkError> {
     Ok(())
 }
 
-/// The CRC32 of a file's uncompressed contents; `None` if it cannot be read, or is longer than recorded.
+/// Returns the CRC32 of the uncompressed contents of a file; `None` if the file cannot be read or is longer
+/// than recorded.
 fn crc32(files: &dyn FileStore, name: &str, packing: DumpCompression, written: &WrittenChunk) -> Option<u32> {
-    // For Parquet, which is not uncompressed, the file itself counts.
+    // A Parquet file is not uncompressed here, so its limit is the size of the file.
     let mut left = written.bytes.max(written.file_bytes);
     let file = files.open(name).ok()?;
     let mut content: Box<dyn Read> = match packing {
@@ -342,7 +349,7 @@ fn crc32(files: &dyn FileStore, name: &str, packing: DumpCompression, written: &
     }
 }
 
-/// Writes definitions while tables are locked.
+/// Writes the definitions of all objects while the tables are locked.
 struct DefinitionWriter<'a> {
     connection: &'a mut Connection,
     folder: &'a mut DumpFolder,
@@ -351,8 +358,8 @@ struct DefinitionWriter<'a> {
 }
 
 impl DefinitionWriter<'_> {
-    /// Writes the files of all definitions and records them in the manifest. Returns the descriptions of the
-    /// tables that are `left`.
+    /// Writes the files of all definitions, and records them in the manifest. Returns the descriptions of the
+    /// tables in `left`, whose rows are still to be read.
     async fn write(
         mut self,
         inventory: &SchemaInventory,
@@ -370,7 +377,7 @@ impl DefinitionWriter<'_> {
             let SchemaObject::Other { kind, schema, name } = object else { continue };
             let file = object_file(*kind, schema, name);
             match self.write_one(&file, object).await {
-                // Sequences are not locked.
+                // A sequence has no lock, so it can be dropped after it was listed.
                 Err(error) if is_dropped(&error) => {
                     warn!(%error, "{} {schema}.{name} was dropped since it was listed", kind.name());
                     continue;
@@ -451,7 +458,7 @@ fn columns(info: &TableInfo) -> Vec<ColumnEntry> {
     info.columns.iter().map(entry).collect()
 }
 
-/// A definition without the AUTO_INCREMENT counter, which every insert changes.
+/// Returns a definition without the AUTO_INCREMENT counter, which every insert changes.
 fn without_auto_increment(definition: &[u8]) -> Vec<u8> {
     const COUNTER: &[u8] = b" AUTO_INCREMENT=";
     let Some(at) = definition.windows(COUNTER.len()).rposition(|window| window == COUNTER) else {
@@ -466,12 +473,12 @@ fn not_in_snapshot(infos: &[(TableName, TableInfo)]) -> Vec<TableName> {
     let outside = infos.iter().filter(|(_, info)| !info.is_transactional());
     let names: Vec<_> = outside.map(|(name, _)| name.clone()).collect();
     for name in &names {
-        warn!(table = %name, "its engine has no snapshots: its rows will be those at the moment when they are read");
+        warn!(table = %name, "the snapshot does not cover this table, because its engine has no snapshots; each row is dumped as it is when it is read");
     }
     names
 }
 
-/// The remaining work and the estimated number of rows of each table.
+/// Returns the remaining work of each table, and its estimated number of rows.
 fn work(
     options: &DumpOptions,
     folder: &DumpFolder,
@@ -485,7 +492,7 @@ fn work(
         let Some(entry) = entry else { continue };
         let expression = |column: &ColumnInfo| row_encoder::expression(options.rows, column);
         let expressions: Vec<_> = info.columns.iter().map(expression).collect();
-        // A table may have only generated columns.
+        // A table may have only generated columns, which are not selected.
         let expressions = if expressions.is_empty() { "1".to_owned() } else { expressions.join(", ") };
         let keeps_rows = info.keeps_rows() || !entry.chunks.is_empty();
         let key = ChunkKey::choose(&info.keys).cloned();
@@ -493,7 +500,7 @@ fn work(
         if by_older && descending && !entry.chunks.is_empty() {
             return Err(BulkError::ResumeImpossible {
                 what: format!("table {name}"),
-                reason: "an older version cut it by another order of its key".into(),
+                reason: "an older version cut its chunks in another key order".into(),
             });
         }
         let plan = ChunkPlan {
@@ -518,8 +525,8 @@ fn work(
     Ok(tables)
 }
 
-/// If a process was killed between a table's last chunk and the record that the table is finished, only the
-/// record is missing.
+/// Records tables as finished whose chunks all are. If a process was killed after the last chunk of a table,
+/// only that record is missing.
 async fn finish_complete_tables(
     tables: &mut Vec<(DumpTable, u64)>,
     folder: &mut DumpFolder,
@@ -541,7 +548,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_auto_increment_counter_is_ignored() {
+    fn the_auto_increment_counter_is_no_change_of_the_definition() {
         let definition =
             |counter| format!("CREATE TABLE `t` (`i` int) ENGINE=InnoDB{counter} DEFAULT CHARSET=latin1");
         let one = without_auto_increment(definition(" AUTO_INCREMENT=17").as_bytes());

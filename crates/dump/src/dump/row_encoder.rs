@@ -1,4 +1,4 @@
-//! Encodes rows for text files: tab-separated, as statements, or comma-separated.
+//! Encodes rows for text files: tab-separated, comma-separated, or as INSERT statements.
 
 use std::sync::Arc;
 
@@ -13,25 +13,25 @@ use tailwater_tables::schema::TableName;
 use tailwater_tables::tsv;
 use tailwater_wire::sql_quote::{qualified_name, quote_identifier};
 
-/// Approximate maximum size of a statement, if no row is longer.
+/// Approximate maximum size of an INSERT statement in bytes; a longer row makes a longer statement.
 const STATEMENT_BYTES: usize = 512 << 10;
 
-/// The start of files of statements, which makes rows arrive unchanged.
+/// The first statements of each SQL file. These session settings make the server store the rows unchanged.
 pub const SQL_HEAD: &str = "SET NAMES utf8mb4;\n\
     SET SESSION sql_mode = 'NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES,NO_ENGINE_SUBSTITUTION', time_zone = '+00:00', \
     foreign_key_checks = 0, unique_checks = 1/*M!100201 , check_constraint_checks = 0*/;\n";
 
-/// What the format of a table's rows depends on.
+/// How the rows of a table are encoded.
 #[derive(Debug, Clone)]
 pub enum TableRows {
-    /// Text.
+    /// Rows as text.
     Text(Arc<TextRows>),
-    /// Columns, which are filled before they are written.
+    /// Rows as Parquet columns, which are collected in memory before they are written.
     Parquet(Arc<ParquetTable>),
 }
 
 impl TableRows {
-    /// For a table with these columns.
+    /// Creates the encoding for a table with these columns.
     ///
     /// # Errors
     /// [`BulkError::UnexpectedAnswer`] if the format does not support such columns.
@@ -53,27 +53,27 @@ enum TextFormat {
     Csv,
 }
 
-/// A table whose rows are text.
+/// How the rows of a table are encoded as text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TextRows {
     format: TextFormat,
     forms: Vec<TextForm>,
-    /// The start of each file.
+    /// The text at the start of each file.
     head: Vec<u8>,
-    /// The start of each statement.
+    /// The text at the start of each INSERT statement.
     insert: Vec<u8>,
 }
 
 /// How the values of a column are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TextForm {
-    /// Digits, as the server prints them, possibly with more of them.
+    /// A number in digits, as the server prints it or with more digits.
     Number,
     /// Text in utf8mb4, which can always be written in quotes.
     Plain,
     /// Text in the column's own character set.
     Text,
-    /// Not text.
+    /// Binary values.
     Bytes,
 }
 
@@ -90,8 +90,8 @@ impl TextForm {
     }
 }
 
-/// The expression to select for a column. Formats for other programs have all text in UTF-8; comma-separated
-/// text has binary values as hexadecimal digits.
+/// Returns the expression that a dump selects for a column. CSV and Parquet files, which other programs read,
+/// have all text in UTF-8. CSV files have binary values as hexadecimal digits.
 pub fn expression(format: RowFormat, column: &ColumnInfo) -> String {
     match (format, TextForm::of(&column.data_type)) {
         (RowFormat::Csv | RowFormat::Parquet, TextForm::Text) => {
@@ -103,7 +103,7 @@ pub fn expression(format: RowFormat, column: &ColumnInfo) -> String {
 }
 
 impl TextRows {
-    /// For a table with these columns.
+    /// Creates the text encoding for a table with these columns.
     fn new(format: TextFormat, table: &TableName, columns: &[ColumnInfo]) -> Self {
         let names: Vec<_> = columns.iter().map(|column| quote_identifier(&column.name)).collect();
         let target = qualified_name(&table.schema, &table.name);
@@ -127,22 +127,22 @@ impl TextRows {
         Self { format, forms, head, insert }
     }
 
-    /// The start of each file.
+    /// Returns the text at the start of each file.
     pub fn head(&self) -> &[u8] {
         &self.head
     }
 }
 
-/// Encodes rows as bytes.
+/// Encodes the rows of one file as bytes.
 #[derive(Debug)]
 pub struct RowEncoder {
     table: Arc<TextRows>,
-    /// Size of the open statement, in bytes.
+    /// Size of the unfinished INSERT statement in bytes.
     statement_bytes: usize,
 }
 
 impl RowEncoder {
-    /// For a file of a table's rows.
+    /// Creates the encoder for one file of a table's rows.
     pub fn new(table: Arc<TextRows>) -> Self {
         Self { table, statement_bytes: 0 }
     }
@@ -161,7 +161,8 @@ impl RowEncoder {
                         out.push(b',');
                     }
                     match value? {
-                        // NULL is nothing at all, while an empty text has quotes.
+                        // In CSV, NULL is an empty field without quotes, and an empty text is a pair of
+                        // quotes.
                         None => {}
                         Some(value) if is_number => out.extend_from_slice(value),
                         Some(value) => put_csv(out, value),
@@ -181,7 +182,7 @@ impl RowEncoder {
             _ => out.extend_from_slice(b",\n"),
         }
         out.push(b'(');
-        // For a table with only computed columns, a constant is selected and ignored.
+        // For a table with only generated columns, the dump selects a constant, which is ignored here.
         for (index, (value, form)) in row.values().zip(&self.table.forms).enumerate() {
             if index > 0 {
                 out.push(b',');
@@ -196,7 +197,7 @@ impl RowEncoder {
         Ok(())
     }
 
-    /// Ends an open statement.
+    /// Ends the unfinished INSERT statement, if there is one.
     pub fn end(&mut self, out: &mut Vec<u8>) {
         if self.statement_bytes > 0 {
             out.extend_from_slice(b";\n");
@@ -204,13 +205,13 @@ impl RowEncoder {
         }
     }
 
-    /// Whether something else may follow what was written so far.
+    /// Returns whether no INSERT statement is unfinished, so that other statements may follow.
     pub fn is_between(&self) -> bool {
         self.statement_bytes == 0
     }
 }
 
-/// A field in quotes, as in RFC 4180.
+/// Writes a CSV field in quotes, as in RFC 4180.
 fn put_csv(out: &mut Vec<u8>, value: &[u8]) {
     out.push(b'"');
     for piece in value.split_inclusive(|&byte| byte == b'"') {
@@ -222,7 +223,8 @@ fn put_csv(out: &mut Vec<u8>, value: &[u8]) {
     out.push(b'"');
 }
 
-/// A literal. It contains nothing that the stock clients change or stop at, whatever their options are.
+/// Writes an SQL literal. It contains no byte that the `mysql` or `mariadb` client changes or stops at,
+/// whatever its options are.
 fn put_literal(out: &mut Vec<u8>, value: Option<&[u8]>, form: TextForm) {
     const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
     let Some(value) = value else {
@@ -230,7 +232,7 @@ fn put_literal(out: &mut Vec<u8>, value: Option<&[u8]>, form: TextForm) {
         return;
     };
     match form {
-        // As an integer it would lose the sign, which floating-point zeros have.
+        // The server would read `-0` as an integer and lose the sign, which floating-point zeros have.
         TextForm::Number if value == b"-0" => out.extend_from_slice(b"-0e0"),
         TextForm::Number => out.extend_from_slice(value),
         TextForm::Bytes if value.is_empty() => out.extend_from_slice(b"''"),
@@ -271,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn literals_are_exact() {
+    fn sql_literals_keep_the_exact_value() {
         assert_eq!(literal(b"-1.5", TextForm::of("decimal")), "-1.5");
         assert_eq!(literal(b"-0", TextForm::of("double")), "-0e0");
         assert_eq!(literal(b"a'b\\\0\r\n\x1a", TextForm::of("text")), "_binary'a\\'b\\\\\\0\\r\\n\\Z'");
@@ -284,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn comma_separated_fields_are_quoted() {
+    fn csv_fields_are_quoted() {
         let mut out = Vec::new();
         put_csv(&mut out, b"a\"b\",\r\n");
         assert_eq!(out, b"\"a\"\"b\"\",\r\n\"");
@@ -302,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn formats_for_other_programs_have_utf8() {
+    fn csv_and_parquet_files_have_text_in_utf8() {
         let of = |format, data_type: &str| {
             let column = ColumnInfo {
                 name: "b".into(),

@@ -1,8 +1,8 @@
-//! A dump as one stream of statements, which the stock client loads in one pass.
+//! Writes a dump as one stream of statements, which the `mysql` or `mariadb` client loads in one pass.
 //!
-//! For the rest of the dump it is a file store. Definitions are kept until they are needed; the pieces of
-//! data files, each of whole statements, are written in the order in which connections have them. A stream
-//! cannot be resumed.
+//! The other modules use the stream as a file store. It keeps definitions in memory until their place in the
+//! stream. Connections write pieces of data files as soon as they have them; each piece consists of whole
+//! statements. A stream cannot be resumed.
 //!
 //! Rows with document identifiers ([`DOCUMENT_ID`]) come before the full-text indexes of their table.
 
@@ -24,13 +24,13 @@ use tailwater_tables::schema::index_definitions::{DOCUMENT_ID, deferrable};
 use tailwater_tables::schema::script::Script;
 use tailwater_wire::sql_quote::{qualified_name, quote_identifier};
 
-/// The start of the last line of a complete stream.
+/// The first words of the last line of a complete stream.
 pub const END: &str = "-- End of the dump: ";
 
-/// Receives the statements.
+/// Writes the statements of the stream in their order.
 pub(super) struct StatementStream {
     out: Arc<Mutex<Box<dyn Write + Send>>>,
-    /// Small files that were written.
+    /// The contents of small files, such as definitions, until they are written to the stream.
     kept: Mutex<HashMap<String, Vec<u8>>>,
     /// Statements that create the full-text indexes after the rows.
     late_indexes: Mutex<Vec<String>>,
@@ -47,7 +47,7 @@ impl StatementStream {
         Self { out: Arc::new(Mutex::new(out)), kept: Mutex::default(), late_indexes: Mutex::default() }
     }
 
-    /// Writes everything that precedes the rows.
+    /// Writes the definitions and settings that precede the rows.
     ///
     /// # Errors
     /// [`BulkError::File`]
@@ -82,7 +82,7 @@ impl StatementStream {
         self.write(&head)
     }
 
-    /// Writes everything that follows the rows, and the last line.
+    /// Writes the indexes and objects that follow the rows, and the last line.
     ///
     /// # Errors
     /// [`BulkError::File`]
@@ -101,14 +101,14 @@ impl StatementStream {
         self.write(&rest)
     }
 
-    /// If the rows of a table have document identifiers, records its full-text indexes for the end of the
-    /// stream, and returns the script that drops them from the empty table.
+    /// If the rows of a table have document identifiers, records its full-text indexes, to create them at the
+    /// end of the stream. Returns the script that drops these indexes while the table is empty.
     fn defer_fulltext_indexes(&self, table: &TableEntry, definition: &[u8]) -> Vec<u8> {
         if table.columns.iter().all(|column| column.name != DOCUMENT_ID) {
             return Vec::new();
         }
         let definition = String::from_utf8_lossy(definition);
-        // Servers print full-text keys last, so the other keys keep their order.
+        // Servers print full-text keys last, so dropping and adding them keeps the order of all keys.
         let keys = deferrable(&definition, &HashSet::new(), false);
         let altered = format!("ALTER TABLE {}", qualified_name(&table.schema, &table.table));
         let mut script = Script::default();
@@ -171,7 +171,7 @@ impl FileStore for StatementStream {
     }
 }
 
-/// A data file of the stream: each write has whole statements.
+/// A data file of the stream. Each write to it consists of whole statements.
 struct StatementFile {
     out: Arc<Mutex<Box<dyn Write + Send>>>,
     bytes: u64,

@@ -1,4 +1,4 @@
-//! A connection that dumps chunk after chunk.
+//! A worker of a dump: one connection that dumps chunk after chunk.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -19,20 +19,20 @@ use tailwater_tables::throttle::Throttle;
 /// State shared by all workers of a dump.
 #[derive(Debug)]
 pub(crate) struct DumpContext {
-    /// Tables in the order in which they are started.
+    /// Unfinished tables, in the order in which they are started.
     pub(crate) tables: Vec<DumpTable>,
-    /// Tables before this index are dumped or assigned to workers.
+    /// All chunks of the tables before this index are dumped or assigned to workers.
     pub(crate) first: AtomicUsize,
     pub(crate) folder: Mutex<DumpFolder>,
-    /// Tables whose locks can be released.
+    /// Tables whose locks the connections can release.
     pub(crate) finished: FinishedTables,
     pub(crate) progress: Arc<BulkProgress>,
     pub(crate) throttle: Arc<Throttle>,
-    /// The index of the current snapshot.
+    /// The index of the current snapshot in the manifest.
     pub(crate) snapshot: usize,
     pub(crate) compression: DumpCompression,
     pub(crate) compression_level: i32,
-    /// The ending of file names.
+    /// The extension of data file names.
     pub(crate) ending: &'static str,
 }
 
@@ -46,7 +46,7 @@ impl DumpWorker {
         Self { shared, reader }
     }
 
-    /// Works until there are no more chunks.
+    /// Dumps chunks until none is left.
     ///
     /// # Errors
     /// [`BulkError`] of the connection, of the files, or of a lost snapshot.
@@ -59,7 +59,8 @@ impl DumpWorker {
                 shared.finished.add(&table.name);
                 shared.progress.table();
             }
-            // A session that alters a finished table waits until every connection has released its lock.
+            // A session that alters a finished table waits until every connection has released its lock on
+            // the table.
             self.reader.release(&shared.finished).await?;
         }
         Snapshot::check_open(&mut self.reader.connection).await?;
@@ -78,7 +79,7 @@ impl DumpWorker {
             if let Some(task) = table.take(&mut self.reader.connection, &shared.folder).await? {
                 return Ok(Some((table, task)));
             }
-            // Other workers may be ahead; the index never decreases.
+            // Another worker may have increased the index already; it never decreases.
             let _ = shared.first.compare_exchange(first, first + 1, Relaxed, Relaxed);
         }
     }
@@ -103,13 +104,14 @@ impl DumpWorker {
                 rows += 1;
             }
             progress.rows(rows, bytes);
-            // The file has copied the bytes of a huge row.
+            // The chunk file has copied the bytes of the batch. A batch with a huge row must not keep its
+            // memory.
             drop(batch);
             if file.is_group() {
                 file = blocking(move || file.write_group().map(|()| file)).await?;
             }
         }
-        // Outside of its transaction, the statement has read the current rows.
+        // The snapshot's transaction has ended, so the statement has read the current rows.
         if !rows.end().is_some_and(|end| end.status.has(ServerStatus::IN_TRANS)) {
             return Err(BulkError::SnapshotLost { server });
         }
@@ -120,7 +122,7 @@ impl DumpWorker {
     }
 }
 
-/// Does slow work without blocking other tasks.
+/// Runs slow work on a thread where it does not block other tasks.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, BulkError> + Send + 'static,
 ) -> Result<T, BulkError> {

@@ -1,33 +1,34 @@
-//! The manifest as a file: JSON that ends with a checksum of the preceding bytes, so that an edited or
-//! damaged file is rejected.
+//! Reads and writes the manifest as a file: JSON that ends with a checksum of all bytes before it. A file
+//! that was edited or damaged is rejected.
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 use super::manifest::{FORMAT, Manifest};
 
-/// The end of the file: the checksum of all bytes before it, as the last field of the object.
+/// The text before the checksum at the end of the file. The checksum is the last field of the JSON object,
+/// and covers all bytes before this text.
 const CHECKSUM: &str = ",\n  \"crc32\": \"";
 const DIGITS: usize = 8;
 const END: &str = "\"\n}";
 
-/// Why a file is not a readable manifest.
+/// Why a file cannot be read as a manifest.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum DocumentError {
-    /// A newer version wrote it.
+    /// A newer version of Tailwater wrote the file, in this format.
     NewerFormat(u32),
-    /// What is wrong with it, and where.
+    /// The file is damaged: what is wrong, and where.
     Damaged(String),
 }
 
-/// The fields of every format.
+/// The fields that manifests of all formats have.
 #[derive(Deserialize)]
 struct FormatHeader {
     format: u32,
     crc32: Option<IgnoredAny>,
 }
 
-/// The bytes of the file.
+/// Encodes the manifest as the bytes of its file.
 ///
 /// # Errors
 /// If it cannot be serialised as JSON.
@@ -39,11 +40,11 @@ pub(super) fn encode(manifest: &Manifest) -> Result<Vec<u8>, serde_json::Error> 
     Ok(text)
 }
 
-/// Parses the manifest file. The file of an older version has no checksum; then only its totals are checked.
-/// Also returns whether there is a checksum.
+/// Parses the manifest file. Also returns whether the file has a checksum. Files of older versions have none;
+/// then only the totals are checked.
 pub(super) fn decode(text: &[u8]) -> Result<(Manifest, bool), DocumentError> {
     let damaged = |error: serde_json::Error| DocumentError::Damaged(error.to_string());
-    // The format comes first, since all else may differ in a newer one.
+    // The format is read first, because all other fields may differ in a newer format.
     let front: FormatHeader = serde_json::from_slice(text).map_err(damaged)?;
     if front.format > FORMAT {
         return Err(DocumentError::NewerFormat(front.format));
@@ -56,7 +57,8 @@ pub(super) fn decode(text: &[u8]) -> Result<(Manifest, bool), DocumentError> {
         }
         None => serde_json::from_slice(text).map_err(damaged)?,
         Some((body, wanted)) => {
-            // The contents come first: an error in a field has a position, a wrong checksum has none.
+            // The contents are parsed before the checksum is compared: an error in a field names its
+            // position, and a wrong checksum does not.
             let manifest = serde_json::from_slice(&[body, b"\n}"].concat()).map_err(damaged)?;
             let found = crc32fast::hash(body);
             if wanted != format!("{found:08x}").as_bytes() {
@@ -73,7 +75,7 @@ pub(super) fn decode(text: &[u8]) -> Result<(Manifest, bool), DocumentError> {
     Ok((manifest, parts.is_some()))
 }
 
-/// The bytes before the checksum, and the checksum.
+/// Splits the file into the bytes before the checksum, and the checksum.
 fn split(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let rest = text.strip_suffix(END.as_bytes())?;
     let (rest, digits) = rest.split_at_checked(rest.len().checked_sub(DIGITS)?)?;
@@ -84,7 +86,7 @@ fn split(text: &[u8]) -> Option<(&[u8], &[u8])> {
 mod tests {
     use super::*;
 
-    /// Two tables, one of them with a chunk that is only planned.
+    /// A manifest of two tables. A chunk of one table is only planned.
     const OLDER: &str = r#"{
   "format": 1, "tailwater": "0.1.0", "server": {"flavour": "mysql", "version": "9.7.0"},
   "started_at": "2026-01-01T00:00:00Z", "finished_at": null, "compression": "none",
@@ -109,8 +111,7 @@ mod tests {
 
     #[test]
     fn a_manifest_of_an_older_version_is_read_and_gets_a_checksum() {
-        let (manifest, has_checksum) =
-            decode(OLDER.as_bytes()).expect("it has no checksum, and agrees with itself");
+        let (manifest, has_checksum) = decode(OLDER.as_bytes()).expect("its totals match its entries");
         assert!(!has_checksum);
         assert_eq!((manifest.tables.len(), manifest.tables[1].chunks[0].written), (2, None));
         let text = encode(&manifest).expect("it serialises");
@@ -132,13 +133,13 @@ mod tests {
         for length in 0..text.trim_ascii_end().len() {
             assert!(decode(&text[..length]).is_err(), "cut at {length}");
         }
-        // As `jq .` writes it, with another order or indentation.
+        // JSON as `jq .` writes it, with other indentation or another order of fields.
         let compact: serde_json::Value = serde_json::from_slice(&text).expect("JSON");
         assert!(damaged(&compact.to_string()).contains("not at its end"));
     }
 
     #[test]
-    fn invalid_fields_are_named_and_no_chunk_counts_as_unwritten() {
+    fn an_error_names_the_invalid_field_and_leaves_no_chunk_unwritten() {
         for (from, to, expected) in [
             (r#""crc32": 7"#, r#""crc3r": 7"#, "crc3r"),
             (r#""rows": 2, "bytes""#, r#""rows": -1, "bytes""#, "-1"),
@@ -158,7 +159,7 @@ mod tests {
                 r#""rows": 2,
 "#,
                 "\"rows\": 3,\n",
-                "it says 3 rows, but its chunks have 2",
+                "it records 3 rows, but its chunks have 2",
             ),
             (r#""rows": 0"#, r#""rows": 0, "extra": 1"#, "extra"),
             (r#""table": "b""#, r#""table": "a""#, "is there twice"),

@@ -1,5 +1,4 @@
-//! A dump folder. One process writes to it, and each step leaves a state from which a dump can resume after a
-//! kill.
+//! A dump folder, to which one process writes. The dump can resume after a kill at any step.
 
 use std::collections::HashSet;
 use std::io::{self, Read};
@@ -17,11 +16,11 @@ use tailwater_files::store::{FileStore, partial};
 use tailwater_tables::error::BulkError;
 use tailwater_tables::error::file_error;
 
-/// Number of most recently finished files whose contents are verified when a dump resumes and only the
-/// journal records them.
+/// Number of recently finished files whose contents are verified when a dump resumes. This applies to files
+/// that only the journal records.
 const LAST_FILES_MAX: usize = 16;
 
-/// The files of a dump to which only this process writes.
+/// The files of a dump, to which only this process writes.
 #[derive(Debug)]
 pub struct DumpFolder {
     files: Arc<dyn FileStore>,
@@ -31,7 +30,7 @@ pub struct DumpFolder {
 }
 
 impl DumpFolder {
-    /// Whether there is a dump, or the start of one.
+    /// Returns whether the folder has a dump, or the start of one.
     ///
     /// # Errors
     /// [`BulkError::File`]
@@ -52,7 +51,8 @@ impl DumpFolder {
         if let Some(folder) = files.folder() {
             tailwater_files::create_private_folder(folder).map_err(file_error("create", &place))?;
         }
-        // A killed process may have left an empty journal, or an incomplete manifest.
+        // A killed process may have left an empty journal or an incomplete manifest, which count as an empty
+        // folder.
         let ours = [JOURNAL, WRITER, &partial(MANIFEST)];
         let listed = files.list().map_err(file_error("list", &place))?;
         let mut names = listed.iter().map(|(name, _)| name.as_str());
@@ -69,7 +69,7 @@ impl DumpFolder {
         Ok(folder)
     }
 
-    /// Opens a dump to resume it. An incomplete end of the journal is cut off.
+    /// Opens a dump to resume it. Removes an incomplete line at the end of the journal.
     ///
     /// # Errors
     /// [`BulkError::Busy`] if another process writes to it; [`BulkError::Damaged`],
@@ -105,34 +105,34 @@ impl DumpFolder {
         Ok(manifest)
     }
 
-    /// The manifest.
+    /// Returns the manifest.
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
     }
 
-    /// The manifest, to change it before [`DumpFolder::checkpoint`].
+    /// Returns the manifest, to change it before [`DumpFolder::checkpoint`].
     pub fn manifest_mut(&mut self) -> &mut Manifest {
         &mut self.manifest
     }
 
-    /// Its files.
+    /// Returns the store of the dump's files.
     pub fn files(&self) -> &Arc<dyn FileStore> {
         &self.files
     }
 
-    /// The files of the last chunks that the previous process finished.
+    /// Returns the names of the data files that the previous process finished last.
     pub fn last_files(&self) -> &[String] {
         &self.last_files
     }
 
-    /// The path of a file, for messages.
+    /// Returns the path of a file, for messages.
     pub fn file(&self, name: &str) -> PathBuf {
         self.files.path(name)
     }
 
-    /// Records an entry in the journal. In a local folder the record survives a killed process. After a power
-    /// failure it may be lost, and then so are all later ones. In a store some of the last entries may be
-    /// lost.
+    /// Records an entry in the journal. In a local folder, the entry survives a kill of the process. A power
+    /// failure may lose it, and then also all later entries. In an object store, a kill may lose some of the
+    /// last entries.
     ///
     /// # Errors
     /// [`BulkError::File`], [`BulkError::Busy`]; [`BulkError::Damaged`] if it contradicts an earlier entry.
@@ -142,7 +142,7 @@ impl DumpFolder {
         self.recorder.record(&entry, self.files.as_ref())
     }
 
-    /// Writes the manifest with everything in the journal, and empties the journal.
+    /// Writes the manifest, including all entries of the journal, and empties the journal.
     ///
     /// # Errors
     /// [`BulkError::File`], [`BulkError::Busy`]
@@ -155,7 +155,7 @@ impl DumpFolder {
         })
     }
 
-    /// Writes a whole small file atomically.
+    /// Writes a small file atomically.
     ///
     /// # Errors
     /// [`BulkError::File`]
@@ -164,7 +164,8 @@ impl DumpFolder {
     }
 }
 
-/// The manifest, and the journal after it. Journal entries that disappear meanwhile are in a newer manifest.
+/// Reads the manifest, and then the journal. A journal entry that another process removes in between is in a
+/// newer manifest.
 fn read_both(
     files: &dyn FileStore,
     mut journal: impl FnMut() -> Result<Vec<JournalEntry>, BulkError>,
@@ -186,7 +187,7 @@ fn read_both(
 }
 
 impl DumpFolder {
-    /// As [`DumpFolder::write`], for files that other users must not read.
+    /// Writes a small file atomically, as [`DumpFolder::write`]; other users of the machine cannot read it.
     ///
     /// # Errors
     /// [`BulkError::File`]
@@ -208,7 +209,8 @@ fn absorb(
 
 fn read_manifest(files: &dyn FileStore) -> Result<Manifest, BulkError> {
     let path = files.path(MANIFEST);
-    // A file of zeros may be as long as any disk.
+    // The first byte is checked before the whole file is read: a damaged manifest may be a huge file of
+    // zeros.
     let mut first = [0];
     let begins = files.open(MANIFEST).and_then(|mut file| file.read(&mut first));
     if begins.map_err(file_error("read", &path))? == 0 || first != *b"{" {
@@ -228,8 +230,8 @@ fn read_manifest(files: &dyn FileStore) -> Result<Manifest, BulkError> {
     Ok(manifest)
 }
 
-/// Whether the manifest belongs to a dump that ended before its selection was known, so that nothing is lost
-/// with it.
+/// Returns whether the manifest belongs to a dump that ended before its selection was known. Replacing such a
+/// manifest loses nothing.
 fn is_of_nothing(files: &dyn FileStore) -> bool {
     let is_bare = |manifest: &Manifest| {
         manifest.finished_at.is_none() && manifest.tables.is_empty() && manifest.schemas.is_empty()
@@ -237,8 +239,9 @@ fn is_of_nothing(files: &dyn FileStore) -> bool {
     DumpFolder::read_files(files).as_ref().is_ok_and(is_bare)
 }
 
-/// Every table whose definition is in the folder must be in the manifest. Otherwise a table that was cut out
-/// of an older manifest, which has no checksum, would be omitted silently.
+/// Checks that every table whose definition is in the folder is in the manifest. A manifest of an older
+/// version has no checksum. If someone removed a table from it, the load would omit that table without an
+/// error.
 fn check_definitions(files: &dyn FileStore, manifest: &Manifest) -> Result<(), BulkError> {
     let listed = files.list().map_err(file_error("list", &files.path("")))?;
     let known: HashSet<_> = manifest.tables.iter().map(|table| table.file.as_str()).collect();

@@ -1,15 +1,15 @@
-//! Reads small files of a dump whole.
+//! Reads small files of a dump completely.
 
 use std::io;
 
 use tailwater_files::store::FileStore;
 use tailwater_tables::error::{BulkError, file_error};
 
-/// Maximum size of a manifest, a journal or a definition: a manifest has some hundred bytes for each of
-/// millions of chunks.
+/// Maximum size in bytes of a manifest, a journal or a definition. A manifest has some hundred bytes for each
+/// chunk, and may have millions of chunks.
 pub(crate) const DOCUMENT_BYTES_MAX: u64 = 1 << 30;
 
-/// Reads a whole small file.
+/// Reads a small file completely.
 ///
 /// # Errors
 /// [`BulkError::File`]; [`BulkError::Damaged`] if it is too large.
@@ -17,7 +17,7 @@ pub fn document(files: &dyn FileStore, name: &str) -> Result<Vec<u8>, BulkError>
     document_of(files, name, DOCUMENT_BYTES_MAX)
 }
 
-/// As [`document`], with its own limit.
+/// Reads a small file completely, as [`document`], with a maximum size given by the caller.
 ///
 /// # Errors
 /// As [`document`].

@@ -1,4 +1,4 @@
-//! The journal of a dump: one line per event since the manifest was written.
+//! The journal of a dump, with one line for each event since the manifest was written.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,14 +8,14 @@ use tailwater_tables::chunker::ChunkRange;
 use tailwater_tables::journal::{decode_line, encode_line};
 use tailwater_tables::snapshot::SnapshotPoint;
 
-/// An event.
+/// An event of a dump.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum JournalEntry {
-    /// The dump resumed at another point in time, after those of the manifest.
+    /// The dump resumed with a new snapshot, at a later point in time than the snapshots in the manifest.
     Snapshot(SnapshotPoint),
-    /// A chunk was cut. This entry precedes all entries for later chunks of the table, so that the range of
-    /// an unfinished chunk is known.
+    /// A chunk was cut. Its entry precedes all entries of later chunks of the table, so that the range of an
+    /// unfinished chunk is known.
     Planned {
         /// The database.
         schema: String,
@@ -23,7 +23,7 @@ pub enum JournalEntry {
         table: String,
         /// The chunk's number, from 0 without gaps.
         number: u32,
-        /// Its rows.
+        /// The key range of its rows.
         range: ChunkRange,
     },
     /// A chunk was written to its file.
@@ -34,9 +34,9 @@ pub enum JournalEntry {
         table: String,
         /// The chunk's number.
         number: u32,
-        /// The contents of the file.
+        /// Size and checksum of the file.
         chunk: WrittenChunk,
-        /// Values that the file lacks.
+        /// Numbers of values that the file has as NULL, because the format cannot represent them.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         nulled: Vec<NulledValues>,
     },
@@ -50,7 +50,7 @@ pub enum JournalEntry {
 }
 
 impl JournalEntry {
-    /// The entry as a line, with its line end.
+    /// Returns the entry as a line, including its line end.
     pub fn to_line(&self) -> String {
         encode_line(self)
     }
@@ -62,11 +62,11 @@ impl JournalEntry {
 }
 
 impl Manifest {
-    /// Applies a journal entry. Applying it twice changes nothing, as after a kill between writing the
-    /// manifest and emptying the journal.
+    /// Applies a journal entry to the manifest. Applying an entry a second time changes nothing. This happens
+    /// after a kill between writing the manifest and emptying the journal.
     ///
     /// # Errors
-    /// How the entry contradicts the manifest: a table that it lacks, or a chunk out of order.
+    /// How the entry contradicts the manifest: the manifest lacks its table, or its chunk is out of order.
     pub fn absorb(&mut self, entry: JournalEntry) -> Result<(), String> {
         let ending = self.ending();
         match entry {
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn journal_entries_are_applied_once() {
+    fn applying_a_journal_entry_again_changes_nothing() {
         let mut manifest = manifest();
         let done = JournalEntry::TableFinished { schema: "s".into(), table: "t".into() };
         assert!(manifest.clone().absorb(finished_entry(0, 0)).is_err());
@@ -194,7 +194,7 @@ mod tests {
         assert!(manifest.absorb(done.clone()).is_err());
         assert!(manifest.absorb(planned_entry(5, KeyRange::All, None)).is_err());
         manifest.absorb(finished_entry(0, 1)).expect("it was planned");
-        manifest.absorb(done).expect("all is finished");
+        manifest.absorb(done).expect("all chunks are finished");
         assert_eq!((manifest.tables[0].rows, manifest.tables[0].chunks.len()), (6, 2));
         assert!(manifest.is_complete());
         assert_eq!(manifest.snapshots_used().len(), 2);
@@ -205,7 +205,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn lines_round_trip_and_a_torn_tail_is_cut_off(
+        fn lines_round_trip_and_an_incomplete_last_line_is_removed(
             ranges in prop::collection::vec((key_range(), prop::option::of(".{0,9}")), 1..8), cut: prop::sample::Index,
         ) {
             let numbered = ranges.into_iter().zip(0..);
@@ -229,7 +229,7 @@ mod tests {
         }
 
         #[test]
-        fn an_entry_of_another_version_is_not_cut_off(number in 0u32..9) {
+        fn an_entry_of_another_version_is_not_removed(number in 0u32..9) {
             let line = encode_line(&serde_json::json!({"planned_otherwise": {"number": number}}));
             let journal = [planned_entry(0, KeyRange::All, None).to_line(), line].concat();
             let refused = parse::<JournalEntry>(journal.as_bytes());
@@ -237,7 +237,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_parse_without_panic(bytes: Vec<u8>) {
+        fn no_bytes_cause_a_panic(bytes: Vec<u8>) {
             let _ = parse::<JournalEntry>(&bytes);
         }
     }

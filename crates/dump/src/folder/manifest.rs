@@ -1,4 +1,4 @@
-//! The contents of a dump folder, as its manifest describes them.
+//! The contents of a dump folder, as `manifest.json` describes them.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -8,62 +8,63 @@ use tailwater_tables::chunker::ChunkRange;
 use tailwater_tables::schema::{ObjectKind, Selection};
 use tailwater_tables::snapshot::SnapshotPoint;
 
-/// The format that is written, and the newest that can be read.
+/// The version of the manifest format that this program writes, and the newest that it can read.
 pub const FORMAT: u32 = 1;
 
 /// Everything about a dump except its data: `manifest.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
-    /// [`FORMAT`].
+    /// The version of the format, [`FORMAT`].
     pub format: u32,
-    /// The version that started the dump.
+    /// The version of Tailwater that started the dump.
     pub tailwater: String,
     /// The dumped server.
     pub server: DumpedServer,
-    /// Start time, RFC 3339 in UTC.
+    /// Start time, in RFC 3339 format and UTC.
     pub started_at: String,
-    /// Completion time; absent until the dump is complete.
+    /// Time when the dump was completed; absent until then.
     pub finished_at: Option<String>,
     /// Compression of the data files.
     pub compression: DumpCompression,
     /// Row format of the data files.
     #[serde(default, skip_serializing_if = "RowFormat::is_tsv")]
     pub rows: RowFormat,
-    /// The request, so that a resumed dump has the same; absent if an older version started it.
+    /// What the user asked to dump. A resumed dump uses the same selection. Absent if an older version
+    /// started the dump.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked: Option<DumpSelection>,
-    /// The points in time of the data: one, and another one for each time the dump resumed after an
-    /// interruption. Chunks refer to theirs by its index here.
+    /// The points in time of the data. There is one, and one more for each time the dump resumed after an
+    /// interruption. A chunk refers to its snapshot by the index in this list.
     pub snapshots: Vec<SnapshotPoint>,
-    /// Databases.
+    /// The dumped databases.
     pub schemas: Vec<SchemaEntry>,
-    /// Tables.
+    /// The dumped tables.
     pub tables: Vec<TableEntry>,
-    /// Users and roles, if they were requested.
+    /// The dumped users and roles, if the user requested accounts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub accounts: Vec<AccountEntry>,
     /// All other objects, in an order in which they can be created.
     pub objects: Vec<ObjectEntry>,
 }
 
-/// What to dump.
+/// What a user asked to dump.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DumpSelection {
-    /// Databases and tables.
+    /// The selected databases and tables.
     pub selection: Selection,
     /// Whether to dump users and roles.
     pub accounts: bool,
 }
 
-/// The server of a dump.
+/// Identity and version of the dumped server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DumpedServer {
     /// MySQL or MariaDB.
     pub flavour: DumpedFlavour,
-    /// Its version in its own spelling.
+    /// The version as the server prints it.
     pub version: String,
     /// `server_uuid` (MySQL) or `server_uid` (MariaDB); absent if the server has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -73,7 +74,7 @@ pub struct DumpedServer {
     pub server_id: Option<u32>,
 }
 
-/// The family of a dump's server.
+/// The flavour of the dumped server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DumpedFlavour {
@@ -87,17 +88,17 @@ pub enum DumpedFlavour {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DumpCompression {
-    /// None.
+    /// No compression.
     None,
     /// Zstandard.
     #[default]
     Zstd,
-    /// gzip, which more programs can read.
+    /// gzip, which more programs can read than Zstandard.
     Gzip,
 }
 
 impl DumpCompression {
-    /// The default level of the compression's own tool.
+    /// Returns the default level of the compression's own command-line tool.
     pub fn level_usual(self) -> i32 {
         match self {
             Self::None => 0,
@@ -106,7 +107,7 @@ impl DumpCompression {
         }
     }
 
-    /// The highest level, which takes the most time.
+    /// Returns the highest level, which takes the most time.
     pub fn level_max(self) -> i32 {
         match self {
             Self::None => 0,
@@ -123,7 +124,7 @@ pub enum RowFormat {
     /// Tab-separated text, as `LOAD DATA` reads it.
     #[default]
     Tsv,
-    /// INSERT statements, for the stock clients.
+    /// INSERT statements, for the `mysql` and `mariadb` clients.
     Sql,
     /// Comma-separated text with a header line, for other programs.
     Csv,
@@ -132,7 +133,7 @@ pub enum RowFormat {
 }
 
 impl RowFormat {
-    /// The name.
+    /// Returns the name of the format.
     pub fn name(self) -> &'static str {
         match self {
             Self::Tsv => "tsv",
@@ -146,7 +147,7 @@ impl RowFormat {
         *self == Self::Tsv
     }
 
-    /// The ending of data file names.
+    /// Returns the extension of data file names.
     pub fn ending(self, compression: DumpCompression) -> &'static str {
         match (self, compression) {
             (Self::Tsv, DumpCompression::None) => "tsv",
@@ -158,7 +159,7 @@ impl RowFormat {
             (Self::Csv, DumpCompression::None) => "csv",
             (Self::Csv, DumpCompression::Zstd) => "csv.zst",
             (Self::Csv, DumpCompression::Gzip) => "csv.gz",
-            // It is compressed internally.
+            // Parquet files are compressed internally.
             (Self::Parquet, _) => "parquet",
         }
     }
@@ -168,9 +169,9 @@ impl RowFormat {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SchemaEntry {
-    /// Its name.
+    /// The name of the database.
     pub name: String,
-    /// The file of its definition.
+    /// The name of the file with its definition.
     pub file: String,
 }
 
@@ -178,19 +179,19 @@ pub struct SchemaEntry {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TableEntry {
-    /// Its database.
+    /// The name of the database.
     pub schema: String,
-    /// Its name.
+    /// The name of the table.
     pub table: String,
-    /// The file of its definition.
+    /// The name of the file with its definition.
     pub file: String,
-    /// The columns in the order of the data files' fields, without generated ones.
+    /// The columns, in the order of the fields in the data files. Generated columns are not included.
     pub columns: Vec<ColumnEntry>,
     /// Number of rows in the finished chunks.
     pub rows: u64,
-    /// Chunks, finished or planned, by number.
+    /// The chunks, finished or planned, ordered by number.
     pub chunks: Vec<ChunkEntry>,
-    /// Whether all chunks are planned and finished.
+    /// Whether all chunks of the table are planned and finished.
     pub finished: bool,
 }
 
@@ -225,7 +226,7 @@ impl TableEntry {
         }
         match rows == self.rows {
             true => Ok(()),
-            false => Err(format!("it says {} rows, but its chunks have {rows}", self.rows)),
+            false => Err(format!("it records {} rows, but its chunks have {rows}", self.rows)),
         }
     }
 }
@@ -234,32 +235,34 @@ impl TableEntry {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ColumnEntry {
-    /// Its name.
+    /// The name of the column.
     pub name: String,
-    /// Its type without length and attributes, in lower case, as in `information_schema.columns.data_type`.
-    /// Some types need an expression when they are loaded.
+    /// The type of the column without length and attributes, in lower case, as in
+    /// `information_schema.columns.data_type`. A load needs it because values of some types are loaded
+    /// through an expression.
     #[serde(rename = "type")]
     pub data_type: String,
 }
 
-/// A part of a table's rows in a data file.
+/// A chunk: a part of a table's rows in one data file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "ChunkFields")]
 pub struct ChunkEntry {
-    /// The file; it exists once the chunk is finished.
+    /// The name of the data file, which exists once the chunk is finished.
     pub file: String,
-    /// Its rows.
+    /// The key range of the rows.
     pub range: ChunkRange,
-    /// The contents of the file; absent until the chunk is finished.
+    /// Size and checksum of the file; absent until the chunk is finished.
     #[serde(flatten)]
     pub written: Option<WrittenChunk>,
-    /// Values that the file lacks.
+    /// Numbers of values that the file has as NULL, because the format cannot represent them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nulled: Vec<NulledValues>,
 }
 
-/// [`ChunkEntry`] as it is parsed. A flattened `Option` would take every error in a field of [`WrittenChunk`]
-/// for an absent one, and so the chunk with its rows for an unfinished one.
+/// The fields of a [`ChunkEntry`] as they are parsed. They are not a flattened `Option<WrittenChunk>`: serde
+/// would take an error in one field for an absent chunk, and the dump would treat a finished chunk as
+/// unfinished.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ChunkFields {
@@ -301,43 +304,44 @@ impl TryFrom<ChunkFields> for ChunkEntry {
     }
 }
 
-/// The contents of a finished chunk.
+/// Size and checksum of the file of a finished chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WrittenChunk {
     /// Number of rows.
     pub rows: u64,
-    /// Size before compression in bytes; for Parquet that of the values.
+    /// Size before compression in bytes; for Parquet the size of the values.
     pub bytes: u64,
-    /// CRC32 (zlib's) of the uncompressed bytes; for Parquet, which is compressed internally, of the file.
+    /// CRC32 (zlib's) of the uncompressed bytes. For Parquet, which is compressed internally, it is the CRC32
+    /// of the file.
     pub crc32: u32,
     /// Size of the file in bytes.
     pub file_bytes: u64,
-    /// The index in [`Manifest::snapshots`] of the snapshot that was read.
+    /// The index in [`Manifest::snapshots`] of the snapshot that the rows were read from.
     pub snapshot: usize,
 }
 
-/// Values of a column that the format cannot represent and that are NULL in the file.
+/// How many values of a column are NULL in the file, because the format cannot represent them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NulledValues {
-    /// The column.
+    /// The name of the column.
     pub column: String,
     /// Number of values.
     pub values: u64,
 }
 
-/// An object that is not a table.
+/// An object that is not a table, such as a view or a routine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ObjectEntry {
-    /// Its kind.
+    /// The kind of the object.
     pub kind: ObjectKind,
-    /// Its database.
+    /// The database of the object.
     pub schema: String,
-    /// Its name.
+    /// The name of the object.
     pub name: String,
-    /// The file of its definition.
+    /// The name of the file with its definition.
     pub file: String,
 }
 
@@ -345,31 +349,31 @@ pub struct ObjectEntry {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AccountEntry {
-    /// Its name.
+    /// The name of the user or role.
     pub user: String,
-    /// The host part; empty for a role of MariaDB.
+    /// The host part of the account; empty for a role of MariaDB.
     pub host: String,
-    /// The file of its definition, with the hash of its password.
+    /// The name of the file that creates the account, with the hash of its password.
     pub file: String,
-    /// The file of its privileges.
+    /// The name of the file with the account's privileges.
     pub grants_file: String,
 }
 
 impl Manifest {
-    /// The entry of a table.
+    /// Returns the entry of a table.
     pub fn table_mut(&mut self, schema: &str, table: &str) -> Option<&mut TableEntry> {
         self.tables.iter_mut().find(|entry| entry.schema == schema && entry.table == table)
     }
 
-    /// The indexes of the snapshots that finished chunks refer to. With more than one, the dump has several
-    /// points in time.
+    /// Returns the indexes of the snapshots that finished chunks refer to. If there are several, the tables
+    /// of the dump have different points in time.
     pub fn snapshots_used(&self) -> BTreeSet<usize> {
         let written = self.tables.iter().flat_map(|table| &table.chunks).filter_map(|chunk| chunk.written);
         written.map(|written| written.snapshot).collect()
     }
 
-    /// Number of values per database, table and column that the format cannot represent: they are NULL in the
-    /// finished files.
+    /// Returns for each database, table and column the number of values that the format cannot represent.
+    /// These values are NULL in the finished files.
     pub fn nulled(&self) -> BTreeMap<(&str, &str, &str), u64> {
         let mut sums = BTreeMap::new();
         for table in &self.tables {
@@ -380,18 +384,18 @@ impl Manifest {
         sums
     }
 
-    /// The compression of whole files; none for Parquet.
+    /// Returns the compression of whole files; none for Parquet.
     pub fn packing(&self) -> DumpCompression {
         if self.rows == RowFormat::Parquet { DumpCompression::None } else { self.compression }
     }
 
-    /// The ending of data file names.
+    /// Returns the extension of data file names.
     pub fn ending(&self) -> &'static str {
         self.rows.ending(self.compression)
     }
 
-    /// Checks the totals against the entries. A manifest without a checksum, which was removed or which an
-    /// older version did not write, has no other protection.
+    /// Checks the totals against the entries. If the manifest has no checksum, this is its only protection.
+    /// Older versions wrote none, and an edited manifest may have lost it.
     ///
     /// # Errors
     /// The contradiction.
@@ -413,7 +417,7 @@ impl Manifest {
         Ok(())
     }
 
-    /// Whether all tables are finished.
+    /// Returns whether all tables are finished.
     pub fn is_complete(&self) -> bool {
         self.tables.iter().all(|table| table.finished)
     }

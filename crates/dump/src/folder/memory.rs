@@ -1,4 +1,5 @@
-//! Dump files that are never written to disk: what a copy transfers between servers besides rows.
+//! Keeps the files of a dump in memory. A copy uses it for everything that it transfers between servers
+//! except rows.
 
 use std::collections::BTreeMap;
 use std::io::{self, Cursor, Read, Write};
@@ -86,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_exists_once_it_is_finished() {
+    fn a_file_does_not_exist_before_it_is_finished() {
         let files = MemoryFiles::default();
         let mut file = files.create("a").expect("a new file");
         file.write_all(b"text").expect("written");

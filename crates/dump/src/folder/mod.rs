@@ -1,12 +1,12 @@
 //! The format of a dump folder: definitions as SQL, rows as tab-separated text for `LOAD DATA`, and a
-//! manifest of both.
+//! manifest that describes both.
 //!
 //! - [`manifest`]: the contents of the folder.
 //! - `document`: the manifest as a file, with its checksum.
 //! - [`journal`]: what was finished since the manifest was written.
 //! - [`names`]: the names of files.
-//! - [`files`]: small files as a whole. [`memory`]: a folder that is never written to disk.
-//! - `progress_journal`: how the journal is written. [`dump_folder`]: a dump that is written or read.
+//! - [`files`]: reads small files completely. [`memory`]: a folder that is never written to disk.
+//! - `progress_journal`: writes the journal. [`dump_folder`]: a dump that is written or read.
 
 mod document;
 pub mod dump_folder;

@@ -1,34 +1,35 @@
-//! The names of dump files. Readers take names from the manifest and do not parse them.
+//! The names of dump files. The code that reads a dump takes the names from the manifest and does not parse
+//! them.
 
 use sha2::{Digest, Sha256};
 
 use tailwater_tables::schema::ObjectKind;
 
-/// Maximum size of an encoded name in bytes: two of them, a number and an ending fit into the 255 bytes of a
-/// file name.
+/// Maximum size in bytes of an encoded name. A file name has at most 255 bytes: two encoded names, a number
+/// and an extension.
 const ENCODED_BYTES_MAX: usize = 100;
 
-/// The manifest.
+/// The name of the manifest file.
 pub const MANIFEST: &str = "manifest.json";
-/// The journal of events that are not in the manifest yet.
+/// The name of the journal, which has the events that are not in the manifest yet.
 pub const JOURNAL: &str = "journal.jsonl";
 
-/// The file that names the writing process of a dump whose files cannot be locked.
+/// The file that identifies the process that writes the dump, in stores whose files cannot be locked.
 pub const WRITER: &str = "writer";
 
-/// A part of the journal, in stores where files cannot grow.
+/// Returns the name of a part of the journal, in stores where files cannot grow.
 pub fn numbered_journal(number: u32) -> String {
     format!("journal.{number:010}.jsonl")
 }
 
-/// The number of a part of the journal; `None` for other files.
+/// Returns the number of a part of the journal; `None` for other files.
 pub fn journal_number(file: &str) -> Option<u32> {
     let number = file.strip_prefix("journal.")?.strip_suffix(".jsonl")?;
     number.parse().ok().filter(|&number| numbered_journal(number) == file)
 }
 
-/// The name of a database object as part of a file name: bytes outside `[A-Za-z0-9_$-]` become `%XX`. A name
-/// that is too long is shortened to its beginning, `~` and a hash of the whole name.
+/// Encodes the name of a database object as part of a file name. Bytes outside `[A-Za-z0-9_$-]` become `%XX`.
+/// A name that is too long is shortened to its beginning, `~` and a hash of the whole name.
 pub fn encode(name: &str) -> String {
     let mut encoded = String::with_capacity(name.len());
     for &byte in name.as_bytes() {
@@ -46,31 +47,33 @@ pub fn encode(name: &str) -> String {
     encoded
 }
 
-/// The file of a database's definition.
+/// Returns the name of the file with a database's definition.
 pub fn schema_file(schema: &str) -> String {
     format!("{}.schema.sql", encode(schema))
 }
 
-/// The ending of table definition files. No other file has it: encoded names have no dots.
+/// The extension of table definition files. No other file has this extension, because encoded names contain
+/// no dots.
 pub const TABLE_ENDING: &str = ".table.sql";
 
-/// The file of a table's definition.
+/// Returns the name of the file with a table's definition.
 pub fn table_file(schema: &str, table: &str) -> String {
     format!("{}.{}{TABLE_ENDING}", encode(schema), encode(table))
 }
 
-/// The file of a chunk; chunks are numbered from 0, and `ending` is that of [`super::Manifest::ending`].
+/// Returns the name of a chunk's data file. Chunks are numbered from 0; `ending` comes from
+/// [`super::Manifest::ending`].
 pub fn chunk_file(schema: &str, table: &str, number: u32, ending: &str) -> String {
     format!("{}.{}.{number:06}.{}", encode(schema), encode(table), ending)
 }
 
-/// The files of an account: its definition and its privileges.
+/// Returns the names of the two files of an account: its definition and its privileges.
 pub fn account_files(user: &str, host: &str) -> (String, String) {
     let name = format!("{}.{}", encode(user), encode(host));
     (format!("{name}.account.sql"), format!("{name}.grants.sql"))
 }
 
-/// The file of the definition of another object.
+/// Returns the name of the file with the definition of another object.
 pub fn object_file(kind: ObjectKind, schema: &str, name: &str) -> String {
     format!("{}.{}.{}.sql", encode(schema), encode(name), kind.name())
 }
@@ -90,7 +93,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn names_fit_into_a_file_system_and_differ(one in ".{1,64}", other in ".{1,64}") {
+        fn encoded_names_fit_into_a_file_name_and_differ(one in ".{1,64}", other in ".{1,64}") {
             let file = object_file(ObjectKind::PackageBody, &one, &other);
             prop_assert!(file.len() <= 255 && file.bytes().all(|byte| byte != b'/' && byte != 0), "{}", file);
             prop_assert_eq!(encode(&one) == encode(&other), one == other);

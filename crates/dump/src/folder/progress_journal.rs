@@ -1,4 +1,5 @@
-//! Writes the journal: a growing file where files can grow, otherwise numbered files of some entries each.
+//! Writes the journal of a dump: one growing file where files can grow, otherwise numbered files of several
+//! entries each.
 
 use std::fmt;
 use std::fs::File;
@@ -18,25 +19,26 @@ use tailwater_tables::error::BulkError;
 use tailwater_tables::error::file_error;
 use tailwater_tables::journal;
 
-/// Maximum amount of finished work that is lost if a process with numbered journal files is killed. Each file
-/// costs a request, and databases may have thousands of small tables.
+/// How much finished work may be lost if a process that writes numbered journal files is killed, in bytes of
+/// data files. The limit is not lower because each journal file costs a request, and databases may have
+/// thousands of small tables.
 const LOST_FILE_BYTES_MAX: u64 = 16 << 20;
 const LOST_ENTRIES_MAX: usize = 64;
 
-/// The destination of entries.
+/// Where journal entries are written.
 pub(super) enum JournalWriter {
-    /// The end of a file, which is locked as long as it is open.
+    /// One growing file, which this process locks while it is open.
     Growing(File),
-    /// Numbered files.
+    /// Numbered files, in stores where files cannot grow.
     NumberedJournal(NumberedJournal),
 }
 
-/// Journal entries that are not in a file yet.
+/// Numbered journal files, and the entries that are not written to a file yet.
 pub(super) struct NumberedJournal {
     files: Arc<dyn FileStore>,
-    /// Identifies this process.
+    /// A unique name that identifies this process.
     writer: String,
-    /// The numbers of existing files.
+    /// The numbers of the existing journal files.
     existing: Vec<u32>,
     next: u32,
     lines: String,
@@ -55,7 +57,8 @@ impl fmt::Debug for JournalWriter {
 }
 
 impl JournalWriter {
-    /// Takes over the journal. From then on no other process writes to it, or that process detects it.
+    /// Takes over the journal for this process. A local folder is locked against other processes. In a store,
+    /// another process that still writes to the journal detects this and stops.
     ///
     /// # Errors
     /// [`BulkError::Busy`], [`BulkError::File`].
@@ -77,7 +80,7 @@ impl JournalWriter {
         }))
     }
 
-    /// The entries of the journal. An incomplete end is cut off.
+    /// Returns the entries of the journal. Removes an incomplete line at the end.
     ///
     /// # Errors
     /// [`BulkError::File`], [`BulkError::Damaged`].
@@ -93,7 +96,8 @@ impl JournalWriter {
                 Ok(entries)
             }
             Self::NumberedJournal(numbered) => {
-                // The former owner of the journal may just have emptied it.
+                // The files are listed again: the process that wrote the journal before may just have emptied
+                // it.
                 numbered.existing = numbers(files)?;
                 numbered_entries(files, &numbered.existing)
             }
@@ -103,7 +107,7 @@ impl JournalWriter {
     /// Appends an entry.
     ///
     /// # Errors
-    /// [`BulkError::File`]; [`BulkError::Busy`] if another process has taken over the journal meanwhile.
+    /// [`BulkError::File`]; [`BulkError::Busy`] if another process has taken over the journal.
     pub(super) fn record(&mut self, entry: &JournalEntry, files: &dyn FileStore) -> Result<(), BulkError> {
         match self {
             Self::Growing(file) => {
@@ -126,7 +130,7 @@ impl JournalWriter {
     /// Empties the journal after `write` has written a manifest with all its entries.
     ///
     /// # Errors
-    /// [`BulkError::File`]; [`BulkError::Busy`] if another process has taken over the journal meanwhile.
+    /// [`BulkError::File`]; [`BulkError::Busy`] if another process has taken over the journal.
     pub(super) fn empty_after(
         &mut self,
         files: &dyn FileStore,
@@ -170,8 +174,8 @@ impl NumberedJournal {
         (self.entries, self.file_bytes) = (0, 0);
     }
 
-    /// There are no locks: of two processes the one that started later continues, and the other one stops
-    /// here.
+    /// Checks that this process still owns the journal. A store has no locks: if two processes write to one
+    /// dump, the one that started later continues, and the other one fails here.
     fn check_mine(&self) -> Result<(), BulkError> {
         let now = document(self.files.as_ref(), WRITER)?;
         match now == self.writer.as_bytes() {
@@ -199,7 +203,7 @@ fn parsed(bytes: &[u8], path: &Path) -> Result<(Vec<JournalEntry>, usize), BulkE
     journal::parse(bytes).map_err(|reason| BulkError::Damaged { path: path.to_owned(), reason })
 }
 
-/// The numbers of the existing parts of a journal.
+/// Returns the numbers of the existing journal files.
 fn numbers(files: &dyn FileStore) -> Result<Vec<u32>, BulkError> {
     let listed = files.list().map_err(file_error("list", &files.path("")))?;
     let mut existing: Vec<_> = listed.iter().filter_map(|(name, _)| journal_number(name)).collect();
@@ -213,7 +217,8 @@ fn numbered_entries(files: &dyn FileStore, existing: &[u32]) -> Result<Vec<Journ
         let name = numbered_journal(number);
         let bytes = document(files, &name)?;
         let (entries, good_bytes) = parsed(&bytes, &files.path(&name))?;
-        // Such a file is written atomically.
+        // A numbered journal file is written atomically, so an incomplete line means that the file is
+        // damaged.
         if good_bytes != bytes.len() {
             let reason = format!("the line at byte {good_bytes} is damaged");
             return Err(BulkError::Damaged { path: files.path(&name), reason });
@@ -234,7 +239,7 @@ fn lock(folder: &Path) -> Result<File, BulkError> {
     }
 }
 
-/// A unique name, from the process, the time and the hasher's random seed.
+/// Returns a unique name, made from the process, the time and the hasher's random seed.
 fn unique_name() -> String {
     use std::hash::{BuildHasher, Hasher, RandomState};
     let mut hash = Sha256::new();

@@ -1,4 +1,4 @@
-//! A Parquet file while it is written. Rows are kept column by column until they fill a row group.
+//! Writes a Parquet file. Rows are collected in memory, column by column, until they fill a row group.
 
 use std::io::{self, Write};
 use std::mem;
@@ -23,16 +23,17 @@ use tailwater_tables::chunker::table_info::ColumnInfo;
 use tailwater_tables::error::BulkError;
 use tailwater_tables::schema::TableName;
 
-/// Approximate size of a row group: the memory that each connection needs.
+/// Approximate size of a row group in bytes. Each connection needs this much memory.
 const GROUP_BYTES: usize = 16 << 20;
 
-/// Maximum number of rows of a group: readers distribute groups over their threads.
+/// Maximum number of rows in a row group. Programs that read the file distribute row groups over their
+/// threads, so a group must not be too large.
 const GROUP_ROWS_MAX: usize = 1 << 20;
 
-/// Number of byte values of a column that are passed to the writer at once.
+/// Number of byte values of a column that are passed to the Parquet writer at once.
 const BATCH_ROWS: usize = 1024;
 
-/// What the files of a table have in common.
+/// The Parquet schema that all files of a table share.
 #[derive(Debug)]
 pub struct ParquetTable {
     name: TableName,
@@ -44,12 +45,13 @@ pub struct ParquetTable {
 struct ParquetColumn {
     name: String,
     kind: ParquetKind,
-    /// Whether a value may be NULL in the file.
+    /// Whether a value of the column may be NULL in the file.
     optional: bool,
 }
 
 impl ParquetTable {
-    /// For a table with these columns. A table without any gets a column for the constant 1 that is selected.
+    /// Creates the schema for a table with these columns. A table without columns to dump gets a column for
+    /// the selected constant 1.
     ///
     /// # Errors
     /// [`BulkError::UnexpectedAnswer`] if Parquet does not support such columns.
@@ -81,9 +83,9 @@ impl ParquetTable {
     }
 }
 
-/// A file that receives rows.
+/// A Parquet file to which rows are written.
 pub struct ParquetFile {
-    /// For messages.
+    /// The path of the file, for error messages.
     path: PathBuf,
     table: Arc<ParquetTable>,
     writer: SerializedFileWriter<ChecksumWriter>,
@@ -93,7 +95,7 @@ pub struct ParquetFile {
 }
 
 impl ParquetFile {
-    /// Creates a file.
+    /// Creates the file.
     ///
     /// # Errors
     /// [`BulkError::File`]
@@ -120,7 +122,8 @@ impl ParquetFile {
         })
     }
 
-    /// Takes a row. Returns the size of its values in bytes. Nothing is written yet.
+    /// Adds a row to the collected rows. Returns the size of its values in bytes. Writes nothing to the file
+    /// yet.
     ///
     /// # Errors
     /// [`BulkError::Session`] if the row's bytes are malformed; [`BulkError::UnexpectedAnswer`] if a value
@@ -140,12 +143,12 @@ impl ParquetFile {
         Ok(bytes)
     }
 
-    /// Whether the kept rows fill a group.
+    /// Returns whether the collected rows fill a row group.
     pub fn is_group(&self) -> bool {
         self.bytes_held >= GROUP_BYTES || self.rows_held >= GROUP_ROWS_MAX
     }
 
-    /// Writes the kept rows.
+    /// Writes the collected rows as a row group.
     ///
     /// # Errors
     /// [`BulkError::File`]
@@ -168,13 +171,13 @@ impl ParquetFile {
         Ok(())
     }
 
-    /// Writes the rest.
+    /// Writes the remaining rows and the end of the file.
     ///
     /// # Errors
     /// [`BulkError::File`]
     pub fn end(mut self) -> Result<WrittenParquet, BulkError> {
         self.write_group()?;
-        // Taken out of the writer, which would convert an error to a text.
+        // The file is taken out of the writer, which would convert an I/O error to a text.
         let finished = self.writer.finish().map(|_| mem::take(self.writer.inner_mut()));
         let ChecksumWriter { file, checksum } = finished.map_err(|error| not_written(&self.path, error))?;
         let file = file.ok_or(BulkError::File {
@@ -189,13 +192,13 @@ impl ParquetFile {
     }
 }
 
-/// A file with all its bytes, which is not durable yet.
+/// A file that has all its bytes, but is not durable yet.
 pub struct WrittenParquet {
-    /// The file to finish.
+    /// The file, which the caller makes durable.
     pub file: Box<dyn NewFile>,
     /// The CRC32 of the file's bytes.
     pub crc32: u32,
-    /// Values that are NULL in the file but not on the server.
+    /// Numbers of values that are NULL in the file but not on the server.
     pub nulled: Vec<NulledValues>,
 }
 
@@ -218,17 +221,17 @@ fn not_written(path: &Path, error: ParquetError) -> BulkError {
     BulkError::File { action: "write", path: path.to_owned(), source }
 }
 
-/// The beginning of a value, for messages.
+/// Returns the beginning of a value, for error messages.
 fn shown(value: Option<&[u8]>) -> String {
     let beginning =
         |value: &[u8]| format!("the value {:?}", String::from_utf8_lossy(&value[..value.len().min(40)]));
     value.map_or_else(|| "NULL".to_owned(), beginning)
 }
 
-/// A file with the checksum of the bytes written to it.
+/// A file, and the checksum of the bytes written to it.
 #[derive(Default)]
 struct ChecksumWriter {
-    /// `None` once it was taken.
+    /// The file; `None` after it was taken out.
     file: Option<Box<dyn NewFile>>,
     checksum: crc32fast::Hasher,
 }
@@ -251,11 +254,12 @@ impl ChecksumWriter {
     }
 }
 
-/// The kept values of a column.
+/// The collected values of a column.
 struct ColumnBuffer {
     /// The values that are not NULL.
     values: ColumnValues,
-    /// For each row whether its value is present (1) or NULL (0), if the column may be NULL.
+    /// One entry for each row, if the column may be NULL: 1 if the value is present, 0 if it is NULL
+    /// (Parquet's definition levels).
     levels: Vec<i16>,
     /// Number of values that are NULL in the file but not on the server.
     nulled: u64,
@@ -270,7 +274,7 @@ enum ColumnValues {
     Fixed(ByteValues),
 }
 
-/// Values in one buffer, one after the other.
+/// Byte values, one after the other in one buffer.
 #[derive(Default)]
 struct ByteValues {
     bytes: Vec<u8>,
@@ -292,7 +296,7 @@ impl ColumnBuffer {
         Self { values, levels: Vec::new(), nulled: 0 }
     }
 
-    /// Takes a value. Returns its size in bytes; `None` if it does not fit the column.
+    /// Adds a value. Returns its size in bytes; `None` if it does not fit the column.
     fn put(&mut self, column: &ParquetColumn, value: Option<&[u8]>) -> Option<usize> {
         let taken = match value {
             Some(value) => self.values.put(column.kind, value)?,
@@ -306,10 +310,10 @@ impl ColumnBuffer {
         Some(taken.unwrap_or(0) + size_of::<i16>())
     }
 
-    /// Writes the kept values.
+    /// Writes the collected values.
     fn write(&mut self, writer: &mut ColumnWriter<'_>) -> Result<(), ParquetError> {
         let levels = mem::take(&mut self.levels);
-        // A column that may not be NULL has no levels.
+        // A column that may not be NULL has no definition levels.
         let levels = (!levels.is_empty()).then_some(&levels[..]);
         match (&mut self.values, writer) {
             (ColumnValues::Int32(values), ColumnWriter::Int32ColumnWriter(writer)) => {
@@ -344,8 +348,8 @@ impl ColumnBuffer {
 }
 
 impl ColumnValues {
-    /// Takes a value. Returns its size in bytes; `Some(None)` if Parquet cannot represent it, `None` if it
-    /// does not fit the type.
+    /// Adds a value. Returns its size in bytes; `Some(None)` if Parquet cannot represent the value; `None` if
+    /// the value does not fit the type.
     fn put(&mut self, kind: ParquetKind, value: &[u8]) -> Option<Option<usize>> {
         match self {
             Self::Int32(numbers) => {
@@ -358,7 +362,7 @@ impl ColumnValues {
                 numbers.push(number);
                 Some(Some(size_of::<i64>()))
             }
-            // It was selected as a DOUBLE, which is exact.
+            // The dump selects a FLOAT column as a DOUBLE, which is exact.
             Self::Float(numbers) => {
                 numbers.push(values::double(value)? as f32);
                 Some(Some(size_of::<f32>()))
@@ -388,7 +392,7 @@ impl ByteValues {
         value.len() + size_of::<usize>()
     }
 
-    /// Passes on all values, some at a time, and frees their memory: that of a huge row must not be kept.
+    /// Writes all values in small batches and frees their memory, because a huge row must not keep it.
     fn write<T: From<ByteArray>>(
         &mut self,
         levels: Option<&[i16]>,
@@ -443,7 +447,7 @@ mod tests {
         ParquetFile::new(file, Path::new("t.parquet"), table, DumpCompression::None, 0).expect("a file")
     }
 
-    /// Like a disk that gets full.
+    /// A file that fails like a disk without free space.
     struct Disk {
         bytes: usize,
         bytes_max: usize,
@@ -494,7 +498,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_end_at_their_maximum_rows_or_bytes() {
+    fn row_groups_end_at_their_maximum_of_rows_or_bytes() {
         let table = table(&[("tinyint(4)", false), ("longtext", false)]);
         let mut file = file(&table, usize::MAX);
         for _ in 1..GROUP_ROWS_MAX / 4 {
@@ -510,7 +514,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_is_reported_wherever_it_is_found() {
+    fn a_full_disk_is_reported_at_every_write() {
         let table = table(&[("longtext", false)]);
         let value = vec![b'x'; 100_000];
         let write = |bytes_max| {

@@ -1,7 +1,7 @@
-//! Rows as Parquet files, whose columns have types that other programs know.
+//! Writes rows as Parquet files, whose column types other programs know.
 //!
-//! - [`types`]: the types of columns, and [`values`]: their values; both without I/O.
-//! - [`file`]: a file while it is written.
+//! - [`types`]: the Parquet types of columns, and [`values`]: their values; both without I/O.
+//! - [`file`]: writes a file.
 
 pub mod file;
 pub mod types;

@@ -1,14 +1,14 @@
-//! The Parquet types of table columns.
+//! Chooses the Parquet types of table columns.
 
 use ::parquet::basic::{LogicalType, Repetition, TimeUnit, Type as Physical};
 use ::parquet::errors::ParquetError;
 use ::parquet::schema::types::Type;
 
-/// Maximum number of digits of a DECIMAL that readers accept as one. Some convert longer ones to a DOUBLE,
-/// and some cannot read them.
+/// Maximum number of digits of a DECIMAL that is written as a Parquet decimal. With more digits, some
+/// programs convert it to a DOUBLE, and some cannot read it.
 const DECIMAL_DIGITS_MAX: u8 = 38;
 
-/// Size in bytes of a DECIMAL that is too long for an integer: 38 digits fit.
+/// Size in bytes of a DECIMAL with more digits than a 64-bit integer holds. 38 digits fit into 16 bytes.
 pub const DECIMAL_BYTES: usize = 16;
 
 /// The type of a column's values.
@@ -18,42 +18,43 @@ pub enum ParquetKind {
     Integer {
         /// Number of bits.
         bits: i8,
-        /// Whether it may be negative.
+        /// Whether the integer may be negative.
         signed: bool,
     },
-    /// An exact number.
+    /// An exact decimal number.
     Decimal {
         /// Number of digits, at most 38.
         precision: u8,
-        /// Number of decimals.
+        /// Number of digits after the decimal point.
         scale: u8,
     },
-    /// A number of single precision.
+    /// A floating-point number of single precision.
     Float,
-    /// A number of double precision.
+    /// A floating-point number of double precision.
     Double,
     /// A date.
     Date,
-    /// A date and time, in microseconds.
+    /// A date and time of day, in microseconds.
     Moment {
-        /// Whether it is in UTC; otherwise it has no time zone.
+        /// Whether the time is in UTC; otherwise it has no time zone.
         utc: bool,
     },
-    /// A duration in microseconds, which may be negative or longer than a day, so it is not a time of day.
+    /// A TIME value as a duration in microseconds. It may be negative or longer than a day, so it is no time
+    /// of day.
     Span,
-    /// BIT, as a number.
+    /// A BIT value, as a number.
     Bits,
     /// Text in UTF-8.
     Text,
     /// JSON.
     Json,
-    /// Bytes.
+    /// Binary values.
     Bytes,
 }
 
 impl ParquetKind {
-    /// The type of a column, from its type and declaration in lower case, as `information_schema.columns` has
-    /// them.
+    /// Chooses the type of a column from its data type and its declaration, both in lower case, as in
+    /// `data_type` and `column_type` of `information_schema.columns`.
     pub fn of(data_type: &str, column_type: &str) -> Self {
         let integer = |bits| Self::Integer { bits, signed: !column_type.contains("unsigned") };
         match data_type {
@@ -82,7 +83,7 @@ impl ParquetKind {
         }
     }
 
-    /// The physical type of its values.
+    /// Returns the Parquet physical type of the values.
     pub fn physical(self) -> Physical {
         match self {
             Self::Integer { bits, .. } if bits <= 32 => Physical::INT32,
@@ -98,8 +99,8 @@ impl ParquetKind {
         }
     }
 
-    /// Whether servers store values of it that are not valid dates. These become NULL, even in a NOT NULL
-    /// column.
+    /// Returns whether servers store values of this type that are not valid dates, such as `0000-00-00`. They
+    /// become NULL in the file, even in a NOT NULL column.
     pub fn may_be_impossible(self) -> bool {
         matches!(self, Self::Date | Self::Moment { .. })
     }
@@ -117,7 +118,7 @@ impl ParquetKind {
         })
     }
 
-    /// The column in a schema.
+    /// Returns the column as a field of a Parquet schema.
     ///
     /// # Errors
     /// If Parquet does not support such a column.
@@ -136,7 +137,7 @@ impl ParquetKind {
     }
 }
 
-/// Digits and decimals of `decimal(10,2)`.
+/// Returns the digits and the decimals of a declaration such as `decimal(10,2)`.
 fn digits(column_type: &str) -> Option<(u8, u8)> {
     let (inside, _) = column_type.split_once('(')?.1.split_once(')')?;
     let (precision, scale) = inside.split_once(',').unwrap_or((inside, "0"));
@@ -149,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_get_the_most_precise_types() {
+    fn each_column_gets_the_most_precise_parquet_type() {
         let integer = |bits, signed| ParquetKind::Integer { bits, signed };
         for (column_type, kind, physical) in [
             ("tinyint(1)", integer(8, true), Physical::INT32),
@@ -194,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn every_length_of_decimal_has_a_column() {
+    fn a_decimal_of_any_length_has_a_parquet_type() {
         for precision in 0..=65u8 {
             for scale in 0..=precision.min(38) {
                 let kind = ParquetKind::of("decimal", &format!("decimal({precision},{scale})"));

@@ -1,19 +1,19 @@
-//! Converts values from the server's text to Parquet.
+//! Converts values from the server's text to Parquet values.
 //!
-//! `None` means that the text is not a value of the type. Invalid dates are values on a server, but Parquet
-//! cannot represent them: they are `Some(None)`.
+//! A conversion returns `None` if the text is not a value of the type. It returns `Some(None)` for a value
+//! that the server stores and Parquet cannot represent, such as an invalid date.
 
 use chrono::{Datelike, NaiveDate};
 
 use super::types::ParquetKind;
 
-/// Days from 0001-01-01 to 1970-01-01, from which days are counted.
+/// Number of days from 0001-01-01 to 1970-01-01, where Parquet starts to count.
 const DAYS_BEFORE_1970: i32 = 719_163;
 
 const MICROS_PER_SECOND: i64 = 1_000_000;
 const SECONDS_PER_DAY: i64 = 86_400;
 
-/// The integer of a value whose kind is stored as an integer; unsigned values keep their 64 bits.
+/// Converts a value whose type is stored as an integer. Unsigned values keep their 64 bits.
 pub fn whole(kind: ParquetKind, value: &[u8]) -> Option<Option<i64>> {
     match kind {
         ParquetKind::Integer { signed: true, .. } => text(value)?.parse().ok().map(Some),
@@ -33,7 +33,7 @@ pub fn whole(kind: ParquetKind, value: &[u8]) -> Option<Option<i64>> {
     }
 }
 
-/// A number in 32 bits, if it fits; unsigned kinds keep their bits.
+/// Converts a number to 32 bits, if it fits. Unsigned types keep their bits.
 pub fn narrow(kind: ParquetKind, number: i64) -> Option<i32> {
     match kind {
         ParquetKind::Integer { signed: false, .. } => u32::try_from(number).ok().map(u32::cast_signed),
@@ -41,7 +41,8 @@ pub fn narrow(kind: ParquetKind, number: i64) -> Option<i32> {
     }
 }
 
-/// A decimal number multiplied by ten to the power of `scale`; `None` also if it has more decimals.
+/// Converts a decimal number to an integer by multiplying it by ten to the power of `scale`. Also `None` if
+/// it has more decimals than `scale`.
 pub fn unscaled(value: &[u8], scale: u8) -> Option<i128> {
     let text = text(value)?;
     let (negative, text) = match text.strip_prefix('-') {
@@ -59,18 +60,18 @@ pub fn unscaled(value: &[u8], scale: u8) -> Option<i128> {
     (!whole.is_empty() || !fraction.is_empty()).then_some(if negative { -number } else { number })
 }
 
-/// A number of double precision.
+/// Parses a number of double precision.
 pub fn double(value: &[u8]) -> Option<f64> {
     text(value)?.parse().ok()
 }
 
-/// Text that is UTF-8.
+/// Returns the text if it is valid UTF-8.
 pub fn text(value: &[u8]) -> Option<&str> {
     str::from_utf8(value).ok()
 }
 
-/// `YYYY-MM-DD` in days since 1970-01-01. Servers use the Gregorian calendar also for dates before its
-/// introduction, and have no year 0.
+/// Converts `YYYY-MM-DD` to days since 1970-01-01. Servers use the Gregorian calendar also for dates before
+/// its introduction, and have no year 0.
 fn days(value: &[u8]) -> Option<Option<i32>> {
     let [y1, y2, y3, y4, b'-', m1, m2, b'-', d1, d2] = *value else { return None };
     let (year, month) = (number(&[y1, y2, y3, y4])?, number(&[m1, m2])?);
@@ -79,14 +80,15 @@ fn days(value: &[u8]) -> Option<Option<i32>> {
     Some(date.map(|date| date.num_days_from_ce() - DAYS_BEFORE_1970))
 }
 
-/// `YYYY-MM-DD HH:MM:SS`, optionally with fractional seconds, in microseconds since 1970-01-01 00:00:00.
+/// Converts `YYYY-MM-DD HH:MM:SS`, optionally with fractional seconds, to microseconds since 1970-01-01
+/// 00:00:00.
 fn moment(value: &[u8]) -> Option<Option<i64>> {
     let (date, time) = value.split_at_checked(10)?;
     let time = time_of(time.strip_prefix(b" ")?)?;
     Some(days(date)?.map(|days| i64::from(days) * SECONDS_PER_DAY * MICROS_PER_SECOND + time))
 }
 
-/// `-838:59:59.999999` in microseconds.
+/// Converts a TIME value such as `-838:59:59.999999` to microseconds.
 fn span(value: &[u8]) -> Option<i64> {
     match value.strip_prefix(b"-") {
         Some(value) => Some(-time_of(value)?),
@@ -94,7 +96,7 @@ fn span(value: &[u8]) -> Option<i64> {
     }
 }
 
-/// `HH:MM:SS`, possibly with more hours, or with fractional seconds.
+/// Converts `HH:MM:SS` to microseconds; it may have more than 24 hours, and fractional seconds.
 fn time_of(value: &[u8]) -> Option<i64> {
     let mut parts = value.splitn(3, |&byte| byte == b':');
     let (hours, minutes) = (number(parts.next()?)?, number(parts.next()?)?);
@@ -111,14 +113,14 @@ fn time_of(value: &[u8]) -> Option<i64> {
     (fraction.len() <= 6).then_some(seconds * MICROS_PER_SECOND + i64::from(micros))
 }
 
-/// The bytes of a BIT, the most significant first.
+/// Converts the bytes of a BIT, most significant byte first, to a number.
 fn bits(value: &[u8]) -> Option<u64> {
     let mut bytes = [0; 8];
     bytes.get_mut(8usize.checked_sub(value.len())?..)?.copy_from_slice(value);
     Some(u64::from_be_bytes(bytes))
 }
 
-/// Digits as a number, if it fits.
+/// Parses digits as a number, if it fits.
 fn number(digits: &[u8]) -> Option<u32> {
     let is_number = (1..=9).contains(&digits.len()) && digits.iter().all(u8::is_ascii_digit);
     is_number.then(|| digits.iter().fold(0, |number, digit| number * 10 + u32::from(digit - b'0')))
@@ -136,13 +138,13 @@ mod tests {
         ParquetKind::Integer { bits, signed }
     }
 
-    /// As it is stored in 32 bits.
+    /// Converts a value as it is stored in 32 bits.
     fn stored(kind: ParquetKind, value: &str) -> Option<i32> {
         narrow(kind, whole(kind, value.as_bytes())??)
     }
 
     #[test]
-    fn integers_of_all_lengths() {
+    fn integers_of_all_lengths_are_converted() {
         for (kind, value, number) in [
             (integer(8, true), "-128", Some(-128)),
             (integer(8, false), "255", Some(255)),
@@ -207,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn days_follow_the_calendar() {
+    fn dates_follow_the_gregorian_calendar() {
         for (value, days) in [
             ("1970-01-01", Some(0)),
             ("1969-12-31", Some(-1)),
@@ -280,7 +282,7 @@ mod tests {
         }
 
         #[test]
-        fn no_bytes_panic(value: Vec<u8>, digits in "[-0-9:. ]{0,40}") {
+        fn no_bytes_cause_a_panic(value: Vec<u8>, digits in "[-0-9:. ]{0,40}") {
             for value in [&value[..], digits.as_bytes()] {
                 for kind in [integer(8, true), integer(64, false), ParquetKind::Decimal { precision: 18, scale: 6 },
                     ParquetKind::Date, DATETIME, ParquetKind::Span, ParquetKind::Bits] {
