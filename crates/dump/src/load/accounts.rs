@@ -1,5 +1,5 @@
-//! Creates the accounts of a dump and grants their privileges. Existing accounts on the target are only
-//! changed on request, and the account that loads never is.
+//! Creates the accounts of a dump and grants their privileges. Accounts that exist on the target are only
+//! changed if the user asks for it. The account that runs the load is never changed.
 
 use sha2::{Digest, Sha256};
 use tailwater_session::Connection;
@@ -13,28 +13,28 @@ use tailwater_tables::schema::TableName;
 use tailwater_tables::schema::accounts::account_name;
 use tailwater_wire::sql_quote::string_literal;
 
-/// How to load the accounts of a dump.
+/// Which accounts of the dump to load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum LoadAccounts {
     /// Loads no accounts.
     #[default]
     None,
-    /// Creates the accounts that do not exist yet.
+    /// Creates the accounts that do not exist on the target.
     New,
-    /// Replaces all: existing accounts are dropped first.
+    /// Replaces all accounts: drops those that exist, and creates them from the dump.
     Replace,
 }
 
-/// The outcome for accounts.
+/// The result of loading accounts.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AccountsReport {
-    /// Number of created accounts.
+    /// Number of accounts that were created.
     pub made: usize,
-    /// Existing accounts that were left unchanged.
+    /// Accounts that existed on the target and were left unchanged.
     pub kept: Vec<String>,
 }
 
-/// Refuses accounts that would not be the same on the target.
+/// Refuses accounts that would be different on the target.
 ///
 /// # Errors
 /// [`BulkError::AccountsUnavailable`], [`BulkError::FlavourMismatch`]
@@ -47,13 +47,13 @@ pub(super) fn check(contents: &DumpContents, target: Flavour) -> Result<(), Bulk
         true => Ok(()),
         false => Err(BulkError::FlavourMismatch {
             what: "the accounts of the dump".into(),
-            reason: "privileges and password hashes of one family are not valid in the other: omit --users"
+            reason: "privileges and password hashes of MySQL are not valid on MariaDB, and vice versa: omit --users"
                 .into(),
         }),
     }
 }
 
-/// Creates the accounts.
+/// Creates the accounts and grants their privileges.
 ///
 /// # Errors
 /// [`BulkError::DefinitionRejected`], [`BulkError::Session`]
@@ -79,8 +79,8 @@ pub(super) async fn load(
         if exists && !ours {
             drop_account(connection, user, host).await?;
         }
-        // This comes first: the mark distinguishes an account that a killed load has created from one that
-        // existed before.
+        // The mark is written before the account is created. After a kill it shows that this load created the
+        // account, and that the account did not exist before.
         if !ours {
             record.record_chunk(connection, &mark, 0).await?;
         }
@@ -91,7 +91,7 @@ pub(super) async fn load(
         made.push(account);
     }
     for account in made {
-        // Some may be for tables and routines that are not in the dump.
+        // A privilege for a table or routine that is not in the dump is skipped.
         let [table, routine] = definitions::MISSING;
         let passed = &[table, routine, definitions::NO_PROXY];
         definitions::run_script_ignoring(connection, contents.files.as_ref(), &account.grants, passed, false)
@@ -100,7 +100,8 @@ pub(super) async fn load(
     Ok(report)
 }
 
-/// The record key that marks an account as created by this load; no table has such a name.
+/// Returns the key in the load record that marks an account as created by this load. No table has such a
+/// name.
 fn mark(account: &AccountScripts) -> TableName {
     let mut hash = Sha256::new();
     hash.update(format!("{}\0{}", account.user, account.host));

@@ -1,59 +1,60 @@
-//! Converts rows of a data file to values for a prepared statement.
+//! Converts the rows of a data file to values of a prepared statement.
 
 use tailwater_wire::protocol::bulk_execute::put_value;
 
 use tailwater_tables::insert_builder::unescape;
 use tailwater_tables::tsv::place_of_special;
 
-/// Maximum number of index zeros of ENUMs per batch, unless a single row has more. The server warns about
-/// each of them, and shows no more than 1,000 warnings.
+/// Maximum number of ENUM values with index 0 in a batch, unless a single row has more. MariaDB gives a
+/// warning for each such value, and shows at most 1,000 warnings.
 const ZEROS_MAX: u64 = 500;
 
-/// Values ready to be sent.
+/// Values of whole rows that are ready to be sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ValueBatch {
-    /// In wire format.
+    /// The values in wire format.
     pub bytes: Vec<u8>,
-    /// How many of them are index 0 of an ENUM.
+    /// How many of the values are index 0 of an ENUM.
     pub zeros: u64,
 }
 
-/// Converts a file's bytes to values as they arrive.
+/// Converts the bytes of a data file to values as they arrive.
 #[derive(Debug)]
 pub struct BulkRows {
     /// Number of fields per row.
     fields: usize,
-    /// For each field the text for index 0, if it is an ENUM.
+    /// For each field the text that stands for index 0, if the field is an ENUM.
     zero_texts: Vec<Option<String>>,
     batch_bytes_max: usize,
     row_bytes_max: usize,
-    /// Values ready to be sent, and how many of them are index 0 of an ENUM.
+    /// Values that are ready to be sent, and how many of them are index 0 of an ENUM.
     batch: Vec<u8>,
     zeros: u64,
-    /// Where the unfinished row begins in `batch`, and how many of its fields are complete.
+    /// Where the unfinished row begins in `batch`, how many of its values are index 0 of an ENUM, and how
+    /// many of its fields are complete.
     row_begin: usize,
     row_zeros: u64,
     found: usize,
-    /// The start of an unfinished field; the position where the search for its end continues, which may be
-    /// after an escaped byte that has not arrived; and whether it has an escape.
+    /// The bytes of an unfinished field; the position at which the search for its end continues; and whether
+    /// the field has an escape. The position may be after an escaped byte that has not arrived yet.
     rest: Vec<u8>,
     searched: usize,
     escaped: bool,
     rows: u64,
 }
 
-/// Why rows cannot be converted.
+/// Why rows cannot be converted to values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BulkRowError {
-    /// The data is not valid: what is wrong, and in which row.
+    /// The data is not valid. The text says what is wrong, and in which row.
     Malformed(String),
-    /// A row does not fit into a packet.
+    /// A row does not fit into a network packet.
     TooLong,
 }
 
 impl BulkRows {
-    /// For rows of `fields` fields. No batch is longer than `batch_bytes_max` unless a single row is, and
-    /// none is longer than `row_bytes_max`.
+    /// Creates a converter for rows of `fields` fields. A batch has at most `batch_bytes_max` bytes, unless a
+    /// single row is longer. A row of more than `row_bytes_max` bytes is refused.
     pub fn new(fields: usize, batch_bytes_max: usize, row_bytes_max: usize) -> Self {
         let batch_bytes_max = batch_bytes_max.min(row_bytes_max);
         Self {
@@ -73,16 +74,17 @@ impl BulkRows {
         }
     }
 
-    /// Counts index zeros of ENUMs; `zero_texts` has the text for it for each field.
+    /// Makes the converter count ENUM values with index 0. `zero_texts` has for each ENUM field the text that
+    /// stands for index 0.
     pub fn counting_zeros(mut self, zero_texts: Vec<Option<String>>) -> Self {
         self.zero_texts = zero_texts;
         self
     }
 
-    /// Takes the next bytes and returns the batches that became full.
+    /// Takes the next bytes of the file, and returns the batches that became full.
     ///
     /// # Errors
-    /// Why the rows cannot be converted; no more bytes must be pushed afterwards.
+    /// The reason why the rows cannot be converted. The converter takes no more bytes after an error.
     pub fn push(&mut self, bytes: &[u8]) -> Result<Vec<ValueBatch>, BulkRowError> {
         let mut full = Vec::new();
         let mut data = std::mem::take(&mut self.rest);
@@ -115,7 +117,7 @@ impl BulkRows {
         }
     }
 
-    /// The last batch, if there is one.
+    /// Returns the last batch, if there is one.
     ///
     /// # Errors
     /// If the last row is incomplete.
@@ -149,7 +151,7 @@ impl BulkRows {
         }
     }
 
-    /// Ends a row. Returns the rows before it if it does not fit after them.
+    /// Ends a row. If the row does not fit into the batch, returns the rows before it as a full batch.
     fn end_of_row(&mut self) -> Result<Option<ValueBatch>, BulkRowError> {
         self.rows += 1;
         let found = std::mem::take(&mut self.found);
@@ -180,7 +182,7 @@ mod tests {
 
     type Value = Option<Vec<u8>>;
 
-    /// Batches, one after the other, of rows with two fields.
+    /// Converts rows of two fields, and returns the batches.
     fn batches(max: (usize, usize), pieces: &[&[u8]]) -> Result<Vec<Vec<u8>>, BulkRowError> {
         let mut rows = BulkRows::new(2, max.0, max.1);
         let mut batches = Vec::new();
@@ -213,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_longer_than_a_packet_is_refused_before_its_end() {
+    fn a_row_longer_than_a_packet_is_refused_before_all_of_it_has_arrived() {
         let long = [b"1\t".as_slice(), &[b'x'; 100]].concat();
         assert_eq!(batches((20, 100), &[&long]), Err(BulkRowError::TooLong));
         assert_eq!(batches((20, 100), &[&long, b"\n"]), Err(BulkRowError::TooLong));
@@ -221,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn index_zeros_are_counted_per_batch() {
+    fn enum_values_with_index_zero_are_counted_per_batch() {
         let mut rows = BulkRows::new(2, 1 << 20, 1 << 20).counting_zeros(vec![None, Some("00".into())]);
         let few = rows.push(b"00\t0\n00\t00\n1\t\\N\n2\t00\n").expect("rows");
         assert_eq!(few, []);
@@ -234,7 +236,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_value_arrives_in_any_pieces(
+        fn every_value_arrives_however_the_input_is_split(
             rows in prop::collection::vec(prop::array::uniform2(prop::option::of(
                 prop_oneof![prop::collection::vec(any::<u8>(), 0..40), prop::collection::vec(prop::sample::select(b"\\\t\n\0Na".to_vec()), 0..9)]
             )), 1..12),
@@ -255,7 +257,7 @@ mod tests {
             let found = batches((batch_bytes_max, 1000), &pieces).expect("rows");
             let wanted: Vec<_> = rows.iter().map(|row| put(row)).collect();
             prop_assert_eq!(found.concat(), wanted.concat());
-            // Each batch has whole rows and no room for the next one.
+            // Each batch must have whole rows and no room for the next row.
             let mut rest = wanted.iter();
             for (number, batch) in found.iter().enumerate() {
                 let mut length = 0;
@@ -272,7 +274,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_read_without_panic(pieces: Vec<Vec<u8>>) {
+        fn no_bytes_cause_a_panic(pieces: Vec<Vec<u8>>) {
             let pieces: Vec<_> = pieces.iter().map(Vec::as_slice).collect();
             let _ = batches((16, 64), &pieces);
         }

@@ -1,5 +1,5 @@
-//! Decides whether rows are sent as values for a prepared statement, many at a time: on MariaDB, whose `LOAD
-//! DATA` spends a third of its time searching for field ends byte by byte.
+//! Decides whether to send rows as values of a prepared statement, many rows at a time. This is used on
+//! MariaDB, whose `LOAD DATA` spends a third of its time searching for field ends byte by byte.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -12,17 +12,17 @@ use tailwater_tables::fields::stored;
 use tailwater_tables::schema::TableName;
 use tailwater_wire::sql_quote::{qualified_name, quote_identifier};
 
-/// The oldest release series for which it is used.
+/// The oldest MariaDB release series for which bulk statements are used.
 const VERSION_MIN: (u16, u16) = (10, 6);
 
-/// Size of the values of one execution, in bytes.
+/// Approximate size in bytes of the values that one execution of the statement sends.
 const BATCH_BYTES_MAX: usize = 1 << 20;
 
-/// Maximum size of a row that is kept in memory. After a longer one, the table's remaining rows are loaded by
-/// `LOAD DATA`.
+/// Maximum size in bytes of a row that is kept in memory. After a longer row, the remaining rows of the table
+/// are loaded by `LOAD DATA`.
 const ROW_BYTES_MAX: usize = 16 << 20;
 
-/// Size of a packet without its rows, including the types of up to 4,096 columns.
+/// Size in bytes of a packet without its rows, including the types of up to 4,096 columns.
 const PACKET_OVERHEAD_BYTES: usize = 16 << 10;
 
 /// The bulk INSERT statement of a table.
@@ -30,12 +30,13 @@ const PACKET_OVERHEAD_BYTES: usize = 16 << 10;
 pub(super) struct BulkInsert {
     sql: String,
     pub(super) row_bytes_max: usize,
-    /// Whether it turned out to be impossible.
+    /// Whether an earlier failure has switched bulk execution off for this table.
     given_up: Arc<AtomicBool>,
 }
 
 impl BulkInsert {
-    /// `None` if a table with these columns and types cannot be loaded in this way.
+    /// Returns the bulk INSERT statement of a table; `None` if a table with these columns and types cannot be
+    /// loaded in this way.
     ///
     /// # Errors
     /// [`BulkError::Session`]
@@ -67,8 +68,8 @@ impl BulkInsert {
         }))
     }
 
-    /// Prepares the statement; `None` if the server cannot, or if an earlier failure switched bulk execution
-    /// off.
+    /// Prepares the statement. Returns `None` if the server cannot prepare it, or if an earlier failure
+    /// switched bulk execution off.
     ///
     /// # Errors
     /// Errors that break the connection.
@@ -81,19 +82,19 @@ impl BulkInsert {
         }
         match connection.prepare_bulk(&self.sql).await {
             Ok(statement) => Ok(Some(statement)),
-            // For example, the limit of prepared statements is reached. If the table is the cause, LOAD DATA
-            // will report it.
+            // For example, the server may have reached its limit of prepared statements. If the table itself
+            // is the cause, LOAD DATA will report it.
             Err(SessionError::Server { .. }) => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// The converter from rows of a file to values for the statement.
+    /// Returns the converter from rows of a file to values of the statement.
     pub(super) fn rows(&self, statement: &BulkStatement, zero_texts: Vec<Option<String>>) -> BulkRows {
         BulkRows::new(statement.parameters(), BATCH_BYTES_MAX, self.row_bytes_max).counting_zeros(zero_texts)
     }
 
-    /// Loads all further rows by `LOAD DATA`.
+    /// Switches bulk execution off: all further rows of the table are loaded by `LOAD DATA`.
     pub(super) fn give_up(&self) {
         self.given_up.store(true, Relaxed);
     }

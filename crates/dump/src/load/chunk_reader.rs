@@ -1,4 +1,4 @@
-//! Reads, decompresses and verifies a file of rows on its own thread, and passes it to a connection in
+//! Reads, decompresses and verifies a data file on its own thread, and passes its rows to a connection in
 //! pieces.
 
 use std::io::{self, Read};
@@ -11,22 +11,24 @@ use super::contents::{FileCompression, LoadChunk, file_name};
 use tailwater_files::store::FileStore;
 use tailwater_tables::error::BulkError;
 
-/// Size of a piece.
+/// Size of a piece in bytes.
 const PIECE_BYTES: usize = 256 << 10;
 
 /// Maximum number of pieces that wait for the connection.
 pub const PIECES_MAX: usize = 4;
 
-/// Sends a file's rows. The end is sent only after the file was verified, so that a partial file cannot be
-/// taken for a whole one.
+/// Sends the rows of a file to a connection. The end marker is sent only after the whole file was verified,
+/// so that the receiver cannot take a partial file for a whole one.
 ///
-/// Returns without an error, and without sending the end, if the receiver was dropped.
+/// If the receiver was dropped, returns without an error and does not send the end marker.
 ///
 /// # Errors
-/// [`BulkError::File`] if the file cannot be read; [`BulkError::Damaged`] if it is not what was written.
+/// [`BulkError::File`] if the file cannot be read; [`BulkError::Damaged`] if its contents are not those that
+/// were written.
 pub fn send(files: &dyn FileStore, chunk: &LoadChunk, to: &mpsc::Sender<LoadPiece>) -> Result<(), BulkError> {
     let failed = |source: io::Error| match source.kind() {
-        // Errors of a decompressor are not errors of the system or of a store.
+        // The decompressor reports damaged data in this way. Errors of the operating system or of a store
+        // have other kinds.
         io::ErrorKind::Other
         | io::ErrorKind::UnexpectedEof
         | io::ErrorKind::InvalidData
@@ -46,9 +48,10 @@ pub fn send(files: &dyn FileStore, chunk: &LoadChunk, to: &mpsc::Sender<LoadPiec
             break;
         }
         bytes += piece.len() as u64;
-        // No more bytes are sent than the file should have. A small compressed file may expand to any size.
+        // A small compressed file may expand to any size, so no more bytes are sent than the file should
+        // have.
         if let Some(wanted) = chunk.bytes.filter(|&wanted| bytes > wanted) {
-            let reason = format!("it has more than the expected {wanted} bytes");
+            let reason = format!("its contents are longer than the expected {wanted} bytes");
             return Err(BulkError::Damaged { path: chunk.path.clone(), reason });
         }
         checksum.update(&piece);
@@ -67,23 +70,24 @@ pub fn send(files: &dyn FileStore, chunk: &LoadChunk, to: &mpsc::Sender<LoadPiec
     if let Some(reason) = differs {
         return Err(BulkError::Damaged { path: chunk.path.clone(), reason });
     }
-    // A dropped receiver does not need the end.
+    // If the receiver was dropped, the end marker is not needed.
     let _ = to.blocking_send(LoadPiece::End);
     Ok(())
 }
 
-/// Opens a file and decompresses it.
+/// Opens a file and decompresses it while reading.
 pub(super) fn open(files: &dyn FileStore, name: &str, packing: FileCompression) -> io::Result<Box<dyn Read>> {
     let file = files.open(name)?;
     Ok(match packing {
         FileCompression::None => file,
-        // The decompression window is limited: larger ones than the default are refused.
+        // The decoder refuses files that need a larger decompression window than its default, so memory is
+        // limited.
         FileCompression::Zstd => Box::new(zstd::Decoder::new(file)?),
         FileCompression::Gzip => Box::new(flate2::read::MultiGzDecoder::new(file)),
     })
 }
 
-/// Up to one piece of bytes; empty at the end.
+/// Reads up to one piece of bytes; returns no bytes at the end of the file.
 fn read_piece(file: &mut dyn Read) -> io::Result<Bytes> {
     let mut piece = BytesMut::zeroed(PIECE_BYTES);
     let mut filled = 0;
@@ -111,7 +115,8 @@ mod tests {
         LoadChunk { number: 0, path, packing, rows: None, bytes, crc32, file_bytes: 0 }
     }
 
-    /// The received bytes, and whether the end was received.
+    /// Returns the bytes that were received, whether the end marker was received, and the result of the
+    /// sender.
     fn received(chunk: &LoadChunk) -> (Vec<u8>, bool, Result<(), BulkError>) {
         let (sender, mut receiver) = mpsc::channel(1000);
         let files = LocalFiles::new(chunk.path.parent().expect("a folder"));
@@ -128,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_is_sent_for_whole_files_only() {
+    fn the_end_marker_is_sent_only_for_whole_files() {
         let folder = tempfile::tempdir().expect("a folder");
         let rows: Vec<u8> = (0..100_000u32).flat_map(|row| format!("{row}\trow\n").into_bytes()).collect();
         let path = folder.path().join("rows.tsv.zst");
@@ -150,7 +155,7 @@ mod tests {
         std::fs::write(&path, &rows).expect("written");
         let (_, complete, result) = received(&good);
         assert!(!complete && result.is_err_and(|error| error.code() == "TW-BULK-0002"));
-        // A gigabyte in a few compressed kilobytes: none of it is sent.
+        // A gigabyte in a few compressed kilobytes: none of it may be sent.
         let bomb = zstd::encode_all(std::io::Read::take(std::io::repeat(b'x'), 1 << 30), 1).expect("packed");
         std::fs::write(&path, &bomb).expect("written");
         let (bytes, complete, result) = received(&LoadChunk { bytes: Some(1000), ..good.clone() });

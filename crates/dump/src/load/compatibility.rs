@@ -1,4 +1,5 @@
-//! Finds engines, collations and types of a dump that the target lacks, before anything is created.
+//! Finds storage engines, collations and types that a dump uses and the target lacks, before anything is
+//! created.
 
 use std::collections::HashSet;
 
@@ -10,10 +11,11 @@ use super::definitions;
 use tailwater_tables::error::BulkError;
 use tailwater_tables::schema::{TableName, texts};
 
-/// Types that only MariaDB has.
+/// Column types that only MariaDB has.
 const MARIADB_TYPES: [&str; 4] = ["uuid", "inet4", "inet6", "xmltype"];
 
-/// Refuses tables that the target cannot create unchanged. Existing tables are not created.
+/// Refuses a dump with tables that the target cannot create unchanged. Tables that exist on the target are
+/// not checked, because they are not created.
 ///
 /// # Errors
 /// [`BulkError::FlavourMismatch`]; [`BulkError::Session`]; [`BulkError::File`] of a definition.
@@ -44,8 +46,9 @@ pub(super) async fn check(
     Ok(())
 }
 
-/// Refuses tables whose engine the target lacks. The load does not substitute engines, and their definitions
-/// would fail in the middle of the load. Existing tables are not created, and may have any engine.
+/// Refuses a dump with tables whose storage engine the target lacks. The load does not substitute engines, so
+/// creating such a table would fail in the middle of the load. Tables that exist on the target may have any
+/// engine, because they are not created.
 ///
 /// # Errors
 /// [`BulkError::EngineMissing`]; [`BulkError::Session`]; [`BulkError::File`] of a definition.
@@ -76,7 +79,7 @@ pub(super) async fn check_engines(
     Ok(())
 }
 
-/// The name under which a server lists an engine; definitions may use another one.
+/// Returns the name under which a server lists an engine; table definitions may use another name.
 fn canonical(engine: &str) -> &str {
     match engine {
         "merge" => "mrg_myisam",
@@ -87,19 +90,19 @@ fn canonical(engine: &str) -> &str {
     }
 }
 
-/// The engine of a definition as servers print it: after the columns.
+/// Returns the engine of a table definition. Servers print it after the columns.
 fn engine(definition: &str) -> Option<&str> {
     let line = definition.lines().find_map(|line| line.strip_prefix(") ENGINE="))?;
     let end = line.find(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_');
     Some(&line[..end.unwrap_or(line.len())]).filter(|engine| !engine.is_empty())
 }
 
-/// The names of all collations, with and without the name of their character set.
+/// Returns the names of all collations of the target, with and without the name of their character set.
 async fn collations(connection: &mut Connection) -> Result<HashSet<String>, BulkError> {
     let mut found = HashSet::new();
     let columns: &[&str] = match connection.server().flavour {
         Flavour::MySql => &["collation_name"],
-        // Since 10.10 a collation may belong to several character sets.
+        // Since MariaDB 10.10 a collation may belong to several character sets.
         Flavour::MariaDb => &["collation_name", "full_collation_name"],
     };
     for column in columns {
@@ -111,7 +114,7 @@ async fn collations(connection: &mut Connection) -> Result<HashSet<String>, Bulk
     Ok(found)
 }
 
-/// What the target lacks for a line of a definition.
+/// Returns what the target lacks for a line of a table definition; `None` if it lacks nothing.
 fn problem(line: &str, target: Flavour, has: &HashSet<String>) -> Option<String> {
     let words = words(line);
     for pair in words.windows(2) {
@@ -131,7 +134,7 @@ fn problem(line: &str, target: Flavour, has: &HashSet<String>) -> Option<String>
     None
 }
 
-/// The words of a line outside of quotes.
+/// Returns the words of a line that are outside of quotes.
 fn words(line: &str) -> Vec<&str> {
     let mut found = Vec::new();
     let mut quote = None;
@@ -156,7 +159,7 @@ fn words(line: &str) -> Vec<&str> {
     found
 }
 
-/// The column name at the start of a line.
+/// Returns the column name at the start of a line.
 fn quoted_name(line: &str) -> Option<&str> {
     line.trim_start().strip_prefix('`')?.split('`').next()
 }
@@ -166,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_engine_follows_the_columns() {
+    fn the_engine_is_found_after_the_columns() {
         let of = |last: &str| format!("CREATE TABLE `t` (\n  `a` int COMMENT ') ENGINE=x'\n{last}");
         assert_eq!(engine(&of(") ENGINE=ARCHIVE DEFAULT CHARSET=latin1")), Some("ARCHIVE"));
         assert_eq!(engine(&of(") ENGINE=MRG_MyISAM")), Some("MRG_MyISAM"));

@@ -1,4 +1,4 @@
-//! The contents of a dump, independent of the tool that wrote it.
+//! The contents of a dump, in a form that does not depend on the tool that wrote it.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -13,95 +13,95 @@ use tailwater_tables::snapshot::SnapshotPoint;
 /// A dump to load.
 #[derive(Debug, Clone)]
 pub struct DumpContents {
-    /// Identifies the dump; the same each time it is read. At most 64 ASCII letters.
+    /// Identifies the dump: each time the dump is read, it has the same identifier. At most 64 ASCII letters.
     pub id: String,
-    /// Its files.
+    /// The store of the dump's files.
     pub files: Arc<dyn FileStore>,
-    /// The family of the dumped server, if the dump records it.
+    /// The flavour of the dumped server, if the dump records it.
     pub flavour: Option<Flavour>,
     /// The definitions of databases.
     pub schemas: Vec<DefinitionScript>,
-    /// Objects that are created before tables: sequences.
+    /// The sequences, which are created before the tables.
     pub sequences: Vec<DefinitionScript>,
-    /// Tables with their rows.
+    /// The tables with their rows.
     pub tables: Vec<TableFiles>,
-    /// Objects that are created once all rows are loaded, in this order.
+    /// Objects that are created after all rows are loaded, in this order.
     pub objects: Vec<DefinitionScript>,
-    /// Accounts.
+    /// The accounts.
     pub accounts: Vec<AccountScripts>,
-    /// The position of the data in the history of the dumped server; absent if the dump has none.
+    /// The position of the data in the history of the dumped server; absent if the dump has no position.
     pub point: Option<SnapshotPoint>,
 }
 
 /// A script with the definition of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DefinitionScript {
-    /// The object, for messages.
+    /// The kind and name of the object, for messages.
     pub what: String,
-    /// The file of the script.
+    /// The path of the script.
     pub path: PathBuf,
-    /// The format of the script.
+    /// How the script is written.
     pub dialect: ScriptDialect,
 }
 
 /// The scripts of an account.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AccountScripts {
-    /// The user's or role's name.
+    /// The name of the user or role.
     pub user: String,
-    /// The host part; empty for a role of MariaDB.
+    /// The host part of the account; empty for a role of MariaDB.
     pub host: String,
-    /// The script that creates it.
+    /// The script that creates the account.
     pub create: DefinitionScript,
-    /// The script that grants its privileges, once all accounts exist.
+    /// The script that grants the account's privileges. It runs after all accounts exist.
     pub grants: DefinitionScript,
 }
 
-/// The format of a script.
+/// How a script is written, which depends on the tool that wrote it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ScriptDialect {
-    /// Tailwater's own: each script sets everything that it depends on.
+    /// A script of Tailwater. Each script sets everything that it depends on.
     Own,
-    /// mydumper's: names are not qualified, and bodies have no other delimiter.
+    /// A script of mydumper. Names are not qualified by a database, and routine bodies have no delimiter of
+    /// their own.
     Mydumper {
-        /// The database.
+        /// The database of the script's names.
         schema: Option<String>,
-        /// Whether it has bodies of routines, events or triggers.
+        /// Whether the script has bodies of routines, events or triggers.
         is_program: bool,
     },
-    /// MySQL Shell's: names are not qualified.
+    /// A script of MySQL Shell. Names are not qualified by a database.
     MysqlShell {
-        /// The database.
+        /// The database of the script's names.
         schema: Option<String>,
     },
 }
 
-/// A table and the files of its rows.
+/// A table and its data files.
 #[derive(Debug, Clone)]
 pub struct TableFiles {
-    /// The table.
+    /// The name of the table.
     pub name: TableName,
-    /// The script that creates it.
+    /// The script that creates the table.
     pub definition: DefinitionScript,
-    /// The columns of its rows, in the order of the fields; `None` for files that name the columns
-    /// themselves.
+    /// The columns of the rows, in the order of the fields; `None` if the files themselves name the columns.
     pub columns: Option<Vec<String>>,
-    /// The encoding of fields, if they are not in the bytes that the server stores.
+    /// How the fields are encoded; `None` if they are the bytes that the server stores.
     pub text: Option<TextFields>,
-    /// The data files, by number.
+    /// The data files, ordered by number.
     pub chunks: Vec<LoadChunk>,
 }
 
-/// The encoding of fields.
+/// How the fields of a table are encoded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TextFields {
-    /// Their character set.
+    /// The character set of the fields.
     pub character_set: String,
-    /// Columns whose fields are encoded.
+    /// The columns whose fields are encoded as ASCII text.
     pub decoded: BTreeMap<String, Decoding>,
 }
 
-/// The encoding of a field.
+/// How binary values are encoded as text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decoding {
     /// Base64.
@@ -110,14 +110,14 @@ pub enum Decoding {
     Hex,
 }
 
-/// A data file.
+/// A data file of a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoadChunk {
-    /// Its number within the table.
+    /// The number of the file within its table.
     pub number: u32,
-    /// The file.
+    /// The path of the file.
     pub path: PathBuf,
-    /// How it is compressed.
+    /// How the file is compressed.
     pub packing: FileCompression,
     /// Number of rows, if known.
     pub rows: Option<u64>,
@@ -132,7 +132,7 @@ pub struct LoadChunk {
 /// The compression of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileCompression {
-    /// None.
+    /// No compression.
     None,
     /// Zstandard.
     Zstd,
@@ -140,18 +140,18 @@ pub enum FileCompression {
     Gzip,
 }
 
-/// The name of a file within its dump.
+/// Returns the name of a file within its dump.
 pub(super) fn file_name(path: &Path) -> std::borrow::Cow<'_, str> {
     path.file_name().map(|name| name.to_string_lossy()).unwrap_or_default()
 }
 
 impl DumpContents {
-    /// Number of rows, as far as it is known.
+    /// Returns the number of rows in all tables, as far as it is known.
     pub fn rows(&self) -> u64 {
         self.chunks().filter_map(|chunk| chunk.rows).sum()
     }
 
-    /// Total size of all data files, in bytes.
+    /// Returns the total size of all data files, in bytes.
     pub fn file_bytes(&self) -> u64 {
         self.chunks().map(|chunk| chunk.file_bytes).sum()
     }

@@ -1,4 +1,4 @@
-//! Runs the scripts that create objects.
+//! Runs the SQL scripts that create objects.
 
 use std::borrow::Cow;
 use std::io::Read;
@@ -17,24 +17,26 @@ use tailwater_tables::schema::statement_splitter;
 use tailwater_tables::schema::{TableName, script};
 use tailwater_wire::sql_quote::{quote_identifier, string_literals};
 
-/// Server errors for an existing table, view or sequence; database; routine; trigger; event.
+/// Server errors for an object that exists already: a table, view or sequence; a database; a routine; a
+/// trigger; an event.
 const EXISTS: [u16; 5] = [1050, 1007, 1304, 1359, 1537];
 
-/// Server errors for the definition of an existing table: that it exists, or, checked before, that the server
-/// lacks its engine, character set, collation or type (for MySQL a type is syntax).
+/// Errors that a server may report for the definition of a table that exists. Besides "table exists", these
+/// are errors that the server checks earlier: it lacks the engine, character set, collation or type. MySQL
+/// reports an unknown type as a syntax error.
 pub(super) const TABLE_EXISTS_ERRORS: [u16; 10] =
     [1050, 1007, 1304, 1359, 1537, 1286, 1115, 1273, 4161, 1064];
 
-/// Server errors for a missing table or routine.
+/// Server errors for a missing table, and for a missing routine.
 pub(super) const MISSING: [u16; 2] = [1146, 1305];
 
-/// MySQL's error for `GRANT PROXY` by an account that may not proxy for all accounts.
+/// MySQL's error for `GRANT PROXY`, if the account that grants may not proxy for all accounts.
 pub(super) const NO_PROXY: u16 = 1698;
 
-/// Maximum size of a script, uncompressed.
+/// Maximum size of a script before compression, in bytes.
 const SCRIPT_BYTES_MAX: u64 = 256 << 20;
 
-/// The tables of this list that exist on the target. A view of the same name counts, too.
+/// Returns the tables of this list that exist on the target. A view with the name of a table counts, too.
 pub(crate) async fn existing_tables<'a>(
     connection: &mut Connection,
     names: impl Iterator<Item = &'a TableName> + Clone,
@@ -49,7 +51,8 @@ pub(crate) async fn existing_tables<'a>(
         "SELECT table_schema, table_name FROM information_schema.tables WHERE table_schema IN ({})",
         string_literals(schemas)
     );
-    // A server that stores names in lower case changes those of the dump.
+    // A server that stores table names in lower case has them in lower case, whatever their spelling in the
+    // dump.
     let folds = connection.query("SELECT @@lower_case_table_names").await?.scalar() != Some("0");
     let folded = |schema: &str, table: &str| match folds {
         true => TableName::new(schema.to_lowercase(), table.to_lowercase()),
@@ -64,8 +67,8 @@ pub(crate) async fn existing_tables<'a>(
     Ok(names.filter(|name| existing.contains(&folded(&name.schema, &name.name))).cloned().collect())
 }
 
-/// Runs the script of a definition. With `skip_existing`, as after an interrupted load, an existing object is
-/// skipped and the statements after it run. Events are created disabled if the options say so.
+/// Runs the script of a definition. With `skip_existing`, as after an interrupted load, an object that exists
+/// is skipped and the following statements still run. With `events_disabled`, events are created disabled.
 ///
 /// # Errors
 /// [`BulkError::DefinitionRejected`] if the server rejects a statement; [`BulkError::Session`] if the
@@ -81,7 +84,8 @@ pub(crate) async fn create(
     run_script_ignoring(connection, files, definition, passed, events_disabled).await
 }
 
-/// As [`create`], but skips statements that the server rejects with one of these error numbers.
+/// Runs a script as [`create`], but skips statements that the server rejects with one of the error numbers in
+/// `passed`.
 ///
 /// # Errors
 /// As [`create`].
@@ -112,7 +116,7 @@ pub(super) async fn run_script_ignoring(
             Ok(_) => {}
             Err(SessionError::Server { error, .. }) if passed.contains(&error.number) => {
                 if !EXISTS.contains(&error.number) {
-                    warn!(what = definition.what, %error, "passed over");
+                    warn!(what = definition.what, %error, "statement skipped, because the target rejects it");
                 }
             }
             Err(SessionError::Server { error, .. }) => {
@@ -131,9 +135,9 @@ pub(super) async fn run_script_ignoring(
     Ok(())
 }
 
-/// The closest substitute in the other family for a rejected SET statement. A connection's collation only
-/// matters to string literals in views that are compared with each other, and `NO_AUTO_CREATE_USER` does not
-/// matter to servers without it.
+/// Returns a substitute for a SET statement that a server of the other flavour rejects. The collation of a
+/// connection only affects views that compare string literals, so the substitute omits it. It also omits
+/// `NO_AUTO_CREATE_USER`, which has no effect on a server that lacks this SQL mode.
 fn substitute_setting(statement: &[u8], error: u16) -> Option<Vec<u8>> {
     const UNKNOWN_COLLATION: u16 = 1273;
     const WRONG_VALUE: u16 = 1231;
@@ -150,7 +154,7 @@ fn substitute_setting(statement: &[u8], error: u16) -> Option<Vec<u8>> {
     }
 }
 
-/// The text of a script, which may be compressed.
+/// Reads a script, and decompresses it if it is compressed.
 pub(super) fn read(files: &dyn FileStore, definition: &DefinitionScript) -> Result<Vec<u8>, BulkError> {
     let name = file_name(&definition.path);
     let packing = FileCompression::of(&name);
@@ -168,12 +172,13 @@ pub(super) fn read(files: &dyn FileStore, definition: &DefinitionScript) -> Resu
     Ok(bytes)
 }
 
-/// A column of a table's definition whose printed values depend on the time zone.
+/// Returns the first TIMESTAMP column of a table definition. The text of TIMESTAMP values depends on the time
+/// zone.
 pub(super) fn timestamp_column(definition: &str) -> Option<&str> {
     definition.lines().find_map(|line| {
         let line = line.trim_start();
         let rest = line.strip_prefix('`')?;
-        // A backquote within the name is doubled.
+        // A backquote within a column name is doubled.
         let ends = rest.match_indices('`').map(|(at, _)| at);
         let end = {
             let mut ends = ends.peekable();
@@ -190,7 +195,7 @@ pub(super) fn timestamp_column(definition: &str) -> Option<&str> {
     })
 }
 
-/// The statements of a script.
+/// Splits a script into its statements.
 ///
 /// # Errors
 /// If the script ends within a statement.
@@ -203,7 +208,8 @@ fn statements<'a>(script: &'a [u8], dialect: &ScriptDialect) -> Result<Vec<Cow<'
         ScriptDialect::Mydumper { schema, is_program } => {
             let mut found =
                 if *is_program { mydumper::programs(script) } else { statement_splitter::all(script)? };
-            // The dump does not record the SQL mode of these objects; most likely it is the server's own.
+            // The dump does not record the SQL mode of these objects. The server's own mode is the most
+            // likely one.
             if *is_program {
                 found.insert(0, b"SET sql_mode = @@GLOBAL.sql_mode".to_vec());
             }
@@ -212,7 +218,7 @@ fn statements<'a>(script: &'a [u8], dialect: &ScriptDialect) -> Result<Vec<Cow<'
     };
     let schema =
         schema.iter().map(|schema| Cow::Owned(format!("USE {}", quote_identifier(schema)).into_bytes()));
-    // A script must not drop existing objects.
+    // Statements that drop existing objects are left out.
     Ok(schema
         .chain(found.into_iter().filter(|statement| statement_splitter::verb(statement) != "DROP"))
         .collect())

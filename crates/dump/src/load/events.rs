@@ -1,16 +1,16 @@
-//! Creates scheduled events disabled, as on a replica. Otherwise each would run on the source and on the
-//! target.
+//! Creates scheduled events disabled, as on a replica. If they were enabled, each event would run on the
+//! source and on the target.
 //!
-//! The status is changed in the CREATE statement itself: with a separate statement after it, the event could
-//! run in between.
+//! The status is changed in the CREATE statement itself. With a separate statement afterwards, the event
+//! could run before it is disabled.
 
 use tailwater_session::ServerInfo;
 use tailwater_wire::server_version::ServerFeature;
 
-/// The text before an event's status, as servers print its definition.
+/// The text that precedes the status of an event, in the definition that servers print.
 const BEFORE: [&[u8]; 2] = [b" ON COMPLETION NOT PRESERVE ", b" ON COMPLETION PRESERVE "];
 
-/// The disabled status as the server spells it.
+/// Returns the disabled status as the server spells it.
 pub(crate) fn status(server: &ServerInfo) -> &'static str {
     match server.has(ServerFeature::DisableOnReplica) {
         true => "DISABLE ON REPLICA",
@@ -18,8 +18,8 @@ pub(crate) fn status(server: &ServerInfo) -> &'static str {
     }
 }
 
-/// A `CREATE EVENT` statement of a server with `status` in place of ENABLE; `None` for all other statements,
-/// such as a disabled event.
+/// Returns a `CREATE EVENT` statement with `status` in place of ENABLE. Returns `None` for all other
+/// statements, and for an event that is already disabled.
 pub(crate) fn disabled(statement: &[u8], status: &str) -> Option<Vec<u8>> {
     let mut at = 0;
     while at < statement.len() {
@@ -37,7 +37,7 @@ pub(crate) fn disabled(statement: &[u8], status: &str) -> Option<Vec<u8>> {
     None
 }
 
-/// The length of a quoted text, including its quotes.
+/// Returns the length of a quoted text, including its quotes.
 fn quoted_bytes(text: &[u8], quote: u8) -> Option<usize> {
     let mut at = 1;
     loop {

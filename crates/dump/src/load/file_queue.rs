@@ -1,4 +1,4 @@
-//! The files that wait to be loaded, in the order of [`TableOrder`].
+//! The data files that wait to be loaded, in the order of [`TableOrder`].
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,22 +11,22 @@ use super::table_order::{LoadSize, TableOrder, TableToLoad};
 /// A table whose rows are being loaded.
 pub(super) struct TableLoad {
     pub(super) target: LoadTarget,
-    /// Number of its files that are not loaded yet.
+    /// Number of the table's files that are not loaded yet.
     pub(super) left: AtomicUsize,
 }
 
 /// A table that waits to be loaded.
 pub(super) struct QueuedTable {
     pub(super) loading: Arc<TableLoad>,
-    /// Its files that are not loaded yet.
+    /// The files of the table that are not loaded yet.
     pub(super) missing: VecDeque<Arc<LoadChunk>>,
-    /// The size of all its files.
+    /// The size of all files of the table.
     pub(super) whole: LoadSize,
-    /// Number of its deferred indexes.
+    /// Number of deferred indexes of the table.
     pub(super) indexes: usize,
 }
 
-/// Files that wait for a connection.
+/// Data files that wait for a connection.
 pub(super) struct LoadQueue {
     order: TableOrder,
     tables: Vec<QueuedTable>,
@@ -46,7 +46,8 @@ impl LoadQueue {
         Self { order: TableOrder::new(connections, unfinished.map(to_load)), tables }
     }
 
-    /// A table and one of its files; no file if all are loaded and only the indexes are missing.
+    /// Returns a table and its next file. The file is `None` if all files of the table are loaded and only
+    /// its indexes are missing.
     pub(super) fn take(&mut self) -> Option<(Arc<TableLoad>, Option<Arc<LoadChunk>>)> {
         let number = self.order.next()?;
         let table = self.tables.get_mut(number)?;
@@ -61,7 +62,7 @@ impl LoadQueue {
     }
 }
 
-/// The size of a file.
+/// Returns the size of a data file.
 pub(super) fn size(chunk: &LoadChunk) -> LoadSize {
     LoadSize::new(chunk.rows, chunk.bytes.unwrap_or(chunk.file_bytes))
 }

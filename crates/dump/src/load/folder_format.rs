@@ -9,7 +9,7 @@ use tailwater_files::store::FileStore;
 use tailwater_tables::error::BulkError;
 use tailwater_tables::error::file_error;
 
-/// Reads the contents of a dump folder of any supported tool.
+/// Reads the contents of a dump folder that any of the supported tools wrote.
 ///
 /// # Errors
 /// Those of [`tailwater_folder::read`], [`mydumper::read`] and [`mysql_shell::read`].
@@ -24,7 +24,8 @@ pub fn read(files: Arc<dyn FileStore>, mixed_allowed: bool) -> Result<DumpConten
         () if has(MANIFEST) => tailwater_folder::read_files(files, mixed_allowed),
         () if has(mysql_shell::DUMP) => mysql_shell::read(files),
         () if has(mydumper::METADATA) || has(mydumper::METADATA_PARTIAL) => mydumper::read(files),
-        // Its error names the missing file.
+        // No file of a known tool was found. The error names the manifest that a folder of Tailwater would
+        // have.
         () => tailwater_folder::read_files(files, mixed_allowed),
     }
 }

@@ -1,4 +1,4 @@
-//! Sets the GTID state of the target to that of the dump.
+//! Sets the GTID state of the target to the GTID set of the dump.
 
 use std::collections::BTreeSet;
 
@@ -11,15 +11,15 @@ use tailwater_tables::error::BulkError;
 use tailwater_tables::snapshot::channel_target;
 use tailwater_wire::sql_quote::string_literal;
 
-/// The GTID set of a dump, if it can be set on the target.
+/// Returns the GTID set of a dump, if it can be set on the target.
 ///
 /// # Errors
-/// [`BulkError::GtidState`] if the dump has no single GTID set, or one of the other family.
+/// [`BulkError::GtidState`] if the dump has no single GTID set, or a GTID set of the other flavour.
 pub(super) fn state(contents: &DumpContents, target: Flavour) -> Result<&str, BulkError> {
     let refused = |reason: &str| Err(BulkError::GtidState { reason: reason.into() });
     if contents.flavour.is_some_and(|flavour| flavour != target) {
         return refused(
-            "the dump is from a server of the other family, whose GTIDs are not valid on the target",
+            "the dump is from a server of the other flavour, whose GTIDs are not valid on the target",
         );
     }
     match contents.point.as_ref().map(|point| point.gtid_set.as_deref()) {
@@ -29,9 +29,9 @@ pub(super) fn state(contents: &DumpContents, target: Flavour) -> Result<&str, Bu
     }
 }
 
-/// Refuses a target whose GTID state has more of the source's transactions than the dump. Its replication
-/// would continue after those, and the transactions in between would be lost. A MariaDB server has one GTID
-/// per domain, which is set back to that of the dump.
+/// Refuses a target that has executed transactions of the source that are not in the dump. Replication of the
+/// target would start after those, and would skip the transactions between the dump and them. MariaDB targets
+/// are not checked: they store one GTID per domain, which the load sets back to that of the dump.
 ///
 /// # Errors
 /// [`BulkError::GtidState`], also if a set cannot be parsed; [`BulkError::Session`].
@@ -44,7 +44,7 @@ pub(super) async fn check(connection: &mut Connection, state: &str) -> Result<()
     let reason = match surplus(field(0), state, field(1)) {
         Ok(None) => return Ok(()),
         Ok(Some(surplus)) => format!(
-            "the server has executed {surplus}, which the dump lacks; reset its state first (RESET BINARY LOGS AND \
+            "the server has executed {surplus}, which is not in the dump; reset its state first (RESET BINARY LOGS AND \
              GTIDS, before 8.4 RESET MASTER)"
         ),
         Err(reason) => reason,
@@ -52,8 +52,8 @@ pub(super) async fn check(connection: &mut Connection, state: &str) -> Result<()
     Err(BulkError::GtidState { reason })
 }
 
-/// Transactions in `executed` from the servers of the dump's set that the dump lacks. Transactions that the
-/// target itself has written, such as this load, do not count.
+/// Returns the transactions in `executed` that are not in the dump, but come from a server in the dump's GTID
+/// set. Transactions that the target itself has written, such as those of this load, do not count.
 fn surplus(executed: &str, state: &str, own: &str) -> Result<Option<String>, String> {
     let set = |text: &str| {
         MysqlGtidSet::parse(text).map_err(|error| format!("the GTID set {text:?} cannot be parsed: {error}"))
@@ -71,20 +71,20 @@ fn surplus(executed: &str, state: &str, own: &str) -> Result<Option<String>, Str
     Ok((!surplus.is_empty()).then(|| surplus.to_string()))
 }
 
-/// Sets the GTID state. Transactions that the target already has are left out; other domains of a MariaDB
-/// server stay. If an earlier load `finished` and has set the state, and replication has continued since, the
-/// state stays.
+/// Sets the GTID state of the target. On MySQL, only the transactions that the target lacks are added. On
+/// MariaDB, the other domains keep their GTID. If an earlier load is `finished`, it has already set the
+/// state, and replication may have continued since; then the state is kept.
 ///
 /// # Errors
-/// As [`check`], for transactions that have arrived meanwhile; [`BulkError::Session`] if the account may not
-/// set it or replication runs.
+/// As [`check`], for transactions that have arrived since that check. [`BulkError::Session`] if the account
+/// may not set the state, or if replication is running.
 pub(super) async fn set(connection: &mut Connection, state: &str, finished: bool) -> Result<(), BulkError> {
     let sql = match connection.server().flavour {
         Flavour::MariaDb => {
             let now = connection.query("SELECT @@GLOBAL.gtid_slave_pos").await?;
             let all = match MariadbPosition::parse(state) {
                 Ok(_) => channel_target::merge_applied(now.scalar().unwrap_or_default(), state),
-                // The server reports what is wrong.
+                // The set cannot be parsed; the server's error will say what is wrong with it.
                 Err(_) => state.to_owned(),
             };
             format!("SET GLOBAL gtid_slave_pos = {}", string_literal(&all))
@@ -111,14 +111,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn surplus_transactions_exclude_those_of_other_servers() {
+    fn only_transactions_of_the_dumped_servers_count_as_surplus() {
         let (p, q, own) = (
             "3e11fa47-71ca-11e1-9e33-c80aa9429562",
             "4e11fa47-71ca-11e1-9e33-c80aa9429562",
             "5E11FA47-71CA-11E1-9E33-C80AA9429562",
         );
         let dump = format!("{p}:1-700,{own}:1-3");
-        let more = |executed: String| surplus(&executed, &dump, own).expect("it is understood");
+        let more = |executed: String| surplus(&executed, &dump, own).expect("the GTID sets are valid");
         assert_eq!(more(String::new()), None);
         assert_eq!(more(format!("{p}:1-700")), None);
         assert_eq!(more(format!("{p}:1-700,\n{own}:1-9,\n{q}:1-5")), None);

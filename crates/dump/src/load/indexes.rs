@@ -1,8 +1,9 @@
-//! Creates secondary indexes after all rows of a table: sorted once instead of maintained row by row.
+//! Creates the secondary indexes of a table after all its rows. The server then sorts each index once, and
+//! does not update it with every row.
 //!
-//! The target decides which indexes there are: they are the lines of its `SHOW CREATE TABLE`. They are
-//! recorded on the target before they are dropped, so that a resumed load creates them as well. A UNIQUE key
-//! is checked when it is created: duplicate rows end the load.
+//! The target's `SHOW CREATE TABLE` decides which indexes there are. They are recorded on the target before
+//! they are dropped, so that a resumed load can create them. A UNIQUE key is checked when it is created:
+//! duplicate rows end the load.
 
 use std::collections::HashSet;
 
@@ -17,10 +18,10 @@ use tailwater_tables::schema::TableName;
 use tailwater_tables::schema::index_definitions::{deferrable, has_document_ids, keys};
 use tailwater_wire::sql_quote::{qualified_name, quote_identifier, string_literal};
 
-/// Whether to create indexes after the rows.
+/// For which tables to create the indexes after the rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum DeferIndexes {
-    /// For tables that are large enough.
+    /// Only for large tables.
     #[default]
     Auto,
     /// For all tables.
@@ -29,20 +30,23 @@ pub enum DeferIndexes {
     Never,
 }
 
-/// Minimum number of rows: dropping and creating indexes takes as long as loading some thousand rows.
+/// Minimum number of rows of a large table. Dropping and creating indexes takes as long as loading some
+/// thousand rows.
 const ROWS_MIN: u64 = 50_000;
-/// Minimum size if the number of rows is unknown.
+/// Minimum size in bytes of a large table whose number of rows is unknown.
 const FILE_BYTES_MIN: u64 = 16 << 20;
 
-/// Sort buffer for the indexes of one table, on each connection that creates some. The server divides it
-/// among its threads. A buffer beyond the processor's caches costs more than an additional merge pass.
+/// Size in bytes of the sort buffer, on each connection that creates the indexes of a table. The server
+/// divides the buffer among its threads. A buffer larger than the processor's caches costs more than an
+/// additional merge pass.
 const SORT_BYTES: u64 = 16 << 20;
 
-/// Server error for an existing key.
+/// Server error for an index that exists already.
 const DUPLICATE_KEY_NAME: u16 = 1061;
 
 impl DeferIndexes {
-    /// Whether to defer the indexes of a table with this number of rows, if it is known, and this size.
+    /// Returns whether to defer the indexes of a table with this number of rows, if it is known, and this
+    /// size in bytes.
     pub fn wants(self, rows: Option<u64>, bytes: u64) -> bool {
         match self {
             Self::Always => true,
@@ -51,15 +55,16 @@ impl DeferIndexes {
         }
     }
 
-    /// Whether to defer the indexes of a table of a dump.
+    /// Returns whether to defer the indexes of a table of a dump.
     pub(crate) fn wants_table(self, table: &TableFiles) -> bool {
         let rows = table.chunks.iter().map(|chunk| chunk.rows).sum();
         self.wants(rows, table.chunks.iter().map(|chunk| chunk.file_bytes).sum())
     }
 }
 
-/// Drops indexes of a table without rows, and records them on the target: all that can be created after the
-/// rows if `is_wanted`; otherwise only full-text keys of a table whose rows have document identifiers.
+/// Drops indexes of a table that has no rows yet, and records them on the target. With `is_wanted`, drops all
+/// indexes that can be created after the rows. Otherwise drops only the full-text indexes of a table whose
+/// rows have document identifiers.
 ///
 /// # Errors
 /// [`BulkError::Session`]
@@ -87,8 +92,8 @@ pub(crate) async fn drop_deferred(
     Ok(())
 }
 
-/// Creates the deferred indexes of a table and deletes their record. It uses its own connection without a
-/// time limit, since the server would continue to work after a time-out.
+/// Creates the deferred indexes of a table and deletes their record. It uses a new connection without a time
+/// limit: after a time-out, the server would continue to create the index.
 ///
 /// # Errors
 /// [`BulkError::IndexesRejected`] if the target cannot create them; [`BulkError::Session`].
@@ -101,7 +106,7 @@ pub(crate) async fn create_deferred(
     let Some(waiting) = record.indexes(connection, table).await? else { return Ok(()) };
     let existing = definition(connection, table).await?.unwrap_or_default();
     let existing: HashSet<_> = keys(&existing).into_iter().map(|key| key.name).collect();
-    // The recorded lines have the format of a table definition.
+    // The lines are recorded without their indentation; with it, they have the format of a table definition.
     let lines: String = waiting.lines().map(|line| format!("  {line}\n")).collect();
     let missing: Vec<_> = keys(&lines).into_iter().filter(|key| !existing.contains(&key.name)).collect();
     if !missing.is_empty() {
@@ -121,7 +126,8 @@ pub(crate) async fn create_deferred(
             }
             Err(error) => return Err(error.into()),
         }
-        // The other connection was idle for long, possibly longer than a firewall tracks it.
+        // The new connection is used, because the other one was idle for so long that a firewall may have
+        // dropped it.
         record.delete_indexes(&mut unlimited, table).await?;
         unlimited.close().await;
         return Ok(());
@@ -129,7 +135,7 @@ pub(crate) async fn create_deferred(
     record.delete_indexes(connection, table).await
 }
 
-/// Enlarges MySQL's sort buffer, which is 1 MiB by default; a smaller one needs more merge passes. MariaDB's
+/// Enlarges MySQL's sort buffer for indexes. The default of 1 MiB needs more merge passes. MariaDB's buffer
 /// has a fixed size.
 async fn enlarge_sort_buffer(connection: &mut Connection) -> Result<(), BulkError> {
     let shown = connection.query("SHOW SESSION VARIABLES LIKE 'innodb_ddl_buffer_size'").await?;
@@ -139,7 +145,7 @@ async fn enlarge_sort_buffer(connection: &mut Connection) -> Result<(), BulkErro
     Ok(())
 }
 
-/// The table definition as the target prints it; `None` unless it is an InnoDB table.
+/// Returns the table definition as the target prints it; `None` unless the table is an InnoDB table.
 async fn definition(connection: &mut Connection, table: &TableName) -> Result<Option<String>, BulkError> {
     let sql = format!("SHOW CREATE TABLE {}", qualified_name(&table.schema, &table.name));
     let shown = connection.query(&sql).await?;
@@ -147,7 +153,7 @@ async fn definition(connection: &mut Connection, table: &TableName) -> Result<Op
     Ok(text.filter(|text| text.contains("\n) ENGINE=InnoDB")).map(str::to_owned))
 }
 
-/// The columns of a table that are part of foreign keys, its own or of other tables.
+/// Returns the columns of a table that are part of foreign keys, of this table or of other tables.
 async fn foreign_columns(
     connection: &mut Connection,
     table: &TableName,

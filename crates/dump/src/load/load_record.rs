@@ -1,4 +1,4 @@
-//! The record of a load on the target: its phase, and which data files are loaded.
+//! The record of a load, in tables on the target: the phase of the load, and which data files are loaded.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,25 +10,26 @@ use tailwater_wire::sql_quote::string_literal;
 
 const DUPLICATE_KEY: u16 = 1062;
 
-/// Server error for an existing column.
+/// Server error for a column that exists already.
 const DUPLICATE_COLUMN: u16 = 1060;
 
-/// Added to a file's number it marks a file whose load was started, for a table that cannot be rolled back.
+/// This value plus a file's number marks a file whose load has started. It is used for tables that cannot be
+/// rolled back.
 pub(crate) const CHUNK_STARTED: u32 = 1 << 31;
 
-/// The number that marks all chunks of a table as copied.
+/// The chunk number that marks a whole table as copied.
 pub(crate) const WHOLE_TABLE: u32 = u32::MAX;
 
 /// The phase of a load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum LoadPhase {
-    /// Creating tables.
+    /// The load creates tables.
     Tables,
-    /// Loading rows; all tables exist.
+    /// All tables exist; the load writes rows.
     Rows,
-    /// Creating the remaining objects; all rows are loaded.
+    /// All rows are loaded; the load creates the remaining objects.
     Objects,
-    /// Everything is loaded.
+    /// The load is complete.
     Done,
 }
 
@@ -45,30 +46,32 @@ impl LoadPhase {
     }
 }
 
-/// The record of an earlier load.
+/// What an earlier load of the same dump has recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct EarlierLoad {
-    /// Its phase.
+    /// The phase that the earlier load reached.
     pub(crate) phase: LoadPhase,
-    /// Whether it loaded into existing tables; `None` if its version did not record that.
+    /// Whether the earlier load was allowed to load into existing tables; `None` if its version did not
+    /// record that.
     pub(crate) merged: Option<bool>,
 }
 
-/// The record of one load.
+/// The record of one load on the target.
 #[derive(Debug, Clone)]
 pub(crate) struct LoadRecord {
     dump: String,
 }
 
 impl LoadRecord {
-    /// The record for the dump with this id.
+    /// Creates access to the record of the dump with this identifier.
     pub(crate) fn new(dump: &str) -> Self {
         Self { dump: string_literal(dump) }
     }
 
-    /// Locks the dump for this server as long as the connection lives, so that no other process loads it.
+    /// Takes a lock for this dump on the target, so that no other process loads the same dump. The lock lasts
+    /// as long as the connection.
     pub(crate) async fn lock(&self, connection: &mut Connection) -> Result<(), BulkError> {
-        // The session of a killed load may still exist.
+        // How long to wait for the session of a killed load, which may still hold the lock.
         const PATIENCE_SECONDS: u32 = 20;
         let sql = format!("SELECT GET_LOCK(CONCAT('tailwater.load.', {}), {PATIENCE_SECONDS})", self.dump);
         match connection.query(&sql).await?.scalar() {
@@ -77,8 +80,8 @@ impl LoadRecord {
         }
     }
 
-    /// The record of an earlier load; `None` if there is none. Creates nothing, so that a refused load leaves
-    /// no trace.
+    /// Returns the record of an earlier load; `None` if there is none. Creates no tables, so that a refused
+    /// load leaves nothing on the target.
     pub(crate) async fn earlier(
         &self,
         connection: &mut Connection,
@@ -102,7 +105,7 @@ impl LoadRecord {
         }
     }
 
-    /// Starts from scratch, whatever an earlier load recorded.
+    /// Starts the record from scratch. Deletes everything that an earlier load of this dump recorded.
     pub(crate) async fn begin(&self, connection: &mut Connection, merged: bool) -> Result<(), BulkError> {
         connection.execute("CREATE DATABASE IF NOT EXISTS tailwater").await?;
         let tables = [
@@ -122,7 +125,7 @@ impl LoadRecord {
         if !has_merge_column(connection).await? {
             match connection.execute("ALTER TABLE tailwater.loads ADD COLUMN merged BOOLEAN").await {
                 Ok(_) => {}
-                // A load of another dump was faster.
+                // A load of another dump has added the column in the meantime.
                 Err(SessionError::Server { error, .. }) if error.number == DUPLICATE_COLUMN => {}
                 Err(error) => return Err(error.into()),
             }
@@ -171,7 +174,7 @@ impl LoadRecord {
         Ok(())
     }
 
-    /// The deferred indexes of a table.
+    /// Returns the recorded deferred indexes of a table.
     pub(crate) async fn indexes(
         &self,
         connection: &mut Connection,
@@ -181,7 +184,7 @@ impl LoadRecord {
         Ok(connection.query(&sql).await?.scalar().map(str::to_owned))
     }
 
-    /// The number of deferred indexes per table.
+    /// Returns the number of deferred indexes of each table.
     pub(crate) async fn deferred_index_counts(
         &self,
         connection: &mut Connection,
@@ -217,7 +220,7 @@ impl LoadRecord {
         format!("dump = {} AND schema_name = {schema} AND table_name = {name}", self.dump)
     }
 
-    /// Records the phase of the load.
+    /// Records that the load has reached a phase.
     pub(crate) async fn reach(&self, connection: &mut Connection, phase: LoadPhase) -> Result<(), BulkError> {
         let phase = string_literal(phase.name());
         let sql = format!("UPDATE tailwater.loads SET phase = {phase} WHERE dump = {}", self.dump);
@@ -225,7 +228,7 @@ impl LoadRecord {
         Ok(())
     }
 
-    /// The loaded files.
+    /// Returns the files that are recorded as loaded.
     pub(crate) async fn chunks(
         &self,
         connection: &mut Connection,
@@ -244,7 +247,7 @@ impl LoadRecord {
         Ok(found)
     }
 
-    /// The tables that an earlier copy has finished.
+    /// Returns the tables that an earlier copy has finished.
     ///
     /// # Errors
     /// [`BulkError::Session`]
@@ -256,11 +259,11 @@ impl LoadRecord {
         Ok(chunks.into_iter().filter(|(_, chunk)| *chunk == WHOLE_TABLE).map(|(table, _)| table).collect())
     }
 
-    /// Records in the open transaction that a file is loaded. Returns false if it is loaded already; then the
-    /// transaction must not be committed.
+    /// Records in the open transaction that a file is loaded. Returns false if the file was already recorded;
+    /// then the transaction must not be committed.
     ///
-    /// Must be called before the rows are loaded: it waits for the session of an earlier load that may still
-    /// be committing the same rows.
+    /// Must be called before the rows are loaded. The statement waits for the session of an earlier load that
+    /// may still be committing the same rows.
     pub(crate) async fn record_chunk(
         &self,
         connection: &mut Connection,
@@ -280,12 +283,12 @@ impl LoadRecord {
         }
     }
 
-    /// The statement that undoes [`Self::record_chunk`], for an operator.
+    /// Returns the statement with which an operator can delete what [`Self::record_chunk`] recorded.
     pub(crate) fn delete_chunk_statement(&self, table: &TableName, chunk: u32) -> String {
         format!("DELETE FROM tailwater.load_chunks WHERE {} AND chunk = {chunk}", self.of_table(table))
     }
 
-    /// Deletes the record of all files of a table.
+    /// Deletes the records of all files of a table.
     pub(crate) async fn delete_table(
         &self,
         connection: &mut Connection,
@@ -297,7 +300,7 @@ impl LoadRecord {
     }
 }
 
-/// Whether the table has a column for [`EarlierLoad::merged`], which earlier versions did not have.
+/// Returns whether the table has a column for [`EarlierLoad::merged`], which earlier versions did not have.
 async fn has_merge_column(connection: &mut Connection) -> Result<bool, BulkError> {
     let sql = "SELECT COUNT(*) FROM information_schema.columns WHERE table_schema = 'tailwater' AND table_name = 'loads' \
                AND column_name = 'merged'";

@@ -1,4 +1,4 @@
-//! The interface to a source of rows other than the files of a dump.
+//! The interface to a source of rows that are not in the files of a dump.
 
 use std::sync::Arc;
 
@@ -12,20 +12,20 @@ use tailwater_tables::error::BulkError;
 use tailwater_tables::progress::BulkProgress;
 use tailwater_tables::schema::TableName;
 
-/// A source of rows other than the files of a dump, such as the source server of a copy.
+/// A source of rows that are not in the files of a dump, such as the source server of a copy.
 pub(crate) trait LoadSource: Sync {
-    /// Whether to drop what an interrupted run has created.
+    /// Whether to drop everything that an interrupted run has created.
     fn is_restart(&self) -> bool;
 
-    /// Estimated number of rows of a table.
+    /// Returns the estimated number of rows of a table.
     fn rows_estimate<'a>(&'a self, table: &'a TableName) -> BoxFuture<'a, u64>;
 
-    /// Runs before tables are created: drops tables that an earlier run did not finish, or all of them for a
-    /// restart. Returns the number of tables that are kept.
+    /// Prepares the target before tables are created. Drops the tables that an earlier run did not finish, or
+    /// all of them for a restart. Returns the number of tables that are kept.
     ///
     /// # Errors
-    /// [`BulkError::GtidState`] if tables are kept and all must be of `one_point` in time;
-    /// [`BulkError::Session`].
+    /// [`BulkError::GtidState`] if tables of an earlier run are kept, but `one_point` requires one point in
+    /// time for all tables; [`BulkError::Session`].
     fn begin<'a>(
         &'a self,
         target: &'a mut Connection,
@@ -33,7 +33,7 @@ pub(crate) trait LoadSource: Sync {
         one_point: bool,
     ) -> BoxFuture<'a, Result<usize, BulkError>>;
 
-    /// Loads all rows of tables that are not finished.
+    /// Loads all rows of the tables that are not finished.
     ///
     /// # Errors
     /// As [`super::load`].

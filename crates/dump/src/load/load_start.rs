@@ -1,4 +1,4 @@
-//! Decides where a load starts, and refuses to mix the dump with other data.
+//! Decides in which phase a load starts, and refuses to mix the dump with other data.
 
 use std::collections::HashSet;
 
@@ -11,17 +11,18 @@ use super::run::LoadRun;
 use super::{compatibility, definitions, gtid};
 use tailwater_tables::error::{BulkError, ResumeHint};
 
-/// Where a load starts.
+/// In which phase a load starts, and how.
 pub(super) struct LoadStart {
     pub(super) phase: LoadPhase,
     /// Whether an earlier load did part of the work.
     pub(super) resumed: bool,
-    /// Whether tables may have had rows before the load, as recorded when it was first started.
+    /// Whether tables may have had rows before the load. A resumed load takes this from the record of the
+    /// first one.
     pub(super) merge: bool,
 }
 
 impl LoadRun<'_> {
-    /// Finds out where to start. Refuses to mix the dump with other data.
+    /// Decides in which phase to start. Refuses to mix the dump with other data.
     ///
     /// # Errors
     /// As [`super::load`], before any change.
@@ -54,7 +55,7 @@ impl LoadRun<'_> {
             if let Some(state) = gtid_set.filter(|_| phase < LoadPhase::Done) {
                 gtid::check(connection, state).await?;
             }
-            info!(?phase, "continuing an earlier load");
+            info!(?phase, "resuming an earlier load of this dump");
             return Ok(LoadStart { phase, resumed: true, merge: merged.unwrap_or(self.options.merge) });
         }
         let names = self.contents.tables.iter().map(|table| &table.name);
@@ -74,7 +75,7 @@ impl LoadRun<'_> {
         if let Some(state) = gtid_set {
             gtid::check(connection, state).await?;
         }
-        // With --merge, existing tables keep their definitions.
+        // With --merge, existing tables keep their definitions, so they are not checked.
         let existing: HashSet<_> = existing.into_iter().collect();
         compatibility::check_engines(connection, self.contents, &existing).await?;
         if self.rows.is_none() {
@@ -84,8 +85,8 @@ impl LoadRun<'_> {
         Ok(LoadStart { phase: LoadPhase::Tables, resumed: false, merge: self.options.merge })
     }
 
-    /// Whether the tables that an earlier load created still exist. If none does, there is nothing to
-    /// continue.
+    /// Returns whether the tables that an earlier load created still exist. If none exists, there is nothing
+    /// to resume.
     ///
     /// # Errors
     /// [`BulkError::TablesDropped`] if only some exist.
@@ -106,7 +107,7 @@ impl LoadRun<'_> {
         }
         let mut missing: Vec<_> = names.filter(|name| !existing.contains(*name)).collect();
         if self.rows.is_some() && phase == LoadPhase::Rows {
-            // The others are created again.
+            // Only finished tables must exist. A copy creates the unfinished ones again.
             let finished = self.record.finished_tables(connection).await?;
             missing.retain(|name| finished.contains(*name));
         }

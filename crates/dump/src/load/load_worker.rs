@@ -1,4 +1,4 @@
-//! Loads one file after the other over one connection.
+//! A worker of a load: one connection that loads file after file.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -18,7 +18,7 @@ use tailwater_files::store::FileStore;
 use tailwater_tables::error::BulkError;
 use tailwater_tables::progress::BulkProgress;
 
-/// The work of one connection.
+/// The state of one worker.
 pub(super) struct LoadWorker {
     pub(super) options: LoadOptions,
     pub(super) record: LoadRecord,
@@ -31,7 +31,7 @@ pub(super) struct LoadWorker {
 }
 
 impl LoadWorker {
-    /// Loads files until none is left.
+    /// Loads data files until none is left.
     ///
     /// # Errors
     /// As [`super::load`].
@@ -48,8 +48,8 @@ impl LoadWorker {
                     continue;
                 }
             }
-            // The worker that loads the last file creates the indexes, while others continue with other
-            // tables.
+            // The worker that loads the last file of a table creates the table's indexes. The other workers
+            // continue with other tables.
             let mut idle = target_session::take_or_connect(&mut connection, &self.options).await?;
             indexes::create_deferred(&mut idle, &self.record, &table.target.table, &self.options).await?;
             connection = Some(idle);
@@ -60,7 +60,8 @@ impl LoadWorker {
         Ok(())
     }
 
-    /// Loads a file. If the target is unavailable or rows are locked, tries again on a new connection.
+    /// Loads a file. If the target is unavailable or if rows are locked there, tries again on a new
+    /// connection.
     async fn load(
         &mut self,
         slot: &mut Option<Connection>,
@@ -75,7 +76,8 @@ impl LoadWorker {
                 return Ok(());
             };
             tries += 1;
-            // Without transactions, the rows that were loaded before the error remain.
+            // A table without transactions keeps the rows that were loaded before the error, so a new attempt
+            // would load them twice.
             if tries == TRIES_MAX || !is_temporary(&error) || !target.transactional {
                 return Err(error);
             }
@@ -93,11 +95,12 @@ impl LoadWorker {
     ) -> Result<(), BulkError> {
         let mut connection = target_session::take_or_connect(slot, &self.options).await?;
         if self.merge && !target.transactional {
-            // If the load is interrupted, only this record shows that some of the file's rows may be loaded.
+            // The record is written before the rows. If the load is interrupted, it is the only sign that
+            // some rows of the file may be in the table.
             self.record.record_chunk(&mut connection, &target.table, CHUNK_STARTED | chunk.number).await?;
         }
         let loaded = target.load(&mut connection, &self.files, &self.record, chunk).await?;
-        // For dumps that do not record the number of rows.
+        // The dump does not record the number of rows of its files.
         if let Some(rows) = loaded.filter(|_| chunk.rows.is_none()) {
             self.progress.rows(rows, 0);
         }
@@ -106,7 +109,7 @@ impl LoadWorker {
     }
 }
 
-/// Counts a file that is loaded already.
+/// Counts a file that is already loaded in the progress.
 pub(super) fn count_loaded(progress: &BulkProgress, chunk: &LoadChunk) {
     progress.rows(chunk.rows.unwrap_or(0), chunk.bytes.unwrap_or(0));
     progress.chunk(chunk.file_bytes);

@@ -1,21 +1,22 @@
 //! Loads a dump into a server.
 //!
 //! The order is: databases, sequences, tables, rows on several connections, and then views, routines,
-//! triggers and events. A data file and the record that it is loaded are one transaction of the target. So
-//! an interrupted load continues after its last loaded file, and loads no row twice.
+//! triggers and events. The rows of a data file and the record that the file is loaded are one transaction on
+//! the target. So an interrupted load resumes after its last loaded file, and loads no row twice.
 //!
-//! - [`contents`]: the contents of a dump, independent of the tool that wrote it. [`folder_format`] detects
-//!   the tool; [`tailwater_folder`], [`mydumper`] and [`mysql_shell`] read its folder.
-//! - [`run`]: the phases in their order. `load_start`: which phase comes first; `object_creation`: objects
-//!   before and after the rows; `parallel_load`: rows over several connections, with `file_queue` and
-//!   `load_worker`; `retry`: which errors are tried again.
+//! - [`contents`]: the contents of a dump, in a form that does not depend on the tool that wrote it.
+//!   [`folder_format`] detects the tool; [`tailwater_folder`], [`mydumper`] and [`mysql_shell`] read its
+//!   folder.
+//! - [`run`]: the phases in their order. `load_start`: in which phase a load starts; `object_creation`:
+//!   objects before and after the rows; `parallel_load`: rows over several connections, with `file_queue` and
+//!   `load_worker`; `retry`: after which errors work is tried again.
 //! - `load_record`: the record of a load on the target. `target_session`: sessions on the target.
 //!   `definitions`: creates objects.
 //! - `table_loader`: loads a data file; `chunk_reader` reads it. `bulk_statement` and `bulk_rows` convert it
-//!   to values for a prepared statement.
-//! - `load_source`: the interface to rows that do not come from files. `table_order`: which table's rows come
-//!   next. [`indexes`]: indexes that are created after all rows of their table.
-//! - [`accounts`]: users and roles. `compatibility`: what a server of another family or version lacks.
+//!   to values of a prepared statement.
+//! - `load_source`: the interface to rows that are not in files. `table_order`: from which table the next
+//!   rows are loaded. [`indexes`]: indexes that are created after all rows of their table.
+//! - [`accounts`]: users and roles. `compatibility`: what a server of another flavour or version lacks.
 //! - `events`: creates events disabled.
 //! - `gtid`: sets the GTID state of the target.
 

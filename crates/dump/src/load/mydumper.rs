@@ -1,8 +1,8 @@
-//! Reads a folder of mydumper: definitions and INSERT statements, one or more files per table.
+//! Reads a folder of mydumper: definitions and INSERT statements, with one or more files for each table.
 //!
-//! Only the file names relate files to objects: `DB-schema-create.sql`, `DB.TABLE-schema.sql`,
-//! `DB.TABLE.00000.sql`, optionally with `.gz` or `.zst`. Names may contain dots, so they are compared with
-//! those of the definitions.
+//! Only the names of the files show to which object they belong: `DB-schema-create.sql`,
+//! `DB.TABLE-schema.sql`, `DB.TABLE.00000.sql`, optionally with `.gz` or `.zst`. Names of databases and
+//! tables may contain dots, so file names are compared with the names that have definitions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
@@ -23,16 +23,16 @@ use tailwater_tables::error::file_error;
 use tailwater_tables::schema::TableName;
 use tailwater_tables::snapshot::SnapshotPoint;
 
-/// The file that identifies a folder of mydumper.
+/// The file that exists in every complete folder of mydumper.
 pub(super) const METADATA: &str = "metadata";
 
-/// Its name until the dump is complete.
+/// The name of the metadata file until the dump is complete.
 pub(super) const METADATA_PARTIAL: &str = "metadata.partial";
 
-/// Size of the start of a data file, which includes everything before the first row.
+/// How much of the start of a data file to read. It includes everything before the first row.
 const FRONT_BYTES: u64 = 4096;
 
-/// Reads the contents of a folder.
+/// Reads the contents of a folder of mydumper.
 ///
 /// # Errors
 /// [`BulkError::File`]; [`BulkError::IncompleteDump`] if the dump is not complete; [`BulkError::ForeignDump`]
@@ -108,7 +108,7 @@ pub fn read(files: Arc<dyn FileStore>) -> Result<DumpContents, BulkError> {
     })
 }
 
-/// The identity of the dump: a digest of its metadata, and of the names and sizes of its files.
+/// Returns an identifier of the dump: a digest of its metadata, and of the names and sizes of its files.
 fn id(metadata: &str, listed: &BTreeMap<String, u64>) -> String {
     let mut id = Sha256::new();
     id.update(metadata);
@@ -118,8 +118,8 @@ fn id(metadata: &str, listed: &BTreeMap<String, u64>) -> String {
     id.finalize()[..16].iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The first TIMESTAMP column of a table whose first data file does not begin with the time zone of its
-/// values.
+/// Returns the first TIMESTAMP column of a table whose first data file does not begin with the time zone of
+/// its values.
 ///
 /// # Errors
 /// [`BulkError::File`]
@@ -135,7 +135,7 @@ fn column_without_time_zone(
     }
 }
 
-/// Whether a data file begins with the time zone of its values.
+/// Returns whether a data file begins with the time zone of its values.
 ///
 /// # Errors
 /// [`BulkError::File`]
@@ -149,7 +149,7 @@ fn sets_time_zone(files: &dyn FileStore, chunk: &LoadChunk) -> Result<bool, Bulk
     Ok(before_rows.contains("TIME_ZONE"))
 }
 
-/// The files of a folder by their kind.
+/// The files of a folder, grouped by kind.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct MydumperFiles {
     schemas: BTreeMap<String, String>,
@@ -161,10 +161,10 @@ struct MydumperFiles {
 }
 
 impl MydumperFiles {
-    /// Sorts file names, which must be in alphabetical order.
+    /// Groups file names by kind. They must be in alphabetical order.
     ///
     /// # Errors
-    /// Which file is not supported.
+    /// The name of a file that is not supported.
     fn of<'a>(names: impl Iterator<Item = &'a str>) -> Result<Self, String> {
         let mut sorted = Self::default();
         let mut others = Vec::new();
@@ -208,7 +208,7 @@ impl MydumperFiles {
                 _ => sorted.tables.insert(table, file.to_owned()),
             };
         }
-        // A view also has the definition of its placeholder table.
+        // mydumper also writes a placeholder table for each view, which is not a table of the dump.
         sorted.tables.retain(|name, _| !views.contains(name));
         for (name, file) in rows {
             let table = sorted
@@ -219,7 +219,8 @@ impl MydumperFiles {
         Ok(sorted)
     }
 
-    /// The table that `DB.TABLE` means, with the longest matching name of a database.
+    /// Returns the table for a name `DB.TABLE`. If several databases match, it takes the one with the longest
+    /// name.
     fn table(&self, name: &str) -> Option<TableName> {
         let within =
             |schema: &String| Some((schema.clone(), name.strip_prefix(schema.as_str())?.strip_prefix('.')?));
@@ -227,7 +228,7 @@ impl MydumperFiles {
         found.map(|(schema, table)| TableName::new(schema, table))
     }
 
-    /// The table that `DB.TABLE`, followed by numbers, means.
+    /// Returns the table for a name `DB.TABLE` that is followed by numbers.
     fn table_of_rows(&self, name: &str) -> Option<TableName> {
         let mut name = name;
         loop {
@@ -243,7 +244,7 @@ impl MydumperFiles {
     }
 }
 
-/// The position of the data, in the formats of old and new versions.
+/// Returns the position of the data from the metadata of old or new versions.
 fn point(metadata: &str) -> SnapshotPoint {
     let mut point = SnapshotPoint::default();
     let mut in_gtids = false;
@@ -291,9 +292,9 @@ fn flavour_of(gtid_set: &str) -> Flavour {
     }
 }
 
-/// The statements of a script with bodies of routines, events or triggers. A statement ends with a semicolon
-/// at the end of a line. Within a body mydumper writes such a semicolon as `; ` and a line break, which is
-/// undone here.
+/// Splits a script that has bodies of routines, events or triggers into statements. A statement ends with a
+/// semicolon at the end of a line. mydumper writes such a semicolon within a body as `; ` and a line break;
+/// this function restores the original text.
 pub(crate) fn programs(script: &[u8]) -> Vec<Vec<u8>> {
     let mut found = Vec::new();
     let mut statement = Vec::new();
@@ -314,7 +315,7 @@ pub(crate) fn programs(script: &[u8]) -> Vec<Vec<u8>> {
 }
 
 impl FileCompression {
-    /// The compression that the ending of a file name shows.
+    /// Returns the compression that the extension of a file name shows.
     pub(super) fn of(file: &str) -> Self {
         match PathBuf::from(file).extension().and_then(|ending| ending.to_str()) {
             Some("zst") => Self::Zstd,
@@ -345,7 +346,7 @@ mod tests {
             "metadata",
         ];
         names.sort_unstable();
-        let sorted = MydumperFiles::of(names.into_iter()).expect("all are known");
+        let sorted = MydumperFiles::of(names.into_iter()).expect("all files are supported");
         let (t, one) = (TableName::new("a.b", "t"), TableName::new("a", "t.1"));
         assert_eq!(sorted.tables.keys().collect::<Vec<_>>(), [&one, &t]);
         assert_eq!(sorted.rows[&t], ["a.b.t.00000.sql.zst", "a.b.t.00001.sql.zst"]);
@@ -370,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn bodies_are_split_into_statements() {
+    fn scripts_with_routine_bodies_are_split_into_statements() {
         let script = b"SET character_set_client = utf8mb3;\nCREATE PROCEDURE `p`()\nBEGIN\nSELECT 1; \nEND;\nSET x = 1";
         let found: Vec<_> =
             programs(script).iter().map(|text| String::from_utf8_lossy(text).into_owned()).collect();

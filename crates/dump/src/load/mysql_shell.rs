@@ -1,5 +1,6 @@
-//! Reads a folder of MySQL Shell's `util.dumpInstance`, `dumpSchemas` or `dumpTables`. `@.json` lists the
-//! databases, a file per database its tables, and a file per table its columns and the format of its rows.
+//! Reads a folder that `util.dumpInstance`, `dumpSchemas` or `dumpTables` of MySQL Shell wrote. `@.json`
+//! lists the databases. A file for each database lists its tables. A file for each table lists its columns
+//! and the format of its rows.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,12 +26,13 @@ use tailwater_tables::snapshot::SnapshotPoint;
 /// The file that identifies a folder of MySQL Shell.
 pub(super) const DUMP: &str = "@.json";
 
-/// Written last.
+/// The file that MySQL Shell writes last.
 const DONE: &str = "@.done.json";
 
-/// Whether a file is the progress of `util.loadDump`, which loads the folder: `load-progress.`, the target's
-/// UUID and `.json` (MySQL Shell's manual on `progressFile`). It belongs to a load, and grows. Files of a
-/// schema with such a name are not excluded.
+/// Returns whether a file holds the progress of `util.loadDump`. MySQL Shell writes it into the folder while
+/// it loads the dump: `load-progress.`, the target's UUID and `.json` (manual of MySQL Shell,
+/// `progressFile`). The dump does not name this file. The UUID distinguishes it from the files of a database
+/// named `load-progress`.
 fn is_load_progress(name: &str) -> bool {
     let uuid = name.strip_prefix("load-progress").and_then(|rest| rest.strip_suffix(".json"));
     uuid.and_then(|uuid| uuid.strip_prefix(['.', '-'])).is_some_and(|uuid| {
@@ -89,7 +91,7 @@ struct ShellTable {
     #[serde(default)]
     chunking: bool,
     compression: Option<String>,
-    /// For partitions.
+    /// The base names of the data files of each partition.
     #[serde(default)]
     basenames: BTreeMap<String, String>,
 }
@@ -115,7 +117,7 @@ fn tsv() -> String {
     "tsv".to_owned()
 }
 
-/// Reads the contents of a folder.
+/// Reads the contents of a folder of MySQL Shell.
 ///
 /// # Errors
 /// [`BulkError::File`], [`BulkError::Damaged`]; [`BulkError::IncompleteDump`] if the dump is not complete;
@@ -182,7 +184,7 @@ pub fn read(files: Arc<dyn FileStore>) -> Result<DumpContents, BulkError> {
 struct ShellDumpReader<'a> {
     files: &'a dyn FileStore,
     listed: BTreeMap<String, u64>,
-    /// Documents that were read.
+    /// The JSON files that were read.
     read: RefCell<BTreeSet<String>>,
 }
 
@@ -197,14 +199,14 @@ impl ShellDumpReader<'_> {
         serde_json::from_slice(&bytes).map_err(damaged)
     }
 
-    /// Refuses a dump with more files than its documents name. A document was edited or damaged, and tables
-    /// or rows would be missing.
+    /// Refuses a dump with more files than its JSON files name. Then a JSON file was edited or damaged, and
+    /// tables or rows would be missing after the load.
     fn check_all_read(&self, contents: &DumpContents) -> Result<(), BulkError> {
         let chunks = contents.tables.iter().flat_map(|table| &table.chunks);
         let rows: BTreeSet<_> = chunks.map(|chunk| chunk.path.clone()).collect();
         let read = self.read.borrow();
         let is_left = |file: &&String| match file.as_str() {
-            // Documents of the whole dump, of this version of MySQL Shell or another.
+            // JSON files about the whole dump, which other versions of MySQL Shell may also write.
             name if name.starts_with("@.") => false,
             name if name.ends_with(".json") => !read.contains(name),
             name => {
@@ -217,8 +219,9 @@ impl ShellDumpReader<'_> {
             Some(file) => Err(BulkError::ForeignDump {
                 path: self.files.path(file),
                 tool: "MySQL Shell",
-                reason: "it belongs to no table that the other files name; those were edited or damaged"
-                    .into(),
+                reason:
+                    "it belongs to no table that the JSON files of the dump name; they were edited or damaged"
+                        .into(),
             }),
         }
     }
@@ -300,7 +303,8 @@ impl ShellDumpReader<'_> {
         Ok(())
     }
 
-    /// The data files: `BASE.tsv.zst`, or `BASE@0.tsv.zst` and so on, the last one with two `@`.
+    /// Adds the data files of a table: `BASE.tsv.zst`, or `BASE@0.tsv.zst` and so on, the last one with two
+    /// `@`.
     fn chunks(
         &self,
         base: &str,
@@ -316,7 +320,8 @@ impl ShellDumpReader<'_> {
             true
         };
         let extension = &table.extension;
-        // Older versions wrote an empty table in this way even if it was to be chunked.
+        // Older versions of MySQL Shell wrote an empty table as a single file, even if the table was to be
+        // chunked.
         if add(format!("{base}.{extension}")) {
             return Ok(());
         }
@@ -336,10 +341,10 @@ impl ShellDumpReader<'_> {
 }
 
 impl ShellOptions {
-    /// How the fields of columns are decoded.
+    /// Returns how the fields of columns are decoded.
     ///
     /// # Errors
-    /// The column with an unsupported decoding.
+    /// The column with an unsupported encoding.
     fn decodings(&self) -> Result<BTreeMap<String, Decoding>, String> {
         let decoding = |(column, method): (&String, &String)| match method.as_str() {
             "FROM_BASE64" => Ok((column.clone(), Decoding::Base64)),
@@ -351,10 +356,10 @@ impl ShellOptions {
 }
 
 impl ShellTable {
-    /// The compression of the data files.
+    /// Returns the compression of the data files.
     ///
     /// # Errors
-    /// The unsupported compression.
+    /// The name of the unsupported compression.
     fn packing(&self) -> Result<FileCompression, String> {
         let compression = self.compression.as_ref().or(self.options.compression.as_ref());
         match compression.map(String::as_str) {
@@ -366,10 +371,10 @@ impl ShellTable {
         }
     }
 
-    /// The character set of the data files.
+    /// Returns the character set of the data files.
     ///
     /// # Errors
-    /// The invalid name.
+    /// The name that is no valid character set.
     fn character_set(&self, dump: &ShellDump) -> Result<String, String> {
         let own = self.options.default_character_set.as_ref();
         let name = own.or(dump.default_character_set.as_ref()).map_or("utf8mb4", String::as_str);
@@ -380,7 +385,7 @@ impl ShellTable {
     }
 }
 
-/// Only MySQL Shell's default dialect is supported, which is the same as Tailwater's.
+/// Refuses dumps in other formats than MySQL Shell's default dialect, which is also the format of Tailwater.
 fn check_format(options: &ShellOptions) -> Result<(), String> {
     let settings = [
         ("fieldsTerminatedBy", &options.fields_terminated_by, "\t"),

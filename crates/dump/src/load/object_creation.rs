@@ -1,5 +1,5 @@
-//! Creates the objects of a dump: databases, sequences and tables before the rows; views, routines, triggers
-//! and events after them.
+//! Creates the objects of a dump. Databases, sequences and tables come before the rows; views, routines,
+//! triggers and events come after them.
 
 use std::collections::HashSet;
 
@@ -12,7 +12,7 @@ use tailwater_tables::error::BulkError;
 use tailwater_tables::schema::index_definitions::DOCUMENT_ID;
 
 impl LoadRun<'_> {
-    /// Creates databases, sequences and tables, and drops the indexes that are created after the rows.
+    /// Creates databases, sequences and tables, and drops the indexes that will be created after the rows.
     ///
     /// # Errors
     /// As [`super::load`].
@@ -43,7 +43,7 @@ impl LoadRun<'_> {
         self.drop_deferred_indexes(connection, merge).await
     }
 
-    /// Drops the indexes that are created after the rows.
+    /// Drops the indexes that will be created after the rows.
     async fn drop_deferred_indexes(&self, connection: &mut Connection, merge: bool) -> Result<(), BulkError> {
         let finished = match self.rows {
             Some(_) => self.record.finished_tables(connection).await?,
@@ -58,7 +58,7 @@ impl LoadRun<'_> {
                 }
             };
             let has_document_id = |columns: &Vec<String>| columns.iter().any(|name| name == DOCUMENT_ID);
-            // The columns are unknown here if the files name them.
+            // The columns are unknown here if the data files name them.
             if wanted || table.columns.as_ref().is_none_or(has_document_id) {
                 indexes::drop_deferred(connection, &self.record, &table.name, wanted).await?;
             }
@@ -80,7 +80,8 @@ impl LoadRun<'_> {
         definitions::create(connection, files, definition, skip_existing, self.options.events_disabled).await
     }
 
-    /// Runs the definition of an existing table for its other statements.
+    /// Runs the definition script of a table that exists already, because the script may have other
+    /// statements than CREATE TABLE.
     async fn rerun_definition(
         &self,
         connection: &mut Connection,
@@ -98,8 +99,8 @@ impl LoadRun<'_> {
         .await
     }
 
-    /// Creates views, routines, triggers and events. An object that needs one that does not exist yet is
-    /// tried again after the others.
+    /// Creates views, routines, triggers and events. If an object needs another one that does not exist yet,
+    /// the load creates the others first and then tries again.
     ///
     /// # Errors
     /// As [`super::load`].
@@ -131,7 +132,8 @@ impl LoadRun<'_> {
     }
 }
 
-/// Whether a definition was rejected because of a missing table, view or routine, which may be created later.
+/// Returns whether a definition was rejected because of a missing table, view or routine, which may be
+/// created later.
 fn needs_another(error: &BulkError) -> bool {
     matches!(error, BulkError::DefinitionRejected { error, .. } if matches!(error.number, 1146 | 1356 | 1305))
 }

@@ -9,30 +9,31 @@ use super::accounts::{AccountsReport, LoadAccounts};
 use super::indexes::DeferIndexes;
 use tailwater_tables::throttle::Throttle;
 
-/// How to load.
+/// How to load a dump.
 #[derive(Debug, Clone)]
 pub struct LoadOptions {
-    /// The target server and the account.
+    /// The target server, and the account that loads.
     pub connect: ConnectOptions,
     /// Number of parallel connections that load rows.
     pub workers: usize,
-    /// Whether to continue after what an earlier load of the same dump did.
+    /// Whether to resume an earlier load of the same dump.
     pub resume: bool,
-    /// Whether to load into existing tables.
+    /// Whether to load into tables that exist already.
     pub merge: bool,
-    /// Whether to set the target's GTID state to that of the dump.
+    /// Whether to set the target's GTID state to the GTID set of the dump.
     pub set_gtid: bool,
-    /// Whether the load is written to the target's binlog.
+    /// Whether the target writes the load to its binlog.
     pub binlog: bool,
-    /// Whether to load by INSERT statements.
+    /// Whether to load with INSERT statements in place of `LOAD DATA`.
     pub inserts: bool,
-    /// How to load the dump's accounts.
+    /// Which accounts of the dump to load.
     pub accounts: LoadAccounts,
-    /// Whether to create secondary indexes after all rows. With [`Self::merge`], existing tables keep theirs.
+    /// For which tables to create secondary indexes after all rows. With [`Self::merge`], existing tables
+    /// keep their indexes.
     pub defer_indexes: DeferIndexes,
     /// Whether to create scheduled events disabled, as on a replica.
     pub events_disabled: bool,
-    /// Time limit for one statement of the target, for example for the rows of a file. The creation of
+    /// Time limit for one statement on the target, for example for the rows of a file. The creation of
     /// deferred indexes has no time limit.
     pub answer_max: Duration,
     /// Pauses the load between files.
@@ -40,7 +41,8 @@ pub struct LoadOptions {
 }
 
 impl LoadOptions {
-    /// Loads into an empty server over four connections, with a binlog.
+    /// Creates options that load over four connections into a server without these tables, and write the load
+    /// to the target's binlog.
     pub fn new(connect: ConnectOptions) -> Self {
         Self {
             connect,
@@ -64,14 +66,14 @@ impl LoadOptions {
 pub struct LoadReport {
     /// Number of tables in the dump.
     pub tables: usize,
-    /// Number of files that this load loaded.
+    /// Number of data files that this load has loaded.
     pub chunks_loaded: u64,
-    /// Number of files that an earlier load had loaded.
+    /// Number of data files that an earlier load had loaded.
     pub chunks_before: u64,
-    /// Rows of both.
+    /// Number of rows that this load and an earlier one have loaded together.
     pub rows: u64,
-    /// The GTID set that was set on the target.
+    /// The GTID set that was set on the target, if any.
     pub gtid_set: Option<String>,
-    /// The outcome for accounts, if they were to be loaded.
+    /// The result of loading accounts, if they were loaded.
     pub accounts: Option<AccountsReport>,
 }

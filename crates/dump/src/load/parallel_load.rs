@@ -1,4 +1,4 @@
-//! Loads the files of all tables over several connections.
+//! Loads the data files of all tables over several connections.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use tailwater_tables::schema::TableName;
 use tailwater_wire::sql_quote::qualified_name;
 
 impl LoadRun<'_> {
-    /// Loads all missing rows. Returns how many files were loaded before.
+    /// Loads all files that are not loaded yet. Returns how many files an earlier load had loaded.
     ///
     /// # Errors
     /// As [`super::load`].
@@ -42,20 +42,20 @@ impl LoadRun<'_> {
             };
             workers.spawn(worker.run());
         }
-        // The first error ends the load: dropping the set aborts the other workers, whose transactions are
-        // rolled back.
+        // The first error ends the load. Dropping the set aborts the other workers, and the target rolls back
+        // their transactions.
         while let Some(joined) = workers.join_next().await {
             match joined {
                 Ok(result) => result?,
                 Err(error) => std::panic::resume_unwind(error.into_panic()),
             }
         }
-        // It was idle for long, possibly longer than a firewall tracks it.
+        // This connection was idle during the load of the rows, so a firewall may have dropped it.
         connection.ping().await?;
         Ok(before)
     }
 
-    /// The tables with the files that are not loaded yet. Counts the loaded files.
+    /// Returns the tables with their files that are not loaded yet. Counts the loaded files in the progress.
     async fn queued_tables(
         &self,
         connection: &mut Connection,
@@ -77,7 +77,8 @@ impl LoadRun<'_> {
             if !target.transactional && !whole && merge {
                 self.refuse_partial_load(table, &done)?;
             } else if !target.transactional && !whole {
-                // Rows that a killed load left cannot be distinguished from finished ones.
+                // A table without transactions keeps some rows of the file that a killed load was loading,
+                // and they cannot be told apart. So the table is emptied and loaded from scratch.
                 self.empty(connection, table).await?;
                 table.chunks.iter().for_each(|chunk| {
                     done.remove(&(table.name.clone(), chunk.number));
@@ -96,8 +97,8 @@ impl LoadRun<'_> {
         Ok(tables)
     }
 
-    /// Refuses to load a file again whose load was interrupted: the table had rows before, so it cannot
-    /// be emptied.
+    /// Refuses to load a file again if an earlier load of it was interrupted. The table had rows before the
+    /// load, so it cannot be emptied.
     fn refuse_partial_load(
         &self,
         table: &TableFiles,

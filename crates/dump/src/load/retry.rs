@@ -1,4 +1,4 @@
-//! When work on rows is tried again.
+//! Decides after which errors loading a file is tried again.
 
 use std::time::Duration;
 
@@ -6,21 +6,21 @@ use tailwater_session::{Backoff, SessionError, SessionRetry};
 
 use tailwater_tables::error::BulkError;
 
-/// Maximum number of tries per file when the target is unavailable or rows are locked.
+/// Maximum number of attempts to load a file if the target is unavailable or rows are locked.
 pub(crate) const TRIES_MAX: u32 = 6;
 
-/// The pauses between tries.
+/// Returns the pauses between two attempts.
 pub(crate) fn backoff(seed: u64) -> Backoff {
     Backoff::new(Duration::from_millis(250), Duration::from_secs(8), seed)
 }
 
-/// Whether another try may succeed.
+/// Returns whether another attempt may succeed.
 pub(crate) fn is_temporary(error: &BulkError) -> bool {
     let session = |error: &SessionError| error.retry() == SessionRetry::Later;
     match error {
         BulkError::Session(error) => session(error),
         BulkError::RowsRejected { error, .. } => session(error),
-        // The next try uses another method.
+        // The next attempt loads the rows by another method.
         BulkError::RowExceedsPacket { .. } => true,
         _ => false,
     }

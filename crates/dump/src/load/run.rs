@@ -16,13 +16,12 @@ use super::{accounts, gtid, target_session};
 use tailwater_tables::error::BulkError;
 use tailwater_tables::progress::BulkProgress;
 
-/// Loads a dump.
+/// Loads a dump into a server. [`LoadOptions::resume`] resumes an interrupted load.
 ///
 /// # Errors
-/// Before any change: [`BulkError::TablesExist`], [`BulkError::InterruptedLoad`],
-/// [`BulkError::LoadInProgress`], [`BulkError::LocalInfileOff`], [`BulkError::GtidState`]. After all other
-/// errors the load can continue with [`LoadOptions::resume`]; [`BulkError::Interrupted`] if `stop` was
-/// cancelled.
+/// - Before any change: [`BulkError::TablesExist`], [`BulkError::InterruptedLoad`],
+///   [`BulkError::LoadInProgress`], [`BulkError::LocalInfileOff`], [`BulkError::GtidState`].
+/// - After all other errors, the load can be resumed. [`BulkError::Interrupted`] if `stop` was cancelled.
 pub async fn load(
     contents: &DumpContents,
     options: &LoadOptions,
@@ -32,7 +31,7 @@ pub async fn load(
     run(contents, options, progress, stop, None).await
 }
 
-/// As [`load`], with rows from a server instead of the dump's files.
+/// Loads a dump as [`load`], with rows from a server in place of data files.
 pub(crate) async fn load_rows_of(
     contents: &DumpContents,
     options: &LoadOptions,
@@ -63,7 +62,7 @@ pub(super) struct LoadRun<'a> {
     pub(super) contents: &'a DumpContents,
     pub(super) options: &'a LoadOptions,
     pub(super) progress: &'a Arc<BulkProgress>,
-    /// The source of rows, if they do not come from files.
+    /// The source of rows, if they are not in data files.
     pub(super) rows: Option<&'a dyn LoadSource>,
     pub(super) record: LoadRecord,
 }
@@ -87,8 +86,8 @@ impl LoadRun<'_> {
         if let Some(rows) = self.rows.filter(|_| resumed) {
             if rows.is_restart() || phase <= LoadPhase::Rows {
                 let finished = rows.begin(&mut connection, &self.record, self.options.set_gtid).await?;
-                info!(finished, "tables of the earlier copy are kept");
-                // An unfinished table starts from scratch.
+                info!(finished, "tables that an earlier copy has finished are kept");
+                // An unfinished table is created again, and copied from scratch.
                 phase = LoadPhase::Tables;
             } else if self.options.set_gtid {
                 return Err(other_point_in_time(phase));
@@ -119,13 +118,15 @@ impl LoadRun<'_> {
                 let loaded = accounts::load(&mut connection, self.contents, &self.record, replace).await?;
                 accounts = Some(loaded);
             }
-            // Without a binlog, the state is set before the load is marked as done.
+            // If the load is not in the target's binlog, the GTID state is set before the load is recorded as
+            // complete.
             if let Some(state) = gtid_set.filter(|_| !self.options.binlog) {
                 gtid::set(&mut connection, state, finished).await?;
             }
             self.record.reach(&mut connection, LoadPhase::Done).await?;
         }
-        // With a binlog, it is set last: no transaction of the load may follow it in the target's binlog.
+        // If the load is in the target's binlog, the GTID state is set last: no transaction of the load may
+        // follow it in the binlog.
         if let Some(state) = gtid_set.filter(|_| self.options.binlog) {
             gtid::set(&mut connection, state, finished).await?;
         }
@@ -145,11 +146,11 @@ impl LoadRun<'_> {
     }
 }
 
-/// The error if the target has the rows of an earlier copy: they are from another snapshot, and the GTID
-/// state of this copy's snapshot would be wrong for them.
+/// Returns the error for a target that has all rows of an earlier copy. These rows are from another snapshot,
+/// so the GTID set of this copy's snapshot would be wrong for them.
 fn other_point_in_time(phase: LoadPhase) -> BulkError {
     let what_to_do = match phase {
-        LoadPhase::Done => "drop its tables to copy them once more",
+        LoadPhase::Done => "drop the tables on the target to copy them again",
         _ => "start from scratch with --restart, which drops what was copied",
     };
     let reason = format!("all rows were loaded by an earlier copy, at another point in time; {what_to_do}");

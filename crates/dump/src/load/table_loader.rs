@@ -1,4 +1,4 @@
-//! Loads a data file.
+//! Loads the rows of a data file into a table of the target.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,60 +22,62 @@ use tailwater_tables::schema::TableName;
 use tailwater_tables::schema::statement_splitter::{self, StatementSplitter};
 use tailwater_wire::sql_quote::{qualified_name, quote_identifier, string_literal};
 
-/// Maximum size of an INSERT statement; less if the target's `max_allowed_packet` is smaller.
+/// Maximum size in bytes of an INSERT statement that the load builds. It is less if the target's
+/// `max_allowed_packet` is smaller.
 const STATEMENT_BYTES_MAX: usize = 4 << 20;
 
-/// Maximum size of a statement of a file; no server accepts longer ones.
+/// Maximum size in bytes of a statement in a data file. No server accepts a longer one.
 const FOREIGN_STATEMENT_BYTES_MAX: usize = 1 << 30;
 
-/// Size of a packet without its statement.
+/// Size in bytes of a packet without its statement.
 const PACKET_OVERHEAD_BYTES: usize = 1024;
 
-/// Server warning for a truncated value, sometimes only a note.
+/// Number of the server's warning for a truncated value. Sometimes its level is only a note.
 const DATA_TRUNCATED: u64 = 1265;
 
-/// How often, and at which interval, to look for a table that exists but is temporarily missing from the
-/// server's lists.
+/// Maximum number of attempts to find a table in the server's lists, and the pause between two attempts. A
+/// table that exists may be missing from the lists for a short time.
 const DESCRIBED_TRIES_MAX: u32 = 50;
 const DESCRIBED_PAUSE: Duration = Duration::from_millis(100);
 
 /// Character sets in which a digit has several bytes.
 const WIDE_CHARSETS: [&str; 4] = ["ucs2", "utf16", "utf16le", "utf32"];
 
-/// Server error for a row whose key exists.
+/// Server error for a row whose key exists already.
 const DUPLICATE_KEY: u16 = 1062;
 
 /// How the rows of a table are stored on the target.
 #[derive(Debug, Clone)]
 pub(crate) struct LoadTarget {
     pub(crate) table: TableName,
-    /// Names and types on the target.
+    /// Names and types of the columns on the target.
     columns: Vec<(String, String)>,
-    /// For each column the text for index 0, if it is an ENUM: see [`enum_members`].
+    /// For each column the text that stands for index 0, if the column is an ENUM: see [`enum_members`].
     zero_texts: Vec<Option<String>>,
-    /// Columns that the target computes.
+    /// Generated columns, whose values the target computes.
     generated: Vec<String>,
-    /// Whether a rolled-back transaction leaves no rows.
+    /// Whether the engine has transactions, so that a rollback removes all rows of a transaction.
     pub(crate) transactional: bool,
-    /// The engine, if it stores no rows.
+    /// The storage engine, if tables of this engine store no rows.
     pub(crate) engine_without_rows: Option<String>,
     method: LoadMethod,
 }
 
-/// How rows are loaded.
+/// How rows are loaded into a table.
 #[derive(Debug, Clone)]
 enum LoadMethod {
-    /// By `LOAD DATA LOCAL`; with the encoding of the fields, if they have one.
+    /// With `LOAD DATA LOCAL`, and the encoding of the fields if they have one.
     LoadData(Option<TextFields>),
-    /// As values for a prepared statement, or by `LOAD DATA LOCAL` if that is impossible.
+    /// As values of a prepared statement, or with `LOAD DATA LOCAL` if that is impossible.
     Bulk(BulkInsert),
-    /// By INSERT statements that are built here, with their maximum size.
+    /// With INSERT statements that the load builds, up to this size in bytes.
     Inserts(usize),
-    /// By the statements in the files.
+    /// With the statements in the data files.
     Statements,
 }
 
-/// A table's engine and whether it has transactions; its columns with their types.
+/// Returns two query results: the table's engine and whether it has transactions; and the columns with their
+/// types.
 async fn described(
     connection: &mut Connection,
     table: &TableName,
@@ -96,8 +98,8 @@ async fn described(
     let mut tries = 0;
     loop {
         let (shown, columns) = (connection.query(&engine).await?, connection.query(&columns).await?);
-        // MariaDB omits tables that are being altered, for example by the index creation of an interrupted
-        // load.
+        // MariaDB's lists omit a table that is being altered, for example while the server still creates the
+        // indexes of an interrupted load.
         let left_out = shown.first().is_some_and(|row| row.get_str(1).is_none() || columns.rows.is_empty());
         tries += 1;
         if !left_out || tries == DESCRIBED_TRIES_MAX {
@@ -108,7 +110,7 @@ async fn described(
 }
 
 impl LoadTarget {
-    /// Reads the table's description from the target.
+    /// Reads the description of the table from the target.
     ///
     /// # Errors
     /// [`BulkError::NotFound`] if the table or one of the columns does not exist.
@@ -122,7 +124,7 @@ impl LoadTarget {
             server: connection.endpoint().into(),
         };
         let (shown, columns_shown) = described(connection, &table.name).await?;
-        // A table without an engine is a view, or is being altered all the time.
+        // A table without an engine is a view, or is still being altered after all attempts.
         let Some(shown) = shown.first().filter(|shown| shown.get_str(1).is_some()) else {
             return Err(missing(format!("table {}", table.name), connection));
         };
@@ -141,8 +143,8 @@ impl LoadTarget {
         }
         let zero_text = |(name, data_type): &(String, String)| {
             let row = columns_shown.rows.iter().find(|row| row.get_str(0) == Some(name))?;
-            // Digits of several bytes are not handled here: storing them gives a warning, and the rows are
-            // rejected.
+            // An ENUM in such a character set has no text for index 0 here. If a row has one, the server
+            // gives a warning and the load fails.
             let of_bytes = !row.get_str(4).is_some_and(|charset| WIDE_CHARSETS.contains(&charset));
             enum_members::index_zero(data_type, row.get_str(3)?).filter(|_| of_bytes)
         };
@@ -179,8 +181,8 @@ impl LoadTarget {
         })
     }
 
-    /// Whether the table stores no rows; logs that it is skipped. Its rows arrive, if at all, with
-    /// the tables that store them.
+    /// Returns whether the table stores no rows, and logs that it is skipped. Its rows, if any, are loaded
+    /// with the tables that store them.
     pub(crate) fn is_skipped(&self) -> bool {
         if let Some(engine) = &self.engine_without_rows {
             warn!(table = %self.table, engine, "table skipped: its engine stores no rows");
@@ -229,14 +231,16 @@ impl LoadTarget {
         BulkError::RowsRejected { table, path, error: Box::new(error), hint: ResumeHint::Resume }
     }
 
-    /// Loads a file, in one transaction with the record that it is loaded. Returns its number of rows; `None`
-    /// if it is loaded already.
+    /// Loads a file, in one transaction with the record that the file is loaded. Returns the number of rows;
+    /// `None` if the file was already loaded.
     ///
     /// # Errors
-    /// [`BulkError::RowsRejected`] with the error of the server or the connection; [`BulkError::RowsAltered`]
-    /// and [`BulkError::RowsMissing`] if rows would differ from those in the file; those of
-    /// [`chunk_reader::send`]. Then the transaction is not committed, and the connection must not be used any
-    /// more.
+    /// - [`BulkError::RowsRejected`] with the error of the server or the connection.
+    /// - [`BulkError::RowsAltered`] and [`BulkError::RowsMissing`] if rows on the target would differ from
+    ///   those in the file.
+    /// - The errors of [`chunk_reader::send`].
+    ///
+    /// After an error the transaction is not committed, and the connection must not be used any more.
     pub(crate) async fn load(
         &self,
         connection: &mut Connection,
@@ -259,8 +263,8 @@ impl LoadTarget {
         self.load_from(connection, record, chunk, feed).await
     }
 
-    /// As [`Self::load`], with rows that `feed` sends. It returns their number, if known. Its errors take
-    /// precedence over those of the target.
+    /// Loads rows as [`Self::load`]. `feed` sends the rows, and returns their number if it is known. Errors
+    /// of `feed` take precedence over those of the target.
     ///
     /// # Errors
     /// As [`Self::load`], and those of `feed`.
@@ -277,8 +281,9 @@ impl LoadTarget {
     {
         let failed = |error| self.failed(chunk, error);
         if !self.transactional {
-            // With GTIDs, servers do not allow a transaction that changes such a table and another one. The
-            // record comes last: a table whose record is missing is emptied when the load continues.
+            // With GTIDs, servers refuse a transaction that changes a table without transactions and also
+            // another table, so the record is a transaction of its own. It is written after the rows: a
+            // resumed load empties a table whose record is missing.
             let rows = self.send(connection, chunk, feed).await?;
             let recorded =
                 record.record_chunk(connection, &self.table, chunk.number).await.map_err(failed)?;
@@ -294,7 +299,7 @@ impl LoadTarget {
         Ok(Some(rows))
     }
 
-    /// Sends rows, and checks how the server stored them.
+    /// Sends rows to the target, and checks how the server stored them.
     async fn send<Feed, Fed>(
         &self,
         connection: &mut Connection,
@@ -323,13 +328,15 @@ impl LoadTarget {
                 }
                 LoadMethod::Statements => self.run_statements(connection, chunk, &mut pieces).await,
             };
-            // The sender must not wait for a receiver that does not receive any more.
+            // The channel is closed and emptied, because the sender must not wait for a receiver that has
+            // stopped receiving.
             pieces.close();
             while pieces.try_recv().is_ok() {}
             loaded
         };
         let (fed, loaded) = tokio::join!(feed(sender), loading);
-        // An error of the source of rows takes precedence over the error of the load that it causes.
+        // If the source of the rows fails, the load fails, too. The error of the source is the cause, so it
+        // is returned.
         let rows = fed?;
         let loaded = loaded?;
         self.check_warnings(connection, chunk, loaded.warnings, 0).await?;
@@ -380,14 +387,15 @@ impl LoadTarget {
             for batch in batches {
                 let ok = connection.execute_bulk(&statement, &batch.bytes).await;
                 let ok = ok.map_err(|error| match error {
-                    // As LOAD DATA LOCAL, which gives a warning for it.
+                    // LOAD DATA LOCAL gives a warning for a duplicate key, so this method returns the same
+                    // error as for a warning.
                     SessionError::Server { error, .. } if error.number == DUPLICATE_KEY => {
                         let (table, path) = (self.table.to_string(), chunk.path.clone());
                         BulkError::RowsAltered { table, path, warnings: 1, first: error.message }
                     }
                     error => self.failed(chunk, error),
                 })?;
-                // The next statement clears the warnings.
+                // The warnings are read now, because the next statement clears them.
                 self.check_warnings(connection, chunk, ok.warnings, batch.zeros).await?;
                 sum.affected_rows += ok.affected_rows;
             }
@@ -420,7 +428,7 @@ impl LoadTarget {
             for statement in statements {
                 let ok = connection.execute_bytes(&statement).await;
                 let ok = ok.map_err(|error| self.failed(chunk, error))?;
-                // The next statement clears the warnings.
+                // The warnings are read now, because the next statement clears them.
                 self.check_warnings(connection, chunk, ok.warnings, 0).await?;
                 sum.affected_rows += ok.affected_rows;
             }
@@ -428,8 +436,8 @@ impl LoadTarget {
         Ok(sum)
     }
 
-    /// Runs the statements of a file: those that insert rows into this table, and those that set up the
-    /// session for them.
+    /// Runs the statements of a data file. Only statements that insert rows into this table, or set up the
+    /// session for them, are accepted.
     async fn run_statements(
         &self,
         connection: &mut Connection,
@@ -438,7 +446,7 @@ impl LoadTarget {
     ) -> Result<OkInfo, BulkError> {
         let malformed = |reason| BulkError::Damaged { path: chunk.path.clone(), reason };
         let failed = |error| self.failed(chunk, error);
-        // Names are not qualified.
+        // Table names in the file are not qualified by a database.
         connection.execute(&format!("USE {}", quote_identifier(&self.table.schema))).await.map_err(failed)?;
         let mut splitter = StatementSplitter::new(FOREIGN_STATEMENT_BYTES_MAX);
         let mut sum = OkInfo::default();
@@ -466,14 +474,15 @@ impl LoadTarget {
                 }
             }
         }
-        // Settings of the file must not affect our own statements.
+        // The settings of the file must not affect the statements that the load itself sends.
         connection.execute("SET NAMES utf8mb4").await.map_err(failed)?;
         Ok(sum)
     }
 
-    /// Checks that no value was changed and no row skipped: `LOAD DATA LOCAL` turns errors into warnings.
-    /// MariaDB also warns about each index 0 of an ENUM, as it does about a text that is not a member. If
-    /// there are as many warnings as such values, they are about these.
+    /// Checks that the server changed no value and skipped no row: `LOAD DATA LOCAL` turns errors into
+    /// warnings. MariaDB gives the same warning for index 0 of an ENUM as for a text that is no member of the
+    /// ENUM. If there are as many such warnings as values with index 0, all of them are about index 0 and are
+    /// ignored.
     async fn check_warnings(
         &self,
         connection: &mut Connection,
@@ -524,11 +533,11 @@ impl LoadTarget {
     }
 }
 
-/// Whether a warning is about a computed value and not about a loaded one. The source has computed the same
-/// from the same values, with the same warning. Warnings in other languages than English are never
-/// recognised.
+/// Returns whether a warning is about a generated column, and not about a loaded value. The source computed
+/// the same value from the same columns, and gave the same warning. Only English warnings are recognised.
 fn is_of_computing(number: Option<u64>, message: &str, generated: &[String]) -> bool {
-    /// The warning of an expression that reads a text as a number; warnings about columns name the column.
+    /// Number of the warning for an expression that reads a text as a number. Warnings about a column name
+    /// the column.
     const TRUNCATED_VALUE: u64 = 1292;
     if generated.is_empty() {
         return false;
@@ -539,7 +548,8 @@ fn is_of_computing(number: Option<u64>, message: &str, generated: &[String]) -> 
     generated.iter().any(|name| is_of_column(message, name))
 }
 
-/// Whether a warning ends like one about a column's value. The value precedes, and may look like anything.
+/// Returns whether a warning ends like a warning about a column's value. Only the end is compared, because
+/// the value before it may contain any text.
 fn is_of_column(message: &str, column: &str) -> bool {
     let Some((front, row)) = message.rsplit_once(" at row ") else { return false };
     let ends = [
@@ -557,7 +567,7 @@ mod tests {
     use super::is_of_computing;
 
     #[test]
-    fn only_warnings_about_computed_columns_are_ignored() {
+    fn only_warnings_about_generated_columns_are_ignored() {
         let generated = ["b".to_owned()];
         let is = |number, message| is_of_computing(Some(number), message, &generated);
         assert!(is(1264, "Out of range value for column 'b' at row 12"));

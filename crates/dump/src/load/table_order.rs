@@ -1,22 +1,26 @@
-//! Decides which table's rows come next, so that the target has enough work until the end. No I/O.
+//! Decides from which table the next rows are loaded, so that the target has enough work until the end. No
+//! I/O.
 //!
-//! Rows of a table are loaded by all connections. Its indexes, created afterwards, are one statement, which
-//! MariaDB runs on one thread. If the table with the longest index creation got its last rows last, its
-//! indexes would be created alone at the end. So the next rows are those of the table with the most remaining
-//! time: its rows by all connections, then its indexes by one. Tables with equal remaining times take turns,
-//! so that connections work on different tables.
+//! All connections can load rows of one table. The indexes of a table are created afterwards by one
+//! statement, which MariaDB runs on one thread. If the table with the longest index creation got its last
+//! rows last, its indexes would be created at the end while all other connections are idle.
+//!
+//! So the next rows are those of the table with the longest remaining time: the time for its rows on all
+//! connections, plus the time for its indexes on one. Tables with equal remaining times take turns, so that
+//! connections work on different tables.
 
-/// Fixed cost of a row, in units of the cost of one byte.
+/// Fixed cost of loading a row. The unit of all costs is the cost of one byte of a row.
 const ROW: u64 = 128;
 /// Cost of an index entry that is created after the rows. Measured with rows of ten kinds of types in MariaDB
-/// 10.11: 5.8 microseconds for a row of 250 bytes, 1.0 for an entry.
+/// 10.11: 5.8 microseconds for a row of 250 bytes, 1.0 for an index entry.
 const INDEX_ENTRY: u64 = 80;
-/// Assumed size of a row if the number of rows is unknown.
+/// Assumed size of a row in bytes, if the number of rows is unknown.
 const ROW_BYTES: u64 = 192;
-/// Assumed share of a table in its first chunk, until the size of a chunk is known.
+/// A table's first chunk is assumed to be the table divided by this number, until the size of a chunk is
+/// known.
 const FIRST_SHARE: u64 = 16;
 
-/// A number of rows, as far as it is known, and their bytes.
+/// A number of rows, if it is known, and their size in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct LoadSize {
     rows: u64,
@@ -42,18 +46,19 @@ impl std::iter::Sum for LoadSize {
     }
 }
 
-/// A table as input of the order.
+/// A table to be loaded.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TableToLoad {
-    /// The caller's number for the table.
+    /// The number by which the caller identifies the table.
     pub(crate) number: usize,
-    /// Rows that are not loaded yet.
+    /// The rows that are not loaded yet.
     pub(crate) missing: LoadSize,
-    /// All its rows.
+    /// All rows of the table.
     pub(crate) whole: LoadSize,
-    /// Number of deferred indexes.
+    /// Number of deferred indexes of the table.
     pub(crate) indexes: usize,
-    /// Whether only one connection at a time inserts rows: engines without transactions lock the table.
+    /// Whether only one connection at a time can insert rows, because engines without transactions lock the
+    /// table.
     pub(crate) one_by_one: bool,
 }
 
@@ -61,35 +66,35 @@ pub(crate) struct TableToLoad {
 #[derive(Debug, Clone, Copy)]
 struct RemainingTable {
     table: usize,
-    /// Number of connections that insert its rows.
+    /// Number of connections that can insert rows of the table at a time.
     connections: u64,
-    /// Cost of rows that are not assigned yet.
+    /// Cost of the rows that are not assigned to a connection yet.
     rows: u64,
-    /// Cost of its deferred indexes.
+    /// Cost of creating the deferred indexes.
     indexes: u64,
     /// Assumed cost of a chunk.
     chunk: u64,
 }
 
 impl RemainingTable {
-    fn method(&self) -> u64 {
+    fn remaining_cost(&self) -> u64 {
         (self.rows / self.connections).saturating_add(self.indexes)
     }
 }
 
-/// Tables with unassigned rows.
+/// The tables with rows that are not assigned to a connection yet.
 #[derive(Debug)]
 pub(crate) struct TableOrder {
     connections: usize,
-    /// Started tables: no more than there are connections, so that a table's indexes are created while its
-    /// rows are in the target's memory.
+    /// Tables whose load has started. There are at most as many as connections, so that the indexes of a
+    /// table are created while its rows are still in the target's memory.
     started: Vec<RemainingTable>,
-    /// The other tables, the one with the longest remaining time last.
+    /// Tables whose load has not started. The one with the longest remaining time is last.
     waiting: Vec<RemainingTable>,
 }
 
 impl TableOrder {
-    /// For tables with work to do.
+    /// Creates the order for tables that have rows to load or indexes to create.
     pub(crate) fn new(connections: usize, tables: impl IntoIterator<Item = TableToLoad>) -> Self {
         let connections = connections.max(1);
         let left = |table: TableToLoad| {
@@ -104,20 +109,22 @@ impl TableOrder {
             }
         };
         let mut waiting: Vec<_> = tables.into_iter().map(left).collect();
-        // Of equal tables the first comes first.
+        // Of tables with equal remaining times, the first one is started first.
         waiting.reverse();
-        waiting.sort_by_key(RemainingTable::method);
+        waiting.sort_by_key(RemainingTable::remaining_cost);
         Self { connections, started: Vec::new(), waiting }
     }
 
-    /// The table whose rows a connection loads next; `None` if there are none.
+    /// Returns the number of the table whose rows a connection loads next; `None` if there are no rows left.
     pub(crate) fn next(&mut self) -> Option<usize> {
-        // Of equal tables the first is chosen: `max_by_key` returns the last.
-        let longest = self.started.iter().rev().max_by_key(|left| left.method());
+        // Of tables with equal remaining times, the first one is chosen; `max_by_key` returns the last one.
+        let longest = self.started.iter().rev().max_by_key(|left| left.remaining_cost());
         let another = self.waiting.last().filter(|_| self.started.len() < self.connections);
         match (longest, another) {
             (Some(longest), None) => Some(longest.table),
-            (Some(longest), Some(another)) if longest.method() > another.method() => Some(longest.table),
+            (Some(longest), Some(another)) if longest.remaining_cost() > another.remaining_cost() => {
+                Some(longest.table)
+            }
             _ => {
                 let another = self.waiting.pop()?;
                 self.started.push(another);
@@ -130,14 +137,15 @@ impl TableOrder {
         self.started.iter_mut().find(|left| left.table == table)
     }
 
-    /// Records that rows were assigned.
+    /// Records that rows of a table were assigned to a connection.
     pub(crate) fn take(&mut self, table: usize, size: LoadSize) {
         if let Some(left) = self.started(table) {
             left.rows = left.rows.saturating_sub(size.cost());
         }
     }
 
-    /// Records that a chunk of unknown size was assigned. Returns the assumed cost, for [`Self::taken`].
+    /// Records that a chunk of unknown size was assigned to a connection. Returns the assumed cost, for
+    /// [`Self::taken`].
     pub(crate) fn take_chunk(&mut self, table: usize) -> u64 {
         let Some(left) = self.started(table) else { return 0 };
         let guess = left.chunk.min(left.rows);
@@ -145,7 +153,7 @@ impl TableOrder {
         guess
     }
 
-    /// Corrects the assumed cost of a chunk.
+    /// Replaces the assumed cost of a chunk by the cost of its known size.
     pub(crate) fn taken(&mut self, table: usize, guess: u64, size: LoadSize) {
         if let Some(left) = self.started(table) {
             left.chunk = size.cost();
@@ -153,7 +161,7 @@ impl TableOrder {
         }
     }
 
-    /// Records that all rows of a table were assigned.
+    /// Records that all rows of a table were assigned to connections.
     pub(crate) fn end(&mut self, table: usize) {
         self.started.retain(|left| left.table != table);
     }

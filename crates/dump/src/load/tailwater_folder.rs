@@ -19,17 +19,19 @@ use tailwater_tables::schema::ObjectKind;
 use tailwater_tables::schema::TableName;
 use tailwater_tables::snapshot::SnapshotPoint;
 
-/// Reads the contents of a folder, without locking out a dump that writes to it.
+/// Reads the contents of a folder, without a lock, so that a dump may still write to the folder.
 ///
 /// # Errors
-/// [`BulkError::File`], [`BulkError::Damaged`], [`BulkError::NewerFormat`];
-/// [`BulkError::RowFormatUnsupported`]; [`BulkError::IncompleteDump`] if the dump is not complete;
-/// [`BulkError::MixedSnapshots`] if it has several points in time and `mixed_allowed` is not set.
+/// - [`BulkError::File`], [`BulkError::Damaged`], [`BulkError::NewerFormat`],
+///   [`BulkError::RowFormatUnsupported`].
+/// - [`BulkError::IncompleteDump`] if the dump is not complete.
+/// - [`BulkError::MixedSnapshots`] if the tables have different points in time and `mixed_allowed` is not
+///   set.
 pub fn read(folder: &Path, mixed_allowed: bool) -> Result<DumpContents, BulkError> {
     read_files(Arc::new(LocalFiles::new(folder)), mixed_allowed)
 }
 
-/// As [`read`], for files in any store.
+/// Reads the contents of a dump as [`read`], for files in any store.
 ///
 /// # Errors
 /// As [`read`].
@@ -55,10 +57,10 @@ pub fn read_files(files: Arc<dyn FileStore>, mixed_allowed: bool) -> Result<Dump
     contents(Arc::clone(&files), &manifest, point.cloned())
 }
 
-/// The contents of a manifest, with finished chunks only.
+/// Returns the contents that a manifest describes, with finished chunks only.
 ///
 /// # Errors
-/// [`BulkError::Damaged`] if it names files outside of the folder.
+/// [`BulkError::Damaged`] if the manifest names files outside of the folder.
 pub(crate) fn contents(
     files: Arc<dyn FileStore>,
     manifest: &Manifest,
@@ -121,8 +123,8 @@ pub(crate) fn contents(
     })
 }
 
-/// The path of a file that a manifest names. It must be in the folder, because its contents are sent to a
-/// server.
+/// Returns the path of a file that a manifest names. The file must be in the folder, because the load sends
+/// its contents to a server.
 fn inside(folder: &Path, file: &str) -> Result<PathBuf, BulkError> {
     let mut components = Path::new(file).components();
     match (components.next(), components.next()) {
@@ -134,7 +136,7 @@ fn inside(folder: &Path, file: &str) -> Result<PathBuf, BulkError> {
     }
 }
 
-/// Identifies the dump, without anything that changes while it is written.
+/// Returns an identifier of the dump. It does not depend on anything that changes while the dump is written.
 fn id(manifest: &Manifest) -> String {
     let mut hash = Sha256::new();
     hash.update(&manifest.started_at);
@@ -156,7 +158,7 @@ fn table(folder: &Path, entry: &TableEntry, compression: DumpCompression) -> Res
     };
     let mut chunks = Vec::with_capacity(entry.chunks.len());
     for (number, chunk) in (0..).zip(&entry.chunks) {
-        // A finished table has no unwritten chunks.
+        // A chunk without a written file is left out. A finished table has no such chunk.
         let Some(written) = chunk.written else { continue };
         chunks.push(LoadChunk {
             number,
@@ -189,7 +191,7 @@ mod tests {
     fn files_outside_of_the_folder_are_refused() {
         let folder = Path::new("/dump");
         assert_eq!(
-            inside(folder, "a.b.000000.tsv").expect("it is inside"),
+            inside(folder, "a.b.000000.tsv").expect("the file is inside the folder"),
             Path::new("/dump/a.b.000000.tsv")
         );
         for file in ["/etc/passwd", "../a", "a/b", "", ".", ".."] {

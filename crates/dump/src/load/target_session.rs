@@ -1,4 +1,4 @@
-//! Sessions on the server that is loaded.
+//! Opens sessions on the target of a load.
 
 use tailwater_session::{ConnectOptions, Connection, SessionError, SessionPreset};
 use tailwater_wire::Flavour;
@@ -7,15 +7,15 @@ use super::options::LoadOptions;
 use tailwater_tables::error::BulkError;
 use tailwater_tables::session_settings::allow_violations;
 
-/// How long a connection may be idle: the first one has the lock that excludes other loads, and waits for all
-/// rows. Servers accept no larger value.
+/// Maximum time in seconds for which a connection may be idle; servers accept no larger value. The first
+/// connection needs it: it holds the lock of the load and waits until all rows are loaded.
 const IDLE_SECONDS_MAX: u32 = 2_147_483;
 
-/// The SQL mode for storing rows. It rejects nothing that a table may have had. Changed values give warnings,
-/// which are checked.
+/// The SQL mode for storing rows. It rejects no value that a table of the source may have had. If the server
+/// changes a value, it gives a warning, which the load checks.
 const MODE: &str = "NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES,NO_ENGINE_SUBSTITUTION";
 
-/// Connects, and sets up the session so that rows are stored unchanged.
+/// Connects to the target, and sets up the session so that rows are stored unchanged.
 ///
 /// # Errors
 /// [`BulkError::Session`], also if the account may not set what the options need.
@@ -23,7 +23,7 @@ pub(crate) async fn connect(options: &LoadOptions) -> Result<Connection, BulkErr
     connect_with(connect_options(options), options).await
 }
 
-/// As [`connect`], without a time limit for statements.
+/// Connects as [`connect`], without a time limit for statements.
 ///
 /// # Errors
 /// As [`connect`].
@@ -48,18 +48,19 @@ async fn connect_with(connect: ConnectOptions, options: &LoadOptions) -> Result<
     Ok(connection)
 }
 
-/// Also resets the settings of scripts.
+/// Sets up a session for a load. Also resets all settings that scripts have changed.
 pub(crate) async fn set_up(connection: &mut Connection, options: &LoadOptions) -> Result<(), BulkError> {
     connection.execute("SET NAMES utf8mb4").await?;
-    // Without these checks a server may store duplicate rows, and in MariaDB the first connection would lock
-    // the table.
+    // With `unique_checks` off, a server may store duplicate rows, and in MariaDB the first connection would
+    // lock the table.
     let sql = format!(
         "SET SESSION sql_mode = '{MODE}', time_zone = '+00:00', foreign_key_checks = 0, \
          unique_checks = 1, innodb_lock_wait_timeout = 600, net_read_timeout = 600, \
          max_error_count = 1000, wait_timeout = {IDLE_SECONDS_MAX}"
     );
     connection.execute(&sql).await?;
-    // Removes limits that the server sets for statements and transactions; those of a load have no limit.
+    // Removes the server's time limits for statements and transactions; the statements of a load have no
+    // limit.
     connection
         .execute(match connection.server().flavour {
             Flavour::MySql => "SET SESSION max_execution_time = 0",
@@ -74,8 +75,8 @@ pub(crate) async fn set_up(connection: &mut Connection, options: &LoadOptions) -
         log_rows(connection).await?;
     }
     if connection.server().flavour == Flavour::MySql {
-        // Tables are created unchanged, without a primary key if they had none. Setting these variables needs
-        // a privilege, so they are only set if necessary.
+        // A table without a primary key is created without one. Setting these variables needs a privilege, so
+        // they are only set if necessary.
         for variable in ["sql_require_primary_key", "sql_generate_invisible_primary_key"] {
             let sql = format!("SHOW SESSION VARIABLES LIKE '{variable}'");
             let shown = connection.query(&sql).await?;
@@ -94,7 +95,7 @@ pub(crate) async fn set_up(connection: &mut Connection, options: &LoadOptions) -
 /// transaction (`ER_BINLOG_STMT_MODE_AND_ROW_ENGINE` and 1665).
 ///
 /// # Errors
-/// [`BulkError::BinlogFormat`] if the account may not change it; [`BulkError::Session`].
+/// [`BulkError::BinlogFormat`] if the account may not change the binlog format; [`BulkError::Session`].
 async fn log_rows(connection: &mut Connection) -> Result<(), BulkError> {
     let sql = "SHOW SESSION VARIABLES WHERE variable_name IN ('log_bin', 'sql_log_bin', 'binlog_format')";
     let asked = connection.query(sql).await?;
@@ -118,8 +119,8 @@ async fn log_rows(connection: &mut Connection) -> Result<(), BulkError> {
     }
 }
 
-/// A worker's connection, or a new one if it has none. After an error it must not be put back, so that its
-/// transaction ends with it.
+/// Takes the connection of a worker, or connects if the worker has none. After an error the connection must
+/// not be given back to the worker, so that its transaction ends.
 ///
 /// # Errors
 /// As [`connect`].

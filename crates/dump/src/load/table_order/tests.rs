@@ -1,11 +1,11 @@
-//! A model of connections, and of a server with fewer cores than connections, that computes the duration of a
-//! load.
+//! Simulates the connections of a load and a server with fewer cores than connections, and computes the
+//! duration of the load.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// A table: the rows of its chunks, and its number of deferred indexes.
+/// A table: the number of rows in each of its chunks, and its number of deferred indexes.
 #[derive(Debug, Clone)]
 struct Table {
     chunks: Vec<u64>,
@@ -42,7 +42,7 @@ fn chunk_cost(rows: u64) -> f64 {
     chunk_size(rows).cost() as f64
 }
 
-/// A strategy that chooses the next chunk.
+/// A strategy that chooses the next chunk to load.
 trait Next {
     fn next(&mut self) -> Option<(usize, u64)>;
 }
@@ -75,7 +75,7 @@ impl Next for ByOrder {
     }
 }
 
-/// Tables in turn, regardless of the indexes after their rows.
+/// A strategy that takes a chunk from each table in turn, and ignores the indexes that follow the rows.
 struct ByTurns(std::vec::IntoIter<(usize, u64)>);
 
 impl ByTurns {
@@ -95,9 +95,10 @@ impl Next for ByTurns {
     }
 }
 
-/// The duration of a load if each connection does one thing at a time and all work shares the cores.
+/// Computes the duration of a load. Each connection does one thing at a time, and all connections share the
+/// cores.
 fn time(connections: usize, cores: usize, tables: &[Table], next: &mut impl Next) -> f64 {
-    /// What a connection does: for which table, whether for its rows, and the remaining cost.
+    /// What a connection is doing: the number of the table, whether it loads rows, and the remaining cost.
     type Doing = (usize, bool, f64);
     let mut left: Vec<_> = tables.iter().map(|table| table.chunks.len()).collect();
     let mut doing: Vec<Option<Doing>> = vec![None; connections];
@@ -125,8 +126,8 @@ fn time(connections: usize, cores: usize, tables: &[Table], next: &mut impl Next
     }
 }
 
-/// A lower bound for any order: all cores work all the time, or all of them on one table's rows and then one
-/// on its indexes.
+/// Returns a lower bound for the duration in any order. Either all cores work all the time, or all of them
+/// load the rows of one table and then one core creates its indexes.
 fn least(cores: usize, tables: &[Table]) -> f64 {
     let cores = cores as f64;
     let all: f64 = tables.iter().map(|table| table.rows_cost() + table.indexes_cost()).sum();
@@ -147,12 +148,12 @@ fn the_longest_index_creation_does_not_run_alone_at_the_end() {
     for tables in [&tables[..], &[tables[1].clone(), tables[0].clone()]] {
         let (ours, turns) = both(4, 2, tables);
         assert!(ours < 1.1, "{ours} times the lower bound");
-        assert!(turns > 1.15, "turns are as good: {turns}");
+        assert!(turns > 1.15, "taking turns is as fast: {turns}");
     }
 }
 
 #[test]
-fn tables_with_equal_ways_take_turns() {
+fn tables_with_equal_remaining_times_take_turns() {
     let tables = vec![Table::new(3, 1000, 1); 3];
     let mut order = ByOrder::new(4, &tables);
     let taken: Vec<_> = std::iter::from_fn(|| Some(order.next()?.0)).collect();
@@ -170,7 +171,7 @@ fn the_assumed_cost_of_a_chunk_is_corrected() {
     assert_eq!(guess, 100 * ROW);
     order.taken(7, guess, LoadSize::new(Some(900), 0));
     assert_eq!((order.started[0].rows, order.started[0].chunk), (700 * ROW, 900 * ROW));
-    // No more than the rest; estimates may be wrong.
+    // The cost is at most the remaining cost of the table, because estimates may be wrong.
     let guess = order.take_chunk(7);
     assert_eq!((guess, order.started[0].rows), (700 * ROW, 0));
     order.taken(7, guess, LoadSize::new(Some(5000), 0));
@@ -212,11 +213,11 @@ proptest! {
     #[test]
     fn every_chunk_is_assigned_and_few_tables_are_started(tables in tables(), connections in 1usize..9, cores in 1usize..9) {
         let mut order = ByOrder::new(connections, &tables);
-        // Fails unless all chunks are loaded.
+        // The simulation fails unless all chunks are loaded.
         let ours = time(connections, cores, &tables, &mut order);
         prop_assert!(order.most_begun <= connections);
-        // The bound that holds for every order without idle connections (Graham): all work on as many cores
-        // as there are connections for, followed by the longest work of one connection.
+        // The bound by Graham for every order without idle connections: the time for all work, spread over as
+        // many cores as there are connections for, plus the longest work of one connection.
         let cores = cores.min(connections) as f64;
         let all: f64 = tables.iter().map(|table| table.rows_cost() + table.indexes_cost()).sum();
         let one = |table: &Table| {
@@ -227,7 +228,7 @@ proptest! {
     }
 }
 
-/// Over many random loads the order is close to the lower bound, and closer than taking turns.
+/// Over many random loads, the order is close to the lower bound, and closer than taking turns.
 #[test]
 fn the_order_is_close_to_the_lower_bound() {
     use proptest::strategy::ValueTree;
