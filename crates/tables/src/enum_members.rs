@@ -1,19 +1,21 @@
-//! Members of ENUM and SET columns, and values of these types that are not among them.
+//! Members of ENUM and SET columns, and values of these types that belong to no member.
 //!
-//! Servers store numbers and print the member of each. Index 0 of an ENUM, which a server without strict mode
-//! stores for an unknown text, is printed as an empty text, like a member `''`. Bits of a SET after its last
-//! member are not printed. So such values are transferred as numbers: both families read the digits of an
-//! index, if no member has that text (`Field_enum::store` in `sql/field.cc`: "This is for reading numbers
-//! with LOAD DATA INFILE"). MariaDB warns about index 0 all the same, as it does about an unknown text, so
-//! the loader counts these values.
+//! A server stores the number of the member, and prints the member's text. Two kinds of values print no text
+//! of a member. Index 0 of an ENUM, which a server without strict mode stores for an unknown text, prints as
+//! an empty text, like a member `''`. Bits of a SET after its last member are not printed at all.
+//!
+//! So such values are transferred as numbers. MySQL and MariaDB read digits as an index, if no member has
+//! that text (`Field_enum::store` in `sql/field.cc`: "This is for reading numbers with LOAD DATA INFILE").
+//! MariaDB gives a warning for index 0, as for an unknown text, so the load counts the values with index 0.
 
 use crate::chunker::table_info::ColumnInfo;
 use tailwater_wire::sql_quote::quote_identifier;
 
-/// Maximum number of bytes of digits that are read as an index.
+/// Maximum number of digits that a server reads as an index.
 const INDEX_DIGITS_MAX: usize = 5;
 
-/// The members in a type's declaration, unquoted as far as necessary here; `None` for other types.
+/// Returns the members in the declaration of an ENUM or SET; `None` for other types. Quotes are removed as
+/// far as this module needs it.
 fn members(column: &ColumnInfo) -> Option<Vec<String>> {
     declared(&column.column_type)
 }
@@ -39,10 +41,10 @@ fn declared(column_type: &str) -> Option<Vec<String>> {
     None
 }
 
-/// Zeros that equal no member's text in any collation, and that servers read as index 0 of an ENUM. If there
-/// are none, a text that they reject.
+/// Returns a text of zeros that is equal to no member in any collation, and that servers read as index 0 of
+/// an ENUM. If every such text may be a member, returns a text that servers reject.
 fn zeros(members: &[String]) -> String {
-    // Digits of other scripts may compare equal to ASCII digits.
+    // Digits of other scripts may compare equal to ASCII digits, so their members count, too.
     let lengths: Vec<_> = members
         .iter()
         .map(|member| member.trim())
@@ -53,14 +55,15 @@ fn zeros(members: &[String]) -> String {
     "0".repeat(free.unwrap_or(INDEX_DIGITS_MAX + 1))
 }
 
-/// The expression for an ENUM or SET whose text identifies the value; `None` for other types, and where the
-/// plain text always does.
+/// Returns the expression that selects an ENUM or SET column, so that the text identifies the value. `None`
+/// for other types, and for columns whose plain text always identifies the value.
 pub fn selected(column: &ColumnInfo) -> Option<String> {
     let members = members(column)?;
     let (name, count) = (quote_identifier(&column.name), members.len());
     let number = format!("CAST({name} AS UNSIGNED)");
     match column.data_type.as_str() {
-        // After zeros, an index beyond the last member is invalid, and the server that loads it rejects it.
+        // After zeros, the server that loads the value reads an index greater than the last member, and
+        // rejects it as invalid.
         "enum" => {
             let zeros = zeros(&members);
             let front = &zeros[1..];
@@ -71,14 +74,15 @@ pub fn selected(column: &ColumnInfo) -> Option<String> {
     }
 }
 
-/// The index 0 of an ENUM as a text, see the module; `None` for other types.
+/// Returns the text that stands for index 0 of an ENUM (see the module); `None` for other types.
 pub fn index_zero(data_type: &str, column_type: &str) -> Option<String> {
     let members = declared(column_type).filter(|_| data_type == "enum")?;
     Some(zeros(&members))
 }
 
-/// The text of an ENUM or SET, for a comparison with a column that declares other members. `text` is the
-/// expression for the plain text. A value without a member differs from all members.
+/// Returns an expression for the text of an ENUM or SET, to compare it with a column that declares other
+/// members. `text` is the expression for the plain text. A value that belongs to no member differs from all
+/// members.
 pub fn compared(column: &ColumnInfo, text: String) -> String {
     let Some(members) = members(column) else { return text };
     let (number, count) = (format!("CAST({} AS UNSIGNED)", quote_identifier(&column.name)), members.len());
@@ -106,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn members_are_parsed() {
+    fn members_of_enum_and_set_are_parsed() {
         let of = |declared| members(&column(declared));
         assert_eq!(of("enum('a','it''s','b,c)','')").unwrap(), ["a", "it's", "b,c)", ""]);
         assert_eq!(of(r"set('a\\','b\n')").unwrap(), [r"a\", "bn"]);
@@ -114,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn the_text_of_index_zero_equals_no_member() {
+    fn the_text_for_index_zero_is_equal_to_no_member() {
         let zero = |declared| index_zero("enum", declared).unwrap();
         assert_eq!(zero("enum('a','')"), "0");
         assert_eq!(zero("enum('0','a')"), "00");

@@ -1,4 +1,4 @@
-//! The errors of bulk work.
+//! The errors of bulk work: dump, load, copy, check and repair.
 
 use std::fmt;
 use std::io;
@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use tailwater_session::{PrivateText, ServerError, SessionError};
 
-/// How to continue after an error.
+/// How a user can continue after an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ResumeHint {
-    /// Resume: finished work is kept.
+    /// With --resume: finished work is kept.
     Resume,
-    /// Restart: the result must be of one point in time, which finished work would not be.
+    /// With --restart: the result must have one point in time, and finished work has an earlier one.
     Restart,
 }
 
@@ -29,7 +29,7 @@ impl ResumeHint {
     fn after_interrupted_run(self) -> &'static str {
         match self {
             Self::Resume => {
-                "continue with --resume, or start from scratch: a copy with --restart, a load after dropping what it made"
+                "continue with --resume, or start from scratch: a copy with --restart, a load after dropping its tables"
             }
             Self::Restart => "start from scratch with --restart, which drops what was copied",
         }
@@ -38,9 +38,9 @@ impl ResumeHint {
 
 /// Why bulk work failed. Finished work is kept, and a resumed run continues after it.
 ///
-/// The crates `tables`, `dump` and `check` share this enum. Nineteen of its variants are raised by two or
-/// three of them, and the binary decides exit codes and hints on one type; three enums would repeat these
-/// variants or wrap each other.
+/// The crates `tables`, `dump` and `check` share this enum. Two or three of these crates return nineteen of
+/// its variants. The binary decides on exit codes and hints from this one type. Three separate enums would
+/// repeat the variants or wrap each other.
 #[derive(Debug, thiserror::Error)]
 pub enum BulkError {
     /// A connection to a server failed or broke, or a statement failed.
@@ -49,46 +49,46 @@ pub enum BulkError {
     /// A file or folder cannot be read or written.
     #[error("cannot {action} {}: {source}", path.display())]
     File {
-        /// The action that failed.
+        /// What was tried, as a verb.
         action: &'static str,
         /// The file or folder.
         path: PathBuf,
-        /// The system's error.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// A file of a dump is damaged.
     #[error("{}: {reason}; the file is damaged or does not belong to a dump", path.display())]
     Damaged {
-        /// The file.
+        /// The damaged file.
         path: PathBuf,
-        /// What is wrong, and where.
+        /// What is wrong in the file, and where.
         reason: String,
     },
-    /// A newer version wrote the dump.
+    /// A newer version of Tailwater wrote the dump.
     #[error("{}: format {found}, but this version reads formats up to {known}; use a newer Tailwater", path.display())]
     NewerFormat {
         /// The dump's manifest.
         path: PathBuf,
-        /// Its format.
+        /// The format of the dump.
         found: u32,
-        /// The newest supported format.
+        /// The newest format that this version can read.
         known: u32,
     },
-    /// Another process uses the folder.
+    /// Another process writes to the folder.
     #[error("another process uses {}; wait for it, or use another folder", path.display())]
     Busy {
         /// The folder.
         path: PathBuf,
     },
-    /// A server's answer cannot be parsed.
+    /// An answer of a server cannot be parsed.
     #[error("{table}: unexpected answer of the server: {reason}; report this with the table's definition")]
     UnexpectedAnswer {
         /// The table.
         table: String,
-        /// The query or the value.
+        /// What cannot be parsed: the query or the value.
         reason: String,
     },
-    /// Rows are missing or duplicate, according to an independent count.
+    /// The number of rows that were read differs from an independent count.
     #[error(
         "{table}: {reason}; the table is not finished. Try again, and report this with the table's definition"
     )]
@@ -98,7 +98,7 @@ pub enum BulkError {
         /// How the counts differ.
         reason: String,
     },
-    /// No snapshot method works on this server.
+    /// No snapshot method works on this server with this account.
     #[error(
         "no consistent snapshot: {reasons}; grant RELOAD (and BACKUP_ADMIN on MySQL) or LOCK TABLES, or try again under less load"
     )]
@@ -106,30 +106,30 @@ pub enum BulkError {
         /// The methods that were tried, and why they failed.
         reasons: String,
     },
-    /// Writers would have been blocked for too long.
+    /// The snapshot was aborted, because it would have blocked writers for too long.
     #[error("writers were blocked for {} ms, so the snapshot was aborted", waited.as_millis())]
     WritersBlocked {
         /// How long writers were blocked.
         waited: Duration,
     },
-    /// Commits occurred between the snapshots in every try.
+    /// Transactions committed between the snapshots of the connections in every attempt.
     #[error("snapshots without a lock had different binlog positions in {tries} tries")]
     SnapshotMismatch {
-        /// Number of tries.
+        /// Number of attempts.
         tries: u32,
     },
-    /// Objects were changed while they were listed.
+    /// Objects on the server were changed while the snapshot was taken.
     #[error("definitions changed while the snapshot was taken: {reason}")]
     SchemaChanged {
         /// What has changed.
         reason: String,
     },
-    /// A lock would have waited for a long statement, and other sessions for the lock.
+    /// A read lock would have waited for a long statement, and would have blocked other sessions meanwhile.
     #[error("a statement has run for {seconds} s on connection {id}, so a read lock would wait for it")]
     LongRunningStatement {
-        /// The connection id of the statement.
+        /// The connection id of the long statement.
         id: u64,
-        /// How long it has run.
+        /// For how many seconds the statement has run.
         seconds: u64,
     },
     /// The server ended the transaction of the snapshot.
@@ -140,7 +140,7 @@ pub enum BulkError {
         /// The server.
         server: String,
     },
-    /// The folder for a new dump is not empty.
+    /// The folder for a new dump has files.
     #[error(
         "{} is not empty; resume the interrupted dump in it with --resume, or use another folder",
         path.display()
@@ -155,15 +155,15 @@ pub enum BulkError {
     /// Interrupted work cannot be resumed.
     #[error("{what} cannot be resumed: {reason}; dump into another folder")]
     ResumeImpossible {
-        /// The interrupted work.
+        /// The work that was interrupted.
         what: String,
-        /// Why not.
+        /// The reason.
         reason: String,
     },
     /// A selected object does not exist on the server.
     #[error("there is no {what} on {server}; check its name and whether the account may see it")]
     NotFound {
-        /// The object.
+        /// The kind and name of the object.
         what: String,
         /// The server.
         server: String,
@@ -174,10 +174,10 @@ pub enum BulkError {
          mysql.proc (MariaDB) or the privilege that this kind of object needs"
     )]
     DefinitionHidden {
-        /// The object.
+        /// The object whose definition is hidden.
         object: String,
     },
-    /// Tables of the dump exist on the target.
+    /// Tables of the dump exist on the target already.
     #[error(
         "{server} already has {count} of the tables, for example {first}; nothing was changed. Drop them, or let `load` insert into \
          them with --force-merge"
@@ -185,9 +185,9 @@ pub enum BulkError {
     TablesExist {
         /// The server.
         server: String,
-        /// Number of them.
+        /// Number of tables that exist.
         count: usize,
-        /// The first of them.
+        /// The first table that exists.
         first: String,
     },
     /// An earlier load of the same dump was interrupted.
@@ -198,10 +198,10 @@ pub enum BulkError {
     InterruptedLoad {
         /// The server.
         server: String,
-        /// How to continue.
+        /// How the user can continue.
         hint: ResumeHint,
     },
-    /// Another process loads the same dump into the same server.
+    /// Another process is loading the same dump into the same server.
     #[error("another process loads this dump into {server}; wait for it, or stop it")]
     LoadInProgress {
         /// The server.
@@ -212,10 +212,10 @@ pub enum BulkError {
     IncompleteDump {
         /// The folder.
         path: PathBuf,
-        /// Number of unfinished tables.
+        /// Number of tables that are missing or incomplete.
         tables: usize,
     },
-    /// The dump to load has several points in time.
+    /// The tables of the dump to load have different points in time.
     #[error(
         "{}: the dump was interrupted, and its data has {points} points in time; dump again, or load it anyway \
          with --allow-mixed",
@@ -224,39 +224,39 @@ pub enum BulkError {
     MixedSnapshots {
         /// The folder.
         path: PathBuf,
-        /// Number of them.
+        /// Number of different points in time.
         points: usize,
     },
-    /// The target rejects a definition.
+    /// The target rejects the definition of an object.
     #[error(
         "cannot create {what} ({}): {error}; the statement begins: {statement}. {hint}",
         path.display()
     )]
     DefinitionRejected {
-        /// The object.
+        /// The kind and name of the object.
         what: String,
-        /// The script.
+        /// The script with the definition.
         path: PathBuf,
-        /// The beginning of the statement.
+        /// The beginning of the rejected statement.
         statement: String,
         /// The server's error.
         error: Box<ServerError>,
-        /// How to continue after the cause is fixed.
+        /// How the user can continue after fixing the cause.
         hint: ResumeHint,
     },
-    /// The target rejects rows.
+    /// The target rejects rows of a file.
     #[error("cannot load {} into {table}: {error}. {hint}", path.display())]
     RowsRejected {
         /// The table.
         table: String,
-        /// The file.
+        /// The file with the rows.
         path: PathBuf,
-        /// The reason.
+        /// The error of the server or the connection.
         error: Box<SessionError>,
-        /// How to continue after the cause is fixed.
+        /// How the user can continue after fixing the cause.
         hint: ResumeHint,
     },
-    /// A row exceeds the packet size of a bulk statement.
+    /// A row is longer than a packet of a bulk statement may be.
     #[error(
         "{}: a row of {table} is longer than {bytes_max} bytes; the rest of the table is loaded by LOAD DATA LOCAL",
         path.display()
@@ -264,12 +264,12 @@ pub enum BulkError {
     RowExceedsPacket {
         /// The table.
         table: String,
-        /// The file.
+        /// The file with the row.
         path: PathBuf,
-        /// Maximum size of a row in a bulk statement.
+        /// Maximum size in bytes of a row in a bulk statement.
         bytes_max: usize,
     },
-    /// Part of a file may be loaded into a table that had rows before.
+    /// An interrupted load may have loaded part of a file into a table that had rows before.
     #[error(
         "{table} existed before the load, its engine has no transactions, and the load of {} was interrupted: it is unknown \
          which of its rows are loaded. Delete them, run {forget}, and continue with --resume",
@@ -278,12 +278,12 @@ pub enum BulkError {
     PartialLoad {
         /// The table.
         table: String,
-        /// The file.
+        /// The file whose load was interrupted.
         path: PathBuf,
-        /// The statement that deletes the record of the file.
+        /// The SQL statement that deletes the record of the file.
         forget: String,
     },
-    /// Tables that an earlier load created were dropped.
+    /// Tables that an earlier load created do not exist any more.
     #[error(
         "{server}: an earlier load or copy of the same data created {count} tables that do not exist any more, for example \
          {first}; nothing was changed. To start from scratch, drop the others, too"
@@ -291,12 +291,12 @@ pub enum BulkError {
     TablesDropped {
         /// The server.
         server: String,
-        /// Number of them.
+        /// Number of missing tables.
         count: usize,
-        /// The first of them.
+        /// The first missing table.
         first: String,
     },
-    /// Rows would be stored with other values than in the file.
+    /// The target would store rows with other values than those in the file.
     #[error(
         "{} is not loaded: the server would change or skip rows in {table} ({warnings} warnings): {first}",
         path.display()
@@ -308,7 +308,7 @@ pub enum BulkError {
         path: PathBuf,
         /// Number of warnings.
         warnings: u16,
-        /// The first relevant one.
+        /// The first warning that matters.
         first: PrivateText,
     },
     /// The target stored fewer or more rows than the file has.
@@ -323,7 +323,7 @@ pub enum BulkError {
         /// Number of rows in the file.
         wanted: u64,
     },
-    /// The row format of the dump is not for `load`.
+    /// The dump has a row format that `load` does not read.
     #[error(
         "{}: its row format is {format}, but load reads tsv (tailwater dump --format tsv): run files of SQL with the stock \
          client, in the order of the manifest; CSV and Parquet are for other programs",
@@ -332,20 +332,20 @@ pub enum BulkError {
     RowFormatUnsupported {
         /// The folder.
         path: PathBuf,
-        /// The format.
+        /// The row format of the dump.
         format: &'static str,
     },
-    /// The dump of another tool has unsupported contents.
+    /// The dump of another tool has contents that `load` does not support.
     #[error("{}: a dump of {tool}: {reason}", path.display())]
     ForeignDump {
         /// The folder or a file of it.
         path: PathBuf,
-        /// The tool.
+        /// The name of the tool.
         tool: &'static str,
-        /// What is not supported, and what to do.
+        /// What is not supported, and what the user can do.
         reason: String,
     },
-    /// Rows that only `LOAD DATA` can convert cannot be loaded by INSERT statements.
+    /// The rows cannot be loaded by INSERT statements, because only `LOAD DATA` can convert them.
     #[error("the rows of {table} have their own character set, which needs LOAD DATA LOCAL: omit --inserts")]
     InsertsUnsupported {
         /// The table.
@@ -354,21 +354,21 @@ pub enum BulkError {
     /// Accounts cannot be dumped or loaded.
     #[error("accounts cannot be dumped or loaded: {reason}")]
     AccountsUnavailable {
-        /// Why not.
+        /// The reason.
         reason: String,
     },
-    /// Part of a dump is not valid on a server of the other family.
-    #[error("{what} cannot be loaded into a server of this family: {reason}. Nothing was changed")]
+    /// Part of a dump is not valid on a server of the other flavour.
+    #[error("{what} cannot be loaded into a server of this flavour: {reason}. Nothing was changed")]
     FlavourMismatch {
-        /// The part, such as a table and its column.
+        /// The part that is not valid, such as a table and its column.
         what: String,
-        /// Why not, and what to do.
+        /// The reason, and what the user can do.
         reason: String,
     },
     /// A dump into a stream was cancelled.
     #[error("interrupted; the stream is incomplete and cannot be resumed: dump again")]
     StreamInterrupted,
-    /// A copy that sets the target's GTID state was cancelled.
+    /// A copy was cancelled that must have one point in time, because it sets the target's GTID state.
     #[error(
         "interrupted; the target must have the data of one point in time: start from scratch with --restart, which drops what was copied"
     )]
@@ -388,7 +388,7 @@ pub enum BulkError {
         /// The server.
         server: String,
     },
-    /// The target logs statements, which a load cannot write.
+    /// The target uses statement-based binary logging, in which a load cannot be logged.
     #[error(
         "{server} logs statements (binlog_format = STATEMENT), and this account may not enable row logging for its session: {error}. \
          Grant it {privilege}, load without the binlog (--no-binlog), or set binlog_format = ROW there. Nothing was changed"
@@ -396,28 +396,28 @@ pub enum BulkError {
     BinlogFormat {
         /// The server.
         server: String,
-        /// The missing privilege.
+        /// The privilege that would allow row logging.
         privilege: &'static str,
         /// The server's error.
         error: Box<ServerError>,
     },
-    /// The target lacks the engine of a table.
+    /// The target lacks the storage engine of a table.
     #[error(
         "{server} has no engine {engine}, which {table} needs: install it there, omit the table, or change its engine in \
          {}. Nothing was changed",
         path.display()
     )]
     EngineMissing {
-        /// Which server.
+        /// The target.
         server: String,
-        /// The engine.
+        /// The name of the engine.
         engine: String,
-        /// The first table that needs it.
+        /// The first table that needs the engine.
         table: String,
-        /// The table's definition.
+        /// The file with the table's definition.
         path: PathBuf,
     },
-    /// The selection is empty.
+    /// The selection matches no table.
     #[error(
         "nothing is selected on {server}: this account sees no tables there except system tables, or all are excluded; check \
          the names and the privileges"
@@ -426,7 +426,7 @@ pub enum BulkError {
         /// The server.
         server: String,
     },
-    /// The account does not see all selected objects.
+    /// The account cannot see all selected objects.
     #[error(
         "this account does not see all of {what} on {server}: {lacking} is not granted. Grant it{instead}"
     )]
@@ -435,12 +435,12 @@ pub enum BulkError {
         what: String,
         /// The server.
         server: String,
-        /// The missing privileges.
+        /// The privileges that the account lacks.
         lacking: String,
-        /// The alternative without them, which follows "Grant it".
+        /// What the user can do without the privileges; the text follows "Grant it".
         instead: &'static str,
     },
-    /// The target does not reach the source's position in time.
+    /// The target has not reached the source's position within the maximum wait.
     #[error(
         "{target} has not reached the source's position in {seconds} s: {position}; check that it replicates, without filters \
          that skip transactions, or wait longer with --wait-max-s"
@@ -448,12 +448,12 @@ pub enum BulkError {
     TargetBehind {
         /// The target.
         target: String,
-        /// How long the check has waited.
+        /// For how many seconds the check has waited.
         seconds: u64,
         /// The source's position.
         position: String,
     },
-    /// It is unknown whether the target has what the source had.
+    /// The check cannot determine whether the target has applied all transactions of the source.
     #[error(
         "cannot determine whether {target} has reached the source's position: {reason}; use --wait mark, which writes a row \
          to the source and waits for it, or --wait none if nothing writes"
@@ -461,10 +461,10 @@ pub enum BulkError {
     SyncUnknown {
         /// The target.
         target: String,
-        /// Why not.
+        /// The reason.
         reason: String,
     },
-    /// Rows are too long for the server to concatenate.
+    /// Some rows are too long for the server to concatenate their columns.
     #[error(
         "{table}: {count} rows are too long to be compared on {server}; increase max_allowed_packet there"
     )]
@@ -473,10 +473,10 @@ pub enum BulkError {
         table: String,
         /// The server.
         server: String,
-        /// Number of them.
+        /// Number of such rows.
         count: u64,
     },
-    /// The state file for a new check exists already.
+    /// The state file for a new check already exists.
     #[error("{}: has the state of a check already; continue that check with --resume, or use another file", path.display())]
     StateFileExists {
         /// The file.
@@ -487,10 +487,10 @@ pub enum BulkError {
     StateMismatch {
         /// The file.
         path: PathBuf,
-        /// The difference.
+        /// How the state in the file differs from this check.
         reason: String,
     },
-    /// Source and target are the same server.
+    /// The same server was given as source and as target.
     #[error("{server} is both source and target; specify two servers")]
     SameServer {
         /// The server.
@@ -501,24 +501,24 @@ pub enum BulkError {
         "interrupted; repaired rows stay repaired, but the results of a check are only kept with --state"
     )]
     InterruptedWithoutState,
-    /// The account may not repair the target.
+    /// The account has no right to repair the target.
     #[error("{server} does not let this account repair it: {error}; {advice}")]
     RepairDenied {
         /// The target.
         server: String,
         /// The target's error.
         error: Box<ServerError>,
-        /// What to do.
+        /// What the user can do.
         advice: &'static str,
     },
-    /// Deferred indexes cannot be created.
+    /// The target cannot create the deferred indexes of a table.
     #[error("cannot create the indexes of {table}, whose rows are loaded: {error}. {hint}")]
     IndexesRejected {
         /// The table.
         table: String,
         /// The server's error.
         error: Box<ServerError>,
-        /// How to continue after the cause is fixed.
+        /// How the user can continue after fixing the cause.
         hint: ResumeHint,
     },
     /// A binary copy is not possible.
@@ -526,33 +526,33 @@ pub enum BulkError {
         "a binary copy is not possible: {reason}; nothing was changed. Without --binary the copy works row by row"
     )]
     BinaryUnsupported {
-        /// Why not, and what to do.
+        /// The reason, and what the user can do.
         reason: String,
     },
     /// A binary copy failed.
     #[error("{what} failed: {reason}; {left}")]
     BinaryFailed {
-        /// The operation.
+        /// The operation that failed.
         what: String,
-        /// Its error.
+        /// The error of the operation.
         reason: String,
-        /// What remains of it.
+        /// What the failed operation has left behind.
         left: String,
     },
     /// A binary copy was cancelled.
     #[error("interrupted; {left}")]
     BinaryInterrupted {
-        /// What remains of it, and what to do.
+        /// What the cancelled copy has left behind, and what the user can do.
         left: String,
     },
-    /// A cloned server does not restart.
+    /// A cloned server did not restart within the maximum wait.
     #[error(
         "{server} has all data, but did not restart within {seconds} s: start it. The last connection attempt failed: {reason}"
     )]
     RecipientDown {
         /// The server.
         server: String,
-        /// How long the check has waited.
+        /// For how many seconds the clone has waited.
         seconds: u64,
         /// The error of the last attempt to connect.
         reason: String,
@@ -560,7 +560,7 @@ pub enum BulkError {
 }
 
 impl BulkError {
-    /// The stable code of this error, as documented in docs/reference/errors.md.
+    /// Returns the stable code of this error, as documented in docs/reference/errors.md.
     pub fn code(&self) -> &'static str {
         match self {
             Self::Session(error) => error.code(),
@@ -622,7 +622,8 @@ impl BulkError {
         }
     }
 
-    /// Changes the error to that of a copy of one point in time, which must be restarted.
+    /// Changes the error to that of a copy that must have one point in time. Such a copy cannot be resumed,
+    /// and must start from scratch.
     pub fn of_one_point(mut self) -> Self {
         match &mut self {
             Self::Interrupted => return Self::CopyInterrupted,
@@ -636,7 +637,7 @@ impl BulkError {
     }
 }
 
-/// The error for a failed action on a file.
+/// Returns a function that makes the error for a failed action on a file.
 pub fn file_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> BulkError + use<> {
     let path = path.to_owned();
     move |source| BulkError::File { action, path, source }
@@ -647,7 +648,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_copy_of_one_point_in_time_must_restart() {
+    fn errors_of_a_copy_with_one_point_in_time_suggest_a_restart() {
         let refusal = || ServerError { number: 1064, sql_state: "42000".into(), message: "no".into() };
         let (table, path, hint) = (String::new, PathBuf::new, ResumeHint::Resume);
         for error in [

@@ -1,8 +1,8 @@
 //! How values are written as fields of a data file.
 //!
-//! All values are in the bytes that the server stores: the session of a dump has `character_set_results =
-//! binary`, and `LOAD DATA` reads with `CHARACTER SET binary`. So text of any character set, BIT, BLOB,
-//! geometry and vectors stay unchanged. The exceptions for a few types are all in this module.
+//! A field has the bytes that the server stores: the session of a dump has `character_set_results = binary`,
+//! and `LOAD DATA` reads with `CHARACTER SET binary`. So text of any character set, BIT, BLOB, geometry and
+//! vectors stay unchanged. A few types are exceptions, which are all in this module.
 
 use tailwater_wire::Flavour;
 
@@ -10,10 +10,11 @@ use crate::chunker::table_info::ColumnInfo;
 use crate::enum_members;
 use tailwater_wire::sql_quote::quote_identifier;
 
-/// The expression for a column whose field represents the value exactly.
+/// Returns the expression that selects a column, so that the field represents the value exactly.
 ///
-/// Servers print a FLOAT with six digits, which do not distinguish all values; as a DOUBLE it is exact, and
-/// converts back to the same FLOAT. A value of an ENUM or SET without a member is written as its number.
+/// Servers print a FLOAT with six digits, and different values may have the same six digits. So a FLOAT is
+/// selected as a DOUBLE, which is exact and converts back to the same FLOAT. A value of an ENUM or SET that
+/// belongs to no member is written as its number.
 pub fn selected(column: &ColumnInfo) -> String {
     match column.data_type.as_str() {
         "float" => format!("{} * 1.0e0", quote_identifier(&column.name)),
@@ -21,17 +22,17 @@ pub fn selected(column: &ColumnInfo) -> String {
     }
 }
 
-/// Whether a server takes longer to print a value than to find it. Rows with such columns are read in the
-/// binary protocol, and printed by the client.
+/// Returns whether a server takes longer to print a value than to find it. A dump reads rows with such
+/// columns in the binary protocol, and prints the values itself.
 pub fn is_slow_to_print(data_type: &str) -> bool {
     matches!(data_type, "float" | "double")
 }
 
-/// The expression that converts a field, given as the SQL expression `field`, to the column's value; `None`
-/// if the field is the value.
+/// Returns the expression that converts a field to the value of its column; `None` if the field is the value.
+/// `field` is an SQL expression.
 ///
-/// `data_type` is the type on the loaded server. MySQL accepts no JSON, and MariaDB no UUID and no address,
-/// from bytes without a character set.
+/// `data_type` is the column's type on the server that is loaded. MySQL accepts no JSON from bytes without a
+/// character set, and MariaDB accepts no UUID and no address from them.
 pub fn stored(field: &str, flavour: Flavour, data_type: &str) -> Option<String> {
     match (flavour, data_type) {
         (Flavour::MySql, "json") => Some(format!("CONVERT({field} USING utf8mb4)")),
@@ -47,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_exceptional_types_are_converted() {
+    fn only_types_that_need_it_are_converted() {
         let column = |name: &str, data_type: &str| ColumnInfo {
             name: name.into(),
             data_type: data_type.into(),

@@ -5,24 +5,24 @@ use crate::schema::TableName;
 use tailwater_wire::Flavour;
 use tailwater_wire::sql_quote::{qualified_name, quote_identifier};
 
-/// Builds statements from a file's bytes as they arrive.
+/// Builds INSERT statements from the bytes of a data file as they arrive.
 #[derive(Debug)]
 pub struct InsertBuilder {
     head: Vec<u8>,
-    /// The text around each column's literal.
+    /// For each column, the text before and after the literal.
     around: Vec<(Vec<u8>, Vec<u8>)>,
     statement_bytes_max: usize,
-    /// The start of an unfinished row.
+    /// The bytes of an unfinished row.
     rest: Vec<u8>,
-    /// Where in `rest` the search for its end continues.
+    /// The position in `rest` at which the search for the end of the row continues.
     searched: usize,
     statement: Vec<u8>,
     rows: u64,
 }
 
 impl InsertBuilder {
-    /// For a table's columns and their types on the server. No statement is longer than `statement_bytes_max`
-    /// unless a single row is.
+    /// Creates a builder for the columns of a table and their types on the server. A statement has at most
+    /// `statement_bytes_max` bytes, unless a single row is longer.
     pub fn new(
         table: &TableName,
         columns: &[(String, String)],
@@ -51,10 +51,10 @@ impl InsertBuilder {
         }
     }
 
-    /// Takes the next bytes and returns the statements that became full.
+    /// Takes the next bytes of the file, and returns the statements that became full.
     ///
     /// # Errors
-    /// What is wrong with a row, and its number.
+    /// What is wrong with a row, and the number of the row.
     pub fn push(&mut self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, String> {
         self.rest.extend_from_slice(bytes);
         let mut full = Vec::new();
@@ -71,9 +71,10 @@ impl InsertBuilder {
                 _ => at += 1,
             }
         }
-        // A long row is not copied for each of its pieces.
+        // If a long row arrives in many pieces, its bytes are not copied again for each piece.
         self.rest = if begin == 0 { rest } else { rest[begin..].to_vec() };
-        // After a trailing backslash, the escaped byte has not arrived yet; the backslash is read again.
+        // After a backslash at the end, the escaped byte has not arrived yet, so the search starts at the
+        // backslash again.
         self.searched = (at - begin).min(self.rest.len());
         if at - begin > self.rest.len() {
             self.searched -= 1;
@@ -81,7 +82,7 @@ impl InsertBuilder {
         Ok(full)
     }
 
-    /// The last statement, if there is one.
+    /// Returns the last statement, if there is one.
     ///
     /// # Errors
     /// If the last row is incomplete.
@@ -93,7 +94,7 @@ impl InsertBuilder {
         Ok((!statement.is_empty()).then_some(statement))
     }
 
-    /// Appends a row. Returns the statement before it if it does not fit.
+    /// Appends a row. If the row does not fit into the statement, returns the statement before it.
     fn row(&mut self, row: &[u8]) -> Result<Option<Vec<u8>>, String> {
         let mut values = Vec::with_capacity(row.len() + row.len() / 8 + 16);
         values.push(b'(');
@@ -130,7 +131,7 @@ impl InsertBuilder {
     }
 }
 
-/// The fields of a row, as they are in the file.
+/// Iterates over the fields of a row, as they are in the file.
 struct TsvFields<'a>(Option<&'a [u8]>);
 
 impl<'a> Iterator for TsvFields<'a> {
@@ -154,7 +155,7 @@ impl<'a> Iterator for TsvFields<'a> {
     }
 }
 
-/// Appends a field's value as a binary literal.
+/// Appends the value of a field as a binary literal.
 fn put_literal(field: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(b"_binary'");
     unescape(field, |value| match value {
@@ -165,7 +166,7 @@ fn put_literal(field: &[u8], out: &mut Vec<u8>) {
     out.push(b'\'');
 }
 
-/// Passes on a field's value byte by byte, unescaped as servers do.
+/// Passes the bytes of a field's value to `put`, after removing escapes in the same way as servers.
 pub fn unescape(field: &[u8], mut put: impl FnMut(u8)) {
     let mut bytes = field.iter();
     while let Some(&byte) = bytes.next() {
@@ -209,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_become_values() {
+    fn rows_are_converted_to_values_of_an_insert() {
         let (statements, rows) = all(1 << 20, &[b"1\t\\N\n2\tit's \\\\ \\t\\0\\Z\\x\n"]).expect("rows");
         let want = "INSERT INTO `s`.`t` (`a`,`j`) VALUES (_binary'1',NULL),\
                     (_binary'2',CONVERT(_binary'it\\'s \\\\ \t\\0\x1ax' USING utf8mb4))";
@@ -227,11 +228,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn pieces_do_not_matter(
+        fn statements_do_not_depend_on_where_the_input_is_split(
             rows in prop::collection::vec("[a\\\\\\\\]{0,5}", 1..9), cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..6),
             bytes_max in 1usize..200,
         ) {
-            // Every backslash escapes something, among others a letter, a tab or the end of the row.
+            // A backslash escapes each kind of byte here, among them a letter, a tab and the end of the row.
             let whole: String = rows.iter().map(|row| format!("{}\t{}x\n", row.replace('\\', "\\\n"), row.replace('\\', "\\\t"))).collect();
             let whole = whole.as_bytes();
             let mut cuts: Vec<_> = cuts.iter().map(|cut| cut.index(whole.len())).collect();
@@ -248,7 +249,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_read_without_panic(bytes: Vec<u8>) {
+        fn no_bytes_cause_a_panic(bytes: Vec<u8>) {
             let _ = all(64, &[&bytes]);
         }
     }

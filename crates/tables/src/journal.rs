@@ -1,18 +1,19 @@
-//! Journals: files of JSON lines, each with its own checksum. An incomplete line of a killed process is cut
-//! off at the first line whose checksum does not match.
+//! Journals: files of JSON lines, each with its own checksum. A killed process may leave an incomplete line.
+//! A journal is valid up to the first line whose checksum does not match.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// The end of a line: the checksum of the bytes before it, as the last field of the object.
+/// The text before the checksum at the end of a line. The checksum is the last field of the JSON object, and
+/// covers the bytes before this text.
 const CHECKSUM: &str = ",\"crc32\":\"";
 const CHECKSUM_BYTES: usize = CHECKSUM.len() + 8 + 2;
 
-/// An entry of any journal as a line, with its checksum and line end. Entries are enums whose variants have
-/// fields, so that they are JSON objects.
+/// Returns an entry of any journal as a line, with its checksum and line end. Entries are enums whose
+/// variants have fields, so they are JSON objects.
 pub fn encode_line<T: Serialize>(entry: &T) -> String {
-    // Serialising these types to a string cannot fail: keys are strings, and there are no foreign
-    // implementations.
+    // Serialising these types to a string cannot fail: map keys are strings, and no type has a hand-written
+    // implementation.
     let mut line = serde_json::to_string(entry).unwrap_or_default();
     line.pop();
     let crc32 = crc32fast::hash(line.as_bytes());
@@ -20,7 +21,7 @@ pub fn encode_line<T: Serialize>(entry: &T) -> String {
     line
 }
 
-/// The entry of a line; `None` if its checksum does not match.
+/// Returns the entry of a line; `None` if the checksum of the line does not match.
 pub fn decode_line<T: DeserializeOwned>(line: &str) -> Option<Result<T, serde_json::Error>> {
     let body = line.get(..line.len().checked_sub(CHECKSUM_BYTES)?)?;
     let crc32 = crc32fast::hash(body.as_bytes());
@@ -30,17 +31,20 @@ pub fn decode_line<T: DeserializeOwned>(line: &str) -> Option<Result<T, serde_js
     Some(serde_json::from_str(&format!("{body}}}")))
 }
 
-/// The entries of a journal up to the first line whose checksum does not match, and their size in bytes.
+/// Returns the entries of a journal up to the first line whose checksum does not match, and the size in bytes
+/// of these lines.
 ///
 /// # Errors
-/// The first intact line that cannot be parsed: another version wrote it, and its entry must not be lost.
+/// The first line whose checksum matches but whose entry cannot be parsed. Another version wrote it, and its
+/// entry must not be lost.
 pub fn parse<T: DeserializeOwned>(journal: &[u8]) -> Result<(Vec<T>, usize), String> {
     let mut entries = Vec::new();
     let mut good_bytes = 0;
     for (number, line) in (1..).zip(journal.split_inclusive(|&byte| byte == b'\n')) {
         let text = line.strip_suffix(b"\n").and_then(|line| str::from_utf8(line).ok());
         let Some(entry) = text.and_then(decode_line) else { break };
-        let entry = entry.map_err(|error| format!("line {number} is of another version: {error}"))?;
+        let entry =
+            entry.map_err(|error| format!("line {number} was written by another version: {error}"))?;
         good_bytes += line.len();
         entries.push(entry);
     }

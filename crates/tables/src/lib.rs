@@ -1,16 +1,16 @@
-//! The ground of all work on whole tables: chunks of a key, consistent snapshots, the schema inventory, field
-//! encoding, throttle and progress.
+//! The common base of all bulk work on tables: chunks of a key, consistent snapshots, the schema inventory,
+//! field encoding, throttle and progress.
 //!
-//! The map:
+//! Modules:
 //! - [`chunker`]: cuts a table into chunks by ranges of its key. Its core does no I/O.
 //! - [`snapshot`]: takes the same consistent snapshot on many connections.
 //! - [`schema`]: lists databases and objects, reads their definitions as scripts, and checks that the account
 //!   sees all of them.
-//! - [`session_settings`]: settings of sessions that several kinds of work need.
+//! - [`session_settings`]: session settings that several kinds of bulk work need.
 //! - [`fields`]: how values are written as fields of a data file; [`enum_members`]: values of ENUM and SET
-//!   without a member. [`tsv`]: fields as lines; [`insert_builder`]: lines as INSERT statements.
+//!   that belong to no member. [`tsv`]: fields as lines; [`insert_builder`]: lines as INSERT statements.
 //! - [`journal`]: files of JSON lines with checksums.
-//! - [`throttle`]: pauses work while servers are loaded. [`progress`]: counters of the work done.
+//! - [`throttle`]: pauses bulk work while servers are busy. [`progress`]: counters of the finished work.
 //! - [`error`]: all errors of bulk work, with stable codes.
 
 pub mod chunker;

@@ -1,4 +1,4 @@
-//! Details that error messages omit because they may have values of rows.
+//! Details that error messages omit, because they may contain values of rows.
 
 use tailwater_session::ServerError;
 use tailwater_wire::redact::private_text;
@@ -6,7 +6,8 @@ use tailwater_wire::redact::private_text;
 use crate::error::BulkError;
 
 impl BulkError {
-    /// The detail that the message omits, for an operator who requests it. Never contains passwords.
+    /// Returns the detail that the error message omits, for an operator who requests it. Never contains
+    /// passwords.
     pub fn private_detail(&self) -> Option<String> {
         let of_server = |error: &ServerError| {
             let private = error.private();

@@ -18,7 +18,7 @@ pub struct BulkProgress {
     held: Mutex<WaitState>,
 }
 
-/// Why work waits, and how many workers do.
+/// Why workers wait, and how many of them.
 #[derive(Debug, Default)]
 struct WaitState {
     reason: Option<Arc<str>>,
@@ -32,13 +32,13 @@ pub struct ProgressFigures {
     pub tables: u64,
     /// Number of selected tables.
     pub tables_total: u64,
-    /// Number of processed rows.
+    /// Number of rows that were processed.
     pub rows: u64,
-    /// Estimated total number of rows, from the server's estimate; 0 while unknown.
+    /// Estimated number of rows in all selected tables, from the server's statistics; 0 while unknown.
     pub rows_total: u64,
-    /// Their size before compression, in bytes.
+    /// Size of the processed rows before compression, in bytes.
     pub bytes: u64,
-    /// Estimated total size in bytes, where only bytes are known; otherwise 0.
+    /// Estimated total size in bytes, for work that counts only bytes; otherwise 0.
     pub bytes_total: u64,
     /// Size of the files of finished chunks, in bytes.
     pub file_bytes: u64,
@@ -47,13 +47,13 @@ pub struct ProgressFigures {
 }
 
 impl BulkProgress {
-    /// Adds to the expected total.
+    /// Adds to the expected numbers of tables and rows.
     pub fn expect(&self, tables: u64, rows: u64) {
         self.tables_total.fetch_add(tables, Relaxed);
         self.rows_total.fetch_add(rows, Relaxed);
     }
 
-    /// Adds to the expected total, where rows are not counted.
+    /// Adds to the expected size, for work that does not count rows.
     pub fn expect_bytes(&self, bytes: u64) {
         self.bytes_total.fetch_add(bytes, Relaxed);
     }
@@ -83,12 +83,12 @@ impl BulkProgress {
         WaitGuard(self)
     }
 
-    /// Why work waits now, if it does.
+    /// Returns why workers wait now; `None` if none waits.
     pub fn wait_reason(&self) -> Option<Arc<str>> {
         self.held.lock().reason.clone()
     }
 
-    /// The current counters.
+    /// Returns the current counters.
     pub fn figures(&self) -> ProgressFigures {
         ProgressFigures {
             tables: self.tables.load(Relaxed),
@@ -103,11 +103,11 @@ impl BulkProgress {
     }
 }
 
-/// Marks a waiting worker.
+/// Counts one worker as waiting until it is dropped.
 pub struct WaitGuard<'a>(&'a BulkProgress);
 
 impl WaitGuard<'_> {
-    /// Replaces the reason.
+    /// Replaces the reason for the wait.
     pub fn set_reason(&self, reason: Arc<str>) {
         self.0.held.lock().reason = Some(reason);
     }

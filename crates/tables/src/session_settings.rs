@@ -1,11 +1,12 @@
-//! Settings of sessions that several kinds of work need.
+//! Session settings that several kinds of bulk work need.
 
 use tailwater_session::Connection;
 use tailwater_wire::Flavour;
 
 use crate::error::BulkError;
 
-/// Hours may pass between two statements, or within one.
+/// Disables the server's timeouts for a session. Hours may pass between two statements, or within one
+/// statement.
 pub async fn disable_timeouts(connection: &mut Connection) -> Result<(), BulkError> {
     let sql = match connection.server().flavour {
         Flavour::MySql => {
@@ -20,9 +21,9 @@ pub async fn disable_timeouts(connection: &mut Connection) -> Result<(), BulkErr
     Ok(())
 }
 
-/// Makes the server accept rows that violate a CHECK of their table. The source accepted them (with
-/// `check_constraint_checks = 0`, or before the CHECK was added), and they are its data. MySQL has no such
-/// setting, and never has such rows of its own.
+/// Makes the server accept rows that violate a CHECK constraint of their table. The source may have such
+/// rows: they were written with `check_constraint_checks = 0`, or before the constraint was added. MySQL has
+/// no such setting, and a MySQL source has no such rows.
 ///
 /// # Errors
 /// [`BulkError::Session`]

@@ -1,9 +1,9 @@
-//! Rows as lines for `LOAD DATA` with its default options: tabs between fields, a backslash before special
-//! bytes, `\N` for NULL.
+//! Rows as lines in the format that `LOAD DATA` reads with its default options: tabs between fields, a
+//! backslash before special bytes, and `\N` for NULL.
 
 use tailwater_session::{RawRow, SessionError};
 
-/// Appends a row as a line; after an error the line is incomplete.
+/// Appends a row as a line. After an error, the line is incomplete.
 ///
 /// # Errors
 /// If the row's bytes are malformed.
@@ -21,15 +21,15 @@ pub fn put_row(lines: &mut Vec<u8>, row: &RawRow<'_>) -> Result<(), SessionError
     Ok(())
 }
 
-/// Maximum length of a value whose length takes one byte; a greater byte means NULL or starts a longer
-/// length.
+/// Maximum length of a value whose length takes one byte in the protocol. A greater byte means NULL, or
+/// starts a longer length.
 const SHORT_BYTES_MAX: u8 = 250;
 
-/// As [`put_row`] for a row without NULL whose values are short and have no byte that might need an escape.
-/// For any other row it returns `false` and appends nothing.
+/// A fast version of [`put_row`] for a row that has no NULL, only short values, and no byte that might need
+/// an escape. For any other row it returns `false` and appends nothing.
 ///
-/// The bytes of such a row are its line except for the lengths: one byte before each value, where the line
-/// has a tab after it.
+/// The bytes of such a row are equal to its line, except for the lengths: the row has a length byte before
+/// each value, and the line has a tab after it.
 fn put_plain_row(lines: &mut Vec<u8>, row: &RawRow<'_>) -> bool {
     let Some((_, first)) = row.bytes().split_first() else { return false };
     let begin = lines.len();
@@ -41,8 +41,8 @@ fn put_plain_row(lines: &mut Vec<u8>, row: &RawRow<'_>) -> bool {
         let Some(value) = value.filter(|value| is_plain(value)) else { break };
         rest = &after[value.len()..];
         values += 1;
-        // The position to which the next value's length was copied; after the last value, that of the end of
-        // the line.
+        // The position to which the length of the next value was copied. After the last value, it is the
+        // position of the line's end.
         let end = lines.len() - 1 - rest.len();
         if !rest.is_empty() {
             lines[end] = b'\t';
@@ -55,7 +55,7 @@ fn put_plain_row(lines: &mut Vec<u8>, row: &RawRow<'_>) -> bool {
     is_whole
 }
 
-/// Appends a field's value.
+/// Appends the value of a field.
 pub fn put_field(line: &mut Vec<u8>, value: Option<&[u8]>) {
     let Some(value) = value else {
         line.extend_from_slice(b"\\N");
@@ -75,32 +75,32 @@ pub fn put_field(line: &mut Vec<u8>, value: Option<&[u8]>) {
     line.extend_from_slice(rest);
 }
 
-/// Bytes that are tested together: a number for which the compiler generates few instructions.
+/// Number of bytes that are tested together. For this number the compiler generates few instructions.
 const BLOCK_BYTES: usize = 32;
 
 fn is_special(byte: u8) -> bool {
     (byte == b'\\') | (byte == b'\t') | (byte == b'\n') | (byte == 0)
 }
 
-/// The position of the first byte that must be escaped, ends a field or is an escape. Most values have none,
-/// and testing byte by byte would take most of a dump's time.
+/// Returns the position of the first byte that must be escaped, or that ends a field or an escape in a file.
+/// Most values have no such byte, and testing byte by byte would take most of a dump's time.
 pub fn place_of_special(value: &[u8]) -> Option<usize> {
-    // Without an early exit within a block, all its bytes are tested in one pass.
+    // A block is tested without an early exit, so that the compiler can test all its bytes in one pass.
     let plain = |block: &&[u8]| !block.iter().fold(false, |any, &byte| any | is_special(byte));
     let mut at = value.chunks_exact(BLOCK_BYTES).take_while(plain).count() * BLOCK_BYTES;
     at += value[at..].chunks_exact(8).take_while(|word| is_plain_word(word)).count() * 8;
     Some(at + value[at..].iter().position(|&byte| is_special(byte))?)
 }
 
-/// Whether there is certainly no special byte. All bytes below the line feed count as special, which halves
-/// the comparisons.
+/// Returns whether the bytes certainly contain no special byte. All bytes up to the line feed count as
+/// special, which halves the comparisons.
 fn is_plain(value: &[u8]) -> bool {
-    // For blocks of a constant length the compiler generates few instructions.
+    // If the length of a block is constant, the compiler generates few instructions.
     #[inline(always)]
     fn are_plain(bytes: &[u8]) -> bool {
         !bytes.iter().fold(false, |any, &byte| any | (byte <= b'\n') | (byte == b'\\'))
     }
-    // The last block overlaps the one before, so that no single bytes remain.
+    // The last block overlaps the one before it, so that no bytes remain to be tested singly.
     fn in_blocks<const BYTES: usize>(value: &[u8], last: &[u8; BYTES]) -> bool {
         value.as_chunks::<BYTES>().0.iter().all(|block| are_plain(block)) && are_plain(last)
     }
@@ -111,13 +111,13 @@ fn is_plain(value: &[u8]) -> bool {
     }
 }
 
-/// Whether none of eight bytes is special, tested as one number.
+/// Returns whether none of eight bytes is special. The bytes are tested as one number.
 fn is_plain_word(word: &[u8]) -> bool {
     const LOW: u64 = u64::from_ne_bytes([0x01; 8]);
     const HIGH: u64 = u64::from_ne_bytes([0x80; 8]);
     let Ok(bytes) = word.try_into() else { return false };
     let word = u64::from_ne_bytes(bytes);
-    // Not 0 if and only if one of the bytes is `byte`.
+    // The result is not 0 if and only if one of the eight bytes is `byte`.
     let has = |byte: u8| {
         let others = word ^ (LOW * u64::from(byte));
         others.wrapping_sub(LOW) & !others & HIGH
@@ -138,7 +138,7 @@ mod tests {
         line
     }
 
-    /// A row in wire format, as a line.
+    /// Encodes a row in the wire format, and returns its line.
     fn line(values: &[Option<Vec<u8>>]) -> Vec<u8> {
         let mut payload = Vec::new();
         encode_text_row(values.iter().map(Option::as_deref), &mut payload);
@@ -147,7 +147,7 @@ mod tests {
         lines.split_off(7)
     }
 
-    /// Reads a field as servers do.
+    /// Reads a field in the same way as servers.
     fn read(field: &[u8]) -> Option<Vec<u8>> {
         if field == b"\\N" {
             return None;
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_would_end_a_field_are_escaped() {
+    fn bytes_that_end_a_field_are_escaped() {
         assert_eq!(field(None), b"\\N");
         assert_eq!(field(Some(b"")), b"");
         assert_eq!(field(Some(b"\\N")), b"\\\\N");
@@ -199,7 +199,7 @@ mod tests {
         }
 
         #[test]
-        fn rows_are_their_fields_separated_by_tabs(
+        fn the_line_of_a_row_has_its_fields_separated_by_tabs(
             values in prop::collection::vec(prop::option::of("[a-z]{0,300}|[a-z\\\\\t\n\0]{0,20}"), 1..6),
         ) {
             let values: Vec<_> = values.into_iter().map(|value| value.map(String::into_bytes)).collect();

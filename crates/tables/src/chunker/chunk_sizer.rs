@@ -1,26 +1,26 @@
-//! Decides how many rows the next chunk gets, from the cost of the last chunks.
+//! Decides how many rows the next chunk gets, from the measured cost of recent chunks.
 
 use std::collections::VecDeque;
 
 /// Number of recent chunks whose cost is kept.
 const REMEMBERED: usize = 10;
 
-/// Costs per row are stored in units of 1/1024, so that a row may cost less than 1.
+/// The cost of a row is stored in units of 1/1024, so that it may be less than 1.
 const PARTS: u128 = 1024;
 
 /// Limits for the size of a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChunkSizeLimits {
-    /// Rows of the first chunk, before any cost is known.
+    /// Number of rows of the first chunk, before any cost is known.
     pub rows_first: u64,
-    /// The most rows of a chunk.
+    /// Maximum number of rows of a chunk.
     pub rows_max: u64,
-    /// Maximum cost of a chunk, in the unit that the caller measures: bytes or time.
+    /// Maximum cost of a chunk, in the unit that the caller measures, such as bytes or time.
     pub cost_max: u64,
 }
 
-/// Sizes chunks so that nine of ten stay within the maximum cost. The size grows by half at most, and shrinks
-/// at once.
+/// Sizes chunks so that nine of ten chunks stay within the maximum cost. From one chunk to the next, the size
+/// grows by at most half, and shrinks without a limit.
 #[derive(Debug, Clone)]
 pub struct ChunkSizer {
     limits: ChunkSizeLimits,
@@ -29,13 +29,13 @@ pub struct ChunkSizer {
 }
 
 impl ChunkSizer {
-    /// A sizer without any measurement.
+    /// Creates a chunk sizer that has no measurements yet.
     pub fn new(limits: ChunkSizeLimits) -> Self {
         let rows = limits.rows_first.clamp(1, limits.rows_max.max(1));
         Self { limits, rows, costs: VecDeque::with_capacity(REMEMBERED) }
     }
 
-    /// Number of rows for the next chunk; at least 1.
+    /// Returns the number of rows for the next chunk, at least 1.
     pub fn rows(&self) -> u64 {
         self.rows
     }
@@ -57,7 +57,7 @@ impl ChunkSizer {
         self.rows = fitting.min(grown).clamp(1, self.limits.rows_max.max(1));
     }
 
-    /// The cost of a row that nine of ten recorded chunks do not exceed.
+    /// Returns the cost of a row that nine of ten recorded chunks do not exceed.
     fn p90(&self) -> u128 {
         let mut costs: Vec<_> = self.costs.iter().copied().collect();
         costs.sort_unstable();
@@ -81,7 +81,7 @@ mod tests {
             chunk_sizer.record_chunk(100, 1_000);
         }
         assert_eq!(chunk_sizer.rows(), 1000);
-        // One expensive chunk of ten does not shrink the size; a second one does.
+        // One expensive chunk among ten does not shrink the size, but a second one does.
         chunk_sizer.record_chunk(100, 100_000);
         assert_eq!(chunk_sizer.rows(), 1000);
         chunk_sizer.record_chunk(100, 100_000);

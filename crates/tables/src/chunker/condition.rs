@@ -1,10 +1,10 @@
-//! Key ranges as SQL conditions.
+//! Converts key ranges to SQL conditions.
 
 use super::key::ChunkKey;
 use super::range::{KeyLiteral, KeyRange};
 use tailwater_wire::sql_quote::quote_identifier;
 
-/// The WHERE condition for the rows of a range; `None` if the range covers all rows.
+/// Returns the WHERE condition for the rows of a range; `None` if the range covers all rows.
 pub fn condition(key: Option<&ChunkKey>, range: &KeyRange) -> Option<String> {
     let key = key?;
     let parts = match range {
@@ -14,7 +14,7 @@ pub fn condition(key: Option<&ChunkKey>, range: &KeyRange) -> Option<String> {
             let name = key.columns.first().map(|column| quote_identifier(&column.name))?;
             let mut parts = each(key, false);
             match (from, to) {
-                // One comparison per row instead of two.
+                // BETWEEN is one comparison per row in place of two.
                 (Some(from), Some(to)) => parts.push(format!("{name} BETWEEN {from} AND {to}")),
                 (from, to) => {
                     parts.extend(from.map(|from| format!("{name} >= {from}")));
@@ -24,7 +24,8 @@ pub fn condition(key: Option<&ChunkKey>, range: &KeyRange) -> Option<String> {
             parts
         }
         KeyRange::Keys { after, to } => {
-            // A comparison with NULL at the lower end already excludes NULL; one at the upper end does not.
+            // Rows with NULL in a column of the key belong to the chunk for NULL. Comparisons alone do not
+            // exclude all of them.
             let mut parts = each(key, false);
             parts.extend(after.iter().map(|after| beyond(key, after, RangeBound::After)));
             parts.extend(to.iter().map(|to| beyond(key, to, RangeBound::To)));
@@ -34,7 +35,7 @@ pub fn condition(key: Option<&ChunkKey>, range: &KeyRange) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join(" AND "))
 }
 
-/// One `IS NULL` or `IS NOT NULL` condition for each nullable column.
+/// Returns an `IS NULL` or `IS NOT NULL` condition for each nullable column.
 fn each(key: &ChunkKey, null: bool) -> Vec<String> {
     let is = if null { "IS NULL" } else { "IS NOT NULL" };
     let nullable = key.columns.iter().filter(|column| column.nullable);
@@ -52,14 +53,14 @@ fn or(parts: Vec<String>) -> String {
 /// Which end of a range.
 #[derive(Clone, Copy)]
 enum RangeBound {
-    /// After a row, excluding it.
+    /// After a row, which is excluded.
     After,
-    /// Up to a row, including it.
+    /// Up to a row, which is included.
     To,
 }
 
-/// `(a, b) > (x, y)` in a form for which servers use the index: `a >= x AND (a > x OR (a = x AND b > y))`.
-/// For a descending column, "after" means "less than".
+/// Returns a condition like `(a, b) > (x, y)`, in a form for which servers use the index: `a >= x AND (a > x
+/// OR (a = x AND b > y))`. For a descending column, "after" means "less than".
 fn beyond(key: &ChunkKey, values: &[KeyLiteral], end: RangeBound) -> String {
     let columns: Vec<_> =
         key.columns.iter().map(|column| quote_identifier(&column.name)).zip(values).collect();

@@ -1,21 +1,21 @@
-//! Checks that chunks cover a table completely, from their ranges alone and without the chunker that made
-//! them.
+//! Checks that chunks cover a table completely. It uses only the ranges of the chunks, and not the chunker
+//! that cut them.
 
 use super::range::{ChunkRange, KeyLiteral, KeyRange};
 
-/// The key after which a range begins, or at which it ends.
+/// The key after which a range begins, or the key at which it ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum CoverageEnd<'a> {
-    /// No limit.
+    /// The range has no limit at this end.
     Open,
-    /// An integer: the last key of the lower side.
+    /// An integer key: the last key before this end.
     Integer(i128),
-    /// Any other key: the last key of the lower side.
+    /// Any other key: the last key before this end.
     Key(&'a [KeyLiteral]),
 }
 
-/// Describes the first gap or overlap between chunks, which are in the order in which they were cut.
-/// `partitions` are the table's partitions; a nullable key needs one chunk for NULL.
+/// Describes the first gap or overlap between chunks, which are given in the order in which they were cut.
+/// `partitions` are the partitions of the table. A nullable key needs a chunk for NULL.
 pub fn first_gap(ranges: &[&ChunkRange], partitions: &[String], nullable: bool) -> Option<String> {
     if partitions.is_empty() {
         return first_gap_of(&ranges.iter().map(|range| &range.keys).collect::<Vec<_>>(), nullable);
@@ -63,8 +63,8 @@ fn first_gap_of(ranges: &[&KeyRange], nullable: bool) -> Option<String> {
     }
 }
 
-/// The key after which a range begins, and the key at which it ends. `None` for a range of all rows or of
-/// NULL, which must not occur among other ranges.
+/// Returns the key after which a range begins, and the key at which it ends. `None` for a range of all rows
+/// or of NULL, which must not occur among other ranges.
 fn ends(range: &KeyRange) -> Option<(CoverageEnd<'_>, CoverageEnd<'_>)> {
     fn of_key(key: &Option<Vec<KeyLiteral>>) -> CoverageEnd<'_> {
         key.as_deref().map_or(CoverageEnd::Open, CoverageEnd::Key)

@@ -1,5 +1,6 @@
 //! The key by which a table is cut into chunks, and how its values are read and compared. Only the server
-//! compares values: they arrive as text and return as literals that the server reads as the same values.
+//! compares values. The chunker receives them as text, and returns them as literals that the server reads as
+//! the same values.
 
 use super::range::KeyLiteral;
 use tailwater_wire::sql_quote::{hex_literal, quote_identifier};
@@ -7,14 +8,14 @@ use tailwater_wire::sql_quote::{hex_literal, quote_identifier};
 /// A column of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyColumn {
-    /// Its name.
+    /// The name of the column.
     pub name: String,
-    /// How its values are read and written.
+    /// How values of the column are read and written.
     pub kind: KeyKind,
-    /// Whether it may be NULL.
+    /// Whether the column may be NULL.
     pub nullable: bool,
-    /// Whether the index order here is the opposite of that of its first column: `b` of `(a, b DESC)` and of
-    /// `(a DESC, b)`.
+    /// Whether the index sorts this column in the opposite direction of the key's first column. This is true
+    /// for `b` in `(a, b DESC)` and in `(a DESC, b)`.
     pub descending: bool,
 }
 
@@ -23,25 +24,25 @@ pub struct KeyColumn {
 pub enum KeyKind {
     /// TINYINT to BIGINT.
     Integer,
-    /// DECIMAL, YEAR: the text is the literal.
+    /// DECIMAL, YEAR: the text of the value is the literal.
     Number,
-    /// FLOAT, DOUBLE: as DOUBLE, whose text is exact.
+    /// FLOAT, DOUBLE: selected as DOUBLE, whose text is exact.
     Float,
-    /// ENUM, SET, BIT: by their number, which is the order of their indexes.
+    /// ENUM, SET, BIT: selected as their number, by which their indexes are ordered.
     Ordinal,
-    /// DATE, TIME, DATETIME, TIMESTAMP, UUID, INET4, INET6: the text in quotes.
+    /// DATE, TIME, DATETIME, TIMESTAMP, UUID, INET4, INET6: the literal is the text in quotes.
     Quoted,
-    /// CHAR, VARCHAR, TEXT with a character set: in hexadecimal.
+    /// CHAR, VARCHAR, TEXT with a character set: the literal is hexadecimal.
     Text {
         /// The character set.
         charset: String,
     },
-    /// BINARY, VARBINARY, BLOB: in hexadecimal.
+    /// BINARY, VARBINARY, BLOB: the literal is hexadecimal.
     Bytes,
 }
 
 impl KeyKind {
-    /// The kind of a column, from its type and character set as `information_schema.columns` names them.
+    /// Returns the kind of a column, from its type and character set as in `information_schema.columns`.
     /// `None` if a table cannot be cut by such a column.
     pub fn of(data_type: &str, charset: Option<&str>) -> Option<Self> {
         Some(match data_type {
@@ -64,20 +65,21 @@ impl KeyKind {
 }
 
 impl KeyColumn {
-    /// The SQL expression that selects a value.
+    /// Returns the SQL expression that selects a value of the column.
     pub fn expression(&self) -> String {
         let name = quote_identifier(&self.name);
         match self.kind {
             KeyKind::Integer | KeyKind::Number | KeyKind::Quoted => name,
             KeyKind::Float => format!("CAST({name} AS DOUBLE)"),
-            // For a SET, which has 64 bits: with `+0` MySQL would convert it to a floating-point number.
+            // A CAST and not `+0`: for a SET, which has 64 bits, MySQL would convert `+0` to a floating-point
+            // number.
             KeyKind::Ordinal => format!("CAST({name} AS UNSIGNED)"),
             KeyKind::Text { .. } | KeyKind::Bytes => format!("HEX({name})"),
         }
     }
 
-    /// The literal of a value that [`KeyColumn::expression`] selected; `None` if the value does not fit the
-    /// kind.
+    /// Returns the literal of a value that [`KeyColumn::expression`] selected; `None` if the value does not
+    /// fit the kind.
     pub fn literal(&self, value: &[u8]) -> Option<KeyLiteral> {
         let text = str::from_utf8(value).ok()?;
         let of = |allowed: fn(u8) -> bool| (!text.is_empty() && text.bytes().all(allowed)).then_some(text);
@@ -107,22 +109,24 @@ fn unhex(text: &str) -> Option<Vec<u8>> {
     pairs.iter().map(|[high, low]| Some(digit(*high)? << 4 | digit(*low)?)).collect()
 }
 
-/// A unique key.
+/// A unique key of a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChunkKey {
-    /// Its name; `PRIMARY` for the primary key.
+    /// The name of the key; `PRIMARY` for the primary key.
     pub name: String,
-    /// Its columns in their order; one at least.
+    /// The columns of the key in their order; at least one.
     pub columns: Vec<KeyColumn>,
 }
 
 impl ChunkKey {
-    /// Whether it is a single integer column. Ranges of such a key are cut without queries for its values.
+    /// Returns whether the key is a single integer column. Ranges of such a key are cut without querying for
+    /// values.
     pub fn is_integer(&self) -> bool {
         matches!(self.columns.as_slice(), [column] if column.kind == KeyKind::Integer)
     }
 
-    /// The ORDER BY list under which the server reads the index, forwards or backwards, instead of sorting.
+    /// Returns an ORDER BY list for which the server reads the index, forwards or backwards, and does not
+    /// sort.
     pub fn order(&self) -> String {
         let columns = self.columns.iter().map(|column| {
             let direction = if column.descending { " DESC" } else { "" };
@@ -131,18 +135,19 @@ impl ChunkKey {
         columns.collect::<Vec<_>>().join(", ")
     }
 
-    /// Whether rows may have NULL in it. The key does not distinguish such rows.
+    /// Returns whether rows may have NULL in the key. The key does not distinguish such rows.
     pub fn is_nullable(&self) -> bool {
         self.columns.iter().any(|column| column.nullable)
     }
 
-    /// Lower is better: the primary key, which is the physical row order; keys without NULL; a single
-    /// integer; fewer columns.
+    /// Ranks a key; lower is better. First comes the primary key, which is the physical row order; then keys
+    /// without NULL; then a single integer column; then fewer columns.
     fn rank(&self) -> (bool, bool, bool, usize) {
         (self.name != "PRIMARY", self.is_nullable(), !self.is_integer(), self.columns.len())
     }
 
-    /// The best key of a table to cut chunks by; the first of equally good ones.
+    /// Returns the best key of a table for cutting chunks. If several are equally good, returns the first of
+    /// them.
     pub fn choose(keys: &[Self]) -> Option<&Self> {
         keys.iter().min_by_key(|key| key.rank())
     }
@@ -153,7 +158,7 @@ mod tests {
     use super::*;
 
     fn column(data_type: &str, charset: Option<&str>, nullable: bool) -> KeyColumn {
-        let kind = KeyKind::of(data_type, charset).expect("it makes a key");
+        let kind = KeyKind::of(data_type, charset).expect("a table can be cut by this type");
         KeyColumn { name: "c".into(), kind, nullable, descending: false }
     }
 
@@ -166,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn literals_equal_the_values_they_were_made_of() {
+    fn literals_are_equal_to_their_values() {
         let literal = |data_type, charset, value: &str| {
             column(data_type, charset, false).literal(value.as_bytes()).map(|literal| literal.0)
         };
@@ -188,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn the_best_key_is_chosen() {
+    fn the_best_key_for_chunks_is_chosen() {
         let keys = [
             key("nullable", &[("int", true)]),
             key("text", &[("varchar", false)]),

@@ -1,15 +1,15 @@
 //! Cuts a table into chunks by ranges of a key, so that each row is in one chunk.
 //!
-//! The core decides and does no I/O:
+//! The core modules decide, and do no I/O:
 //! - [`range`]: which rows a chunk has; [`condition`]: the same as SQL.
 //! - [`key`]: the key by which a table is cut, and how its values are read and compared.
-//! - [`plan`]: [`Chunker`], which returns the next chunk, or the query that it needs first.
+//! - [`plan`]: [`Chunker`], which returns the next chunk, or the query that it needs before.
 //! - [`coverage`]: whether chunks cover the table, from their ranges alone.
 //! - [`width_search`]: how wide a range must be where keys are sparse; [`chunk_sizer`]: how many rows a chunk
 //!   gets.
 //!
-//! The driver: [`table_info`] reads a table's columns and keys, [`queries`] sends the core's queries to the
-//! server.
+//! The other modules talk to the server: [`table_info`] reads a table's columns and keys, and [`queries`]
+//! sends the queries of the core.
 
 pub mod chunk_sizer;
 pub mod condition;

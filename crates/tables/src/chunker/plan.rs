@@ -1,6 +1,6 @@
-//! Decides which chunk comes next. Ranges follow one another without a gap from the lowest end to the
-//! highest, both open. So they cover every row once, whatever the server answers; the answers only decide how
-//! even the chunks are.
+//! Decides which chunk comes next. Each range starts where the one before it ends. The first range has no
+//! lower limit, and the last one has no upper limit. So the ranges cover every row once, whatever the server
+//! answers. The answers only decide how even the chunks are.
 
 use super::chunk_sizer::{ChunkSizeLimits, ChunkSizer};
 use super::coverage::first_gap;
@@ -8,59 +8,60 @@ use super::key::ChunkKey;
 use super::range::{ChunkRange, KeyLiteral, KeyRange};
 use super::width_search::WidthSearch;
 
-/// Integer keys count as dense if there are at most this many key values per row. Such ranges are cut without
-/// queries.
+/// Maximum number of key values per row for which integer keys count as dense. Ranges of dense keys are cut
+/// without queries.
 const DENSE_KEYS_PER_ROW: u128 = 2;
 
 /// What the chunker needs to know about a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChunkPlan {
-    /// The key to cut by; without one the table is a single chunk.
+    /// The key to cut by. Without a key, the table is a single chunk.
     pub key: Option<ChunkKey>,
-    /// Partitions, which are cut one after the other; empty for a table without partitions.
+    /// The partitions, which are cut one after the other; empty for a table without partitions.
     pub partitions: Vec<String>,
-    /// Estimated number of rows. Only the number of queries depends on it.
+    /// Estimated number of rows. Only the number of queries depends on it, not the correctness.
     pub rows_estimate: u64,
     /// Limits for the size of a chunk.
     pub limits: ChunkSizeLimits,
 }
 
-/// What the chunker must know to cut the next chunk.
+/// A question to the server that the chunker needs answered before it can cut the next chunk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ChunkQuery {
-    /// The lowest and the highest integer key.
+    /// What are the lowest and the highest integer key?
     Extent,
-    /// The estimated number of rows from one integer key to another, both included.
+    /// How many rows are there, as an estimate, from one integer key to another, both included?
     Estimate {
         /// The lowest key.
         from: i128,
         /// The highest key.
         to: i128,
     },
-    /// The key of the row that is `rows` rows after `after`, in key order.
+    /// What is the key of the row that is `rows` rows after the key `after`, in key order?
     Boundary {
-        /// Count from after this key; from the first row if absent.
+        /// The key after which rows are counted; `None` to count from the first row.
         after: Option<Vec<KeyLiteral>>,
-        /// How many rows; counted from 1.
+        /// Number of rows; 1 means the next row.
         rows: u64,
     },
 }
 
-/// The server's answer.
+/// The server's answer to a [`ChunkQuery`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ChunkQueryResult {
-    /// Answers [`ChunkQuery::Extent`]; `None` if there are no rows.
+    /// The answer to [`ChunkQuery::Extent`]; `None` if there are no rows.
     Extent(Option<(i128, i128)>),
-    /// Answers [`ChunkQuery::Estimate`].
+    /// The answer to [`ChunkQuery::Estimate`].
     Estimate(u64),
-    /// Answers [`ChunkQuery::Boundary`]; `None` if there are fewer rows.
+    /// The answer to [`ChunkQuery::Boundary`]; `None` if there are fewer rows.
     Boundary(Option<Vec<KeyLiteral>>),
 }
 
-/// The next thing to do.
+/// What the caller of the chunker must do next.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ChunkStep {
-    /// Send this query for a partition, or for the whole table, and pass the result to [`Chunker::answer`].
+    /// Send this query for a partition, or for the whole table if `None`, and pass the result to
+    /// [`Chunker::answer`].
     Ask(Option<String>, ChunkQuery),
     /// Process this chunk.
     Chunk(ChunkRange),
@@ -68,19 +69,19 @@ pub enum ChunkStep {
     Done,
 }
 
-/// How far the chunker is in a partition.
+/// How far a partition is cut into chunks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum PartitionPosition {
-    /// No chunk of it was cut.
+    /// No chunk of the partition was cut.
     Start,
-    /// The chunk for NULL was cut, if the key is nullable.
+    /// The next chunk starts at an integer key. If the key is nullable, the chunk for NULL was cut.
     Integers {
         from: Option<i128>,
     },
     Keys {
         after: Option<Vec<KeyLiteral>>,
     },
-    /// All chunks of it were cut.
+    /// All chunks of the partition were cut.
     End,
 }
 
@@ -92,16 +93,19 @@ pub struct Chunker {
     /// The index of the current partition.
     partition: usize,
     position: PartitionPosition,
-    /// The table has no rows to read.
+    /// Whether the table has no rows to read.
     empty: bool,
-    /// The extent of the current partition, once it is known.
+    /// The lowest and the highest key of the current partition. The outer `None` means that they are not
+    /// known yet, and the inner `None` that there are no rows.
     extent: Option<Option<(i128, i128)>>,
     search: Option<WidthSearch>,
-    /// The end of the next chunk, once it is known: an integer, or a key; the inner `None` is the open end.
+    /// The end of the next chunk, once it is known: an integer range or a key. The inner `None` of a key
+    /// means that the chunk has no upper limit.
     found: Option<ChunkEnd>,
     /// How many key values the last chunk spanned.
     width: u128,
-    /// Minimum number of key values for a chunk. Each empty chunk doubles it, whatever the estimates say.
+    /// Minimum number of key values in a chunk. Each empty chunk doubles it, whatever the server's estimates
+    /// are.
     width_min: u128,
 }
 
@@ -112,13 +116,13 @@ enum ChunkEnd {
 }
 
 impl Chunker {
-    /// A chunker for a table without rows to read.
+    /// Creates a chunker for a table without rows to read.
     pub fn empty(plan: ChunkPlan) -> Self {
         let partition = plan.partitions.len().saturating_sub(1);
         Self { position: PartitionPosition::End, empty: true, partition, ..Self::new(plan) }
     }
 
-    /// Begins at the first row.
+    /// Creates a chunker that begins at the first row.
     pub fn new(plan: ChunkPlan) -> Self {
         let chunk_sizer = ChunkSizer::new(plan.limits);
         let width = u128::from(chunk_sizer.rows());
@@ -136,10 +140,10 @@ impl Chunker {
         }
     }
 
-    /// Continues after the last chunk of an earlier run.
+    /// Creates a chunker that continues after the last chunk of an earlier run.
     ///
     /// # Errors
-    /// Why it cannot continue: the chunk does not fit this key and these partitions.
+    /// The reason why it cannot continue: the chunk does not fit this key and these partitions.
     pub fn resume(plan: ChunkPlan, last: Option<&ChunkRange>) -> Result<Self, String> {
         let mut chunker = Self::new(plan);
         let Some(last) = last else { return Ok(chunker) };
@@ -182,23 +186,23 @@ impl Chunker {
         first_gap(ranges, &self.plan.partitions, nullable)
     }
 
-    /// The plan of this chunker.
+    /// Returns the plan of this chunker.
     pub fn plan(&self) -> &ChunkPlan {
         &self.plan
     }
 
-    /// Whether all chunks were returned.
+    /// Returns whether all chunks were returned.
     pub fn is_done(&self) -> bool {
         self.position == PartitionPosition::End && self.partition + 1 >= self.plan.partitions.len()
     }
 
-    /// Records how many rows a chunk had and what it cost.
+    /// Records how many rows a chunk had, and what it cost.
     pub fn record_chunk(&mut self, rows: u64, cost: u64) {
         self.chunk_sizer.record_chunk(rows, cost);
         self.width_min = if rows == 0 { self.width_min.saturating_mul(2) } else { 1 };
     }
 
-    /// Takes the answer to the last query.
+    /// Takes the server's answer to the last query.
     pub fn answer(&mut self, answer: ChunkQueryResult) {
         match answer {
             ChunkQueryResult::Extent(extent) => self.extent = Some(extent),
@@ -212,7 +216,7 @@ impl Chunker {
         }
     }
 
-    /// The next step. A query is repeated until it is answered; each chunk is returned once.
+    /// Returns the next step. A query is returned again until it is answered; each chunk is returned once.
     pub fn step(&mut self) -> ChunkStep {
         loop {
             match self.position.clone() {
@@ -262,8 +266,8 @@ impl Chunker {
 
     fn integers(&mut self, from: Option<i128>) -> ChunkStep {
         let Some(extent) = self.extent else { return self.ask(ChunkQuery::Extent) };
-        // Rows that were inserted beyond the extent since then belong to the first or the last chunk, which
-        // are open.
+        // Rows may have been inserted outside of the extent since it was read. They belong to the first or
+        // the last chunk, which have no limit at that end.
         let Some((low, high)) = extent else { return self.last_integers(from) };
         let begin = from.unwrap_or(low);
         let rest = match u128::try_from(high - begin) {

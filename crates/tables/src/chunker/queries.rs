@@ -1,4 +1,4 @@
-//! Sends the chunker's queries to the server.
+//! Sends the queries of the chunker to the server.
 
 use tailwater_session::{Connection, RowStream, ServerInfo, SessionError, TextRow};
 use tailwater_wire::Flavour;
@@ -12,12 +12,12 @@ use crate::schema::TableName;
 use tailwater_wire::server_version::ServerFeature;
 use tailwater_wire::sql_quote::{qualified_name, quote_identifier};
 
-/// Session settings for reading chunks: zero dates and the like compare without an error, and times are the
-/// same on every connection.
+/// Session settings for reading chunks. Zero dates and invalid dates compare without an error, and times are
+/// the same on every connection.
 pub const SESSION_SETTINGS: &str = "SET SESSION sql_mode = 'ALLOW_INVALID_DATES', time_zone = '+00:00', \
                            group_concat_max_len = 1048576";
 
-/// The next chunk of a table; `None` at its end.
+/// Returns the next chunk of a table; `None` after the last one.
 ///
 /// # Errors
 /// [`BulkError::Session`]; [`BulkError::UnexpectedAnswer`] if the server's answer cannot be parsed.
@@ -50,14 +50,14 @@ pub async fn next_chunk(
 /// A statement that reads the rows of a chunk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChunkStatement {
-    /// Its text.
+    /// The text of the statement.
     pub sql: String,
-    /// Whether to read its rows in the binary protocol, because the server is slow to print them.
+    /// Whether to read the rows in the binary protocol, because the server is slow to print their values.
     pub as_values: bool,
 }
 
 impl ChunkStatement {
-    /// Starts to read its rows.
+    /// Runs the statement and starts to read its rows.
     ///
     /// # Errors
     /// [`SessionError`].
@@ -70,7 +70,7 @@ impl ChunkStatement {
     }
 }
 
-/// Compares the number of rows that the last statement returned with the number that the server reports as
+/// Compares the number of rows that arrived for the last statement with the number that the server reports as
 /// sent.
 ///
 /// # Errors
@@ -90,21 +90,21 @@ pub async fn check_row_count(
     Err(BulkError::RowCountMismatch { table: of.to_string(), reason })
 }
 
-/// How the server reads the rows of a range.
+/// How the server should read the rows of a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RangeScan {
     /// The index hint.
     pub hint: IndexHint,
-    /// The first words of the statement.
+    /// The first words of the statement, with an optimizer hint if needed.
     pub select: &'static str,
 }
 
 impl RangeScan {
-    /// For a table with about `rows_estimate` rows.
+    /// Decides how to read the rows of a range, in a table with about `rows_estimate` rows.
     ///
     /// MySQL's old optimizer compares each row of a range with the ends of the range again, which costs a
     /// tenth of the CPU time of sending the row. The hypergraph optimizer, which all builds have since 9.7,
-    /// knows that the index has done so.
+    /// knows that the index has already done so.
     pub fn new(server: &ServerInfo, range: &KeyRange, rows_estimate: u64) -> Self {
         let is_range = matches!(range, KeyRange::Integers { .. });
         let select = match is_range && server.has(ServerFeature::HypergraphOptimizer) {
@@ -117,21 +117,21 @@ impl RangeScan {
 
 const SELECT_BY_HYPERGRAPH: &str = "SELECT /*+ SET_VAR(optimizer_switch = 'hypergraph_optimizer=on') */";
 
-/// The hint that selects the index.
+/// The hint that makes the server use the index of the key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IndexHint {
-    /// `FORCE INDEX`: use this index whatever the optimizer estimates.
+    /// `FORCE INDEX`: use this index, whatever the optimizer estimates.
     Force,
-    /// `USE INDEX`: use this index or none.
+    /// `USE INDEX`: use this index or read the whole table.
     Use,
 }
 
 impl IndexHint {
-    /// For the rows of a range, in a table with about `rows_estimate` rows.
+    /// Chooses the hint for the rows of a range, in a table with about `rows_estimate` rows.
     ///
     /// With a forced index, MySQL does not estimate the number of rows and assumes one. It then fetches rows
-    /// one by one instead of many at a time, which needs a quarter more CPU time. So the index is forced only
-    /// where the server might otherwise read the whole table.
+    /// one by one, which needs a quarter more CPU time than many at a time. So the index is forced only where
+    /// the server might otherwise read the whole table.
     pub fn new(flavour: Flavour, range: &KeyRange, rows_estimate: u64) -> Self {
         let rows_max = match range {
             KeyRange::Integers { from: Some(from), to: Some(to) } => {
@@ -143,7 +143,7 @@ impl IndexHint {
         if flavour == Flavour::MySql && is_small { Self::Use } else { Self::Force }
     }
 
-    /// The hint, which follows the table's name.
+    /// Returns the text of the hint, which follows the table's name.
     pub fn text(self, key: &ChunkKey) -> String {
         let hint = match self {
             Self::Force => "FORCE",
@@ -153,7 +153,8 @@ impl IndexHint {
     }
 }
 
-/// The `FROM` clause with the partition and the index hint, on which estimates and row order depend.
+/// Returns the `FROM` clause with the partition and the index hint. Estimates and the order of rows depend on
+/// them.
 pub fn from_clause(
     schema: &str,
     table: &str,
@@ -177,15 +178,15 @@ fn statement(table: &str, key: &ChunkKey, question: &ChunkQuery, flavour: Flavou
         ChunkQuery::Extent => format!("SELECT MIN({names}), MAX({names}) {from}"),
         ChunkQuery::Estimate { from: low, to } => {
             let explain = match flavour {
-                // The hypergraph optimizer, which a server may have enabled, has no EXPLAIN in this format.
-                // Servers that do not know the switch ignore the hint.
+                // The server may have enabled the hypergraph optimizer, which has no EXPLAIN in this format,
+                // so the hint disables it. Servers that do not know the switch ignore the hint.
                 Flavour::MySql => {
                     "EXPLAIN FORMAT=TRADITIONAL SELECT /*+ SET_VAR(optimizer_switch='hypergraph_optimizer=off') */"
                 }
                 Flavour::MariaDb => "EXPLAIN SELECT",
             };
             let range = KeyRange::Integers { from: Some(*low), to: Some(*to) };
-            // With `FORCE INDEX`, MySQL does not estimate the number of rows.
+            // USE INDEX and not FORCE INDEX: with a forced index, MySQL does not estimate the number of rows.
             format!("{explain} {names} {table} USE INDEX ({}){}", quote_identifier(&key.name), holds(&range))
         }
         ChunkQuery::Boundary { after, rows } => {
@@ -213,7 +214,7 @@ fn parse_result(
             let end = |index| row?.get_str(index)?.parse::<i128>().ok();
             Some(ChunkQueryResult::Extent(end(0).zip(end(1))))
         }
-        // The row "Impossible WHERE" has no number.
+        // The row "Impossible WHERE" has no number of rows.
         ChunkQuery::Estimate { .. } => {
             Some(ChunkQueryResult::Estimate(row?.get_u64(rows_column?).unwrap_or(0)))
         }
@@ -231,12 +232,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_index_is_forced_where_the_whole_table_might_be_read() {
+    fn the_index_is_forced_if_the_server_might_read_the_whole_table() {
         let range = |from, to| KeyRange::Integers { from, to };
         let hint = |range: &KeyRange, rows| IndexHint::new(Flavour::MySql, range, rows);
         let hundred = range(Some(-49), Some(50));
         assert_eq!(hint(&hundred, 400), IndexHint::Use);
-        // The range may be most of the table, or the estimate may be stale.
+        // The index is forced: the range may be most of the table, or the estimate may be stale.
         assert_eq!(hint(&hundred, 399), IndexHint::Force);
         assert_eq!(hint(&range(None, Some(50)), u64::MAX), IndexHint::Force);
         assert_eq!(hint(&range(Some(i128::MIN), Some(i128::MAX)), u64::MAX), IndexHint::Force);

@@ -2,14 +2,15 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A value of a key as an SQL literal that compares as the column does: a number, a quoted text, or
-/// hexadecimal bytes after their character set.
+/// A key value as an SQL literal that the server compares in the same way as the column. It is a number, a
+/// text in quotes, or hexadecimal bytes after their character set.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct KeyLiteral(pub String);
 
 impl KeyLiteral {
-    /// Whether it is a literal and nothing else. Values that are read from a file become part of statements.
+    /// Returns whether the text is a single SQL literal. Values that are read from a file become part of
+    /// statements, so nothing else is accepted.
     pub fn is_literal(&self) -> bool {
         let quoted = |text: &str, allowed: fn(u8) -> bool| {
             let inside = text.strip_prefix('\'').and_then(|text| text.strip_suffix('\''));
@@ -29,7 +30,7 @@ impl KeyLiteral {
 }
 
 impl KeyRange {
-    /// Whether all its keys are literals.
+    /// Returns whether all keys of the range are literals.
     pub fn is_sound(&self) -> bool {
         match self {
             Self::Keys { after, to } => after.iter().chain(to).flatten().all(KeyLiteral::is_literal),
@@ -38,35 +39,35 @@ impl KeyRange {
     }
 }
 
-/// Which rows of a table, or of one of its partitions, a chunk has.
+/// Which rows a chunk has, in a table or in one of its partitions.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ChunkRange {
     /// The partition; absent for tables without partitions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partition: Option<String>,
-    /// The range of keys.
+    /// The range of the key.
     pub keys: KeyRange,
 }
 
-/// A range of keys. All ranges of one chunker cover every row once, whatever the table has.
+/// A range of a key. All ranges of one chunker together cover every row once, whatever rows the table has.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum KeyRange {
     /// All rows.
     All,
-    /// Rows with NULL in a column of the key. A unique key allows several such rows.
+    /// Rows that have NULL in a column of the key. A unique key allows several such rows.
     Nulls,
-    /// Integers from `from` to `to`, both included; an absent end is open.
+    /// Integers from `from` to `to`, both included. An absent end means no limit.
     Integers {
-        /// The lowest key.
+        /// The lowest key of the range.
         #[serde(deserialize_with = "Option::deserialize")]
         from: Option<i128>,
-        /// The highest key.
+        /// The highest key of the range.
         #[serde(deserialize_with = "Option::deserialize")]
         to: Option<i128>,
     },
-    /// Keys after `after`, up to and including `to`, in the server's order; an absent end is open.
+    /// Keys after `after`, up to and including `to`, in the server's order. An absent end means no limit.
     Keys {
         /// The last key before the range.
         #[serde(deserialize_with = "Option::deserialize")]

@@ -7,48 +7,48 @@ use super::key::{ChunkKey, KeyColumn, KeyKind};
 use crate::error::BulkError;
 use tailwater_wire::sql_quote::string_literal;
 
-/// A table's columns, keys and partitions.
+/// The columns, keys and partitions of a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TableInfo {
-    /// Its database.
+    /// The database of the table.
     pub schema: String,
-    /// Its name.
+    /// The name of the table.
     pub table: String,
-    /// Its storage engine, for instance InnoDB.
+    /// The storage engine of the table, for instance InnoDB.
     pub engine: String,
-    /// Whether it has system versioning (MariaDB).
+    /// Whether the table has system versioning (MariaDB).
     pub versioned: bool,
-    /// Columns in their order, without generated ones.
+    /// The columns in their order, without generated columns.
     pub columns: Vec<ColumnInfo>,
-    /// The keys by which it can be cut into chunks.
+    /// The keys by which the table can be cut into chunks.
     pub keys: Vec<ChunkKey>,
-    /// Its partitions; empty if it has none.
+    /// The partitions of the table; empty if it has none.
     pub partitions: Vec<String>,
     /// Estimated number of rows.
     pub rows_estimate: u64,
-    /// Estimated size on the server, in bytes.
+    /// Estimated size of the table on the server, in bytes.
     pub bytes_estimate: u64,
 }
 
-/// A column with stored values.
+/// A column whose values are stored, not generated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ColumnInfo {
-    /// Its name.
+    /// The name of the column.
     pub name: String,
-    /// Its type without length and attributes, in lower case.
+    /// The type of the column without length and attributes, in lower case.
     pub data_type: String,
-    /// The type as it is declared.
+    /// The type as it is declared, with length and attributes.
     pub column_type: String,
-    /// The character set, for types that have one.
+    /// The character set of the column, for types that have one.
     pub charset: Option<String>,
-    /// The collation, for types that have one.
+    /// The collation of the column, for types that have one.
     pub collation: Option<String>,
-    /// Whether it may be NULL.
+    /// Whether the column may be NULL.
     pub nullable: bool,
 }
 
 impl TableInfo {
-    /// Reads a table's description; `None` if there is no such table.
+    /// Reads the description of a table; `None` if the table does not exist.
     ///
     /// # Errors
     /// [`BulkError::Session`]
@@ -69,7 +69,8 @@ impl TableInfo {
             (text(row, 0), row.get_u64(1).unwrap_or(0), row.get_u64(2).unwrap_or(0));
         let described = columns(connection, &of_table).await?;
         let keys = keys(connection, &of_table, &described).await?;
-        // Selecting a partition of MariaDB's history by name would also return deleted rows.
+        // If a partition of MariaDB's history is selected by its name, the server also returns deleted rows,
+        // so these partitions are left out.
         let sql = format!(
             "SELECT DISTINCT partition_name, partition_ordinal_position FROM information_schema.partitions WHERE \
              {of_table} AND partition_name IS NOT NULL AND partition_method <> 'SYSTEM_TIME' \
@@ -90,19 +91,21 @@ impl TableInfo {
         }))
     }
 
-    /// Whether a consistent snapshot covers it. Tables of other engines show their current rows.
+    /// Returns whether a consistent snapshot covers the table. Tables of other engines show their current
+    /// rows.
     pub fn is_transactional(&self) -> bool {
         ["innodb", "rocksdb", "tokudb", "ndbcluster"].contains(&self.engine.to_lowercase().as_str())
     }
 
-    /// Whether it stores its own rows. Other engines show rows of other tables, on this server or another.
+    /// Returns whether the table stores its own rows. Tables of other engines show rows of other tables, on
+    /// this server or another one.
     pub fn keeps_rows(&self) -> bool {
         keeps_rows(&self.engine)
     }
 }
 
-/// Whether an engine stores its own rows. Other engines keep them in tables of the same server, of another
-/// server, or in foreign files; a write or a TRUNCATE takes effect there.
+/// Returns whether tables of an engine store their own rows. Other engines keep the rows in tables of the
+/// same server, of another server, or in foreign files. A write or a TRUNCATE takes effect there.
 pub fn keeps_rows(engine: &str) -> bool {
     const ELSEWHERE: [&str; 7] = ["MRG_MyISAM", "FEDERATED", "CONNECT", "SPIDER", "OQGRAPH", "S3", "SPHINX"];
     !ELSEWHERE.iter().any(|name| name.eq_ignore_ascii_case(engine))
@@ -137,7 +140,8 @@ async fn keys(
     of_table: &str,
     columns: &[ColumnDescription],
 ) -> Result<Vec<ChunkKey>, BulkError> {
-    // With an index that the optimizer must not use, the server would sort the table for each chunk.
+    // Indexes that the optimizer must not use are left out: with such a key, the server would sort the table
+    // for each chunk.
     let usable = match connection.server().flavour {
         Flavour::MySql => "is_visible = 'YES'",
         Flavour::MariaDb => "ignored = 'NO'",
@@ -149,7 +153,8 @@ async fn keys(
     Ok(keys_of(&connection.query(&sql).await?, columns))
 }
 
-/// The unique keys that the server can read in order and that contain whole column values.
+/// Returns the unique keys that the server can read in order, and that contain whole column values, not
+/// prefixes.
 fn keys_of(parts: &QueryResult, columns: &[ColumnDescription]) -> Vec<ChunkKey> {
     let mut keys: Vec<(ChunkKey, Option<&str>, bool)> = Vec::new();
     for part in &parts.rows {

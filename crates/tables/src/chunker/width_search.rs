@@ -1,42 +1,44 @@
-//! Finds how wide a range must be where keys are sparse, by a search over the optimizer's estimates.
-//! Estimates read a few index pages and no rows.
+//! Finds how wide a range must be where keys are sparse, with a search over the optimizer's estimates. To
+//! make an estimate, the server reads a few index pages and no rows.
 
-/// Enough for doubling from 1 beyond every 64-bit key, and halving back.
+/// Maximum number of estimates. It is enough to double the width from 1 to more than all 64-bit keys, and to
+/// halve it back.
 const TRIES_MAX: u32 = 160;
 
-/// A search for the number of key values, present or not, that contain about the wanted number of rows.
+/// A search for a width of the key range, in key values, that contains about the wanted number of rows. Key
+/// values count whether rows have them or not.
 #[derive(Debug, Clone)]
 pub(super) struct WidthSearch {
     /// The wanted number of rows.
     rows: u64,
-    /// The number of key values that is tried now.
+    /// The width that is estimated next, in key values.
     width: u128,
-    /// The largest number of key values known to contain too few rows.
+    /// The largest width that is known to contain too few rows.
     too_few: u128,
-    /// The smallest number of key values known to contain too many rows.
+    /// The smallest width that is known to contain too many rows.
     too_many: Option<u128>,
-    /// The number of remaining key values.
+    /// The number of key values from the start of the range to the highest key.
     rest: u128,
     tries: u32,
 }
 
 impl WidthSearch {
-    /// Starts with a guess, among `rest` key values.
+    /// Starts a search with a guess of the width, among `rest` key values.
     pub(super) fn new(rows: u64, guess: u128, rest: u128) -> Self {
         let rest = rest.max(1);
         Self { rows, width: guess.clamp(1, rest), too_few: 0, too_many: None, rest, tries: 0 }
     }
 
-    /// The number of key values to estimate next.
+    /// Returns the width to estimate next, in key values.
     pub(super) fn width(&self) -> u128 {
         self.width
     }
 
-    /// Takes an estimate of the rows among [`WidthSearch::width`] key values. Returns the number of key
-    /// values once it is found.
+    /// Takes the estimated number of rows in [`WidthSearch::width`] key values. Returns the width once the
+    /// search has found it.
     pub(super) fn estimated(&mut self, estimate: u64) -> Option<u128> {
         self.tries += 1;
-        // Servers estimate 1 for an empty range.
+        // Servers estimate 1 row for an empty range.
         let few = estimate <= 1 || estimate.saturating_mul(2) < self.rows;
         let many = !few && estimate > self.rows.saturating_mul(2);
         if (few && self.width == self.rest) || (!few && !many) || self.tries >= TRIES_MAX {
@@ -71,7 +73,7 @@ mod tests {
         let mut asked = 0;
         let found = loop {
             asked += 1;
-            // Nothing up to 2^40, then one row per key value.
+            // A table without rows up to the key 2^40, and then with one row per key value.
             let rows = search.width().saturating_sub(1 << 40).max(1);
             if let Some(found) = search.estimated(u64::try_from(rows).unwrap_or(u64::MAX)) {
                 break found;
@@ -83,7 +85,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_search_ends_whatever_the_estimates_are(
+        fn the_search_ends_with_any_estimates(
             rows in 1u64.., guess: u128, rest: u64, estimates in prop::collection::vec(any::<u64>(), 1..50),
         ) {
             let rest = u128::from(rest.max(1));

@@ -1,4 +1,4 @@
-//! Users and roles with their privileges, as scripts.
+//! Reads users and roles with their privileges, as scripts.
 
 use tailwater_session::{Connection, SessionError};
 use tailwater_wire::Flavour;
@@ -12,16 +12,17 @@ use tailwater_wire::sql_quote::string_literal;
 /// Accounts that servers create for themselves.
 const SYSTEM_USERS: [&str; 5] = ["mysql.sys", "mysql.session", "mysql.infoschema", "mariadb.sys", "PUBLIC"];
 
-/// An account with its scripts.
+/// An account, and the scripts that create it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Account {
-    /// The user's or role's name.
+    /// The name of the user or role.
     pub user: String,
     /// The host part; empty for a role of MariaDB.
     pub host: String,
-    /// The script that creates it, with the hash of its password.
+    /// The script that creates the account, with the hash of its password.
     pub create: Vec<u8>,
-    /// The script that grants its privileges and sets its default roles. It needs the other accounts.
+    /// The script that grants the account's privileges and sets its default roles. It needs the other
+    /// accounts.
     pub grants: Vec<u8>,
 }
 
@@ -33,7 +34,7 @@ pub async fn accounts(connection: &mut Connection) -> Result<Vec<Account>, BulkE
     let flavour = connection.server().flavour;
     let sql = match flavour {
         Flavour::MySql => {
-            // Password hashes may have any bytes.
+            // Password hashes may contain any bytes, so they are printed in hexadecimal.
             connection.execute("SET SESSION print_identified_with_as_hex = 1").await?;
             "SELECT CONVERT(user USING utf8mb4), CONVERT(host USING utf8mb4), 'N' FROM mysql.user ORDER BY user, host"
         }
@@ -54,7 +55,7 @@ pub async fn accounts(connection: &mut Connection) -> Result<Vec<Account>, BulkE
         let Some((create, granted)) = show(connection, &name, is_role == "Y").await? else {
             warn!(
                 account = name,
-                "account skipped: the server does not use it (a host name with skip_name_resolve)"
+                "account skipped, because the server does not use it (it has a host name, and skip_name_resolve is on)"
             );
             continue;
         };
@@ -78,8 +79,8 @@ pub async fn accounts(connection: &mut Connection) -> Result<Vec<Account>, BulkE
     Ok(found)
 }
 
-/// The definition of an account and its grants; `None` if the server does not know the account although it is
-/// in its tables.
+/// Returns the definition of an account and its grants. `None` if the server does not know the account,
+/// although its tables have it.
 async fn show(
     connection: &mut Connection,
     name: &str,
@@ -99,7 +100,7 @@ async fn show(
             shown => found.push(texts(&shown?)?.into_iter().map(|[text]| text).collect::<Vec<_>>()),
         }
     }
-    // A role may not exist yet when a user is created.
+    // The default roles are left out here: such a role may not exist yet when the user is created.
     let create = match found.get(1) {
         None => format!("CREATE ROLE {name}"),
         Some(shown) => without_default_role(shown.first().map_or("", String::as_str)),
@@ -111,7 +112,7 @@ fn base() -> Script {
     Script::default().then("SET NAMES utf8mb4").then("SET sql_mode = ''")
 }
 
-/// An account's name as it is written in statements.
+/// Returns the name of an account as it is written in statements.
 pub fn account_name(user: &str, host: &str, is_role: bool) -> String {
     match is_role {
         true => string_literal(user),
@@ -119,7 +120,8 @@ pub fn account_name(user: &str, host: &str, is_role: bool) -> String {
     }
 }
 
-/// MySQL's `CREATE USER` without its default roles, which are set once all accounts exist.
+/// Returns MySQL's `CREATE USER` without the default roles of the user. They are set after all accounts
+/// exist.
 fn without_default_role(create: &str) -> String {
     let Some(from) = outside_quotes(create, " DEFAULT ROLE ") else { return create.to_owned() };
     let rest = &create[from..];
@@ -127,7 +129,7 @@ fn without_default_role(create: &str) -> String {
     format!("{}{requirement}", &create[..from])
 }
 
-/// The position of a text outside of quotes.
+/// Returns the position of a text outside of quotes.
 fn outside_quotes(text: &str, wanted: &str) -> Option<usize> {
     let mut quote = None;
     for (at, byte) in text.bytes().enumerate() {

@@ -1,4 +1,4 @@
-//! Reads the definition of an object.
+//! Reads the definitions of objects.
 
 use tailwater_session::{Connection, QueryResult};
 
@@ -10,11 +10,11 @@ use tailwater_wire::server_version::ServerFeature;
 use tailwater_wire::sql_quote::{qualified_name, quote_identifier, string_literal};
 
 /// The SQL mode for definitions that depend on no other mode. It accepts zero and invalid dates as defaults.
-/// A table whose engine is missing is refused, not created with another engine.
+/// A table whose engine the server lacks is refused, and not created with another engine.
 const PLAIN_MODE: &str = "NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES,NO_ENGINE_SUBSTITUTION";
 
-/// Prepares a session for reading definitions: names in backquotes, times in UTC, and everything in the bytes
-/// that the server stores. It has no default database, so that all names are qualified.
+/// Prepares a session for reading definitions: names in backquotes, times in UTC, and all text in the bytes
+/// that the server stores. The session has no default database, so that the server qualifies all names.
 ///
 /// # Errors
 /// [`BulkError::Session`].
@@ -23,8 +23,8 @@ pub async fn prepare(connection: &mut Connection) -> Result<(), BulkError> {
                character_set_client = utf8mb4, character_set_connection = utf8mb4, \
                character_set_results = binary";
     connection.execute(sql).await?;
-    // If it were hidden, a generated primary key would be missing from the dump, and a replica of the dump
-    // would take it for the first column.
+    // Makes MySQL show generated invisible primary keys. Otherwise such a key would be missing from the dump,
+    // and a replica of the dump would take it for the first column.
     const SHOW_HIDDEN_KEYS: &str = "SET SESSION show_gipk_in_create_table_and_information_schema = ON";
     if connection.server().has(ServerFeature::GeneratedInvisiblePrimaryKeys) {
         connection.execute(SHOW_HIDDEN_KEYS).await?;
@@ -32,7 +32,7 @@ pub async fn prepare(connection: &mut Connection) -> Result<(), BulkError> {
     Ok(())
 }
 
-/// The script that creates an object on an empty server, or after those that precede it in
+/// Returns the script that creates an object on an empty server, or after the objects that precede it in
 /// [`super::SchemaInventory::objects`]. The connection must be prepared by [`prepare`].
 ///
 /// # Errors
@@ -86,7 +86,7 @@ async fn sequence(
          IF(increment > 0, maximum_value, minimum_value) FROM {sequence}"
     );
     let state = connection.query(&sql).await?;
-    // The limits of a BIGINT UNSIGNED sequence exceed a signed 64-bit integer.
+    // A sequence may be BIGINT UNSIGNED, whose limits exceed a signed 64-bit integer.
     let number = |column: usize| state.first().and_then(|row| row.get_str(column)?.parse::<i128>().ok());
     let (Some(next), Some(round), Some(used_up), Some(last)) = (number(0), number(1), number(2), number(3))
     else {
@@ -112,8 +112,8 @@ async fn view(
     Ok(plain(schema).then(shown.character_sets()?).then(shown.bytes("Create View")?))
 }
 
-/// A routine, trigger or event. The meaning of its body depends on the settings of the session that created
-/// it.
+/// Returns the script for a routine, trigger or event. The meaning of its body depends on the settings of the
+/// session that created it, so the script sets them.
 async fn program(
     connection: &mut Connection,
     object: &SchemaObject,
@@ -141,7 +141,7 @@ async fn program(
     if kind == ObjectKind::Event {
         script = script.then(format!("SET time_zone = {}", string_literal(shown.text("time_zone")?)));
     }
-    // Parameters and variables without a character set have that of their database at creation time.
+    // Parameters and variables without a character set have the one that their database had at creation time.
     let collation = shown.text("Database Collation")?;
     let sql = format!(
         "SELECT default_collation_name FROM information_schema.schemata WHERE schema_name = {}",
@@ -156,7 +156,7 @@ async fn program(
     }
 }
 
-/// The first lines of the script of every object in a database.
+/// Starts the script of an object with the lines that are the same for every object in a database.
 fn plain(schema: &str) -> Script {
     Script::default()
         .then("SET NAMES utf8mb4")
@@ -180,7 +180,7 @@ impl<'a> ShowCreateResult<'a> {
         Ok(Self { object, result: connection.query(sql).await? })
     }
 
-    /// The bytes of a column. The server shows NULL to accounts that may not see the definition.
+    /// Returns the bytes of a column. The server shows NULL to accounts that may not see the definition.
     fn bytes(&self, column: &str) -> Result<&[u8], BulkError> {
         let index = self.result.column(column);
         let value = index.and_then(|index| self.result.first()?.get(index));

@@ -1,17 +1,17 @@
-//! The secondary keys of a table, parsed from its definition as servers print it, and which of them can be
-//! created after the rows.
+//! Parses the secondary keys of a table from its definition as servers print it, and decides which of them
+//! can be created after the rows.
 
 use std::collections::HashSet;
 
-/// The column in which the rows of a table give InnoDB's full-text index their document identifiers. While
-/// such an index exists, InnoDB refuses rows that do not come in the order of their identifiers (error 182,
-/// `row_insert_for_mysql` in `row0mysql.cc`). Rows of a dump come in the order of their primary key.
+/// The column from which InnoDB's full-text index takes the document identifiers of rows. While such an index
+/// exists, InnoDB refuses rows that do not arrive in the order of their identifiers (error 182,
+/// `row_insert_for_mysql` in `row0mysql.cc`). Rows of a dump arrive in the order of their primary key.
 pub const DOCUMENT_ID: &str = "FTS_DOC_ID";
 
-/// The start of the line of a full-text key.
+/// The text at the start of a line that defines a full-text key.
 const FULLTEXT: &str = "FULLTEXT KEY ";
 
-/// Whether the table has a column [`DOCUMENT_ID`].
+/// Returns whether the table has a column [`DOCUMENT_ID`].
 pub fn has_document_ids(definition: &str) -> bool {
     definition
         .lines()
@@ -21,17 +21,17 @@ pub fn has_document_ids(definition: &str) -> bool {
 /// A secondary key of a table definition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IndexDefinition<'a> {
-    /// Its name.
+    /// The name of the key.
     pub name: String,
-    /// Its line without the comma.
+    /// The line of the definition, without the comma.
     pub definition: &'a str,
-    /// The first column; `None` for an expression.
+    /// The first column of the key; `None` for an expression.
     first: Option<String>,
-    /// Whether it can be created later at the same cost.
+    /// Whether creating the key after the rows costs no more than before.
     plain: bool,
 }
 
-/// The name after its opening backquote, and the text after its closing one.
+/// Returns the name after its opening backquote, and the text after its closing backquote.
 fn name(text: &str) -> Option<(String, &str)> {
     let mut rest = text.strip_prefix('`')?;
     let mut name = String::new();
@@ -49,7 +49,7 @@ fn name(text: &str) -> Option<(String, &str)> {
     }
 }
 
-/// The secondary keys of a definition as servers print it, one per line.
+/// Returns the secondary keys of a definition as servers print it, with one key per line.
 pub fn keys(definition: &str) -> Vec<IndexDefinition<'_>> {
     const KINDS: [(&str, bool); 5] = [
         ("KEY ", true),
@@ -66,17 +66,19 @@ pub fn keys(definition: &str) -> Vec<IndexDefinition<'_>> {
         let Some((key, rest)) = name(named) else { continue };
         let first = rest.strip_prefix(" (").and_then(name).map(|(column, _)| column);
         let definition = line.strip_suffix(',').unwrap_or(line);
-        // MariaDB stores such keys in a hidden column, and copies the table to create them.
+        // MariaDB stores such a key in a hidden column, and copies the table to create it.
         let plain = plain && !definition.contains("USING HASH");
         keys.push(IndexDefinition { name: key, definition, first, plain });
     }
     keys
 }
 
-/// The keys of a table that can be created after its rows: those after the last one that must exist before,
-/// so that all keep their order. Columns of foreign keys (`needed`) need theirs, on either side, and so does
-/// an AUTO_INCREMENT column. If the rows have document identifiers ([`DOCUMENT_ID`]), the full-text keys
-/// among them are always returned; other keys only if `is_wanted`.
+/// Returns the keys of a table that can be created after its rows.
+///
+/// Only the keys after the last one that must exist before the rows are returned, so that all keys keep their
+/// order. Columns of foreign keys (`needed`) need their keys, on either side of the foreign key, and so does
+/// an AUTO_INCREMENT column. Full-text keys are always returned if the rows have document identifiers
+/// ([`DOCUMENT_ID`]). Other keys are returned only if `is_wanted`.
 pub fn deferrable<'a>(
     definition: &'a str,
     needed: &HashSet<String>,
@@ -96,7 +98,7 @@ fn deferrable_keys<'a>(
     late_fulltext: bool,
 ) -> Vec<IndexDefinition<'a>> {
     let is_clustered = definition.lines().any(|line| line.starts_with("  PRIMARY KEY "));
-    // With system versioning, every ALTER TABLE is recorded as a change of the history rows.
+    // With system versioning, the server records every ALTER TABLE as a change of the history rows.
     if !(is_clustered || late_fulltext)
         || definition.contains("WITH SYSTEM VERSIONING")
         || definition.contains("WITHOUT OVERLAPS")
@@ -134,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_after_the_last_needed_one_are_deferred() {
+    fn keys_after_the_last_needed_key_are_deferred() {
         assert_eq!(names(TABLE, &[]), ["u`1", "f", "e", "k, 2"]);
         assert_eq!(names(TABLE, &["other"]), ["e", "k, 2"]);
         assert_eq!(names(TABLE, &["a`b"]), Vec::<String>::new());
@@ -157,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn fulltext_keys_wait_for_rows_with_document_identifiers() {
+    fn fulltext_keys_are_deferred_if_rows_have_document_identifiers() {
         let unwanted = |definition: &str| -> Vec<_> {
             deferrable(definition, &HashSet::new(), false).into_iter().map(|key| key.name).collect()
         };

@@ -11,7 +11,7 @@ use crate::error::BulkError;
 use crate::schema::ObjectKind;
 use tailwater_wire::sql_quote::string_literals;
 
-/// System databases, and Tailwater's own.
+/// The system databases, and the database of Tailwater itself.
 pub(super) const SYSTEM_SCHEMAS: [&str; 6] =
     ["information_schema", "performance_schema", "mysql", "sys", "ndbinfo", "tailwater"];
 
@@ -19,14 +19,14 @@ pub(super) const SYSTEM_SCHEMAS: [&str; 6] =
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TableName {
-    /// The database.
+    /// The name of the database.
     pub schema: String,
-    /// The table.
+    /// The name of the table.
     pub name: String,
 }
 
 impl TableName {
-    /// Makes a qualified name.
+    /// Creates a qualified name.
     pub fn new(schema: impl Into<String>, name: impl Into<String>) -> Self {
         Self { schema: schema.into(), name: name.into() }
     }
@@ -42,25 +42,25 @@ impl fmt::Display for TableName {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Selection {
-    /// Only these databases; if empty, all except system databases and `tailwater`.
+    /// Only these databases. If empty, all databases except system databases and `tailwater`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub schemas: Vec<String>,
-    /// Only these tables, with their triggers; if empty, all tables and all other objects of the databases.
+    /// Only these tables, with their triggers. If empty, all tables and all other objects of the databases.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tables: Vec<TableName>,
-    /// Without these tables and their triggers.
+    /// All but these tables, and without their triggers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub except: Vec<TableName>,
 }
 
 impl Selection {
-    /// Whether a table is selected, in any database.
+    /// Returns whether a table is selected, in any database.
     pub fn wants(&self, table: &TableName) -> bool {
         let of_schema = self.schemas.is_empty() || self.schemas.contains(&table.schema);
         of_schema && self.wants_table(&table.schema, &table.name)
     }
 
-    /// Whether a table of a selected database is selected.
+    /// Returns whether a table is selected, if its database is.
     pub fn wants_table(&self, schema: &str, name: &str) -> bool {
         let is_it = |table: &TableName| table.schema == schema && table.name == name;
         (self.tables.is_empty() || self.tables.iter().any(is_it)) && !self.except.iter().any(is_it)
@@ -70,9 +70,9 @@ impl Selection {
 /// The objects of a server.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SchemaInventory {
-    /// Databases.
+    /// The databases.
     pub schemas: Vec<String>,
-    /// Tables, without sequences and views.
+    /// The tables, without sequences and views.
     pub tables: Vec<TableName>,
     /// All other objects, in an order in which they can be created. Sequences come first because tables may
     /// use them.
@@ -80,7 +80,7 @@ pub struct SchemaInventory {
 }
 
 impl SchemaInventory {
-    /// Whether nothing exists, or nothing that the selection includes.
+    /// Returns whether there is no selected object.
     pub fn is_empty(&self, selection: &Selection) -> bool {
         let nothing_left = self.tables.is_empty() && self.objects.is_empty();
         nothing_left && (self.schemas.is_empty() || !selection.except.is_empty())
@@ -96,11 +96,11 @@ pub enum SchemaObject {
     Table(TableName),
     /// Any other object.
     Other {
-        /// Its kind.
+        /// The kind of the object.
         kind: ObjectKind,
-        /// Its database.
+        /// The database of the object.
         schema: String,
-        /// Its name.
+        /// The name of the object.
         name: String,
     },
 }
@@ -172,7 +172,7 @@ pub async fn inventory(
 /// [`BulkError::SchemaChanged`] if the server omitted an object that another session is altering (MariaDB
 /// does, while the connection is in a backup stage); [`BulkError::Session`].
 async fn listed(connection: &mut Connection, sql: &str) -> Result<QueryResult, BulkError> {
-    /// `ER_WARN_I_S_SKIPPED_TABLE`
+    /// Number of `ER_WARN_I_S_SKIPPED_TABLE`.
     const SKIPPED: u64 = 1684;
     let result = connection.query(sql).await?;
     if result.warnings > 0 {
@@ -205,7 +205,7 @@ async fn schemas(connection: &mut Connection, selection: &Selection) -> Result<V
     }
 }
 
-/// Routines: packages before the routines that may use them, package bodies after.
+/// Lists routines. Packages come before the routines that may use them, and package bodies after them.
 async fn routines(connection: &mut Connection, within: &str) -> Result<Vec<SchemaObject>, BulkError> {
     let sql = format!(
         "SELECT routine_schema, routine_name, routine_type FROM information_schema.routines \
@@ -242,8 +242,8 @@ async fn views(connection: &mut Connection, within: &str) -> Result<Vec<SchemaOb
     let mut views = Vec::new();
     let result = listed(connection, &sql).await?;
     for (row, [schema, name]) in result.rows.iter().zip(texts(&result)?) {
-        // The definition is hidden from some accounts that see the view. Its character set is that of the
-        // view's creator.
+        // The server hides the definition from some accounts that may see the view. The definition is in the
+        // character set of the view's creator.
         let definition = row.get(2).map(String::from_utf8_lossy).unwrap_or_default().into_owned();
         views.push(ViewDefinition { schema, name, definition });
     }
@@ -252,7 +252,7 @@ async fn views(connection: &mut Connection, within: &str) -> Result<Vec<SchemaOb
     Ok(view_order::order(views).into_iter().map(object).collect())
 }
 
-/// Triggers in their execution order, since a new trigger executes after the existing ones.
+/// Lists triggers in their execution order, because a new trigger executes after the existing ones.
 async fn triggers(
     connection: &mut Connection,
     within: &str,
@@ -280,7 +280,7 @@ async fn events(connection: &mut Connection, within: &str) -> Result<Vec<SchemaO
     Ok(found.map(object).collect())
 }
 
-/// The first columns of all rows.
+/// Returns the first columns of all rows as text.
 pub fn texts<const COLUMNS: usize>(result: &QueryResult) -> Result<Vec<[String; COLUMNS]>, BulkError> {
     let row = |row: &tailwater_session::TextRow| {
         let mut texts = [const { String::new() }; COLUMNS];

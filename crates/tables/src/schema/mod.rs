@@ -1,15 +1,15 @@
-//! Objects with a definition on a server, and their definitions as scripts that create them again.
+//! Reads the objects of a server that have a definition, as scripts that create them again.
 //!
 //! - [`inventory`]: the existing objects, in an order in which they can be created; [`privileges`]: whether
 //!   the account sees all of them.
-//! - [`ddl`]: the definition of one object. [`prepare`] the connection first.
+//! - [`ddl`]: the definition of one object. Call [`prepare`] on the connection first.
 //! - [`index_definitions`]: the keys of a table definition, and which of them can be created after the rows.
 //! - [`accounts`]: users and roles.
 //! - [`script`]: definitions as files, and files as statements.
 //!
-//! Definitions are bytes. Routines, triggers, events and views are stored in the character set of the session
-//! that created them, and are read and written in it. Each script sets everything that its definition depends
-//! on, so it can run alone.
+//! Definitions are bytes. Servers store routines, triggers, events and views in the character set of the
+//! session that created them, and this module reads and writes them in it. Each script sets everything that
+//! its definition depends on, so it can run alone.
 
 pub mod accounts;
 mod ddl;

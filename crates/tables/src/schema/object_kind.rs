@@ -1,4 +1,4 @@
-//! Kinds of objects.
+//! Kinds of schema objects.
 
 use serde::{Deserialize, Serialize};
 
@@ -25,7 +25,7 @@ pub enum ObjectKind {
 }
 
 impl ObjectKind {
-    /// The kind as it is spelled in file names.
+    /// Returns the kind as it is spelled in file names.
     pub fn name(self) -> &'static str {
         match self {
             Self::Sequence => "sequence",

@@ -1,5 +1,5 @@
-//! Checks that the account sees all selected objects. A server omits hidden objects from its lists without an
-//! error.
+//! Checks that the account can see all selected objects. A server leaves objects that the account may not see
+//! out of its lists, without an error.
 
 use tailwater_session::{Connection, UserPrivileges};
 use tailwater_wire::Flavour;
@@ -8,17 +8,17 @@ use super::inventory::{SYSTEM_SCHEMAS, SchemaInventory, Selection, TableName};
 use crate::error::BulkError;
 use tailwater_wire::sql_quote::qualified_name;
 
-/// What must be visible of a selection.
+/// Which content of the selected objects the account must be able to see.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum VisibilityScope {
-    /// Tables and all other objects with definitions.
+    /// The tables and all other objects with definitions.
     Definitions,
-    /// Rows of tables.
+    /// Only the rows of tables.
     Rows,
 }
 
-/// Refuses a selection that the account does not see completely, before any work begins. In a list a hidden
-/// object looks like a missing one. Returns the account's privileges.
+/// Refuses a selection of which the account cannot see every object, before any work begins. A list of the
+/// server does not show whether an object is hidden or does not exist. Returns the account's privileges.
 ///
 /// # Errors
 /// [`BulkError::MissingPrivilege`]; [`BulkError::Session`].
@@ -60,7 +60,7 @@ pub async fn check_visible(
         }
     }
     if selection.schemas.is_empty() && !granted.has_global_except("SELECT", &SYSTEM_SCHEMAS) {
-        // There may be databases that the server does not list.
+        // Without this privilege, there may be databases that the server does not list.
         let (what, lacking) = ("its databases".to_owned(), "SELECT ON *.*".to_owned());
         let instead = ", or name databases with --database or tables with --table";
         return Err(BulkError::MissingPrivilege { what, server, lacking, instead });
@@ -68,8 +68,8 @@ pub async fn check_visible(
     Ok(granted)
 }
 
-/// The tables whose triggers this account may not see. For databases that are dumped completely,
-/// [`check_visible`] refuses this.
+/// Returns the tables whose triggers this account may not see. If whole databases are dumped,
+/// [`check_visible`] has already refused such an account.
 pub fn hidden_triggers<'a>(granted: &UserPrivileges, inventory: &'a SchemaInventory) -> Vec<&'a TableName> {
     let is_unseen = |table: &&TableName| !granted.has_on_table("TRIGGER", &table.schema, &table.name);
     inventory.tables.iter().filter(is_unseen).collect()
@@ -90,7 +90,8 @@ fn lacking_on_schema(granted: &UserPrivileges, flavour: Flavour, schema: &str) -
                 || granted.has_on_schema("SHOW CREATE ROUTINE", schema),
         ),
     };
-    // With one of these the server lists the routine; an unreadable body is then an error.
+    // With one of these privileges, the server lists the routine. If the account may not read its body,
+    // reading the definition fails later.
     let named = ["EXECUTE", "ALTER ROUTINE", "CREATE ROUTINE"];
     if !sees_routines && !named.iter().any(|privilege| granted.has_on_schema(privilege, schema)) {
         lacking.push(needed);

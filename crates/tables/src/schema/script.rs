@@ -1,17 +1,17 @@
-//! Definitions as scripts for the stock clients, and scripts as their statements.
+//! Writes definitions as scripts for the `mysql` and `mariadb` clients, and splits scripts into statements.
 //!
 //! A statement ends with a line that ends with the delimiter, which is `;` until a `DELIMITER` line sets
-//! another. Definitions are not parsed: a definition with such a line inside gets a delimiter that it does
-//! not contain.
+//! another one. Definitions are not parsed. If a definition contains such a line, the script uses a delimiter
+//! that the definition does not contain.
 
-/// The delimiter until a script sets another.
+/// The delimiter until a script sets another one.
 const DELIMITER: &str = ";";
 
-/// The start of a line that sets another delimiter.
+/// The text at the start of a line that sets another delimiter.
 const COMMAND: &[u8] = b"DELIMITER ";
 
-/// A script under construction. It is bytes, since definitions are in the character set in which they were
-/// written.
+/// A script that is being built. It consists of bytes, because definitions are in the character sets in which
+/// they were written.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Script(Vec<u8>);
 
@@ -25,7 +25,7 @@ impl Script {
             self.0.extend_from_slice(format!("DELIMITER {delimiter}\n").as_bytes());
         }
         self.0.extend_from_slice(statement);
-        // Otherwise a comment at its end would hide the delimiter.
+        // The delimiter is on its own line: in the last line of a statement, a comment would hide it.
         if statement.contains(&b'\n') || delimiter != DELIMITER {
             self.0.push(b'\n');
         }
@@ -37,14 +37,14 @@ impl Script {
         self
     }
 
-    /// The whole script.
+    /// Returns the whole script.
     pub fn into_bytes(self) -> Vec<u8> {
         self.0
     }
 }
 
-/// The first delimiter that does not occur in a statement. The stock clients look for it in the middle of
-/// lines, too. A plain statement of one line keeps `;`.
+/// Returns the first delimiter that does not occur in a statement. The clients look for the delimiter in the
+/// middle of lines, too. A statement of one line without `;` keeps `;`.
 fn free_delimiter(statement: &[u8]) -> String {
     let has =
         |delimiter: &str| statement.windows(delimiter.len()).any(|window| window == delimiter.as_bytes());
@@ -52,11 +52,11 @@ fn free_delimiter(statement: &[u8]) -> String {
         return DELIMITER.to_owned();
     }
     let longer = std::iter::successors(Some(";;".to_owned()), |last| Some(format!("{last};")));
-    // A statement cannot contain all of them, because each is longer than the one before.
+    // A statement cannot contain all of these delimiters, because each is longer than the one before.
     longer.into_iter().find(|delimiter| !has(delimiter)).unwrap_or_default()
 }
 
-/// The statements of a script, without delimiters and without the comments between them.
+/// Returns the statements of a script, without delimiters and without the comments between them.
 pub fn statements(script: &[u8]) -> Vec<&[u8]> {
     let mut found = Vec::new();
     let mut delimiter = DELIMITER.as_bytes();
@@ -84,14 +84,14 @@ pub fn statements(script: &[u8]) -> Vec<&[u8]> {
     found
 }
 
-/// The delimiter that a line sets.
+/// Returns the delimiter that a line sets.
 fn command(line: &[u8]) -> Option<&[u8]> {
     let front = line.get(..COMMAND.len())?;
     let rest = line.get(COMMAND.len()..)?.trim_ascii();
     (front.eq_ignore_ascii_case(COMMAND) && !rest.is_empty()).then_some(rest)
 }
 
-/// Whether a line between statements belongs to no statement.
+/// Returns whether a line between statements belongs to no statement.
 fn is_filler(line: &[u8]) -> bool {
     let line = line.trim_ascii();
     line.is_empty() || line.starts_with(b"#") || line == b"--" || line.starts_with(b"-- ")
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bodies_get_a_delimiter_that_they_do_not_contain() {
+    fn a_routine_body_gets_a_delimiter_that_it_does_not_contain() {
         let script = Script::default().then("USE `a`").then("CREATE PROCEDURE p() BEGIN\nDO 1;\nEND -- x");
         let text = String::from_utf8(script.into_bytes()).expect("text");
         let want = "USE `a`;\nDELIMITER ;;\nCREATE PROCEDURE p() BEGIN\nDO 1;\nEND -- x\n;;\nDELIMITER ;\n";
@@ -129,7 +129,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn written_scripts_are_read_back(bodies in prop::collection::vec("[a-z;\n' ]{0,12}", 0..6)) {
+        fn written_scripts_are_split_into_their_statements(bodies in prop::collection::vec("[a-z;\n' ]{0,12}", 0..6)) {
             let whole: Vec<_> = bodies.iter().map(|body| format!("CREATE {body}x")).collect();
             let script = whole.iter().fold(Script::default(), |script, statement| script.then(statement));
             let bytes = script.into_bytes();
@@ -139,7 +139,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_split_without_panic(bytes: Vec<u8>) {
+        fn no_bytes_cause_a_panic(bytes: Vec<u8>) {
             let _ = statements(&bytes);
         }
     }

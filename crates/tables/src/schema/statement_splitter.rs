@@ -1,17 +1,18 @@
-//! Splits a file's bytes into statements as they arrive, for files of INSERT statements of other tools.
+//! Splits the bytes of a file into statements as they arrive, for files of INSERT statements that other tools
+//! wrote.
 //!
 //! A statement ends at a semicolon outside of quotes and comments. Otherwise SQL is not parsed here; the
 //! server interprets the statements. `--` and `#` comments before a statement are removed; others stay.
-//! Servers execute the contents of `/*! */` and `/*M! */`, so quotes count there, too.
+//! Servers execute the contents of `/*! */` and `/*M! */`, so quotes in them count as quotes.
 
-/// Splits bytes into statements.
+/// Splits bytes into SQL statements.
 #[derive(Debug)]
 pub struct StatementSplitter {
     state: SplitterState,
     statement: Vec<u8>,
-    /// Whether it has more than space and comments.
+    /// Whether the current statement has more than space and comments.
     is_something: bool,
-    /// Whether it is within a comment that servers execute.
+    /// Whether the splitter is within a comment that servers execute.
     is_run: bool,
     bytes_max: usize,
 }
@@ -19,14 +20,14 @@ pub struct StatementSplitter {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SplitterState {
     Plain,
-    /// Within quotes; whether the last byte was an escaping backslash.
+    /// Within quotes. `escaped` means that the last byte was an escaping backslash.
     Quoted {
         quote: u8,
         escaped: bool,
     },
     /// After this number of dashes. Two dashes and a space start a comment.
     Dashes(u8),
-    /// After a slash. A following star starts a comment.
+    /// After a slash. A star after it starts a comment.
     Slash,
     /// After `/*`.
     CommentBegin,
@@ -34,7 +35,7 @@ enum SplitterState {
     CommentM,
     /// After a star in a comment that servers execute.
     Star,
-    /// Within another comment; whether the last byte was a star.
+    /// Within another comment. `star` means that the last byte was a star.
     Comment {
         star: bool,
     },
@@ -43,7 +44,7 @@ enum SplitterState {
 }
 
 impl StatementSplitter {
-    /// For statements of at most `bytes_max` bytes.
+    /// Creates a splitter for statements of at most `bytes_max` bytes.
     pub fn new(bytes_max: usize) -> Self {
         Self {
             state: SplitterState::Plain,
@@ -54,7 +55,7 @@ impl StatementSplitter {
         }
     }
 
-    /// Takes the next bytes and returns the statements that end in them, without their semicolons.
+    /// Takes the next bytes, and returns the statements that end in them, without their semicolons.
     ///
     /// # Errors
     /// If a statement is too long.
@@ -71,20 +72,21 @@ impl StatementSplitter {
         Ok(complete)
     }
 
-    /// The last statement, if there is one. It needs no semicolon.
+    /// Returns the last statement, if there is one. It needs no semicolon.
     ///
     /// # Errors
     /// If it ends within quotes or within a comment.
     pub fn finish(&mut self) -> Result<Option<Vec<u8>>, String> {
         match self.state {
-            SplitterState::Quoted { .. } => return Err("it ends within quotes".into()),
+            SplitterState::Quoted { .. } => return Err("the last statement ends within quotes".into()),
             SplitterState::CommentBegin | SplitterState::CommentM | SplitterState::Comment { .. } => {
-                return Err("it ends within a comment".into());
+                return Err("the last statement ends within a comment".into());
             }
-            _ if self.is_run => return Err("it ends within a comment".into()),
+            _ if self.is_run => return Err("the last statement ends within a comment".into()),
             SplitterState::Dashes(1) => self.statement.push(b'-'),
             SplitterState::Slash => self.statement.push(b'/'),
-            // For a server, the end of the statement is as good as a space after two dashes.
+            // Servers accept the end of the statement in place of the space after two dashes, so the dashes
+            // start a comment.
             SplitterState::Dashes(_)
             | SplitterState::Plain
             | SplitterState::Star
@@ -117,7 +119,7 @@ impl StatementSplitter {
                 self.statement.push(byte);
                 if byte == b'\n' { SplitterState::Plain } else { SplitterState::LineComment }
             }
-            // The last two may start one.
+            // After a third dash, the last two dashes may start a comment.
             SplitterState::Dashes(2) if byte == b'-' => {
                 self.statement.push(b'-');
                 self.is_something = true;
@@ -177,15 +179,15 @@ impl StatementSplitter {
         false
     }
 
-    /// Keeps part of a comment, unless it precedes the statement. Dashes before a removed comment would
-    /// otherwise start another comment together with the following text.
+    /// Keeps part of a comment, unless the comment precedes the statement. If only the text of a comment were
+    /// removed, its dashes and the text after it could form another comment.
     fn keep(&mut self, comment: &[u8]) {
         if self.is_something {
             self.statement.extend_from_slice(comment);
         }
     }
 
-    /// Starts a comment that servers execute.
+    /// Starts a comment whose contents servers execute.
     fn run(&mut self) -> SplitterState {
         (self.is_run, self.is_something) = (true, true);
         SplitterState::Plain
@@ -217,7 +219,7 @@ impl StatementSplitter {
     }
 }
 
-/// All statements of a script.
+/// Returns all statements of a script.
 ///
 /// # Errors
 /// As [`StatementSplitter::finish`].
@@ -228,7 +230,7 @@ pub fn all(script: &[u8]) -> Result<Vec<Vec<u8>>, String> {
     Ok(found)
 }
 
-/// The first word of a statement in capitals, also within a comment that servers execute.
+/// Returns the first word of a statement in capitals. The word may be in a comment that servers execute.
 pub fn verb(statement: &[u8]) -> String {
     let mut rest = statement.trim_ascii_start();
     if let Some(inside) = rest.strip_prefix(b"/*!").or_else(|| rest.strip_prefix(b"/*M!")) {
@@ -246,12 +248,12 @@ mod tests {
     use super::*;
 
     fn texts(script: &str) -> Vec<String> {
-        let found = all(script.as_bytes()).expect("it is whole");
+        let found = all(script.as_bytes()).expect("the script is complete");
         found.iter().map(|bytes| String::from_utf8_lossy(bytes).into_owned()).collect()
     }
 
     #[test]
-    fn quotes_and_comments_are_respected() {
+    fn semicolons_in_quotes_and_comments_end_no_statement() {
         let script = "-- a; comment\n/*!40101 SET NAMES binary*/;\n#x;\n/* only; this */;\n\
             INSERT INTO `a;``b` VALUES(\"x\\\";\",'it''s;\\\\'), (1--2, 3 - -1, 4/2);;\nDO 1 -- end;";
         let want = [
@@ -290,7 +292,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn pieces_do_not_matter(
+        fn statements_do_not_depend_on_where_the_input_is_split(
             values in prop::collection::vec("['\"`;\\\\\n*/# -]{0,6}", 1..6),
             cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..6),
         ) {
@@ -314,7 +316,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_split_without_panic_and_without_loss_of_quotes(bytes: Vec<u8>) {
+        fn no_bytes_cause_a_panic_or_a_loss_of_quotes(bytes: Vec<u8>) {
             let mut statements = StatementSplitter::new(64);
             let _ = statements.push(&bytes).and_then(|_| statements.finish());
             let _ = verb(&bytes);

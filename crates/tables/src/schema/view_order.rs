@@ -7,15 +7,15 @@ use tailwater_wire::sql_quote::qualified_name;
 /// A view and its definition, in which the server writes every table as `` `schema`.`table` ``.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ViewDefinition {
-    /// Its database.
+    /// The database of the view.
     pub schema: String,
-    /// Its name.
+    /// The name of the view.
     pub name: String,
-    /// Its SELECT statement.
+    /// The SELECT statement of the view.
     pub definition: String,
 }
 
-/// Sorts views by the names that their definitions mention. A string literal may look like the name of a
+/// Sorts views by the names that occur in their definitions. A string literal may look like the name of a
 /// view, so that two views seem to read each other. Such views keep their order.
 pub fn order(views: Vec<ViewDefinition>) -> Vec<ViewDefinition> {
     let names: Vec<_> = views.iter().map(|view| qualified_name(&view.schema, &view.name)).collect();
@@ -32,7 +32,8 @@ pub fn order(views: Vec<ViewDefinition>) -> Vec<ViewDefinition> {
     order.into_iter().filter_map(|index| views.get_mut(index)?.take()).collect()
 }
 
-/// Appends a view after all views that it reads. Uses its own stack, since chains of views may be long.
+/// Appends a view after all views that it reads. Uses its own stack and no recursion, because chains of views
+/// may be long.
 fn visit(first: usize, reads: &[Vec<usize>], seen: &mut [bool], order: &mut Vec<usize>) {
     if std::mem::replace(&mut seen[first], true) {
         return;
@@ -50,7 +51,7 @@ fn visit(first: usize, reads: &[Vec<usize>], seen: &mut [bool], order: &mut Vec<
     }
 }
 
-/// The listed views that a definition mentions.
+/// Returns the listed views whose names occur in a definition.
 fn mentioned(definition: &str, by_name: &HashMap<&str, usize>) -> Vec<usize> {
     let bounds: Vec<_> = name_bounds(definition);
     let mut found = Vec::new();
@@ -64,13 +65,13 @@ fn mentioned(definition: &str, by_name: &HashMap<&str, usize>) -> Vec<usize> {
     found
 }
 
-/// Start and end of each name in backquotes.
+/// Returns the start and end of each name in backquotes.
 fn name_bounds(text: &str) -> Vec<(usize, usize)> {
     let mut bounds = Vec::new();
     let mut quotes = text.match_indices('`').map(|(index, _)| index).peekable();
     while let Some(from) = quotes.next() {
         let mut to = quotes.next();
-        // Two backquotes in a row are one within the name.
+        // Two backquotes in a row stand for one backquote within the name.
         while let Some(end) = to.filter(|end| quotes.peek() == Some(&(end + 1))) {
             let _ = (end, quotes.next());
             to = quotes.next();
@@ -95,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn views_follow_the_views_they_read() {
+    fn each_view_follows_the_views_that_it_reads() {
         let views = vec![
             view("a", "select `s`.`b`.`x` AS `x` from (`s`.`b` join `s`.`it``s`)"),
             view("b", "select 1 from `s`.`c`, `other`.`a`"),
@@ -114,7 +115,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_tree_of_views_is_sorted(parents in prop::collection::vec(any::<prop::sample::Index>(), 1..40)) {
-            // Each view reads one that follows it in the list; the last reads none.
+            // Each view reads a view that is later in the list; the last view reads none.
             let count = parents.len();
             let views: Vec<_> = parents.iter().enumerate().map(|(index, parent)| {
                 let rest = count - index - 1;
@@ -134,7 +135,7 @@ mod tests {
         }
 
         #[test]
-        fn any_text_is_read_without_panic(text in ".{0,60}") {
+        fn no_text_causes_a_panic(text in ".{0,60}") {
             order(vec![view("a", &text), view("b", &text)]);
         }
     }

@@ -26,18 +26,19 @@ use crate::snapshot::SnapshotPoint;
 use tailwater_wire::server_version::ServerFeature;
 use tailwater_wire::sql_quote::string_literal;
 
-/// How often snapshots are opened again until they are equal. Under thousands of commits per second few are.
+/// Maximum number of attempts to open snapshots until they are equal. With thousands of commits per second,
+/// few attempts succeed.
 const OPEN_TRIES_MAX: u32 = 30;
 
-/// How often a plan is tried again after a lock wait timeout.
+/// Maximum number of attempts with a plan after lock wait timeouts.
 const LOCK_TRIES_MAX: u32 = 3;
 
-/// Maximum pause before the next try of a plan that does not wait for locks.
+/// Maximum pause before another attempt with a plan that does not wait for locks.
 const RETRY_PAUSE_MAX: Duration = Duration::from_millis(200);
 
-/// Lock wait timeout, access denied in its variants, a deadlock, and statements that a server does not know.
+/// Server error for a lock wait timeout.
 const LOCK_WAIT_TIMEOUT: u16 = 1205;
-/// The table was changed between the snapshot and the lock on the table.
+/// Server error for a table that was changed between the snapshot and the lock on the table.
 const TABLE_CHANGED: u16 = 1412;
 const DEADLOCK: u16 = 1213;
 const REFUSED: [u16; 7] = [1044, 1045, 1142, 1143, 1227, 1064, 1370];
@@ -45,37 +46,37 @@ const REFUSED: [u16; 7] = [1044, 1045, 1142, 1143, 1227, 1064, 1370];
 /// How to take a snapshot.
 #[derive(Debug, Clone)]
 pub struct SnapshotOptions {
-    /// The server and the account.
+    /// The server, and the account that reads.
     pub connect: ConnectOptions,
     /// Number of connections that see the snapshot; at least one.
     pub connections: usize,
-    /// Maximum wait for a lock, and maximum time for which writers are blocked.
+    /// Maximum wait for a lock, which is also the maximum time for which writers are blocked.
     pub lock_wait_max: Duration,
     /// The databases and tables to read.
     pub selection: Selection,
-    /// Tables of the selection that need no more reading.
+    /// Tables of the selection that are finished and need no reading.
     pub finished: HashSet<TableName>,
-    /// Channels that apply to the server past its binlog and are paused until the snapshot is taken. See
-    /// [`channel_target`].
+    /// Names of channels that are paused until the snapshot is taken. They apply to this server without
+    /// writing its binlog, see [`channel_target`].
     pub channels_stopped: Vec<String>,
 }
 
 /// Connections with the same consistent snapshot.
 #[derive(Debug)]
 pub struct Snapshot {
-    /// Each connection is in a transaction with the snapshot, and has a metadata lock on every table.
+    /// The connections. Each is in a transaction with the snapshot, and has a metadata lock on every table.
     pub readers: Vec<SnapshotReader>,
-    /// The selected objects as they were at that point in time.
+    /// The selected objects, as they were at the snapshot's point in time.
     pub inventory: SchemaInventory,
     /// The locked tables, in about the order in which they should be finished.
     pub tables: Vec<TableName>,
-    /// The definitions of that point in time, except those of tables and sequences.
+    /// The definitions at the snapshot's point in time, except those of tables and sequences.
     pub definitions: HashMap<SchemaObject, Vec<u8>>,
-    /// The point in time.
+    /// The point in time of the snapshot.
     pub point: SnapshotPoint,
-    /// The method that succeeded.
+    /// The snapshot method that succeeded.
     pub method: SnapshotMethod,
-    /// How long writers were blocked.
+    /// For how long writers were blocked.
     pub stall: Duration,
 }
 
@@ -111,8 +112,10 @@ impl Snapshot {
             for tries in 1.. {
                 let mut taking = SnapshotAttempt::prepare(options, unlogged_channel).await?;
                 if plan.method == SnapshotMethod::TableLocks && taking.listing.inventory.tables != tables {
-                    // It locks the tables that existed when the plan was made.
-                    let reason = "tables were created or dropped since the plan was made".into();
+                    // This plan locks the tables that existed when it was made, so a change of the list makes
+                    // it useless.
+                    let reason =
+                        "tables were created or dropped since the list of tables to lock was made".into();
                     return Err(BulkError::SchemaChanged { reason });
                 }
                 match taking.run(&plan).await {
@@ -122,20 +125,20 @@ impl Snapshot {
                             && plan.gives_up_at_once()
                             && started.elapsed() < options.lock_wait_max * LOCK_TRIES_MAX =>
                     {
-                        info!(method = plan.method.name(), tries, %error, "snapshot failed; trying again");
+                        info!(method = plan.method.name(), tries, %error, "the snapshot attempt failed; trying the same method again");
                         let rest = Duration::from_millis(10) * tries;
                         tokio::time::sleep(rest.min(RETRY_PAUSE_MAX)).await;
                     }
                     Err(error)
                         if is_lock_timeout(&error) && !plan.gives_up_at_once() && tries < LOCK_TRIES_MAX =>
                     {
-                        warn!(method = plan.method.name(), %error, "snapshot failed; trying again");
+                        warn!(method = plan.method.name(), %error, "the snapshot attempt failed; trying the same method again");
                         if !is_schema_change(&error) {
                             tokio::time::sleep(options.lock_wait_max).await;
                         }
                     }
                     Err(error) if is_lock_timeout(&error) || is_refusal(&error) => {
-                        warn!(method = plan.method.name(), %error, "snapshot method failed; trying the next");
+                        warn!(method = plan.method.name(), %error, "the snapshot method failed; trying the next method");
                         refusals.push(format!("{}: {error}", plan.method.name()));
                         moved = moved.or(is_schema_change(&error).then_some(error));
                         break;
@@ -147,8 +150,8 @@ impl Snapshot {
         Err(moved.unwrap_or(BulkError::NoSnapshot { reasons: refusals.join("; ") }))
     }
 
-    /// Verifies that the connection's snapshot transaction is still the same one. A server may end a
-    /// transaction by itself.
+    /// Verifies that the connection is still in the transaction of the snapshot. A server may end a
+    /// transaction without a request.
     ///
     /// # Errors
     /// [`BulkError::SnapshotLost`]; [`BulkError::Session`], also if a setting that limits the rows of queries
@@ -160,7 +163,7 @@ impl Snapshot {
             Err(error) => return Err(error.into()),
         };
         if is_open {
-            // The connection returned all rows of everything that it read.
+            // If no such setting limits the rows, every query has returned all of its rows.
             Ok(check_rows_unlimited(connection).await?)
         } else {
             Err(BulkError::SnapshotLost { server: connection.endpoint().to_owned() })
@@ -168,7 +171,7 @@ impl Snapshot {
     }
 }
 
-/// What the choice of a method depends on, as far as the server shows it to this account.
+/// Reads what the choice of a snapshot method depends on, as far as the server shows it to this account.
 ///
 /// # Errors
 /// [`BulkError::Session`]
@@ -221,23 +224,24 @@ async fn connect_control(options: &SnapshotOptions) -> Result<Connection, BulkEr
     Ok(control)
 }
 
-/// A connection that reads. Values arrive as the bytes that the server stores, and no timeout ends the
-/// session.
+/// Opens a connection that reads. It receives values as the bytes that the server stores, and no timeout ends
+/// its session.
 async fn connect_reader(options: &SnapshotOptions) -> Result<Connection, BulkError> {
     let mut reader = Connection::connect(&options.connect).await?;
     schema::prepare(&mut reader).await?;
     reader.execute(queries::SESSION_SETTINGS).await?;
     reader.execute("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ").await?;
-    // A session that alters a table may wait for another reader, and this reader may wait for that session.
+    // The wait for locks is limited to prevent a deadlock: a session that alters a table may wait for another
+    // reader, and this reader may wait for that session.
     reader.execute(&lock_wait_statement(options)).await?;
     disable_timeouts(&mut reader).await?;
     reader.widen_answers().await?;
     Ok(reader)
 }
 
-/// Whether a connection may set savepoints and releases metadata locks when it rolls back to one. In MariaDB
-/// only sessions without a binlog do. A session that writes the binlog would, on commit, log a transaction
-/// that has nothing but a snapshot and savepoints.
+/// Returns whether a connection may set savepoints, and releases metadata locks when it rolls back to one. In
+/// MariaDB only sessions without a binlog release them. A session that writes the binlog would also log, on
+/// commit, a transaction that has only a snapshot and savepoints.
 async fn prepare_savepoints(reader: &mut Connection) -> Result<bool, BulkError> {
     if reader.server().flavour == Flavour::MySql {
         return Ok(true);
@@ -249,7 +253,7 @@ async fn prepare_savepoints(reader: &mut Connection) -> Result<bool, BulkError> 
     }
 }
 
-/// Whether a channel applies to the server past its binlog.
+/// Whether a channel applies to the server without writing its binlog.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum UnloggedChannel {
     No,
@@ -257,8 +261,8 @@ enum UnloggedChannel {
     Stopped,
 }
 
-/// A plan that is being executed. If it is dropped half-way, it closes all its connections, which releases
-/// their locks.
+/// A snapshot plan that is being executed. If it is dropped before its end, it closes all its connections,
+/// which releases their locks.
 struct SnapshotAttempt<'a> {
     options: &'a SnapshotOptions,
     unlogged_channel: UnloggedChannel,
@@ -267,14 +271,14 @@ struct SnapshotAttempt<'a> {
     releases_locks: bool,
     lengths: TableSizes,
     listing: TableList,
-    /// The readers, once they have locked the tables.
+    /// The readers that have locked the tables.
     locked_readers: Vec<SnapshotReader>,
     point: Option<SnapshotPoint>,
     stall: Duration,
 }
 
 impl<'a> SnapshotAttempt<'a> {
-    /// Opens all connections before any writer is blocked.
+    /// Opens all connections, before any writer is blocked.
     async fn prepare(
         options: &'a SnapshotOptions,
         unlogged_channel: UnloggedChannel,
@@ -287,7 +291,9 @@ impl<'a> SnapshotAttempt<'a> {
             releases_locks &= prepare_savepoints(reader).await?;
         }
         if !releases_locks {
-            warn!("without BINLOG ADMIN the metadata locks on all tables are kept until the end");
+            warn!(
+                "the account lacks the privilege BINLOG ADMIN, so the metadata locks on all tables are kept until the end"
+            );
         }
         let inventory = schema::inventory(&mut control, &options.selection).await?;
         let lengths = TableSizes::read(&mut control, &inventory.schemas).await?;
@@ -316,7 +322,8 @@ impl<'a> SnapshotAttempt<'a> {
             match waiting_since {
                 None => self.execute(&step.action).await?,
                 Some(since) => {
-                    // Once for the lock wait, and once more for the time with the lock.
+                    // The limit is twice the lock wait: once for waiting for the lock, and once for the time
+                    // in which the lock is held.
                     let left = (self.options.lock_wait_max * 2).saturating_sub(since.elapsed());
                     let acted = tokio::time::timeout(left, self.execute(&step.action)).await;
                     acted.map_err(|_| BulkError::WritersBlocked { waited: since.elapsed() })??;
@@ -392,7 +399,8 @@ impl<'a> SnapshotAttempt<'a> {
     async fn open_until_equal(&mut self) -> Result<(), BulkError> {
         for tries in 1..=OPEN_TRIES_MAX {
             self.open().await?;
-            // Twice: one answer may be that of another session, see `binlog_snapshot`.
+            // The position is read twice, because one answer may be that of another session, see
+            // `binlog_snapshot`.
             let first = self.common_position().await?;
             if first.is_some() && first == self.common_position().await? {
                 info!(tries, "all snapshots are at the same binlog position");
@@ -402,7 +410,7 @@ impl<'a> SnapshotAttempt<'a> {
         Err(BulkError::SnapshotMismatch { tries: OPEN_TRIES_MAX })
     }
 
-    /// The binlog position of all snapshots; `None` if the positions differ.
+    /// Returns the binlog position that all snapshots have; `None` if the positions differ.
     async fn common_position(&mut self) -> Result<Option<(String, u64)>, BulkError> {
         let mut common = None;
         for reader in &mut self.readers {
@@ -451,7 +459,7 @@ impl<'a> SnapshotAttempt<'a> {
     }
 }
 
-/// Waits until no statement that the account may see has run for a second.
+/// Waits until no statement has run for a second or longer, among those that the account may see.
 async fn wait_for_quiet(control: &mut Connection, wait_max: Duration) -> Result<(), BulkError> {
     const LONG: &str = "SELECT id, time FROM information_schema.processlist WHERE command IN ('Query', 'Execute') AND time > 0 \
                         AND id <> CONNECTION_ID() AND user <> 'system user' ORDER BY time DESC LIMIT 1";
@@ -467,10 +475,10 @@ async fn wait_for_quiet(control: &mut Connection, wait_max: Duration) -> Result<
     }
 }
 
-/// The binlog position of a connection's snapshot (MariaDB); `None` without a binlog.
+/// Returns the binlog position of a connection's snapshot (MariaDB); `None` without a binlog.
 ///
-/// The server writes the answer into variables that all sessions share, and reads them afterwards. With
-/// concurrent queries a connection may get the answer of another.
+/// The server writes the answer into variables that all sessions share, and then reads them. With concurrent
+/// queries, a connection may get the answer of another connection.
 async fn binlog_snapshot(reader: &mut Connection) -> Result<Option<(String, u64)>, BulkError> {
     let status = reader.query("SHOW STATUS LIKE 'binlog\\_snapshot\\_%'").await?;
     let value = |name: &str| {
@@ -524,7 +532,7 @@ async fn mysql_position(control: &mut Connection, point: SnapshotPoint) -> Resul
         true => "SHOW BINARY LOG STATUS",
         false => "SHOW MASTER STATUS",
     };
-    // An account that may not see it still gets the GTIDs.
+    // If the account may not read the binlog position, the GTIDs are returned without it.
     let place = match control.query(sql).await {
         Ok(place) => place,
         Err(SessionError::Server { .. }) => return Ok(SnapshotPoint { gtid_set, ..point }),

@@ -1,5 +1,6 @@
-//! Servers to which a channel of Tailwater applies past their binlog (`gtid = log`). Their GTID variables lag
-//! their data by up to a second, and on MariaDB they are stored separately from the binlog position.
+//! Servers to which a channel of Tailwater applies without writing their binlog (`gtid = log`). The GTID
+//! variables of such a server lag its data by up to a second. On MariaDB, they are also stored separately
+//! from the binlog position.
 
 use std::collections::BTreeSet;
 
@@ -8,10 +9,10 @@ use tailwater_wire::gtid::MariadbPosition;
 
 use crate::error::BulkError;
 
-/// Errors of a server without such channels, or of one that does not show them to this account.
+/// Server errors if the table of such channels does not exist, or if the account may not read it.
 const NOT_THERE: [u16; 4] = [1049, 1146, 1142, 1044];
 
-/// The channels that apply to the server past its binlog.
+/// Returns the names of the channels that apply to the server without writing its binlog.
 ///
 /// # Errors
 /// [`BulkError::Session`]
@@ -25,8 +26,9 @@ pub async fn unlogged_channels(connection: &mut Connection) -> Result<Vec<String
     }
 }
 
-/// The GTID position of a MariaDB server, merged from what it logged itself and what channels recorded as
-/// applied. A domain in `applied` is the source's: only the channel writes there.
+/// Merges the GTID position of a MariaDB server from what the server itself has logged and what channels have
+/// recorded as applied. A domain in `applied` belongs to the source: only the channel writes in it, so its
+/// GTID replaces the logged one.
 pub fn merge_applied(logged: &str, applied: &str) -> String {
     let (Ok(logged), Ok(applied)) = (MariadbPosition::parse(logged), MariadbPosition::parse(applied)) else {
         return logged.to_owned();

@@ -1,8 +1,8 @@
 //! Takes the same consistent snapshot on many connections, with the shortest possible lock.
 //!
-//! - [`plan`]: the statements, their order and the reasons. `--dry-run` prints what is executed.
+//! - [`plan`]: the statements of each method, their order and the reasons. `--dry-run` prints them.
 //! - [`acquire`]: executes a plan, and the next one if the server refuses it.
-//! - [`table_list`]: the objects that exist at that point in time.
+//! - [`table_list`]: the objects that exist at the snapshot's point in time.
 //! - [`channel_target`], [`replica_logging`]: servers whose binlog and GTIDs do not cover all of their data.
 //! - [`reader`]: keeps table definitions unchanged until each table is finished.
 

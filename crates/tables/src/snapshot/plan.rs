@@ -1,5 +1,5 @@
-//! How to get the same consistent snapshot on many connections: the methods that a server allows an account,
-//! the best first.
+//! Plans how many connections get the same consistent snapshot: the methods that a server allows an account,
+//! the best method first.
 
 use std::fmt;
 
@@ -8,23 +8,23 @@ use tailwater_wire::Flavour;
 use crate::schema::TableName;
 use tailwater_wire::sql_quote::qualified_name;
 
-/// How connections come to see the same snapshot.
+/// How the connections come to see the same snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SnapshotMethod {
-    /// A single connection, which needs no coordination.
+    /// Uses a single connection, which needs no coordination.
     Single,
-    /// Opens snapshots without a lock until all are at the same binlog position (MariaDB).
+    /// Opens snapshots without a lock, until all are at the same binlog position (MariaDB).
     Compare,
-    /// `BACKUP STAGE BLOCK_COMMIT` (MariaDB).
+    /// Uses `BACKUP STAGE BLOCK_COMMIT` (MariaDB).
     BackupStage,
-    /// `FLUSH TABLES WITH READ LOCK`.
+    /// Uses `FLUSH TABLES WITH READ LOCK`.
     ReadLock,
-    /// `LOCK TABLES ... READ` on the selected tables.
+    /// Uses `LOCK TABLES ... READ` on the selected tables.
     TableLocks,
 }
 
 impl SnapshotMethod {
-    /// The method's name, for reports.
+    /// Returns the name of the method, for reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::Single => "single connection",
@@ -39,65 +39,66 @@ impl SnapshotMethod {
 /// One action of a plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SnapshotAction {
-    /// A statement on the control connection.
+    /// Runs a statement on the control connection.
     Control(String),
-    /// Waits until no statement runs for long. A FLUSH that times out after a long statement leaves the table
-    /// to be reopened, and all other sessions that need the table wait for that statement.
+    /// Waits until no statement has run for long. If a FLUSH times out while it waits for a long statement,
+    /// the table remains to be reopened. Then all other sessions that need the table wait for that statement,
+    /// too.
     WaitForQuiet,
-    /// Lists all objects again, and reads all definitions except those of tables, while none can change.
+    /// Lists all objects again while none can change, and reads all definitions except those of tables.
     List(LockWait),
-    /// Lists all objects once more and compares the list with the earlier one, because no lock kept
+    /// Lists all objects again and compares the list with the earlier one. It is used where no lock kept
     /// definitions unchanged.
     VerifyList,
     /// Opens a snapshot on every connection, all at once.
     Open,
-    /// Opens snapshots again and again, until all are at the same binlog position.
+    /// Opens snapshots repeatedly, until all are at the same binlog position.
     OpenUntilEqual,
     /// Reads the binlog position and the GTIDs.
     Position,
-    /// Takes a metadata lock on every table, on every connection, so that definitions do not change before
-    /// the table is read.
+    /// Takes a metadata lock on every table, on every connection, so that no definition changes before its
+    /// table is read.
     LockTables(LockWait),
 }
 
-/// Whether to wait for a lock.
+/// Whether to wait for a metadata lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LockWait {
-    /// Up to the lock wait timeout.
+    /// Wait up to the lock wait timeout.
     Timeout,
-    /// Not at all. On MariaDB, a session that alters a table may hold its lock, and wait in its last step for
-    /// the backup stage to end. That stage would wait for the session.
+    /// Do not wait. On MariaDB, a session that alters a table may have the lock, and wait in its last step
+    /// for the end of the backup stage. The backup stage would then wait for that session.
     Never,
 }
 
-/// What a step means for writers.
+/// What a step changes for sessions that write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WriterEffect {
-    /// No change.
+    /// Nothing changes.
     None,
-    /// Writers wait from here on.
+    /// Writers wait from this step on.
     Blocked,
-    /// Writers continue.
+    /// Writers continue after this step.
     Released,
 }
 
 /// One step of a plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlanStep {
-    /// What to do.
+    /// The action of the step.
     pub action: SnapshotAction,
-    /// What it means for writers.
+    /// What the step changes for writers.
     pub writers: WriterEffect,
-    /// The reason, for `--dry-run`.
+    /// The reason for the step, which `--dry-run` prints.
     pub why: &'static str,
 }
 
-/// One method, step by step.
+/// The steps of one snapshot method.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SnapshotPlan {
     /// The method.
     pub method: SnapshotMethod,
-    /// The steps, in order.
+    /// The steps in their order.
     pub steps: Vec<PlanStep>,
 }
 
@@ -108,19 +109,21 @@ pub struct ServerCapabilities {
     pub flavour: Flavour,
     /// Whether the server writes a binlog.
     pub binlog: bool,
-    /// Whether the user has RELOAD.
+    /// Whether the account has RELOAD.
     pub reload: bool,
-    /// Whether the user has BACKUP_ADMIN (MySQL).
+    /// Whether the account has BACKUP_ADMIN (MySQL).
     pub backup_admin: bool,
-    /// Whether sessions commit past the binlog, as channels of Tailwater with `gtid = log` do.
+    /// Whether sessions commit without writing the binlog, as channels of Tailwater with `gtid = log` do.
     pub unlogged: bool,
-    /// Whether the server's own replication commits past the binlog (MariaDB with `log_slave_updates = OFF`,
-    /// or without a binlog). Then its GTIDs are exact only while no session commits.
+    /// Whether the server's own replication commits without writing the binlog (MariaDB with
+    /// `log_slave_updates = OFF`, or without a binlog). Then the GTIDs of the server are exact only while no
+    /// session commits.
     pub replicated_unlogged: bool,
 }
 
 impl SnapshotPlan {
-    /// Whether it gives up at once if a table is being altered. Such a plan is worth another try soon.
+    /// Returns whether the plan fails at once if a table is being altered. Another attempt with such a plan
+    /// may soon succeed.
     pub fn gives_up_at_once(&self) -> bool {
         self.steps.iter().any(|step| step.action == SnapshotAction::LockTables(LockWait::Never))
     }
@@ -169,14 +172,15 @@ impl fmt::Display for SnapshotPlan {
     }
 }
 
-/// The methods that the server allows, the best first.
+/// Returns the methods that the server allows, the best method first.
 pub fn plans(
     capabilities: ServerCapabilities,
     connections: usize,
     tables: &[TableName],
 ) -> Vec<SnapshotPlan> {
     let ServerCapabilities { flavour, reload, unlogged, replicated_unlogged, .. } = capabilities;
-    // In this case the same binlog position does not prove the same data.
+    // If transactions commit without the binlog, snapshots at the same binlog position may have different
+    // data.
     let binlog = capabilities.binlog && !unlogged && !replicated_unlogged;
     let mut plans = Vec::new();
     // MariaDB reports the binlog position of a single snapshot; MySQL does not.
@@ -191,7 +195,8 @@ pub fn plans(
             }
             if reload {
                 plans.push(backup_stage());
-                // A definition change that takes hours must not keep BACKUP STAGE BLOCK_DDL waiting.
+                // BACKUP STAGE BLOCK_DDL waits for running definition changes, which may take hours. This
+                // plan does not wait for them.
                 if binlog || single {
                     plans.push(lock_free(
                         if single { SnapshotMethod::Single } else { SnapshotMethod::Compare },
@@ -227,8 +232,9 @@ const LOCK_TABLES: &str =
     "the definition cannot change until the table is finished; then its lock is released";
 const POSITION: &str = "where replication continues after this data";
 const LIST: &str = "no object can change now, so the list has everything that is in the snapshot";
-const LIST_AGAIN: &str = "if an object was created or dropped meanwhile, the plan starts from scratch";
-const SAME: &str = "no transaction commits between them, so all see the same data";
+const LIST_AGAIN: &str =
+    "if an object was created or dropped since the first list, the plan starts from scratch";
+const SAME: &str = "no transaction commits between the snapshots, so all connections see the same data";
 
 fn lock_free(method: SnapshotMethod, reload: bool) -> SnapshotPlan {
     let mut steps = Vec::new();
@@ -241,7 +247,7 @@ fn lock_free(method: SnapshotMethod, reload: bool) -> SnapshotPlan {
         SnapshotMethod::Single => step(SnapshotAction::Open, "a single connection sees one point in time"),
         _ => step(
             SnapshotAction::OpenUntilEqual,
-            "without a lock, repeated until binlog_snapshot_file and _position are equal on all",
+            "without a lock; repeated until binlog_snapshot_file and _position are equal on all connections",
         ),
     });
     steps.push(step(SnapshotAction::Position, POSITION));
@@ -330,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn the_shortest_lock_comes_first() {
+    fn the_method_with_the_shortest_lock_comes_first() {
         let all = ServerCapabilities {
             flavour: Flavour::MariaDb,
             binlog: true,
@@ -385,7 +391,7 @@ mod tests {
                         .iter()
                         .position(|step| matches!(step.action, SnapshotAction::LockTables(_)));
                     assert!(holds.expect("the plan locks tables") > opened);
-                    // The list must have everything that is in the snapshot.
+                    // The list must contain every object that is in the snapshot.
                     let blocks = ["BACKUP STAGE BLOCK_DDL", "LOCK INSTANCE FOR BACKUP"]
                         .into_iter()
                         .find_map(|sql| place(SnapshotAction::Control(sql.into())));
@@ -396,7 +402,8 @@ mod tests {
                         (None, None, Some(again)) => assert!(again > opened, "{plan}"),
                         _ => panic!("{plan}"),
                     }
-                    // A session that alters a table may hold its lock while it waits for the stage to end.
+                    // A session that alters a table may have a lock on it while it waits for the end of the
+                    // backup stage.
                     let stage = place(SnapshotAction::Control("BACKUP STAGE END".into()));
                     assert_eq!(stage > holds, plan.gives_up_at_once(), "{plan}");
                     assert!(place(SnapshotAction::Position).expect("the plan reads the position") > opened);

@@ -1,10 +1,10 @@
-//! Metadata locks on tables that are still to be read. If a definition changed under an open snapshot, the
-//! rest of the table would become unreadable. Locks are released as tables finish, so that a long dump blocks
-//! changes only for the tables that it still needs.
+//! Takes metadata locks on tables that are still to be read. If a definition changed while a snapshot is
+//! open, the rest of the table would become unreadable. Locks are released as tables finish, so that a long
+//! dump blocks definition changes only for the tables that it still needs.
 //!
-//! Every reading connection takes its own locks. If one connection locked the table for all, a session that
-//! alters it would wait for that connection. The other readers of the table would then wait for the altering
-//! session, forever, because no server detects this deadlock.
+//! Every reading connection takes its own locks. Suppose that one connection locked the table for all of
+//! them. A session that alters the table would wait for that connection, and the other readers of the table
+//! would wait for the altering session. This would last forever, because no server detects such a deadlock.
 
 use std::collections::HashSet;
 
@@ -15,7 +15,7 @@ use crate::error::BulkError;
 use crate::schema::TableName;
 use tailwater_wire::sql_quote::qualified_name;
 
-/// The finished tables of a snapshot, shared by all its connections.
+/// The finished tables of a snapshot, which all its connections share.
 #[derive(Debug, Default)]
 pub struct FinishedTables(Mutex<HashSet<TableName>>);
 
@@ -30,22 +30,23 @@ impl FinishedTables {
     }
 }
 
-/// A connection in a transaction with a snapshot, with metadata locks on the tables that it may read. A
-/// rollback to a savepoint releases the locks taken after it, so the table that finishes first is locked
-/// last.
+/// A connection in a transaction with a snapshot. It has metadata locks on the tables that it may read. A
+/// rollback to a savepoint releases the locks that were taken after it, so the table that finishes first is
+/// locked last.
 #[derive(Debug)]
 pub struct SnapshotReader {
-    /// The connection.
+    /// The connection to the server.
     pub connection: Connection,
-    /// The tables in locking order, and whether a savepoint precedes each.
+    /// The locked tables in locking order, and for each whether a savepoint was set before its lock.
     held: Vec<(TableName, bool)>,
 }
 
 impl SnapshotReader {
-    /// Locks tables that will finish in about this order. With `releases_locks`, the connection releases
-    /// locks that it took after a savepoint; otherwise it keeps all until the end. An engine that joins a
-    /// transaction and has no savepoints (Aria) leaves the connection without savepoints from there on. Such
-    /// tables come first in `tables` and are locked last.
+    /// Locks the tables, which will finish in about the given order. With `releases_locks`, the connection
+    /// can release locks that it took after a savepoint; otherwise it keeps all locks until the end.
+    ///
+    /// After a table whose engine joins a transaction and has no savepoints (Aria), the connection can set no
+    /// more savepoints. Such tables come first in `tables` and are locked last.
     ///
     /// # Errors
     /// [`BulkError::Session`], also if a table does not exist any more or an altering session waits for it.
@@ -61,22 +62,23 @@ impl SnapshotReader {
                 takes_savepoints = set_savepoint(&mut connection, number).await?;
             }
             let name = qualified_name(&table.schema, &table.name);
-            // Only a read of a row makes the engine report that the table was changed after the snapshot.
+            // The engine reports that the table was changed after the snapshot only when a row is read.
             connection.query(&format!("SELECT 1 FROM {name} LIMIT 1")).await?;
             held.push((table.clone(), takes_savepoints));
         }
         Ok(Self { connection, held })
     }
 
-    /// Releases the locks on finished tables. A table's lock is released once all tables that were locked
-    /// after it are finished.
+    /// Releases the locks on finished tables. The lock on a table is released once all tables that were
+    /// locked after it are finished.
     ///
     /// # Errors
     /// [`BulkError::Session`]
     pub async fn release(&mut self, finished: &FinishedTables) -> Result<(), BulkError> {
         let is_finished = |(table, _): &&(TableName, bool)| finished.contains(table);
         let first = self.held.len() - self.held.iter().rev().take_while(is_finished).count();
-        // Locks taken before the first savepoint stay until the preceding one can be released.
+        // A lock without a savepoint before it is kept until the connection can roll back to an earlier
+        // savepoint.
         let Some(offset) = self.held[first..].iter().position(|(_, has_savepoint)| *has_savepoint) else {
             return Ok(());
         };
@@ -86,7 +88,7 @@ impl SnapshotReader {
         Ok(())
     }
 
-    /// The locked tables.
+    /// Returns the tables that are still locked.
     pub fn tables(&self) -> impl Iterator<Item = &TableName> {
         self.held.iter().map(|(table, _)| table)
     }

@@ -1,6 +1,6 @@
-//! MariaDB servers whose own replication commits past their binlog: with `log_slave_updates = OFF`, which is
-//! the default, or without a binlog. Their binlog position does not change while rows change. What they have
-//! applied is recorded in tables that each transaction writes to.
+//! MariaDB servers whose own replication commits without writing the binlog: with `log_slave_updates = OFF`,
+//! which is the default, or without a binlog. Their binlog position does not change while rows change. Each
+//! replicated transaction records its GTID in a table (`mysql.gtid_slave_pos`).
 
 use std::collections::BTreeMap;
 
@@ -12,38 +12,38 @@ use crate::error::BulkError;
 use crate::schema::texts;
 use tailwater_wire::sql_quote::qualified_name;
 
-/// Errors for an account that may not read the tables, or that has locked other tables only. It gets the
-/// variable instead.
+/// Server errors for an account that may not read these tables, or that has locked only other tables. Then
+/// the variable `gtid_slave_pos` is read.
 const NOT_READABLE: [u16; 4] = [1044, 1100, 1142, 1146];
 
-/// How much of a server's replication is in its binlog.
+/// How much of a server's replication is written to its binlog.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReplicaLogging {
-    /// All of it.
+    /// All replicated transactions are in the binlog.
     Logged,
-    /// None of it.
+    /// No replicated transactions are in the binlog.
     Unlogged {
-        /// Whether any of its applying threads runs.
+        /// Whether any applier thread of the server is running.
         running: bool,
     },
-    /// A Galera node, which may apply past the binlog at any time.
+    /// A Galera node, which may apply transactions at any time without writing the binlog.
     Cluster,
 }
 
 impl ReplicaLogging {
-    /// Whether transactions that are not in the binlog may commit now.
+    /// Returns whether transactions that are not in the binlog may commit now.
     pub fn commits_unlogged(self) -> bool {
         matches!(self, Self::Unlogged { running: true } | Self::Cluster)
     }
 }
 
-/// Reads how a server logs its replication.
+/// Reads whether a server writes replicated transactions to its binlog.
 ///
 /// # Errors
 /// [`BulkError::Session`]
 pub async fn of(connection: &mut Connection) -> Result<ReplicaLogging, BulkError> {
     if connection.server().flavour == Flavour::MySql {
-        // MySQL records the GTIDs of unlogged transactions as well.
+        // MySQL also records the GTIDs of transactions that are not in the binlog.
         return Ok(ReplicaLogging::Logged);
     }
     let sql = "SHOW GLOBAL VARIABLES WHERE variable_name IN ('log_bin', 'log_slave_updates', 'wsrep_on')";
@@ -63,8 +63,9 @@ pub async fn of(connection: &mut Connection) -> Result<ReplicaLogging, BulkError
     Ok(ReplicaLogging::Unlogged { running })
 }
 
-/// The GTIDs that replication has applied, from the rows that it commits with its transactions. The server
-/// updates `gtid_slave_pos` shortly after the commit, so it may lack a transaction whose rows are visible.
+/// Returns the GTIDs that replication has applied, from the rows that the server commits with each
+/// transaction. The variable `gtid_slave_pos` is not used: the server updates it shortly after the commit, so
+/// it may lack a transaction whose rows are visible.
 ///
 /// # Errors
 /// [`BulkError::Session`]
@@ -81,8 +82,8 @@ pub async fn applied(connection: &mut Connection) -> Result<String, BulkError> {
 }
 
 async fn applied_rows(connection: &mut Connection) -> Result<String, BulkError> {
-    // One table per engine, if `gtid_pos_auto_engines` is set. An account without access to them gets an
-    // error for the first.
+    // With `gtid_pos_auto_engines`, there is one table per storage engine. An account that may not read them
+    // gets an error for the first one.
     let sql = "SELECT table_name FROM information_schema.tables \
                WHERE table_schema = 'mysql' AND table_name LIKE 'gtid\\_slave\\_pos_%'";
     let mut tables = vec!["gtid_slave_pos".to_owned()];
@@ -108,9 +109,9 @@ async fn applied_rows(connection: &mut Connection) -> Result<String, BulkError> 
     Ok(newest.into_values().map(|(_, gtid)| gtid).collect::<Vec<_>>().join(","))
 }
 
-/// The GTID position of a server, from what it logged itself and what it applied: the later of both in each
-/// domain, as in `gtid_current_pos`. A former primary applied what followed its own transactions; a former
-/// replica wrote after what it had applied.
+/// Returns the GTID position of a server, from what it has logged and what it has applied. In each domain it
+/// takes the later of the two, as `gtid_current_pos` does. A former primary has applied transactions after
+/// its own; a former replica has written its own after those that it applied.
 pub fn current(logged: &str, applied: &str) -> String {
     let (Ok(logged), Ok(applied)) = (MariadbPosition::parse(logged), MariadbPosition::parse(applied)) else {
         return logged.to_owned();
@@ -125,7 +126,7 @@ pub fn current(logged: &str, applied: &str) -> String {
     latest.values().map(ToString::to_string).collect::<Vec<_>>().join(",")
 }
 
-/// Whether nothing that was applied is later than what the server logged itself.
+/// Returns whether no applied GTID is later than the GTIDs that the server itself has logged.
 pub fn is_behind(applied: &str, logged: &str) -> bool {
     MariadbPosition::parse(logged).is_ok_and(|own| {
         let own: Vec<_> = own.iter().map(|gtid| gtid.to_string()).collect();
@@ -138,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_later_gtid_of_each_domain_counts() {
+    fn the_later_gtid_of_each_domain_is_taken() {
         for (logged, applied, all) in [
             ("", "0-1-7", "0-1-7"),
             ("0-1-100", "0-2-500", "0-2-500"),

@@ -1,5 +1,5 @@
-//! The objects that exist at the point in time of a snapshot, including a table that was created just before
-//! it.
+//! Lists the objects that exist at the point in time of a snapshot, including a table that was created just
+//! before it.
 
 use std::collections::{HashMap, HashSet};
 
@@ -13,16 +13,16 @@ use tailwater_wire::sql_quote::string_literals;
 /// The existing objects, and the tables to read.
 #[derive(Debug)]
 pub(super) struct TableList {
-    /// All selected objects.
+    /// All selected objects that exist.
     pub(super) inventory: SchemaInventory,
     /// Tables to read, in about the order in which they will be finished.
     pub(super) tables: Vec<TableName>,
-    /// Definitions of all objects that no lock protects any longer; see [`TableList::define`].
+    /// Definitions of objects that no lock protects after the snapshot; see [`TableList::define`].
     pub(super) definitions: HashMap<SchemaObject, Vec<u8>>,
 }
 
 impl TableList {
-    /// Excludes `finished` tables from the tables to read.
+    /// Creates the list of tables to read, without the `finished` ones.
     pub(super) fn new(
         inventory: SchemaInventory,
         finished: &HashSet<TableName>,
@@ -33,8 +33,8 @@ impl TableList {
         Self { inventory, tables, definitions: HashMap::new() }
     }
 
-    /// Reads the definitions of all objects except tables and sequences. A sequence's definition has its next
-    /// value, which must not be one that a row of the snapshot already has, so it is read later.
+    /// Reads the definitions of all objects except tables and sequences. The definition of a sequence has its
+    /// next value, which must be greater than the values in the rows of the snapshot. So it is read later.
     ///
     /// # Errors
     /// As [`schema::ddl`].
@@ -60,7 +60,7 @@ pub struct TableSizes(HashMap<TableName, TableSize>);
 
 #[derive(Debug, Clone, Copy, Default)]
 struct TableSize {
-    /// Estimated size in bytes.
+    /// Estimated size of the table in bytes.
     bytes: u64,
     /// Whether the engine joins transactions and has no savepoints. A connection that has read such a table
     /// sets no more savepoints, see [`super::reader`].
@@ -97,7 +97,7 @@ impl TableSizes {
     }
 
     /// Sorts tables into the order in which they are started: the largest first, so that all connections have
-    /// work until the end. Tables whose engine ends savepoints precede all others.
+    /// work until the end. Tables whose engine allows no savepoints come before all others.
     pub fn largest_first(&self, mut tables: Vec<TableName>) -> Vec<TableName> {
         tables.sort_by_key(|table| {
             let TableSize { bytes, ends_savepoints } = self.0.get(table).copied().unwrap_or_default();

@@ -1,9 +1,9 @@
-//! Decides when work pauses and when it resumes.
+//! Decides when bulk work pauses and when it resumes.
 
 use std::sync::Arc;
 
-/// After a limit was exceeded, work resumes only below this percentage of the limit. Otherwise it would start
-/// and stop with every measurement.
+/// After a limit was exceeded, work resumes only below this percentage of the limit. Otherwise it could stop
+/// and resume with every measurement.
 const RESUME_BELOW_PERCENT: f64 = 80.0;
 
 /// The decision of a throttle.
@@ -15,31 +15,31 @@ pub enum ThrottleDecision {
     Wait(Arc<str>),
 }
 
-/// A value that is measured repeatedly, and its limit.
+/// A limit on a value that is measured repeatedly.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ThrottleLimit {
-    /// What is measured, and where; for messages.
+    /// What is measured, and on which server, for messages.
     pub what: String,
-    /// The maximum.
+    /// The highest value at which work proceeds.
     pub max: f64,
-    /// The unit, for messages; may be empty.
+    /// The unit of the value, for messages; may be empty.
     pub unit: &'static str,
 }
 
-/// One limit and its last measurement.
+/// One limit, and what its last measurement means.
 #[derive(Debug, Clone)]
 struct ThrottleGauge {
     limit: ThrottleLimit,
-    /// Why work must wait.
+    /// Why work must wait because of this limit; `None` if it need not wait.
     held: Option<String>,
 }
 
-/// All limits together.
+/// All limits of a throttle.
 #[derive(Debug, Clone)]
 pub struct ThrottleGauges(Vec<ThrottleGauge>);
 
 impl ThrottleGauges {
-    /// Limits without measurements yet, so that work must wait for all of them.
+    /// Creates limits without measurements. Work must wait until each limit has one.
     pub fn new(limits: Vec<ThrottleLimit>) -> Self {
         let unknown = |limit: ThrottleLimit| ThrottleGauge {
             held: Some(format!("{} is not known yet", limit.what)),
@@ -48,14 +48,14 @@ impl ThrottleGauges {
         Self(limits.into_iter().map(unknown).collect())
     }
 
-    /// Records a measurement for the limit with this number: a value, or why there is none.
+    /// Records a measurement for the limit with this number: a value, or the reason why there is none.
     pub fn record(&mut self, number: usize, answer: Result<f64, String>) {
         let Some(ThrottleGauge { limit: ThrottleLimit { what, max, unit }, held }) = self.0.get_mut(number)
         else {
             return;
         };
         let resume_at = if held.is_some() { *max * RESUME_BELOW_PERCENT / 100.0 } else { *max };
-        // NaN is neither above nor below the limit: work must wait.
+        // NaN is neither above nor below the limit, so work must wait.
         *held = match answer {
             Ok(value) if value <= resume_at => None,
             Ok(value) if value <= *max => {
@@ -66,7 +66,7 @@ impl ThrottleGauges {
         };
     }
 
-    /// Whether work may proceed: no limit is exceeded.
+    /// Returns whether work may proceed, which requires that no limit is exceeded.
     pub fn decision(&self) -> ThrottleDecision {
         let reasons: Vec<_> = self.0.iter().filter_map(|gauge| gauge.held.as_deref()).collect();
         if reasons.is_empty() {
@@ -102,7 +102,7 @@ mod tests {
         gauges.record(0, Ok(8.0));
         assert_eq!(reason(&gauges), None);
         gauges.record(0, Ok(10.0));
-        assert_eq!(reason(&gauges), None, "the limit itself is allowed");
+        assert_eq!(reason(&gauges), None, "a value equal to the limit is allowed");
         gauges.record(0, Ok(11.0));
         assert_eq!(reason(&gauges).unwrap(), "load is 11 s, more than 10 s");
         gauges.record(0, Ok(9.0));
@@ -128,7 +128,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn work_proceeds_only_if_every_last_value_is_within_its_limit(
+        fn work_proceeds_only_if_the_last_value_of_every_limit_is_within_it(
             answers in prop::collection::vec((0..3usize, prop::option::of(-1e9..1e9f64)), 0..60),
             limits in prop::collection::vec(0.0..1e9f64, 3),
         ) {
@@ -139,7 +139,7 @@ mod tests {
                 last[number] = answer;
                 let within = last.iter().zip(&limits).all(|(last, max)| last.is_some_and(|last| last <= *max));
                 prop_assert!(gauges.decision() != ThrottleDecision::Proceed || within);
-                // Well below all limits it does proceed.
+                // With all values well below their limits, work must proceed.
                 let well_within = last.iter().zip(&limits).all(|(last, max)| last.is_some_and(|last| last <= max * 0.79));
                 prop_assert!(gauges.decision() == ThrottleDecision::Proceed || !well_within);
             }

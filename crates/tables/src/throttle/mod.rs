@@ -1,9 +1,9 @@
-//! Pauses work while servers are loaded. A value that cannot be measured pauses it too.
+//! Pauses bulk work while servers are busy. A value that cannot be measured also pauses the work.
 //!
-//! - [`gauges`]: the core: when to pause, and when to resume.
-//! - [`probes`]: its driver: one connection per measured value, queried at a bounded rate.
+//! - [`gauges`]: the core, without I/O: when to pause, and when to resume.
+//! - [`probes`]: measures the values: one connection for each value, queried at a limited rate.
 //!
-//! Work calls [`Throttle::pass`] before each piece. All connections share one throttle.
+//! Work calls [`Throttle::pass`] before each piece. All connections of the work share one throttle.
 
 pub mod gauges;
 mod probes;
@@ -22,29 +22,30 @@ use gauges::ThrottleDecision;
 /// The limits at which work pauses.
 #[derive(Debug, Clone)]
 pub struct ThrottleRules {
-    /// Replicas whose lag is limited.
+    /// Replicas whose replication lag is limited.
     pub replicas: Vec<ConnectOptions>,
-    /// Their maximum lag.
+    /// Maximum lag of these replicas.
     pub replica_lag_max: Duration,
-    /// Maximum number of threads of the server that run a statement, including Tailwater's own.
+    /// Maximum number of threads of the server that run a statement. Tailwater's own threads count, too.
     pub threads_running_max: Option<u64>,
-    /// The user's own query.
+    /// A query of the user whose value is limited.
     pub query: Option<ThrottleQuery>,
-    /// How often each server is queried.
+    /// Interval between two queries to each server.
     pub every: Duration,
 }
 
 /// A statement that returns one number, run on the server that the work loads.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ThrottleQuery {
-    /// The statement.
+    /// The SQL statement.
     pub sql: String,
-    /// The maximum; with 0, any other value pauses work.
+    /// The maximum value. With 0, any other value pauses the work.
     pub max: f64,
 }
 
 impl Default for ThrottleRules {
-    /// No limits. Once a limit is set: 10 s of lag, and one query per second.
+    /// Returns rules without limits. For limits that are set later: 10 s of replication lag, and one query
+    /// per second.
     fn default() -> Self {
         Self {
             replicas: Vec::new(),
@@ -57,13 +58,13 @@ impl Default for ThrottleRules {
 }
 
 impl ThrottleRules {
-    /// Whether there are no limits.
+    /// Returns whether there are no limits.
     pub fn is_empty(&self) -> bool {
         self.replicas.is_empty() && self.threads_running_max.is_none() && self.query.is_none()
     }
 }
 
-/// Lets work proceed or pauses it. Shared by all connections that work.
+/// Lets bulk work proceed, or pauses it. All connections of the work share it.
 #[derive(Debug)]
 pub struct Throttle {
     decision: watch::Receiver<ThrottleDecision>,
@@ -71,14 +72,14 @@ pub struct Throttle {
 }
 
 impl Throttle {
-    /// A throttle without limits.
+    /// Creates a throttle without limits.
     pub fn open() -> Self {
         let (_, decision) = watch::channel(ThrottleDecision::Proceed);
         Self { decision, probes: None }
     }
 
-    /// Starts to measure. Work waits until the first measurements are there. `server` is the server that the
-    /// work loads: its threads are counted, and the user's own query runs there.
+    /// Starts to measure. Work waits until the first measurements have arrived. `server` is the server that
+    /// the work loads: its threads are counted, and the user's query runs there.
     ///
     /// Must be called on a tokio runtime.
     pub fn start(rules: ThrottleRules, server: ConnectOptions) -> Self {
@@ -86,13 +87,13 @@ impl Throttle {
             return Self::open();
         }
         let (sender, decision) =
-            watch::channel(ThrottleDecision::Wait("the throttle has no answer yet".into()));
+            watch::channel(ThrottleDecision::Wait("the throttle has no measurements yet".into()));
         let probes = tokio::spawn(probes::run_probes(rules, server, sender));
         Self { decision, probes: Some(probes) }
     }
 
-    /// Returns as soon as work may proceed. While it waits, the progress shows the reason. May be dropped at
-    /// any time.
+    /// Waits until work may proceed. While it waits, the progress shows the reason. The future may be dropped
+    /// at any time.
     pub async fn pass(&self, progress: &BulkProgress) {
         let Some(reason) = self.reason() else { return };
         info!(%reason, "held back");
@@ -104,13 +105,13 @@ impl Throttle {
                 ThrottleDecision::Wait(reason) => waiter.set_reason(Arc::clone(reason)),
             }
             if decision.changed().await.is_err() {
-                // The probes have stopped, so no measurement will arrive.
+                // The probes have stopped, so no more measurements will arrive.
                 std::future::pending::<()>().await;
             }
         }
     }
 
-    /// Why work must wait now, if it must.
+    /// Returns why work must wait now; `None` if it need not wait.
     pub fn reason(&self) -> Option<Arc<str>> {
         match &*self.decision.borrow() {
             ThrottleDecision::Proceed => None,

@@ -1,4 +1,4 @@
-//! Measures the load of servers at a bounded rate.
+//! Measures the load of servers at a limited rate.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use super::{ThrottleQuery, ThrottleRules};
 /// Maximum time for one measurement.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// One measured value of one server.
+/// Measures one value on one server.
 struct ServerProbe {
     options: ConnectOptions,
     question: ThrottleMetric,
@@ -38,7 +38,7 @@ impl ServerProbe {
         Self { options, question, connection: None }
     }
 
-    /// Measures once. Reconnects if the connection was lost.
+    /// Measures the value once. Reconnects if the connection was lost.
     async fn ask(&mut self) -> Result<f64, String> {
         match tokio::time::timeout(PATIENCE, self.try_ask()).await {
             Ok(Ok(value)) => Ok(value),
@@ -65,7 +65,7 @@ impl ServerProbe {
                 let answer =
                     connection.query("SHOW GLOBAL STATUS LIKE 'Threads_running'").await.map_err(text)?;
                 let value = answer.first().and_then(|row| row.get_str(1));
-                number(value.ok_or("the server does not report it")?)
+                number(value.ok_or("the server does not report this value")?)
             }
             ThrottleMetric::Own(sql) => {
                 let answer = connection.query(sql).await.map_err(text)?;
@@ -75,7 +75,8 @@ impl ServerProbe {
     }
 }
 
-/// The lag of a replica in seconds: that of its channel with the most lag.
+/// Returns the lag of a replica in seconds. If it has several channels, returns that of the channel with the
+/// most lag.
 async fn lag(connection: &mut Connection) -> Result<f64, String> {
     let server = connection.server();
     let sql = match server.flavour {
@@ -97,7 +98,7 @@ fn number(text: &str) -> Result<f64, String> {
     text.parse().map_err(|_| format!("{text:?} is not a number"))
 }
 
-/// Measures all servers repeatedly and publishes the decision. Never returns.
+/// Measures all servers repeatedly, and publishes the decision of the throttle. Never returns.
 pub(super) async fn run_probes(
     rules: ThrottleRules,
     server: ConnectOptions,

@@ -1,4 +1,5 @@
-//! Chunks cover a model table once, whatever its rows are and whatever the server estimates.
+//! Tests that chunks cover every row of a model table once, whatever its rows are and whatever the server
+//! estimates.
 
 use std::cmp::Ordering;
 
@@ -7,16 +8,16 @@ use proptest::prelude::*;
 use super::super::key::{KeyColumn, KeyKind};
 use super::*;
 
-/// A row's key: one value per column, either NULL or a text that the model's collation compares.
+/// The key of a row: one value per column, either NULL or a text that the model's collation compares.
 type Row = Vec<Option<String>>;
 
-/// How the model's server compares texts.
+/// How the server in the model compares texts.
 #[derive(Debug, Clone, Copy)]
 enum Collation {
     Numbers,
     Bytes,
     WithoutCase,
-    /// Shorter texts first, and backwards: an order that no client would guess.
+    /// Shorter texts first, and otherwise backwards: an order that no client would guess.
     Odd,
 }
 
@@ -31,11 +32,11 @@ impl Collation {
     }
 }
 
-/// The rows of a table as a server would treat them.
+/// The rows of a table, as a server would store and compare them.
 #[derive(Debug, Clone)]
 struct Model {
     collations: Vec<Collation>,
-    /// Each row with the number of its partition.
+    /// Each row, with the number of its partition.
     rows: Vec<(usize, Row)>,
 }
 
@@ -69,7 +70,7 @@ impl Model {
         self.rows.iter().filter(move |(of, _)| *of == partition).map(|(_, row)| row)
     }
 
-    /// The model answers truthfully, except for estimates.
+    /// Answers a query of the chunker correctly, except for estimates, which are changed at random.
     fn answer(&self, partition: usize, question: &ChunkQuery, noise: u64) -> ChunkQueryResult {
         match question {
             ChunkQuery::Extent => {
@@ -100,7 +101,7 @@ impl Model {
 
 fn value(collation: Collation) -> BoxedStrategy<String> {
     match collation {
-        // Dense values, skewed ones, and the extremes of the type.
+        // Dense values, skewed values, and the extreme values of the type.
         Collation::Numbers => prop_oneof![
             4 => 0i128..60,
             2 => (1i128 << 40)..(1i128 << 40) + 20,
@@ -142,7 +143,7 @@ fn table() -> impl Strategy<Value = (Model, bool, usize)> {
                 let literals: Vec<_> =
                     row.iter().map(|value| KeyLiteral(value.clone().unwrap_or_default())).collect();
                 let null = row.iter().any(Option::is_none);
-                // Unique as the server sees it, except for NULL.
+                // A row is a duplicate if the server's collation says so. NULL is never a duplicate.
                 let is_there = !null
                     && model.rows.iter().any(|(_, row)| {
                         !row.iter().any(Option::is_none)
@@ -182,7 +183,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(120))]
 
     #[test]
-    fn chunks_cover_a_table_once(
+    fn chunks_cover_every_row_once(
         (model, nullable, partitions) in table(), rows_estimate in 0u64..200, seed in prop::collection::vec(any::<u64>(), 1..20),
         resume_every in 1usize..6,
     ) {
@@ -266,7 +267,7 @@ fn dense_keys_need_no_queries_and_sparse_keys_few() {
                     let rows = (to.abs_diff(from) + 1) / per_key;
                     chunker.answer(ChunkQueryResult::Estimate(u64::try_from(rows).unwrap().max(1)));
                 }
-                ChunkStep::Ask(_, question) => panic!("{question:?} about an integer"),
+                ChunkStep::Ask(_, question) => panic!("unexpected query for an integer key: {question:?}"),
                 ChunkStep::Chunk(_) => {
                     chunks += 1;
                     chunker.record_chunk(1000, 1000);
@@ -278,7 +279,7 @@ fn dense_keys_need_no_queries_and_sparse_keys_few() {
     assert_eq!(count(1_000_000, 1_000_000, 1), (0, 1000));
     let (questions, chunks) = count(1_000_000, 1_000_000_000_000, 1_000_000);
     assert!((500..=2000).contains(&chunks), "{chunks}");
-    assert!(questions < chunks + 50, "{questions} questions for {chunks} chunks");
+    assert!(questions < chunks + 50, "{questions} queries for {chunks} chunks");
 }
 
 #[test]
