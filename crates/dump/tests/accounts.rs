@@ -1,4 +1,4 @@
-//! Dumps and loads users and roles of real servers.
+//! Tests that users and roles of real servers are dumped and loaded.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use crate::server_contents::started;
 use crate::support::run_script;
 
-on_each_server!(accounts_are_loaded_and_existing_ones_stay);
+on_each_server!(accounts_are_loaded_and_existing_accounts_stay);
 
 const BOTH: &str = "
     CREATE DATABASE shop; CREATE TABLE shop.t (id INT PRIMARY KEY, v INT); CREATE TABLE shop.left_out (id INT);
@@ -25,7 +25,7 @@ const BOTH: &str = "
     CREATE USER 'taken'@'%' IDENTIFIED BY 'one';
 ";
 
-/// The definitions and grants of the accounts of the test.
+/// Returns the definitions and grants of the test's accounts on a server.
 async fn seen(server: &Server, accounts: &[&str]) -> Result<Vec<String>> {
     let mut all = Vec::new();
     for account in accounts {
@@ -53,7 +53,7 @@ async fn load_with(
     .await
 }
 
-async fn accounts_are_loaded_and_existing_ones_stay(kind: ServerKind) -> Result<()> {
+async fn accounts_are_loaded_and_existing_accounts_stay(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
@@ -94,7 +94,8 @@ async fn accounts_are_loaded_and_existing_ones_stay(kind: ServerKind) -> Result<
     let arrived = seen(&target, &["'it''s me'@'10.%'", "reader"]).await?;
     ensure!(arrived == wanted, "{arrived:#?}\n{wanted:#?}");
 
-    // Existing accounts are only replaced on request, and the loading account never is.
+    // Existing accounts are only replaced if the user asks for it. The account that runs the load is never
+    // replaced.
     target.sql("DROP DATABASE tailwater").await?;
     let report = load_with(folder.path(), &target, LoadAccounts::Replace, true).await?;
     let done = report.accounts.unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Copies whole servers as data files, while they are written to.
+//! Copies whole servers as data files, while clients write to them.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 const CLONER_PASSWORD: &str = "p'w\\d \"x\"";
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// As channels record that they write past a binlog.
+/// What a channel with `gtid = log` records on its target.
 const CHANNEL_ROWS: &str = "CREATE DATABASE tailwater; CREATE TABLE tailwater.apply_unlogged (channel VARCHAR(64) PRIMARY KEY); \
                    INSERT INTO tailwater.apply_unlogged VALUES ('one'), ('two')";
 
@@ -28,7 +28,8 @@ async fn server(kind: ServerKind, name: &str) -> Result<Option<Server>> {
     Ok(Some(Server::start(ServerSpec::new(kind).name(name)).await?))
 }
 
-/// Two counters that every transaction increments, and rows that it inserts.
+/// Creates two counters that every transaction will increment, and a table in which every transaction will
+/// insert a row.
 async fn fill(source: &Server) -> Result<()> {
     let script = "CREATE DATABASE shop; CREATE TABLE shop.counter (id INT PRIMARY KEY, n BIGINT NOT NULL); \
                   INSERT INTO shop.counter VALUES (1,0),(2,0); \
@@ -41,7 +42,7 @@ async fn fill(source: &Server) -> Result<()> {
     Ok(())
 }
 
-/// Writes until it is stopped.
+/// Writes transactions until it is stopped.
 fn write(source: &Server, stop: &Arc<AtomicBool>) -> tokio::task::JoinHandle<Result<u64>> {
     let (options, stop) =
         (ConnectOptions { multi_statements: true, ..source.connect_options() }, Arc::clone(stop));
@@ -59,10 +60,14 @@ fn write(source: &Server, stop: &Arc<AtomicBool>) -> tokio::task::JoinHandle<Res
     })
 }
 
-/// The copy is of one point in time. As a native replica from there on it becomes equal to the source.
+/// Checks that the copy has one point in time: each transaction is copied completely or not at all. Then
+/// starts native replication from that position, and waits until the copy is equal to the source.
 async fn ensure_copy(source: &Server, copy: &Server) -> Result<()> {
     let counters = copy.sql("SELECT n FROM shop.counter ORDER BY id").await?;
-    ensure!(counters.len() == 2 && counters[0] == counters[1], "a transaction in two: {counters:?}");
+    ensure!(
+        counters.len() == 2 && counters[0] == counters[1],
+        "the copy has a part of a transaction: {counters:?}"
+    );
     copy.replicate_from(source).await?;
     let sums = "CHECKSUM TABLE shop.counter, shop.orders";
     let (want, start) = (source.sql(sums).await?, std::time::Instant::now());
@@ -73,7 +78,10 @@ async fn ensure_copy(source: &Server, copy: &Server) -> Result<()> {
         }
         let status = copy.replica_status().await?.context("the copy is not a replica")?;
         ensure!(status.sql_error.0 == 0 && status.io_error.0 == 0, "{status:?}");
-        ensure!(start.elapsed() < PATIENCE, "{there:?} is not {want:?}: {status:?}");
+        ensure!(
+            start.elapsed() < PATIENCE,
+            "the copy has the checksums {there:?}, the source has {want:?}: {status:?}"
+        );
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }
@@ -102,14 +110,14 @@ fn unfit(result: Result<impl std::fmt::Debug, BulkError>, why: &str) -> Result<(
     match result {
         Err(error @ BulkError::BinaryUnsupported { .. }) if error.to_string().contains(why) => Ok(()),
         Err(BulkError::Session(error)) if error.to_string().contains(why) => Ok(()),
-        other => bail!("not refused because of {why:?}: {other:?}"),
+        other => bail!("expected a refusal because of {why:?}, found {other:?}"),
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_mysql_server_is_cloned_while_it_is_written_to() -> Result<()> {
     let Some((donor, options, mut recipient)) = donor().await? else { return Ok(()) };
-    // Unsuitable servers are refused with the reason.
+    // Servers that cannot be cloned are refused with the reason.
     unfit(clone_plugin::plan(&options).await, "mysql_clone.so")?;
     for server in [&donor, &recipient] {
         server.sql("INSTALL PLUGIN clone SONAME 'mysql_clone.so'").await?;
@@ -132,7 +140,7 @@ async fn a_mysql_server_is_cloned_while_it_is_written_to() -> Result<()> {
 
     let plan = clone_plugin::plan(&options).await?;
     ensure!(plan.bytes_estimate > 1 << 20 && plan.donor_address.1 == donor.port(), "{plan:?}");
-    // So slow that it cannot end before it is cancelled.
+    // The clone is so slow that it cannot finish before it is cancelled.
     recipient.sql("SET GLOBAL clone_max_data_bandwidth = 1").await?;
     let cancel = CancellationToken::new();
     cancel.cancel();
@@ -148,7 +156,7 @@ async fn a_mysql_server_is_cloned_while_it_is_written_to() -> Result<()> {
     let progress = Arc::new(BulkProgress::default());
     let (of_task, cancel) = (Arc::clone(&progress), CancellationToken::new());
     let cloning = tokio::spawn(async move { clone_plugin::clone(&options, &of_task, &cancel).await });
-    // No supervisor restarts it, so it stays down when it should serve its new data.
+    // No supervisor restarts the recipient, so the test starts it again when it has shut down.
     while !cloning.is_finished() {
         if !recipient.is_running() {
             recipient.start_again().await?;
@@ -158,7 +166,7 @@ async fn a_mysql_server_is_cloned_while_it_is_written_to() -> Result<()> {
     let cloned = cloning.await??;
     stop.store(true, Ordering::Relaxed);
     let written = writer.await??;
-    ensure!(written > 0, "nothing was written meanwhile");
+    ensure!(written > 0, "nothing was written during the clone");
     ensure!(cloned.bytes > 1 << 20 && progress.figures().bytes_total > 1 << 20, "{cloned:?}");
     let executed = recipient.sql("SELECT @@global.gtid_executed").await?.concat().replace("\\n", "");
     ensure!(cloned.point.gtid_set.as_deref() == Some(executed.as_str()), "{cloned:?} {executed}");
@@ -169,14 +177,15 @@ async fn a_mysql_server_is_cloned_while_it_is_written_to() -> Result<()> {
     ensure_copy(&donor, &recipient).await
 }
 
-/// A cancelled clone leaves the donor alone and reports it.
+/// After a clone whose recipient cannot log in to the donor, the donor is unchanged and the error is
+/// reported.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_clone_that_cannot_log_in_changes_nothing() -> Result<()> {
     let Some((donor, mut options, recipient)) = donor().await? else { return Ok(()) };
     for server in [&donor, &recipient] {
         server.sql("INSTALL PLUGIN clone SONAME 'mysql_clone.so'").await?;
     }
-    // The recipient can reach no server at this address.
+    // The recipient reaches no donor at this address.
     options.donor_address = Some(("127.0.0.1".into(), recipient.port()));
     let progress = Arc::new(BulkProgress::default());
     match clone_plugin::clone(&options, &progress, &CancellationToken::new()).await {
@@ -190,7 +199,7 @@ async fn a_clone_that_cannot_log_in_changes_nothing() -> Result<()> {
     Ok(())
 }
 
-/// The server's own backup program with its libraries, as one executable file.
+/// Makes one executable file of the server's own backup program and its libraries.
 fn program(server: &Server, folder: &Path) -> Result<PathBuf> {
     let tool = server.tool("mariadb-backup")?;
     let quoted = |part: &std::ffi::OsStr| format!("'{}'", part.to_string_lossy());
@@ -248,7 +257,7 @@ async fn back_up(kind: ServerKind, other: ServerKind) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_mariadb_server_is_backed_up_to_a_folder_to_start_on() -> Result<()> {
+async fn a_mariadb_server_starts_on_the_folder_of_a_backup() -> Result<()> {
     back_up(ServerKind::Mariadb1011, ServerKind::Mariadb118).await
 }
 
@@ -272,7 +281,7 @@ async fn a_failed_backup_reports_why_and_a_cancelled_one_stops() -> Result<()> {
         error.code() == "TW-BULK-0103" && error.to_string().contains("data has an incomplete copy; remove it")
     };
     ensure!(stopped.as_ref().is_err_and(is_expected), "{stopped:?}");
-    // An account that may connect but not lock.
+    // An account that may connect, but may not lock.
     source
         .sql("CREATE USER weak@localhost IDENTIFIED BY 'a\"b\\\\c'; GRANT SELECT ON *.* TO weak@localhost")
         .await?;
@@ -286,12 +295,13 @@ async fn a_failed_backup_reports_why_and_a_cancelled_one_stops() -> Result<()> {
                 "{what} {reason} {left}"
             );
         }
-        other => bail!("a user without RELOAD backs up: {other:?}"),
+        other => bail!("an account without RELOAD could back up: {other:?}"),
     }
     Ok(())
 }
 
-/// What it applies of its source is missing from its binlog, but is in the backup.
+/// Backs up a replica with `log_slave_updates = OFF`. The transactions that it has applied are not in its
+/// binlog, but they are in the backup, with their GTIDs.
 async fn back_up_a_replica(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
@@ -305,7 +315,7 @@ async fn back_up_a_replica(kind: ServerKind) -> Result<()> {
     fill(&primary).await?;
     let gtids = primary.sql("SELECT @@gtid_binlog_pos").await?.concat();
     ensure!(replica.sql(&format!("SELECT MASTER_GTID_WAIT('{gtids}', 60)")).await? == ["0"]);
-    // It has also written a transaction that its source lacks.
+    // The replica has also written a transaction that its primary does not have.
     replica.sql("SET SESSION gtid_domain_id = 7; CREATE DATABASE own").await?;
     let folder = tempfile::tempdir()?;
     let options = BackupOptions {

@@ -1,4 +1,4 @@
-//! Copies between real servers.
+//! Copies databases between real servers.
 
 use std::sync::Arc;
 
@@ -50,7 +50,7 @@ async fn everything_is_copied(kind: ServerKind) -> Result<()> {
         let report = run(&options).await?;
         ensure!(report.tables_before == 0 && report.load.rows > 0, "{report:?}");
         ensure_equal(&before, &all(&target).await?)?;
-        // A second copy is refused.
+        // A second copy is refused, because the tables exist.
         ensure!(!dry_run(&options).await?.there.is_empty());
         let again = run(&options).await;
         ensure!(again.as_ref().is_err_and(|error| error.code() == "TW-BULK-0022"), "{again:?}");
@@ -60,7 +60,7 @@ async fn everything_is_copied(kind: ServerKind) -> Result<()> {
     Ok(())
 }
 
-/// Several tables with indexes, large enough to interrupt a copy.
+/// Starts a server with several tables and indexes, large enough to interrupt a copy.
 async fn shop(kind: ServerKind) -> Result<Server> {
     let server = started(kind).await?;
     let script = "
@@ -81,7 +81,7 @@ async fn shop(kind: ServerKind) -> Result<Server> {
     Ok(server)
 }
 
-/// Copies until all rows of one table, and some of another one, are copied.
+/// Copies until all rows of one table and some rows of another table are copied, and cancels the copy.
 async fn interrupted(options: &CopyOptions) -> Result<()> {
     let (progress, stop) = (Arc::new(BulkProgress::default()), CancellationToken::new());
     let watch = {
@@ -110,7 +110,7 @@ async fn an_interrupted_copy_keeps_finished_tables(kind: ServerKind) -> Result<(
     interrupted(&options).await?;
     let again = run(&options).await;
     ensure!(again.as_ref().is_err_and(|error| error.code() == "TW-BULK-0023"), "{again:?}");
-    // Finished tables are of another point in time, so the GTID state is refused.
+    // The tables of the first run have an earlier point in time, so setting the GTID state is refused.
     options.load.resume = true;
     options.load.set_gtid = true;
     let refused = run(&options).await;
@@ -125,11 +125,11 @@ async fn an_interrupted_copy_keeps_finished_tables(kind: ServerKind) -> Result<(
     ensure!(finished.len() as u64 == report.tables_before, "{finished:?}");
     let dropped = "SELECT argument FROM mysql.general_log WHERE argument LIKE 'ALTER TABLE%DROP KEY%'";
     let dropped = target.sql(dropped).await?;
-    // Only tables that start from scratch are dropped.
+    // Indexes are only dropped from tables that start from scratch.
     let is_finished = |sql: &String| finished.iter().any(|table| sql.contains(&format!("`{table}`")));
     ensure!(!dropped.is_empty() && !dropped.iter().any(is_finished), "{finished:?}: {dropped:?}");
     ensure_equal(&all(&source).await?, &all(&target).await?)?;
-    // The rows of a finished copy are not of the point in time of a later run either.
+    // After a copy has finished, its rows have an earlier point in time than a later run, too.
     source.sql("INSERT INTO shop.digits VALUES (10)").await?;
     options.load.set_gtid = true;
     let refused = run(&options).await;
@@ -156,36 +156,36 @@ async fn a_restarted_copy_is_of_one_point_in_time(kind: ServerKind) -> Result<()
     let passing = "CREATE TABLE shop.passing (id INT); INSERT INTO shop.passing VALUES (1);";
     source.sql(&format!("{passing} {}", objects(3))).await?;
     let mut options = options(&source, &target);
-    // As in a copy for a channel.
+    // The options that a copy for a channel has.
     (options.load.set_gtid, options.load.binlog) = (true, false);
     interrupted(&options).await?;
     let mut connection = Connection::connect(&source.connect_options()).await?;
     connection.execute("DELETE FROM shop.small WHERE id > 3").await?;
-    let says_anew = |done: &Result<CopyReport, BulkError>, code: &str| {
+    let suggests_restart = |done: &Result<CopyReport, BulkError>, code: &str| {
         let is_expected = |text: &str| text.contains("--restart") && !text.contains("--resume");
         done.as_ref().is_err_and(|error| error.code() == code && is_expected(&error.to_string()))
     };
     let again = run(&options).await;
-    ensure!(says_anew(&again, "TW-BULK-0023"), "{again:?}");
+    ensure!(suggests_restart(&again, "TW-BULK-0023"), "{again:?}");
     options.restart = true;
-    // The target rejects a view.
+    // The target rejects a view, so that the copy ends after it has loaded all rows.
     let broken = "CREATE TABLE shop.gone (id INT); CREATE VIEW shop.of_gone AS SELECT id FROM shop.gone; DROP TABLE shop.gone";
     source.sql(broken).await?;
     let refused = run(&options).await;
-    ensure!(says_anew(&refused, "TW-BULK-0027"), "{refused:?}");
-    // All rows were loaded, but at an earlier point in time than the GTID state would claim.
+    ensure!(suggests_restart(&refused, "TW-BULK-0027"), "{refused:?}");
+    // All rows were loaded, but they are older than the GTID state that this run would set.
     let mut resumed = options.clone();
     (resumed.load.resume, resumed.restart) = (true, false);
     let refused = run(&resumed).await;
     ensure!(refused.as_ref().is_err_and(|error| error.code() == "TW-BULK-0031"), "{refused:?}");
-    // All other objects are copied in their current state.
+    // All other objects must be copied as they are now on the source.
     let sequence = if kind.flavour() == Flavour::MariaDb { "DROP SEQUENCE shop.s;" } else { "" };
     let dropped = "DROP VIEW shop.of_gone; DROP TABLE shop.passing; DROP FUNCTION shop.f; DROP PROCEDURE shop.p; DROP EVENT shop.e;";
     source.sql(&format!("{dropped} {sequence} {}", objects(4))).await?;
     let report = run(&options).await?;
     ensure!(report.tables_before == 0, "{report:?}");
     ensure_equal(&all(&source).await?, &all(&target).await?)?;
-    // The copy is finished, so its tables must not be dropped.
+    // This copy has finished, so a restart must not drop its tables.
     let again = run(&options).await;
     ensure!(again.as_ref().is_err_and(|error| error.code() == "TW-BULK-0022"), "{again:?}");
     Ok(())
@@ -206,7 +206,7 @@ async fn duplicate_rows_end_a_load(kind: ServerKind) -> Result<()> {
         LoadOptions { defer_indexes: DeferIndexes::Always, ..LoadOptions::new(target.connect_options()) };
     let refused = load(&contents, &options, &Arc::default(), &CancellationToken::new()).await;
     ensure!(refused.as_ref().is_err_and(|error| error.code() == "TW-BULK-0060"), "{refused:?}");
-    // After a repair it continues with only the indexes.
+    // After the duplicate rows are deleted, the load resumes and only creates the indexes.
     target.sql("DELETE FROM shop.orders WHERE id >= 10").await?;
     options.resume = true;
     let report = load(&contents, &options, &Arc::default(), &CancellationToken::new()).await?;

@@ -1,4 +1,4 @@
-//! Loads dumps of one family into a server of the other.
+//! Loads dumps of MySQL into MariaDB, and of MariaDB into MySQL.
 
 use anyhow::{Context, Result, ensure};
 use tailwater_dump::folder::DumpCompression;
@@ -11,7 +11,7 @@ use crate::dump_folders;
 use crate::server_contents::started;
 use crate::support::run_script;
 
-/// Objects of both families, in a syntax that both accept.
+/// Objects that both flavours have, in a syntax that both accept.
 const CARRIED: &str = "
     SET NAMES utf8mb4; CREATE DATABASE far CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci; USE far;
     CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(50) CHARACTER SET latin1, u TEXT COLLATE utf8mb4_unicode_ci, b VARBINARY(20),
@@ -51,13 +51,13 @@ async fn common_types_and_objects_are_loaded() -> Result<()> {
         run_script(&source, CARRIED.as_bytes())?;
         load_from(&source, &target).await?.with_context(|| format!("{from} into {into}"))?;
         let (one, other) = (source.sql(SUMS).await?, target.sql(SUMS).await?);
-        ensure!(one == other, "{from} into {into}: {one:#?} {other:#?}");
+        ensure!(one == other, "{from} into {into}: the source has {one:#?}, the target has {other:#?}");
     }
     Ok(())
 }
 
 #[tokio::test]
-async fn features_of_one_family_are_refused_by_name() -> Result<()> {
+async fn features_of_one_flavour_are_refused_by_name() -> Result<()> {
     for (from, into, column, wanted) in [
         (
             ServerKind::Mysql97,
@@ -83,7 +83,7 @@ async fn features_of_one_family_are_refused_by_name() -> Result<()> {
              CREATE TABLE far.t (id INT PRIMARY KEY, `the column` {column})"
         );
         run_script(&source, script.as_bytes())?;
-        let error = load_from(&source, &target).await?.err().context("it was loaded")?;
+        let error = load_from(&source, &target).await?.err().context("the load was not refused")?;
         let text = error.to_string();
         ensure!(
             error.code() == "TW-BULK-0085" && text.contains("column the column of table far.t"),

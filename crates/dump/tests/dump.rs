@@ -1,5 +1,5 @@
-//! Dumps of real servers: of one point in time under load, complete after an interruption, and without
-//! blocking other sessions.
+//! Dumps real servers. A dump has one point in time under load, is complete after an interruption, and does
+//! not block other sessions.
 
 use std::collections::{BTreeMap, HashSet};
 use std::io::Read;
@@ -33,7 +33,7 @@ on_each_server!(
     a_long_statement_does_not_block_other_sessions,
 );
 
-/// Only reached after a failure.
+/// Maximum wait, which only a failing test reaches.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 pub(crate) async fn start(kind: ServerKind) -> Result<Option<Server>> {
@@ -60,7 +60,7 @@ pub(crate) fn table<'a>(manifest: &'a Manifest, name: &str) -> Result<&'a TableE
     manifest.tables.iter().find(|entry| entry.table == name).with_context(|| format!("no table {name}"))
 }
 
-/// The rows of a table's files, each as the text of its fields, as `LOAD DATA` reads them.
+/// Reads the rows of a table's files. Each row is the text of its fields, as `LOAD DATA` reads them.
 pub(crate) fn rows_of(folder: &Path, entry: &TableEntry) -> Result<Vec<Vec<Option<Vec<u8>>>>> {
     let mut rows = Vec::new();
     for chunk in &entry.chunks {
@@ -71,7 +71,7 @@ pub(crate) fn rows_of(folder: &Path, entry: &TableEntry) -> Result<Vec<Vec<Optio
         if chunk.file.ends_with(".zst") {
             zstd::Decoder::new(file.as_slice())?.read_to_end(&mut text)?;
         } else if chunk.file.ends_with(".gz") {
-            // Its trailing checksum is verified, too, and that no bytes follow it.
+            // The reader also verifies the checksum at the end of the file, and that no bytes follow it.
             GzDecoder::new(file.as_slice()).read_to_end(&mut text)?;
         } else {
             text = file;
@@ -159,14 +159,14 @@ async fn files_equal_the_result_of_a_query(kind: ServerKind) -> Result<()> {
             ensure!(std::fs::metadata(folder.join(file))?.len() > 0, "{file}");
         }
         ensure!(manifest.objects.len() == 1 && !folder.join("manifest.json.partial").exists());
-        // A finished dump is not overwritten.
+        // A finished dump must not be overwritten.
         let again = run(options(server.connect_options(), &folder)).await;
         ensure!(matches!(again, Err(BulkError::FolderNotEmpty { .. })), "{again:?}");
     }
     Ok(())
 }
 
-/// Compares every table of a dump with the same query on one connection.
+/// Compares the dumped rows of every table with the result of the same query on one connection.
 async fn compare(connection: &mut Connection, folder: &Path, manifest: &Manifest) -> Result<()> {
     schema::prepare(connection).await?;
     connection.execute(SESSION_SETTINGS).await?;
@@ -187,7 +187,7 @@ async fn compare(connection: &mut Connection, folder: &Path, manifest: &Manifest
     Ok(())
 }
 
-/// Every transaction inserts a row into each of three tables, in its own order.
+/// Writes transactions. Each inserts a row into each of three tables, in an order of its own.
 async fn write_on(mut connection: Connection, stop: CancellationToken) -> Result<u64> {
     let mut written = 0;
     while !stop.is_cancelled() {
@@ -208,11 +208,11 @@ async fn write_on(mut connection: Connection, stop: CancellationToken) -> Result
 async fn a_dump_under_load_is_of_one_point_in_time(kind: ServerKind) -> Result<()> {
     let Some(server) = start(kind).await? else { return Ok(()) };
     let load = Load::begin(&server).await?;
-    dump_beside(&load, &server, true).await?;
+    dump_under_load(&load, &server, true).await?;
     load.end().await
 }
 
-/// Like a replica with default settings: its binlog position does not change with its data.
+/// Dumps replicas with default settings, whose binlog position does not change when their data does.
 async fn a_replica_without_log_updates_is_dumped_at_one_point_in_time(kind: ServerKind) -> Result<()> {
     let Some(source) = start(kind).await? else { return Ok(()) };
     let options: &[&[&str]] = match kind.flavour() {
@@ -230,7 +230,8 @@ async fn a_replica_without_log_updates_is_dumped_at_one_point_in_time(kind: Serv
     for &options in options {
         let replica = Server::start(ServerSpec::new(kind).options(options.iter().copied())).await?;
         replica.replicate_from(&source).await?;
-        // As if it had been a primary: what it logged itself is older than what it has applied since.
+        // The replica has its own transactions in its binlog, like a former primary. They are older than
+        // those that it has applied since.
         if options.contains(&"--log-slave-updates=0") {
             replica.sql("CREATE DATABASE own").await?;
         }
@@ -238,9 +239,10 @@ async fn a_replica_without_log_updates_is_dumped_at_one_point_in_time(kind: Serv
             Some(load) => load,
             None => load.insert(Load::begin(&source).await?),
         };
-        dump_beside(load, &replica, !options.contains(&"--skip-log-bin")).await?;
+        dump_under_load(load, &replica, !options.contains(&"--skip-log-bin")).await?;
         if kind.flavour() == Flavour::MariaDb {
-            // Every account that dumps may see that the server replicates, whatever its privileges.
+            // Any account that dumps must be able to see that the server replicates, whatever its privileges
+            // are.
             let looker = "SET sql_log_bin=0; CREATE USER IF NOT EXISTS looker@'%'";
             replica.sql(looker).await?;
             let looker = ConnectOptions { user: "looker".into(), ..replica.connect_options() };
@@ -284,9 +286,9 @@ impl Load {
     }
 }
 
-/// Dumps a server that replicates the write load several times, and checks that each dump is of the point in
-/// time that it names.
-async fn dump_beside(load: &Load, server: &Server, has_binlog: bool) -> Result<()> {
+/// Dumps a server several times while the write load runs on it or is replicated to it. Checks that each dump
+/// has the point in time that its manifest records.
+async fn dump_under_load(load: &Load, server: &Server, has_binlog: bool) -> Result<()> {
     let Load { before, writer, .. } = load;
     let kind = server.kind();
     let mut control = Connection::connect(&server.socket_options()).await?;
@@ -297,7 +299,8 @@ async fn dump_beside(load: &Load, server: &Server, has_binlog: bool) -> Result<(
     }
     let folder = tempfile::tempdir()?;
     for round in 0..4 {
-        // With one to four connections; each dump sees a later state than the one before.
+        // The dumps use one to four connections. Each dump starts at least 50 transactions after the one
+        // before.
         let at = folder.path().join(round.to_string());
         let seen = count(&mut control).await?;
         while count(&mut control).await? < seen + 50 {
@@ -313,7 +316,10 @@ async fn dump_beside(load: &Load, server: &Server, has_binlog: bool) -> Result<(
         let total = rows_of(&at, table(&manifest, "total")?)?;
         let [total] = total.as_slice() else { bail!("{total:?}") };
         let total: u64 = String::from_utf8(total[0].clone().context("NULL")?)?.parse()?;
-        ensure!(total >= seen + 50, "{total} of {seen}");
+        ensure!(
+            total >= seen + 50,
+            "the dump has {total} transactions, fewer than the {seen} before it plus 50"
+        );
         for number in 0..3 {
             let rows = rows_of(&at, table(&manifest, &format!("load_{number}"))?)?;
             let ids =
@@ -323,13 +329,16 @@ async fn dump_beside(load: &Load, server: &Server, has_binlog: bool) -> Result<(
             let (rows, last) = (ids.len(), ids.last().copied());
             ensure!(
                 ids == (1..=total).collect::<Vec<_>>(),
-                "{method}: {rows} rows to {last:?} in load_{number}, not {total}"
+                "{method}: load_{number} has {rows} rows up to {last:?}, expected {total}"
             );
         }
-        // That is the position that the dump names.
+        // The rows must be those at the position that the manifest records.
         let point = manifest.snapshots.first().context("no snapshot")?;
         let named = point.gtid_set.as_deref().context("no GTIDs")?;
-        ensure!(transactions(kind, named)? - before == total, "{method}: {named} and {before}: {total}");
+        ensure!(
+            transactions(kind, named)? - before == total,
+            "{method}: {total} transactions, but the GTIDs are {named} after {before} earlier ones"
+        );
         ensure!(point.binlog_file.is_some() == has_binlog && point.binlog_position.is_some() == has_binlog);
     }
     Ok(())
@@ -348,7 +357,7 @@ async fn gtids(connection: &mut Connection) -> Result<String> {
     Ok(connection.query(sql).await?.scalar().unwrap_or_default().to_owned())
 }
 
-/// The number of transactions of a server with a single history.
+/// Returns the number of transactions in the GTIDs of a server with a single history.
 fn transactions(kind: ServerKind, gtids: &str) -> Result<u64> {
     GtidSet::parse(kind.flavour(), gtids)?;
     let last = gtids.rsplit([':', '-']).next().unwrap_or_default();
@@ -360,14 +369,14 @@ async fn an_interrupted_dump_resumes(kind: ServerKind) -> Result<()> {
     let mut connection = fill(&server).await?;
     let folder = tempfile::tempdir()?;
     let folder = folder.path().join("dump");
-    // Existing files are verified whatever their compression.
+    // Finished files are verified with either compression.
     let compression = match kind.flavour() {
         Flavour::MySql => DumpCompression::Gzip,
         Flavour::MariaDb => DumpCompression::Zstd,
     };
     let options = |connect, folder: &Path| DumpOptions { compression, ..options(connect, folder) };
     let (mut interruptions, mut finished) = (0, BTreeMap::new());
-    // Each run gets a few chunks further.
+    // Each run dumps a few more chunks and is then interrupted.
     let manifest = loop {
         let options = DumpOptions { resume: true, ..options(server.connect_options(), &folder) };
         let (progress, cancel) = (Arc::new(BulkProgress::default()), CancellationToken::new());
@@ -377,7 +386,7 @@ async fn an_interrupted_dump_resumes(kind: ServerKind) -> Result<()> {
         }
         cancel.cancel();
         let outcome = running.await?;
-        // Finished chunks stay unchanged.
+        // Chunks that are finished must not change in later runs.
         let manifest = DumpFolder::read(&folder)?;
         for chunk in manifest.tables.iter().flat_map(|entry| &entry.chunks) {
             let Some(written) = chunk.written else { continue };
@@ -397,14 +406,14 @@ async fn an_interrupted_dump_resumes(kind: ServerKind) -> Result<()> {
     let left: Vec<_> =
         std::fs::read_dir(&folder)?.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
     ensure!(!left.iter().any(|name| name.ends_with(".partial")), "{left:?}");
-    // A missing file is dumped again; a changed definition is refused.
+    // A missing file is dumped again. A changed definition is refused.
     let lost = &table(&manifest, "plain")?.chunks[3].file;
     std::fs::remove_file(folder.join(lost))?;
     let resumed = DumpOptions { resume: true, ..options(server.connect_options(), &folder) };
-    let mended = run(resumed.clone()).await?;
-    compare(&mut connection, &folder, &mended).await?;
-    // A complete dump gets no further snapshot.
-    ensure!(run(resumed.clone()).await?.snapshots == mended.snapshots);
+    let repaired = run(resumed.clone()).await?;
+    compare(&mut connection, &folder, &repaired).await?;
+    // A complete dump needs no further snapshot.
+    ensure!(run(resumed.clone()).await?.snapshots == repaired.snapshots);
     std::fs::write(folder.join(lost), b"shorter")?;
     connection.execute("ALTER TABLE shop.plain ADD COLUMN more INT").await?;
     let refused = run(resumed).await;
@@ -427,7 +436,7 @@ async fn definitions_change_as_soon_as_tables_are_finished(kind: ServerKind) -> 
     while progress.figures().tables == 0 && !running.is_finished() {
         tokio::task::yield_now().await;
     }
-    // From here on the dump makes no progress.
+    // From here on, the dump makes no progress.
     link.set_bandwidth(Some(1));
     connection.execute("SET SESSION lock_wait_timeout = 60").await?;
     connection.execute("ALTER TABLE shop.plain ADD COLUMN more INT").await.context("the finished table")?;
@@ -481,7 +490,7 @@ async fn a_lost_snapshot_is_detected(kind: ServerKind) -> Result<()> {
         Snapshot::check_open(&mut reader.connection).await?;
         ensure!(reader.tables().count() == 1);
     }
-    // Like a statement with an implicit commit.
+    // Ends the transaction of the snapshot, as a statement with an implicit commit does.
     let connection = &mut snapshot.readers.first_mut().context("no connection")?.connection;
     connection.execute("COMMIT").await?;
     let lost = Snapshot::check_open(connection).await;
@@ -489,8 +498,8 @@ async fn a_lost_snapshot_is_detected(kind: ServerKind) -> Result<()> {
     Ok(())
 }
 
-/// A session that alters a table waits until the table is finished, and no session waits for it. A dump ends
-/// despite any number of such changes, and each table is complete, with one definition.
+/// A session that alters a table waits until the table is finished, and blocks no other session. A dump
+/// finishes during any number of such changes. Each table of the dump is complete and has one definition.
 async fn a_dump_ends_during_definition_changes(kind: ServerKind) -> Result<()> {
     const TABLES: u32 = 5;
     let Some(server) = start(kind).await? else { return Ok(()) };
@@ -521,7 +530,8 @@ async fn a_dump_ends_during_definition_changes(kind: ServerKind) -> Result<()> {
                     ] {
                         match connection.execute(&sql).await {
                             Ok(_) => changes += 1,
-                            // Two of these changes may conflict, and what one undoes may not exist then.
+                            // Two of these changes may conflict, or what one of them would undo does not
+                            // exist.
                             Err(SessionError::Server { error, .. })
                                 if [1213, 1205, 1060, 1050, 1091, 1051].contains(&error.number) => {}
                             Err(error) => return Err(error),
@@ -563,7 +573,7 @@ async fn a_dump_ends_during_definition_changes(kind: ServerKind) -> Result<()> {
     Ok(())
 }
 
-/// A lock that waits for a long statement would make all other sessions wait.
+/// A long statement runs during a dump. A lock that waits for it would make all other sessions wait.
 async fn a_long_statement_does_not_block_other_sessions(kind: ServerKind) -> Result<()> {
     let Some(server) = start(kind).await? else { return Ok(()) };
     let mut writer = fill(&server).await?;

@@ -1,4 +1,4 @@
-//! Writes dump folders for load tests.
+//! Writes dump folders for the tests of loads.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use tailwater_sandbox::Server;
 use tailwater_tables::BulkProgress;
 use tokio_util::sync::CancellationToken;
 
-/// Dumps a server, with at most `rows` rows per file for tables with a key.
+/// Dumps a server. Data files of tables with a key have at most `rows` rows.
 pub async fn write(
     server: &Server,
     compression: DumpCompression,
@@ -29,7 +29,7 @@ pub fn read_manifest(folder: &Path) -> Result<Manifest> {
     Ok(DumpFolder::read(folder)?)
 }
 
-/// As an older version wrote it, without a checksum.
+/// Writes a manifest without a checksum, as an older version did.
 pub fn write_manifest(folder: &Path, manifest: &Manifest) -> Result<()> {
     Ok(std::fs::write(folder.join(MANIFEST), serde_json::to_vec_pretty(manifest)?)?)
 }

@@ -1,4 +1,4 @@
-//! Loads dump folders of other tools.
+//! Loads dump folders that other tools wrote.
 
 use std::path::Path;
 use std::process::Command;
@@ -58,7 +58,7 @@ async fn load_all(contents: &DumpContents, options: &LoadOptions) -> Result<Load
     load(contents, options, &Arc::default(), &CancellationToken::new()).await
 }
 
-/// Runs mydumper if it is installed.
+/// Runs mydumper; `None` if it is not installed.
 fn mydumper(server: &Server, folder: &Path, more: &[&str]) -> Result<Option<()>> {
     let mut command = Command::new("mydumper");
     command.args(["--host=127.0.0.1", "--user=root", "--database=sh-op", "--triggers", "--routines"]);
@@ -77,7 +77,8 @@ async fn dumps_of_mydumper_are_loaded(kind: ServerKind) -> Result<()> {
     }
     let source = source(kind).await?;
     if kind.flavour() == Flavour::MySql {
-        // Version 0.10 writes routines of current servers without their character sets.
+        // mydumper 0.10 writes the routines of current servers without their character sets, so they are left
+        // out.
         source.sql("DROP FUNCTION `sh-op`.f; DROP PROCEDURE `sh-op`.p").await?;
     }
     let folder = tempfile::tempdir()?;
@@ -92,7 +93,7 @@ async fn dumps_of_mydumper_are_loaded(kind: ServerKind) -> Result<()> {
         let contents = contents(&folder)?;
         let target = started(kind).await?;
         let options = LoadOptions { workers: 2, ..LoadOptions::new(target.connect_options()) };
-        // Interrupted in the middle, and resumed.
+        // The load is interrupted in the middle, and resumed.
         let (progress, stop) = (Arc::new(BulkProgress::default()), CancellationToken::new());
         let stopping = {
             let (progress, stop) = (progress.clone(), stop.clone());
@@ -119,9 +120,9 @@ async fn dumps_of_mydumper_are_loaded(kind: ServerKind) -> Result<()> {
             ensure!(point.gtid_set.is_some() && point.binlog_position.is_some(), "{point:?}");
         }
     }
-    // With TIMESTAMP values of an unknown time zone.
+    // With this option, mydumper does not record the time zone of TIMESTAMP values.
     let zoned = folder.path().join("zoned");
-    mydumper(&source, &zoned, &["--skip-tz-utc"])?.context("it was there")?;
+    mydumper(&source, &zoned, &["--skip-tz-utc"])?.context("mydumper is no longer installed")?;
     let refused = contents(&zoned);
     let is_expected = |error: &BulkError| {
         error.code() == "TW-BULK-0082" && error.to_string().contains("column ts of sh-op.t is a TIMESTAMP")
@@ -146,7 +147,7 @@ async fn dumps_of_mydumper_are_loaded(kind: ServerKind) -> Result<()> {
     Ok(())
 }
 
-/// A folder made by hand like those of MySQL Shell 8.4, according to its sources.
+/// Writes a folder like those of MySQL Shell 8.4, according to its sources.
 fn shell_folder(folder: &Path) -> Result<()> {
     let write = |name: &str, text: &str| std::fs::write(folder.join(name), text);
     write(
@@ -216,7 +217,7 @@ fn shell_folder(folder: &Path) -> Result<()> {
     )?;
     let rows = |name: &str, text: &str| -> Result<()> {
         std::fs::write(folder.join(name), zstd::encode_all(text.as_bytes(), 1)?)?;
-        // The number of bytes at the end, as big-endian.
+        // The size of the text, as a big-endian number.
         Ok(std::fs::write(folder.join(format!("{name}.idx")), (text.len() as u64).to_be_bytes())?)
     };
     rows("s%20h@t.tsv.zst", "1\tü\\tx\tAP8K\t00FF\t{\"a\": \"\\\\n\"}\n2\t\\N\t\\N\t\\N\t\\N\n")?;
@@ -240,7 +241,8 @@ async fn dumps_of_mysql_shell_are_loaded() -> Result<()> {
         let folder = tempfile::tempdir()?;
         shell_folder(folder.path())?;
         let contents = contents(folder.path())?;
-        // MySQL Shell records the progress of its loads in the folder. For Tailwater it is the same dump.
+        // MySQL Shell records the progress of its loads in the folder. Tailwater must ignore that file and
+        // see the same dump.
         let noted = folder.path().join("load-progress.8a94f357-aab4-11df-86ab-c80aa9429562.json");
         std::fs::write(noted, r#"{"op":"SERVER-UUID","done":true}"#)?;
         let loaded_before = crate::foreign_dumps::contents(folder.path())?;
@@ -274,7 +276,7 @@ async fn dumps_of_mysql_shell_are_loaded() -> Result<()> {
         ];
         ensure!(seen == wanted, "{seen:#?}");
 
-        // TIMESTAMP values have an unknown time zone, unless they are in UTC.
+        // TIMESTAMP values without a known time zone are refused.
         let (dump, table) = (folder.path().join("@.json"), folder.path().join("s%20h@t.sql"));
         let original = std::fs::read_to_string(&dump)?;
         std::fs::write(&dump, original.replace("\"tzUtc\": true", "\"tzUtc\": false"))?;
@@ -289,7 +291,7 @@ async fn dumps_of_mysql_shell_are_loaded() -> Result<()> {
         std::fs::write(&dump, original)?;
         crate::foreign_dumps::contents(folder.path())?;
 
-        // A table that was removed from the list is not omitted silently.
+        // A table that was removed from the list of tables must not be omitted without an error.
         let list = folder.path().join("s%20h.json");
         let original = std::fs::read_to_string(&list)?;
         let cut = original.replace(r#"["t", "chunked", "empty"]"#, r#"["t", "empty"]"#);

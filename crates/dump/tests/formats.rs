@@ -1,5 +1,5 @@
-//! Dumps for the stock clients and for other programs: one stream of statements, files of statements, files
-//! of CSV.
+//! Dumps for the `mysql` and `mariadb` clients and for other programs: one stream of statements, files of
+//! statements, and CSV files.
 
 use std::io::{self, Write};
 use std::process::Stdio;
@@ -26,7 +26,7 @@ on_each_server!(
     a_dump_waits_for_a_slow_reader,
 );
 
-/// The receiver of a stream; it accepts a limited number of bytes until the limit is lifted.
+/// Receives a stream. It accepts a limited number of bytes until the limit is removed.
 #[derive(Clone)]
 struct Reader {
     taken: Arc<Mutex<Vec<u8>>>,
@@ -57,7 +57,7 @@ impl Reader {
     }
 }
 
-/// Runs a script with the stock client in its default mode: the files must not need `--binary-mode`.
+/// Runs a script with the stock client in its default mode, because the files must not need `--binary-mode`.
 fn pipe_into(server: &Server, script: Vec<u8>) -> Result<()> {
     let mut command = client(server)?;
     command.arg("--skip-binary-mode");
@@ -66,7 +66,7 @@ fn pipe_into(server: &Server, script: Vec<u8>) -> Result<()> {
     let writing = std::thread::spawn(move || stdin.write_all(&script));
     let output = child.wait_with_output()?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    Ok(writing.join().map_err(|_| anyhow::anyhow!("the writer failed"))??)
+    Ok(writing.join().map_err(|_| anyhow::anyhow!("the thread that writes to the client failed"))??)
 }
 
 async fn a_stream_loads_in_one_pass(kind: ServerKind) -> Result<()> {
@@ -172,14 +172,15 @@ async fn a_dump_waits_for_a_slow_reader(kind: ServerKind) -> Result<()> {
     let options = DumpOptions { connections: 2, ..DumpOptions::new(source.connect_options(), "") };
     let dumping = {
         let (out, progress, cancel) = (Box::new(reader.clone()), progress.clone(), cancel.clone());
-        // A reader that does not read blocks its thread.
+        // Writing to a reader that does not read blocks a thread, so the dump needs several.
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build()?;
         std::thread::spawn(move || runtime.block_on(dump_stream(options, out, progress, cancel)))
     };
     while reader.bytes().len() < LIMIT && !dumping.is_finished() {
         tokio::task::yield_now().await;
     }
-    // Ten megabytes of rows: no more of them are read than fit into the buffers of the connections.
+    // The table has ten megabytes of rows. The dump must not read more of them than fit into the buffers of
+    // the connections.
     let mut seen = (progress.figures().rows, reader.bytes().len());
     loop {
         tokio::time::sleep(std::time::Duration::from_millis(200)).await;

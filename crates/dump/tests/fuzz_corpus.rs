@@ -1,18 +1,19 @@
-//! Replays the inputs that fuzzing has kept, and seeded mutations of them, without a fuzzer or nightly Rust.
+//! Checks the stored inputs of the fuzzer, and mutations of them that are made with a seed. Needs no fuzzer
+//! and no nightly Rust.
 
 use std::path::Path;
 use std::{env, fs};
 
-/// Number of mutations of each kept input.
+/// Number of mutations of each stored input.
 const CHANGES: u64 = 3_000;
 
-/// Building blocks of dump files.
+/// Pieces of text from dump files, which the mutations insert.
 const WORDS: [&[u8]; 20] = [
     b"'", b"\"", b"`", b";", b"\\", b"\n", b"\t", b"-", b"--", b"#", b"/", b"*", b"/*", b"*/", b"/*!",
     b"/*M!", b"\\N", b" ", b";\n", b"; \n",
 ];
 
-/// Prints the input if the check panics.
+/// Prints the input and its seed if the check panics.
 struct Witness<'a>(&'a [u8], u64);
 
 impl Drop for Witness<'_> {
@@ -28,7 +29,7 @@ fn check(data: &[u8], seed: u64) {
     tailwater_dump::fuzzing::check(data);
 }
 
-/// SplitMix64.
+/// Returns the next random number (SplitMix64).
 fn next(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut value = *state;
@@ -60,7 +61,7 @@ fn changed(kept: &[u8], seed: u64) -> Vec<u8> {
 }
 
 #[test]
-fn kept_inputs_and_mutations_satisfy_the_invariants() {
+fn stored_inputs_and_their_mutations_pass_all_checks() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/dump_files");
     let mut paths: Vec<_> = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     paths.sort();

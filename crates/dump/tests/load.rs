@@ -1,4 +1,4 @@
-//! Loads into real servers.
+//! Loads dumps into real servers.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ on_each_server!(
     an_interrupted_load_resumes,
     unsafe_loads_are_refused,
     rows_that_would_change_are_refused,
-    the_target_may_restart,
+    a_load_survives_a_restart_of_the_target,
     rows_reach_a_replica_of_the_target,
 );
 
@@ -59,7 +59,7 @@ async fn inserts_load_the_same_rows(kind: ServerKind) -> Result<()> {
     let folder = dump_folders::write(&source, DumpCompression::Zstd, 3).await?;
     let target = Server::start(ServerSpec::new(kind).option("--local-infile=0")).await?;
     let options = LoadOptions::new(target.connect_options());
-    let error = load_into(folder.path(), &options).await.err().context("it was loaded")?;
+    let error = load_into(folder.path(), &options).await.err().context("the load was not refused")?;
     ensure!(error.code() == "TW-BULK-0032" && error.to_string().contains("--inserts"), "{error}");
     ensure!(all(&target).await?.is_empty(), "a refused load has left objects");
     load_into(folder.path(), &LoadOptions { inserts: true, ..options }).await?;
@@ -102,7 +102,7 @@ async fn the_stock_client_loads_the_files(kind: ServerKind) -> Result<()> {
                 qualified_name(&table.schema, &table.table),
                 list.join(",")
             );
-            // Through a pipe, like `zstd -dc FILE | client`.
+            // The file reaches the client through a pipe, as with `zstd -dc FILE | client`.
             let mut command = client(&target)?;
             command.args(["--local-infile=1", "--execute", &statement]);
             let mut child = command.stdin(std::process::Stdio::piped()).spawn()?;
@@ -117,7 +117,8 @@ async fn the_stock_client_loads_the_files(kind: ServerKind) -> Result<()> {
     ensure_equal(&all(&source).await?, &all(&target).await?)
 }
 
-/// Larger tables: one with a key, one without, and one of an engine without transactions.
+/// Starts a server with larger tables: one with a key, one without a key, and one whose engine has no
+/// transactions.
 async fn sized_source(kind: ServerKind) -> Result<Server> {
     let server = started(kind).await?;
     let script = "
@@ -146,7 +147,7 @@ async fn an_interrupted_load_resumes(kind: ServerKind) -> Result<()> {
     let contents = tailwater_folder::read(folder.path(), false)?;
     let target = started(kind).await?;
     let mut options = LoadOptions { workers: 3, ..LoadOptions::new(target.connect_options()) };
-    // At different points: before the first file is loaded, in the middle, near the end.
+    // The load is interrupted before the first file is loaded, in the middle, and near the end.
     let mut before = 0;
     for stop_at in [0, 1, 20, 60, 100] {
         let progress = Arc::new(BulkProgress::default());
@@ -167,13 +168,13 @@ async fn an_interrupted_load_resumes(kind: ServerKind) -> Result<()> {
         options.resume = true;
     }
     let fresh = LoadOptions { resume: false, ..options.clone() };
-    let error = load_into(folder.path(), &fresh).await.err().context("it was loaded")?;
+    let error = load_into(folder.path(), &fresh).await.err().context("the load was not refused")?;
     ensure!(error.code() == "TW-BULK-0023" && error.to_string().contains("--resume"), "{error}");
 
     let report = load_into(folder.path(), &options).await?;
     ensure!(report.chunks_before >= 100 && report.chunks_loaded > 0, "{report:?}");
     ensure_equal(&all(&source).await?, &all(&target).await?)?;
-    // A further run has nothing to do.
+    // Another run has nothing left to load.
     let report = load_into(folder.path(), &options).await?;
     ensure!(report.chunks_loaded == 0, "{report:?}");
     ensure_equal(&all(&source).await?, &all(&target).await?)
@@ -188,7 +189,7 @@ async fn unsafe_loads_are_refused(kind: ServerKind) -> Result<()> {
     let target = started(kind).await?;
     let options = LoadOptions::new(target.connect_options());
     let refused = async |code: &str| {
-        let error = load_into(folder.path(), &options).await.err().context("it was loaded")?;
+        let error = load_into(folder.path(), &options).await.err().context("the load was not refused")?;
         ensure!(error.code() == code, "{error}");
         anyhow::Ok(())
     };
@@ -207,7 +208,7 @@ async fn unsafe_loads_are_refused(kind: ServerKind) -> Result<()> {
     dump_folders::write_manifest(folder.path(), &manifest)?;
     ensure!(all(&target).await?.is_empty(), "a refused load has left objects");
 
-    // A damaged file: none of its rows are loaded, and after it is restored the load resumes.
+    // No rows of a damaged file are loaded. After the file is restored, the load resumes.
     let table = manifest.tables.iter().find(|table| table.table == "keyed").context("keyed")?;
     let file = folder.path().join(&table.chunks[3].file);
     let good = std::fs::read(&file)?;
@@ -218,16 +219,16 @@ async fn unsafe_loads_are_refused(kind: ServerKind) -> Result<()> {
     refused("TW-BULK-0002").await?;
     std::fs::write(&file, &good[..good.len() / 2])?;
     let resumed = LoadOptions { resume: true, ..options.clone() };
-    let error = load_into(folder.path(), &resumed).await.err().context("it was loaded")?;
+    let error = load_into(folder.path(), &resumed).await.err().context("the load was not refused")?;
     ensure!(error.code() == "TW-BULK-0002", "{error}");
     std::fs::write(&file, &good)?;
     load_into(folder.path(), &resumed).await?;
     ensure_equal(&all(&source).await?, &all(&target).await?)?;
 
-    // Existing tables are only loaded into on request, and then no row is loaded twice.
+    // A load into existing tables needs `merge`, and then loads no row twice.
     refused("TW-BULK-0022").await?;
     let merged = LoadOptions { merge: true, ..options.clone() };
-    let error = load_into(folder.path(), &merged).await.err().context("it was loaded")?;
+    let error = load_into(folder.path(), &merged).await.err().context("the load was not refused")?;
     ensure!(error.code() == "TW-BULK-0029", "{error}");
     let rows = ["keyed", "keyless", "digits", "plain"].map(|table| format!("DELETE FROM sized.{table};"));
     target.sql(&format!("{} DROP DATABASE tailwater", rows.concat())).await?;
@@ -248,20 +249,20 @@ async fn rows_that_would_change_are_refused(kind: ServerKind) -> Result<()> {
     let folder = dump_folders::write(&source, DumpCompression::None, 10).await?;
     let changes = ["v VARCHAR(3), d DECIMAL(9,4)", "v VARCHAR(20), d DECIMAL(9,1)", "v INT, d DECIMAL(9,4)"];
     for (inserts, changed) in changes.iter().flat_map(|changed| [(false, changed), (true, changed)]) {
-        // The record of the last load does not count.
+        // The record of the last load is dropped, so that each load starts from scratch.
         let sql = format!(
             "DROP DATABASE IF EXISTS tailwater; DROP TABLE cut.t; CREATE TABLE cut.t (id INT PRIMARY KEY, {changed})"
         );
         source.sql(&sql).await?;
         let options = LoadOptions { merge: true, inserts, ..LoadOptions::new(source.connect_options()) };
-        let error = load_into(folder.path(), &options).await.err().context("it was loaded")?;
+        let error = load_into(folder.path(), &options).await.err().context("the load was not refused")?;
         ensure!(error.code() == "TW-BULK-0029", "{changed}: {error}");
         ensure!(source.sql("SELECT COUNT(*) FROM cut.t").await? == ["0"], "{changed}");
     }
     Ok(())
 }
 
-async fn the_target_may_restart(kind: ServerKind) -> Result<()> {
+async fn a_load_survives_a_restart_of_the_target(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
@@ -281,7 +282,7 @@ async fn the_target_may_restart(kind: ServerKind) -> Result<()> {
     }
     target.kill().await?;
     target.start_again().await?;
-    // The load may have finished; otherwise its error is temporary.
+    // The load may have finished before the restart of the target. Otherwise its error must be temporary.
     match loading.await? {
         Ok(_) => {}
         Err(error) => {
@@ -297,14 +298,14 @@ async fn the_target_may_restart(kind: ServerKind) -> Result<()> {
         }
     }
     let (mut before, mut after) = (all(&source).await?, all(&target).await?);
-    // The state of a table without transactions after a server crash is undefined.
+    // After a crash of the server, the rows of a table without transactions are undefined.
     for all in [&mut before, &mut after] {
         all.remove("rows of sized.plain");
     }
     ensure_equal(&before, &after)
 }
 
-/// The target's own binlog has all rows, whichever way they were loaded.
+/// By every load method, the target writes all rows to its own binlog.
 async fn rows_reach_a_replica_of_the_target(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
@@ -339,7 +340,7 @@ async fn rows_reach_a_replica_of_the_target(kind: ServerKind) -> Result<()> {
             }
             tokio::time::sleep(std::time::Duration::from_millis(10)).await;
         }
-        ensure!(found == wanted, "{format}: {found:?} instead of {wanted:?}");
+        ensure!(found == wanted, "{format}: the replica has {found:?} instead of {wanted:?}");
         target.sql("DROP DATABASE logged; DROP DATABASE tailwater").await?;
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! The GTID state that a load sets on its target.
+//! Tests the GTID state that a load sets on its target.
 
 use std::sync::Arc;
 
@@ -39,7 +39,8 @@ fn options(target: &Server) -> LoadOptions {
     LoadOptions { set_gtid: true, binlog: false, ..LoadOptions::new(target.connect_options()) }
 }
 
-/// It would continue replication after its own state, and lack the transactions in between.
+/// Replication of such a target would start after its own GTID state, and skip the transactions between the
+/// dump and that state.
 #[tokio::test]
 async fn a_target_with_more_transactions_than_the_dump_is_refused() -> Result<()> {
     let kind = ServerKind::Mysql97;
@@ -66,7 +67,7 @@ async fn a_target_with_more_transactions_than_the_dump_is_refused() -> Result<()
     let there = "SELECT COUNT(*) FROM information_schema.schemata WHERE schema_name IN ('shop', 'tailwater')";
     ensure!(target.sql(there).await? == ["0"], "a refused load has left objects");
 
-    // A part of it, and transactions of other servers, do not matter.
+    // A target may have some transactions of the dump, and transactions of other servers.
     let other = "3e11fa47-71ca-11e1-9e33-c80aa9429562:1-9";
     purge(&[&format!("{uuid}:1-2"), other]).await?;
     load_all(&contents, &options(&target)).await?;
@@ -74,12 +75,12 @@ async fn a_target_with_more_transactions_than_the_dump_is_refused() -> Result<()
     both.sort_unstable();
     ensure!(executed().await? == both.join(","), "{} {both:?}", executed().await?);
 
-    // The load is complete, and replication has continued.
+    // The load has finished, and replication of the target has continued.
     let resumed = LoadOptions { resume: true, binlog: true, ..options(&target) };
     purge(&[&format!("{uuid}:1-1000")]).await?;
     load_all(&contents, &resumed).await?;
     ensure!(executed().await? == format!("{uuid}:1-1000"));
-    // Its transactions have a gap before them.
+    // Now the target's transactions have a gap before them.
     purge(&[&format!("{uuid}:900-1000")]).await?;
     let done = load_all(&contents, &resumed).await;
     ensure!(refused(&done, "900-1000"), "{done:?}");
@@ -87,7 +88,7 @@ async fn a_target_with_more_transactions_than_the_dump_is_refused() -> Result<()
     Ok(())
 }
 
-/// They belong to other sources.
+/// Other domains belong to other sources.
 #[tokio::test]
 async fn a_target_keeps_the_positions_of_other_domains() -> Result<()> {
     let kind = ServerKind::Mariadb1011;
@@ -100,6 +101,6 @@ async fn a_target_keeps_the_positions_of_other_domains() -> Result<()> {
     target.sql("SET GLOBAL gtid_slave_pos = '0-31-1,7-77-8'").await?;
     load_all(&contents, &options(&target)).await?;
     let now = target.sql("SELECT @@GLOBAL.gtid_slave_pos").await?;
-    ensure!(now == [format!("{set},7-77-8")], "{now:?} and not {set} and 7-77-8");
+    ensure!(now == [format!("{set},7-77-8")], "the position is {now:?}, expected {set} and 7-77-8");
     Ok(())
 }

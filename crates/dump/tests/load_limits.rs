@@ -1,4 +1,4 @@
-//! Loads at the limits: huge rows, a full target, values that a file cannot represent.
+//! Loads at the limits: huge rows, a full target, and values that a file cannot represent.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -15,8 +15,8 @@ use crate::dump_folders;
 use crate::support::run_script;
 
 on_each_server!(
-    huge_rows_arrive,
-    rows_longer_than_a_packet_arrive,
+    huge_rows_are_loaded,
+    rows_longer_than_a_packet_are_loaded,
     an_index_zero_of_a_wide_charset_is_refused,
     a_full_target_table_is_reported,
     a_load_resumes_after_a_full_disk,
@@ -31,12 +31,12 @@ fn spec(kind: ServerKind) -> ServerSpec {
     ServerSpec::new(kind).options(["--local-infile=1", "--max-allowed-packet=64M"])
 }
 
-async fn huge_rows_arrive(kind: ServerKind) -> Result<()> {
+async fn huge_rows_are_loaded(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
     let source = Server::start(spec(kind)).await?;
-    // Every byte is escaped, so that the field is twice as long.
+    // Every byte of the value is escaped, so that the field is twice as long as the value.
     run_script(
         &source,
         b"CREATE DATABASE huge; CREATE TABLE huge.t (id INT PRIMARY KEY, b LONGBLOB);
@@ -53,8 +53,8 @@ async fn huge_rows_arrive(kind: ServerKind) -> Result<()> {
     Ok(())
 }
 
-/// Rows that exceed the target's packet size, between ordinary ones in the same file.
-async fn rows_longer_than_a_packet_arrive(kind: ServerKind) -> Result<()> {
+/// Rows that exceed the target's packet size are between ordinary rows in the same file.
+async fn rows_longer_than_a_packet_are_loaded(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
@@ -72,8 +72,8 @@ async fn rows_longer_than_a_packet_arrive(kind: ServerKind) -> Result<()> {
     Ok(())
 }
 
-/// Index 0 of an ENUM in a character set whose digits have several bytes: no server reads such digits as the
-/// index without a warning.
+/// Loads index 0 of an ENUM in a character set whose digits have several bytes. No server reads such digits
+/// as the index without a warning, so the load is refused.
 async fn an_index_zero_of_a_wide_charset_is_refused(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
@@ -87,7 +87,7 @@ async fn an_index_zero_of_a_wide_charset_is_refused(kind: ServerKind) -> Result<
     let folder = dump_folders::write(&source, DumpCompression::Zstd, 10).await?;
     let target = Server::start(spec(kind)).await?;
     let error = load_into(&folder, &LoadOptions::new(target.connect_options())).await.err();
-    let error = error.context("it was loaded")?;
+    let error = error.context("the load did not fail")?;
     ensure!(error.code() == "TW-BULK-0029" && error.to_string().contains("member.t"), "{error}");
     ensure!(target.sql("SELECT COUNT(*) FROM member.t").await? == ["0"]);
     Ok(())
@@ -106,13 +106,13 @@ async fn a_full_target_table_is_reported(kind: ServerKind) -> Result<()> {
           INSERT INTO full.t (b) SELECT b FROM full.t; INSERT INTO full.t (b) SELECT b FROM full.t;",
     )?;
     let folder = dump_folders::write(&source, DumpCompression::None, 4).await?;
-    // A table of limited size: only some rows of a file fit.
+    // A table of limited size has room for only some rows of a file.
     let target = Server::start(spec(kind).option("--myisam-data-pointer-size=2")).await?;
     let options = LoadOptions { binlog: false, ..LoadOptions::new(target.connect_options()) };
-    let error = load_into(&folder, &options).await.err().context("it was loaded")?;
+    let error = load_into(&folder, &options).await.err().context("the load did not fail")?;
     ensure!(error.code() == "TW-BULK-0028" && error.to_string().contains("is full"), "{error}");
     ensure!(error.to_string().contains("--resume"), "{error}");
-    // Once there is room, the load resumes.
+    // After the limit is raised, the load resumes.
     target.sql("ALTER TABLE full.t MAX_ROWS = 1000000000 AVG_ROW_LENGTH = 60000").await?;
     load_into(&folder, &LoadOptions { resume: true, ..options }).await?;
     let sums = "SELECT COUNT(*), SUM(id), SUM(LENGTH(b)) FROM full.t";
@@ -120,18 +120,18 @@ async fn a_full_target_table_is_reported(kind: ServerKind) -> Result<()> {
     Ok(())
 }
 
-/// A disk that gets full during a load, whatever the server writes there.
+/// The target's disk gets full during a load, whichever file the server writes.
 async fn a_load_resumes_after_a_full_disk(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
     if !FullDisk::is_possible() {
-        // Not `eprintln!`, because the test harness hides its output for passing tests.
+        // The message does not use `eprintln!`, because the test harness hides its output for passing tests.
         let _ = writeln!(std::io::stderr(), "SKIPPED a full disk of {kind}: no C compiler (package gcc)");
         return Ok(());
     }
     let source = Server::start(spec(kind)).await?;
-    // 48 MB of rows that are stored on their own pages.
+    // 48 MB of rows whose values are stored on separate pages.
     let doubled = "INSERT INTO full.t (b) SELECT b FROM full.t;".repeat(4);
     let fifty = vec!["(REPEAT('x', 60000))"; 50].join(",");
     let script = format!(
@@ -157,12 +157,12 @@ async fn a_load_resumes_after_a_full_disk(kind: ServerKind) -> Result<()> {
     };
     let loaded = load(&contents, &options, &progress, &CancellationToken::new()).await;
     filling.await??;
-    let error = loaded.err().context("it was loaded")?;
+    let error = loaded.err().context("the load did not fail")?;
     disk.make_room()?;
     if target.is_running() {
         ensure!(error.code() == "TW-BULK-0028" && error.to_string().contains("--resume"), "{error}");
     } else {
-        // MariaDB terminates if there is no space for its redo log.
+        // MariaDB terminates if its redo log has no space.
         ensure!(kind.flavour() == Flavour::MariaDb, "{error}");
         target.start_again().await?;
     }
@@ -173,8 +173,8 @@ async fn a_load_resumes_after_a_full_disk(kind: ServerKind) -> Result<()> {
     Ok(())
 }
 
-/// An InnoDB that cannot grow any more: all tables are in one file of limited size. Only for MySQL: MariaDB
-/// also has its undo logs in that file, and terminates when it is full.
+/// InnoDB cannot grow, because all tables are in one file of limited size. This is only tested on MySQL.
+/// MariaDB also has its undo logs in that file, and terminates when the file is full.
 #[tokio::test]
 async fn a_load_resumes_after_a_full_innodb_tablespace() -> Result<()> {
     let kind = ServerKind::Mysql97;
@@ -182,7 +182,7 @@ async fn a_load_resumes_after_a_full_innodb_tablespace() -> Result<()> {
         return Ok(());
     }
     let source = Server::start(spec(kind)).await?;
-    // 24 MB of rows that are stored on their own pages.
+    // 24 MB of rows whose values are stored on separate pages.
     let rows = |database: &str| {
         let doubled = format!("INSERT INTO {database}.t (b) SELECT b FROM {database}.t;").repeat(3);
         let fifty = vec!["(REPEAT('x', 60000))"; 50].join(",");
@@ -197,7 +197,7 @@ async fn a_load_resumes_after_a_full_innodb_tablespace() -> Result<()> {
     let target = Server::start(spec(kind).options(limited)).await?;
     run_script(&target, rows("filler").as_bytes())?;
     let options = LoadOptions { binlog: false, ..LoadOptions::new(target.connect_options()) };
-    let error = load_into(&folder, &options).await.err().context("it was loaded")?;
+    let error = load_into(&folder, &options).await.err().context("the load did not fail")?;
     ensure!(error.code() == "TW-BULK-0028" && error.to_string().contains("is full"), "{error}");
     ensure!(error.to_string().contains("full.t") && error.to_string().contains("--resume"), "{error}");
     target.sql("DROP DATABASE filler").await?;

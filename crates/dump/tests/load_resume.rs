@@ -1,4 +1,4 @@
-//! Resumed loads whose target is not in the state that the last run left.
+//! Resumes loads whose target has changed since the last run.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -38,8 +38,8 @@ fn failed(done: &Result<LoadReport, BulkError>, code: &str) -> Result<()> {
     Ok(())
 }
 
-/// The number of statements that the server has received and that match a pattern.
-async fn given(server: &Server, like: &str) -> Result<String> {
+/// Returns the number of statements that the server has received and that match a pattern.
+async fn statements_like(server: &Server, like: &str) -> Result<String> {
     let sql = format!("SELECT COUNT(*) FROM mysql.general_log WHERE argument LIKE '{like}'");
     Ok(server.sql(&sql).await?.concat())
 }
@@ -49,8 +49,8 @@ async fn note_statements(server: &Server) -> Result<()> {
     Ok(())
 }
 
-/// A load into existing tables stays one in all resumed runs: existing rows are not deleted, and existing
-/// indexes are not dropped.
+/// Every resumed run of a load into existing tables remembers that the tables existed before. It deletes no
+/// existing rows and drops no existing indexes.
 async fn existing_tables_keep_their_rows_and_indexes(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
@@ -81,22 +81,22 @@ async fn existing_tables_keep_their_rows_and_indexes(kind: ServerKind) -> Result
     };
     let resumed = LoadOptions { merge: false, resume: true, ..merged.clone() };
 
-    // It ends before it reaches the rows.
+    // The first load fails while it creates tables, before it loads rows.
     let file = folder.join("shop.zz.table.sql");
     let definition = std::fs::read_to_string(&file)?;
     std::fs::write(&file, definition.replace("int", "nothing"))?;
     failed(&load_into(folder, &merged).await, "TW-BULK-0027")?;
     std::fs::write(&file, definition)?;
     note_statements(&target).await?;
-    // Then it ends at a row with a duplicate key, with some rows of both tables loaded.
+    // The second load fails at a row with a duplicate key, after it has loaded some rows of both tables.
     failed(&load_into(folder, &resumed).await, "TW-BULK-0029")?;
     ensure!(
-        given(&target, "ALTER TABLE%DROP KEY%").await? == "0",
+        statements_like(&target, "ALTER TABLE%DROP KEY%").await? == "0",
         "indexes of a table with rows were dropped"
     );
     target.sql("DELETE FROM shop.keyed WHERE t = 'own' AND id < 1000").await?;
-    // A file of the other table reaches such a row. Some of its rows are loaded and cannot be distinguished
-    // from older ones.
+    // The third load fails at a duplicate key in the table without transactions. Some rows of that file are
+    // loaded, and cannot be told from the older rows.
     failed(&load_into(folder, &resumed).await, "TW-BULK-0029")?;
     target.sql("DELETE FROM shop.plain WHERE t = 'own' AND id < 1000").await?;
     let refused = load_into(folder, &resumed).await;
@@ -113,16 +113,16 @@ async fn existing_tables_keep_their_rows_and_indexes(kind: ServerKind) -> Result
         let rows = format!("SELECT t, COUNT(*) FROM shop.{table} GROUP BY t ORDER BY t");
         ensure!(target.sql(&rows).await? == ["new\t30", "own\t1"], "{table}: {:?}", target.sql(&rows).await?);
     }
-    ensure!(given(&target, "TRUNCATE TABLE `shop`%").await? == "0");
+    ensure!(statements_like(&target, "TRUNCATE TABLE `shop`%").await? == "0");
 
-    // An earlier version did not record it.
+    // Earlier versions did not record whether tables existed before the load.
     target.sql("ALTER TABLE tailwater.loads DROP COLUMN merged; DROP DATABASE shop").await?;
     load_into(folder, &LoadOptions::new(target.connect_options())).await?;
     ensure_equal(&all(&source).await?, &all(&target).await?)?;
     let noted = target.sql("SELECT merged FROM tailwater.loads").await?;
     ensure!(noted == ["0"], "{noted:?}");
     target.sql("ALTER TABLE tailwater.loads DROP COLUMN merged").await?;
-    let again = load_into(folder, &resumed).await.context("of an earlier version")?;
+    let again = load_into(folder, &resumed).await.context("resuming the load of an earlier version")?;
     ensure!(again.chunks_loaded == 0, "{again:?}");
     Ok(())
 }
@@ -148,7 +148,7 @@ async fn dropped_tables_do_not_count_as_loaded(kind: ServerKind) -> Result<()> {
     ensure!(report.chunks_before == 0 && report.chunks_loaded == 2, "{report:?}");
     ensure_equal(&all(&source).await?, &all(&target).await?)?;
 
-    // A copy does not do so either.
+    // A copy does not count dropped tables as loaded, either.
     target.sql("DROP DATABASE shop").await?;
     let options = |resume| {
         let load = LoadOptions { resume, ..LoadOptions::new(target.connect_options()) };
@@ -164,7 +164,7 @@ async fn dropped_tables_do_not_count_as_loaded(kind: ServerKind) -> Result<()> {
     ensure_equal(&all(&source).await?, &all(&target).await?)
 }
 
-/// The time limits for statements and idle sessions that the server has.
+/// The load overrides the server's time limits for statements and idle sessions.
 async fn time_limits_do_not_end_a_long_load(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
@@ -202,7 +202,8 @@ async fn time_limits_do_not_end_a_long_load(kind: ServerKind) -> Result<()> {
     Ok(())
 }
 
-/// Longer than the usual time limit for a statement: here as long as another session locks the table.
+/// Creating an index takes longer than the time limit for a statement, here because another session locks the
+/// table.
 async fn index_creation_has_no_time_limit(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
@@ -250,7 +251,8 @@ async fn index_creation_has_no_time_limit(kind: ServerKind) -> Result<()> {
     ensure_equal(&all(&source).await?, &all(&target).await?)
 }
 
-/// A table that consists of other tables: emptying it or writing to it changes those.
+/// Loads into a table that consists of other tables. Emptying the table or writing to it would change those
+/// other tables.
 async fn rows_stored_in_other_tables_are_not_changed(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
@@ -266,7 +268,7 @@ async fn rows_stored_in_other_tables_are_not_changed(kind: ServerKind) -> Result
         ))
         .await?;
     target.sql(parts).await?;
-    // As in a dump that has read rows through such a table.
+    // The dump has rows that were read through such a table.
     let folder = tempfile::tempdir()?;
     let selection = Selection { schemas: vec!["shop".into()], ..Selection::default() };
     let options = DumpOptions {
@@ -281,7 +283,7 @@ async fn rows_stored_in_other_tables_are_not_changed(kind: ServerKind) -> Result
     let sums = "SELECT COUNT(*) FROM parts.a; SELECT COUNT(*) FROM parts.b; SELECT COUNT(*) FROM shop.t; SELECT id FROM shop.u";
     ensure!(target.sql(sums).await? == ["2", "1", "3", "4"], "{:?}", target.sql(sums).await?);
 
-    // A copy does not do so either.
+    // A copy does not write to such a table, either.
     target.sql("DROP DATABASE shop").await?;
     source.sql(&format!("DROP TABLE shop.t; CREATE TABLE shop.t (id INT) {whole}")).await?;
     let options =

@@ -1,4 +1,5 @@
-//! Dumps as Parquet, read back with the reader of the library and compared with the server's values.
+//! Dumps tables as Parquet, reads the files with the Parquet library, and compares the values with those of
+//! the server.
 
 use std::fs::File;
 use std::path::Path;
@@ -28,7 +29,7 @@ use crate::support::run_script;
 on_each_server!(
     every_value_equals_the_result_of_a_query,
     invalid_dates_are_null_and_reported,
-    groups_are_cut_by_bytes,
+    row_groups_are_limited_by_bytes,
     a_changed_file_is_dumped_again,
 );
 
@@ -50,7 +51,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02X}")).collect()
 }
 
-/// A value that the reader returns, in the format of [`asked`].
+/// Converts a value from the Parquet reader to the text that [`asked`] selects on the server.
 fn shown(field: &Field) -> Result<Option<String>> {
     Ok(Some(match field {
         Field::Null => return Ok(None),
@@ -86,10 +87,10 @@ fn shown(field: &Field) -> Result<Option<String>> {
     }))
 }
 
-/// The expression for a column's value on the server.
+/// Returns the expression that selects a column's value on the server for the comparison.
 fn asked(ColumnEntry { name, data_type }: &ColumnEntry) -> String {
     let name = quote_identifier(name);
-    // A value that converts to another day is not a valid date.
+    // A date that changes when it is converted to days and back is not valid.
     let if_day = |text: &str| format!("IF(DATE({name}) = FROM_DAYS(TO_DAYS({name})), {text}, NULL)");
     match data_type.as_str() {
         "float" => format!("{name} * 1.0e0"),
@@ -109,7 +110,7 @@ fn asked(ColumnEntry { name, data_type }: &ColumnEntry) -> String {
     }
 }
 
-/// A server's number in the format of [`shown`].
+/// Converts a number of the server to the format of [`shown`].
 fn number(data_type: &str, text: &str, is_text: bool) -> Result<String> {
     Ok(match data_type {
         "float" | "double" => format!("{:e}", text.parse::<f64>()?),
@@ -125,7 +126,7 @@ fn number(data_type: &str, text: &str, is_text: bool) -> Result<String> {
     })
 }
 
-/// The rows of a table's files, sorted.
+/// Returns the rows of a table's files, sorted.
 fn rows_of(folder: &Path, entry: &TableEntry) -> Result<Rows> {
     let mut rows = Vec::new();
     for chunk in &entry.chunks {
@@ -168,7 +169,7 @@ async fn compare(server: &Server, folder: &Path, manifest: &Manifest) -> Result<
     let mut connection = Connection::connect(&server.connect_options()).await?;
     connection.execute(SESSION_SETTINGS).await?;
     for entry in &manifest.tables {
-        // The one with 65 digits.
+        // The table with a DECIMAL of 65 digits.
         let found = rows_of(folder, entry)?;
         let wanted = rows_on(&mut connection, entry, entry.table == "numbers").await?;
         ensure!(found.len() == wanted.len(), "{}: {} rows", entry.table, found.len());
@@ -180,7 +181,7 @@ async fn compare(server: &Server, folder: &Path, manifest: &Manifest) -> Result<
     Ok(())
 }
 
-/// Cases that the tables of all types lack.
+/// Values that the tables of all types do not contain.
 const EDGES: &str = "
 CREATE DATABASE edges CHARACTER SET utf8mb4; USE edges; SET NAMES utf8mb4; SET time_zone = '+00:00';
 CREATE TABLE decimals (a DECIMAL(9,9) NOT NULL, b DECIMAL(10,0), c DECIMAL(18,4), d DECIMAL(19,2) UNSIGNED, e DECIMAL(38,10),
@@ -210,7 +211,7 @@ async fn every_value_equals_the_result_of_a_query(kind: ServerKind) -> Result<()
         let folder = folder.path().join(RowFormat::Tsv.ending(compression));
         let options = DumpOptions { compression, chunk_rows_max: 3, ..options(&source) };
         let mut manifest = dumped(&source, &folder, options).await?;
-        // A table with only computed columns still has its rows.
+        // A table that has only generated columns still has its rows in the file.
         let computed = manifest.tables.iter().position(|entry| entry.table == "only_computed");
         let entry = manifest.tables.remove(computed.context("no table only_computed")?);
         let column = ColumnEntry { name: "1".into(), data_type: "int".into() };
@@ -249,7 +250,7 @@ async fn invalid_dates_are_null_and_reported(kind: ServerKind) -> Result<()> {
     compare(&source, folder.path(), &manifest).await
 }
 
-async fn groups_are_cut_by_bytes(kind: ServerKind) -> Result<()> {
+async fn row_groups_are_limited_by_bytes(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
@@ -299,7 +300,8 @@ async fn a_changed_file_is_dumped_again(kind: ServerKind) -> Result<()> {
     let folder = folder.path();
     let options = DumpOptions { chunk_rows_max: 2, ..options(&source) };
     let whole = dumped(&source, folder, options.clone()).await?;
-    // As after a kill following the last chunk: recorded in the journal, but not in the manifest.
+    // Changes the folder to the state after a kill that followed the last chunk: the journal has the chunk,
+    // but the manifest does not.
     let interrupt = |manifest: &Manifest| -> Result<String> {
         let mut manifest = manifest.clone();
         manifest.finished_at = None;
@@ -323,7 +325,7 @@ async fn a_changed_file_is_dumped_again(kind: ServerKind) -> Result<()> {
     let resumed = DumpOptions { resume: true, ..options };
     let file = folder.join(interrupt(&whole)?);
     let kept = dumped(&source, folder, resumed.clone()).await?;
-    ensure!(kept.tables == whole.tables && kept.snapshots_used().len() == 1, "it was dumped again");
+    ensure!(kept.tables == whole.tables && kept.snapshots_used().len() == 1, "the chunk was dumped again");
     interrupt(&kept)?;
     let mut bytes = std::fs::read(&file)?;
     bytes[10] ^= 1;

@@ -1,4 +1,4 @@
-//! Starts servers for loads, and reads all rows and definitions of a server to compare them.
+//! Starts servers for the tests of loads, and reads all rows and definitions of a server to compare them.
 
 use std::collections::BTreeMap;
 
@@ -13,12 +13,12 @@ use tailwater_wire::sql_quote::{qualified_name, string_literal};
 use crate::support::run_script;
 use crate::type_edges;
 
-/// A server that accepts `LOAD DATA LOCAL`.
+/// Starts a server that accepts `LOAD DATA LOCAL`.
 pub async fn started(kind: ServerKind) -> Result<Server> {
     Ok(Server::start(ServerSpec::new(kind).option("--local-infile=1")).await?)
 }
 
-/// The sorted rows of each table, including computed columns, and all definitions.
+/// Returns the sorted rows of each table, including generated columns, and all definitions.
 pub async fn all(server: &Server) -> Result<BTreeMap<String, Vec<Vec<u8>>>> {
     let mut connection = Connection::connect(&server.connect_options()).await?;
     prepare(&mut connection).await?;
@@ -27,7 +27,7 @@ pub async fn all(server: &Server) -> Result<BTreeMap<String, Vec<Vec<u8>>>> {
     let tables = found.tables.iter().cloned().map(SchemaObject::Table);
     for object in tables.chain(found.objects.iter().cloned()) {
         let script = ddl(&mut connection, &object).await?;
-        // The next value may be higher.
+        // The next value of a sequence may be higher on the target, so it is not compared.
         let text = String::from_utf8_lossy(&script);
         let text =
             text.split(" AUTO_INCREMENT=").map(|part| part.trim_start_matches(|c: char| c.is_ascii_digit()));
@@ -84,7 +84,7 @@ pub fn ensure_equal(
     Ok(())
 }
 
-/// A source with every type, and other objects.
+/// Starts a source with columns of every type, and other objects.
 pub async fn source(kind: ServerKind) -> Result<Server> {
     let server = started(kind).await?;
     run_script(&server, type_edges::script(kind).as_bytes())?;

@@ -1,9 +1,9 @@
-//! Tables with every type at its limits, as scripts for the stock clients.
+//! Scripts for the stock clients that create tables with every type and its extreme values.
 
 use tailwater_sandbox::ServerKind;
 use tailwater_wire::Flavour;
 
-/// Types of both families.
+/// Types that both flavours have.
 const COMMON: &str = r#"
 CREATE TABLE numbers (id INT PRIMARY KEY, t TINYINT, tu TINYINT UNSIGNED, m MEDIUMINT, b BIGINT, bu BIGINT UNSIGNED,
     z INT ZEROFILL, f FLOAT, fd FLOAT(7,3), d DOUBLE, de DECIMAL(65,30), y YEAR, bo BOOL);
@@ -62,7 +62,7 @@ CREATE TABLE `od``d n%me.` (`co``l 1` INT, `日本` INT);
 INSERT INTO `od``d n%me.` VALUES (1, 2);
 "#;
 
-/// MariaDB converts -0.0 to 0.
+/// These values are only tested on MySQL: MariaDB converts -0.0 to 0.
 const MYSQL: &str = r#"
 CREATE TABLE signs (id INT PRIMARY KEY, f FLOAT, d DOUBLE);
 INSERT INTO signs VALUES (1, -0e0, -0e0), (2, 0, 0), (3, -1e-300, -1e-300);
@@ -76,7 +76,7 @@ INSERT INTO addresses VALUES ('123e4567-e89b-12d3-a456-426655440000', 'ffff:ffff
     ('00000000-0000-0000-0000-000000000000', '::', '0.0.0.0', '', ''), (NULL, NULL, NULL, NULL, NULL);
 "#;
 
-/// The script for a kind of server, for the database `every`.
+/// Returns the script for a kind of server. It creates the database `every`.
 pub fn script(kind: ServerKind) -> String {
     let own = match kind.flavour() {
         Flavour::MySql => MYSQL,

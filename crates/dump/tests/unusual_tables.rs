@@ -1,5 +1,5 @@
-//! Unusual tables: partitions with history, rows that another table stores, keys that are hidden or
-//! descending.
+//! Dumps unusual tables: partitions with history rows, rows that another table stores, and keys that are
+//! hidden or descending.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ async fn dumped(options: DumpOptions) -> Result<DumpReport, BulkError> {
     dump(options, Arc::new(BulkProgress::default()), CancellationToken::new()).await
 }
 
-/// The first fields of a table's files, in order.
+/// Returns the first field of each row in a table's files, in order.
 fn first_fields(folder: &Path, manifest: &Manifest, name: &str) -> Result<Vec<String>> {
     let rows = rows_of(folder, table(manifest, name)?)?.into_iter();
     let first = |row: Vec<Option<Vec<u8>>>| {
@@ -73,7 +73,8 @@ async fn rows_of_other_tables_are_not_dumped(kind: ServerKind) -> Result<()> {
     Ok(())
 }
 
-/// If each chunk were sorted, a large table would take days.
+/// The server must read chunks in the order of an index. If it sorted the table for each chunk, dumping a
+/// large table would take days.
 async fn keys_are_read_without_sorting(kind: ServerKind) -> Result<()> {
     let Some(server) = start(kind).await? else { return Ok(()) };
     let mut connection = Connection::connect(&server.socket_options()).await?;
@@ -100,7 +101,7 @@ async fn keys_are_read_without_sorting(kind: ServerKind) -> Result<()> {
     Ok(())
 }
 
-/// `--resume` without other options continues with the original selection.
+/// `--resume` without a selection uses the selection of the interrupted dump.
 async fn a_resumed_dump_keeps_its_selection(kind: ServerKind) -> Result<()> {
     let Some(server) = start(kind).await? else { return Ok(()) };
     let mut connection = Connection::connect(&server.socket_options()).await?;
@@ -122,7 +123,7 @@ async fn a_resumed_dump_keeps_its_selection(kind: ServerKind) -> Result<()> {
     };
     let plain = || options(server.connect_options(), &folder);
     let first = DumpOptions { selection: selection.clone(), accounts: true, ..plain() };
-    // As if it had been interrupted before its last chunk.
+    // Makes the dump look as if it had been interrupted before its last chunk.
     let manifest = dumped(first).await?.manifest;
     let lost = &table(&manifest, "wanted")?.chunks.last().context("no chunk")?.file;
     std::fs::remove_file(folder.join(lost))?;
@@ -136,7 +137,7 @@ async fn a_resumed_dump_keeps_its_selection(kind: ServerKind) -> Result<()> {
     ensure!(names == ["wanted"] && manifest.is_complete(), "{names:?}");
     ensure!(manifest.accounts.iter().any(|account| account.user == "app"), "{:?}", manifest.accounts);
     ensure!(DumpFolder::read(&folder)? == manifest);
-    // Specifying the same again is allowed.
+    // Specifying the same selection again is allowed.
     dumped(DumpOptions { selection, accounts: true, ..resumed() }).await?;
     Ok(())
 }
@@ -168,7 +169,7 @@ async fn history_is_not_dumped_as_rows(kind: ServerKind) -> Result<()> {
         let left_out = Omission { of: format!("shop.{table}"), what: OmissionKind::History };
         ensure!(report.left_out.contains(&left_out), "{:?}", report.left_out);
     }
-    // Unsigned sequences end beyond the limit of signed ones (from 11.5 on).
+    // Since MariaDB 11.5, unsigned sequences end beyond the limit of signed sequences.
     if kind == ServerKind::Mariadb118 {
         connection.execute("CREATE SEQUENCE shop.wide AS BIGINT UNSIGNED").await?;
         connection.execute("DO SETVAL(shop.wide, 18446744073709551000, 0)").await?;
@@ -189,8 +190,8 @@ async fn hidden_keys_are_dumped(kind: ServerKind) -> Result<()> {
     let mut connection = Connection::connect(&server.socket_options()).await?;
     let settings = [
         "SET GLOBAL show_gipk_in_create_table_and_information_schema = OFF",
-        // With this optimizer, EXPLAIN returns nothing in the traditional format that estimates are read
-        // from.
+        // With the hypergraph optimizer, EXPLAIN returns nothing in the traditional format, from which the
+        // chunker reads estimates.
         "SET GLOBAL optimizer_switch = 'hypergraph_optimizer=on'",
         "SET SESSION sql_generate_invisible_primary_key = ON",
         "CREATE DATABASE shop",

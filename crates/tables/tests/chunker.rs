@@ -1,4 +1,5 @@
-//! Chunks of real tables cover every row once, for every key and collation.
+//! Tests on real servers that the chunks of a table cover every row once, for every kind of key and
+//! collation.
 
 use anyhow::{Context, Result, ensure};
 use tailwater_sandbox::{Server, ServerKind, require, shared};
@@ -14,15 +15,15 @@ use crate::random::{self, Random};
 
 on_each_server!(every_row_is_in_one_chunk, random_tables_are_covered);
 
-/// A table: its columns and keys, the expressions of its rows from a number `n` that starts at 0, and its
-/// number of rows.
+/// A table: its columns and keys, the number of its rows, and the expressions for each row. The expressions
+/// use the row's number `n`, which starts at 0.
 struct Case {
     name: &'static str,
     definition: &'static str,
     columns: &'static str,
     values: &'static str,
     rows: u32,
-    /// Whether it must have more than one chunk.
+    /// Whether the table must have more than one chunk.
     many: bool,
 }
 
@@ -35,7 +36,8 @@ const fn case(
     Case { name, definition, columns, values, rows: 200, many: true }
 }
 
-/// Texts with trailing blanks, case, accents, and characters without any weight.
+/// Expression for texts with trailing blanks, upper and lower case, accents, and characters that have no
+/// weight in a collation.
 const TEXTS: &str =
     "CONCAT(ELT(1 + n % 7, 'a', 'B', 'ä', 'ß', 'z ', CONVERT(UNHEX('F09F9880') USING utf8mb4), 'ﬁ'), '-', n)";
 
@@ -160,7 +162,7 @@ const MARIADB_CASES: &[Case] = &[
     case("hashed", "t TEXT, i INT NOT NULL UNIQUE, UNIQUE (t)", "t, i", "n, n"),
 ];
 
-/// A connection to a server with a table of the numbers up to 199 in the database `chunks`.
+/// Connects to a server, and creates the database `chunks` with a table of the numbers 0 to 199.
 async fn with_numbers(server: &Server, table: &str) -> Result<Connection> {
     let mut connection = Connection::connect(&server.socket_options()).await?;
     connection.execute(SESSION_SETTINGS).await?;
@@ -190,7 +192,7 @@ async fn every_row_is_in_one_chunk(kind: ServerKind) -> Result<()> {
 
 async fn check_case(connection: &mut Connection, case: &Case) -> Result<()> {
     let name = format!("`chunks`.`{}`", case.name.replace('`', "``"));
-    // The number of the row, which is in no key.
+    // This column has the number of the row. No key contains it.
     let sql = match case.definition.strip_suffix(" COMMENT=('") {
         Some(definition) => format!("CREATE TABLE {name} (row_n INT, {definition}"),
         None => format!("CREATE TABLE {name} (row_n INT, {})", case.definition),
@@ -202,12 +204,12 @@ async fn check_case(connection: &mut Connection, case: &Case) -> Result<()> {
     );
     connection.execute(&sql).await.context(sql)?;
     let (seen, chunks) = read_chunks(connection, case.name).await?;
-    ensure!(seen == (0..u64::from(*rows)).collect::<Vec<_>>(), "{chunks} chunks held {seen:?}");
+    ensure!(seen == (0..u64::from(*rows)).collect::<Vec<_>>(), "the {chunks} chunks had the rows {seen:?}");
     ensure!((chunks > 2) == case.many || case.rows == 0, "{chunks} chunks");
     Ok(())
 }
 
-/// The numbers of the rows in a table's chunks, in order, and the number of chunks.
+/// Returns the numbers of the rows in all chunks of a table, in order, and the number of chunks.
 async fn read_chunks(connection: &mut Connection, table: &str) -> Result<(Vec<u64>, u32)> {
     connection.query(&format!("ANALYZE TABLE {}", qualified_name("chunks", table))).await?;
     let info = TableInfo::read(connection, "chunks", table).await?.context("the table exists")?;
@@ -250,7 +252,8 @@ fn statement(
     format!("{} {column} {from} WHERE {holds}", scan.select)
 }
 
-/// The index range alone selects them: the server does not compare them with the ends of the range again.
+/// For a range of an integer key, the index alone must select the rows. The server must not compare each row
+/// with the ends of the range again.
 #[tokio::test]
 async fn mysql_reads_rows_of_integer_ranges_once() -> Result<()> {
     let kind = ServerKind::Mysql97;
@@ -299,8 +302,8 @@ async fn mysql_reads_rows_of_integer_ranges_once() -> Result<()> {
     Ok(())
 }
 
-/// Columns of random keys: a definition, with `{collation}` for any of the server's collations, and an
-/// expression of `n` and a divisor, which makes rows equal.
+/// Columns of random keys. Each has a definition, in which `{collation}` stands for any collation of the
+/// server, and an expression of `n`. The divisor `{by}` in the expression makes several rows equal.
 const RANDOM_COLUMNS: &[(&str, &str)] = &[
     ("INT", "n DIV {by} - 40"),
     ("BIGINT UNSIGNED", "CRC32(n DIV {by}) * 4294967296 + n DIV {by}"),
@@ -316,7 +319,7 @@ const RANDOM_COLUMNS: &[(&str, &str)] = &[
     ),
 ];
 
-/// `TAILWATER_SEED=n` repeats a run, `TAILWATER_LONG=1` tests more tables.
+/// Set `TAILWATER_SEED=n` to repeat a run, and `TAILWATER_LONG=1` to test more tables.
 async fn random_tables_are_covered(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
@@ -360,7 +363,7 @@ async fn random_tables_are_covered(kind: ServerKind) -> Result<()> {
             format!("CREATE TABLE chunks.{table} (row_n INT, {definitions}, {key} ({directions})){parted}");
         let context = || format!("seed {seed}: {create} with {values}");
         connection.execute(&create).await.with_context(context)?;
-        // Rows that are duplicates under the collation are skipped.
+        // Rows that are duplicates in the collation of the key are not inserted.
         let insert = format!(
             "INSERT IGNORE INTO chunks.{table} (row_n, {names}) SELECT n, {values} FROM chunks.random_numbers \
              WHERE n < {}",
@@ -370,7 +373,11 @@ async fn random_tables_are_covered(kind: ServerKind) -> Result<()> {
         let there = connection.query(&format!("SELECT row_n FROM chunks.{table} ORDER BY row_n")).await?;
         let there: Vec<_> = there.rows.iter().filter_map(|row| row.get_u64(0)).collect();
         let (seen, chunks) = read_chunks(&mut connection, &table).await.with_context(context)?;
-        ensure!(seen == there, "{}: {chunks} chunks held {seen:?} of {there:?}", context());
+        ensure!(
+            seen == there,
+            "{}: the {chunks} chunks had the rows {seen:?}, expected {there:?}",
+            context()
+        );
         connection.execute(&format!("DROP TABLE chunks.{table}")).await?;
     }
     Ok(())

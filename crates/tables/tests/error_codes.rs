@@ -1,4 +1,4 @@
-//! Compares the error codes with the page that documents them.
+//! Compares the error codes with docs/reference/errors.md, which documents them.
 
 use std::io;
 use std::path::PathBuf;
@@ -83,7 +83,8 @@ fn every_code_is_documented() {
         BulkError::EngineMissing { server: text(), engine: text(), table: text(), path: path() },
     ];
     for error in &errors {
-        // A new variant must be added to the list above, too.
+        // This match fails to compile if a new variant is missing here. Add the variant to the list above,
+        // too.
         match error {
             BulkError::File { .. }
             | BulkError::PartialLoad { .. }

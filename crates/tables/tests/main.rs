@@ -1,6 +1,6 @@
 //! Integration tests on real servers: chunker, schema, throttle.
 
-// For `on_each_server!` in all modules.
+// Makes the macro `on_each_server!` available in all modules.
 #[macro_use]
 extern crate tailwater_sandbox;
 

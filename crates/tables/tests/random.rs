@@ -1,6 +1,6 @@
 //! Random numbers with a seed.
 
-/// The seed of a run, which a failing test prints.
+/// Returns the seed of the run, which a failing test prints.
 pub fn seed() -> u64 {
     match std::env::var("TAILWATER_SEED").ok().and_then(|seed| seed.parse().ok()) {
         Some(seed) => seed,
@@ -10,7 +10,7 @@ pub fn seed() -> u64 {
     }
 }
 
-/// Splitmix64.
+/// A generator of random numbers (SplitMix64).
 #[derive(Debug, Clone)]
 pub struct Random(u64);
 

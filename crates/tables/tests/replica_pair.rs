@@ -1,4 +1,4 @@
-//! A source and its native replica.
+//! Starts a source and its native replica.
 
 use anyhow::Result;
 use tailwater_sandbox::{Server, ServerKind, ServerSpec};
@@ -20,7 +20,7 @@ impl ReplicaPair {
     }
 }
 
-/// The query for the GTIDs that a server has.
+/// Returns the query for the GTIDs that a server has.
 pub fn gtids(kind: ServerKind) -> &'static str {
     match kind {
         ServerKind::Mysql97 => "SELECT @@GLOBAL.gtid_executed",

@@ -1,4 +1,4 @@
-//! Definitions of all objects, created again by the stock clients.
+//! Reads the definitions of all kinds of objects, and creates them again with the stock clients.
 
 use anyhow::{Result, ensure};
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
@@ -12,7 +12,7 @@ use crate::support::run_script;
 
 on_each_server!(definitions_recreate_their_objects, missing_objects_are_named);
 
-/// Objects of every kind; views and triggers that cannot be created in alphabetical order.
+/// Objects of every kind. Some views and triggers cannot be created in alphabetical order.
 const EVERYTHING: &str = "
     CREATE DATABASE `sch a``1` CHARACTER SET latin1;
     USE `sch a``1`;
@@ -78,7 +78,7 @@ async fn everything(server: &Server) -> Result<Connection> {
         server,
         format!("SET NAMES utf8mb4; SET foreign_key_checks = 0, sql_mode = '';{EVERYTHING}").as_bytes(),
     )?;
-    // A routine that is stored in another character set than the others.
+    // A routine that is stored in another character set than the other objects.
     let latin1 = b"USE `sch a``1`; SET NAMES latin1; CREATE FUNCTION aged() RETURNS TEXT DETERMINISTIC RETURN '\xe4\xdf';";
     run_script(server, latin1)?;
     if server.kind().flavour() == Flavour::MariaDb {
@@ -89,7 +89,7 @@ async fn everything(server: &Server) -> Result<Connection> {
     Ok(connection)
 }
 
-/// All objects with their definitions.
+/// Returns all objects with their definitions as scripts.
 async fn scripts(
     connection: &mut Connection,
     selection: &Selection,
@@ -146,7 +146,7 @@ async fn definitions_recreate_their_objects(kind: ServerKind) -> Result<()> {
         let sql = "SELECT NEXTVAL(fresh), NEXTVAL(used)";
         let row = connection.query(sql).await?;
         let row = row.first().map(|row| (row.get_i64(0), row.get_i64(1)));
-        // Cached values count as used.
+        // Values in the cache of the sequence count as used.
         ensure!(row == Some((Some(5), Some(88))), "{row:?}");
         ensure!(connection.query("SELECT NEXTVAL(done)").await.is_err(), "an exhausted sequence");
     }
@@ -174,7 +174,7 @@ async fn missing_objects_are_named(kind: ServerKind) -> Result<()> {
         let is_named = error.as_ref().is_some_and(|error| error.to_string().contains(name));
         ensure!(is_named && error.as_ref().is_some_and(|error| error.code() == "TW-BULK-0020"), "{error:?}");
     }
-    // An account that may execute a routine may not see its body.
+    // This account may execute a routine, but may not see its body.
     server.sql("CREATE USER runner@'%'; GRANT EXECUTE ON *.* TO runner@'%'").await?;
     let options = tailwater_session::ConnectOptions { user: "runner".into(), ..server.connect_options() };
     let mut runner = Connection::connect(&options).await?;

@@ -1,4 +1,4 @@
-//! Helpers of several tests.
+//! Functions that several tests use.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use tailwater_sandbox::Server;
 use tailwater_wire::Flavour;
 
-/// The stock client for a server, as its superuser.
+/// Returns the command that runs the stock client of a server as its superuser.
 pub fn client(server: &Server) -> Result<Command> {
     let mut command = server.tool(server.kind().client())?;
     command.args(["--no-defaults", "--host=127.0.0.1", "--user=root", "--batch", "--binary-mode"]);
@@ -23,7 +23,8 @@ pub fn run_script(server: &Server, script: &[u8]) -> Result<()> {
     let mut child =
         client(server)?.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
     let mut stdin = child.stdin.take().context("no standard input")?;
-    // A client that failed reports the reason itself.
+    // If the client failed, its own message gives the reason, so a write error is only reported for a client
+    // that succeeded.
     let written = stdin.write_all(script);
     drop(stdin);
     let output = child.wait_with_output()?;

@@ -1,4 +1,4 @@
-//! Throttles with real servers: unknown values pause work, and work resumes when servers recover.
+//! Tests throttles on real servers: unknown values pause work, and work resumes when the servers recover.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,10 +12,10 @@ use crate::replica_pair::{ReplicaPair, gtids};
 
 on_each_server!(replicas_threads_and_queries_pause_work, lagging_and_unresponsive_servers_pause_work);
 
-/// Only reached after a failure.
+/// Maximum wait, which only a failing test reaches.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Waits until the throttle has the wanted decision: a reason with this text, or none.
+/// Waits until the throttle has the wanted decision: a wait whose reason contains `part`, or no wait.
 async fn until(throttle: &Throttle, part: Option<&str>) -> Result<()> {
     let wanted = async {
         loop {
@@ -81,7 +81,8 @@ async fn replicas_threads_and_queries_pause_work(kind: ServerKind) -> Result<()>
     Ok(())
 }
 
-/// A lagging replica, a frozen one and a dead one; and a frozen server whose values are unknown.
+/// Measures a replica that lags, a frozen replica and a stopped one, and a frozen server whose values are
+/// unknown.
 async fn lagging_and_unresponsive_servers_pause_work(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
