@@ -96,7 +96,7 @@ async fn existing_tables_keep_their_rows_and_indexes(kind: ServerKind) -> Result
     );
     target.sql("DELETE FROM shop.keyed WHERE t = 'own' AND id < 1000").await?;
     // The third load fails at a duplicate key in the table without transactions. Some rows of that file are
-    // loaded, and cannot be told from the older rows.
+    // loaded, and cannot be distinguished from the older rows.
     failed(&load_into(folder, &resumed).await, "TW-BULK-0029")?;
     target.sql("DELETE FROM shop.plain WHERE t = 'own' AND id < 1000").await?;
     let refused = load_into(folder, &resumed).await;

@@ -113,7 +113,7 @@ pub enum BulkError {
         waited: Duration,
     },
     /// Transactions committed between the snapshots of the connections in every attempt.
-    #[error("snapshots without a lock had different binlog positions in {tries} tries")]
+    #[error("snapshots without a lock had different binlog positions in {tries} attempts")]
     SnapshotMismatch {
         /// Number of attempts.
         tries: u32,
@@ -124,7 +124,7 @@ pub enum BulkError {
         /// What has changed.
         reason: String,
     },
-    /// A read lock would have waited for a long statement, and would have blocked other sessions meanwhile.
+    /// A read lock would have waited for a long statement, and would have blocked other sessions in the meantime.
     #[error("a statement has run for {seconds} s on connection {id}, so a read lock would wait for it")]
     LongRunningStatement {
         /// The connection id of the long statement.
@@ -134,7 +134,7 @@ pub enum BulkError {
     },
     /// The server ended the transaction of the snapshot.
     #[error(
-        "{server} ended the transaction of the snapshot, so the data is not of one point in time: dump again"
+        "{server} ended the transaction of the snapshot, so the data has several points in time: dump again"
     )]
     SnapshotLost {
         /// The server.
@@ -272,7 +272,7 @@ pub enum BulkError {
     /// An interrupted load may have loaded part of a file into a table that had rows before.
     #[error(
         "{table} existed before the load, its engine has no transactions, and the load of {} was interrupted: it is unknown \
-         which of its rows are loaded. Delete them, run {forget}, and continue with --resume",
+         which rows of the file are loaded. Delete them, run {forget}, and continue with --resume",
         path.display()
     )]
     PartialLoad {
@@ -286,7 +286,7 @@ pub enum BulkError {
     /// Tables that an earlier load created do not exist any more.
     #[error(
         "{server}: an earlier load or copy of the same data created {count} tables that do not exist any more, for example \
-         {first}; nothing was changed. To start from scratch, drop the others, too"
+         {first}; nothing was changed. To start from scratch, drop the remaining tables, too"
     )]
     TablesDropped {
         /// The server.
@@ -312,7 +312,7 @@ pub enum BulkError {
         first: PrivateText,
     },
     /// The target stored fewer or more rows than the file has.
-    #[error("{} is not loaded: {table} stored {found} rows of {wanted}", path.display())]
+    #[error("{} is not loaded: {table} stored {found} of {wanted} rows", path.display())]
     RowsMissing {
         /// The table.
         table: String,
@@ -456,7 +456,7 @@ pub enum BulkError {
     /// The check cannot determine whether the target has applied all transactions of the source.
     #[error(
         "cannot determine whether {target} has reached the source's position: {reason}; use --wait mark, which writes a row \
-         to the source and waits for it, or --wait none if nothing writes"
+         to the source and waits for it, or --wait none if no client writes"
     )]
     SyncUnknown {
         /// The target.
@@ -536,13 +536,13 @@ pub enum BulkError {
         what: String,
         /// The error of the operation.
         reason: String,
-        /// What the failed operation has left behind.
+        /// What remains of the failed operation.
         left: String,
     },
     /// A binary copy was cancelled.
     #[error("interrupted; {left}")]
     BinaryInterrupted {
-        /// What the cancelled copy has left behind, and what the user can do.
+        /// What remains of the cancelled copy, and what the user can do.
         left: String,
     },
     /// A cloned server did not restart within the maximum wait.

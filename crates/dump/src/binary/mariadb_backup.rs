@@ -243,7 +243,7 @@ fn last_lines(mut file: std::fs::File) -> String {
     lines[lines.len().saturating_sub(LINES_SHOWN)..].join(" | ")
 }
 
-/// Returns the size of all files in a folder and its subfolders. Files that are removed meanwhile do not
+/// Returns the size of all files in a folder and its subfolders. Files that are removed in the meantime do not
 /// count.
 fn size_of_folder(directory: &Path) -> u64 {
     let Ok(entries) = std::fs::read_dir(directory) else { return 0 };

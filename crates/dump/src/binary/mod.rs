@@ -36,8 +36,8 @@ async fn refuse_channel_target(source: &mut Connection) -> Result<(), BulkError>
         return Ok(());
     }
     let reason = format!(
-        "the channel {} of Tailwater applies to {} past its binlog, so the GTIDs in a copy would lag its data; copy \
-         the channel's source, or dump with the channel paused (`dump --pause-channel`) and load that. If there is no such channel any \
+        "the channel {} of Tailwater applies to {} without writing its binlog, so the GTIDs in a copy would lag its data; copy \
+         the channel's source, or dump with the channel paused (`dump --pause-channel`) and load the dump. If there is no such channel any \
          more, delete its row in tailwater.apply_unlogged",
         channels.join(", "),
         source.endpoint()

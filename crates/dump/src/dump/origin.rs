@@ -34,7 +34,7 @@ pub(super) async fn of(connection: &mut Connection) -> Result<DumpedServer, Bulk
 /// The reason why it may not resume.
 pub(super) fn check_server(started: &DumpedServer, now: &DumpedServer) -> Result<(), String> {
     if started.flavour != now.flavour {
-        return Err("it comes from a server of the other family".into());
+        return Err("it comes from a server of the other flavour (MySQL or MariaDB)".into());
     }
     match (&started.identity, &now.identity) {
         (Some(started), Some(now)) if started != now => {
@@ -67,7 +67,7 @@ pub(super) fn check_history(manifest: &Manifest, now: &SnapshotPoint) -> Result<
         let before = manifest.snapshots.get(number).and_then(|point| point.gtid_set.as_deref());
         if set(before).is_some_and(|before| !before.is_subset_of(&has)) {
             return Err(format!(
-                "its rows were dumped at {}, which the server's history does not include any more: it is at {}",
+                "its rows were dumped at {}, which is not in the server's history any more: the server is at {}",
                 before.unwrap_or_default(),
                 now.gtid_set.as_deref().unwrap_or("no GTIDs")
             ));

@@ -162,7 +162,7 @@ mod tests {
                 "it records 3 rows, but its chunks have 2",
             ),
             (r#""rows": 0"#, r#""rows": 0, "extra": 1"#, "extra"),
-            (r#""table": "b""#, r#""table": "a""#, "is there twice"),
+            (r#""table": "b""#, r#""table": "a""#, "is listed twice"),
             (r#""s.b.000000.tsv""#, r#""s.a.000000.tsv""#, "named twice"),
             (r#""format": 1"#, r#""format": 0"#, "no format 0"),
             (r#""objects": []"#, r#""objects": [], "crc32": "00000000""#, "not at its end"),

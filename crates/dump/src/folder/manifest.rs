@@ -411,7 +411,7 @@ impl Manifest {
                 return Err(format!("table {name}: the file {} is named twice", file.file));
             }
             if !names.insert((&*table.schema, &*table.table)) {
-                return Err(format!("the table {name} is there twice"));
+                return Err(format!("the table {name} is listed twice"));
             }
         }
         Ok(())

@@ -349,7 +349,7 @@ impl ShellOptions {
         let decoding = |(column, method): (&String, &String)| match method.as_str() {
             "FROM_BASE64" => Ok((column.clone(), Decoding::Base64)),
             "UNHEX" => Ok((column.clone(), Decoding::Hex)),
-            other => Err(format!("column {column} needs the unsupported decoding {other}")),
+            other => Err(format!("column {column} has the unsupported encoding {other}")),
         };
         self.decode_columns.iter().map(decoding).collect()
     }

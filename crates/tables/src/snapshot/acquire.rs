@@ -99,7 +99,7 @@ impl Snapshot {
         if unlogged_channel == UnloggedChannel::Running {
             warn!(
                 channels = channels.join(", "),
-                "the server's GTIDs lag its data while a channel of Tailwater applies to it, so they are omitted; stop it \
+                "the server's GTIDs lag its data while a channel of Tailwater applies to it, so they are omitted; pause the channel \
                  for the snapshot with --pause-channel. If there is no such channel any more, delete its row in \
                  tailwater.apply_unlogged"
             );

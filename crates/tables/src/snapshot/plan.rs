@@ -230,7 +230,7 @@ impl PlanStep {
 
 const LOCK_TABLES: &str =
     "the definition cannot change until the table is finished; then its lock is released";
-const POSITION: &str = "where replication continues after this data";
+const POSITION: &str = "the position at which replication of this data continues";
 const LIST: &str = "no object can change now, so the list has everything that is in the snapshot";
 const LIST_AGAIN: &str =
     "if an object was created or dropped since the first list, the plan starts from scratch";
@@ -314,7 +314,7 @@ fn table_locks(tables: &[TableName]) -> SnapshotPlan {
     let steps = vec![
         control(
             &format!("LOCK TABLES {}", locks.join(", ")),
-            "without RELOAD; no transaction commits in these tables",
+            "for accounts without RELOAD; no transaction commits in these tables",
         )
         .then_writers(WriterEffect::Blocked),
         step(SnapshotAction::Open, SAME),
