@@ -124,7 +124,8 @@ pub enum BulkError {
         /// What has changed.
         reason: String,
     },
-    /// A read lock would have waited for a long statement, and would have blocked other sessions in the meantime.
+    /// A read lock would have waited for a long statement, and would have blocked other sessions in the
+    /// meantime.
     #[error("a statement has run for {seconds} s on connection {id}, so a read lock would wait for it")]
     LongRunningStatement {
         /// The connection id of the long statement.

@@ -57,7 +57,7 @@ pub struct BackupReport {
     pub point: BinaryCopyPosition,
     /// Size of the folder, in bytes.
     pub bytes: u64,
-    /// How long it took.
+    /// How long the backup took.
     pub elapsed: Duration,
 }
 
@@ -243,8 +243,8 @@ fn last_lines(mut file: std::fs::File) -> String {
     lines[lines.len().saturating_sub(LINES_SHOWN)..].join(" | ")
 }
 
-/// Returns the size of all files in a folder and its subfolders. Files that are removed in the meantime do not
-/// count.
+/// Returns the size of all files in a folder and its subfolders. Files that are removed in the meantime do
+/// not count.
 fn size_of_folder(directory: &Path) -> u64 {
     let Ok(entries) = std::fs::read_dir(directory) else { return 0 };
     entries

@@ -426,12 +426,12 @@ async fn send(
             if piece.len() >= PIECE_BYTES {
                 sent.bytes += piece.len() as u64;
                 let full = std::mem::replace(&mut piece, Vec::with_capacity(PIECE_BYTES + PIECE_BYTES / 4));
-                // A dropped receiver is detected above.
+                // A dropped receiver is detected by `is_closed` above.
                 let _ = to.send(LoadPiece::Bytes(Bytes::from(full))).await;
             }
         }
     }
-    // The snapshot's transaction has ended, so the statement has read the current rows.
+    // Outside of the snapshot's transaction, the statement has read the current rows.
     if !rows.end().is_some_and(|end| end.status.has(ServerStatus::IN_TRANS)) {
         return Err(BulkError::SnapshotLost { server });
     }

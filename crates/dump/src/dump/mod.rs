@@ -155,9 +155,9 @@ pub struct PlannedTable {
     pub name: TableName,
     /// The key by which the table would be cut into chunks; absent if it would be a single chunk.
     pub key: Option<String>,
-    /// Estimated number of rows.
+    /// Estimated number of rows in the table.
     pub rows_estimate: u64,
-    /// Estimated size on the server, in bytes.
+    /// Estimated size of the table on the server, in bytes.
     pub bytes_estimate: u64,
     /// Whether the snapshot covers the table.
     pub in_snapshot: bool,

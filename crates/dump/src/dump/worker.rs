@@ -111,7 +111,7 @@ impl DumpWorker {
                 file = blocking(move || file.write_group().map(|()| file)).await?;
             }
         }
-        // The snapshot's transaction has ended, so the statement has read the current rows.
+        // Outside of the snapshot's transaction, the statement has read the current rows.
         if !rows.end().is_some_and(|end| end.status.has(ServerStatus::IN_TRANS)) {
             return Err(BulkError::SnapshotLost { server });
         }

@@ -17,9 +17,9 @@ pub enum JournalEntry {
     /// A chunk was cut. Its entry precedes all entries of later chunks of the table, so that the range of an
     /// unfinished chunk is known.
     Planned {
-        /// The database.
+        /// The database of the table.
         schema: String,
-        /// The table.
+        /// The name of the table.
         table: String,
         /// The chunk's number, from 0 without gaps.
         number: u32,
@@ -28,9 +28,9 @@ pub enum JournalEntry {
     },
     /// A chunk was written to its file.
     Finished {
-        /// The database.
+        /// The database of the table.
         schema: String,
-        /// The table.
+        /// The name of the table.
         table: String,
         /// The chunk's number.
         number: u32,
@@ -42,9 +42,9 @@ pub enum JournalEntry {
     },
     /// All chunks of a table are planned and finished.
     TableFinished {
-        /// The database.
+        /// The database of the table.
         schema: String,
-        /// The table.
+        /// The name of the table.
         table: String,
     },
 }

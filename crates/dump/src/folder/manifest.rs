@@ -308,7 +308,7 @@ impl TryFrom<ChunkFields> for ChunkEntry {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WrittenChunk {
-    /// Number of rows.
+    /// Number of rows in the file.
     pub rows: u64,
     /// Size before compression in bytes; for Parquet the size of the values.
     pub bytes: u64,
@@ -327,7 +327,7 @@ pub struct WrittenChunk {
 pub struct NulledValues {
     /// The name of the column.
     pub column: String,
-    /// Number of values.
+    /// Number of values of the column that are NULL for this reason.
     pub values: u64,
 }
 

@@ -32,9 +32,9 @@ pub enum ChunkQuery {
     Extent,
     /// How many rows are there, as an estimate, from one integer key to another, both included?
     Estimate {
-        /// The lowest key.
+        /// The lowest key of the range.
         from: i128,
-        /// The highest key.
+        /// The highest key of the range.
         to: i128,
     },
     /// What is the key of the row that is `rows` rows after the key `after`, in key order?

@@ -102,7 +102,7 @@ impl StatementSplitter {
         std::mem::take(&mut self.is_something).then(|| statement.trim_ascii().to_vec())
     }
 
-    /// Takes a byte. Returns whether it ends the statement.
+    /// Reads the next byte. Returns whether it ends the statement.
     fn take(&mut self, byte: u8) -> bool {
         self.state = match self.state {
             SplitterState::Plain => return self.take_plain(byte),

@@ -96,7 +96,7 @@ pub struct PlanStep {
 /// The steps of one snapshot method.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SnapshotPlan {
-    /// The method.
+    /// The snapshot method.
     pub method: SnapshotMethod,
     /// The steps in their order.
     pub steps: Vec<PlanStep>,

@@ -51,7 +51,7 @@ impl TableList {
     }
 }
 
-/// Engines without savepoints that never join a transaction.
+/// Storage engines that have no savepoints and never join a transaction.
 const NEVER_JOIN: [&str; 7] = ["myisam", "mrg_myisam", "memory", "csv", "archive", "blackhole", "federated"];
 
 /// Size and engine of each table, which decide the reading order.
