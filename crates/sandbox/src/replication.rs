@@ -234,8 +234,8 @@ pub(crate) fn manager_account_statements(flavour: Flavour, is_read_only: bool) -
     }
 }
 
-/// Semi-sync status of a source, for tests. Not `tailwater_session::semi_sync`, whose results tests compare with
-/// it.
+/// Semi-sync status of a source, for tests. Not `tailwater_session::semi_sync`, whose results tests compare
+/// with it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SemiSyncStatus {
     /// Whether commits wait for ACKs now.

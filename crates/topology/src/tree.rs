@@ -124,8 +124,8 @@ pub struct GtidComparison {
     pub ahead: Option<String>,
 }
 
-/// State of semi-sync for a source, as JSON shows it. `SemiSyncSource` is not used here, because its fields may
-/// change.
+/// State of semi-sync for a source, as JSON shows it. `SemiSyncSource` is not used here, because its fields
+/// may change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SemiSync {
     /// Whether semi-sync is in force.

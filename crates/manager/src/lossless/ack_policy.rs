@@ -81,8 +81,8 @@ impl AckPolicy {
     }
 }
 
-/// How the primary waits for ACKs, according to one observation. It has less than `SemiSyncSource`: only what the
-/// lossless rules depend on, so that two observations are equal if they make no difference to the rules.
+/// How the primary waits for ACKs, according to one observation. It has less than `SemiSyncSource`: only what
+/// the lossless rules depend on, so that two observations are equal if they make no difference to the rules.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SemiSyncWait {
     /// Whether semi-sync is enabled and in force.

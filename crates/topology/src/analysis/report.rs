@@ -133,8 +133,8 @@ pub struct ServerHealth {
     pub semi_sync: Option<SemiSyncHealth>,
 }
 
-/// State of semi-sync for a source, as far as the failure analysis needs it: not the settings themselves, as in
-/// `SemiSyncSource`, but whether they are lossless.
+/// State of semi-sync for a source, as far as the failure analysis needs it: not the settings themselves, as
+/// in `SemiSyncSource`, but whether they are lossless.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SemiSyncHealth {
     /// Whether semi-sync is enabled.
