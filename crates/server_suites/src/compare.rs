@@ -4,6 +4,8 @@ use serde::Serialize;
 
 use super::server_contents::ServerContents;
 
+/// The kinds of tables. The name of a table's definition in [`ServerContents`] starts with one of them.
+const TABLE_KINDS: [&str; 2] = ["base table", "system versioned"];
 /// Maximum number of lines that are shown of each side of a difference.
 const LINES_SHOWN_MAX: usize = 4;
 /// Maximum number of characters that are shown of a line.
@@ -57,6 +59,17 @@ pub fn differences(
         });
     }
     found
+}
+
+/// Returns the quoted names of the tables that both have, and whose definitions differ.
+pub fn tables_with_other_definitions(native: &ServerContents, target: &ServerContents) -> Vec<String> {
+    let differs = |(name, definition): &(&String, &Vec<String>)| {
+        target.get(*name).is_some_and(|of_target| of_target != *definition)
+    };
+    let table = |(name, _): (&String, &Vec<String>)| {
+        TABLE_KINDS.iter().find_map(|kind| name.strip_prefix(kind)?.strip_prefix(' ')).map(str::to_owned)
+    };
+    native.iter().filter(differs).filter_map(table).collect()
 }
 
 /// Returns the lines that occur more often in `these` than in `those`. Both are sorted.
@@ -116,6 +129,24 @@ mod tests {
         let want =
             [("a", "2", "3"), ("b", "x", "(not there)"), ("c", "(empty)", "y"), ("d", "(not there)", "z")];
         assert_eq!(seen, want.map(|(what, native, target)| (what, native.to_owned(), target.to_owned())));
+    }
+
+    #[test]
+    fn tables_with_other_definitions_are_named() {
+        let native = state(&[
+            ("base table `d`.`a`", &["x"]),
+            ("base table `d`.`b`", &["x"]),
+            ("base table `d`.`only native`", &["x"]),
+            ("rows of `d`.`c`", &["x"]),
+            ("system versioned `d`.`e`", &["x"]),
+        ]);
+        let target = state(&[
+            ("base table `d`.`a`", &["x"]),
+            ("base table `d`.`b`", &["y"]),
+            ("rows of `d`.`c`", &["y"]),
+            ("system versioned `d`.`e`", &["y"]),
+        ]);
+        assert_eq!(tables_with_other_definitions(&native, &target), ["`d`.`b`", "`d`.`e`"]);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use tailwater_session::{Connection, SessionError};
 use super::apply_wait::{ApplyStop, CatchUpFailure, CatchUpReport, StoppedFollower, catch_up};
 use super::cleanup::{clean_up, roll_back_prepared};
 use super::client::{self, ClientEnd, VarFolder};
-use super::compare::{ContentDifference, differences};
+use super::compare::{ContentDifference, differences, tables_with_other_definitions};
 use super::report::FileReport;
 use super::server_contents::{ServerContents, ignore_refusal};
 use super::settings::{FileSettings, ServerRotation};
@@ -354,10 +354,16 @@ async fn compare(
         return Ok(());
     }
     let started = Instant::now();
-    let (native, mut target) = caught_up_contents(servers, progress).await?;
+    let (mut native, mut target) = caught_up_contents(servers, progress).await?;
     if inject && !progress.is_injected && inject_difference(servers, &native).await? {
         progress.is_injected = true;
         target = servers.states().await?.1;
+    }
+    // MariaDB prints the expressions in a definition as the session that opened the table understood them. With
+    // another character set it prints one and the same definition in another way.
+    let definitions = tables_with_other_definitions(&native, &target);
+    if !definitions.is_empty() && servers.close_tables(&definitions).await? {
+        (native, target) = servers.states().await?;
     }
     let found = match native == target {
         true => Vec::new(),

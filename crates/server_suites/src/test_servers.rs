@@ -13,7 +13,7 @@ use tailwater_sandbox::{Server, ServerKind, ServerSpec};
 use tailwater_session::{Connection, SessionError};
 use tailwater_wire::Flavour;
 
-use super::server_contents::{ServerContents, capture};
+use super::server_contents::{ServerContents, capture, ignore_refusal};
 use super::settings::ServerRotation;
 
 /// Name of the channel.
@@ -266,6 +266,24 @@ impl TestServers {
         let (native, target) = tokio::join!(native, target);
         let states = (native.context("read the native replica"), target.context("read the target"));
         Ok((states.0?, states.1?))
+    }
+
+    /// Closes tables on native replica and target, so that the next comparison opens them. Returns false on
+    /// MySQL, where nothing depends on the session that opened a table.
+    ///
+    /// # Errors
+    /// If a server does not answer.
+    pub async fn close_tables(&mut self, tables: &[String]) -> anyhow::Result<bool> {
+        if self.trial.primary.kind().flavour() == Flavour::MySql {
+            return Ok(false);
+        }
+        for client in [&mut self.on_native, &mut self.on_target] {
+            for table in tables {
+                let closed = client.connection().await?.execute(&format!("FLUSH LOCAL TABLES {table}")).await;
+                ignore_refusal(closed)?;
+            }
+        }
+        Ok(true)
     }
 
     /// Returns the contents of the primary.
