@@ -70,8 +70,8 @@ async fn a_target_that_rejects_gtids_is_no_error() -> Result<()> {
     })
     .await?;
     channel.pause().await?;
-    let told = rig.target.sql(position).await?;
-    ensure!(told == rig.source.sql("SELECT @@GLOBAL.gtid_binlog_pos").await?, "{told:?}");
+    let message = rig.target.sql(position).await?;
+    ensure!(message == rig.source.sql("SELECT @@GLOBAL.gtid_binlog_pos").await?, "{message:?}");
     channel.shut_down().await;
     Ok(())
 }
@@ -336,12 +336,12 @@ async fn applies_with_the_configured_delay(rig: &Rig, channel: &Channel) -> Resu
     channel.edit(delay(0)).await?;
     rig.wait_applied(channel).await?;
     ensure!(ids(&rig.target, "shop.t").await? == [1, 2, 3, 4]);
-    let begun = SystemTime::now();
+    let started = SystemTime::now();
     channel.edit(delay(2)).await?;
     rig.source.sql("INSERT INTO shop.t VALUES (5)").await?;
     rig.wait_applied(channel).await?;
     // MariaDB logs whole seconds, so the delay may be up to a second shorter.
-    ensure!(begun.elapsed()? >= Duration::from_secs(1), "{:?}", begun.elapsed());
+    ensure!(started.elapsed()? >= Duration::from_secs(1), "{:?}", started.elapsed());
     channel.edit(delay(0)).await.context("no delay")
 }
 

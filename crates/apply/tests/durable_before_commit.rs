@@ -82,9 +82,9 @@ async fn committed_and_open(rig: &Rig) -> Result<(u64, u64)> {
 }
 
 async fn until(what: &str, is_so: impl AsyncFn() -> Result<bool>) -> Result<()> {
-    let begun = Instant::now();
+    let started = Instant::now();
     while !is_so().await? {
-        ensure!(begun.elapsed() < PATIENCE, "timed out while waiting for {what}");
+        ensure!(started.elapsed() < PATIENCE, "timed out while waiting for {what}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     Ok(())

@@ -136,9 +136,9 @@ async fn rows_are_not_written_twice(rig: &Rig) -> Result<()> {
     let gtid = rig.newest_gtid().await?;
     let there = "SELECT COUNT(*) FROM mixed.y2 WHERE a = 99";
     let waiting = "SELECT id FROM information_schema.processlist WHERE state LIKE 'Waiting for table%'";
-    let begun = std::time::Instant::now();
+    let started = std::time::Instant::now();
     while rig.target.sql(there).await? != ["1"] || rig.target.sql(waiting).await?.is_empty() {
-        ensure!(begun.elapsed() < PATIENCE, "no statement waits for the lock");
+        ensure!(started.elapsed() < PATIENCE, "no statement waits for the lock");
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
     for id in rig.target.sql(waiting).await? {
@@ -275,14 +275,14 @@ async fn logged_rows_are_not_repeated(rig: &Rig) -> Result<()> {
     holder.execute("LOCK TABLES tailwater.apply_progress READ, tailwater.apply_channel READ").await?;
     rig.source.sql("INSERT INTO mixed.y2 VALUES (88, 1)").await?;
     let there = "SELECT COUNT(*) FROM mixed.y2 WHERE a = 88";
-    let begun = std::time::Instant::now();
+    let started = std::time::Instant::now();
     while rig.target.sql(there).await? != ["1"] {
-        ensure!(begun.elapsed() < PATIENCE, "the row was not written");
+        ensure!(started.elapsed() < PATIENCE, "the row was not written");
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
     let waiting = "SELECT id FROM information_schema.processlist WHERE info LIKE 'REPLACE INTO tailwater%' OR state LIKE 'Waiting for table%'";
     while rig.target.sql(waiting).await?.is_empty() {
-        ensure!(begun.elapsed() < PATIENCE, "no statement waits for the lock");
+        ensure!(started.elapsed() < PATIENCE, "no statement waits for the lock");
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
     for id in rig.target.sql(waiting).await? {

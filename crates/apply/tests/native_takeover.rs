@@ -49,7 +49,7 @@ async fn take_turns(kind: ServerKind) -> Result<()> {
 /// Purges all binlog files but a new one. The source keeps a file that it is sending, until it notices that
 /// the reader has disconnected.
 async fn purge_all(rig: &Rig) -> Result<()> {
-    let begun = Instant::now();
+    let started = Instant::now();
     loop {
         rig.source.sql("FLUSH BINARY LOGS").await?;
         let files = rig.source.sql("SHOW BINARY LOGS").await?;
@@ -58,7 +58,7 @@ async fn purge_all(rig: &Rig) -> Result<()> {
         if rig.source.sql("SHOW BINARY LOGS").await?.len() == 1 {
             return Ok(());
         }
-        ensure!(begun.elapsed() < PATIENCE, "{files:?}");
+        ensure!(started.elapsed() < PATIENCE, "{files:?}");
     }
 }
 

@@ -304,9 +304,9 @@ async fn unverified_digits_give_the_values_of_native_replication() -> Result<()>
     for table in ["right", "wrong"] {
         let rows = format!("SELECT id, a FROM old.{table} ORDER BY id");
         let ours = rig.target.sql(&rows).await?;
-        let begun = std::time::Instant::now();
+        let started = std::time::Instant::now();
         while native.sql(&rows).await? != ours {
-            ensure!(begun.elapsed() < PATIENCE, "{table}: {ours:?} {:?}", native.sql(&rows).await?);
+            ensure!(started.elapsed() < PATIENCE, "{table}: {ours:?} {:?}", native.sql(&rows).await?);
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         ensure!((ours == rig.source.sql(&rows).await?) == (table == "right"), "{table}: {ours:?}");

@@ -135,11 +135,11 @@ async fn an_interrupted_statement(rig: &Rig, channel: &Channel) -> Result<()> {
     let slow = tokio::spawn(async move {
         session.execute("INSERT INTO one.slow SELECT id + SLEEP(0.4) FROM one.numbers").await.map(drop)
     });
-    let begun = Instant::now();
+    let started = Instant::now();
     let runs =
         format!("SELECT COUNT(*) FROM information_schema.processlist WHERE id={id} AND state='User sleep'");
     while rig.source.sql(&runs).await?.concat() == "0" {
-        ensure!(begun.elapsed() < PATIENCE, "nothing is inserted");
+        ensure!(started.elapsed() < PATIENCE, "nothing is inserted");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     // The table is locked and cannot be read. By now, some rows are written.

@@ -172,7 +172,7 @@ impl Rig {
 
     /// Waits until the channel has failed. Returns its fault.
     pub async fn wait_failed(&self, channel: &Channel) -> Result<ChannelFault> {
-        let begun = Instant::now();
+        let started = Instant::now();
         let mut status = channel.status();
         loop {
             let now = status.borrow_and_update().clone();
@@ -180,7 +180,7 @@ impl Rig {
                 return Ok(fault);
             }
             let left = PATIENCE
-                .checked_sub(begun.elapsed())
+                .checked_sub(started.elapsed())
                 .with_context(|| format!("the channel does not fail: {now:#?}"))?;
             if let Ok(changed) = tokio::time::timeout(left, status.changed()).await {
                 changed.context("the channel has ended")?;
@@ -239,7 +239,7 @@ pub async fn wait_for(
     what: &str,
     is_so: impl Fn(&ChannelStatus) -> bool,
 ) -> Result<ChannelStatus> {
-    let mut begun = Instant::now();
+    let mut started = Instant::now();
     let mut status = channel.status();
     let mut applied = 0;
     loop {
@@ -248,7 +248,7 @@ pub async fn wait_for(
             return Ok(now);
         }
         if now.transactions_total != applied {
-            (applied, begun) = (now.transactions_total, Instant::now());
+            (applied, started) = (now.transactions_total, Instant::now());
         }
         ensure!(
             now.state != ChannelState::Failed,
@@ -256,7 +256,7 @@ pub async fn wait_for(
             now.fault
         );
         let left = PATIENCE
-            .checked_sub(begun.elapsed())
+            .checked_sub(started.elapsed())
             .with_context(|| format!("the channel does not {what}: {now:#?}"))?;
         if let Ok(changed) = tokio::time::timeout(left, status.changed()).await {
             changed.context("the channel has ended")?;

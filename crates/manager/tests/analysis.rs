@@ -175,9 +175,11 @@ fn read_saw(words: &[&str]) -> Result<Observed> {
     let failure = |word: &str| -> Result<ProbeFailure> { Ok(serde_json::from_value(word.into())?) };
     Ok(match words {
         ["streaming", "-"] => Observed::Streaming { heard_ms: None, heartbeat_ms: None },
-        ["streaming", heard] => Observed::Streaming { heard_ms: Some(heard.parse()?), heartbeat_ms: None },
-        ["streaming", heard, every] => {
-            Observed::Streaming { heard_ms: Some(heard.parse()?), heartbeat_ms: Some(every.parse()?) }
+        ["streaming", received] => {
+            Observed::Streaming { heard_ms: Some(received.parse()?), heartbeat_ms: None }
+        }
+        ["streaming", received, every] => {
+            Observed::Streaming { heard_ms: Some(received.parse()?), heartbeat_ms: Some(every.parse()?) }
         }
         [kind, "late", asked] => Observed::Overdue(serde_json::from_value((*kind).into())?, asked.parse()?),
         ["lost", word] => Observed::StreamLost(failure(word)?),

@@ -287,14 +287,14 @@ fn a_checkpoint_is_valid_only_if_nothing_has_changed_since() {
         term: 7,
     };
     let begins = ManagerStart { primary: "db1", now_ms: 1_500, boot: "this", term: 7 };
-    let told = |begins: &ManagerStart<'_>| marked.clone().for_start(begins);
-    assert_eq!(told(&begins), Some((memory, 500)));
+    let reported = |begins: &ManagerStart<'_>| marked.clone().for_start(begins);
+    assert_eq!(reported(&begins), Some((memory, 500)));
     // Not valid: another server is the primary; the machine was restarted; another manager has given the
     // relay orders; the clock was set back.
-    assert_eq!(told(&ManagerStart { primary: "db2", ..begins.clone() }), None);
-    assert_eq!(told(&ManagerStart { boot: "last", ..begins.clone() }), None);
-    assert_eq!(told(&ManagerStart { term: 8, ..begins.clone() }), None);
-    assert_eq!(told(&ManagerStart { now_ms: 900, ..begins }), None);
+    assert_eq!(reported(&ManagerStart { primary: "db2", ..begins.clone() }), None);
+    assert_eq!(reported(&ManagerStart { boot: "last", ..begins.clone() }), None);
+    assert_eq!(reported(&ManagerStart { term: 8, ..begins.clone() }), None);
+    assert_eq!(reported(&ManagerStart { now_ms: 900, ..begins }), None);
 }
 
 #[test]

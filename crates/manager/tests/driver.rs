@@ -166,8 +166,8 @@ impl ActionExecutor for Script {
         if act.changes_state() && self.stored.fails_from.is_none() {
             let stored = self.stored.last.lock().unwrap();
             let knows = stored.as_ref().is_some_and(|audit| {
-                let told = serde_json::to_string(&audit.steps).unwrap();
-                told.contains(&serde_json::to_string(act).unwrap())
+                let message = serde_json::to_string(&audit.steps).unwrap();
+                message.contains(&serde_json::to_string(act).unwrap())
             });
             assert!(knows, "{act} is executed before its record is stored");
         }
@@ -248,13 +248,13 @@ async fn actions_are_executed_in_order_up_to_a_new_primary() {
     );
     let expected =
         ["stop capture", "fence hook off", "probe the", "that new received", "wait for 1", "writable"];
-    let told: Vec<String> = done.iter().map(ToString::to_string).collect();
+    let message: Vec<String> = done.iter().map(ToString::to_string).collect();
     let mut at = 0;
     for part in expected {
-        at += told[at..]
+        at += message[at..]
             .iter()
             .position(|act| act.contains(part))
-            .unwrap_or_else(|| panic!("{part}: {told:?}"));
+            .unwrap_or_else(|| panic!("{part}: {message:?}"));
     }
     assert_eq!(audit.token, Some(7));
 }

@@ -459,8 +459,9 @@ fn if_a_candidate_cannot_wait_for_acks_another_one_is_promoted() {
         |step: &AuditEntry| matches!(&step.note, AuditEvent::ActionOrdered { what, .. } if *what == unmade);
     assert!(audit.steps.iter().any(is_unmade), "{audit}");
     let choice = audit.choice.as_ref().expect("a choice");
-    let told = choice.ranked.iter().find(|one| one.server == "s0").map(|one| format!("{:?}", one.excluded));
-    assert!(told.is_some_and(|told| told.contains("have s0 wait for 1 ACKs: no")), "{choice:?}");
+    let message =
+        choice.ranked.iter().find(|one| one.server == "s0").map(|one| format!("{:?}", one.excluded));
+    assert!(message.is_some_and(|message| message.contains("have s0 wait for 1 ACKs: no")), "{choice:?}");
 
     // If the undo action for the failed candidate has no answer, it is listed as remaining. It does not delay
     // the run.

@@ -82,14 +82,14 @@ impl Pair {
 
     /// Probes the servers until the replica is in the wanted state.
     async fn until(&self, what: &str, is_so: impl Fn(&TopologyNode) -> bool) -> Result<Cluster> {
-        let begun = Instant::now();
+        let started = Instant::now();
         loop {
             let (cluster, _) = self.look(TIMEOUT).await;
             let replica = find(&cluster, "db2")?;
             if is_so(replica) {
                 return Ok(cluster);
             }
-            ensure!(begun.elapsed() < PATIENCE, "{what}: {replica:#?}");
+            ensure!(started.elapsed() < PATIENCE, "{what}: {replica:#?}");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
@@ -327,9 +327,9 @@ async fn pings_detect_each_kind_of_failure(kind: ServerKind) -> Result<()> {
         ))
         .await?;
     for pinger in [&mut hasty, &mut pinger] {
-        let begun = Instant::now();
+        let started = Instant::now();
         while let Err(unreached) = pinger.ping(PingKind::Insert).await.outcome {
-            ensure!(begun.elapsed() < PATIENCE, "{unreached:?}");
+            ensure!(started.elapsed() < PATIENCE, "{unreached:?}");
         }
     }
     let rows = server.sql("SELECT manager FROM tailwater.ping ORDER BY manager").await?;
@@ -359,7 +359,7 @@ async fn pings_detect_each_kind_of_failure(kind: ServerKind) -> Result<()> {
         ClusterMembers { primary: "pinged".into(), ..ClusterMembers::default() },
         AnalysisSettings::default(),
     );
-    let mut told = |at_ms, ping: &Ping| {
+    let mut message = |at_ms, ping: &Ping| {
         let saw = Observed::of_ping(ping);
         record.add(ObserverReport { at_ms, observer: Observer::Manager, about: "pinged".into(), saw });
         analyse(&record, &FailoverGuard::default(), at_ms)
@@ -368,10 +368,10 @@ async fn pings_detect_each_kind_of_failure(kind: ServerKind) -> Result<()> {
             .collect::<Vec<_>>()
     };
     let ping = pinger.ping(PingKind::Connect).await;
-    ensure!(told(0, &ping).is_empty(), "{ping:?}");
+    ensure!(message(0, &ping).is_empty(), "{ping:?}");
     server.kill().await?;
     let ping = pinger.ping(PingKind::Select).await;
-    ensure!(told(1, &ping) == [FailureCode::DeadPrimary], "{ping:?}");
+    ensure!(message(1, &ping) == [FailureCode::DeadPrimary], "{ping:?}");
     for kind in [PingKind::Select, PingKind::Connect, PingKind::Insert] {
         let failure = pinger.ping(kind).await.outcome.err().map(|unreached| unreached.failure);
         // The connection for writes breaks first; the next attempt to connect is refused.

@@ -388,15 +388,15 @@ fn a_stopped_channel_has_no_lag() {
 fn missing_semi_sync_is_a_problem_only_for_candidates() {
     let mut replica = follows(2, from("db1", 3306, Some(1)));
     replica.semi_sync_unavailable = Some("TW-SES-0019: run: GRANT".to_owned());
-    let told = |semi_sync: bool, promotion: Promotion| {
+    let reported = |semi_sync: bool, promotion: Promotion| {
         let mut plan = plan(&["db2"]);
         plan.relay.semi_sync = semi_sync;
         plan.servers[0].promotion = promotion;
         problems(&build_tree(&plan, &[seen("db2", replica.clone()), seen("db1", look(1))]), "db2")
     };
-    assert_eq!(told(true, Promotion::Neutral), [ProblemCode::NoSemiSync]);
-    assert_eq!(told(true, Promotion::MustNot), []);
-    assert_eq!(told(false, Promotion::Neutral), []);
+    assert_eq!(reported(true, Promotion::Neutral), [ProblemCode::NoSemiSync]);
+    assert_eq!(reported(true, Promotion::MustNot), []);
+    assert_eq!(reported(false, Promotion::Neutral), []);
 }
 
 #[test]

@@ -325,9 +325,9 @@ mod tests {
     }
 
     async fn until(what: &str, is_so: impl Fn() -> bool) {
-        let begun = std::time::Instant::now();
+        let started = std::time::Instant::now();
         while !is_so() {
-            assert!(begun.elapsed() < PATIENCE, "timed out: {what}");
+            assert!(started.elapsed() < PATIENCE, "timed out: {what}");
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }

@@ -127,8 +127,8 @@ impl Manager {
             supervisor.abort();
         }
         // A run that is interrupted leaves the cluster half changed, for example with a read-only primary.
-        let begun = Instant::now();
-        while self.clusters.values().any(|cluster| cluster.is_busy()) && begun.elapsed() < RUN_PATIENCE {
+        let started = Instant::now();
+        while self.clusters.values().any(|cluster| cluster.is_busy()) && started.elapsed() < RUN_PATIENCE {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         for cluster in self.clusters.values() {

@@ -299,8 +299,8 @@ impl<P: RunProcedure> PhaseMachine<P> {
         acts.extend(self.run.in_flight.values().filter(|act| act.changes_state()).cloned());
         acts.append(&mut self.run.queue);
         let after: Vec<&PhaseRule> = P::PHASES.iter().filter(|rule| rule.is_after_promotion).collect();
-        let begun = after.iter().position(|rule| rule.phase == self.run.phase).map_or(0, |at| at + 1);
-        for rule in after.into_iter().skip(begun) {
+        let started = after.iter().position(|rule| rule.phase == self.run.phase).map_or(0, |at| at + 1);
+        for rule in after.into_iter().skip(started) {
             acts.extend(self.procedure.actions(&self.run, 0, rule.phase));
         }
         let server = self.procedure.candidate();

@@ -123,9 +123,9 @@ impl Cluster {
     where
         F: Future<Output = Result<bool>>,
     {
-        let begun = Instant::now();
+        let started = Instant::now();
         while !is_so().await? {
-            ensure!(begun.elapsed() < PATIENCE, "{what}: {:?}", server.replica_status().await?);
+            ensure!(started.elapsed() < PATIENCE, "{what}: {:?}", server.replica_status().await?);
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         Ok(())
@@ -134,14 +134,14 @@ impl Cluster {
 
 /// Waits until a replica has received the transactions, whether or not it has executed them.
 pub async fn wait_until_received(replica: &mut Connection, wanted: &GtidSet) -> Result<()> {
-    let begun = Instant::now();
+    let started = Instant::now();
     loop {
         let channel = replication::status(replica).await?.context("no channel")?;
         let executed = replication::executed(replica).await?;
         if wanted.is_subset_of(&channel.received.union(&executed)?) {
             return Ok(());
         }
-        ensure!(begun.elapsed() < PATIENCE, "not received: {channel:?}");
+        ensure!(started.elapsed() < PATIENCE, "not received: {channel:?}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }

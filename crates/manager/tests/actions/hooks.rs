@@ -55,8 +55,8 @@ async fn a_hook_gets_both_servers_in_its_environment() -> Result<()> {
 #[tokio::test]
 async fn a_hook_that_fails_hangs_or_prints_too_much_does_not_delay_the_run() -> Result<()> {
     let outcome = run(&hook("echo no; exit 3", HookArguments::AsGiven, LONG), &situation()).await;
-    let told = matches!(&outcome, HookOutcome::Failed(text) if text.contains("exit status: 3: no"));
-    ensure!(told, "{outcome:?}");
+    let message = matches!(&outcome, HookOutcome::Failed(text) if text.contains("exit status: 3: no"));
+    ensure!(message, "{outcome:?}");
     let absent = Hook { command: vec!["/nonexistent/hook".into()], ..hook("", HookArguments::AsGiven, LONG) };
     ensure!(matches!(run(&absent, &situation()).await, HookOutcome::Failed(_)));
     ensure!(matches!(
@@ -72,10 +72,10 @@ async fn a_hook_that_fails_hangs_or_prints_too_much_does_not_delay_the_run() -> 
     ensure!((1..=8192).contains(&printed.len()), "{}", printed.len());
 
     // A process that the hook leaves running does not delay the run, and is not killed.
-    let begun = Instant::now();
+    let started = Instant::now();
     let outcome = run(&hook("sleep 60 & echo $!", HookArguments::AsGiven, LONG), &situation()).await;
     let HookOutcome::Done(left) = outcome else { anyhow::bail!("{outcome:?}") };
-    ensure!(begun.elapsed() < LONG / 2 && lives(&left), "{left}");
+    ensure!(started.elapsed() < LONG / 2 && lives(&left), "{left}");
     let end = std::process::Command::new("kill").arg(left.trim()).status()?;
     ensure!(end.success());
 
@@ -84,9 +84,9 @@ async fn a_hook_that_fails_hangs_or_prints_too_much_does_not_delay_the_run() -> 
     let outcome = run(&hook(script, HookArguments::AsGiven, Duration::from_millis(300)), &situation()).await;
     let HookOutcome::Unknown(text) = outcome else { anyhow::bail!("{outcome:?}") };
     let child = text.rsplit(' ').next().context("no number")?.to_owned();
-    let begun = Instant::now();
+    let started = Instant::now();
     while lives(&child) {
-        ensure!(begun.elapsed() < LONG, "{text}");
+        ensure!(started.elapsed() < LONG, "{text}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     Ok(())

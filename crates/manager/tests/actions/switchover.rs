@@ -145,9 +145,9 @@ async fn until_running(server: &Server, what: &str) -> Result<()> {
     let question = format!(
         "SELECT COUNT(*) FROM information_schema.processlist WHERE info LIKE '{what}%' OR state LIKE '{what}%'"
     );
-    let begun = std::time::Instant::now();
+    let started = std::time::Instant::now();
     while server.sql(&question).await? == ["0"] {
-        ensure!(begun.elapsed() < PATIENCE, "{what} does not start");
+        ensure!(started.elapsed() < PATIENCE, "{what} does not start");
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
     Ok(())

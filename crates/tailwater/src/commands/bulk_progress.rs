@@ -87,10 +87,10 @@ pub(super) async fn show_progress<T, E>(
         }
         let elapsed = started.elapsed();
         let held = progress.wait_reason().map(|reason| format!("waiting: {}", printable(&reason)));
-        let ProgressLine { text: said, bar: amount } = text.next(&progress.figures(), elapsed);
-        let said = match held {
-            Some(held) => format!("{said}, {held}"),
-            None => said,
+        let ProgressLine { text: message, bar: amount } = text.next(&progress.figures(), elapsed);
+        let message = match held {
+            Some(held) => format!("{message}, {held}"),
+            None => message,
         };
         match &mut display {
             ProgressDisplay::Json => json_output.line(&line(doing, progress, elapsed))?,
@@ -100,12 +100,12 @@ pub(super) async fn show_progress<T, E>(
                 bar.set_length(total);
                 bar.set_position(done);
                 bar.set_prefix(doing);
-                bar.set_message(said);
+                bar.set_message(message);
             }
             ProgressDisplay::Lines(last) => {
                 if elapsed.saturating_sub(*last) >= LINE_INTERVAL {
                     *last = elapsed;
-                    writeln!(io::stderr(), "{doing}: {said}")?;
+                    writeln!(io::stderr(), "{doing}: {message}")?;
                 }
             }
         }

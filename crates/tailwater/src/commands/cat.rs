@@ -56,12 +56,12 @@ enum GtidSelection {
 impl GtidSelection {
     fn parse(text: Option<&str>, flavour: Flavour) -> anyhow::Result<Self> {
         let Some(text) = text else { return Ok(Self::All) };
-        let said = || format!("--gtid {text}");
+        let message = || format!("--gtid {text}");
         Ok(match flavour {
-            Flavour::MySql => Self::MySql(MysqlGtidSet::parse(text).with_context(said)?),
+            Flavour::MySql => Self::MySql(MysqlGtidSet::parse(text).with_context(message)?),
             Flavour::MariaDb => {
                 let gtids = text.split(',').map(|gtid| MariadbGtid::parse(gtid.trim()));
-                Self::MariaDb(gtids.collect::<Result<_, _>>().with_context(said)?)
+                Self::MariaDb(gtids.collect::<Result<_, _>>().with_context(message)?)
             }
         })
     }

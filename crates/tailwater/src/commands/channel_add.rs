@@ -71,17 +71,17 @@ async fn has_progress(target: &ConnectOptions, name: &str) -> anyhow::Result<boo
     /// Error codes of a server without the progress tables: no such database, no such table.
     const NOT_THERE: [u16; 2] = [1049, 1146];
     let mut target = Connection::connect(target).await.context("the target")?;
-    let mut begun = false;
+    let mut started = false;
     for kept in ["apply_progress WHERE", "apply_channel WHERE source <> '' AND"] {
         let sql = format!("SELECT COUNT(*) FROM tailwater.{kept} channel = {}", string_literal(name));
         match target.query(&sql).await {
-            Ok(count) => begun |= count.scalar() != Some("0"),
+            Ok(count) => started |= count.scalar() != Some("0"),
             Err(SessionError::Server { error, .. }) if NOT_THERE.contains(&error.number) => {}
             Err(error) => return Err(error.into()),
         }
     }
     target.close().await;
-    Ok(begun)
+    Ok(started)
 }
 
 async fn start(config: &Config, name: &str, output: Output) -> anyhow::Result<Exit> {
@@ -208,15 +208,15 @@ mod tests {
     fn failed_clone_names_the_command_to_start_the_channel() {
         let not_back =
             BulkError::RecipientDown { server: "db2".into(), seconds: 1, reason: "refused".into() };
-        let said = render_error(&with_start_hint(not_back.into(), "replica"));
+        let printed = render_error(&with_start_hint(not_back.into(), "replica"));
         assert!(
-            said.starts_with("TW-BULK-0102") && said.contains("`tailwater channel start replica`"),
-            "{said}"
+            printed.starts_with("TW-BULK-0102") && printed.contains("`tailwater channel start replica`"),
+            "{printed}"
         );
-        assert!(said.contains("db2 has all data"), "{said}");
+        assert!(printed.contains("db2 has all data"), "{printed}");
         // This error asks the operator to repeat the copy, so it must not name `channel start`.
         let cut = BulkError::BinaryInterrupted { left: "run the same again".into() };
-        let said = render_error(&with_start_hint(cut.into(), "replica"));
-        assert!(!said.contains("channel start"), "{said}");
+        let printed = render_error(&with_start_hint(cut.into(), "replica"));
+        assert!(!printed.contains("channel start"), "{printed}");
     }
 }

@@ -140,8 +140,8 @@ pub(super) fn finding(finding: &TableFinding) -> (String, &'static str, String) 
         TableFinding::TooMany(table) => {
             (table.to_string(), "too_many", "more rows differ than the limit (--differences-max)".into())
         }
-        TableFinding::Unreadable(table, said) => {
-            (table.to_string(), "unreadable", format!("cannot be read {said}"))
+        TableFinding::Unreadable(table, message) => {
+            (table.to_string(), "unreadable", format!("cannot be read {message}"))
         }
         TableFinding::Columns(table, TableMismatch { only_source, only_target, incomparable }) => {
             let parts = [
@@ -162,9 +162,9 @@ pub(super) fn finding(finding: &TableFinding) -> (String, &'static str, String) 
 /// # Errors
 /// If the output cannot be written.
 pub(super) fn print_findings(out: &mut impl Write, findings: &[TableFinding]) -> io::Result<()> {
-    for (table, what, said) in findings.iter().map(finding) {
+    for (table, what, message) in findings.iter().map(finding) {
         let line = json!({
-            "schema_version": SCHEMA_VERSION, "event": "table", "table": table, "what": what, "message": said,
+            "schema_version": SCHEMA_VERSION, "event": "table", "table": table, "what": what, "message": message,
         });
         writeln!(out, "{line}")?;
     }
@@ -192,8 +192,8 @@ fn print_lines(out: &mut impl Write, report: &CheckReport, show_values: bool) ->
 }
 
 fn print_table(out: &mut impl Write, report: &CheckReport, show_values: bool) -> io::Result<()> {
-    for (table, _, said) in report.findings.iter().map(finding) {
-        writeln!(out, "{table}: {}", printable(&said))?;
+    for (table, _, message) in report.findings.iter().map(finding) {
+        writeln!(out, "{table}: {}", printable(&message))?;
     }
     let shown = &report.differences[..report.differences.len().min(ROWS_SHOWN)];
     let names: Vec<_> = shown.iter().map(|difference| difference.table_name().to_string()).collect();

@@ -60,7 +60,7 @@ fn print(report: &RepairReport, dry_run: bool, output: Output) -> io::Result<()>
     if output == Output::Json {
         for (difference, outcome) in &report.rows {
             let mut object = check::difference_object(difference, false);
-            let (outcome, said) = match outcome {
+            let (outcome, message) = match outcome {
                 RepairOutcome::Done(action) => (if dry_run { "would" } else { "done" }, action.name()),
                 RepairOutcome::Same => ("same", ""),
                 RepairOutcome::Remains(reason) => ("remains", reason.as_str()),
@@ -68,7 +68,7 @@ fn print(report: &RepairReport, dry_run: bool, output: Output) -> io::Result<()>
             object.insert("schema_version".into(), json!(SCHEMA_VERSION));
             object.insert("event".into(), json!("row"));
             object.insert("outcome".into(), json!(outcome));
-            object.insert(if outcome == "remains" { "reason" } else { "action" }.into(), json!(said));
+            object.insert(if outcome == "remains" { "reason" } else { "action" }.into(), json!(message));
             writeln!(out, "{}", Value::Object(object))?;
         }
         check::print_findings(&mut out, &report.findings)?;
@@ -85,8 +85,8 @@ fn print(report: &RepairReport, dry_run: bool, output: Output) -> io::Result<()>
         });
         return writeln!(out, "{line}");
     }
-    for (table, _, said) in report.findings.iter().map(check::finding) {
-        writeln!(out, "{table}: {}; tables are not repaired", printable(&said))?;
+    for (table, _, message) in report.findings.iter().map(check::finding) {
+        writeln!(out, "{table}: {}; tables are not repaired", printable(&message))?;
     }
     for (difference, outcome) in &report.rows {
         let key: Vec<_> = difference.key.iter().map(|literal| literal.0.as_str()).collect();

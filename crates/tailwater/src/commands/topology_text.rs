@@ -55,8 +55,8 @@ pub(super) fn write_cluster(
     let address_wide = wide(&|line| line.node.address.chars().count());
     text.push_str(&format!("{}\n", style.bold(&cluster.name)));
     for finding in findings.iter().filter(|finding| !is_shown_at_node(finding.code)) {
-        let told = format!("{}: {}: {}", finding.code, finding.server, finding.evidence.join("; "));
-        text.push_str(&format!("! {}\n", style.red(&told)));
+        let message = format!("{}: {}: {}", finding.code, finding.server, finding.evidence.join("; "));
+        text.push_str(&format!("! {}\n", style.red(&message)));
     }
     // If a rule would refuse a failover, that is among the findings already.
     if let Some(readiness) = readiness.filter(|readiness| readiness.rule().is_none()) {
@@ -76,8 +76,8 @@ pub(super) fn write_cluster(
         text.push_str(row.trim_end());
         text.push('\n');
         for problem in &node.problems {
-            let told = format!("! {}: {}", problem.code, tailwater_wire::printable(&problem.text));
-            text.push_str(&format!("{below}  {}\n", style.red(&told)));
+            let message = format!("! {}: {}", problem.code, tailwater_wire::printable(&problem.text));
+            text.push_str(&format!("{below}  {}\n", style.red(&message)));
         }
     }
 }

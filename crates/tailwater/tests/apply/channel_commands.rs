@@ -139,27 +139,27 @@ fn status(shell: &Shell) -> Result<Value> {
 }
 
 async fn until(shell: &Shell, state: &str) -> Result<Value> {
-    let begun = Instant::now();
+    let started = Instant::now();
     loop {
         let status = status(shell)?;
         if status["state"] == state {
             return Ok(status);
         }
-        ensure!(begun.elapsed() < PATIENCE, "the channel is not {state}: {status}");
+        ensure!(started.elapsed() < PATIENCE, "the channel is not {state}: {status}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 
 /// Waits until the table on the target has exactly these ids.
 async fn holds(target: &Server, ids: &str) -> Result<()> {
-    let begun = Instant::now();
+    let started = Instant::now();
     loop {
         // At first the table does not exist.
         let found = target.sql("SELECT GROUP_CONCAT(id ORDER BY id) FROM shop.t").await.unwrap_or_default();
         if found == [ids] {
             return Ok(());
         }
-        ensure!(begun.elapsed() < PATIENCE, "the target has the ids {found:?}, expected {ids}");
+        ensure!(started.elapsed() < PATIENCE, "the target has the ids {found:?}, expected {ids}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
@@ -194,8 +194,8 @@ async fn stop_and_start(shell: &Shell, trial: &Trial, target: &Server) -> Result
     holds(target, "1,2").await?;
 
     // `channel stop` has published the applied GTIDs to the target. The channel can be started from them.
-    let told = target.sql("SELECT @@GLOBAL.gtid_slave_pos").await?;
-    ensure!(told == [second.clone()], "{told:?}");
+    let message = target.sql("SELECT @@GLOBAL.gtid_slave_pos").await?;
+    ensure!(message == [second.clone()], "{message:?}");
     target.sql("DELETE FROM shop.t WHERE id = 2").await?;
     let before = second.replace(second.rsplit('-').next().unwrap_or_default(), "");
     let number: u64 = second.rsplit('-').next().context("a number")?.parse()?;
@@ -258,9 +258,9 @@ async fn change_filters(shell: &Shell, trial: &Trial, target: &Server) -> Result
         .stderr_has(&["TW-APP-0021", "is not a pattern"]);
     shell.write("unknown.toml", "excluded = [\"shop.t\"]\n")?;
     shell.run("channel filter -c tailwater.toml replica unknown.toml")?.exits(1).stderr_has(&["excluded"]);
-    let told =
+    let message =
         shell.run("channel filter -c tailwater.toml replica filters.toml --output json")?.exits(0).json()?;
-    ensure!(told[0]["filter_version"] == 2, "{told:?}");
+    ensure!(message[0]["filter_version"] == 2, "{message:?}");
     trial.primary.sql("DELETE FROM shop.t WHERE id = 1; INSERT INTO shop.t VALUES (6)").await?;
     holds(target, "1,2,3,4,5,6").await?;
     shell

@@ -152,7 +152,7 @@ async fn count(source: ConnectOptions, client: u64, seed: u64, enough: Cancellat
 /// Waits until the target has the same data as the primary.
 async fn wait_equal(trial: &mut Trial, target: &Server) -> Result<()> {
     let wanted = trial.primary.sql(SUMS).await?;
-    let begun = Instant::now();
+    let started = Instant::now();
     loop {
         let found = target.sql(SUMS).await.unwrap_or_default();
         if found == wanted {
@@ -163,7 +163,7 @@ async fn wait_equal(trial: &mut Trial, target: &Server) -> Result<()> {
             trial.relay().context("the daemon is not running")?.is_running(),
             "the daemon ended: {words}"
         );
-        if begun.elapsed() > PATIENCE {
+        if started.elapsed() > PATIENCE {
             bail!("the target has {found:?}, expected {wanted:?}: {words}");
         }
         tokio::time::sleep(Duration::from_millis(50)).await;

@@ -184,7 +184,7 @@ async fn stage(trial: &mut Trial, target: &Server, change: &str, transactions: &
 async fn wait_equal(trial: &mut Trial, target: &Server) -> Result<()> {
     let sums = SUMS.join("; ");
     let wanted = trial.primary.sql(&sums).await?;
-    let begun = Instant::now();
+    let started = Instant::now();
     loop {
         // The result for the last transaction is read first, because it is the smallest.
         if target.sql(SUMS[0]).await.unwrap_or_default() == wanted[..1] {
@@ -197,7 +197,7 @@ async fn wait_equal(trial: &mut Trial, target: &Server) -> Result<()> {
             trial.relay().context("the daemon is not running")?.is_running(),
             "the daemon ended: {words}"
         );
-        if begun.elapsed() > PATIENCE || words.contains("the channel has stopped") {
+        if started.elapsed() > PATIENCE || words.contains("the channel has stopped") {
             bail!("the target does not reach {wanted:?}: {words}");
         }
         tokio::time::sleep(Duration::from_millis(100)).await;

@@ -115,14 +115,14 @@ async fn manager_and_http_listener_share_their_probes() -> Result<()> {
         };
         Ok((value("Com_show_replica_status")?, value("Connections")?))
     };
-    let begun = Instant::now();
+    let started = Instant::now();
     while count().await?.0 == 0 {
-        ensure!(begun.elapsed() < PATIENCE, "the manager does not probe db2: {}", trial.relay_log_tail());
+        ensure!(started.elapsed() < PATIENCE, "the manager does not probe db2: {}", trial.relay_log_tail());
     }
     let http = Http { port: port.number() };
     for asks in [false, true] {
-        let (begun, (probes, connections)) = (Instant::now(), count().await?);
-        while begun.elapsed() < Duration::from_secs(4) {
+        let (started, (probes, connections)) = (Instant::now(), count().await?);
+        while started.elapsed() < Duration::from_secs(4) {
             if asks {
                 for path in ["/primary", "/replica/db2", "/status"] {
                     http.ask("GET", path)?;
@@ -131,7 +131,7 @@ async fn manager_and_http_listener_share_their_probes() -> Result<()> {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         let (probes, connections) = (count().await?.0 - probes, count().await?.1 - connections);
-        let limit = begun.elapsed().as_millis() / INTERVAL_MS + 2;
+        let limit = started.elapsed().as_millis() / INTERVAL_MS + 2;
         ensure!(probes > 0 && probes <= limit, "{asks}: {probes} probes, expected at most {limit}");
         // The queries that count the probes use connections too.
         ensure!(
@@ -233,9 +233,9 @@ fn invalid_http_requests_are_answered_or_closed() -> Result<()> {
     let _daemon =
         tailwater_sandbox::ChildProcess::start(PROGRAM, arguments, &shell.path().join("relay.log"))?;
     let http = Http { port: port.number() };
-    let begun = Instant::now();
+    let started = Instant::now();
     while http.ask("GET", "/healthz").is_err() {
-        ensure!(begun.elapsed() < PATIENCE, "{}", std::fs::read_to_string(shell.path().join("relay.log"))?);
+        ensure!(started.elapsed() < PATIENCE, "{}", std::fs::read_to_string(shell.path().join("relay.log"))?);
         std::thread::sleep(Duration::from_millis(20));
     }
     let silent = TcpStream::connect(("127.0.0.1", port.number()))?;
@@ -339,7 +339,7 @@ impl Http {
     }
 
     pub fn until(&self, path: &str, wanted: u16, condition: impl Fn(&Value) -> bool) -> Result<Value> {
-        let begun = Instant::now();
+        let started = Instant::now();
         loop {
             let answer = self.ask("GET", path);
             if let Ok((code, body)) = &answer
@@ -348,7 +348,7 @@ impl Http {
             {
                 return Ok(body.clone());
             }
-            ensure!(begun.elapsed() < PATIENCE, "{path} does not answer with {wanted}: {answer:?}");
+            ensure!(started.elapsed() < PATIENCE, "{path} does not answer with {wanted}: {answer:?}");
             std::thread::sleep(Duration::from_millis(30));
         }
     }

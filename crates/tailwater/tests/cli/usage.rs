@@ -245,8 +245,8 @@ async fn run_without_a_source_runs_until_sigterm() -> Result<()> {
         // Further attempts fail in the same way. The error is logged only once.
         if !sign.is_empty() {
             tokio::time::sleep(Duration::from_millis(700)).await;
-            let told = std::fs::read_to_string(&messages)?.matches(sign).count();
-            ensure!(told == 1, "{sign:?} is logged {told} times");
+            let message = std::fs::read_to_string(&messages)?.matches(sign).count();
+            ensure!(message == 1, "{sign:?} is logged {message} times");
         }
         let status = run.terminate(Duration::from_secs(30)).await?;
         ensure!(status.code() == Some(0), "{status}: {}", std::fs::read_to_string(&messages)?);
@@ -270,14 +270,14 @@ async fn a_request_to_a_frozen_daemon_times_out() -> Result<()> {
     }
     shell.run("channel list -c tailwater.toml")?.exits(0);
     run.pause()?;
-    let begun = Instant::now();
+    let started = Instant::now();
     for words in ["channel list", "manager status"] {
         shell
             .run(&format!("{words} -c tailwater.toml"))?
             .exits(1)
             .stderr_has(&["TW-CTL-0002", "control.sock"]);
     }
-    ensure!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
+    ensure!(started.elapsed() < Duration::from_secs(60), "{:?}", started.elapsed());
     run.resume()?;
     shell.run("channel list -c tailwater.toml")?.exits(0);
     Ok(())

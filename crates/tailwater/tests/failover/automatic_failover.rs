@@ -166,14 +166,18 @@ impl Led {
     pub async fn compare(&self, primary: &Server, servers: &[&Server]) -> Result<()> {
         let lines = primary.sql("SELECT COUNT(*), COALESCE(SUM(CRC32(CONCAT_WS('#', worker, sequence))), 0) FROM tw_load.tw_ledger").await?;
         for server in servers {
-            let begun = Instant::now();
+            let started = Instant::now();
             loop {
                 let has = server.sql("SELECT COUNT(*), COALESCE(SUM(CRC32(CONCAT_WS('#', worker, sequence))), 0) FROM tw_load.tw_ledger").await?;
                 if has == lines {
                     break;
                 }
                 let status = server.replica_status().await?;
-                ensure!(begun.elapsed() < PATIENCE, "{}: {has:?}, not {lines:?}: {status:?}", server.name());
+                ensure!(
+                    started.elapsed() < PATIENCE,
+                    "{}: {has:?}, not {lines:?}: {status:?}",
+                    server.name()
+                );
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
             let report = self.ledger.compare_with_server(&server.connect_options()).await?;
@@ -193,13 +197,13 @@ impl Led {
 
     /// Waits until the output of `tailwater manager status` contains `wanted`.
     pub async fn wait_for_status(&self, wanted: &str) -> Result<()> {
-        let begun = Instant::now();
+        let started = Instant::now();
         loop {
             let text = self.tailwater("manager status")?.exits(0).text();
             if text.contains(wanted) {
                 return Ok(());
             }
-            ensure!(begun.elapsed() < PATIENCE, "the status does not contain {wanted:?}: {text}");
+            ensure!(started.elapsed() < PATIENCE, "the status does not contain {wanted:?}: {text}");
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }
@@ -212,9 +216,9 @@ impl Led {
 /// Waits until `more` further commits are acknowledged.
 pub async fn more_commits(load: &Workload, more: u64) -> Result<()> {
     let wanted = load.counters().snapshot().acknowledged + more;
-    let begun = Instant::now();
+    let started = Instant::now();
     while load.counters().snapshot().acknowledged < wanted {
-        ensure!(begun.elapsed() < PATIENCE, "commits do not continue: {:?}", load.counters().snapshot());
+        ensure!(started.elapsed() < PATIENCE, "commits do not continue: {:?}", load.counters().snapshot());
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
     Ok(())
@@ -282,8 +286,8 @@ async fn blocked_and_refused(kind: ServerKind) -> Result<()> {
     }
     let mut led = Led::start(kind, "automatic = true").await?;
     led.tailwater("manager downtime primary --server db9 --for 1h")?.exits(1).stderr_has(&["db9"]);
-    let told = "manager downtime primary --server db3 --for 1h --reason disk";
-    led.tailwater(told)?.exits(0).says(&["db3 is down on purpose until", "disk"]);
+    let message = "manager downtime primary --server db3 --for 1h --reason disk";
+    led.tailwater(message)?.exits(0).says(&["db3 is down on purpose until", "disk"]);
     led.tailwater("manager pause")?.exits(0).says(&["paused"]);
     led.trial.primary.sql("SET GLOBAL rpl_semi_sync_source_timeout = 1000").await?;
     led.wait_for_status("the time-out is too short").await?;
@@ -335,11 +339,11 @@ async fn replace_silent_primary(kind: ServerKind, manager: &str) -> Result<()> {
 /// The primary is frozen for less than any time limit, and continues. The next silence must last three times
 /// as long before it counts; that is also less than any limit.
 async fn stall_primary(led: &mut Led, load: &Workload) -> Result<()> {
-    let begun = Instant::now();
+    let started = Instant::now();
     led.trial.primary.pause()?;
     tokio::time::sleep(Duration::from_millis(250)).await;
     led.trial.primary.resume()?;
-    let lasted = begun.elapsed();
+    let lasted = started.elapsed();
     more_commits(load, 50).await?;
     let cluster = led.trial.cluster().context("no answer")?;
     let is_replaced = cluster.primary != PRIMARY_NAME || led.record().is_ok();

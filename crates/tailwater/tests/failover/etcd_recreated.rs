@@ -73,8 +73,8 @@ async fn raise_terms_makes_relays_obey_after_etcd_was_recreated() -> Result<()> 
     shell.run("manager raise-terms primary -c tailwater.toml")?.exits(0);
     // The status still shows the record of the last run, so the lease and the refusing relays are checked.
     let nobody_refuses = || -> Result<bool> {
-        let said = shell.run("manager status -c tailwater.toml --output json")?.json()?;
-        let cluster = &said.first().context("no manager status")?["clusters"][0];
+        let message = shell.run("manager status -c tailwater.toml --output json")?.json()?;
+        let cluster = &message.first().context("no manager status")?["clusters"][0];
         let is_held = cluster["lease"].as_str().is_some_and(|lease| lease.starts_with("held"));
         Ok(is_held && cluster["refusing"].as_array().is_some_and(Vec::is_empty))
     };

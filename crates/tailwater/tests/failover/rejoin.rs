@@ -96,8 +96,9 @@ async fn a_former_primary_without_an_audit_record_keeps_its_extra_transactions()
     ensure!(alone.await?.is_err(), "the commit was acknowledged");
     restart_without_records(&mut trial, &new, &shell).await?;
     until("the automatic rejoin to be refused", async || {
-        let said = std::fs::read_to_string(trial.relay_output())?;
-        Ok(said.contains("TW-MGR-0074") && said.contains("no audit record shows how db2 became primary"))
+        let message = std::fs::read_to_string(trial.relay_output())?;
+        Ok(message.contains("TW-MGR-0074")
+            && message.contains("no audit record shows how db2 became primary"))
     })
     .await?;
     let old = &trial.primary;
@@ -139,9 +140,9 @@ async fn restart_without_records(trial: &mut Trial, new: &Server, shell: &Shell)
 }
 
 pub async fn until(what: &str, mut condition: impl AsyncFnMut() -> Result<bool>) -> Result<()> {
-    let begun = Instant::now();
+    let started = Instant::now();
     while !condition().await? {
-        ensure!(begun.elapsed() < PATIENCE, "timed out while waiting for {what}");
+        ensure!(started.elapsed() < PATIENCE, "timed out while waiting for {what}");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     Ok(())
@@ -263,9 +264,9 @@ async fn former_primary_rejoins(kind: ServerKind) -> Result<()> {
     // The rejoin is killed at a random moment, and started again.
     let config = shell.path().join("tailwater.toml").display().to_string();
     let words = ["rejoin", "-c", &config, "primary", "db1"];
-    let begun = ChildProcess::start(PROGRAM, words, &shell.path().join("rejoin.log"))?;
+    let started = ChildProcess::start(PROGRAM, words, &shell.path().join("rejoin.log"))?;
     tokio::time::sleep(Duration::from_millis(300)).await;
-    begun.kill().await?;
+    started.kill().await?;
     let rejoined = shell.run("rejoin -c tailwater.toml primary db1")?.exits(0);
     let rejoined = rejoined.says(&["all the same", "db1 is a replica, and reads from 127.0.0.1:"]);
     let (has, lost) = (old.sql(count).await?.concat(), found[0]["lost"].clone());

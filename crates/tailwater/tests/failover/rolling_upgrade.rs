@@ -91,9 +91,9 @@ async fn daemons_are_upgraded_one_by_one(kind: ServerKind) -> Result<()> {
 
 /// Waits until a former primary replicates again.
 async fn wait_until_replica(server: &Server) -> Result<()> {
-    let begun = Instant::now();
+    let started = Instant::now();
     while server.sql("SHOW REPLICA STATUS").await?.is_empty() {
-        ensure!(begun.elapsed() < PATIENCE, "{} does not become a replica", server.name());
+        ensure!(started.elapsed() < PATIENCE, "{} does not become a replica", server.name());
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     Ok(())

@@ -132,8 +132,8 @@ impl<'a> Cluster<'a> {
         let is_told = |status: &Value| {
             let reason = status["readiness"]["reason"].as_str().unwrap_or_default();
             let findings = status["findings"].as_array().cloned().unwrap_or_default();
-            let told = findings.iter().any(|one| one["code"] == "FailoverNotReady" && one["rule"] == rule);
-            status["readiness"]["rule"] == rule && words.iter().all(|word| reason.contains(word)) && told
+            let message = findings.iter().any(|one| one["code"] == "FailoverNotReady" && one["rule"] == rule);
+            status["readiness"]["rule"] == rule && words.iter().all(|word| reason.contains(word)) && message
         };
         self.until(&format!("{rule} {words:?}"), is_told)?;
         let text = self.shell.run("manager status -c tailwater.toml")?.exits(0);
@@ -210,9 +210,9 @@ async fn a_sandbox_cluster_is_managed(kind: ServerKind) -> Result<()> {
         // After a restart, MariaDB waits for ACKs only if its option file says so, because it does not
         // persist global variables.
         cluster.wait_until_refused("TW-MGR-0033", &[&two, "option file"])?;
-        let told = cluster.http_status()?;
-        let readiness = &told["clusters"][0]["readiness"];
-        ensure!(readiness["rule"] == "TW-MGR-0033", "{told:#}");
+        let message = cluster.http_status()?;
+        let readiness = &message["clusters"][0]["readiness"];
+        ensure!(readiness["rule"] == "TW-MGR-0033", "{message:#}");
         let of_source = fs::read_to_string(cache.up().join(&one).join("my.cnf"))?;
         shell.run("manager pause -c tailwater.toml")?.exits(0);
         cluster.restart_with(&two, |_| of_source.clone())?;

@@ -123,14 +123,14 @@ fn status(shell: &Shell) -> Result<Value> {
 pub async fn until(shell: &Shell, what: &str, condition: impl Fn(&Value) -> bool) -> Result<Value> {
     let started = Instant::now();
     loop {
-        let said = status(shell);
-        if let Ok(said) = &said
-            && condition(said)
+        let message = status(shell);
+        if let Ok(message) = &message
+            && condition(message)
         {
-            return Ok(said.clone());
+            return Ok(message.clone());
         }
         let words = || std::fs::read_to_string(shell.path().join("relay.log")).unwrap_or_default();
-        ensure!(started.elapsed() < PATIENCE, "timed out while waiting for {what}: {said:?}\n{}", words());
+        ensure!(started.elapsed() < PATIENCE, "timed out while waiting for {what}: {message:?}\n{}", words());
         tokio::time::sleep(Duration::from_millis(30)).await;
     }
 }
@@ -437,13 +437,13 @@ async fn other_manager_knows_the_accepted_data_loss(kind: ServerKind) -> Result<
     until(&pair.second.shell, "the second manager to act", acts).await?;
     pair.trial.primary.start_again().await?;
     let started = Instant::now();
-    let said = pair.second.shell.path().join("relay.log");
+    let message = pair.second.shell.path().join("relay.log");
     loop {
-        let said = std::fs::read_to_string(&said)?;
-        if said.contains("TW-MGR-0074") && said.contains("--allow-data-loss") {
+        let message = std::fs::read_to_string(&message)?;
+        if message.contains("TW-MGR-0074") && message.contains("--allow-data-loss") {
             break;
         }
-        ensure!(started.elapsed() < PATIENCE, "the automatic rejoin is not refused: {said}");
+        ensure!(started.elapsed() < PATIENCE, "the automatic rejoin is not refused: {message}");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     let old = &pair.trial.primary;

@@ -120,8 +120,8 @@ async fn killed(server: &Server) -> Result<()> {
         let mut child = start_slow(&link, &folder, more, chunks).await?;
         // A second process is not allowed to write to the same folder.
         let second = command(server.port(), &folder, &["--resume"]).output()?;
-        let said = String::from_utf8_lossy(&second.stderr).into_owned();
-        ensure!(second.status.code() == Some(1) && said.contains("TW-BULK-0004"), "{said}");
+        let message = String::from_utf8_lossy(&second.stderr).into_owned();
+        ensure!(second.status.code() == Some(1) && message.contains("TW-BULK-0004"), "{message}");
         child.kill()?;
         child.wait()?;
         let before = finished(&folder);
@@ -135,8 +135,8 @@ async fn killed(server: &Server) -> Result<()> {
     }
     // Without `--resume`, an interrupted dump is not continued.
     let refused = command(server.port(), &folder, &[]).output()?;
-    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-    ensure!(refused.status.code() == Some(1) && said.contains("TW-BULK-0010"), "{said}");
+    let message = String::from_utf8_lossy(&refused.stderr).into_owned();
+    ensure!(refused.status.code() == Some(1) && message.contains("TW-BULK-0010"), "{message}");
     let output = command(server.port(), &folder, &["--resume", "--output", "json"]).output()?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let lines = String::from_utf8(output.stdout)?;
@@ -167,13 +167,13 @@ async fn an_interrupted_dump_names_the_option_to_resume() -> Result<()> {
     let shell = Shell::new()?;
     let folder = shell.path().join("dump");
     let child = start_slow(&link, &folder, &[], 3).await?;
-    let told = Command::new("kill").args(["-INT", &child.id().to_string()]).status()?;
-    ensure!(told.success());
+    let reported = Command::new("kill").args(["-INT", &child.id().to_string()]).status()?;
+    ensure!(reported.success());
     let output = child.wait_with_output()?;
-    let said = String::from_utf8_lossy(&output.stderr);
+    let message = String::from_utf8_lossy(&output.stderr);
     ensure!(
-        output.status.code() == Some(1) && said.contains("TW-BULK-0011") && said.contains("--resume"),
-        "{said}"
+        output.status.code() == Some(1) && message.contains("TW-BULK-0011") && message.contains("--resume"),
+        "{message}"
     );
     ensure!(
         std::fs::read(folder.join("journal.jsonl"))?.is_empty(),
@@ -193,11 +193,12 @@ async fn a_dry_run_prints_the_plan_and_writes_nothing() -> Result<()> {
         let shell = Shell::new()?;
         let folder = shell.path().join("dump");
         let output = command(server.port(), &folder, &["--dry-run"]).output()?;
-        let said = String::from_utf8(output.stdout)?;
-        ensure!(output.status.success() && said.contains(expected), "{said}");
+        let message = String::from_utf8(output.stdout)?;
+        ensure!(output.status.success() && message.contains(expected), "{message}");
         ensure!(
-            said.contains("shop.t: about 0 rows") && said.contains("along PRIMARY, not part of the snapshot"),
-            "{said}"
+            message.contains("shop.t: about 0 rows")
+                && message.contains("along PRIMARY, not part of the snapshot"),
+            "{message}"
         );
         ensure!(!folder.exists());
     }

@@ -117,11 +117,11 @@ impl Trial {
         let deadline = Instant::now() + PATIENCE;
         while !there(self)? {
             if let Some(status) = child.try_wait()? {
-                let mut said = String::new();
+                let mut message = String::new();
                 if let Some(stderr) = &mut child.stderr {
-                    std::io::Read::read_to_string(stderr, &mut said)?;
+                    std::io::Read::read_to_string(stderr, &mut message)?;
                 }
-                anyhow::bail!("the dump has ended, {status}: {said}");
+                anyhow::bail!("the dump has ended, {status}: {message}");
             }
             ensure!(Instant::now() < deadline, "the dump makes no progress");
             std::thread::sleep(Duration::from_millis(1));
@@ -190,9 +190,9 @@ fn dump_to_s3_survives_kills_and_network_faults(kind: ServerKind) -> Result<()> 
             second.join().map_err(|_| anyhow::anyhow!("the dump's thread failed"))?
         })?
     };
-    let said = first.wait_with_output()?;
-    let said = String::from_utf8_lossy(&said.stderr).into_owned();
-    ensure!(said.contains("TW-BULK-0004"), "{said}");
+    let message = first.wait_with_output()?;
+    let message = String::from_utf8_lossy(&message.stderr).into_owned();
+    ensure!(message.contains("TW-BULK-0004"), "{message}");
     ensure!(s3.has_failed());
     let lines = running.exits(0).json()?;
     let done = lines.last().context("no lines")?;

@@ -100,8 +100,8 @@ async fn run(folder: &Path, words: &str, code: i32) -> Result<u64> {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     let status = process.wait(Duration::from_secs(1)).await?;
-    let said = std::fs::read_to_string(&output)?;
-    ensure!(status.code() == Some(code), "{words}: {status}: {said}");
+    let message = std::fs::read_to_string(&output)?;
+    ensure!(status.code() == Some(code), "{words}: {status}: {message}");
     eprintln!("{} MiB, {:?}: {words}", memory_bytes >> 20, started.elapsed());
     ensure!(
         (1..MEMORY_BYTES_MAX).contains(&memory_bytes),
@@ -133,17 +133,17 @@ async fn many_rows_take_bounded_memory(kind: ServerKind) -> Result<()> {
     let check = format!("check {} {} --wait none", at("source-", &source), at("target-", &target));
     let check = format!("{check} --database many");
     run(folder, &check, 0).await?;
-    let said = std::fs::read_to_string(folder.join("output"))?;
+    let message = std::fs::read_to_string(folder.join("output"))?;
     let all = format!("compared {} rows of 3 tables", rows.keyed + rows.paired + rows.keyless);
-    ensure!(said.contains(&all) && said.contains("all the same"), "{said}");
+    ensure!(message.contains(&all) && message.contains("all the same"), "{message}");
 
     // One digit in one row of the target is changed.
     let planted = format!("UPDATE many.keyed SET k = k ^ 1 WHERE id = {}", rows.keyed * 2 / 3);
     target.sql(&planted).await?;
     for digests in ["quick", "client", "here", "servers"] {
         run(folder, &format!("{check} --digests {digests}"), 3).await?;
-        let said = std::fs::read_to_string(folder.join("output"))?;
-        ensure!(said.contains(": 1 difference"), "{said}");
+        let message = std::fs::read_to_string(folder.join("output"))?;
+        ensure!(message.contains(": 1 difference"), "{message}");
     }
     Ok(())
 }

@@ -195,13 +195,13 @@ pub(super) async fn recover<H: ActionExecutor + 'static>(
     left.tries += 1;
     left.next = Instant::now() + RECOVERY_PAUSE * 2_u32.pow(left.tries - 1);
     let (source, run, traces) = (&cluster.parts.source, left.traces.run.clone(), left.traces.clone());
-    let begun = cluster.begin("recovery", |id, watch, cluster_state| {
+    let started = cluster.begin("recovery", |id, watch, cluster_state| {
         let previous_primary = Some(traces.primary.clone());
         let order = run_requests::recovery(id, cluster_state, &cluster.parts.config, traces);
         let confirm = Arc::new(cluster.confirmation(watch, FailoverTrigger::DryRun));
         Ok(PreparedRun { machine: RunRecovery::new(order), confirm, previous_primary, changes: true })
     });
-    let ended = match begun {
+    let ended = match started {
         Ok((id, task)) => {
             // The audit record has the outcome, not the task.
             let _ = task.await;

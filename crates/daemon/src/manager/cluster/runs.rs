@@ -146,7 +146,7 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
         let (sender, progress) = watch::channel(None);
         let PreparedRun { mut machine, confirm, previous_primary, changes } =
             match make(id.clone(), &watch, &cluster_state) {
-                Ok(begun) => begun,
+                Ok(started) => started,
                 Err(refused) => {
                     self.parts.records.save(&refused)?;
                     sender.send_replace(Some(*refused));
@@ -256,10 +256,10 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
     /// Completes when other work on the cluster must stop, and returns the reason: a run begins after this
     /// call, or this manager may no longer act.
     pub fn interrupted(&self) -> impl Future<Output = String> + Send + use<H> {
-        let (mut begun, lease) = (self.runs_begun.subscribe(), self.parts.lease.clone());
+        let (mut started, lease) = (self.runs_begun.subscribe(), self.parts.lease.clone());
         async move {
             tokio::select! {
-                _ = begun.changed() => "a run begins".to_owned(),
+                _ = started.changed() => "a run begins".to_owned(),
                 reason = LeaseCheck::ended(&lease) => reason,
             }
         }
