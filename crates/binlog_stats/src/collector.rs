@@ -123,8 +123,8 @@ impl Collector {
         Ok(())
     }
 
-    /// Uses a format description event that is in no file: the one of a stream that starts in the middle of a
-    /// file.
+    /// Uses the format description event that a server sends first if a stream starts in the middle of a
+    /// file. That event is in no binlog file, so it is not counted.
     ///
     /// # Errors
     /// [`WireError`] if it cannot be parsed.
@@ -200,8 +200,8 @@ impl Collector {
         body: &[u8],
     ) -> Result<(), WireError> {
         let format = FormatDescription::parse(body)?;
-        // The time is 0 if the server did not restart at the start of the file, or if the stream starts in
-        // the middle of a file.
+        // The field `created` is 0 if the server was already running when it began the file, or if the stream
+        // starts in the middle of a file.
         if format.created != 0 && header.end_log_pos != 0 {
             self.totals.restarted();
             self.tables.forget_maps();

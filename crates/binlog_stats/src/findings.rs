@@ -18,8 +18,8 @@ const GAP_OF_BIG_SECONDS_MIN: f64 = 0.2;
 const GAP_SECONDS_MIN: f64 = 5.0;
 /// A gap is reported only if it is at least this many times longer than the usual time between commits.
 const GAP_TIMES_USUAL_MIN: f64 = 50.0;
-/// Gaps are reported only if there are at least this many transactions. With fewer it is unknown which gap is
-/// usual.
+/// Gaps are reported only if there are at least this many transactions. With fewer transactions, the usual
+/// time between commits is unknown.
 const GAP_TRANSACTIONS_MIN: u64 = 50;
 
 /// A transaction that is open for at least this many seconds counts as long.
@@ -227,7 +227,7 @@ impl FindingCollector<'_> {
         else {
             return;
         };
-        // A single big transaction is reported by another finding.
+        // If the burst is only one big transaction, another finding reports it.
         let biggest = self.report.biggest.first().map_or(0, |biggest| biggest.bytes);
         if peak.bytes >= BURST_BYTES_MIN.max(median.saturating_mul(BURST_TIMES_USUAL_MIN))
             && biggest < peak.bytes / 2

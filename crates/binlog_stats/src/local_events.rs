@@ -86,7 +86,7 @@ pub fn read_files(
     Ok(())
 }
 
-/// Verifies the checksums of events that have one, because figures from damaged bytes would be wrong.
+/// Verifies the checksum of each event that has one, because statistics from damaged bytes would be wrong.
 #[derive(Default)]
 struct Checksums {
     format: Option<FormatDescription>,

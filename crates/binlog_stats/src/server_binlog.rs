@@ -87,7 +87,7 @@ impl StreamPosition {
             }
         }
         if let Some(event) = &mut self.artificial_event {
-            // Rotate and format description events are smaller than this; keep no more.
+            // Rotate and format description events are smaller than this, so keep no larger event.
             if event.len() < 1 << 16 {
                 event.extend_from_slice(&chunk.data);
             }

@@ -5,7 +5,7 @@ use tailwater_wire::redact::private_statement;
 /// The kind of a statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StatementKind {
-    /// It starts, ends or divides a transaction.
+    /// It starts or ends a transaction, or sets or releases a savepoint.
     Control,
     /// It changes the schema, accounts, or the server.
     Ddl,

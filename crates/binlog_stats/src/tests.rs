@@ -33,7 +33,7 @@ struct Change {
     table: usize,
     /// 0 for insert, 1 for update, 2 for delete.
     kind: usize,
-    /// The length of the text in each row.
+    /// One length per row: that of the row's text column, in bytes.
     rows: Vec<usize>,
 }
 

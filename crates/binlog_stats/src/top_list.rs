@@ -1,7 +1,7 @@
 //! A list of the greatest few of many items.
 
-/// Keeps the items with the greatest keys, in descending order. Of items with equal keys, the earlier ones
-/// are kept.
+/// Keeps the items with the greatest keys, in descending order. Of items with equal keys, it keeps those that
+/// were added first.
 #[derive(Debug)]
 pub(crate) struct TopList<T> {
     items_max: usize,

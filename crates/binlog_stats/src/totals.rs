@@ -61,7 +61,8 @@ impl StatsTotals {
         }
     }
 
-    /// Extends the range that was read by an event, whether or not its transaction is selected.
+    /// Extends the reported range of the binlog to this event, whether or not the event's transaction is
+    /// selected.
     pub(crate) fn passed(&mut self, place: EventLocation<'_>, header: &EventHeader) {
         let span = &mut self.sums.span;
         if span.files == 0 {
@@ -87,8 +88,8 @@ impl StatsTotals {
         self.restarted = true;
     }
 
-    /// Adds a transaction that has ended and is in the selected time. `counted` is false if it changes none
-    /// of the selected tables: it then only ends a gap.
+    /// Adds a transaction that has ended and is in the selected time. `counted` is false if the transaction
+    /// changes none of the selected tables. It is then not counted, but it ends a gap.
     pub(crate) fn commit(
         &mut self,
         mut transaction: TransactionStats,
@@ -158,7 +159,8 @@ impl StatsTotals {
         self.count_server(transaction);
         self.biggest.offer(transaction.bytes, || transaction.summary(tables));
         self.most_rows.offer(transaction.rows.total(), || transaction.summary(tables));
-        // The start of a statement is known only in whole seconds, so shorter durations mean nothing.
+        // The start of a statement is known only in whole seconds, so a duration below one second says
+        // nothing.
         let lasted = transaction.duration_us();
         self.longest.offer(if lasted < 1_000_000 { 0 } else { lasted }, || transaction.summary(tables));
         if let Some(mut ddl) = transaction.ddl.take() {

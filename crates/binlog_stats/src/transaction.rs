@@ -34,8 +34,8 @@ pub(crate) struct TransactionStats {
     /// When the transaction committed on the server that first executed it, as its first event states;
     /// otherwise 0.
     pub(crate) original_us: u64,
-    /// When its earliest statement started, and the same time from its last event, in seconds since 1970; 0
-    /// if unknown.
+    /// When a statement of the transaction started, in seconds since 1970, or 0 if unknown: the earliest
+    /// start of all statements, and the start that the last event states.
     pub(crate) first_seconds: u32,
     pub(crate) last_seconds: u32,
     /// When the transaction committed, adjusted to the order of all commits. Known after its last event.
@@ -107,7 +107,8 @@ impl TransactionStats {
     ) -> Result<(), WireError> {
         let text = match query.compressed {
             false => Cow::Borrowed(query.query),
-            // A text that is cut off is longer than any DDL, so count it as a statement that changes rows.
+            // A statement that is cut off is longer than any DDL, so count it as a statement that changes
+            // rows.
             true if !whole => Cow::Borrowed(&b"INSERT"[..]),
             true => match query.statement(STATEMENT_BYTES_MAX) {
                 Err(WireError::TooLarge { .. }) => Cow::Borrowed(&b"INSERT"[..]),
@@ -179,8 +180,8 @@ impl TransactionStats {
 
     /// The time from the start of the first statement to the commit, in microseconds.
     pub(crate) fn duration_us(&self) -> u64 {
-        // If a replica logs what it applies, only the original commit time is from the same clock as the
-        // start of the statements.
+        // In the binlog of a replica, only the original commit time comes from the same clock as the start of
+        // the statements.
         let commit_us = if self.original_us != 0 { self.original_us } else { self.commit_us };
         match self.first_seconds {
             0 => 0,

@@ -159,7 +159,8 @@ pub enum LogError {
         /// The error of the object store.
         cause: io::Error,
     },
-    /// The archived copy of a segment differs from the log. No local segment is purged because of that copy.
+    /// The archived copy of a segment differs from the log. Such a copy does not count as archived, so the
+    /// local segment is not purged.
     #[error("{object} in the archive differs from the log: {reason}")]
     ArchiveDiffers {
         /// The archived object.
@@ -254,7 +255,7 @@ impl LogError {
         }
     }
 
-    /// Returns whether the log must accept nothing more after this error.
+    /// Returns whether the log must accept no more events after this error.
     pub(crate) fn poisons(&self) -> bool {
         matches!(self, Self::DiskFull { .. } | Self::Write { .. })
     }

@@ -20,7 +20,7 @@ pub(crate) struct SyncTarget {
     pub end: u64,
 }
 
-/// A range that the kernel starts to write to the disk. Nothing waits for the end of it.
+/// A range that the kernel starts to write to the disk. No thread waits until it is written.
 #[derive(Debug)]
 struct Writeback {
     file: Arc<dyn LogFile>,
@@ -66,8 +66,9 @@ impl Flusher {
         self.start()?;
         let mut work = self.queue.lock();
         let earlier = work.sync.replace(target);
-        // If the thread was woken earlier and has not taken that request yet, it finds this request too. To
-        // wake it for each commit, only for another wait, costs as much as passing the commit to it.
+        // If an earlier request woke the thread and it has not taken that request yet, it takes this request
+        // at the same time. Waking the thread for each commit would cost as much as storing the request, and
+        // the thread would only wait again.
         let wake = earlier.is_none() || (urgent && !work.urgent);
         work.urgent |= urgent;
         if wake {

@@ -387,7 +387,8 @@ impl LogHandle {
     ///
     /// # Errors
     /// [`LogError::Io`], [`LogError::Write`]; [`LogError::ArchiveDiffers`] if another log is archived under
-    /// this log's name. If the archive does not answer, that is no error: its segments count as not archived.
+    /// this log's name. It is not an error if the archive does not answer: the segments then count as not
+    /// archived.
     ///
     /// [`LogOptions::retention`]: crate::LogOptions::retention
     pub fn purge(&self, now: SystemTime) -> Result<Purge, LogError> {
@@ -397,8 +398,8 @@ impl LogHandle {
     /// Purges all segments that exceed an operator's limit, or none. It never purges the newest segment.
     ///
     /// # Errors
-    /// [`LogError::StillNeeded`] if a reader needs one of the segments (with the name of the reader), or if
-    /// one must be archived first; [`LogError::NoSuchPosition`] for a segment after the newest;
+    /// [`LogError::StillNeeded`] if a reader needs one of the segments (with the name of the reader), or if a
+    /// segment must be archived first; [`LogError::NoSuchPosition`] for a segment after the newest;
     /// [`LogError::Archive`], [`LogError::ArchiveDiffers`]; [`LogError::Io`], [`LogError::Write`].
     pub fn purge_by(&self, limit: PurgeLimit) -> Result<Purge, LogError> {
         retention::purge_by(&self.shared, limit)

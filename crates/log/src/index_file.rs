@@ -65,8 +65,8 @@ impl IndexReader {
             Ok(length) => length,
             Err(damage) => return Self::unusable(path, damage),
         };
-        // The stated length is within the limit. It is also compared with the length of the file before
-        // memory is allocated.
+        // The header length that the file states is within the limit. Before memory is allocated, it is also
+        // compared with the length of the file.
         let file_bytes = file.length().map_err(|error| LogError::io("read", &path, error))?;
         if file_bytes < length as u64 {
             return Ok(Err(IndexDamage::Truncated));
@@ -149,7 +149,8 @@ impl IndexReader {
     }
 }
 
-/// The usable entries at the start of an index. The machine may have stopped while its segment was written.
+/// The usable entries at the start of an index. Later entries may be unusable if the machine stopped while
+/// the segment was written.
 #[derive(Debug)]
 pub(crate) struct IndexFront {
     /// Offset in the index after the last usable entry.
@@ -160,7 +161,7 @@ pub(crate) struct IndexFront {
     pub end: u64,
     /// The length of the segment, if the index has a seal.
     pub sealed: Option<u64>,
-    /// Whether nothing follows the usable entries that could have been an entry.
+    /// Whether the index ends directly after the usable entries, so that no damaged entry follows them.
     pub ends_cleanly: bool,
 }
 

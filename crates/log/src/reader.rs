@@ -72,7 +72,7 @@ struct OpenSegment {
     /// The segment was the newest when it was opened, and the writer is in another process. So the segment
     /// may grow.
     may_grow: bool,
-    /// The window holds no bytes after this offset, because they may not be written yet.
+    /// The end of the bytes that the window may hold. Bytes after this offset may not be written yet.
     readable_end: u64,
 }
 
@@ -464,9 +464,8 @@ impl OpenSegment {
     fn find(&mut self, offset: u64, count: usize) -> Result<Range<usize>, LogError> {
         let window_end = self.window_offset + self.window.len() as u64;
         if offset < self.window_offset || offset + count as u64 > window_end {
-            // The read must not go past the bytes that may be kept. Otherwise a reader at the end of the log
-            // would read, for each entry, a quarter of a megabyte of space that is reserved for later
-            // entries.
+            // The read must not go past `readable_end`. Otherwise a reader at the end of the log would read,
+            // for each entry, a quarter of a megabyte of space that is reserved for later entries.
             let readable = usize::try_from(self.readable_end.saturating_sub(offset)).unwrap_or(usize::MAX);
             // The old buffer is released first, so that the pool can use its memory again.
             self.window = Bytes::new();

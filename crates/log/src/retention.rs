@@ -26,7 +26,7 @@ pub(crate) struct ReaderPin {
 }
 
 /// Prevents the purge of the segments that a reader still needs, as long as this value exists. For a
-/// persistent reader, the position prevents a purge even after that.
+/// persistent reader, the stored position prevents a purge even after this value is dropped.
 #[derive(Debug)]
 pub struct RetentionPin {
     shared: Arc<LogShared>,

@@ -88,7 +88,7 @@ pub(crate) enum WrittenEntry {
     Durable,
     /// The entry is written to the file. The second field is the offset up to which the file can be read.
     Entry(LogEntry, u64),
-    /// There is no whole entry that is written.
+    /// No whole entry is written at this position.
     None,
 }
 
@@ -417,8 +417,9 @@ impl LogShared {
         Ok(())
     }
 
-    /// From now on, the index of the newest segment is made durable before anything is published. Events
-    /// without checksums need this, because after a crash only the index states which of them were durable.
+    /// From this call on, the index of the newest segment is made durable before a position is published.
+    /// Events without checksums need this, because after a crash only the index states which of them were
+    /// durable.
     pub(crate) fn sync_index_always(&self) {
         self.tail.lock().sync_index = true;
         self.needs_synced_index.store(true, Ordering::Release);
@@ -438,7 +439,7 @@ impl LogShared {
         }
     }
 
-    /// Records the first failure. Nothing is published after it.
+    /// Records the first failure. No position is published after it.
     pub(crate) fn poison(&self, error: &LogError) {
         if self.poison.set(format!("{}: {error}", error.code())).is_ok() {
             tracing::error!(

@@ -22,7 +22,7 @@ fn options() -> LogOptions {
         preallocate_bytes: 8 << 10,
         buffer_bytes_max: 6 << 10,
         unsynced_bytes_max: 24 << 10,
-        // Syncs of another thread would come at a different moment in each run, so there are none.
+        // A background sync would come at a different moment in each run, so this test does not use any.
         background_sync_bytes: u64::MAX,
         ..LogOptions::default()
     }
@@ -36,7 +36,7 @@ fn open(disk: &SimulatedDirectory) -> Result<LogWriter, LogError> {
     LogWriter::open_on(Arc::new(disk.clone()), options())
 }
 
-/// A source, the log that captures it, and what the test knows of both.
+/// A source, the log that captures its binlog, and what the test knows about both.
 struct World {
     random: SplitMix,
     source: Source,
@@ -85,7 +85,8 @@ impl World {
 
     fn append(&mut self, writer: &mut LogWriter, event: &[u8]) -> Result<(), LogError> {
         let header = header(event);
-        // The first chunk holds the bytes that the transaction tracker reads. The other chunks have any size.
+        // The first chunk holds the bytes that the transaction tracker reads. The other chunks have random
+        // sizes.
         let first = (66 << 10).min(event.len());
         let (front, mut rest) = event.split_at(first);
         writer.append(&header, front, true, rest.is_empty())?;
@@ -138,7 +139,7 @@ impl World {
                 for event in &transaction.events[..transaction.events.len() - 1] {
                     self.append(writer, event)?;
                 }
-                // The last append may sync without a request. So from here on the transaction may be durable.
+                // The last append may sync on its own. So from here on the transaction may be durable.
                 self.transactions.push(transaction.clone());
                 self.append(writer, &transaction.events[transaction.events.len() - 1])?;
             }
@@ -218,8 +219,16 @@ impl World {
         assert_eq!(disk_state(disk), first);
 
         let found = self.check_contents(disk, &writer);
-        assert!(found >= self.durable, "{found} transactions are left of {} durable ones", self.durable);
-        assert!(found >= self.received, "{found} transactions are left of {} received ones", self.received);
+        assert!(
+            found >= self.durable,
+            "the log holds only {found} transactions, but {} were durable",
+            self.durable
+        );
+        assert!(
+            found >= self.received,
+            "the log holds only {found} transactions, but {} were acknowledged as received",
+            self.received
+        );
         self.transactions.truncate(found);
         (self.durable, self.received) = (found, found);
         self.resume_source(writer)
@@ -230,7 +239,7 @@ impl World {
     fn check_contents(&self, disk: &SimulatedDirectory, writer: &LogWriter) -> usize {
         let log = LogDir::open_on(Arc::new(disk.clone())).unwrap();
         let mut reader = log.reader(LogPosition::ZERO).unwrap();
-        // Purged transactions count as found.
+        // Transactions in purged segments count as found.
         let mut found = match log.segments().unwrap().first() {
             Some(first) => {
                 let before = GtidSet::parse(self.source.flavour, &first.gtids_before).unwrap();
@@ -413,11 +422,11 @@ fn failed_writes_and_syncs_poison_and_lose_no_durable_transaction() {
         let power_cut = world.random.one_in(2);
         let disk = if power_cut { world.cut_power(&disk) } else { disk.after_kill() };
         let writer = world.check_after_crash(&disk);
-        // Everything found is durable now, even if an earlier sync failed.
+        // All transactions that recovery found are durable now, even if an earlier sync failed.
         drop(writer);
         let disk = world.cut_power(&disk);
         let writer = world.check_after_crash(&disk);
-        // The log must accept new transactions from there.
+        // The log must accept new transactions after the recovered ones.
         match world.work(writer, 20) {
             Ended::Done(writer) => writer.close().unwrap(),
             Ended::Failed(error) => panic!("an operation failed although no fault was set: {error}"),
@@ -448,7 +457,7 @@ fn a_full_disk_is_reported_and_more_space_fixes_it() {
 fn bit_rot_is_reported_or_harmless_and_never_removes_durable_transactions() {
     for_seeds(500, |seed| {
         let mut world = World::new(seed);
-        // If events have no positions, a changed length in the very last event of a log cannot be detected.
+        // Without positions in events, a wrong length in the last event of a log cannot be detected.
         world.source.omits_positions = false;
         world.checksum = ChecksumAlgorithm::Crc32;
         let disk = SimulatedDirectory::default();
@@ -481,7 +490,7 @@ fn bit_rot_is_reported_or_harmless_and_never_removes_durable_transactions() {
                 assert!(disk.contents(&newest).unwrap() == contents, "a damaged segment was changed");
             }
             Err(error) => panic!("{}: {error}", error.code()),
-            // The one bit that checksums do not cover is the "in use" flag in the format description.
+            // Only one bit is not covered by checksums: the "in use" flag in the format description event.
             Ok(writer) => {
                 assert_eq!(at, 4 + 17, "bit rot at {at} of {end} was not detected: {:?}", writer.recovery());
             }

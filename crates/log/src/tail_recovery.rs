@@ -22,8 +22,8 @@ use crate::storage::{Directory, LogFile, OpenMode};
 use crate::torn_write::{self, TornTail};
 use tailwater_wire::event::FIRST_EVENT_OFFSET;
 
-/// The minimum number of bytes covered by the index that are read back when the log is opened. `log verify`
-/// reads the rest.
+/// When the log is opened, at least this many bytes before the end of the index are read back and checked.
+/// `log verify` reads the rest.
 const CHECKED_BYTES: u64 = 16 << 20;
 
 /// The file of a segment during recovery.
@@ -218,8 +218,8 @@ impl<'a> SegmentFile<'a> {
         }
     }
 
-    /// Adds the GTIDs before the segment, which its first events up to `end` may state. Returns whether they
-    /// state them.
+    /// Adds the GTIDs of all transactions before the segment, if an event before offset `end` states them.
+    /// Returns whether such an event exists.
     fn learn_gtids(&self, header: &SegmentHeader, end: u64, gtids: &mut GtidSet) -> Result<bool, LogError> {
         if header.source_offset != FIRST_EVENT_OFFSET {
             return Ok(false);
@@ -316,8 +316,8 @@ impl<'a> SegmentFile<'a> {
         })
     }
 
-    /// Scans the entries from `start` to `end`. Calls `each` for every whole entry, with the GTID set if the
-    /// event of the entry states one.
+    /// Scans the entries from `start` to `end`. Calls `each` for every whole entry. It passes the GTID set
+    /// too if the entry is an event that states one.
     fn scan_entries(
         &self,
         start: u64,

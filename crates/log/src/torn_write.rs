@@ -1,10 +1,10 @@
 //! Distinguishes a torn write at the end of a log from damage.
 //!
 //! A power cut that tears a write leaves some sectors in their old state, which is all zeros after the end of
-//! a log. The writer ends its writes between transactions or at page boundaries. So in a torn event, some
-//! sector is zero from the start of the event, or of the sector, up to the end of the sector. A write that
-//! failed, or whose process was killed, may end at any byte, but only zeros follow it. Bit rot leaves neither
-//! of these patterns.
+//! a log. The writer ends its writes between transactions or at page boundaries. So in a torn event, at least
+//! one sector is zero up to its end: either the whole sector, or the part of the sector after the start of
+//! the event. A write that failed, or whose process was killed, may end at any byte, but only zeros follow
+//! it. Bit rot leaves neither of these patterns.
 
 use std::path::Path;
 
@@ -23,7 +23,7 @@ const BLOCK_BYTES: u64 = 64 << 10;
 /// The maximum number of bytes of a torn event in which complete events are searched.
 const SEARCH_BYTES_MAX: u64 = 4 << 20;
 
-/// What the bytes after the last valid event of a log are.
+/// The kind of bytes after the last valid event of a log.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum TornTail {
     /// Only zeros: nothing was written there.
@@ -130,9 +130,9 @@ fn was_cut_short(
 ) -> Result<bool, LogError> {
     match end.checked_sub(data_end) {
         None | Some(0) => Ok(false),
-        // The zeros begin in the checksum. If the bytes of the checksum before the zeros are right, the write
-        // ended early. The checksum of a completely written event may also end in zeros by chance. That event
-        // is bad for another reason, so the other bytes of its checksum do not match.
+        // The zeros begin in the checksum. If the checksum bytes before the zeros are right, the write ended
+        // early. The checksum of a completely written event may also end in zeros by chance. That event is
+        // bad for another reason, so the other bytes of its checksum do not match.
         Some(missing) if missing < CHECKSUM_BYTES as u64 && end - start <= SEARCH_BYTES_MAX => {
             let event = read(file, path, start, end)?;
             let Some(checked) = event.len().checked_sub(CHECKSUM_BYTES) else { return Ok(false) };

@@ -82,8 +82,8 @@ const PROGRESS_BYTES: u64 = 8 << 20;
 impl LogDir {
     /// Reads everything durable in bounded memory and checks it. Events must have the right lengths and
     /// checksums, transactions must be complete, and the index must agree. GTIDs must be contiguous from
-    /// segment to segment, without duplicates. The log must hold every transaction that one of the source's
-    /// files states as earlier.
+    /// segment to segment, without duplicates. If the start of a binlog file lists the GTIDs of earlier
+    /// transactions, the log must hold these transactions.
     ///
     /// # Errors
     /// [`LogError::Io`] and [`LogError::FormatVersion`]. Problems in the log are not errors; the result lists
@@ -168,8 +168,8 @@ struct LogVerifier<'a> {
     running: Option<GtidSet>,
     /// The source of the previous segment.
     source: Option<SourceIdentity>,
-    /// Whether the index of the current segment was right so far. After the first error the index is not
-    /// compared any more.
+    /// Whether the index of the current segment had no error so far. After the first error the rest of the
+    /// index is not compared.
     index_sound: bool,
     reported_at: u64,
     bytes_total: u64,
@@ -310,7 +310,8 @@ impl LogVerifier<'_> {
         }
     }
 
-    /// Checks that the GTID set in the header of a segment equals the GTIDs counted up to the segment.
+    /// Checks that the GTID set in the header of a segment equals the GTIDs of all transactions before the
+    /// segment.
     fn begin(&mut self, header: &SegmentHeader, index_path: &Path, found: &mut Verification) {
         let stated = match parse_gtids_before(header, index_path) {
             Ok(stated) => stated,
@@ -329,7 +330,7 @@ impl LogVerifier<'_> {
         self.running = Some(stated);
     }
 
-    /// Checks that the log holds all transactions that the source states as earlier at the start of a binlog
+    /// Checks that the log holds all earlier transactions that the source lists at the start of a binlog
     /// file.
     fn stated(
         &mut self,

@@ -149,8 +149,8 @@ impl LogWriter {
     }
 
     /// Returns whether the newest segment begins in the middle of the source's file and is empty, without
-    /// even a format description. That is so if a crash came between the start of the segment and the first
-    /// append.
+    /// even a format description. This is the state after a crash between the start of the segment and the
+    /// first append.
     pub fn has_empty_partial_segment(&self) -> bool {
         self.active.as_ref().is_some_and(|active| {
             active.header().source_offset > FIRST_EVENT_OFFSET && active.whole_end() <= FIRST_EVENT_OFFSET
@@ -162,8 +162,8 @@ impl LogWriter {
         self.active.as_ref().is_some_and(|active| active.framing().in_transaction())
     }
 
-    /// Checks that the log still accepts appends. It does not after a failed sync, which may have run in the
-    /// background.
+    /// Checks that the log still accepts events. After a failed sync, which may have run in the background,
+    /// it accepts none.
     ///
     /// # Errors
     /// [`LogError::Poisoned`].
@@ -393,8 +393,8 @@ impl LogWriter {
         self.learn_gtids_before(header, chunk, &format.clone())
     }
 
-    /// At the start of a log, takes over the GTIDs that the source states for all transactions before its
-    /// file.
+    /// At the start of a log, adds the GTIDs of all earlier transactions, which the source lists at the start
+    /// of a binlog file.
     fn learn_gtids_before(
         &mut self,
         header: &EventHeader,
@@ -464,7 +464,8 @@ impl LogWriter {
         if self.options.ack == AckMode::Received && unsynced > 0 {
             let urgent = self.shared.has_prompt_sync_request() || !self.shared.is_kept_once_written();
             self.request_sync(urgent || unsynced >= self.options.background_sync_bytes)?;
-            // A prompt-sync request that arrived after the check above may not have seen this sync.
+            // A prompt-sync request may have arrived after the check above, before this sync was pending.
+            // Then it could not make this sync urgent.
             if !urgent && self.shared.has_prompt_sync_request() {
                 self.shared.sync_queue.make_urgent();
             }
@@ -515,8 +516,8 @@ impl LogWriter {
         Ok(position)
     }
 
-    /// Does what must happen before an ACK: [`sync`](Self::sync). In [`AckMode::Received`] it does
-    /// [`flush`](Self::flush) instead, if written bytes survive a crash of this process.
+    /// Makes the log ready for an ACK of everything appended so far. It calls [`sync`](Self::sync), or in
+    /// [`AckMode::Received`] only [`flush`](Self::flush) if written bytes survive a crash of this process.
     ///
     /// # Errors
     /// As [`LogWriter::sync`].

@@ -88,7 +88,7 @@ fn purged_segments_are_read_from_the_archive() {
         let summaries = local.segments().unwrap();
         let verified = local.verify(|_| ()).unwrap();
 
-        // This log was opened, and read the archive, before the purge.
+        // This reader opened the log and listed the archive before the purge.
         let early = world.open();
         assert_eq!(numbers(&early), [1, 2, 3, 4, 5]);
         let mut early_reader = early.reader(LogPosition { segment: 2, offset: 4 }).unwrap();
@@ -157,7 +157,8 @@ fn readers_in_the_writers_process_continue_across_a_purge() {
     let mut reader = handle.reader(LogPosition::ZERO).unwrap();
     let first = reader.try_next().unwrap().unwrap();
     world.upload(NO_RETRY).unwrap();
-    // A segment is not purged before this process has seen its archived copy. This purge lists the archive.
+    // A segment is purged only after this process has found its archived copy. So this purge lists the
+    // archive.
     assert_eq!(handle.purge(SystemTime::now()).unwrap().segments, [1, 2, 3, 4]);
     assert_eq!(handle.segments().iter().map(|segment| segment.number).collect::<Vec<_>>(), [1, 2, 3, 4, 5]);
 
@@ -177,7 +178,7 @@ fn readers_in_the_writers_process_continue_across_a_purge() {
     world.writer.sync().unwrap();
     assert!(reader.try_next().unwrap().is_some_and(|entry| entry.is_transaction()));
 
-    // This also works after a restart, before the archive was listed.
+    // This also works after a restart, when this process has not listed the archive yet.
     drop(world.writer);
     let archive = Some(Archive::new(world.store.clone(), "orders"));
     let writer = LogWriter::open(world.folder.path(), LogOptions { archive, ..options() }).unwrap();
@@ -322,7 +323,7 @@ fn old_archived_segments_are_removed_unless_needed() {
         log.expire_archive(&world.archive(), hour, SystemTime::now()).unwrap().segments
     };
     world.store.age(2 * hour);
-    assert_eq!(drop_old(), [0; 0], "the local directory still holds the segments");
+    assert_eq!(drop_old(), [0; 0], "segments that the local directory still holds must not be removed");
     world.handle().purge(SystemTime::now()).unwrap();
     drop(world.handle().register_persistent_reader("db2", LogPosition { segment: 3, offset: 4 }));
     assert_eq!(drop_old(), [1, 2]);

@@ -29,7 +29,7 @@ fn fill(directory: &Path) {
             Ok(_) => durable += 1,
             Err(error) => break error,
         }
-        assert!(durable < 10_000, "all operations succeeded although the disk is limited");
+        assert!(durable < 10_000, "no operation failed although the disk space is limited");
     };
     assert!(matches!(error, LogError::DiskFull { .. }), "{}: {error}", error.code());
     assert!(error.to_string().contains("disk full") && error.to_string().contains("make room"), "{error}");
@@ -53,13 +53,13 @@ fn fill(directory: &Path) {
 /// Checks the log without the limit: every durable transaction is in it, and it accepts new ones.
 fn check(directory: &Path) {
     let durable: usize = std::fs::read_to_string(directory.join("durable")).unwrap().parse().unwrap();
-    assert!(durable > 10, "{durable} transactions before the disk was full");
+    assert!(durable > 10, "only {durable} transactions were durable before the disk was full");
     let log = directory.join("log");
     let mut writer = open(&log);
     let mut source = Source::new(Flavour::MySql);
     source.begin_file(tailwater_wire::event::ChecksumAlgorithm::Crc32);
     let found = read_all(&log);
-    assert!(found.len() >= durable, "{} of {durable} durable transactions are left", found.len());
+    assert!(found.len() >= durable, "the log holds {} transactions, but {durable} were durable", found.len());
     // A source with the same seed generates the same bytes, which must be in the log.
     for bytes in &found {
         let mut random = source.number();
@@ -93,7 +93,7 @@ fn a_file_size_limit_stops_the_log_and_loses_nothing() {
         .unwrap();
     assert!(
         output.status.success(),
-        "{:?} signal {:?}: {}",
+        "the child process ended with {:?}, signal {:?}: {}",
         output.status.code(),
         output.status.signal(),
         String::from_utf8_lossy(&output.stderr)

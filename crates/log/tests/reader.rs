@@ -158,11 +158,11 @@ fn a_reader_of_written_entries_returns_each_entry_once() {
     let mut next = || std::iter::from_fn(|| ahead.try_next().unwrap()).find_map(|entry| entry.gtid);
     for round in 0..6 {
         let transaction = transact(&mut writer, &mut source, &[20]).unwrap();
-        assert_eq!(next(), None, "the entry is only in memory");
+        assert_eq!(next(), None, "an entry that is only in memory must not be returned");
         writer.flush().unwrap();
         let durable = handle.durable().position;
         assert_eq!(next(), Some(transaction.gtid));
-        assert_eq!(handle.durable().position, durable, "reading makes nothing durable");
+        assert_eq!(handle.durable().position, durable, "a read must not make anything durable");
         match round {
             1 => drop(writer.sync().unwrap()),
             3 => rotate(&mut writer, &mut source).unwrap(),

@@ -100,7 +100,7 @@ fn lost_and_damaged_indexes_are_rebuilt() {
         for (number, before) in (1..=3).zip(&before) {
             // The header of the second index is derived from the end of the first segment. That gives the
             // server, and also that the server has no UUID.
-            assert!(&fs::read(index(number)).unwrap() == before, "index {number}");
+            assert!(&fs::read(index(number)).unwrap() == before, "the rebuilt index {number} differs");
         }
         assert!(read_all(directory.path()) == transactions);
         assert_eq!(LogDir::open_read_only(directory.path()).unwrap().verify(|_| ()).unwrap().problems, []);

@@ -67,7 +67,10 @@ fn each_flipped_bit_is_reported_at_its_offset() {
                 .first()
                 .unwrap_or_else(|| panic!("the flipped bit at offset {offset} of {segment} was not found"));
             assert_eq!(first.path, path);
-            assert!(first.offset as usize <= offset, "{first:?} for the flipped bit at offset {offset}");
+            assert!(
+                first.offset as usize <= offset,
+                "the flipped bit at offset {offset} was reported as {first:?}"
+            );
             flip(&path, offset);
         }
     }

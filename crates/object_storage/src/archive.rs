@@ -139,8 +139,8 @@ impl ObjectArchive {
                 "the name of a bucket must follow s3://; give credentials only in the environment",
             ));
         }
-        // The S3 client needs a cryptography provider. Installing one fails if the process already has one;
-        // then the client uses that one.
+        // The S3 client needs a cryptography provider. If the process already has one, the installation
+        // fails, and the client uses the existing provider.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let builder = s3(address, bucket);
         if is_plain_but_forbidden(&builder) {
@@ -207,8 +207,8 @@ impl ObjectArchive {
         let mut upload = self.wait(async move { store.put_multipart(&location).await })?;
         let sent = self.send_parts(upload.as_mut(), first, content);
         if let Err(error) = sent {
-            // If this fails, the parts take space in the bucket until the bucket's lifecycle rules remove
-            // them.
+            // If the abort fails, the uploaded parts take space in the bucket until the bucket's lifecycle
+            // rules remove them.
             let _ = self.receive(async move { upload.abort().await });
             return Err(error);
         }
@@ -260,7 +260,7 @@ impl ObjectArchive {
             let staged = entry.file_name();
             let number = staged.to_str().and_then(|staged| staged.strip_prefix(name)?.strip_prefix('#'));
             if number.is_some_and(|number| number.bytes().all(|byte| byte.is_ascii_digit())) {
-                // A file that cannot be removed only takes space.
+                // An error is ignored: a file that cannot be removed takes space, but does no other harm.
                 let _ = std::fs::remove_file(entry.path());
             }
         }
@@ -278,7 +278,8 @@ fn s3(address: &ArchiveAddress, bucket: &str) -> AmazonS3Builder {
         base: 2.,
     };
     let retry = RetryConfig { backoff, max_retries: RETRIES_MAX, retry_timeout: RETRY_MAX };
-    // Starts from the client settings of the environment, such as AWS_ALLOW_HTTP, so that they are kept.
+    // These client options come first: set later, they would replace the client settings that the loop below
+    // reads from the environment, such as AWS_ALLOW_HTTP.
     let mut builder = AmazonS3Builder::new().with_client_options(client).with_retry(retry);
     for (key, value) in std::env::vars().filter(|(key, _)| key.starts_with("AWS_")) {
         if let Ok(key) = key.to_ascii_lowercase().parse() {
@@ -474,7 +475,7 @@ mod tests {
         let url = format!("file://{}/new", folder.path().display());
         let archive = ObjectArchive::open(&ArchiveAddress::at(&url)).unwrap();
         assert_eq!(archive.list("a").unwrap(), []);
-        // The temporary file of a killed upload.
+        // The temporary file that a killed upload left.
         std::fs::create_dir(folder.path().join("new/a")).unwrap();
         std::fs::write(folder.path().join("new/a/x#1"), "half").unwrap();
         for bytes in [0, 10, PART_BYTES, 2 * PART_BYTES + 5] {

@@ -19,7 +19,7 @@ use tokio::task::JoinHandle;
 use crate::archive::{ArchiveAddress, ObjectArchive};
 
 /// Size of the first parts of an upload, in bytes. S3 accepts at most 10,000 parts, so later parts are
-/// larger: a file may have 300 GB.
+/// larger. A file can then have up to 300 GB.
 const PART_BYTES_FIRST: usize = 8 << 20;
 const PARTS_OF_A_SIZE: usize = 2500;
 
@@ -30,7 +30,8 @@ const PARTS_MAX: usize = 2;
 const RANGE_BYTES: u64 = 4 << 20;
 const RANGES_MAX: usize = 2;
 
-/// Maximum number of requests for one range whose responses break off. The client also retries each request.
+/// Maximum number of requests for one range, which is requested again if a response breaks off. In addition,
+/// the S3 client retries each failed request.
 const RANGE_TRIES_MAX: u32 = 5;
 
 /// The files of a dump in a bucket, under a prefix.

@@ -57,14 +57,17 @@ mod tests {
             let mut backoff = Backoff::new(first, longest, seed);
             for due_ms in [100, 200, 400, 800, 1000, 1000] {
                 let (due, delay) = (Duration::from_millis(due_ms), backoff.next_delay());
-                assert!(delay >= due / 2 && delay <= due, "seed {seed}: {delay:?} of {due:?}");
+                assert!(
+                    delay >= due / 2 && delay <= due,
+                    "seed {seed}: the delay is {delay:?}, but {due:?} is due"
+                );
             }
             backoff.reset();
             let delay = backoff.next_delay();
-            assert!(delay <= first, "seed {seed}: {delay:?} after a reset");
+            assert!(delay <= first, "seed {seed}: the delay after a reset is {delay:?}");
             delays_of_seeds.insert(delay);
         }
-        assert!(delays_of_seeds.len() > 190, "{} distinct delays", delays_of_seeds.len());
+        assert!(delays_of_seeds.len() > 190, "only {} distinct delays", delays_of_seeds.len());
     }
 
     #[test]
@@ -77,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn extremes_do_not_overflow() {
+    fn the_longest_and_shortest_delays_do_not_overflow() {
         let mut backoff = Backoff::new(Duration::MAX, Duration::MAX, 1);
         backoff.next_delay();
         assert_eq!(Backoff::new(Duration::ZERO, Duration::ZERO, 1).next_delay(), Duration::ZERO);

@@ -77,8 +77,8 @@ pub struct DumpRequest {
     /// Whether the source ends the stream at the end of its newest binlog file instead of waiting for more
     /// events.
     pub non_blocking: bool,
-    /// The UUID by which MySQL identifies replicas: a newer binlog stream with the same UUID ends the older
-    /// one.
+    /// The UUID by which a MySQL source identifies replicas. If two streams have the same UUID, the source
+    /// ends the older stream.
     pub replica_uuid: Option<String>,
     /// The host name that the source shows in `SHOW REPLICAS`.
     pub report_host: String,
@@ -255,7 +255,7 @@ struct InEvent {
 
 /// What the received bytes that are not consumed yet begin with.
 enum BufferFront {
-    /// Too few bytes: this many must be buffered before the packet can be parsed.
+    /// Too few bytes. The packet can be parsed only when this many bytes are buffered.
     Needs(usize),
     /// A complete event after `prefix` bytes.
     Whole { header: EventHeader, ack_requested: bool, prefix: usize },

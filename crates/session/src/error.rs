@@ -594,7 +594,11 @@ mod tests {
         assert!(!codes.is_empty());
         for code in &codes {
             let row = format!("\n| TW-SES-{code} |");
-            assert_eq!(page.matches(&row).count(), 1, "TW-SES-{code} in docs/reference/errors.md");
+            assert_eq!(
+                page.matches(&row).count(),
+                1,
+                "TW-SES-{code} must have one row in docs/reference/errors.md"
+            );
         }
         assert_eq!(
             page.matches("\n| TW-SES-").count(),

@@ -214,12 +214,15 @@ impl ClientAuthentication<'_> {
                 }
                 Some(&auth::MORE_DATA) => self.go_on(stream, payload.slice(1..)).await?,
                 other => {
-                    let reason = format!("begins with {other:02x?}");
+                    let reason = format!("it begins with {other:02x?}");
                     return Err(wrong(WireError::malformed("authentication packet", reason)));
                 }
             }
         }
-        Err(wrong(WireError::malformed("authentication", format!("more than {AUTH_PACKETS_MAX} packets"))))
+        Err(wrong(WireError::malformed(
+            "authentication",
+            format!("it takes more than {AUTH_PACKETS_MAX} packets"),
+        )))
     }
 
     fn switch(&mut self, request: AuthSwitchRequest) -> Result<(), SessionError> {
@@ -263,7 +266,7 @@ impl ClientAuthentication<'_> {
         if let Some(path) = &self.options.server_public_key {
             let key =
                 tailwater_files::read_user_file(path, 1 << 20).map_err(|error| SessionError::TlsOptions {
-                    reason: format!("public key of the server {}: {error}", path.display()),
+                    reason: format!("cannot read the server's public key {}: {error}", path.display()),
                 })?;
             return self.send_encrypted(stream, &key).await;
         }

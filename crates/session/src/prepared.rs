@@ -62,7 +62,7 @@ impl Connection {
         let Some(rows) = ValueRows::new(&columns) else {
             let source = WireError::malformed(
                 "column definition",
-                "other column types than at the prepare".to_owned(),
+                "the columns have other types than when the statement was prepared".to_owned(),
             );
             return Err(SessionError::Protocol { doing: RUNNING, source });
         };
@@ -79,7 +79,7 @@ impl Connection {
             Opening::Ok(_) => {
                 let source = WireError::malformed(
                     "result",
-                    "no rows although the statement returns columns".to_owned(),
+                    "it has no columns, although the prepared statement has some".to_owned(),
                 );
                 Err(SessionError::Protocol { doing: RUNNING, source })
             }

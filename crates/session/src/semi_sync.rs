@@ -47,8 +47,8 @@ pub struct SemiSyncSource {
     pub unacknowledged: u64,
     /// Whether the server waits for ACKs by the lossless rules also after a restart. The settings must come
     /// from the option file, the command line or a persisted variable, because a restart loses values that
-    /// were set at run time. Also false if this cannot be queried, and while semi-sync is off. Variables and
-    /// counters do not show it: only the probe of `topology` sets it.
+    /// were set at run time. Also false if the origin of the settings cannot be queried, and while semi-sync
+    /// is off. Variables and counters do not show it: only the server probe of the `topology` crate sets it.
     pub survives_restart: bool,
 }
 
@@ -104,8 +104,8 @@ impl SemiSyncSource {
         })
     }
 
-    /// Whether no commit proceeds without its ACKs, and no other session sees it earlier, while semi-sync is
-    /// in force.
+    /// Whether, while semi-sync is in force, each commit waits for its ACKs, and no other session sees the
+    /// commit before that.
     pub fn is_lossless(&self) -> bool {
         self.wait_point == WaitPoint::AfterSync
             && self.timeout_ms >= SEMI_SYNC_TIMEOUT_MS_MIN
@@ -153,7 +153,8 @@ fn by_name(result: &QueryResult) -> BTreeMap<String, String> {
     result.rows.iter().filter_map(pair).collect()
 }
 
-/// The value of the first of these source-side names that exists.
+/// The value of the first of these variables or counters that exists. Each name is tried with the newer
+/// prefix and with the older one.
 fn find<'a>(values: &dyn Fn(&str) -> Option<&'a str>, names: &[&str]) -> Option<&'a str> {
     names.iter().find_map(|name| {
         values(&format!("rpl_semi_sync_source_{name}"))

@@ -40,7 +40,7 @@ async fn current(server: &Server) -> Result<String> {
         Flavour::MariaDb => "SHOW MASTER STATUS",
     };
     let status = connection.query(sql).await?;
-    Ok(status.scalar().context("the server writes no binlog")?.to_owned())
+    Ok(status.scalar().context("the server must write a binlog")?.to_owned())
 }
 
 /// Reads a stream to the end of its first binlog file. Returns all bytes without those of artificial events.
@@ -88,10 +88,18 @@ async fn streams_are_the_files_bytes(kind: ServerKind) -> Result<()> {
             ensure!(stream.flavour() == kind.flavour() && !stream.semi_sync() && !stream.takes_acks());
             let bytes = read_file(&mut stream).await?;
             if start_file == file {
-                ensure!(bytes == expected[4..], "{} bytes of {}", bytes.len(), expected.len() - 4);
+                ensure!(
+                    bytes == expected[4..],
+                    "the stream has {} bytes, but the file has {}",
+                    bytes.len(),
+                    expected.len() - 4
+                );
             } else {
                 let oldest = connection_to_oldest(&server).await?;
-                ensure!(bytes == fs::read(server.data().join(oldest))?[4..], "the oldest file");
+                ensure!(
+                    bytes == fs::read(server.data().join(oldest))?[4..],
+                    "the stream differs from the oldest file"
+                );
             }
             while stream.next().await?.is_some() {}
         }
@@ -246,7 +254,7 @@ async fn a_quiet_source_sends_heartbeats(kind: ServerKind) -> Result<()> {
     drop(stream);
     let connection = Connection::connect(&server.connect_options()).await?;
     let mut stream = connection.dump(request(2)).await?;
-    // A server that hangs sends no heartbeats, so its silence is detected.
+    // A server that hangs sends no heartbeats, so the client detects that the server is silent.
     server.pause()?;
     let error = loop {
         match stream.next().await {

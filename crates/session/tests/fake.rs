@@ -141,7 +141,7 @@ impl Peer {
                 self.capabilities = answer.capabilities;
                 Ok(answer)
             }
-            ClientAnswer::SslRequest(_) => bail!("the client requests TLS"),
+            ClientAnswer::SslRequest(_) => bail!("the client must not request TLS"),
         }
     }
 
@@ -197,13 +197,13 @@ impl Peer {
                 ClientCommand::BinlogDump { .. } | ClientCommand::BinlogDumpGtid { .. } => {
                     return Ok((statements, payload));
                 }
-                other => bail!("{other:?} before the request of a binlog stream"),
+                other => bail!("unexpected command before the request for a binlog stream: {other:?}"),
             }
         }
     }
 }
 
-/// An event of this type with this timestamp and body.
+/// An event with this type, timestamp and body.
 pub fn event(event_type: EventType, timestamp: u32, body: &[u8]) -> Vec<u8> {
     let header = EventHeader {
         timestamp,

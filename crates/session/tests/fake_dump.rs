@@ -109,7 +109,7 @@ async fn events_of_every_length_arrive_complete() -> Result<()> {
         ensure!(stream.semi_sync() == semi_sync && stream.takes_acks() == semi_sync);
         for (index, event) in expected.iter().enumerate() {
             let (head, whole) = next_event(&mut stream).await?.context("the stream ended early")?;
-            ensure!(whole == *event, "event {index} of {} bytes, semi-sync {semi_sync}", event.len());
+            ensure!(whole == *event, "event {index} of {} bytes differs, semi-sync {semi_sync}", event.len());
             ensure!(head.ack_requested == (semi_sync && index % 2 == 0));
         }
         ensure!(next_event(&mut stream).await?.is_none() && next_event(&mut stream).await?.is_none());
@@ -167,7 +167,7 @@ async fn acknowledgements_have_packet_number_0_and_need_semi_sync() -> Result<()
                     let ack = peer.read().await?;
                     ensure!(
                         peer.sequence == 1,
-                        "an acknowledgement with packet number {}",
+                        "the acknowledgement has packet number {}",
                         peer.sequence - 1
                     );
                     ensure!(ack == b"\xef\xe8\x03\0\0\0\0\0\0binlog.000001", "{ack:?}");

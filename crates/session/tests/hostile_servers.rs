@@ -12,7 +12,7 @@ use tokio::io::AsyncWriteExt;
 
 use crate::fake::{Peer, Random, connected, greeting, options, serve};
 
-/// The error of a login to a server that sends `bytes` and then nothing more.
+/// The error of a login to a server that sends `bytes`, and sends nothing after them.
 async fn login_against(bytes: &'static [u8]) -> Result<SessionError> {
     let (endpoint, task) = serve(async move |mut peer: Peer| {
         peer.raw(bytes).await?;

@@ -100,7 +100,7 @@ async fn as_the_user_of_the_system(kind: ServerKind) -> Result<()> {
     let account = connection.query("SELECT CURRENT_USER()").await?;
     ensure!(account.scalar() == Some(&format!("{user}@localhost")), "{account:?}");
     let options = ConnectOptions { user: "sys".to_owned(), ..server.connect_options() };
-    let error = Connection::connect(&options).await.err().context("logged in over TCP")?;
+    let error = Connection::connect(&options).await.err().context("the login over TCP must fail")?;
     ensure!(matches!(error, SessionError::Denied { .. }), "{error}");
     Ok(())
 }
@@ -140,7 +140,9 @@ async fn caching_sha2_password() -> Result<()> {
             // one is fast.
             server.sql("FLUSH PRIVILEGES").await?;
             for round in ["full", "fast"] {
-                logs_in(options).await.with_context(|| format!("{user}, {round}, {options:?}"))?;
+                logs_in(options)
+                    .await
+                    .with_context(|| format!("the {round} login of {user} failed with {options:?}"))?;
             }
             server.sql("FLUSH PRIVILEGES").await?;
             let wrong = options.clone().password("falsch");
@@ -152,7 +154,8 @@ async fn caching_sha2_password() -> Result<()> {
     let plain = ConnectOptions { user: "sha".to_owned(), ..server.connect_options() }.password("geheim");
     let missing = ConnectOptions { server_public_key: Some("/no/such/key.pem".into()), ..plain };
     server.sql("FLUSH PRIVILEGES").await?;
-    let error = Connection::connect(&missing).await.err().context("logged in without the server's key")?;
+    let error =
+        Connection::connect(&missing).await.err().context("a login without the server's key must fail")?;
     ensure!(error.to_string().contains("/no/such/key.pem"), "{error}");
     Ok(())
 }
@@ -167,9 +170,9 @@ async fn sha256_password() -> Result<()> {
     let mut options = without_tls(
         ConnectOptions { user: "old256".to_owned(), ..server.connect_options() }.password("geheim"),
     );
-    logs_in(&options).await.context("with the server's key")?;
+    logs_in(&options).await.context("the login with the server's key failed")?;
     options.tls.mode = TlsMode::Required;
-    logs_in(&options).await.context("under TLS")?;
+    logs_in(&options).await.context("the login under TLS failed")?;
     Ok(())
 }
 

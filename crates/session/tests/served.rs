@@ -185,7 +185,8 @@ impl RawClient {
 
     /// The client's answer to the greeting, with the right password.
     pub fn answer(&self) -> Result<HandshakeResponse> {
-        let plugin = AuthPlugin::from_name(&self.greeting.auth_plugin).context("an unknown plugin")?;
+        let plugin = AuthPlugin::from_name(&self.greeting.auth_plugin)
+            .context("the greeting must name a known plugin")?;
         Ok(HandshakeResponse {
             capabilities: self.greeting.capabilities - Capabilities::SSL - Capabilities::CONNECT_WITH_DB,
             mariadb_capabilities: MariadbCapabilities::default(),
@@ -210,7 +211,7 @@ impl RawClient {
                 Some(0) => return Ok(client),
                 // The server knows the fast hash of the password, so the OK packet follows.
                 Some(1) => {}
-                other => bail!("{other:?} instead of OK"),
+                other => bail!("the server sent {other:?} instead of OK"),
             }
         }
     }

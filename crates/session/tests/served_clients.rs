@@ -191,7 +191,7 @@ async fn tls_is_required(kind: ServerKind) -> Result<()> {
         options.require_tls = true;
         let served = Served::start(options).await?;
         let error = run(client(&install, Channel::Plain)?, &served, "u", PASSWORD).await?.err();
-        let error = error.context("logged in without TLS")?;
+        let error = error.context("a login without TLS must fail")?;
         ensure!(error.contains("ERROR 3159"), "{error}");
         let printed = run(client(&install, Channel::Tls)?, &served, "u", PASSWORD).await?;
         ensure!(printed.map_err(anyhow::Error::msg)?.starts_with("u\ttls"));

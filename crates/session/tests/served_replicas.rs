@@ -62,7 +62,8 @@ async fn replicas(kind: ServerKind) -> Result<()> {
     }
     let server = Server::start(ServerSpec::new(kind).option("--server-id=77")).await?;
     let ways: &[(&str, bool, bool)] = match kind.flavour() {
-        // The last field: whether the server knows only a hash of the password.
+        // Each case: the connection options, whether they use TLS, and whether the server knows only a hash
+        // of the password.
         Flavour::MySql => &[
             ("SOURCE_SSL=0, GET_SOURCE_PUBLIC_KEY=0", false, false),
             ("SOURCE_SSL=0, GET_SOURCE_PUBLIC_KEY=1", false, true),
@@ -135,7 +136,7 @@ async fn a_mariadb_replica_verifies_the_self_signed_certificate_by_password() ->
         Err(_) => {
             let status = connection.query("SHOW SLAVE STATUS").await?;
             let error = status.column("Last_IO_Error").and_then(|column| status.first()?.get_str(column));
-            anyhow::bail!("no login: {error:?}");
+            anyhow::bail!("the replica did not log in: {error:?}");
         }
     };
     ensure!(first.tls);

@@ -52,11 +52,11 @@ async fn every_session_variable_of_the_server_is_classified(kind: ServerKind) ->
     let aliases = ["tx_isolation", "tx_read_only"];
     let known: HashSet<_> = unchanged.chain(set).chain(aliases).collect();
     let names = session_variables(&mut connection).await?;
-    ensure!(names.len() > 150, "only {} session variables", names.len());
+    ensure!(names.len() > 150, "the server lists only {} session variables", names.len());
     let unclassified: Vec<_> = names.iter().filter(|name| !known.contains(name.as_str())).collect();
     ensure!(
         unclassified.is_empty(),
-        "can they change a result? put them into SETTINGS or UNCHANGED: {unclassified:?}"
+        "put these session variables into SETTINGS if they can change a result, otherwise into UNCHANGED: {unclassified:?}"
     );
     // Also check the other direction: a setting with a wrong name or version would be left out without an
     // error.
@@ -212,7 +212,7 @@ async fn a_binlog_server_that_ignores_settings_is_accepted() -> Result<()> {
     };
     connect("This is Tailwater's binlog server: it answers binlog dumps").await??;
     ensure!("This is Tailwater's binlog server: it".starts_with(SERVED_LOG));
-    let error = connect("").await?.err().context("a proxy was accepted as a binlog server")?;
+    let error = connect("").await?.err().context("a proxy must not be accepted as a binlog server")?;
     ensure!(error.code() == "TW-SES-0031" && error.to_string().contains("sql_mode"), "{error}");
     Ok(())
 }

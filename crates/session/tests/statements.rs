@@ -114,7 +114,7 @@ async fn many_in_one_packet(kind: ServerKind) -> Result<()> {
     ensure!(last.affected_rows == 3, "{last:?}");
     // Statements after a statement that failed do not run.
     let error = connection.execute_all(b"INSERT INTO many.t VALUES (11);DELETE FROM many.t", 2).await.err();
-    let error = error.context("a duplicate key was accepted")?;
+    let error = error.context("a duplicate key must be rejected")?;
     ensure!(error.server_error().map(|error| error.number) == Some(1062), "{error}");
     // Results of more statements than the expected number are read and discarded.
     connection.execute_all(b"DO 1;DO 2;DO 3", 2).await?;
@@ -201,10 +201,10 @@ async fn rows_in_batches(kind: ServerKind) -> Result<()> {
     let mut rows = connection.query_stream(&sql).await?;
     let mut count = 0;
     while let Some(batch) = rows.next_batch().await? {
-        ensure!(batch.iter().next().is_some(), "a batch without rows");
+        ensure!(batch.iter().next().is_some(), "the stream returned a batch without rows");
         for row in batch.iter() {
             let values = row.values().collect::<Result<Vec<_>, _>>()?;
-            let one = expected.get(count).context("too many rows")?;
+            let one = expected.get(count).context("the stream returned too many rows")?;
             ensure!(values == [one.get(0), one.get(1)], "row {count}");
             count += 1;
         }
@@ -439,7 +439,7 @@ async fn values_are_the_text(kind: ServerKind) -> Result<()> {
     };
     ensure!(matches!(&error, Some(SessionError::Server { error, .. }) if error.number == 1242), "{error:?}");
     let error = connection.query_values("SELECT 1e0 FROM nowhere.t").await.err();
-    ensure!(matches!(&error, Some(SessionError::Server { .. })), "from a missing table: {error:?}");
+    ensure!(matches!(&error, Some(SessionError::Server { .. })), "a SELECT from a missing table: {error:?}");
     // No prepared statement is left on the server, after success or failure.
     let mut counts = HashMap::new();
     for row in &connection.query("SHOW SESSION STATUS LIKE 'Com_stmt%'").await?.rows {

@@ -135,17 +135,17 @@ mod tests {
             (PublicGrants, mariadb, "10.10.7-MariaDB", "10.11.0-MariaDB"),
         ] {
             let is_in = |text: &str| feature.is_in(flavour, parse_version(text));
-            assert!(!is_in(last_without), "{feature:?} in {last_without}");
-            assert!(is_in(first_with), "{feature:?} not in {first_with}");
+            assert!(!is_in(last_without), "{last_without} must not have {feature:?}");
+            assert!(is_in(first_with), "{first_with} must have {feature:?}");
             let newer: &[&str] = match flavour {
                 Flavour::MySql => &["9.7.1", "10.0.0", "26.1.0", "26.7.0", "26.10.0", "2026.07.1-commercial"],
                 Flavour::MariaDb => &["11.8.3-MariaDB", "12.3.1-MariaDB", "26.7.0-MariaDB"],
             };
             for text in newer {
-                assert!(is_in(text), "{feature:?} not in {text}");
+                assert!(is_in(text), "{text} must have {feature:?}");
             }
         }
-        assert!(!ShowReplicaStatus.is_in(mariadb, (12, 3, 0)), "a feature of the other flavour");
+        assert!(!ShowReplicaStatus.is_in(mariadb, (12, 3, 0)), "MariaDB must not have a feature of MySQL");
         assert!(!PublicGrants.is_in(mysql, (26, 7, 0)));
     }
 }

@@ -84,8 +84,8 @@ struct TrackedTransaction {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TransactionPhase {
-    /// Only the opening event was read, or also events that prepare a statement. The statement will end the
-    /// transaction (MySQL).
+    /// The opening event was read, and perhaps events that belong to the next statement. That statement is
+    /// `BEGIN`, or it ends the transaction (MySQL).
     Opened,
     /// Between `BEGIN` and `COMMIT`.
     Block,
@@ -148,7 +148,8 @@ impl TransactionTracker {
     /// its body. A shorter body must be complete. The body is everything after the header, with the checksum
     /// if `format` has one.
     ///
-    /// `format` is the current format description. This is also so for a format description event.
+    /// `format` is the last format description before the event, even if the event itself is a format
+    /// description.
     ///
     /// # Errors
     /// [`WireError::Malformed`] if the event is not allowed here (a second opening event, rows outside a

@@ -126,9 +126,11 @@ fn transaction_boundaries_equal_those_of_the_servers_tools() {
                         let gtid = start.gtid.map_or("-".to_owned(), |gtid| gtid.to_string());
                         found.push(format!("{begin} {end} {gtid}"));
                     }
-                    TransactionStep::Outside => assert!(open.is_none(), "{name}: {position}"),
-                    TransactionStep::Inside => assert!(open.is_some(), "{name}: {position}"),
-                    TransactionStep::Abandoned => panic!("{name}: abandoned at {position}"),
+                    TransactionStep::Outside => assert!(open.is_none(), "{name}: open at {position}"),
+                    TransactionStep::Inside => assert!(open.is_some(), "{name}: not open at {position}"),
+                    TransactionStep::Abandoned => {
+                        panic!("{name}: the event at {position} abandons a transaction")
+                    }
                 }
             }
             assert!(!tracker.in_transaction(), "{name}");
@@ -227,7 +229,7 @@ fn encoded_bodies_equal_the_servers_bytes() {
             assert_eq!(written, body, "{name}: {} at {position}", header.event_type);
             compared += 1;
         }
-        assert!(compared > 8, "{name}: {compared}");
+        assert!(compared > 8, "{name}: only {compared} events were compared");
     }
 }
 
@@ -260,7 +262,10 @@ fn all_session_variables_are_parsed() {
         }
         if !name.ends_with("plain") {
             assert!(time_zones.contains(&b"+03:00"[..]), "{name}: {time_zones:?}");
-            assert!(increments > 0 && invokers > 0, "{name}: {increments} {invokers}");
+            assert!(
+                increments > 0 && invokers > 0,
+                "{name}: {increments} auto-increments, {invokers} invokers"
+            );
         }
     }
 }
@@ -296,7 +301,7 @@ fn statement_values_are_parsed() {
             assert!(text.iter().any(|line| line == expected), "{name}: no {expected} in {text:?}");
         }
         assert!(text.iter().any(|line| line.starts_with("decimal=decimal(5,3) ")), "{name}: {text:?}");
-        assert_eq!(inserted.len(), 2, "{name}: both last_insert_id and insert_id");
+        assert_eq!(inserted.len(), 2, "{name}: the file must have both last_insert_id and insert_id");
     }
 }
 

@@ -33,7 +33,9 @@ fn printed(printer: &mut dyn EventPrinter, name: &str) -> Vec<u8> {
     let mut out = Vec::new();
     for (offset, event) in events(&file) {
         let place = EventLocation { file: name, offset };
-        printer.event(place, event, &mut out).unwrap_or_else(|error| panic!("{name} at {offset}: {error}"));
+        printer
+            .event(place, event, &mut out)
+            .unwrap_or_else(|error| panic!("{name}: event at {offset}: {error}"));
     }
     out
 }

@@ -22,7 +22,7 @@ const ALIGNMENT: usize = 4096;
 /// Initial size of the buffer of a file in bytes. It is small, because most tables are small.
 const SMALL_BYTES: usize = 16 << 10;
 /// For writes through the page cache: the number of bytes after which the kernel is told to write to the
-/// disk. So little is left to write at the end.
+/// disk. So only a little is left to write when the file ends.
 const WRITEBACK_BYTES: u64 = 4 << 20;
 /// File systems that send each direct write over a network or to another process, but combine writes through
 /// the cache: NFS, SMB (three kinds), Ceph, FUSE, 9P.
@@ -52,7 +52,8 @@ impl DirectIoFile {
         Self { block: AlignedBlock::new(), stage: WriteStage::Small(file), written_bytes: 0 }
     }
 
-    /// Buffers or writes at least one of the bytes. Returns their number.
+    /// Accepts at least one of the bytes, and buffers or writes what it accepts. Returns the number of
+    /// accepted bytes.
     ///
     /// # Errors
     /// The error of the system for this write or an earlier one.
@@ -83,8 +84,8 @@ impl DirectIoFile {
         }
     }
 
-    /// Writes the remaining bytes. After it, all bytes are in the file, and on the disk if `durable` is true.
-    /// Returns the length of the file in bytes.
+    /// Writes the remaining bytes. After this call, all bytes are in the file, and on the disk if `durable`
+    /// is true. Returns the length of the file in bytes.
     ///
     /// # Errors
     /// The error of the system.
@@ -94,7 +95,8 @@ impl DirectIoFile {
             WriteStage::Large(writer) => writer.end()?,
             WriteStage::Gone => return Err(failed_before()),
         };
-        // The number of remaining bytes is not a multiple of the sector size.
+        // A direct write must consist of whole sectors. The remaining bytes usually do not, so they are
+        // written through the page cache.
         set_direct(&file, false)?;
         file.write_all(self.block.bytes())?;
         if durable {
@@ -165,7 +167,7 @@ struct DirectWriter {
     blocks: usize,
 }
 
-/// The error that the thread stopped after a failed write.
+/// The error for a caller whose writer thread stopped after a failed write.
 #[derive(Debug)]
 struct WriterClosed;
 
@@ -217,13 +219,13 @@ fn write_blocks(
         if written_to - writeback_to >= WRITEBACK_BYTES {
             // With this advice Linux starts to write the cached pages of the range to disk, and does not
             // wait. Such pages exist if a file system accepts direct writes but caches them. On other systems
-            // only the end takes longer.
+            // only the final sync takes longer.
             let length = NonZeroU64::new(written_to - writeback_to);
             let _ = fadvise(&file, writeback_to, length, Advice::DontNeed);
             writeback_to = written_to;
         }
         block.length = 0;
-        // After the last block the receiver no longer exists, so the error is ignored.
+        // After the last block the receiver of empty blocks no longer exists, so the error is ignored.
         let _ = give_back.send(block);
     }
     Ok(file)
@@ -236,8 +238,9 @@ fn write_block(file: &mut File, mut bytes: &[u8], mut direct: bool) -> io::Resul
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
             Ok(written) => bytes = &bytes[written..],
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            // The file system may accept the flag but reject the writes. Or the disk was full for a moment,
-            // and only a part was written, which ends in the middle of a sector.
+            // The file system may accept the flag `O_DIRECT` but reject the writes. Or the disk was full for
+            // a moment, so that only a part of the block was written, and this part ends in the middle of a
+            // sector.
             Err(error)
                 if direct
                     && matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported) =>

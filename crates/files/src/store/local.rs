@@ -92,7 +92,7 @@ impl Write for LocalFile {
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        // Nobody reads the file before it is finished, so nothing needs to be flushed.
+        // No one reads the file before it is finished, so `flush` need not write anything.
         Ok(())
     }
 }
@@ -128,7 +128,7 @@ mod tests {
         fs::write(&victim, "precious").unwrap();
         let files = LocalFiles::new(folder.path().join("dump"));
         crate::create_private_folder(&files.folder).unwrap();
-        // Links that an attacker who knows the file names could create.
+        // An attacker who knows the names of the dump files could create such links.
         for name in ["manifest.json", "a.tsv"] {
             symlink(&victim, files.path(&partial(name))).unwrap();
         }

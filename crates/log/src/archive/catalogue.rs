@@ -1,5 +1,5 @@
-//! The archived segments of a source. The objects in the store are the only record of them, so there is no
-//! other record that could disagree.
+//! The archived segments of a source. The list of objects in the store is the only list of them, so no second
+//! list can contradict it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, ErrorKind};
@@ -39,15 +39,15 @@ struct ArchiveShared {
     known: Mutex<ArchiveContents>,
 }
 
-/// What this process knows of the objects in the store.
+/// What this process knows about the objects in the store.
 #[derive(Debug, Default)]
 struct ArchiveContents {
     listed: bool,
     segments: BTreeMap<u64, ArchivedSegment>,
-    /// The segments without an index object. They are not completely archived, or not completely removed.
+    /// The segments that have no index object, because their upload or their removal was interrupted.
     incomplete: BTreeSet<u64>,
-    /// The store was listed for archived segments directly before this segment, and has none. So it need not
-    /// be listed again.
+    /// The segment for which the store was last listed because the segment before it was unknown. For the
+    /// same segment, the store is not listed again.
     searched_before: u64,
     failed: Option<(Instant, ErrorKind, String)>,
 }
@@ -58,7 +58,7 @@ struct ArchivedSegment {
     compressed_bytes: u64,
     index_bytes: u64,
     archived_at: SystemTime,
-    /// Whether it was compared with the segment of the log, or uploaded by this process.
+    /// Whether this process uploaded the segment, or compared it with the local segment.
     confirmed: bool,
     /// The header and the seal of its index, if they were read.
     state: Option<SegmentState>,
@@ -131,7 +131,7 @@ impl Archive {
         self.inner.known.lock()
     }
 
-    /// Returns what is known, after the store was listed at least once.
+    /// Returns the known objects of the store. Lists the store first if it was never listed.
     fn known(&self) -> io::Result<MutexGuard<'_, ArchiveContents>> {
         if !self.lock().listed {
             self.refresh_unless_failing()?;
@@ -177,8 +177,8 @@ impl Archive {
             before > 1 && known.searched_before != before && !known.segments.contains_key(&(before - 1))
         };
         if is_new(&*self.known()?) {
-            // Another process has purged segments since the last listing, so it must have archived them
-            // before.
+            // Another process has purged segments since the last listing, and segments are archived before
+            // they are purged.
             self.refresh_unless_failing()?;
             self.lock().searched_before = before;
         }
@@ -313,7 +313,7 @@ impl Archive {
 }
 
 impl ArchiveContents {
-    /// Updates the state from a listing. It keeps what else is known of the same objects.
+    /// Updates the state from a listing. It keeps what this process already knows about unchanged objects.
     fn update(&mut self, source: &str, objects: &[ArchiveObject]) {
         let mut compressed = BTreeMap::new();
         let mut indexes = BTreeMap::new();

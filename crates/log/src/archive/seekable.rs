@@ -108,7 +108,7 @@ impl<R: Read> SeekableEncoder<R> {
         self.output.clear();
         self.output.reserve(compress_bound(self.content.len()));
         let compressed_bytes = self.compressor.compress_to_buffer(&self.content, &mut self.output)?;
-        // Neither length exceeds FRAME_BYTES by more than a little, so both fit in 32 bits.
+        // Each length is at most a little larger than FRAME_BYTES, so both fit in 32 bits.
         self.table.extend_from_slice(&(compressed_bytes as u32).to_le_bytes());
         self.table.extend_from_slice(&(self.content.len() as u32).to_le_bytes());
         self.frames += 1;
@@ -198,7 +198,7 @@ impl SeekTable {
                 ));
             }
             if content == 0 && compressed > 0 {
-                // Such a frame would never be read, so its bytes could be anything.
+                // No read would ever decompress such a frame, so its bytes would never be checked.
                 return Err("it has a frame without content".into());
             }
             end.compressed += u64::from(compressed);
@@ -429,7 +429,8 @@ mod tests {
             let at = at.index(compressed.len());
             compressed[at] ^= 1 << bit;
             if let Ok(read) = open(compressed).and_then(|reader| read_all(&reader, FRAME_BYTES)) {
-                // Some bits of the descriptor have no meaning, so the content may be right.
+                // Some bits of the descriptor have no meaning. If one of them was flipped, the read must
+                // return the right content.
                 prop_assert!(read == content);
             }
         }
@@ -444,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_with_checksums_are_read_and_oversized_ones_refused() {
+    fn tables_with_checksums_are_read_and_oversized_tables_are_refused() {
         let content = content(FRAME_BYTES + 5, 1);
         let compressed = compress(&content);
         let table_at = compressed.len() - SKIPPABLE_HEADER_BYTES - 2 * 8 - FOOTER_BYTES;

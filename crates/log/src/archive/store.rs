@@ -24,8 +24,8 @@ pub trait ArchiveStore: Debug + Send + Sync {
     /// The errors of `content` and of the store. After an error, the object does not exist, or is the
     /// previous object.
     fn put(&self, name: &str, content: &mut dyn Read) -> io::Result<()>;
-    /// Fills `buffer` with the bytes from `offset` on, or returns the number of bytes up to the end of the
-    /// object.
+    /// Fills `buffer` with the bytes from `offset` on. Returns the number of bytes read, which is smaller
+    /// than the buffer only at the end of the object.
     ///
     /// # Errors
     /// See [`ArchiveStore`].
@@ -40,7 +40,7 @@ pub trait ArchiveStore: Debug + Send + Sync {
     /// # Errors
     /// See [`ArchiveStore`]. A folder that does not exist counts as empty.
     fn list(&self, folder: &str) -> io::Result<Vec<ArchiveObject>>;
-    /// Deletes an object. It is no error if the object does not exist.
+    /// Deletes an object. It is not an error if the object does not exist.
     ///
     /// # Errors
     /// See [`ArchiveStore`].
@@ -167,7 +167,8 @@ impl RangedRead for StoredObject {
                 true => (window.next_bytes * 2).min(READ_BYTES_MAX),
                 false => READ_BYTES_MIN,
             };
-            // `buffer` is a frame or a page of this program, so its length does not come from outside.
+            // This program chooses the length of `buffer` (a frame or a page), so outside data cannot make it
+            // large.
             let wanted = window.next_bytes.max(buffer.len()).min((self.bytes - offset) as usize);
             window.bytes.resize(wanted, 0);
             window.offset = offset;

@@ -123,7 +123,7 @@ fn unarchived_segments(
 ) -> Result<Vec<SealedSegment>, LogError> {
     let list = |error| LogError::io("list", archive.url(), error);
     let mut numbers = segment_numbers(directory)?;
-    // A writer may continue the newest segment, even if it looks sealed.
+    // A writer may append to the newest segment, even if that segment looks sealed.
     numbers.pop_last();
     let mut all_known = true;
     for number in &numbers {
@@ -146,7 +146,8 @@ fn unarchived_segments(
     Ok(waiting)
 }
 
-/// Returns a segment to archive, or `None` if it is archived and equals the local one.
+/// Returns the segment if it must be archived, or `None` if it is archived and the copy equals the local
+/// segment.
 fn segment(
     directory: &dyn Directory,
     archive: &Archive,
@@ -167,8 +168,8 @@ fn segment(
 
 /// Checks that the archived segment is the segment of this log: their indexes must be equal.
 ///
-/// Another log may have been archived under the same name. No local segment may be purged because of an
-/// archived segment of another log.
+/// Another log may have been archived under the same name. An archived segment of another log must not count
+/// as a copy of a local segment, which could then be purged.
 pub(crate) fn confirm(directory: &dyn Directory, archive: &Archive, number: u64) -> Result<(), LogError> {
     let object = archive.url().join(index_name(number));
     let fail = |error| LogError::io("read", &object, error);

@@ -93,7 +93,8 @@ pub(crate) trait LogFile: Debug + Send + Sync {
     /// Returns the length in bytes.
     fn length(&self) -> io::Result<u64>;
 
-    /// Fills `buffer`, or returns the number of bytes up to the end of the file.
+    /// Fills `buffer`. Returns the number of bytes read, which is smaller than the buffer only at the end of
+    /// the file.
     fn read_full_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         let mut filled = 0;
         while filled < buffer.len() {

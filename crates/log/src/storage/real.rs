@@ -16,10 +16,10 @@ use super::{Directory, LogFile, OpenMode, blocking};
 /// The mode that servers give their binlog files: the owner and the group can read the rows.
 const FILE_MODE: u32 = 0o640;
 const DIRECTORY_MODE: u32 = 0o750;
-/// How long a lock may outlast the process that held it. A process that the lock's owner has just started
-/// shares the lock until it executes its own program.
+/// How long to wait for a lock whose owner has ended. If the owner had just forked a child process, the child
+/// holds the lock too until it calls `exec`.
 const LOCK_WAIT_MAX: Duration = Duration::from_millis(500);
-/// How often the lock is tried during that time.
+/// The time between two attempts to take the lock, during that wait.
 const LOCK_POLL: Duration = Duration::from_millis(5);
 
 /// A directory of the file system.

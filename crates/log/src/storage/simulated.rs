@@ -75,9 +75,9 @@ struct FileContents {
     bytes: Vec<u8>,
     /// The content of the file after each change since the last sync. The first version is durable.
     versions: Vec<Vec<u8>>,
-    /// The sectors that a failed sync did not write, by number, with their content on the disk. Reads return
-    /// what was written, and the sectors count as clean. So no later sync writes them, unless they are
-    /// written to the file again.
+    /// The sectors that a failed sync did not write, by number, with their old content on the disk. Reads
+    /// return the new content, and the sectors count as clean. So no later sync writes them to the disk,
+    /// unless the program writes them to the file again.
     given_up: BTreeMap<usize, Vec<u8>>,
 }
 
@@ -223,7 +223,7 @@ impl FileContents {
 }
 
 impl DiskState {
-    /// Counts an operation that may fail. Fails it if its turn to fail has come.
+    /// Counts an operation, and returns an error if this is the operation that must fail.
     fn operation(&mut self) -> io::Result<()> {
         self.operations += 1;
         match self.faults.fail_after {

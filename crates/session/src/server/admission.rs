@@ -9,10 +9,11 @@ use std::time::{Duration, Instant};
 
 use crate::server::limits::ConnectionLimits;
 
-/// The maximum number of client addresses with a record.
+/// The maximum number of client addresses for which a record is stored.
 const ADDRESSES_MAX: usize = 10_000;
 
-/// The maximum number of failures that are counted: with more, the delay has reached its maximum anyway.
+/// The maximum number of failures that are counted. With so many failures, the delay has long reached its
+/// maximum.
 const FAILURES_MAX: u32 = 32;
 
 /// A client address for the limits: an IPv4 address, or a /64 network of IPv6, because one machine may own a
@@ -161,7 +162,7 @@ impl Admission {
     }
 
     /// Removes the records of addresses that are idle and have no failed logins. If there are none, removes
-    /// the tenth of the idle records with the oldest activity.
+    /// one tenth of the idle records: those with the oldest activity.
     fn forget(&mut self, now: Instant) {
         let forgiven_after = self.limits.failed_login_forgiven_after;
         let second = Duration::from_secs(1);

@@ -228,7 +228,7 @@ impl ServerAuthentication {
     fn grant(&mut self, before_ok: Option<Vec<u8>>, proven: PasswordProof) -> AuthStep {
         self.state = AuthState::Over;
         match self.claimed.decoy {
-            // Nobody can prove the password of a decoy. If this happens nevertheless, the login fails here.
+            // No client can prove the password of a decoy. If it happens nevertheless, the login fails here.
             true => self.deny("unknown user"),
             false => AuthStep::Granted { before_ok, proven },
         }
@@ -352,11 +352,19 @@ mod tests {
                 ServerAuthentication::begin(claimed(credentials), &answer, greeted, NONCE, false);
             match expected {
                 None => {
-                    assert_eq!(login.nonce(), NONCE, "{own} of {credentials:?}: another answer was requested")
+                    assert_eq!(
+                        login.nonce(),
+                        NONCE,
+                        "client plugin {own}, credentials {credentials:?}: the server requested another answer"
+                    )
                 }
                 Some(plugin) => {
                     let request = switched(&step);
-                    assert_eq!(request.plugin, plugin.name(), "{own} of {credentials:?}");
+                    assert_eq!(
+                        request.plugin,
+                        plugin.name(),
+                        "client plugin {own}, credentials {credentials:?}"
+                    );
                     let bytes = if plugin == Ed25519 { 32 } else { 21 };
                     assert_eq!(request.auth_data.len(), bytes);
                     assert!(!request.auth_data[..20].iter().any(|byte| matches!(byte, 0 | b'$' | 0x80..)));
@@ -385,12 +393,12 @@ mod tests {
                 assert_eq!(
                     matches!(step, AuthStep::Granted { .. }),
                     right,
-                    "{plugin} {credential}: {step:?}"
+                    "plugin {plugin}, credential {credential}: {step:?}"
                 );
                 assert_eq!(matches!(step, AuthStep::Denied(_)), !right);
                 assert!(
                     matches!(login.answered(b"more"), AuthStep::Denied(_)),
-                    "a packet after the end of the login is rejected"
+                    "a packet after the end of the login must be rejected"
                 );
             }
         }

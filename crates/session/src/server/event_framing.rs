@@ -107,8 +107,8 @@ impl EventFraming {
                 return;
             }
         }
-        // After an event that requests an acknowledgement, client and server restart the sequence numbers, as
-        // the servers do. The reason: the acknowledgement is packet number 0 and may come at any time.
+        // After an event that requests an acknowledgement, the sequence numbers restart, as in MySQL and
+        // MariaDB. The reason: the acknowledgement is packet number 0 and may come at any time.
         if self.semi_sync && self.wants_ack {
             self.sequence = 1;
         }
@@ -158,7 +158,7 @@ mod tests {
                     let mut framing = EventFraming::new(semi_sync, 250);
                     assert!(
                         framed(&mut framing, &event, chunk, false) == expected,
-                        "{length} bytes in chunks of {chunk}"
+                        "an event of {length} bytes in chunks of {chunk}"
                     );
                     assert_eq!(framing.sequence, next);
                 }

@@ -1,5 +1,5 @@
-//! Checks that a login handles arbitrary bytes from a client. The fuzz target under `fuzz/` calls them, and
-//! `tests/fuzzed.rs` replays the corpus and mutations under `cargo test`.
+//! Checks that a login handles arbitrary bytes from a client. The fuzz target under `fuzz/` calls these
+//! checks, and `tests/fuzzed.rs` replays the corpus and mutations under `cargo test`.
 
 use std::sync::LazyLock;
 
@@ -160,7 +160,7 @@ fn converse(
     }
     assert!(
         matches!(login.answered(b"more"), AuthStep::Denied(_)),
-        "a packet after the end of the login is rejected"
+        "a packet after the end of the login must be rejected"
     );
     asked
 }

@@ -267,7 +267,8 @@ impl Receiver {
                     let Some(mut pem) = self.public_key().await else {
                         return Ok((login, Err("the server has no RSA key")));
                     };
-                    // The time that the server computes does not count towards the client's time limit.
+                    // The time that the server needs for computation does not count towards the client's time
+                    // limit.
                     deadline.at += started.elapsed();
                     pem.insert(0, MORE_DATA);
                     login.answered(&deadline.within(ask(stream, &pem)).await?)

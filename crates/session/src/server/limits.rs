@@ -37,9 +37,10 @@ pub struct ConnectionLimits {
 }
 
 impl Default for ConnectionLimits {
-    /// The defaults: 1000 connections, of which 128 may be not logged in, 32 from one address; 100 new
-    /// connections per second and address. Logins: 10 s to log in, a delay of 200 ms to 5 s after failures,
-    /// halved every 30 s. Commands: up to 16 MiB, at most 8 h between two commands, 60 s for a write.
+    /// The defaults: 1000 connections, of which up to 128 may be not logged in yet (up to 32 of them from one
+    /// address); 100 new connections per second and address. Logins: 10 s to log in, a delay of 200 ms to 5 s
+    /// after failures, halved every 30 s. Commands: up to 16 MiB, at most 8 h between two commands, 60 s for
+    /// a write.
     fn default() -> Self {
         Self {
             connections_max: 1000,

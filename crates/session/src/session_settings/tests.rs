@@ -14,7 +14,7 @@ fn no_variable_is_listed_twice() {
             let mut seen = HashSet::new();
             let unchanged = UNCHANGED.iter().flat_map(|(_, names)| names.iter().copied());
             for name in settings_for(flavour, *version).map(|setting| setting.name).chain(unchanged) {
-                assert!(seen.insert(name), "{name} twice, {flavour:?} {version:?}");
+                assert!(seen.insert(name), "{name} is listed twice for {flavour:?} {version:?}");
             }
         }
     }
@@ -38,7 +38,7 @@ fn every_value_that_is_set_is_also_accepted() {
             if let Some(value) = default_value(flavour, setting.name)
                 && setting.servers.is_of(flavour)
             {
-                assert!(setting.accepted.admits(value), "{} = {value}", setting.name);
+                assert!(setting.accepted.admits(value), "{} must accept {value}", setting.name);
             }
         }
     }
@@ -73,6 +73,10 @@ fn an_unknown_variable_is_found_in_an_error_message_of_any_language() {
 fn the_documentation_lists_every_setting() {
     let page = include_str!("../../../../docs/reference/session-settings.md");
     for setting in SETTINGS {
-        assert!(page.contains(&format!("`{}`", setting.name)), "{} in session-settings.md", setting.name);
+        assert!(
+            page.contains(&format!("`{}`", setting.name)),
+            "{} is not in session-settings.md",
+            setting.name
+        );
     }
 }

@@ -203,8 +203,8 @@ pub const SETTINGS: &[SessionSetting] = &[
         "utf8mb4_0900_ai_ci",
         Always,
     ),
-    // Variables that change what DDL creates. MySQL before 8.0.2 is not listed for the first one: its default
-    // is 0, DDL from such a source relies on 0, and setting 1 needed SUPER.
+    // Variables that change what DDL creates. For the first variable, MySQL before 8.0.2 is not listed: its
+    // default is 0, DDL from such a source relies on 0, and setting the variable to 1 needs SUPER there.
     set("explicit_defaults_for_timestamp", MySql(8, 0, 2), Is("1"), "1", ForDefinitions),
     set("explicit_defaults_for_timestamp", MariaDb(10, 10, 1), Is("1"), "1", ForDefinitions),
     set("sql_require_primary_key", MySql(8, 0, 13), Is("0"), "0", ForDefinitions),

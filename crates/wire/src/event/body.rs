@@ -85,7 +85,7 @@ pub enum EventBody<'a> {
     AppendBlock(LoadBlock<'a>),
     /// The `LOAD DATA` statement.
     ExecuteLoadQuery(ExecuteLoadQuery<'a>),
-    /// A replica can delete the blocks of this file id.
+    /// A replica can delete the blocks of the file with this id.
     DeleteFile(u32),
     /// The source lost events.
     Incident(Incident<'a>),
@@ -99,7 +99,7 @@ pub enum EventBody<'a> {
     Gtid(GtidEvent),
     /// The GTIDs of all transactions in the previous files (MySQL).
     PreviousGtids(MysqlGtidSet),
-    /// Ends the events of an XA transaction.
+    /// The last event of an XA transaction, which is then prepared or committed in one phase.
     XaPrepare(XaPrepare<'a>),
     /// The certification data of Group Replication, not decoded.
     TransactionContext(&'a [u8]),

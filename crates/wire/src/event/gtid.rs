@@ -50,7 +50,8 @@ impl GtidEvent {
     /// In `flags`: the transaction may hold statements, not only rows.
     pub const FLAG_MAY_HAVE_STATEMENTS: u8 = 1;
 
-    /// The highest bit of the time and version fields: the value of the original server follows.
+    /// This constant and the next one are the highest bits of the time field and the version field. If the
+    /// bit is set, the value of the original server follows.
     const TIME_MARK: u64 = 1 << 55;
     const VERSION_MARK: u32 = 1 << 31;
     /// The number that servers write if the version is unknown.

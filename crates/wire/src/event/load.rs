@@ -87,7 +87,7 @@ impl<'a> ExecuteLoadQuery<'a> {
             other => {
                 return Err(WireError::malformed(
                     WHAT,
-                    format!("{other} is no way to handle duplicate keys"),
+                    format!("{other} is not a known way to handle duplicate keys"),
                 ));
             }
         };

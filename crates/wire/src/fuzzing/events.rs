@@ -209,7 +209,8 @@ fn all_events(events: &mut PayloadEvents<'_>) -> (Vec<usize>, Result<(), WireErr
 fn check_payload_in_chunks(payload: &TransactionPayload<'_>, step: usize) {
     let Ok(mut events) = payload.events(PAYLOAD_LIMITS) else { return };
     let (lengths, end) = all_events(&mut events);
-    let mut decoder = PayloadDecoder::new(payload, PAYLOAD_LIMITS).expect("the whole payload gave a decoder");
+    let mut decoder = PayloadDecoder::new(payload, PAYLOAD_LIMITS)
+        .expect("a decoder was created for the whole payload before");
     let mut chunked = Vec::new();
     let mut error = None;
     'chunks: for mut chunk in payload.payload.chunks(step) {

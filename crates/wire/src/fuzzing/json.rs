@@ -25,7 +25,7 @@ pub(super) fn check_document(document: JsonBinary<'_>) {
     let Ok(text) = document.to_text() else { return };
     // The largest expansions are control characters (from 1 byte to 6) and doubles (from 11 bytes to 24).
     let bytes = document.bytes().len();
-    assert!(text.len() <= 8 * bytes + 64, "{} bytes of text out of {bytes}", text.len());
+    assert!(text.len() <= 8 * bytes + 64, "{} bytes of text from a document of {bytes} bytes", text.len());
     let mut finite = true;
     visit(document.root(), &mut finite);
     if finite && let Ok(text) = std::str::from_utf8(&text) {

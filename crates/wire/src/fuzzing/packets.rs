@@ -47,7 +47,10 @@ fn framing(bytes: &[u8]) {
             assert_eq!((again.as_slice(), next), (frame, last_sequence.wrapping_add(1)));
         }
         Ok(Frame::Incomplete { needed }) => {
-            assert!(needed >= 1 && needed <= payload_bytes_max + PACKET_HEADER_BYTES, "needs {needed} bytes");
+            assert!(
+                needed >= 1 && needed <= payload_bytes_max + PACKET_HEADER_BYTES,
+                "the payload needs {needed} more bytes"
+            );
         }
         Err(_) => {}
     }

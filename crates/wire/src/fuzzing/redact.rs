@@ -10,7 +10,11 @@ const MARK_BYTES_MIN: usize = 8;
 pub(super) fn check(data: &[u8]) {
     for bytes_max in [0, 40, 400] {
         for shown in [public_statement(data, bytes_max), private_statement(data, bytes_max)] {
-            assert!(shown.len() <= bytes_max + 4, "{} bytes, the limit is {bytes_max}", shown.len());
+            assert!(
+                shown.len() <= bytes_max + 4,
+                "the text has {} bytes, but the limit is {bytes_max}",
+                shown.len()
+            );
             assert!(!shown.contains(char::is_control), "{shown:?}");
         }
     }

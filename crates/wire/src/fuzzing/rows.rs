@@ -56,7 +56,7 @@ fn check_count(table: &TableMap, event: &RowsEvent<'_>, changes: RowChangeIter<'
 fn check_changes(changes: RowChangeIter<'_>, images: &[u8]) {
     let mut covered = 0;
     for (index, change) in changes.enumerate() {
-        assert!(index <= images.len(), "more rows than bytes");
+        assert!(index <= images.len(), "the event has more rows than bytes");
         let Ok(change) = change else { return };
         assert!(change.before.is_some() || change.after.is_some());
         for image in [change.before, change.after].into_iter().flatten() {

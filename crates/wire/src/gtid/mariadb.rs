@@ -187,7 +187,8 @@ impl MariadbPosition {
         let mut position = Self::new();
         for gtid in MariadbGtidList::parse(text)?.gtids {
             if let Some(other) = position.domains.insert(gtid.domain, gtid) {
-                let reason = format!("both {other} and {gtid}: one GTID per domain is a position");
+                let reason =
+                    format!("it has both {other} and {gtid}, but a position has one GTID per domain");
                 return Err(WireError::malformed("mariadb GTID position", reason));
             }
         }

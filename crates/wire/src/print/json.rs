@@ -26,7 +26,8 @@ pub struct JsonPrinter {
     stream: PrintState,
     filter: TableFilter,
     rows_only: bool,
-    /// With a filter: the line of a statement that waits for the statement's tables to be known.
+    /// With a filter: the line of a statement. The printer holds it back until it knows which tables the
+    /// statement changes.
     annotation: Vec<u8>,
 }
 

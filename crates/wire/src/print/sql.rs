@@ -328,7 +328,10 @@ fn put_other(text: &mut Vec<u8>, body: &EventBody<'_>, flavour: Flavour) -> Resu
             return Err(refused("an incident", &format!("the source lost events here ({message})")));
         }
         EventBody::PartialRowData(_) => {
-            return Err(refused("a fragment of a large row event", "this printer does not join fragments"));
+            return Err(refused(
+                "a fragment of a large row event",
+                "this SQL printer does not join fragments",
+            ));
         }
         _ => return Ok(()),
     }

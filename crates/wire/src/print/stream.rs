@@ -150,8 +150,11 @@ mod tests {
             id += 1;
         };
         assert_eq!(error.code(), "TW-WIRE-0005", "{error}");
-        assert!(id > 61, "{id} tables of the widest kind are too few");
-        assert!(stream.map_table(&table_map(0, 4096)).is_ok(), "a table mapped again replaces itself");
+        assert!(id > 61, "only {id} tables with the maximum number of columns fit in the limit");
+        assert!(
+            stream.map_table(&table_map(0, 4096)).is_ok(),
+            "a new table map with the same table id must replace the old one"
+        );
         stream.end_statement();
         assert!(stream.tables.is_empty() && stream.map_table(&table_map(id, 4096)).is_ok());
     }

@@ -51,7 +51,7 @@ enum BinaryValueKind {
     Time {
         decimals: u8,
     },
-    /// A value whose bytes are the same as in a text row.
+    /// A value that has the same bytes in a binary row and in a text row.
     Bytes,
 }
 

@@ -92,7 +92,8 @@ const FUNCTIONS: [&str; 9] = [
     "SHA2",
 ];
 
-/// Finds the secrets among the lexemes of a statement. In doubt, a lexeme counts as a secret.
+/// Finds the secrets among the lexemes of a statement. If it is uncertain whether a lexeme is a secret, it
+/// counts as one.
 #[derive(Default)]
 struct Secrets {
     /// The number of words of the statement read so far, up to two.

@@ -31,7 +31,7 @@ impl RowLayout {
     /// Returns the layout of the rows that a table map describes.
     ///
     /// # Errors
-    /// No error for a parsed table map.
+    /// None, if `table` was parsed from an event.
     pub fn new(table: &TableMap) -> Result<Self, WireError> {
         let width = |column: &super::BinlogColumn| match column.column_type.length_prefix_bytes() {
             0 => column.column_type.encoded_length(&[]).map(|bytes| Width::Fixed(bytes as u32)),
@@ -146,7 +146,7 @@ impl RowCounter {
             let needed = usize::try_from(self.skip).unwrap_or(usize::MAX).max(1);
             return Err(WireError::Truncated { what: WHAT, offset: self.bytes as usize, needed });
         }
-        // A row without columns takes no bytes, and the event holds only that row: see `RowChangeIter`.
+        // An insert event without bytes holds exactly one row, which has no columns: see `RowChangeIter`.
         match (self.bytes, self.kind) {
             (0, RowsKind::Write) if self.present[0].is_empty() => Ok(1),
             (0, RowsKind::Write) => Err(WireError::Truncated { what: WHAT, offset: 0, needed: 1 }),

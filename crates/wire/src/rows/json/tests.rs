@@ -120,7 +120,7 @@ fn read(value: JsonValue<'_>) -> Tree {
                 })
                 .collect(),
         ),
-        other => panic!("these tests do not create {other:?}"),
+        other => panic!("the test encoder does not create {other:?}"),
     }
 }
 

@@ -153,7 +153,7 @@ impl JsonTextWriter<'_> {
 /// exponent form.
 fn double_text(double: f64) -> String {
     if !double.is_finite() {
-        // No server writes such a value into a document. This is what the server would print.
+        // No server writes an infinite number or NaN into a document. The server would print it like this.
         return "0.0".to_owned();
     }
     let shortest = format!("{double:e}");
